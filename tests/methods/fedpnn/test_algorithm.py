@@ -30,7 +30,7 @@ ROWS = np.array([[0, 0], [0.2, 0], [0.9, 0.9], [0.9, 0.7], [0.5, 0.5]])
 LABELS = np.array([0, 0, 1, 1, 0])
 
 
-def test_the_example_worked_out_by_hand():
+def test_evolve_rows_matches_a_hand_computed_example():
     grown = evolve_rows(ROWS, LABELS, 2, threshold=0.1)
 
     np.testing.assert_allclose(grown.centers, [[0.1, 0], [0.9, 0.8], [0.5, 0.5]], rtol=1e-15)
@@ -39,7 +39,7 @@ def test_the_example_worked_out_by_hand():
     assert grown.rows.tolist() == [0, 0, 1, 1, 2]
 
 
-def test_a_row_within_its_nearest_ball_moves_nothing():
+def test_row_inside_the_nearest_ball_changes_only_its_count():
     row = np.array([[0.1, 0.09]])  # at .0636 of the first center, whose radius is .0707
     before = evolve_rows(ROWS, LABELS, 2, threshold=0.1)
 
@@ -50,7 +50,7 @@ def test_a_row_within_its_nearest_ball_moves_nothing():
     assert after.counts.tolist() == [[2, 1], [0, 2], [1, 0]]
 
 
-def test_the_pseudo_codes_limit_founds_more_centers():
+def test_factor_of_the_pseudo_code_gives_more_centers():
     rng = np.random.default_rng(0)
     x, y = rng.random((400, 4)), np.zeros(400, np.int64)
 
@@ -61,7 +61,7 @@ def test_the_pseudo_codes_limit_founds_more_centers():
     assert pseudo_code.radii.max() <= 0.15 / 2
 
 
-def test_both_rules_differ_for_balls_of_unequal_radius():
+def test_rules_differ_in_overlapping_balls():
     # the row at .45 lies in the large ball around 0, but nearer to the small one's center
     start = Clusters(np.array([[0.0], [0.6]]), np.array([0.5, 0.1]), np.zeros((2, 1), np.int64))
     row, label = np.array([[0.45]]), np.array([0])
@@ -77,7 +77,7 @@ def test_both_rules_differ_for_balls_of_unequal_radius():
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.sampled_from(["modified", "original"]))
-def test_counts_are_those_of_the_rows_that_went_there(seed, rule):
+def test_counts_match_the_rows_of_each_center(seed, rule):
     rng = np.random.default_rng(seed)
     x, y = rng.random((60, 3)), rng.integers(0, 4, 60)
 
@@ -102,7 +102,7 @@ def test_every_row_stays_within_its_ball(seed):
     assert (grown.radii <= 0.2).all()
 
 
-def test_beyond_the_last_center_rows_are_counted_for_the_nearest():
+def test_rows_beyond_max_centers_count_for_the_nearest():
     x = np.array([[0.0], [1.0], [5.0], [0.6]])
 
     grown = evolve_rows(x, np.zeros(4, np.int64), 1, threshold=0.1, max_centers=2)
@@ -121,7 +121,7 @@ def centers_of_parties(rng, n_classes=3):
 
 @settings(max_examples=500, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.booleans(), st.sampled_from([None, 0.05, 0.2]))
-def test_merged_centers_do_not_depend_on_the_order_of_parties(seed, classwise, threshold):
+def test_merging_does_not_depend_on_the_order_of_parties(seed, classwise, threshold):
     rng = np.random.default_rng(seed)
     centers, counts = centers_of_parties(rng)
     shuffled = rng.permutation(len(centers))
@@ -142,7 +142,7 @@ def test_merged_centers_do_not_depend_on_the_order_of_parties(seed, classwise, t
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**64 - 1))
-def test_centers_are_merged_by_the_same_routine_as_rows(seed):
+def test_merging_matches_the_naive_clustering_of_centers(seed):
     rng = np.random.default_rng(seed)
     centers, counts = centers_of_parties(rng)
     order = sorted(range(len(centers)), key=lambda j: (*centers[j], *counts[j]))
@@ -157,7 +157,7 @@ def test_centers_are_merged_by_the_same_routine_as_rows(seed):
         assert sums.tolist() == counts[order][np.array(rows) == center].sum(axis=0).tolist()
 
 
-def test_classes_apart_do_not_swallow_one_another():
+def test_classwise_merging_keeps_rare_classes():
     centers = np.array([[0.50], [0.51], [0.52]])
     counts = np.array([[9, 0], [0, 1], [9, 0]])
 
@@ -168,13 +168,13 @@ def test_classes_apart_do_not_swallow_one_another():
     assert apart.counts.tolist() == [[18, 0], [0, 1]]
 
 
-def test_no_centers_merge_to_none():
+def test_merging_no_centers_gives_none():
     merged = merge_centers(np.zeros((0, 2)), np.zeros((0, 3), np.int64), threshold=0.1)
 
     assert [part.shape for part in vars(merged).values()] == [(0, 2), (0,), (0, 3)]
 
 
-def test_ties_of_the_majority_go_to_the_lower_class():
+def test_majority_ties_go_to_the_lower_class():
     assert majority(np.array([[1, 3, 3], [2, 2, 0], [0, 0, 0]])).tolist() == [1, 0, 0]
 
 
@@ -188,7 +188,7 @@ def test_densities_are_means_over_the_centers_of_a_class():
 
 
 @pytest.mark.parametrize("activation", ["gaussian", "logistic", "cauchy"])
-def test_densities_of_500_features_at_a_thousandth_are_finite(activation):
+def test_densities_with_500_features_and_small_sigma_are_finite(activation):
     rng = np.random.default_rng(0)
     centers, labels = rng.random((40, 500)), np.arange(40) % 3
 
@@ -199,7 +199,7 @@ def test_densities_of_500_features_at_a_thousandth_are_finite(activation):
     assert np.isfinite(found).all()
 
 
-def test_probabilities_follow_from_densities_and_priors():
+def test_posteriors_follow_from_densities_and_priors():
     with np.errstate(divide="ignore"):
         densities, priors = np.log([[0.2, 0.6, 0.0], [0.0, 0.0, 0.0]]), np.log([0.75, 0.25, 0.0])
 
@@ -219,7 +219,7 @@ def test_probabilities_follow_from_densities_and_priors():
         ({"max_centers": 0}, "expected max_centers of at least 1"),
     ],
 )
-def test_senseless_terms_are_refused(changes, words):
+def test_invalid_arguments_are_rejected(changes, words):
     with pytest.raises(ValueError, match=words):
         evolve_rows(ROWS, LABELS, 2, **{"threshold": 0.1, **changes})
 
@@ -235,7 +235,7 @@ def n_centers(rows, threshold):
 
 @pytest.mark.parametrize("n", [3, 10, 60, 300])
 @pytest.mark.parametrize("extreme", ["one", "all"])
-def test_neighbouring_thresholds_give_other_center_counts(n, extreme):
+def test_advised_thresholds_give_several_centers(n, extreme):
     rows = np.random.default_rng(n).normal(size=(n, 3))
     given, left = (1e9, 1) if extreme == "one" else (1e-9, n)
 
@@ -247,7 +247,7 @@ def test_neighbouring_thresholds_give_other_center_counts(n, extreme):
     assert 1 < n_centers(rows, (low + high) / 2) < n
 
 
-def test_two_rows_have_one_threshold_between_one_center_and_two():
+def test_advice_for_two_rows_names_the_exact_threshold():
     rows = np.array([[0.0], [1.0]])
 
     advice = describe_threshold([(rows, 2)], threshold=1e-3, factor=2.0)
@@ -258,11 +258,11 @@ def test_two_rows_have_one_threshold_between_one_center_and_two():
 
 
 @pytest.mark.parametrize("groups", [[], [(np.ones((9, 2)), 1)], [(np.ones((9, 2)), 1)] * 2])
-def test_rows_that_are_all_the_same_are_no_matter_of_a_threshold(groups):
+def test_identical_rows_give_no_advice(groups):
     assert describe_threshold(groups, threshold=0.1, factor=2.0) == ""
 
 
-def test_numbers_of_centers_between_one_and_all_are_left_alone():
+def test_suitable_thresholds_give_no_advice():
     rows = np.arange(30.0)[:, None]
 
     assert describe_threshold([(rows, 2)], threshold=0.1, factor=2.0) == ""
@@ -270,7 +270,7 @@ def test_numbers_of_centers_between_one_and_all_are_left_alone():
     assert describe_threshold([(rows, 1), (rows, 3)], threshold=0.1, factor=2.0) == ""
 
 
-def test_repeated_rows_count_once():
+def test_advice_counts_distinct_rows():
     rows = np.repeat(np.arange(20.0), [2] * 5 + [1] * 15)[:, None]
 
     assert "every distinct row" in describe_threshold([(rows, 20)], threshold=1e-3, factor=2.0)
@@ -288,14 +288,14 @@ def test_repeated_rows_count_once():
         ({"client_threshold": 1e300}, "leaves a single center"),
     ],
 )
-def test_extreme_thresholds_warn_and_still_make_a_model(settings, words):
+def test_extreme_thresholds_warn_and_still_train(settings, words):
     with pytest.warns(UserWarning, match=words):
         found = FedPNNClassifier(**settings).fit(X, Y, parties=OWNER)
 
     assert np.isfinite(found.predict_proba(X)).all()
 
 
-def test_usual_thresholds_and_those_left_open_say_nothing():
+def test_suitable_and_automatic_thresholds_do_not_warn():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         FedPNNClassifier().fit(X, Y, parties=OWNER)
@@ -307,12 +307,12 @@ def test_usual_thresholds_and_those_left_open_say_nothing():
 
 @pytest.mark.parametrize("name", ["client_threshold", "server_threshold"])
 @pytest.mark.parametrize("value", [1.7e308, np.inf, np.nan, 0.0, -1.0, "wide", True])
-def test_thresholds_that_are_none_are_refused_at_fit(name, value):
+def test_invalid_thresholds_are_rejected_at_fit(name, value):
     with pytest.raises(ValueError, match=name):
         FedPNNClassifier(**{name: value}).fit(X, Y)
 
 
-def test_a_chosen_threshold_does_not_depend_on_threads():
+def test_choose_threshold_does_not_depend_on_threads():
     rows = np.random.default_rng(0).normal(size=(3000, 4))
 
     assert choose_threshold(rows, factor=2.0, n_threads=3) == choose_threshold(rows, factor=2.0)
@@ -357,7 +357,7 @@ print([name for name, found in compiled().items() if found != before[name]])
 """
 
 
-def test_no_input_compiles_further_kernels():
+def test_warmup_compiles_all_kernels():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, check=False
     )

@@ -58,7 +58,7 @@ def slowly_merged(centers, counts, min_count):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 9))
-def test_merging_is_that_of_a_plain_loop(seed, n, min_count):
+def test_merge_small_matches_a_plain_loop(seed, n, min_count):
     rng = np.random.default_rng(seed)
     centers = rng.integers(-9, 10, (n, 2)) + rng.random((n, 2))
     counts = rng.integers(0, 4, (n, 3))
@@ -74,7 +74,7 @@ def test_merging_is_that_of_a_plain_loop(seed, n, min_count):
     assert sums == added.tolist()
 
 
-def test_merging_leaves_its_input_alone():
+def test_merge_small_does_not_modify_its_input():
     centers, counts = np.arange(6.0).reshape(3, 2), np.ones((3, 1), np.int64)
 
     merge_small(centers, counts, min_count=2)
@@ -84,7 +84,7 @@ def test_merging_leaves_its_input_alone():
 
 
 @pytest.mark.parametrize("n", [1, 2, 40, 300])
-def test_a_chosen_threshold_leaves_few_centers(n):
+def test_choose_threshold_is_the_smallest_with_few_centers(n):
     points = np.random.default_rng(n).normal(size=(n, 3))
     most = CENTERS_PER_ROOT * math.sqrt(n)
 
@@ -98,7 +98,7 @@ def test_a_chosen_threshold_leaves_few_centers(n):
     assert n <= most or n_centers(threshold * 0.8) > most
 
 
-def test_rows_that_are_all_the_same_are_one_center():
+def test_identical_rows_give_one_center():
     found = release_centers(
         np.ones((9, 2)), np.zeros(9, np.int64), 1,
         threshold=None, factor=2.0, classwise=True, min_count=5,
@@ -109,7 +109,7 @@ def test_rows_that_are_all_the_same_are_one_center():
 
 
 @pytest.mark.parametrize("classwise", [True, False])
-def test_rows_of_classes_that_are_told_are_all_counted(classwise):
+def test_all_rows_of_large_classes_are_counted(classwise):
     rng = np.random.default_rng(5)
     labels = np.repeat([0, 1, 2], [30, 3, 20])
 
@@ -126,7 +126,7 @@ def test_rows_of_classes_that_are_told_are_all_counted(classwise):
         assert ((found.counts > 0).sum(axis=1) == 1).all()
 
 
-def test_a_release_says_how_exposed_single_records_are():
+def test_exposure_counts_single_records():
     points = np.array([[0.0], [0.01], [0.02], [5.0], [9.0], [9.01]])
     labels = np.array([0, 0, 0, 0, 1, 1])
     how = {"threshold": 0.1, "factor": 2.0, "classwise": True}
@@ -142,7 +142,7 @@ def test_a_release_says_how_exposed_single_records_are():
     assert "2 records of rare classes are withheld" in str(merged)
 
 
-def test_a_party_that_sends_nothing_says_so():
+def test_exposure_of_an_empty_release():
     none = release_centers(
         np.zeros((3, 1)), np.zeros(3, np.int64), 1,
         threshold=None, factor=2.0, classwise=True, min_count=5,
@@ -152,7 +152,7 @@ def test_a_party_that_sends_nothing_says_so():
     assert str(none).startswith("Nothing is sent")
 
 
-def test_centers_are_means_unless_asked_to_stay():
+def test_centers_are_means_of_records_or_evolved_centers():
     rng = np.random.default_rng(3)
     points, labels = rng.normal(size=(40, 2)), np.zeros(40, np.int64)
     how = {"threshold": 0.5, "factor": 2.0, "classwise": True, "min_count": 1}
@@ -167,7 +167,7 @@ def test_centers_are_means_unless_asked_to_stay():
     assert means.counts.tolist() == evolved.counts.tolist() == grown.counts.tolist()
 
 
-def test_counts_do_not_tell_of_few_records_of_a_class():
+def test_counts_do_not_disclose_few_records_of_a_class():
     rng = np.random.default_rng(4)
     labels = np.repeat([0, 1], [40, 6])
 
@@ -219,7 +219,7 @@ def usual_party(seed=0):
     st.integers(2, 8),
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
 )
-def test_rows_of_rare_classes_change_no_released_bit(seed, kind, min_count, sizes):
+def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, sizes):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     x = rng.normal(size=(len(y), 4)) + y[:, None]
@@ -241,7 +241,7 @@ def test_rows_of_rare_classes_change_no_released_bit(seed, kind, min_count, size
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0), st.integers(1, 3))
-def test_no_released_number_describes_few_missing_cells(seed, min_count, share, n_classes):
+def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, share, n_classes):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, 60)
     x = rng.normal(size=(60, 4)) * 9
@@ -282,7 +282,7 @@ def test_no_released_number_describes_few_missing_cells(seed, min_count, share, 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0))
-def test_rare_cells_of_a_class_change_no_moment_or_center(seed, min_count, share):
+def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, share):
     rng = np.random.default_rng(seed)
     y = np.repeat([0, 1], [12, 30])
     x = rng.normal(size=(42, 3))
@@ -308,7 +308,7 @@ def test_rare_cells_of_a_class_change_no_moment_or_center(seed, min_count, share
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6))
-def test_products_cover_pairs_with_many_known_rows(seed, min_count):
+def test_products_use_pairs_known_for_enough_rows(seed, min_count):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(20, 3)) * 2
     x[rng.random(x.shape) < rng.random(3)] = np.nan
@@ -343,7 +343,7 @@ def test_products_cover_pairs_with_many_known_rows(seed, min_count):
     assert (found.sums == moments.sums).all()
 
 
-def test_centers_reveal_no_cell_that_few_records_have():
+def test_centers_do_not_disclose_cells_of_few_records():
     rng = np.random.default_rng(2)
     group = np.arange(40) % 5
     x = np.column_stack([10.0 * group + rng.normal(size=40), np.full(40, np.nan)])
@@ -362,7 +362,7 @@ def test_centers_reveal_no_cell_that_few_records_have():
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_cells_are_left_out_in_their_order_until_they_are_many(seed, min_count, share):
+def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, share):
     gone = np.random.default_rng(seed).random((12, 5)) < share
 
     out = mask_omitted_cells(gone, min_count=min_count)
@@ -379,7 +379,7 @@ def test_cells_are_left_out_in_their_order_until_they_are_many(seed, min_count, 
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_cells_and_indicators_are_made_even_class_by_class(seed, min_count, share):
+def test_few_cells_and_indicators_are_suppressed_by_class(seed, min_count, share):
     rng = np.random.default_rng(seed)
     labels = np.repeat([0, 2], [min_count, 15])
     gone = rng.random((len(labels), 4)) < share
@@ -399,7 +399,7 @@ def test_cells_and_indicators_are_made_even_class_by_class(seed, min_count, shar
             assert even[labels == label, column].tolist() == expected.tolist()
 
 
-def test_complete_tables_with_minimum_one_withhold_nothing():
+def test_complete_tables_and_min_count_1_suppress_nothing():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(30, 4))
     labels = np.repeat([0, 1], 15)
@@ -411,7 +411,7 @@ def test_complete_tables_with_minimum_one_withhold_nothing():
     assert (mask_omitted_cells(np.isnan(holes), min_count=1) == np.isnan(holes)).all()
 
 
-def test_a_class_too_rare_everywhere_is_dropped_and_named():
+def test_class_rare_at_every_party_is_omitted_with_a_warning():
     rng = np.random.default_rng(4)
     y = np.array(["common", "other"] * 20 + ["rare"] * 8)
     owner = np.arange(48) % 2
@@ -431,14 +431,14 @@ def test_a_class_too_rare_everywhere_is_dropped_and_named():
         FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
 
 
-def test_one_sufficient_class_is_an_error_with_a_remedy():
+def test_single_class_with_enough_rows_raises_with_advice():
     y = np.repeat([0, 1], [20, 4])
 
     with pytest.raises(DataError, match="got one class 0; add rows of another class, or lower"):
         FedPNNClassifier().fit(np.arange(24.0)[:, None], y)
 
 
-def test_every_reply_of_the_protocol_is_looked_at_here():
+def test_this_file_covers_every_reply_of_the_protocol():
     sent = {request.reply.__name__ for request in FedPNNParty.accepts}
 
     assert sent == {

@@ -23,7 +23,7 @@ CANNOT_HOLD: dict[str, str] = {}
     expected_failed_checks=lambda _: CANNOT_HOLD,
 )
 @pytest.mark.filterwarnings("ignore:threshold=.* one center", "ignore:threshold=.* of its own")
-def test_scikit_learn_accepts_the_clusterer(estimator, check):
+def test_clusterer_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
@@ -33,7 +33,7 @@ def test_scikit_learn_accepts_the_clusterer(estimator, check):
     st.sampled_from(["modified", "original"]),
     st.sampled_from([None, 4]),
 )
-def test_a_table_in_pieces_gives_the_clusters_of_the_whole(seed, rule, max_centres):
+def test_partial_fit_in_batches_equals_one_fit(seed, rule, max_centres):
     rng = np.random.default_rng(seed)
     x, y = rng.random((30, 3)), rng.choice(["cat", "dog", "owl"], 30)
     cuts = np.sort(rng.integers(1, 30, 2))
@@ -53,7 +53,7 @@ def test_a_table_in_pieces_gives_the_clusters_of_the_whole(seed, rule, max_centr
     assert (pieces.n_seen_, pieces.n_outside_) == (whole.n_seen_, whole.n_outside_)
 
 
-def test_labels_that_come_later_get_a_column_of_their_own():
+def test_new_labels_get_a_column_of_counts():
     model = EvolvingClustering(0.5)
 
     model.partial_fit([[0.0], [9.0]], ["m", "z"]).partial_fit([[0.1], [9.1]], ["a", "m"])
@@ -71,14 +71,14 @@ def test_without_labels_rows_are_counted():
 
 
 @pytest.mark.parametrize(("first", "second"), [(None, [1]), ([1], None)])
-def test_labels_come_in_every_call_or_in_none(first, second):
+def test_labels_must_be_given_in_every_call_or_in_none(first, second):
     model = EvolvingClustering(0.5).partial_fit([[0.0]], first)
 
     with pytest.raises(ValueError, match="labels in every call"):
         model.partial_fit([[1.0]], second)
 
 
-def test_fit_forgets_what_was_learned_before():
+def test_fit_discards_earlier_centers():
     model = EvolvingClustering(0.1, max_centres=1).partial_fit([[5.0], [9.0]], [1, 2])
 
     model.fit([[0.0, 1.0]])
@@ -87,7 +87,7 @@ def test_fit_forgets_what_was_learned_before():
     assert (model.n_seen_, model.n_outside_, model.n_features_in_) == (1, 0, 2)
 
 
-def test_rows_are_predicted_to_the_nearest_center():
+def test_predict_returns_the_nearest_center():
     rng = np.random.default_rng(0)
     x = rng.random((200, 3))
     model = EvolvingClustering(0.2, n_jobs=2).fit(x)
@@ -97,7 +97,7 @@ def test_rows_are_predicted_to_the_nearest_center():
     assert predicted.tolist() == naive.nearest(x.tolist(), model.centers_.tolist())[0]
 
 
-def test_threads_do_not_change_the_clusters():
+def test_clusters_do_not_depend_on_threads():
     x = np.random.default_rng(0).random((3_000, 3))
 
     alone, shared = (EvolvingClustering(0.1, n_jobs=jobs).fit(x) for jobs in (1, 2))
@@ -106,7 +106,7 @@ def test_threads_do_not_change_the_clusters():
     assert alone.labels_.tolist() == shared.labels_.tolist()
 
 
-def test_one_row_is_one_center_and_no_cause_to_warn():
+def test_single_row_is_one_center_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
 
@@ -117,7 +117,7 @@ def test_one_row_is_one_center_and_no_cause_to_warn():
 
 
 @pytest.mark.parametrize("n_rows", [2, 50])
-def test_equal_rows_are_one_center_and_no_cause_to_warn(n_rows):
+def test_equal_rows_are_one_center_without_a_warning(n_rows):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
 
@@ -126,7 +126,7 @@ def test_equal_rows_are_one_center_and_no_cause_to_warn(n_rows):
     assert model.counts_.tolist() == [[n_rows]]
 
 
-def test_constant_columns_only_lower_the_distances():
+def test_constant_columns_only_scale_distances():
     rng = np.random.default_rng(0)
     x = rng.random((100, 2))
     flat = np.column_stack([x[:, 0], np.full(100, 3.0), x[:, 1], np.full(100, -8.0)])
@@ -137,7 +137,7 @@ def test_constant_columns_only_lower_the_distances():
     assert padded.labels_.tolist() == plain.labels_.tolist()
 
 
-def test_a_threshold_with_one_center_warns_with_a_remedy():
+def test_threshold_with_one_center_warns_with_advice():
     x = np.random.default_rng(0).random((50, 2))
 
     with pytest.warns(UserWarning, match=r"one center for all 50 rows.*lower the threshold"):
@@ -146,7 +146,7 @@ def test_a_threshold_with_one_center_warns_with_a_remedy():
     assert len(model.centers_) == 1
 
 
-def test_a_threshold_with_a_center_per_row_warns():
+def test_threshold_with_a_center_per_row_warns_with_advice():
     x = np.random.default_rng(0).random((50, 2))
 
     with pytest.warns(UserWarning, match=r"each of 50 rows a center of its own.*raise the"):
@@ -155,7 +155,7 @@ def test_a_threshold_with_a_center_per_row_warns():
     assert len(model.centers_) == len(x)
 
 
-def test_one_center_that_was_asked_for_is_no_cause_to_warn():
+def test_one_center_by_max_centres_does_not_warn():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         EvolvingClustering(0.1, max_centres=1).fit([[0.0], [5.0]])
@@ -165,14 +165,14 @@ def test_one_center_that_was_asked_for_is_no_cause_to_warn():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("call", ["fit", "partial_fit", "predict"])
-def test_values_that_are_not_finite_are_refused(bad, call):
+def test_non_finite_values_are_rejected(bad, call):
     model = EvolvingClustering(0.5).fit([[0.0], [0.1], [9.0]])
 
     with pytest.raises(ValueError, match=r"NaN|infinity"):
         getattr(model, call)([[0.0], [bad]])
 
 
-def test_names_of_columns_are_learned_and_asked_for_again():
+def test_column_names_are_stored_and_checked():
     table = pd.DataFrame({"height": [0.0, 0.1, 5.0], "width": [0.0, 0.2, 5.0]})
 
     model = EvolvingClustering(0.5).fit(table)
@@ -182,7 +182,7 @@ def test_names_of_columns_are_learned_and_asked_for_again():
         model.predict(table[["width", "height"]])
 
 
-def test_a_pickled_clusterer_predicts_the_same_and_goes_on_alike():
+def test_pickled_clusterer_predicts_and_continues_alike():
     x = np.random.default_rng(0).random((60, 2))
     model = EvolvingClustering(0.2).fit(x)
 
@@ -205,7 +205,7 @@ def test_a_pickled_clusterer_predicts_the_same_and_goes_on_alike():
     ],
 )
 @pytest.mark.parametrize("call", ["fit", "partial_fit"])
-def test_senseless_settings_are_refused_at_fit(settings, error, words, call):
+def test_invalid_settings_are_rejected_at_fit(settings, error, words, call):
     with pytest.raises(error, match=words):
         getattr(EvolvingClustering(**settings), call)([[0.0], [1.0]])
 
@@ -218,11 +218,11 @@ def test_senseless_settings_are_refused_at_fit(settings, error, words, call):
         ([[1, 2], [3, 4]], "1d array"),
     ],
 )
-def test_labels_are_one_class_for_each_row(y, words):
+def test_labels_must_be_one_class_per_row(y, words):
     with pytest.raises(ValueError, match=words):
         EvolvingClustering(0.5).fit([[0.0], [0.1]], y)
 
 
-def test_nothing_is_predicted_before_a_fit():
+def test_predict_before_fit_raises():
     with pytest.raises(NotFittedError):
         EvolvingClustering(0.5).predict([[0.0]])

@@ -23,15 +23,15 @@ CANNOT_HOLD = {
 
 
 @parametrize_with_checks([FedPNNClassifier()], expected_failed_checks=lambda _: CANNOT_HOLD)
-def test_scikit_learn_accepts_the_estimator(estimator, check):
+def test_classifier_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def test_wine_is_told_apart_by_cross_validation():
+def test_wine_is_classified_in_cross_validation():
     assert cross_val_score(FedPNNClassifier(), X, Y, cv=5).mean() > 0.95
 
 
-def test_one_party_is_the_same_as_none():
+def test_one_party_equals_no_parties():
     alone = FedPNNClassifier().fit(X, Y)
     one = FedPNNClassifier().fit(X, Y, parties=["only"] * len(Y))
 
@@ -42,7 +42,7 @@ def test_one_party_is_the_same_as_none():
     "labels",
     [np.array(["a", "b", "c"]), np.array([-1, 5, 9]), np.array([0.0, 3.0, 4.0])],
 )
-def test_labels_of_any_kind_come_back(labels, tmp_path):
+def test_labels_of_any_kind_are_predicted(labels, tmp_path):
     found = FedPNNClassifier().fit(X, labels[Y], parties=OWNER)
     found.save(tmp_path / "model")
 
@@ -54,7 +54,7 @@ def test_labels_of_any_kind_come_back(labels, tmp_path):
     assert again.predict(X).dtype.kind == labels.dtype.kind
 
 
-def test_a_damaged_model_file_is_refused(tmp_path):
+def test_damaged_model_file_is_rejected(tmp_path):
     FedPNNClassifier().fit(X, Y).save(tmp_path / "model")
     raw = bytearray((tmp_path / "model").read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -66,7 +66,7 @@ def test_a_damaged_model_file_is_refused(tmp_path):
         FedPNNClassifier.load(tmp_path / "nothing")
 
 
-def test_probabilities_add_up_and_agree_with_their_logarithms():
+def test_probabilities_sum_to_1_and_match_their_logarithms():
     found = FedPNNClassifier().fit(X, Y, parties=OWNER)
 
     shares = found.predict_proba(X)
@@ -83,7 +83,7 @@ def test_probabilities_add_up_and_agree_with_their_logarithms():
         FedPNNClassifier(normalize=None, metric=None, sigma=1e-3),
     ],
 )
-def test_a_row_far_from_everything_has_a_class_and_shares(classifier):
+def test_distant_row_has_a_class_and_probabilities(classifier):
     found = classifier.fit(X, Y)
     far = np.full((1, X.shape[1]), 1e200)
 
@@ -91,7 +91,7 @@ def test_a_row_far_from_everything_has_a_class_and_shares(classifier):
     np.testing.assert_allclose(found.predict_proba(far).sum(), 1)
 
 
-def test_names_of_columns_and_missing_cells_are_taken():
+def test_data_frames_with_missing_cells_are_supported():
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
     frame.iloc[::2, 3] = np.nan  # five rows or more of each class at each party
 
@@ -104,7 +104,7 @@ def test_names_of_columns_and_missing_cells_are_taken():
         found.predict(frame[frame.columns[::-1]])
 
 
-def test_columns_may_be_named_afterwards(tmp_path):
+def test_columns_can_be_named_after_fit(tmp_path):
     names = [f"column {j}" for j in range(X.shape[1])]
     found = FedPNNClassifier().fit(X, Y).name_features(names)
     found.save(tmp_path / "model")
@@ -116,7 +116,7 @@ def test_columns_may_be_named_afterwards(tmp_path):
         found.name_features(names[1:])
 
 
-def test_the_papers_classifier_deals_rows_and_keeps_a_tenth():
+def test_paper_settings_split_rows_and_hold_out_a_tenth():
     x, y = load_breast_cancer(return_X_y=True)
 
     found = FedPNNClassifier.paper(0.19, 0.17).fit(x, y)
@@ -127,7 +127,7 @@ def test_the_papers_classifier_deals_rows_and_keeps_a_tenth():
     assert balanced_accuracy(y, found.predict(x)) > 0.8
 
 
-def test_dealing_depends_on_the_seed_alone():
+def test_split_depends_only_on_the_seed():
     same, other = (FedPNNClassifier(share=3, random_state=s) for s in (0, 1))
 
     models = [m.fit(X, Y).model_.to_bytes() for m in (same, clone(same), other)]
@@ -153,16 +153,16 @@ def test_dealing_depends_on_the_seed_alone():
         ({"share": 0}, "share of 1 or more"),
     ],
 )
-def test_senseless_settings_are_refused_at_fit(change, words):
+def test_invalid_settings_are_rejected_at_fit(change, words):
     with pytest.raises(ValueError, match=words):
         FedPNNClassifier(**change).fit(X, Y)
 
 
-def test_owners_must_be_one_for_each_row():
+def test_parties_must_have_one_entry_per_row():
     with pytest.raises(ValueError, match="one party for each of 178 rows"):
         FedPNNClassifier().fit(X, Y, parties=OWNER[:-1])
 
 
-def test_classes_too_rare_everywhere_raise():
+def test_classes_too_rare_at_every_party_raise_with_advice():
     with pytest.raises(DataError, match="lower min_count"):
         FedPNNClassifier(min_count=200).fit(X, Y)

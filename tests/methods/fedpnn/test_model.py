@@ -36,7 +36,7 @@ def naive_loss(x, y, centers, counts, own, sigma, activation):
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.sampled_from(["gaussian", "logistic", "cauchy"]))
-def test_losses_are_those_of_the_network_without_the_row(seed, activation):
+def test_losses_match_a_network_without_the_row(seed, activation):
     rng = np.random.default_rng(seed)
     x, y = rng.random((15, 2)), rng.integers(0, 3, 15)
     grown = evolve_rows(x, y, 3, threshold=float(rng.choice([0.05, 0.2])))
@@ -68,7 +68,7 @@ def test_losses_of_parties_add_up():
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-12)
 
 
-def test_rows_without_centers_of_their_class_cost_the_most():
+def test_row_without_centers_of_its_class_has_the_maximum_loss():
     x, y = np.array([[0.0], [1.0], [1.1]]), np.array([0, 1, 1])
 
     losses = leave_one_out_losses(x, y, x, np.eye(2, dtype=np.int64)[y], own=np.arange(3))
@@ -77,7 +77,7 @@ def test_rows_without_centers_of_their_class_cost_the_most():
     assert (losses <= 3 * MAX_LOSS).all()
 
 
-def test_a_row_without_a_center_is_scored_by_all():
+def test_row_without_a_center_is_scored_by_all_centers():
     x, y = np.array([[0.2]]), np.array([0])
     centers, counts = np.array([[0.0], [1.0]]), np.array([[3, 0], [0, 3]])
 
@@ -97,14 +97,14 @@ def test_rows_belong_to_the_nearest_center_of_their_class():
     assert own.tolist() == [0, 1, 2, -1]
 
 
-def test_the_widest_of_equal_smoothings_is_chosen():
+def test_ties_of_smoothings_go_to_the_largest():
     losses = np.full(20, 7)
     losses[[4, 9]] = 3
 
     assert best_sigma(losses) == SIGMAS[9]
 
 
-def test_smoothings_are_twenty_and_ascend():
+def test_there_are_twenty_ascending_smoothings():
     assert SIGMAS.shape == (20,)
     assert (np.diff(SIGMAS) > 0).all()
     assert SIGMAS[[0, -1]] == pytest.approx([1e-3, 10.0])

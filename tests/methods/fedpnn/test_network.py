@@ -21,7 +21,7 @@ CANNOT_HOLD: dict[str, str] = {}
     [ProbabilisticNeuralNetwork(), ProbabilisticNeuralNetwork(0.3, "cauchy", "empirical")],
     expected_failed_checks=lambda _: CANNOT_HOLD,
 )
-def test_scikit_learn_accepts_the_classifier(estimator, check):
+def test_network_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
@@ -35,7 +35,7 @@ def kernel(u, activation):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("priors", ["equal", "empirical", [0.2, 0.5, 0.3]])
-def test_probabilities_are_those_of_equation_1_and_bayes(activation, priors):
+def test_probabilities_match_equation_1_and_bayes(activation, priors):
     rng = np.random.default_rng(0)
     patterns, y, x = rng.random((30, 4)), np.arange(30) % 7 % 3, rng.random((12, 4))
     model = ProbabilisticNeuralNetwork(0.2, activation, priors).fit(patterns, y)
@@ -52,7 +52,7 @@ def test_probabilities_are_those_of_equation_1_and_bayes(activation, priors):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_500_features_at_a_thousandth_give_probabilities(activation):
+def test_probabilities_with_500_features_and_small_sigma(activation):
     rng = np.random.default_rng(0)
     model = ProbabilisticNeuralNetwork(1e-3, activation)
     model.fit(rng.random((60, 500)), np.arange(60) % 4)
@@ -63,7 +63,7 @@ def test_500_features_at_a_thousandth_give_probabilities(activation):
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
 
 
-def test_a_row_too_far_for_a_float_gets_the_priors():
+def test_row_too_far_for_a_float_gets_the_priors():
     model = ProbabilisticNeuralNetwork(0.1, priors=[0.25, 0.75]).fit([[0.0], [1.0]], ["a", "b"])
 
     found = model.predict_proba([[1e200]])
@@ -72,14 +72,14 @@ def test_a_row_too_far_for_a_float_gets_the_priors():
     assert model.predict([[1e200]]).tolist() == ["b"]
 
 
-def test_a_class_of_prior_0_is_never_predicted():
+def test_class_with_prior_0_is_never_predicted():
     model = ProbabilisticNeuralNetwork(0.1, priors=[0, 1]).fit([[0.0], [1.0]], ["a", "b"])
 
     assert model.predict([[0.0]]).tolist() == ["b"]
     assert model.predict_proba([[0.0]]).tolist() == [[0.0, 1.0]]
 
 
-def test_the_lower_of_two_equal_classes_is_predicted():
+def test_ties_go_to_the_lower_class():
     model = ProbabilisticNeuralNetwork(0.5).fit([[-1.0], [1.0]], ["late", "early"])
 
     assert model.predict([[0.0]]).tolist() == ["early"]
@@ -87,7 +87,7 @@ def test_the_lower_of_two_equal_classes_is_predicted():
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_smoothing_has_the_least_leave_one_out_loss(activation):
+def test_sigma_minimizes_the_leave_one_out_loss(activation):
     x, y = load_wine(return_X_y=True)
     x = MinMaxScaler().fit_transform(x)
 
@@ -115,7 +115,7 @@ def test_the_smoothing_has_the_least_leave_one_out_loss(activation):
     np.testing.assert_allclose(own, out, rtol=1e-9, atol=1e-12)
 
 
-def test_the_chosen_smoothing_scales_with_the_columns():
+def test_chosen_sigma_scales_with_the_columns():
     x, y = load_wine(return_X_y=True)
     x = MinMaxScaler().fit_transform(x)
 
@@ -125,7 +125,7 @@ def test_the_chosen_smoothing_scales_with_the_columns():
     assert (large.predict(x * 1024) == small.predict(x)).all()
 
 
-def test_a_larger_table_chooses_by_evenly_spaced_rows(monkeypatch):
+def test_sigma_of_large_tables_uses_evenly_spaced_rows(monkeypatch):
     monkeypatch.setattr(network, "MAX_SIGMA_ROWS", 50)
     x, y = load_breast_cancer(return_X_y=True)
     x = MinMaxScaler().fit_transform(x)
@@ -136,7 +136,7 @@ def test_a_larger_table_chooses_by_evenly_spaced_rows(monkeypatch):
     assert np.mean(model.predict(x) == y) > 0.9
 
 
-def test_it_classifies_real_data_in_a_pipeline_and_a_grid():
+def test_network_works_in_pipelines_and_grid_search():
     x, y = load_breast_cancer(return_X_y=True)
     pipeline = make_pipeline(MinMaxScaler(), ProbabilisticNeuralNetwork())
 
@@ -149,14 +149,14 @@ def test_it_classifies_real_data_in_a_pipeline_and_a_grid():
     assert grid.best_score_ > 0.94
 
 
-def test_one_row_predicts_its_class():
+def test_single_training_row_predicts_its_class():
     model = ProbabilisticNeuralNetwork().fit([[1.0, 2.0]], ["only"])
 
     assert model.predict([[5.0, 5.0]]).tolist() == ["only"]
     assert model.predict_proba([[5.0, 5.0]]).tolist() == [[1.0]]
 
 
-def test_constant_columns_are_harmless():
+def test_constant_columns_give_finite_probabilities():
     rng = np.random.default_rng(0)
     x, y = np.column_stack([rng.random(40), np.full(40, 5.0)]), np.arange(40) % 2
 
@@ -169,7 +169,7 @@ def test_constant_columns_are_harmless():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("call", ["fit", "predict"])
-def test_values_that_are_not_finite_are_refused(bad, call):
+def test_non_finite_values_are_rejected(bad, call):
     model = ProbabilisticNeuralNetwork(0.1).fit([[0.0], [1.0]], [0, 1])
     arguments = ([[0.0], [bad]], [0, 1])[: 2 if call == "fit" else 1]
 
@@ -177,7 +177,7 @@ def test_values_that_are_not_finite_are_refused(bad, call):
         getattr(model, call)(*arguments)
 
 
-def test_a_pickled_network_predicts_the_same():
+def test_pickled_network_predicts_the_same():
     x, y = load_wine(return_X_y=True)
     model = ProbabilisticNeuralNetwork(n_jobs=2).fit(x, y)
 
@@ -201,11 +201,11 @@ def test_a_pickled_network_predicts_the_same():
         ({"priors": [0.5, 0.6]}, ValueError, "expected priors that sum to 1"),
     ],
 )
-def test_senseless_settings_are_refused_at_fit(settings, error, words):
+def test_invalid_settings_are_rejected_at_fit(settings, error, words):
     with pytest.raises(error, match=words):
         ProbabilisticNeuralNetwork(**settings).fit([[0.0], [1.0]], [0, 1])
 
 
-def test_nothing_is_predicted_before_a_fit():
+def test_predict_before_fit_raises():
     with pytest.raises(NotFittedError):
         ProbabilisticNeuralNetwork().predict([[0.0]])

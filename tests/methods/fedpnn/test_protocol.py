@@ -55,7 +55,7 @@ def parties(x, y, owner, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_order_of_parties_does_not_matter(kind, seed):
+def test_model_does_not_depend_on_the_order_of_parties(kind, seed):
     x, y = table(seed)
     owner = np.random.default_rng(seed).integers(0, 4, len(y))
     renamed = np.array([2, 0, 3, 1])[owner]
@@ -66,7 +66,7 @@ def test_the_order_of_parties_does_not_matter(kind, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_party_holds_the_model_of_the_coordinator(kind, tmp_path):
+def test_every_party_holds_the_coordinators_model(kind, tmp_path):
     x, y = table()
     members = parties(x, y, np.arange(len(y)) % 3)
     members[0]._path = tmp_path / "model"
@@ -77,7 +77,7 @@ def test_every_party_holds_the_model_of_the_coordinator(kind, tmp_path):
     assert FedPNNModel.load(tmp_path / "model").to_bytes() == model.to_bytes()
 
 
-def test_exchanges_are_those_that_were_declared():
+def test_rounds_match_the_settings():
     x, y = table()
     counted = {
         kind: [r.request for r in run(coordinate(kind), parties(x, y, y)).rounds]
@@ -108,7 +108,7 @@ class Wire:
     st.integers(2, 8),
     st.lists(st.integers(0, 12), min_size=1, max_size=4),
 )
-def test_no_released_number_describes_too_few_records(seed, kind, min_count, sizes):
+def test_replies_describe_at_least_min_count_records(seed, kind, min_count, sizes):
     kind = FedPNNSettings(**{**vars(kind), "min_count": min_count})
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
@@ -135,7 +135,7 @@ def test_no_released_number_describes_too_few_records(seed, kind, min_count, siz
     assert not any((points == center).all(axis=1).any() for center in centers.centers)
 
 
-def test_rows_of_a_rare_class_enter_nothing_that_leaves():
+def test_rows_of_a_rare_class_do_not_enter_replies():
     x, y = table(n_classes=2, missing=0.0)
     frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=5)], min_count=5)
     lonely = np.vstack([x, [9.0, 9, 9, 9]])
@@ -153,7 +153,7 @@ def test_rows_of_a_rare_class_enter_nothing_that_leaves():
         assert with_one.answer(request) == usual.answer(request)
 
 
-def test_a_party_with_one_class_takes_part():
+def test_party_with_one_class_takes_part():
     x, y = table(n_classes=2)
 
     model = run(coordinate(FedPNNSettings()), parties(x, y, y)).result
@@ -161,7 +161,7 @@ def test_a_party_with_one_class_takes_part():
     assert sorted(set(model.center_labels.tolist())) == [0, 1]
 
 
-def test_a_class_that_no_party_holds_is_never_likely():
+def test_class_without_rows_has_probability_0():
     x, y = table(n_classes=2)
 
     model = run(coordinate(FedPNNSettings(classes=(0, 1, 7))), parties(x, y, y % 2)).result
@@ -171,7 +171,7 @@ def test_a_class_that_no_party_holds_is_never_likely():
     assert np.isfinite(model.log_densities(x)[:, :2]).all()
 
 
-def test_parties_that_hold_too_little_make_no_model():
+def test_parties_with_too_few_records_raise():
     x, y = table(n=6, n_classes=2)
 
     with pytest.raises(DataError, match="lower min_count"):
@@ -180,7 +180,7 @@ def test_parties_that_hold_too_little_make_no_model():
         run(coordinate(FedPNNSettings(min_count=50, metric=None)), parties(x, y, y * 0))
 
 
-def test_columns_of_other_names_and_infinite_values_are_named():
+def test_different_names_and_infinite_values_are_reported():
     x, y = table()
     names = ("a", "b", "c", "d")
     others = [
@@ -208,10 +208,10 @@ def constants(knots, sizes):
         ({"choice": 20}, "not the position of a smoothing"),
         ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
         ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
-        ({"constants": None}, "expected constants exactly"),
+        ({"constants": None}, "expected constants if and only if"),
     ],
 )
-def test_centers_that_break_the_rules_are_refused(change, words):
+def test_invalid_centers_are_rejected(change, words):
     request = CentersRequest(
         None, "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian", True
     )
@@ -238,7 +238,7 @@ def test_centers_that_break_the_rules_are_refused(change, words):
         {"n_missing": np.zeros(2, np.int64)},
     ],
 )
-def test_constants_that_are_none_cannot_be_made(change):
+def test_invalid_constants_raise(change):
     usual = {
         "knots": np.zeros((1, 1)),
         "sizes": np.array([[5]]),
@@ -251,7 +251,7 @@ def test_constants_that_are_none_cannot_be_made(change):
         ScalingReply(**(usual | change))
 
 
-def test_moments_of_another_table_are_refused():
+def test_moments_of_wrong_shapes_are_rejected():
     class Liar(FedPNNParty):
         def _moments(self, request):
             reply = super()._moments(request)
@@ -259,11 +259,11 @@ def test_moments_of_another_table_are_refused():
 
     x, y = table()
 
-    with pytest.raises(ProtocolError, match="moments of other shapes"):
+    with pytest.raises(ProtocolError, match="moments have shapes"):
         run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
 
 
-def test_a_party_answers_nothing_but_its_own_requests():
+def test_party_refuses_unknown_requests():
     x, y = table()
 
     with pytest.raises(Refuse, match="unknown request"):
@@ -272,7 +272,7 @@ def test_a_party_answers_nothing_but_its_own_requests():
         FedPNNParty("p0", x, y[:-1])
 
 
-def test_frames_come_back_from_their_bytes():
+def test_frames_survive_a_round_trip():
     x, _ = table(missing=0.2)
     for kind in ("quantile", "minmax", "none"):
         frame = make_frame(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
@@ -283,7 +283,7 @@ def test_frames_come_back_from_their_bytes():
         assert again.n_coordinates == 8
 
 
-def test_the_smoothing_is_in_the_middle_of_what_the_records_chose():
+def test_median_sigma_weights_choices_by_records():
     assert median_sigma([3, 9, 9], [10, 1, 1]) == SIGMAS[3]
     assert median_sigma([3, 9, 12], [10, 11, 10]) == SIGMAS[9]
     assert median_sigma([9, 3], [5, 5]) == median_sigma([3, 9], [5, 5]) == SIGMAS[3]
@@ -291,7 +291,7 @@ def test_the_smoothing_is_in_the_middle_of_what_the_records_chose():
     assert median_sigma([-1, -1], [5, 5]) == DEFAULT_SIGMA
 
 
-def test_parties_of_one_class_agree_on_a_moderate_smoothing():
+def test_parties_of_one_class_get_the_default_sigma():
     x, y = table(n_classes=2)
 
     model = run(coordinate(FedPNNSettings()), parties(x, y, y)).result
@@ -300,14 +300,14 @@ def test_parties_of_one_class_agree_on_a_moderate_smoothing():
 
 
 @pytest.mark.parametrize("n_knots", [0, -1, 10_001])
-def test_numbers_of_groups_out_of_range_are_no_request(n_knots):
+def test_numbers_of_groups_out_of_range_raise(n_knots):
     with pytest.raises(ValueError, match="1 to 10000 knots"):
         ScalingRequest(n_knots, 5)
     with pytest.raises(ValueError, match="of 1 or more values"):
         ScalingRequest(5, 0)
 
 
-def test_a_party_does_not_go_below_its_own_least_count():
+def test_party_refuses_a_min_count_below_its_own():
     x, y = table()
     careful = FedPNNParty("p0", x, y, min_count=5)
 
@@ -316,7 +316,7 @@ def test_a_party_does_not_go_below_its_own_least_count():
     assert run(coordinate(FedPNNSettings(min_count=5)), [careful]).result.centers.size
 
 
-def test_moments_that_no_table_has_are_refused():
+def test_impossible_moments_are_rejected():
     class Liar(FedPNNParty):
         def _moments(self, request):
             reply = super()._moments(request)
@@ -328,7 +328,7 @@ def test_moments_that_no_table_has_are_refused():
         run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
 
 
-def test_centers_of_other_dimensions_name_the_party():
+def test_centers_of_wrong_dimensions_name_the_party():
     class Liar(FedPNNParty):
         def _centers(self, request):
             reply = super()._centers(request)
@@ -337,5 +337,5 @@ def test_centers_of_other_dimensions_name_the_party():
     x, y = table()
     members = [FedPNNParty("p0", x, y), Liar("p1", x, y)]
 
-    with pytest.raises(ProtocolError, match="party 'p1': centers of another number"):
+    with pytest.raises(ProtocolError, match="party 'p1': centers of the wrong number"):
         run(coordinate(FedPNNSettings(metric=None)), members)

@@ -46,7 +46,7 @@ def test_knots_are_means_of_groups_of_neighboring_values(seed, n_knots, min_coun
         assert np.isnan(found.knots[j, len(sizes) :]).all()
 
 
-def test_normal_scores_are_those_of_the_ranks():
+def test_normal_scores_match_the_ranks():
     x = np.arange(100.0)[:, None]
 
     frame = make_frame("quantile", [column_constants(x, n_knots=100, min_count=1)], min_count=1)
@@ -58,7 +58,7 @@ def test_normal_scores_are_those_of_the_ranks():
 
 @pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_frame_of_many_parties_is_much_as_that_of_all_rows(kind, seed):
+def test_frame_of_parties_approximates_the_pooled_frame(kind, seed):
     x = columns(seed)
     owner = np.random.default_rng(seed).integers(0, 3, len(x))
     parts = [column_constants(x[owner == k], n_knots=50, min_count=2) for k in range(3)]
@@ -71,7 +71,7 @@ def test_a_frame_of_many_parties_is_much_as_that_of_all_rows(kind, seed):
     assert (apart.apply(x) == backwards.apply(x)).all()
 
 
-def test_missing_cells_count_as_median_and_are_marked():
+def test_many_missing_cells_get_an_indicator():
     x = np.column_stack([np.arange(20.0), np.arange(20.0)])
     x[:6, 0], x[:2, 1] = np.nan, np.nan
 
@@ -86,7 +86,7 @@ def test_missing_cells_count_as_median_and_are_marked():
 
 
 @pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
-def test_constant_and_empty_columns_are_points_too(kind):
+def test_constant_and_empty_columns_give_finite_points(kind):
     x = np.column_stack([np.full(30, 7.0), np.full(30, np.nan), np.arange(30.0)])
 
     frame = make_frame(kind, [column_constants(x, n_knots=5, min_count=5)], min_count=5)
@@ -95,7 +95,7 @@ def test_constant_and_empty_columns_are_points_too(kind):
     assert len(set(frame.apply(x)[:, 0])) == 1
 
 
-def test_a_column_that_no_party_may_tell_of_says_nothing():
+def test_undisclosed_column_maps_to_zero():
     nothing = np.zeros((1, 4), np.int64)
     few = ScalingReply(np.full((1, 4), np.nan), nothing, nothing[:, 0], np.array([False]))
 
@@ -104,7 +104,7 @@ def test_a_column_that_no_party_may_tell_of_says_nothing():
     assert frame.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]
 
 
-def test_columns_with_few_missing_cells_share_a_coordinate():
+def test_columns_with_few_missing_cells_share_an_indicator():
     labels = np.repeat([0, 1], 20)
     x = np.tile(np.arange(40.0)[:, None], 4)
     x[:9, 0], x[20:26, 0] = np.nan, np.nan  # many of both classes
@@ -131,7 +131,7 @@ def test_columns_with_few_missing_cells_share_a_coordinate():
     assert frame.n_coordinates == points.shape[1] == 7
 
 
-def test_cells_that_few_of_a_class_have_are_missing_in_constants():
+def test_few_cells_of_a_class_are_missing_in_constants():
     labels = np.repeat([0, 1], [20, 10])
     x = np.arange(30.0)[:, None].copy()
     x[22:] = np.nan  # two cells of the rarer class are left
@@ -150,7 +150,7 @@ def rows(seed, n=400, d=4):
 
 
 @given(st.integers(0, 99), st.integers(1, 6))
-def test_moments_of_parts_add_up_to_those_of_the_whole(seed, n_parts):
+def test_moments_of_parts_add_up_to_the_whole(seed, n_parts):
     x, y = rows(seed, n=60)
     owner = np.random.default_rng(seed).integers(0, n_parts, len(y))
 
@@ -162,7 +162,7 @@ def test_moments_of_parts_add_up_to_those_of_the_whole(seed, n_parts):
         assert (added == getattr(whole, name)).all()
 
 
-def test_products_are_those_of_whole_numbers():
+def test_products_are_exact_integers():
     x, y = rows(0, n=40_000)
     quanta = np.rint(np.clip(x, -8, 8) * 2**16).astype(np.int64)
 
@@ -173,14 +173,14 @@ def test_products_are_those_of_whole_numbers():
     assert found.counts.tolist() == np.bincount(y).tolist()
 
 
-def test_values_beyond_eight_count_as_eight():
+def test_coordinates_are_clipped_at_eight():
     moments = class_moments(np.array([[1e300, -np.inf]]), np.array([0]), 1)
 
     assert moments.sums.tolist() == [[8 << 16, -8 << 16]]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_covariance_is_that_within_classes(seed):
+def test_covariance_is_that_within_classes(seed):
     x, y = rows(seed)
 
     means, within = covariance_within(class_moments(x, y, 3))
@@ -190,7 +190,7 @@ def test_the_covariance_is_that_within_classes(seed):
     np.testing.assert_allclose(within, expected, atol=1e-4)
 
 
-def test_without_ridge_and_boost_rows_are_white_within_classes():
+def test_metric_without_ridge_and_boost_whitens_classes():
     x, y = rows(1)
 
     metric = supervised_metric(class_moments(x, y, 3), ridge=1e-9, boost=1.0)
@@ -199,7 +199,7 @@ def test_without_ridge_and_boost_rows_are_white_within_classes():
     np.testing.assert_allclose(within, np.eye(4), atol=1e-3)
 
 
-def test_only_directions_between_means_are_stretched():
+def test_boost_stretches_only_directions_between_means():
     x, y = rows(2)
     moments = class_moments(x, y, 3)
 

@@ -54,7 +54,7 @@ CELLS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(2, 12), st.integers(1, 4), st.integers(2, 4))
-def test_federated_statistics_equal_rational_pooled_ones(data, n, n_features, n_classes):
+def test_statistics_over_parties_match_exact_pooled_ones(data, n, n_features, n_classes):
     x = data.draw(arrays(np.float64, (n, n_features), elements=CELLS))
     y = data.draw(arrays(np.int64, n, elements=st.integers(0, n_classes - 1)))
     owner = data.draw(arrays(np.int64, n, elements=st.integers(0, 2)))
@@ -83,14 +83,14 @@ def test_sums_of_complete_tables_do_not_depend_on_owners(seed, n_parties, min_co
         assert (getattr(apart, field.name) == getattr(pooled, field.name)).all()
 
 
-def test_statistics_are_those_of_scipy():
+def test_statistics_match_scipy():
     found = welch_statistics(class_sums(X, Y, 3, min_count=1))
 
     each = [np.abs(ttest_ind(X[k == Y], X[k != Y], equal_var=False).statistic) for k in range(3)]
     np.testing.assert_allclose(found, np.max(each, axis=0), rtol=1e-12)
 
 
-def test_perfect_columns_come_first_constant_ones_last():
+def test_perfect_columns_come_first_and_constant_ones_last():
     y = np.repeat([0, 1], 6)
     noise = np.tile([-1.0, 0.0, 1.0], 4)
     x = np.column_stack([np.full(12, 3.0), noise, noise + y, 5.0 * y, np.full(12, np.nan)])
@@ -104,7 +104,7 @@ def test_perfect_columns_come_first_constant_ones_last():
     ]  # fmt: skip
 
 
-def test_equal_statistics_go_to_the_lower_column():
+def test_ties_go_to_the_lower_column():
     x = X[:, [3, 0, 3, 0, 3]]
 
     selection = select_columns(welch_statistics(class_sums(x, Y, 3, min_count=1)), 3)
@@ -115,7 +115,7 @@ def test_equal_statistics_go_to_the_lower_column():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_sums_cover_many_cells_and_omit_none_or_many(seed, min_count, share):
+def test_sums_cover_and_omit_no_or_many_cells_of_a_class(seed, min_count, share):
     rng = np.random.default_rng(seed)
     y = np.repeat([0, 1], [min_count + 3, 20])
     x = np.where(rng.random((len(y), 8)) < share, np.nan, rng.normal(size=(len(y), 8)))
@@ -130,7 +130,7 @@ def test_sums_cover_many_cells_and_omit_none_or_many(seed, min_count, share):
 
 
 @pytest.mark.parametrize("classifier", [FedPNNClassifier(), FedPNNClassifier.paper(0.2, 0.2)])
-def test_a_model_of_few_columns_equals_one_on_those_columns(classifier):
+def test_selection_equals_training_on_the_selected_columns(classifier):
     noise = np.random.default_rng(0).normal(size=(len(Y), 40))
     x = np.hstack([noise[:, :20], X, noise[:, 20:]])
     classifier.set_params(share=None, holdout=0.0)
@@ -147,7 +147,7 @@ def test_a_model_of_few_columns_equals_one_on_those_columns(classifier):
     assert (found.predict_proba(x) == alone.predict_proba(x[:, kept])).all()
 
 
-def test_kept_columns_do_not_depend_on_owners():
+def test_selected_columns_do_not_depend_on_owners():
     alone, apart = (
         FedPNNClassifier(n_features_to_select=5).fit(X, Y, parties=owner) for owner in (None, OWNER)
     )
@@ -161,7 +161,7 @@ def test_kept_columns_do_not_depend_on_owners():
     assert apart.run_record_.rounds[1].reduce == "sum"
 
 
-def test_all_columns_are_kept_without_an_exchange():
+def test_keeping_all_columns_needs_no_round():
     found = FedPNNClassifier(n_features_to_select=X.shape[1]).fit(X, Y)
 
     assert found.support_.all()
@@ -169,7 +169,7 @@ def test_all_columns_are_kept_without_an_exchange():
     assert not hasattr(found, "t_statistics_")
 
 
-def test_a_model_checks_full_tables_by_its_column_names(tmp_path):
+def test_saved_model_keeps_its_columns_and_checks_names(tmp_path):
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
     found = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNER)
     found.save(tmp_path / "model")
@@ -186,7 +186,7 @@ def test_a_model_checks_full_tables_by_its_column_names(tmp_path):
         again.predict(X[:, found.support_])
 
 
-def test_dropped_columns_do_not_change_predictions():
+def test_predictions_ignore_columns_that_were_not_selected():
     found = FedPNNClassifier(n_features_to_select=4).fit(X, Y)
     other = np.where(found.support_, X, np.nan)
 
@@ -194,7 +194,7 @@ def test_dropped_columns_do_not_change_predictions():
 
 
 @pytest.mark.parametrize("n", [0, -3, 2.5, True, "many"])
-def test_senseless_numbers_of_columns_are_refused_at_fit(n):
+def test_invalid_numbers_of_columns_are_rejected_at_fit(n):
     with pytest.raises(ValueError, match="n_features_to_select as an integer of 1 or more"):
         FedPNNClassifier(n_features_to_select=n).fit(X, Y)
 
@@ -216,7 +216,7 @@ class Liar(FedPNNParty):
         (lambda r: SelectionReply(r.counts + (1 << 60), r.sums, r.squares), "or more cells"),
     ],
 )
-def test_sums_that_break_the_rules_name_the_party(change, words):
+def test_invalid_sums_name_the_party(change, words):
     member = Liar("p1", X, Y)
     member.change = change
 
@@ -224,7 +224,7 @@ def test_sums_that_break_the_rules_name_the_party(change, words):
         run(coordinate(FedPNNSettings(n_features_to_select=3)), [FedPNNParty("p0", X, Y), member])
 
 
-def test_sums_that_no_table_has_are_refused():
+def test_impossible_sums_are_rejected():
     member = Liar("p1", X, Y)
     member.change = lambda r: SelectionReply(r.counts, r.sums, -3 * r.squares)
 
@@ -232,7 +232,7 @@ def test_sums_that_no_table_has_are_refused():
         run(coordinate(FedPNNSettings(n_features_to_select=3)), [FedPNNParty("p0", X, Y), member])
 
 
-def test_a_party_is_asked_for_sums_of_its_own_number_of_columns():
+def test_party_refuses_sums_of_another_number_of_columns():
     member = FedPNNParty("p0", X, Y)
 
     class Asker:
@@ -248,7 +248,7 @@ def test_a_party_is_asked_for_sums_of_its_own_number_of_columns():
         run(coordinate(FedPNNSettings(n_features_to_select=3)), [Asker()])
 
 
-def test_eleven_thousand_columns_are_selected_before_products():
+def test_columns_are_selected_before_products_are_computed():
     rng = np.random.default_rng(1)
     y = np.repeat([0, 1], [40, 20])
     x = rng.normal(size=(60, 10_936))
@@ -265,7 +265,7 @@ def test_eleven_thousand_columns_are_selected_before_products():
     assert FedPNNModel.from_bytes(found.model_.to_bytes()).n_features == 10_936
 
 
-def test_a_metric_of_too_many_columns_raises_with_a_remedy():
+def test_metric_of_too_many_columns_raises_with_advice():
     x = np.tile(np.arange(12.0)[:, None], 5000)
 
     with pytest.raises(DataError, match=r"would take 200 MB from each party.*to_select"):

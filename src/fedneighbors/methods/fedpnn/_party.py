@@ -78,7 +78,7 @@ class CentersReply:
         if self.counts.ndim != 2 or len(self.counts) != len(self.centers):
             raise ValueError("centers and counts differ in number")
         if (self.counts < 0).any() or (self.counts >= MAX_ROWS).any():
-            raise ValueError("counts of records must be at least 0 and below 2**40")
+            raise ValueError("counts of records must be in [0, 2**40)")
         if not -1 <= self.choice < len(SIGMAS):
             raise ValueError("choice is not the position of a smoothing")
 

@@ -100,7 +100,7 @@ class ScalingReply:
             raise ValueError("n_missing and told must have one entry for each column")
         for counts in (self.sizes, self.n_missing):
             if (counts < 0).any() or (counts >= MAX_ROWS).any():
-                raise ValueError("counts of cells must be at least 0 and below 2**40")
+                raise ValueError("counts of values and missing cells must be in [0, 2**40)")
         used = self.sizes > 0
         if (used[:, 1:] & ~used[:, :-1]).any():
             raise ValueError("unused knots must come after all used ones")

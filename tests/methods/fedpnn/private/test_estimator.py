@@ -22,7 +22,7 @@ LAVISH = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-10.0, 10.0))
 
 
 @parametrize_with_checks([FedPNNClassifier(privacy=LAVISH)])
-def test_scikit_learn_accepts_the_private_estimator(estimator, check):
+def test_private_classifier_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
@@ -33,7 +33,7 @@ def blobs(n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
-def test_a_private_model_separates_classes_and_is_saved(privacy, n_classes, tmp_path):
+def test_private_model_classifies_and_survives_a_round_trip(privacy, n_classes, tmp_path):
     x, y = blobs(n_classes)
     model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y, parties=OWNER)
 
@@ -49,7 +49,7 @@ def test_a_private_model_separates_classes_and_is_saved(privacy, n_classes, tmp_
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_probabilities_add_up_and_agree_with_predictions(n_classes):
+def test_probabilities_sum_to_1_and_match_predictions(n_classes):
     x, y = blobs(n_classes)
     model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y)
 
@@ -59,7 +59,7 @@ def test_probabilities_add_up_and_agree_with_predictions(n_classes):
     assert (model.classes_[shares.argmax(axis=1)] == model.predict(x)).all()
 
 
-def test_missing_cells_are_learned_from_and_predicted():
+def test_missing_cells_are_supported():
     x, y = blobs(2)
     x[::7, 2] = np.nan
 
@@ -68,7 +68,7 @@ def test_missing_cells_are_learned_from_and_predicted():
     assert balanced_accuracy(y, model.predict(x)) > 0.7
 
 
-def test_breast_cancer_is_separated_at_epsilon_1():
+def test_breast_cancer_is_classified_at_epsilon_1():
     x, y = load_breast_cancer(return_X_y=True)
     bounds = np.stack([x.min(axis=0), x.max(axis=0)], axis=1)  # as the set's documentation lists
     owner = np.arange(len(y)) % 2
@@ -84,7 +84,7 @@ def test_breast_cancer_is_separated_at_epsilon_1():
     assert np.median(reached) > 0.88
 
 
-def test_two_fits_of_one_table_differ_in_their_noise():
+def test_two_fits_have_different_noise():
     x, y = blobs(2)
     one, two = (FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y).model_ for _ in range(2))
 
@@ -92,7 +92,7 @@ def test_two_fits_of_one_table_differ_in_their_noise():
     assert (one.neurons.weights != two.neurons.weights).any()
 
 
-def test_the_record_says_what_was_promised_and_spent():
+def test_record_states_guarantee_and_spent_budget():
     x, y = blobs(2)
     record = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y, parties=OWNER).run_record_
 
@@ -103,7 +103,7 @@ def test_the_record_says_what_was_promised_and_spent():
     assert FedPNNClassifier().fit(x, y).run_record_.privacy == {}
 
 
-def test_what_leaves_each_party_does_not_grow_with_its_rows():
+def test_upload_size_does_not_depend_on_the_number_of_rows():
     x, y = blobs(2)
     sizes = [
         sum(
@@ -116,7 +116,7 @@ def test_what_leaves_each_party_does_not_grow_with_its_rows():
     assert sizes[0] == sizes[1] < 2000
 
 
-def test_bounds_may_stand_within_privacy():
+def test_bounds_can_be_given_in_privacy():
     x, y = blobs(2)
     within = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-20.0, 20.0))
     beside = Privacy(epsilon=1e6, public=PUBLIC)
@@ -151,24 +151,24 @@ def test_bounds_may_stand_within_privacy():
         ),
     ],
 )
-def test_what_does_not_go_with_privacy_is_refused_by_name(arguments, words):
+def test_arguments_invalid_under_privacy_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         FedPNNClassifier(**arguments).fit(*blobs(2))
 
 
-def test_bounds_that_are_missing_are_not_to_be_read_off_the_rows():
+def test_missing_bounds_raise_with_advice():
     with pytest.raises(ValueError, match="read off the rows would disclose single records"):
         FedPNNClassifier(privacy=LOCAL).fit(*blobs(2))
 
 
-def test_privacy_survives_cloning_and_parameters():
+def test_clone_and_set_params_keep_privacy():
     model = clone(FedPNNClassifier(privacy=CENTRAL, bounds=BOUNDS)).set_params(privacy=LOCAL)
 
     assert model.get_params()["privacy"] == LOCAL
     assert (model.bounds == BOUNDS).all()
 
 
-def test_a_damaged_private_model_file_is_refused(tmp_path):
+def test_damaged_private_model_file_is_rejected(tmp_path):
     FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(*blobs(2)).save(tmp_path / "private")
     raw = bytearray((tmp_path / "private").read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -178,7 +178,7 @@ def test_a_damaged_private_model_file_is_refused(tmp_path):
         FedPNNClassifier.load(tmp_path / "private")
 
 
-def test_one_process_splits_rows_over_parties_on_request():
+def test_share_splits_rows_among_private_parties():
     x, y = blobs(2)
 
     record = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS, share=4).fit(x, y).run_record_

@@ -37,7 +37,7 @@ def units_of(n_rows, n_columns, seed=0):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_densities_are_those_of_a_loop_over_rows_and_neurons(seed):
+def test_densities_match_a_loop_over_rows_and_neurons(seed):
     rng = np.random.default_rng(seed)
     units = units_of(20, 5, seed)
     axis = units_of(1, 5, seed + 100)[0]
@@ -50,7 +50,7 @@ def test_densities_are_those_of_a_loop_over_rows_and_neurons(seed):
         )
 
 
-def test_without_noise_origin_and_means_are_those_of_the_rows():
+def test_origin_and_means_without_noise_match_the_rows():
     rng = np.random.default_rng(1)
     cube, labels = rng.uniform(-0.5, 0.5, (400, 6)), np.arange(400) % 3
     units = units_of(400, 6)
@@ -66,7 +66,7 @@ def test_without_noise_origin_and_means_are_those_of_the_rows():
     assert np.round(found.counts).tolist() == [134, 133, 133]
 
 
-def test_counts_below_the_noise_level_are_raised_to_it():
+def test_counts_have_a_lower_limit_set_by_their_noise():
     values = np.array([-900, 3, *[50] * 8])
 
     found = estimate_means(values, n_classes=2, levels=1024, variance=409.0**2)
@@ -75,23 +75,23 @@ def test_counts_below_the_noise_level_are_raised_to_it():
     assert (np.sqrt((found.means**2).sum(axis=1)) <= 1 + 1e-12).all()
 
 
-def test_an_origin_of_noise_alone_stays_within_the_cube():
+def test_origin_of_pure_noise_stays_within_the_cube():
     place = estimate_origin(np.array([-70, 10**9, -(10**9)]), n_features=2, levels=64, variance=1.0)
 
     assert place.tolist() == [1.0, -1.0]
 
 
-def test_an_axis_leads_from_the_first_mean_to_the_second():
+def test_axis_points_from_the_first_mean_to_the_second():
     axis = axis_between(np.array([[0.1, 0.2], [0.4, 0.6]]))
 
     np.testing.assert_allclose(axis, [0.6, 0.8])
 
 
-def test_equal_means_have_an_axis_all_the_same():
+def test_equal_means_have_a_default_axis():
     assert axis_between(np.zeros((2, 3))).tolist() == [1.0, 0.0, 0.0]
 
 
-def test_where_cells_are_noise_no_class_is_preferred():
+def test_no_class_is_preferred_where_cells_are_noise():
     axis = np.array([1.0, 0.0])
     found = ClassMeans(np.array([100.0, 100.0]), 1.0, np.zeros((2, 2)))
     cells = np.zeros(2 * N_CELLS, int)
@@ -102,7 +102,7 @@ def test_where_cells_are_noise_no_class_is_preferred():
     assert shares[0, 0] == shares[0, 1]
 
 
-def test_class_sizes_combine_both_releases_by_precision():
+def test_class_totals_are_precision_weighted_means():
     cells = np.concatenate([np.full(N_CELLS, 10), np.full(N_CELLS, 5)])
     found = ClassMeans(np.array([120.0, 60.0]), 4.0, np.zeros((2, 2)))
 

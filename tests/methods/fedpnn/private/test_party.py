@@ -88,14 +88,14 @@ def spent(member):
     [FedPNNSchemaRequest(5), ScalingRequest(5, 5), FedPNNModelRelease(MODEL)],
     ids=lambda request: type(request).__name__,
 )
-def test_requests_of_the_exact_protocol_get_no_answer(request_):
+def test_requests_of_the_exact_protocol_are_refused(request_):
     reply = decode(serve(party(), encode(request_)), (Refusal,))
 
     assert reply.code == "malformed request"
 
 
 @EACH
-def test_a_release_is_charged_before_its_noise_is_drawn(ask):
+def test_release_is_charged_before_its_noise_is_drawn(ask):
     seen = []
 
     def bits(n):
@@ -108,7 +108,7 @@ def test_a_release_is_charged_before_its_noise_is_drawn(ask):
     assert set(seen) == {PureDP(COST[ask])}
 
 
-def test_three_releases_cost_the_whole_budget_no_fourth():
+def test_three_releases_exhaust_the_budget():
     north = party()
     for ask in COST:
         north.answer(ask())
@@ -120,7 +120,7 @@ def test_three_releases_cost_the_whole_budget_no_fourth():
 
 
 @EACH
-def test_the_same_request_gets_the_same_answer_for_one_charge(ask):
+def test_repeated_request_is_idempotent(ask):
     north = party()
 
     first, second = (encode(north.answer(ask())) for _ in range(2))
@@ -129,7 +129,7 @@ def test_the_same_request_gets_the_same_answer_for_one_charge(ask):
     assert spent(north) == PureDP(COST[ask])
 
 
-def test_an_answer_survives_the_process_that_gave_it(tmp_path):
+def test_stored_reply_survives_a_restart(tmp_path):
     with ledger_of("north", PureDP(1), tmp_path / "north.db") as ledger:
         first = encode(party(ledger=ledger).answer(sums_request()))
 
@@ -139,7 +139,7 @@ def test_an_answer_survives_the_process_that_gave_it(tmp_path):
     assert again == first
 
 
-def test_another_run_is_refused_once_the_budget_is_spent():
+def test_other_runs_are_charged_until_the_budget_is_spent():
     north = party()
     first, second = (north.answer(sums_request(run=run)) for run in ("a", "b"))
 
@@ -150,7 +150,7 @@ def test_another_run_is_refused_once_the_budget_is_spent():
     assert spent(north) == PureDP(1)
 
 
-def test_two_data_sets_of_one_ledger_answer_one_run_apart():
+def test_two_data_sets_of_one_ledger_are_charged_separately():
     ledger = ledger_of("north", PureDP(1))
     ledger.set_budget("visits", PureDP(1))
 
@@ -178,7 +178,7 @@ def test_two_data_sets_of_one_ledger_answer_one_run_apart():
     ids=lambda change: next(iter(change)),
 )
 @EACH
-def test_terms_that_were_not_agreed_are_refused_without_a_charge(ask, change):
+def test_terms_not_agreed_are_refused_without_a_charge(ask, change):
     north = party()
 
     with pytest.raises(Refuse, match="not the one that was agreed"):
@@ -187,7 +187,7 @@ def test_terms_that_were_not_agreed_are_refused_without_a_charge(ask, change):
     assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
 
 
-def test_noise_shares_leave_only_inside_a_masked_sum():
+def test_noise_shares_are_sent_only_in_masked_sums():
     reply = decode(serve(party(privacy=CENTRAL), encode(masked_request())), (Refusal,))
 
     assert "masked sum" in reply.code
@@ -204,7 +204,7 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
 
 
 @pytest.mark.parametrize(("n_asked", "threshold", "colluders"), [(6, 4, 2), (9, 7, 5), (2, 1, 1)])
-def test_masks_too_weak_for_colluders_get_no_noise_share(n_asked, threshold, colluders):
+def test_masks_too_weak_for_the_colluders_are_refused(n_asked, threshold, colluders):
     policy = replace(CENTRAL, colluders=colluders)
 
     with pytest.raises(Refuse, match="do not hold against the colluders"):
@@ -213,7 +213,7 @@ def test_masks_too_weak_for_colluders_get_no_noise_share(n_asked, threshold, col
         )
 
 
-def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
+def test_each_attempt_at_a_masked_sum_is_charged_again():
     policy = replace(LOCAL, mechanism="central")
     twice = party(privacy=policy)
 
@@ -226,7 +226,7 @@ def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
     assert spent(twice) == PureDP(1)
 
 
-def test_noise_shares_are_sized_and_charged_for_all_cells():
+def test_noise_shares_are_charged_for_all_cells_of_the_sum():
     policy = replace(CENTRAL, epsilon=20)
     north = party(privacy=policy)
     release = class_sums_release(policy, 4, 2)
@@ -239,7 +239,7 @@ def test_noise_shares_are_sized_and_charged_for_all_cells():
     assert charged.rho <= release.budget.rho
 
 
-def test_labels_that_were_not_declared_public_are_not_told():
+def test_labels_not_declared_public_are_not_disclosed():
     north = party(privacy=replace(LOCAL, public=(), classes=(0, 1)))
 
     with pytest.raises(Refuse, match="not declared public"):
@@ -250,7 +250,7 @@ def test_labels_that_were_not_declared_public_are_not_told():
 
 
 @EACH
-def test_failures_after_the_charge_stay_charged_and_silent(ask):
+def test_failure_after_the_charge_stays_charged_without_details(ask):
     def bits(n):
         raise OSError("the operating system has no entropy")
 
@@ -264,7 +264,7 @@ def test_failures_after_the_charge_stay_charged_and_silent(ask):
     assert spent(north) == PureDP(COST[ask])
 
 
-def test_without_a_usable_ledger_a_party_answers_nothing():
+def test_party_with_an_unusable_ledger_refuses_requests():
     ledger = ledger_of("north", PureDP(1))
     ledger.close()
 
@@ -273,7 +273,7 @@ def test_without_a_usable_ledger_a_party_answers_nothing():
 
 
 @EACH
-def test_noise_is_fresh_in_every_process(ask):
+def test_noise_differs_between_processes(ask):
     replies = [party().answer(ask()).values for _ in range(2)]
 
     assert (replies[0] != replies[1]).any()
@@ -290,7 +290,7 @@ def test_noise_is_fresh_in_every_process(ask):
         (origin_request(classes=(0, 2)), "a class that was agreed or is public is missing"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said_without_a_charge(request_, words):
+def test_invalid_requests_are_refused_without_a_charge(request_, words):
     north = party()
 
     with pytest.raises(Refuse, match=words):
@@ -302,19 +302,19 @@ def test_what_is_wrong_with_a_request_is_said_without_a_charge(request_, words):
 @pytest.mark.parametrize(
     "place", [np.array([np.nan, 0, 0, 0]), np.array([2.0, 0, 0, 0]), np.zeros((2, 2))]
 )
-def test_places_outside_the_cube_make_no_request(place):
+def test_origins_outside_the_cube_raise(place):
     with pytest.raises((ValueError, WireError), match="finite vectors within"):
         sums_request(place=place)
 
 
-def test_an_axis_of_other_columns_makes_no_request():
+def test_axis_of_other_columns_raises():
     with pytest.raises(ValueError, match="differ in their number of columns"):
         cells_request(axis=np.zeros(3))
 
 
 @EACH
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, np.inf, -np.inf, np.nan])
-def test_no_value_makes_a_party_fail(ask, value):
+def test_extreme_values_do_not_make_a_party_fail(ask, value):
     x, y = table()
     x[3, 2] = value
     north = party(rows=(x, y))
@@ -324,7 +324,7 @@ def test_no_value_makes_a_party_fail(ask, value):
 
 
 @EACH
-def test_rows_of_unknown_labels_are_dropped_silently(ask):
+def test_rows_with_labels_not_agreed_are_dropped_silently(ask):
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
     odd = y.copy()
@@ -339,7 +339,7 @@ def test_rows_of_unknown_labels_are_dropped_silently(ask):
     assert (answers[0] == answers[1]).all()
 
 
-def test_a_party_without_rows_answers_noise():
+def test_party_without_rows_replies_with_noise():
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
     empty = party(privacy=policy, rows=(x[:0], y[:0]))
@@ -356,12 +356,12 @@ def test_a_party_without_rows_answers_noise():
         ({"public": ()}, "declare public="),
     ],
 )
-def test_bounds_and_classes_must_not_come_from_rows(change, words):
+def test_party_needs_declared_bounds_and_classes(change, words):
     with pytest.raises(ValueError, match=words):
         party(privacy=replace(LOCAL, **change))
 
 
-def test_a_reply_is_the_exact_sums_and_laplace_noise_of_the_stated_scale():
+def test_reply_is_exact_sums_plus_laplace_noise():
     release = class_sums_release(LOCAL, 4, 2)
     noise = np.concatenate(
         [
@@ -427,7 +427,7 @@ def released(rows, ask, n, seed):
         (cells_request, "cell_counts", cells_up_to_the_farthest_row),
     ],
 )
-def test_an_audit_of_replies_finds_only_planted_breaches(monkeypatch, ask, name, breach):
+def test_audit_of_releases_finds_exactly_the_breaches(monkeypatch, ask, name, breach):
     if breach is not None:
         monkeypatch.setattr(party_module, name, breach)
     rng = np.random.default_rng(3)
@@ -443,7 +443,7 @@ def test_an_audit_of_replies_finds_only_planted_breaches(monkeypatch, ask, name,
     assert (found > CLAIM[ask]) == (breach is not None), found
 
 
-def test_the_masked_origin_is_asked_for_as_the_plain_one():
+def test_masked_origin_request_is_answered():
     policy = replace(LOCAL, mechanism="central")
     request = MaskedOriginRequest("a", terms(policy), 2, (0, 1))
 

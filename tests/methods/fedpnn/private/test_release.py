@@ -69,7 +69,7 @@ def assert_within(moved, stated):
 
 @settings(max_examples=300, deadline=None)
 @given(SEEDS, RELATIONS, LEVELS, st.integers(1, 30))
-def test_no_row_moves_the_origin_further_than_stated(seed, relation, levels, n_columns):
+def test_origin_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     rng = np.random.default_rng(seed)
     x, y = wild_table(rng, 5, n_columns)
     other, _ = neighbor(rng, relation, x, y)
@@ -81,7 +81,7 @@ def test_no_row_moves_the_origin_further_than_stated(seed, relation, levels, n_c
 
 @settings(max_examples=300, deadline=None)
 @given(SEEDS, RELATIONS, LEVELS, st.integers(1, 30))
-def test_no_row_moves_the_class_sums_further_than_stated(seed, relation, levels, n_columns):
+def test_class_sums_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     rng = np.random.default_rng(seed)
     x, y = wild_table(rng, 5, n_columns)
     place = np.clip(rng.normal(size=n_columns), -1, 1) * rng.integers(0, 2)
@@ -96,7 +96,7 @@ def test_no_row_moves_the_class_sums_further_than_stated(seed, relation, levels,
 
 @settings(max_examples=300, deadline=None)
 @given(SEEDS, RELATIONS, st.integers(1, 30))
-def test_no_row_moves_the_cells_further_than_stated(seed, relation, n_columns):
+def test_cell_sensitivity_bounds_every_row(seed, relation, n_columns):
     rng = np.random.default_rng(seed)
     x, y = wild_table(rng, 5, n_columns)
     place, axis = rng.uniform(-1, 1, n_columns), rng.normal(size=n_columns)
@@ -113,7 +113,7 @@ def test_no_row_moves_the_cells_further_than_stated(seed, relation, n_columns):
 
 
 @pytest.mark.parametrize("n_columns", [2, 3, 9, 29, 64, 200])
-def test_where_a_row_lies_depends_on_no_other_row(n_columns):
+def test_projection_of_a_row_does_not_depend_on_other_rows(n_columns):
     rng = np.random.default_rng(n_columns)
     cube, origin = cube_of(rng.normal(size=(257, n_columns))), np.full(n_columns, 0.1)
     axis = rng.normal(size=n_columns)
@@ -137,7 +137,7 @@ def test_where_a_row_lies_depends_on_no_other_row(n_columns):
         (np.ones(25), "linf"),
     ],
 )
-def test_some_row_moves_the_origin_as_far_as_stated(row, norm):
+def test_origin_sensitivity_is_reached(row, norm):
     moved = np.abs(origin_sums(row[None, :], 1000))
 
     stated = origin_sensitivity(25, 1000, "add_remove")
@@ -145,7 +145,7 @@ def test_some_row_moves_the_origin_as_far_as_stated(row, norm):
     assert reached[norm] == getattr(stated, norm)
 
 
-def test_an_opposite_row_moves_the_origin_by_the_bound():
+def test_origin_sensitivity_is_reached_by_a_replacement():
     row = np.r_[np.ones(16), np.zeros(9)][None, :]
 
     moved = np.abs(origin_sums(row, 1000) - origin_sums(-row, 1000))
@@ -159,7 +159,7 @@ def test_an_opposite_row_moves_the_origin_by_the_bound():
 @pytest.mark.parametrize(
     ("unit", "norms"), [([1.0, 0, 0, 0], ("l2_squared", "linf")), ([0.5] * 4, ("l2_squared", "l1"))]
 )
-def test_some_row_moves_the_class_sums_as_far_as_stated(unit, norms):
+def test_class_sums_sensitivity_is_reached(unit, norms):
     moved = np.abs(class_sums(np.array([unit]), np.array([1]), 3, 1024))
 
     stated = class_sums_sensitivity(4, 1024, "add_remove")
@@ -174,7 +174,7 @@ def test_some_row_moves_the_class_sums_as_far_as_stated(unit, norms):
         ([[0.5] * 4, [-0.5] * 4], (0, 1), ("l1",)),
     ],
 )
-def test_some_exchange_moves_the_class_sums_as_far_as_stated(units, labels, norms):
+def test_class_sums_sensitivity_is_reached_by_a_replacement(units, labels, norms):
     one, other = (
         class_sums(np.array([unit]), np.array([label]), 3, 1024)
         for unit, label in zip(units, labels, strict=True)
@@ -186,7 +186,7 @@ def test_some_exchange_moves_the_class_sums_as_far_as_stated(units, labels, norm
     assert [reached[norm] for norm in norms] == [getattr(stated, norm) for norm in norms]
 
 
-def test_a_row_exchanged_into_another_cell_moves_two():
+def test_replacement_changes_two_cells():
     axis = np.array([1.0, 0.0])
     one, other = (cell_counts(np.array([[side, 0.0]]), np.array([0]), axis) for side in (0.9, -0.9))
 
@@ -221,15 +221,15 @@ def is_additive(vectors, seed):
     return (vectors(x, y) == vectors(x[:3], y[:3]) + vectors(x[3:], y[3:])).all()
 
 
-def test_every_row_adds_its_own_part_whatever_the_other_rows_are():
+def test_vectors_are_additive_over_rows():
     assert all(is_additive(vectors_of, seed) for seed in range(200))
 
 
-def test_cells_that_depend_on_the_rows_are_found_out():
+def test_data_dependent_cells_are_not_additive():
     assert not all(is_additive(stretched_to_the_rows, seed) for seed in range(200))
 
 
-def test_cells_reach_from_one_end_of_the_axis_to_the_other():
+def test_cells_cover_the_whole_axis():
     places = np.array([-1.0, -0.76, -0.74, -1e-9, 0.0, 0.99, 1.0])
     units = np.stack([places, np.sqrt(1 - places**2)], axis=1)
 
@@ -238,13 +238,13 @@ def test_cells_reach_from_one_end_of_the_axis_to_the_other():
     assert counted.tolist() == [2, 1, 0, 1, 1, 0, 0, 2, *[0] * N_CELLS]
 
 
-def test_a_row_on_the_origin_has_no_direction():
+def test_row_at_the_origin_has_no_direction():
     place = np.array([0.25, -0.5])
 
     assert directions(place[None, :], place).tolist() == [[0.0, 0.0]]
 
 
-def test_values_are_clipped_and_missing_ones_centered():
+def test_values_are_clipped_and_missing_ones_become_the_middle():
     bounds = (np.array([0.0, 5.0, 2.0]), np.array([10.0, 6.0, 2.0]))  # the last range is empty
     x = np.array([[2.5, 5.25, 7.0], [np.inf, -np.inf, np.nan], [np.nan, 99.0, 2.0]])
 
@@ -256,7 +256,7 @@ def test_values_are_clipped_and_missing_ones_centered():
 
 
 @given(st.integers(1, 200), LEVELS)
-def test_weights_and_reach_are_whole_steps_of_the_half_diagonal(n_columns, levels):
+def test_weights_and_reach_are_integer_steps(n_columns, levels):
     reach = origin_reach(n_columns, levels)
 
     assert reach == int((16 * levels**2 * n_columns // 25) ** 0.5)
@@ -274,7 +274,7 @@ def test_parts_of_a_pure_budget_add_up_to_it(epsilon):
 
 @pytest.mark.parametrize("n_classes", [2, 5])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1, 8])
-def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, n_classes):
+def test_parts_of_an_approximate_budget_fit_into_it(epsilon, n_classes):
     privacy = Privacy(epsilon=epsilon, delta="1e-5")
     kinds = ["origin", "class sums", "cells"][: 3 if n_classes == 2 else 2]
 
@@ -292,7 +292,7 @@ def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, n_classes)
     st.integers(1, 9),
     st.sampled_from([1, 9, 30]),
 )
-def test_whole_noise_and_shares_of_it_stay_within_their_part(
+def test_noise_and_noise_shares_stay_within_their_budget(
     epsilon, delta, relation, n_shares, n_columns
 ):
     privacy = Privacy(epsilon=epsilon, delta=delta, neighbors=relation)
@@ -322,7 +322,7 @@ def test_whole_noise_and_shares_of_it_stay_within_their_part(
         (Privacy(epsilon="1/10"), 30, 0),
     ],
 )
-def test_vectors_are_as_fine_as_the_samplers_bear(policy, n_columns, levels):
+def test_resolution_is_the_finest_that_the_samplers_support(policy, n_columns, levels):
     if levels:
         assert origin_release(policy, n_columns, 2).levels == levels
     else:
@@ -330,7 +330,7 @@ def test_vectors_are_as_fine_as_the_samplers_bear(policy, n_columns, levels):
             origin_release(policy, n_columns, 2)
 
 
-def test_more_than_two_classes_get_the_share_of_the_cells():
+def test_class_sums_of_many_classes_get_the_budget_of_cells():
     privacy = Privacy(epsilon=1)
 
     assert allot_budget(privacy, of="class sums", n_classes=2) == PureDP(Fraction(1, 2))
@@ -347,6 +347,6 @@ def test_more_than_two_classes_get_the_share_of_the_cells():
         ((-1.7e308, 1.7e308), "within a finite range"),
     ],
 )
-def test_bounds_that_are_missing_or_wrong_are_refused(bounds, words):
+def test_missing_or_wrong_bounds_are_rejected(bounds, words):
     with pytest.raises(ValueError, match=words):
         public_bounds(Privacy(epsilon=1, bounds=bounds), 3)

@@ -54,7 +54,7 @@ EACH = pytest.mark.parametrize(
 
 @EACH
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_every_party_ends_with_the_model_of_the_coordinator(privacy, n_classes):
+def test_every_party_receives_the_coordinators_model(privacy, n_classes):
     members = parties(4, privacy, n_classes=n_classes)
 
     model = train(members, privacy).result
@@ -66,7 +66,7 @@ def test_every_party_ends_with_the_model_of_the_coordinator(privacy, n_classes):
 
 @EACH
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_each_party_spends_its_whole_budget_once(privacy, n_classes):
+def test_training_spends_the_whole_budget_of_every_party(privacy, n_classes):
     members = parties(4, privacy, n_classes=n_classes)
     train(members, privacy)
 
@@ -81,7 +81,7 @@ def test_each_party_spends_its_whole_budget_once(privacy, n_classes):
         assert 0.999 < float(ledger.spent("table").epsilon) <= 1
 
 
-def test_a_refused_training_sends_nothing_and_has_no_model():
+def test_refused_training_releases_nothing():
     poor = party("p1", ledger=ledger_of("p1", replace(LOCAL, epsilon="1/10").total))
     rich = party("p0", rows=table(seed=1))
 
@@ -106,7 +106,7 @@ def pooled_neurons(privacy, n):
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
-def test_with_negligible_noise_neurons_equal_the_exact_ones(mechanism):
+def test_neurons_with_negligible_noise_match_pooled_rows(mechanism):
     lavish = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
 
     model = train(parties(4, lavish), lavish).result
@@ -122,7 +122,7 @@ def kernel_mass(model):
     return np.exp(-(apart**2) / (2 * model.neurons.sigma**2)).sum(axis=0)
 
 
-def test_central_noise_is_one_tables_local_noise_the_sum():
+def test_central_noise_is_below_local_noise():
     local, central = (
         train(parties(8, privacy), privacy).result.neurons.noise for privacy in (LOCAL, MASKED)
     )
@@ -132,7 +132,7 @@ def test_central_noise_is_one_tables_local_noise_the_sum():
 
 
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
-def test_cell_noise_has_the_models_stated_variance(privacy):
+def test_noise_of_the_cells_has_the_stated_variance(privacy):
     agreed = replace(privacy, public=(), classes=(0, 1))
     nobody = np.zeros((0, 4)), np.zeros(0, int)  # without rows, what the cells hold is noise
     moved = []
@@ -166,7 +166,7 @@ def lossy(members, step, lost):
 
 
 @pytest.mark.parametrize("step", [OpenSum, MaskInput, Unmask])
-def test_parties_may_drop_out_of_the_masked_sums(step):
+def test_parties_may_drop_out_of_masked_sums(step):
     members = parties(8, CENTRAL)
     masked, roster = enroll(members)
     by_name = {member.name: member for member in masked}
@@ -182,7 +182,7 @@ def test_parties_may_drop_out_of_the_masked_sums(step):
     assert members[0].model is not None
 
 
-def test_a_party_missing_from_plain_sums_ends_the_training():
+def test_party_missing_from_plain_sums_aborts_training():
     members = {member.name: member for member in parties(3, LOCAL)}
 
     with pytest.raises(PartyMissing, match="no reply to the cells"):
@@ -194,7 +194,7 @@ def test_a_party_missing_from_plain_sums_ends_the_training():
     assert [member.model for member in members.values()] == [None] * 3
 
 
-def test_masked_sums_are_requested_with_noise_shares():
+def test_masked_sums_use_masked_requests():
     rounds = train(parties(4, CENTRAL), CENTRAL).rounds
 
     assert {record.request.partition(":")[0] for record in rounds} == {
@@ -206,7 +206,7 @@ def test_masked_sums_are_requested_with_noise_shares():
     }
 
 
-def test_one_party_alone_noises_by_itself_under_central():
+def test_single_party_uses_plain_requests_under_central():
     rounds = train(parties(1, CENTRAL), CENTRAL).rounds
 
     assert [record.request for record in rounds] == [
@@ -218,7 +218,7 @@ def test_one_party_alone_noises_by_itself_under_central():
     ]
 
 
-def test_more_than_two_classes_are_asked_for_no_cells():
+def test_more_than_two_classes_need_no_cells():
     rounds = train(parties(2, LOCAL, n_classes=3), LOCAL).rounds
 
     assert "CellsRequest" not in {record.request for record in rounds}
@@ -235,7 +235,7 @@ def test_more_than_two_classes_are_asked_for_no_cells():
         ({"bounds": ((0.0,) * 3, (1.0,) * 3)}, "one or 4 of them"),
     ],
 )
-def test_what_the_training_needs_is_asked_for(change, words):
+def test_missing_or_invalid_settings_raise(change, words):
     members = parties(2, LOCAL)
 
     with pytest.raises(ValueError, match=words):
@@ -244,21 +244,21 @@ def test_what_the_training_needs_is_asked_for(change, words):
     assert all(len(member._gate.ledger.entries()) == 1 for member in members)
 
 
-def test_more_colluders_than_survivors_are_refused():
+def test_more_colluders_than_survivors_are_rejected():
     policy = replace(CENTRAL, colluders=3)
 
     with pytest.raises(PrivacyError, match="do not hold against colluders=3"):
         train(parties(4, policy), policy)
 
 
-def test_one_class_is_refused_as_without_privacy():
+def test_one_class_is_rejected():
     policy = replace(LOCAL, public=(), classes=(0,))
 
     with pytest.raises(DataError, match="at least two classes"):
         train([party(privacy=policy)], policy)
 
 
-def test_unequal_tables_are_found_before_any_charge():
+def test_schema_mismatch_is_found_before_any_charge():
     members = [party("p0"), party("p1", rows=(table()[0][:, :3], table()[1]))]
 
     with pytest.raises(SchemaMismatch):
@@ -281,12 +281,12 @@ class Liar:
 
 
 @pytest.mark.parametrize("change", [lambda v: v[:-1], lambda v: np.append(v, 0)])
-def test_vectors_of_a_wrong_length_are_refused_though_no_party_sent_another(change):
+def test_vectors_of_wrong_length_are_rejected(change):
     with pytest.raises(ProtocolError, match="expected 5 noised values for the origin"):
         train([Liar(change)], LOCAL)
 
 
-def test_equal_run_names_give_equal_models_at_one_price():
+def test_same_run_name_repeats_the_model_without_a_charge():
     members = parties(2, LOCAL)
 
     first, again = (train(members, LOCAL).result.to_bytes() for _ in range(2))

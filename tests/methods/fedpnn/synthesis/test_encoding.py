@@ -20,7 +20,7 @@ def there_and_back(table, **options):
     return transform.table(transform.matrix(codes, places))
 
 
-def test_words_and_missing_cells_come_back_exactly():
+def test_words_and_missing_cells_survive_a_round_trip():
     table = Table({"city": words("b", None, "a", "b"), "n": np.array([1.0, np.nan, 2.5, 2.5])}, "t")
 
     back = there_and_back(table, repeated_share=0.25)
@@ -30,7 +30,7 @@ def test_words_and_missing_cells_come_back_exactly():
     assert np.isnan(back.columns["n"]).tolist() == [False, True, False, False]
 
 
-def test_numbers_are_restored_within_rounding_and_mode_width():
+def test_numbers_survive_a_round_trip_up_to_rounding():
     column = np.random.default_rng(1).normal(50.0, 3.0, 800)
 
     back = there_and_back(Table({"x": column}, "t")).columns["x"]
@@ -38,7 +38,7 @@ def test_numbers_are_restored_within_rounding_and_mode_width():
     np.testing.assert_allclose(back, column, atol=1e-4)
 
 
-def test_a_value_that_many_rows_share_is_a_category_of_its_own():
+def test_repeated_values_become_categories():
     column = np.concatenate([np.zeros(40), np.random.default_rng(2).normal(5.0, 1.0, 60)])
     table = Table({"x": column}, "t")
 
@@ -51,7 +51,7 @@ def test_a_value_that_many_rows_share_is_a_category_of_its_own():
 
 
 @pytest.mark.parametrize("share", [0.05, None])
-def test_a_constant_column_is_one_category_and_comes_back(share):
+def test_constant_column_is_one_category(share):
     table = Table({"x": np.full(7, 3.25)}, "t")
 
     transform = fit_transform(table, repeated_share=share)
@@ -60,7 +60,7 @@ def test_a_constant_column_is_one_category_and_comes_back(share):
     assert there_and_back(table, repeated_share=share).columns["x"].tolist() == [3.25] * 7
 
 
-def test_a_column_without_any_cell_stays_without():
+def test_empty_column_stays_empty():
     table = Table({"x": np.full(3, np.nan), "y": words(None, None, None)}, "t")
 
     back = there_and_back(table)
@@ -69,7 +69,7 @@ def test_a_column_without_any_cell_stays_without():
     assert back.columns["y"].tolist() == [None, None, None]
 
 
-def test_whole_numbers_give_whole_numbers():
+def test_integers_are_decoded_to_integers():
     column = np.random.default_rng(3).integers(0, 1_000, 300).astype(np.float64)
     transform = fit_transform(Table({"x": column}, "t"))
     random = np.random.default_rng(4).normal(size=(50, transform.layout.width))
@@ -79,7 +79,7 @@ def test_whole_numbers_give_whole_numbers():
     assert (made == np.round(made)).all()
 
 
-def test_one_hot_parts_of_equal_width_lie_side_by_side():
+def test_one_hot_parts_of_equal_width_are_adjacent():
     layout = Layout(widths=(3, 2, 3, 1), scalars=(0, 2))
 
     assert layout.starts == (5, 3, 8, 2)
@@ -99,7 +99,7 @@ def test_one_hot_parts_of_equal_width_lie_side_by_side():
     ],
     ids=["missing", "unseen word", "missing word", "words", "numbers", "other order"],
 )
-def test_rows_unlike_those_of_the_fit_are_refused(later, message):
+def test_rows_unlike_the_fit_are_rejected(later, message):
     table = Table({"x": np.arange(30.0), "w": words(*"ab" * 15)}, "t")
     transform = fit_transform(table)
 
@@ -107,7 +107,7 @@ def test_rows_unlike_those_of_the_fit_are_refused(later, message):
         transform.codes(Table(later, "later"), np.random.default_rng(0))
 
 
-def test_another_value_in_a_column_that_was_constant_is_refused():
+def test_new_value_in_a_constant_column_is_rejected():
     transform = fit_transform(Table({"x": np.full(4, 2.0)}, "t"))
 
     with pytest.raises(DataError, match=r"holds 3.0; in the fit it held only \[2.0\]"):
@@ -115,7 +115,7 @@ def test_another_value_in_a_column_that_was_constant_is_refused():
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
-def test_infinite_and_huge_numbers_are_refused(value):
+def test_infinite_and_huge_numbers_are_rejected(value):
     with pytest.raises(DataError, match="'x' holds infinite values or values beyond"):
         fit_transform(Table({"x": np.array([1.0, value])}, "t"))
 
@@ -126,7 +126,7 @@ numbers = st.one_of(st.just(float("nan")), st.floats(-1e6, 1e6), st.sampled_from
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(cells, numbers), min_size=1, max_size=25))
-def test_any_table_comes_back_with_its_words_and_gaps(rows):
+def test_any_table_keeps_its_words_and_missing_cells(rows):
     table = Table({"w": words(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t")
 
     back = there_and_back(table)

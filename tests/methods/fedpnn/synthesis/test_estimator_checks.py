@@ -24,11 +24,11 @@ CANNOT_HOLD = dict.fromkeys(
     [TabularSynthesizer(**SMALL), TabularSynthesizer(**SMALL, per_class=False)],
     expected_failed_checks=lambda estimator: CANNOT_HOLD if estimator.per_class else {},
 )
-def test_scikit_learn_accepts_the_synthesizer(estimator, check):
+def test_synthesizer_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def test_a_clone_has_the_same_parameters():
+def test_clone_has_the_same_parameters():
     synthesizer = TabularSynthesizer(noise="concat", epochs={0: 3, 1: 4}, categorical_features=[2])
 
     assert clone(synthesizer).get_params() == synthesizer.get_params()

@@ -10,7 +10,7 @@ CODES = np.array([[0, 2], [1, 0], [0, 0], [0, 1], [1, 2], [0, 2]])
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**32), st.booleans())
-def test_a_drawn_row_has_the_category_that_was_asked_for(seed, damped):
+def test_drawn_row_has_the_requested_category(seed, damped):
     rows = RowsByCategory.of(CODES, [2, 3])
     rng = np.random.default_rng(seed)
 
@@ -20,7 +20,7 @@ def test_a_drawn_row_has_the_category_that_was_asked_for(seed, damped):
     assert (CODES[at, picks.columns] == picks.categories).all()
 
 
-def test_a_conditional_vector_has_its_one_at_column_and_category():
+def test_conditional_vector_is_one_hot():
     conditions = RowsByCategory.of(CODES, [2, 3]).conditions()
 
     vectors = conditions.vectors(Picks(np.array([0, 1, 1]), np.array([1, 0, 2])))
@@ -29,7 +29,7 @@ def test_a_conditional_vector_has_its_one_at_column_and_category():
     assert vectors.tolist() == [[0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1]]
 
 
-def test_categories_are_drawn_by_frequency_or_by_its_logarithm():
+def test_categories_are_drawn_by_frequency_or_its_logarithm():
     counts = np.array([900, 90, 10])
     conditions = Conditions((counts,))
     rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def test_categories_are_drawn_by_frequency_or_by_its_logarithm():
     assert chisquare(drawn[True], 20_000 * logs / logs.sum()).pvalue > 1e-3
 
 
-def test_a_category_without_rows_is_never_drawn():
+def test_category_without_rows_is_never_drawn():
     conditions = Conditions((np.array([0, 5, 0, 3, 0]),))
 
     drawn = conditions.draw(2_000, np.random.default_rng(1), damped=True)
@@ -53,7 +53,7 @@ def test_a_category_without_rows_is_never_drawn():
     assert set(drawn.categories.tolist()) == {1, 3}
 
 
-def test_a_table_without_words_has_empty_conditions():
+def test_numeric_table_has_empty_conditions():
     conditions = RowsByCategory.of(np.empty((4, 0), np.int64), []).conditions()
 
     assert conditions.width == 0

@@ -14,7 +14,7 @@ def three_hills(n=3_000, seed=0):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_mixture_has_the_distribution_of_the_column(seed):
+def test_mixture_has_the_distribution_of_the_column(seed):
     column = np.sort(three_hills(seed=seed))
 
     (modes,) = fit_modes([column])
@@ -25,7 +25,7 @@ def test_the_mixture_has_the_distribution_of_the_column(seed):
     assert np.abs(said - seen).max() < 0.015
 
 
-def test_weights_add_up_means_ascend_and_widths_are_positive():
+def test_modes_have_valid_weights_means_and_deviations():
     columns = [three_hills(seed=1), np.random.default_rng(2).standard_cauchy(2_000)]
 
     for modes in fit_modes(columns):
@@ -35,7 +35,7 @@ def test_weights_add_up_means_ascend_and_widths_are_positive():
         assert 1 <= len(modes.means) <= 10
 
 
-def test_modes_do_not_depend_on_neighbouring_columns():
+def test_modes_of_a_column_do_not_depend_on_other_columns():
     rng = np.random.default_rng(3)
     columns = [rng.normal(size=700), rng.gamma(1.0, size=30), three_hills(seed=4)]
 
@@ -47,7 +47,7 @@ def test_modes_do_not_depend_on_neighbouring_columns():
         np.testing.assert_allclose(a.weights, b.weights, rtol=1e-9)
 
 
-def test_the_order_of_rows_does_not_matter():
+def test_modes_do_not_depend_on_the_order_of_rows():
     column = three_hills(seed=5)
 
     (a,), (b,) = fit_modes([column]), fit_modes([column[::-1]])
@@ -70,7 +70,7 @@ def test_modes_scale_with_the_unit_of_the_column():
     [[5.0], [5.0, 5.0, 5.0], [0.0, 1.0], [1e150, -1e150], [0.0] * 99 + [1e12], [1e-120, 2e-120]],
     ids=["one row", "constant", "two rows", "huge", "one outlier", "tiny"],
 )
-def test_odd_columns_have_finite_modes(column):
+def test_unusual_columns_have_finite_modes(column):
     (modes,) = fit_modes([np.array(column)])
 
     for part in (modes.means, modes.deviations, modes.weights):
@@ -78,7 +78,7 @@ def test_odd_columns_have_finite_modes(column):
     assert (modes.deviations > 0).all()
 
 
-def test_posteriors_add_up_and_name_the_modes_of_a_hill():
+def test_posteriors_add_up_and_identify_the_mode():
     (modes,) = fit_modes([three_hills(seed=7)])
 
     share = modes.posterior(np.array([-10.0, 0.0, 25.0]))

@@ -35,7 +35,7 @@ def sealed(frame):
 
 
 @pytest.mark.parametrize("per_class", [True, False])
-def test_a_loaded_synthesizer_makes_the_rows_of_the_saved_one(tmp_path, per_class):
+def test_loaded_synthesizer_samples_the_same_rows(tmp_path, per_class):
     synthesizer = fitted(per_class)
 
     synthesizer.save(tmp_path / "model")
@@ -51,7 +51,7 @@ def test_a_loaded_synthesizer_makes_the_rows_of_the_saved_one(tmp_path, per_clas
     assert loaded.model_.to_bytes() == synthesizer.model_.to_bytes()
 
 
-def test_a_model_without_labels_comes_back(tmp_path):
+def test_model_without_labels_survives_a_round_trip(tmp_path):
     x = np.random.default_rng(1).normal(size=(30, 2))
     synthesizer = TabularSynthesizer(**SMALL, noise="concat", categorical_features=[1]).fit(x)
 
@@ -63,7 +63,7 @@ def test_a_model_without_labels_comes_back(tmp_path):
     assert not hasattr(loaded, "classes_")
 
 
-def test_no_row_of_the_fit_is_in_the_file():
+def test_model_file_contains_no_training_rows():
     x = np.random.default_rng(2).normal(size=(300, 1))
 
     raw = TabularSynthesizer(**SMALL).fit(x).model_.to_bytes()
@@ -83,19 +83,19 @@ def test_no_row_of_the_fit_is_in_the_file():
     ],
     ids=["empty", "another model", "version", "truncated", "altered", "short frame"],
 )
-def test_a_file_that_is_none_is_refused(raw, message):
+def test_invalid_files_are_rejected(raw, message):
     with pytest.raises(ModelFileError, match=message):
         SynthesisModel.from_bytes(raw)
 
 
-def test_a_missing_file_is_refused(tmp_path):
+def test_missing_file_is_rejected(tmp_path):
     with pytest.raises(ModelFileError, match=r"cannot read the model .*gone"):
         TabularSynthesizer.load(tmp_path / "gone")
 
 
 @settings(max_examples=150)
 @given(st.integers(40, len(VALID) - 1), st.integers(0, 255))
-def test_a_forged_byte_gives_a_model_that_samples_or_a_refusal(place, byte):
+def test_changed_byte_gives_a_working_model_or_an_error(place, byte):
     frame = bytearray(VALID)
     frame[place] = byte
 

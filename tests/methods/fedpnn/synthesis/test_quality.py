@@ -25,13 +25,13 @@ def largest_gap(a, b):
 
 @settings(max_examples=80)
 @given(columns, columns)
-def test_the_ks_complement_is_its_definition(a, b):
+def test_ks_complement_matches_its_definition(a, b):
     expected = 1.0 - largest_gap(a, b)
 
     assert ks_complement(a, b)["x0"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_missing_cells_are_left_out_of_the_ks_complement():
+def test_ks_complement_ignores_missing_cells():
     real = np.array([[1.0], [np.nan], [2.0]])
     gone = np.full((2, 1), np.nan)
 
@@ -40,7 +40,7 @@ def test_missing_cells_are_left_out_of_the_ks_complement():
     assert ks_complement(gone, gone) == {"x0": 1.0}
 
 
-def test_correlations_are_those_of_numpy():
+def test_correlations_match_numpy():
     rng = np.random.default_rng(0)
     real, made = rng.normal(size=(50, 4)), rng.normal(size=(60, 4))
 
@@ -52,7 +52,7 @@ def test_correlations_are_those_of_numpy():
     assert found.mean == pytest.approx(1.0 - gaps.mean() / 2.0, rel=1e-12)
 
 
-def test_correlations_with_missing_cells_are_those_of_pandas():
+def test_correlations_with_missing_cells_match_pandas():
     rng = np.random.default_rng(1)
     real = rng.normal(size=(60, 3))
     real[rng.random(real.shape) < 0.2] = np.nan
@@ -63,7 +63,7 @@ def test_correlations_with_missing_cells_are_those_of_pandas():
     assert found.mean == 1.0
 
 
-def test_constant_columns_have_no_correlation():
+def test_correlations_of_constant_columns():
     x = np.array([[0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [2.0, 2.0, 5.0]])
     made = np.array([[0.0, 4.0, 1.0], [1.0, 4.0, 2.0], [2.0, 4.0, 7.0]])
 
@@ -73,14 +73,14 @@ def test_constant_columns_have_no_correlation():
     assert found.mean == pytest.approx(0.5)  # of the one pair that is left: 1 against 0
 
 
-def test_coverage_counts_real_categories_and_missing_as_one():
+def test_coverage_counts_missing_as_a_category():
     real = pd.DataFrame({"w": ["a", "b", "c", None]})
     made = pd.DataFrame({"w": ["a", "a", None, "new"]})
 
     assert category_coverage(real, made) == {"w": 0.5}
 
 
-def test_tables_of_other_columns_are_refused():
+def test_tables_of_different_columns_are_rejected():
     real = pd.DataFrame({"a": [1.0, 2.0]})
 
     with pytest.raises(DataError, match=r"expected the real columns \['a'\], got \['b'\]"):
@@ -89,7 +89,7 @@ def test_tables_of_other_columns_are_refused():
         ks_complement(real, pd.DataFrame({"a": ["x"]}))
 
 
-def test_copies_are_counted_whatever_their_cells():
+def test_copies_are_counted_for_all_kinds_of_cells():
     real = pd.DataFrame({"n": [1.0, 2.0, np.nan, 4.0], "w": ["a", None, "b", "a"]})
     made = pd.DataFrame({"n": [2.0, np.nan, 4.5, 1.0], "w": [None, "b", "a", "z"]})
 
@@ -101,7 +101,7 @@ def test_copies_are_counted_whatever_their_cells():
     assert (found.synthetic[2:] > 0).all()
 
 
-def test_a_table_is_its_own_copy_repeated_rows_duplicates():
+def test_table_is_a_copy_of_itself_with_its_duplicates():
     x = np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]])
 
     found = nearest_records(x, x)
@@ -110,7 +110,7 @@ def test_a_table_is_its_own_copy_repeated_rows_duplicates():
     assert found.real[:2].tolist() == [0.0, 0.0]
 
 
-def test_distances_combine_rank_and_word_differences():
+def test_distances_combine_ranks_and_words():
     real = pd.DataFrame({"n": [10.0, 20.0], "w": ["a", "b"]})
     made = pd.DataFrame({"n": [10.0], "w": ["z"]})
 
@@ -121,7 +121,7 @@ def test_distances_combine_rank_and_word_differences():
     assert found.synthetic.tolist() == pytest.approx([np.sqrt(1.0 / 2)])
 
 
-def test_a_single_real_row_has_no_distances():
+def test_single_real_row_raises():
     with pytest.raises(DataError, match="two real rows or more, got 1"):
         nearest_records(np.zeros((1, 2)), np.zeros((3, 2)))
 
@@ -137,7 +137,7 @@ def halves(n, shift, seed, *, marked=False):
     return x, y
 
 
-def test_honest_rows_are_worth_as_much_as_real_ones():
+def test_rows_of_the_real_distribution_have_equal_utility():
     found = utility(halves(400, 3.0, 0), halves(400, 3.0, 1), halves(400, 3.0, 2))
 
     assert found.synthetic_on_real.roc_auc > 0.9
@@ -152,7 +152,7 @@ def test_marked_classes_have_a_separability_gap():
     assert found.separability_gap.roc_auc > 0.3
 
 
-def test_worth_covers_classes_words_and_missing_cells():
+def test_utility_supports_many_classes_words_and_missing_cells():
     rng = np.random.default_rng(3)
 
     def rows(seed):
@@ -167,7 +167,7 @@ def test_worth_covers_classes_words_and_missing_cells():
     assert 0.8 < found.synthetic_on_real.roc_auc <= 1.0
 
 
-def test_a_test_of_one_class_has_no_area_under_the_curve():
+def test_roc_auc_of_one_class_is_nan():
     x, y = halves(200, 3.0, 4)
 
     found = utility(halves(200, 3.0, 5), halves(200, 3.0, 6), (x[y == "no"], y[y == "no"]))
@@ -176,7 +176,7 @@ def test_a_test_of_one_class_has_no_area_under_the_curve():
     assert found.real_on_real.balanced_accuracy > 0.8
 
 
-def test_rows_that_no_classifier_can_be_trained_on_are_refused():
+def test_rows_unsuitable_for_training_are_rejected():
     real = halves(60, 1.0, 7)
     x, y = halves(60, 1.0, 8)
 

@@ -21,7 +21,7 @@ def rows(seed, n=80):
     return frame, y
 
 
-def test_a_page_with_pictures_is_drawn_from_the_record(tmp_path):
+def test_report_with_figures_is_rendered_from_the_record(tmp_path):
     record = quality_record(rows(0), rows(1), test=rows(2), parameters={"noise": "mixture"})
 
     write_record(record, tmp_path / "quality.jsonl")
@@ -33,7 +33,7 @@ def test_a_page_with_pictures_is_drawn_from_the_record(tmp_path):
         assert words in page
 
 
-def test_the_summary_holds_every_measure():
+def test_summary_contains_every_measure():
     record = quality_record(rows(0), rows(1), test=rows(2))
 
     summary = {row[0]: row[1] for row in record.tables[0].rows}
@@ -52,7 +52,7 @@ def test_the_summary_holds_every_measure():
     assert summary["copies of real rows"] == 0.0
 
 
-def test_tables_without_labels_or_numbers_have_a_smaller_report(tmp_path):
+def test_report_without_labels_and_numbers_is_smaller(tmp_path):
     words = pd.DataFrame({"w": ["a", "b", "a", None], "v": ["x", "y", "x", "x"]})
 
     record = quality_record((words, None), (words, None))
@@ -62,7 +62,7 @@ def test_tables_without_labels_or_numbers_have_a_smaller_report(tmp_path):
     assert [figure.name for figure in record.figures] == ["nearest-records"]
 
 
-def test_copies_are_spoken_of():
+def test_copies_are_noted():
     x, y = rows(0)
 
     record = quality_record((x, y), (x, y))
@@ -70,7 +70,7 @@ def test_copies_are_spoken_of():
     assert any("100.0% of the synthetic rows are copies" in note for note in record.notes)
 
 
-def test_no_value_of_a_real_row_is_in_the_record():
+def test_record_contains_no_values_of_real_rows():
     real = rows(0)
 
     record = quality_record(real, rows(1), test=rows(2))
@@ -80,7 +80,7 @@ def test_no_value_of_a_real_row_is_in_the_record():
     assert not told & set(real[0]["price"].dropna())
 
 
-def test_a_class_that_was_not_made_is_shown_as_such():
+def test_class_without_synthetic_rows_is_listed():
     x, y = rows(0)
 
     record = quality_record((x, y), (x[y == "no"], y[y == "no"]))

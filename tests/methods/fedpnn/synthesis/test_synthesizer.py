@@ -46,7 +46,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("noise", ["normal", "mixture", "concat"])
 @pytest.mark.parametrize("per_class", [True, False])
-def test_two_runs_give_the_same_bits(noise, per_class):
+def test_same_seed_gives_the_same_rows(noise, per_class):
     x, y = companies()
 
     runs = [small(noise=noise, per_class=per_class).fit(x, y).sample(30) for _ in range(2)]
@@ -54,7 +54,7 @@ def test_two_runs_give_the_same_bits(noise, per_class):
     assert same(*runs)
 
 
-def test_the_number_of_threads_changes_no_bit():
+def test_rows_do_not_depend_on_threads():
     x, y = companies()
     before = torch.get_num_threads()
     try:
@@ -78,7 +78,7 @@ def test_other_seeds_give_other_rows():
     assert not synthesizer.sample(20).equals(small(random_state=1).fit(x).sample(20))
 
 
-def test_noises_differ():
+def test_noise_distributions_give_different_rows():
     x, _ = companies()
 
     made = [small(noise=noise).fit(x).sample(20) for noise in ("normal", "mixture", "concat")]
@@ -87,7 +87,7 @@ def test_noises_differ():
     assert not made[1].equals(made[2])
 
 
-def test_synthetic_rows_hold_what_real_ones_can_hold():
+def test_synthetic_rows_have_the_columns_of_real_rows():
     x, y = companies()
 
     made, labels = small().fit(x, y).sample(400)
@@ -101,7 +101,7 @@ def test_synthetic_rows_hold_what_real_ones_can_hold():
     assert set(labels) == {"failed", "lives"}
 
 
-def test_classes_keep_their_shares_and_can_be_asked_for():
+def test_classes_keep_their_frequencies_or_are_selected():
     x, y = companies()
 
     for per_class in (True, False):
@@ -114,7 +114,7 @@ def test_classes_keep_their_shares_and_can_be_asked_for():
             assert (labels == "failed").mean() == pytest.approx((y == "failed").mean(), abs=0.005)
 
 
-def test_separate_generators_separate_classes_at_once():
+def test_generators_per_class_separate_classes_at_once():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 100)
     x = rng.normal(size=(200, 1)) + 20.0 * y[:, None]
@@ -125,7 +125,7 @@ def test_separate_generators_separate_classes_at_once():
     assert (made[labels == 1] > 10).all()
 
 
-def test_settings_may_differ_from_class_to_class():
+def test_settings_can_differ_by_class():
     x, y = companies()
 
     model = small(generator={"failed": (4,), "lives": (8, 8)}, epochs={"failed": 1, "lives": 2})
@@ -145,7 +145,7 @@ def test_progress_counts_the_epochs_of_all_classes():
     assert told[0][2] == "training a generator, class 'failed'"
 
 
-def test_rows_come_back_in_the_form_they_were_handed_in():
+def test_samples_have_the_input_format():
     x, _ = companies()
     table = Table.from_frame(x)
 
@@ -157,7 +157,7 @@ def test_rows_come_back_in_the_form_they_were_handed_in():
     assert (objects.dtype, objects.shape) == (object, (3, 4))
 
 
-def test_columns_of_numbers_can_be_categories():
+def test_numeric_columns_can_be_nominal():
     rng = np.random.default_rng(1)
     x = np.c_[rng.choice([3.0, 7.5, np.nan], 90), rng.normal(size=90)]
 
@@ -168,7 +168,7 @@ def test_columns_of_numbers_can_be_categories():
     assert (by_name.to_numpy()[:, 1] == by_place[:, 1]).all()
 
 
-def test_a_class_smaller_than_a_batch_or_a_pack_is_learned():
+def test_class_smaller_than_a_pack_is_learned():
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=(43, 2)), np.repeat(["many", "few"], [40, 3])
 
@@ -177,7 +177,7 @@ def test_a_class_smaller_than_a_batch_or_a_pack_is_learned():
     assert np.isfinite(made).all()
 
 
-def test_one_row_is_refused_by_name():
+def test_class_of_one_row_is_rejected_by_name():
     x = np.zeros((4, 1))
 
     with pytest.raises(DataError, match=r"class 'b' has 1 row .* expected 2 or more"):
@@ -201,19 +201,19 @@ def test_one_row_is_refused_by_name():
         ({"categorical_features": [9]}, "no column 9"),
     ],
 )
-def test_bad_settings_are_value_errors_that_say_what_to_do(options, message):
+def test_invalid_settings_raise_with_advice(options, message):
     x, y = companies(30)
 
     with pytest.raises(ValueError, match=message):
         small(**options).fit(x, y)
 
 
-def test_a_size_that_is_no_integer_is_a_type_error():
+def test_non_integer_size_is_a_type_error():
     with pytest.raises(TypeError, match=r"epochs must be an integer, got 2.5"):
         small(epochs=2.5).fit(np.zeros((9, 1)))
 
 
-def test_what_cannot_be_sampled_is_refused():
+def test_invalid_samples_are_rejected():
     x, y = companies(40)
     labeled, plain = small().fit(x, y), small().fit(x)
 
@@ -226,7 +226,7 @@ def test_what_cannot_be_sampled_is_refused():
             plain.sample(n)
 
 
-def test_training_that_ends_in_nan_weights_raises():
+def test_diverging_training_raises_with_advice():
     rows = np.full((20, 3), np.nan, np.float32)
     layout = Layout(widths=(2,), scalars=(0,))
     settings = TrainingSettings(generator=(4,), critic=(4,), epochs=2, informed=False)
@@ -235,12 +235,12 @@ def test_training_that_ends_in_nan_weights_raises():
         train(rows, RowsByCategory((), ()), layout, (), settings, seed=[0])
 
 
-def test_infinite_numbers_are_refused_before_training():
+def test_infinite_numbers_are_rejected_before_training():
     with pytest.raises(DataError, match="infinite"):
         small().fit(np.array([[1.0], [np.inf], [2.0]]))
 
 
-def test_a_rarely_generated_class_is_filled_up_with_a_warning():
+def test_rarely_generated_class_is_filled_up_with_a_warning():
     x, y = companies()
     synthesizer = small(per_class=False, informed=True).fit(x, y)
     part = synthesizer.model_.parts[0]
@@ -253,7 +253,7 @@ def test_a_rarely_generated_class_is_filled_up_with_a_warning():
     assert (len(made), set(labels)) == (6, {"failed"})
 
 
-def test_without_torch_the_error_names_the_extra(monkeypatch):
+def test_missing_torch_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     training = "fedneighbors.methods.fedpnn.synthesis._training"
     monkeypatch.delitem(sys.modules, training, raising=False)
@@ -262,7 +262,7 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
         small().fit(np.random.default_rng(0).normal(size=(20, 1)))
 
 
-def test_nothing_but_training_loads_torch(tmp_path):
+def test_only_training_imports_torch(tmp_path):
     x, y = companies(40)
     small().fit(x, y).save(tmp_path / "m")
     script = (
@@ -279,7 +279,7 @@ def test_nothing_but_training_loads_torch(tmp_path):
     assert done.stdout.strip() == "False"
 
 
-def test_training_teaches_a_generator_to_follow_conditions():
+def test_training_makes_generators_follow_conditions():
     rng = np.random.default_rng(5)
     words = pd.DataFrame({"w": rng.choice(["a", "b", "c", "d"], 300, p=[0.7, 0.1, 0.1, 0.1])})
     options = {"generator": (32,), "critic": (32,), "learning_rate": 5e-3, "batch_size": 100}
@@ -295,7 +295,7 @@ def test_training_teaches_a_generator_to_follow_conditions():
     assert followed(60) > 0.8
 
 
-def test_an_informed_start_has_the_rows_shares_untrained():
+def test_informed_start_has_the_frequencies_of_the_rows():
     rng = np.random.default_rng(6)
     words = pd.DataFrame({"w": rng.choice(["often", "rare"], 300, p=[0.9, 0.1])})
     share = (words["w"] == "rare").mean()
@@ -311,7 +311,7 @@ def test_an_informed_start_has_the_rows_shares_untrained():
     assert abs(found[False] - share) > 0.1
 
 
-def test_columns_that_go_together_are_learned_to():
+def test_correlations_are_learned():
     rng = np.random.default_rng(7)
     x = rng.normal(size=(600, 1)) + 0.2 * rng.normal(size=(600, 2))
     options = {"dropout": 0.0, "pac": 1, "learning_rate": 2e-3, "max_modes": 2, "batch_size": 200}
@@ -322,7 +322,7 @@ def test_columns_that_go_together_are_learned_to():
     assert np.corrcoef(synthesizer.sample(600).T)[0, 1] > 0.4
 
 
-def test_longer_training_brings_rows_closer_to_the_real_ones():
+def test_longer_training_improves_the_distribution():
     rng = np.random.default_rng(4)
     x = np.concatenate([rng.normal(-5, 1, (300, 1)), rng.normal(5, 1, (100, 1))])
     options = {"generator": (32,), "critic": (32,), "learning_rate": 2e-3, "informed": False}

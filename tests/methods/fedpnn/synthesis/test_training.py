@@ -24,7 +24,7 @@ def scores(critic, packs, rng):
     return state[0]
 
 
-def test_the_critics_own_gradients_are_those_of_autograd():
+def test_critic_gradients_match_autograd():
     critic = Critic(12, (7, 5), np.random.default_rng(0))
     fake, real, mixing = noise(1, 12, 6), noise(2, 12, 6), torch.rand(1, 6)
 
@@ -43,7 +43,7 @@ def test_the_critics_own_gradients_are_those_of_autograd():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_the_gradient_of_the_mean_score_is_that_of_autograd():
+def test_input_gradient_matches_autograd():
     critic = Critic(8, (6, 4), np.random.default_rng(4))
     packs = noise(5, 8, 3).requires_grad_(True)
 
@@ -55,7 +55,7 @@ def test_the_gradient_of_the_mean_score_is_that_of_autograd():
     torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_generated_parts_are_shares_and_places_lie_within_one():
+def test_generated_rows_have_valid_parts_and_positions():
     generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(7))
 
     spread = torch.from_numpy(np.random.default_rng(8).exponential(size=(8, 6)).astype(np.float32))
@@ -68,7 +68,7 @@ def test_generated_parts_are_shares_and_places_lie_within_one():
         torch.testing.assert_close(part.sum(0), torch.ones(6))
 
 
-def test_a_frozen_generator_uses_the_running_normalization():
+def test_frozen_generator_uses_running_statistics():
     generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(10))
     for seed in range(30):
         generator.logits(noise(seed, 4, 40))  # moves the running means
@@ -97,7 +97,7 @@ def test_a_frozen_generator_uses_the_running_normalization():
     assert TrainedGenerator(hidden, output, 2, "normal", 4).n_parameters == 185
 
 
-def test_an_informed_generator_starts_at_category_shares():
+def test_informed_generator_starts_at_the_frequencies():
     generator = Generator(4, (), LAYOUT, np.random.default_rng(11))
     shares = torch.tensor([0.9, 0.1, 0.2, 0.3, 0.5, 0.6, 0.3, 0.1])
 
@@ -107,7 +107,7 @@ def test_an_informed_generator_starts_at_category_shares():
     torch.testing.assert_close(logits[2:, 0].exp(), shares)
 
 
-def test_networks_leave_the_generator_of_torch_alone():
+def test_networks_do_not_use_the_global_torch_generator():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
