@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels._bitonic``: sorting, and a heap whose accesses tell tales."""
+"""Naive versions of ``kernels._bitonic``: sorting, and a heap whose accesses reveal the data."""
 
 import heapq
 
@@ -9,7 +9,7 @@ def merge_sorted(lists, k):
 
 
 def merge_by_heap(table, n_lists, size, k):
-    """Merge as a heap of list heads would; ``table[i]`` is looked up as entries are needed."""
+    """Merge lists with a heap of their heads, reading entries on demand."""
     heap = [(tuple(table[r * size]), r, 0) for r in range(n_lists)]
     heapq.heapify(heap)
     merged = []

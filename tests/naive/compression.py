@@ -1,4 +1,4 @@
-"""Compressed memories of kNN-Per, one number at a time."""
+"""Naive versions of the compressed memories of kNN-Per."""
 
 import math
 import struct
@@ -7,12 +7,12 @@ from tests.naive.vectors.distances import square_sums
 
 
 def narrow(number):
-    """Return the nearest number of 32 bits."""
+    """Round a number to float32."""
     return struct.unpack("<f", struct.pack("<f", number))[0]
 
 
 def eight_bits(row):
-    """Return lowest cell, step and the codes of a row."""
+    """Return lowest value, step and 8-bit codes of a row."""
     low, step = narrow(min(row)), narrow(max(row) / 255 - min(row) / 255)
     if step == 0:
         return low, step, [0] * len(row)
@@ -20,7 +20,7 @@ def eight_bits(row):
 
 
 def first_centers(rows, n_centers, weights, draws):
-    """Return rows drawn by weight and squared distance to the nearest of those before."""
+    """Draw initial centers by weight and squared distance to earlier ones."""
     chosen, squares = [], [1.0] * len(rows)
     while len(chosen) < n_centers and rows:
         heights, height = [], 0.0
@@ -41,13 +41,13 @@ def first_centers(rows, n_centers, weights, draws):
 
 
 def owners(rows, centers):
-    """Return the nearest center of each row, the first of equally near ones."""
+    """Return the nearest center of each row; the first wins ties."""
     each = [square_sums(centers, row) for row in rows]
     return [squares.index(min(squares)) for squares in each]
 
 
 def moved(rows, weights, centers, owner):
-    """Return each center at the mean of its rows."""
+    """Return the weighted mean of each center's rows."""
     places = []
     for number, center in enumerate(centers):
         own = [place for place, name in enumerate(owner) if name == number]
@@ -64,7 +64,7 @@ def moved(rows, weights, centers, owner):
 
 
 def clustered(rows, n_centers, weights, draws, most_steps):
-    """Return centers that have rows, and the center of each row."""
+    """Return the centers that have rows and the center of each row."""
     centers = first_centers(rows, n_centers, weights, draws)
     owner = owners(rows, centers)
     for _ in range(most_steps):
@@ -77,7 +77,7 @@ def clustered(rows, n_centers, weights, draws, most_steps):
 
 
 def dealt(n_rows, share):
-    """Return how many centers each class gets."""
+    """Return the number of centers for each class."""
     each = [1 for _ in n_rows]
     while sum(each) < math.floor(share * sum(n_rows) + 0.5):
         crowds = [n / centers for n, centers in zip(n_rows, each, strict=True)]
@@ -86,13 +86,13 @@ def dealt(n_rows, share):
 
 
 def cut(row, n_stretches, width):
-    """Return the stretches of a row, the last filled up with zeros."""
+    """Split a row into sections, the last padded with zeros."""
     wide = [*row, *[0.0] * (n_stretches * width - len(row))]
     return [wide[s * width : (s + 1) * width] for s in range(n_stretches)]
 
 
 def stretch_square(stretch, entry):
-    """Return the squared distance of a stretch to an entry."""
+    """Return the squared distance between a section and a codebook entry."""
     square = 0.0
     for cell, other in zip(stretch, entry, strict=True):
         square += (cell - other) * (cell - other)
@@ -100,7 +100,7 @@ def stretch_square(stretch, entry):
 
 
 def numbers(row, entries):
-    """Return the number of the nearest entry of each stretch."""
+    """Return the index of the nearest entry for each section."""
     found = []
     for stretch, book in zip(cut(row, len(entries), len(entries[0][0])), entries, strict=True):
         squares = [stretch_square(stretch, entry) for entry in book]
@@ -109,7 +109,10 @@ def numbers(row, entries):
 
 
 def asymmetric_nearest(codes, entries, queries, k, own):
-    """Return positions and distances of the k nearest codes, ties to the earlier."""
+    """Return positions and distances of the k nearest codes.
+
+    Ties go to the earlier code.
+    """
     positions, distances = [], []
     for asked, query in enumerate(queries):
         stretches = cut(query, len(entries), len(entries[0][0]))

@@ -1,4 +1,4 @@
-"""DANN* over lists of numbers, and the exact law of what one provider sees of a query."""
+"""DANN* over lists of numbers, and the exact distribution of one provider's view of a query."""
 
 import itertools
 import math
@@ -6,7 +6,10 @@ from functools import lru_cache
 
 
 def first_counts(bounds, k):
-    """How many of the k lowest bounds are each provider's; ties go to the lower name."""
+    """Count how many of the k lowest bounds belong to each provider.
+
+    Ties go to the lower name.
+    """
     every = sorted(
         (bound, name, j) for name in bounds for j, bound in enumerate(sorted(bounds[name]))
     )
@@ -14,7 +17,10 @@ def first_counts(bounds, k):
 
 
 def rank_of_last(objects, prefixes, viewer, k):
-    """Rank of the viewer's last returned object among all that was returned; k if outside."""
+    """Return the rank of the viewer's last returned object.
+
+    The rank is among all returned objects, and k if it is larger or if the viewer has no objects.
+    """
     rows = {name: sorted(objects[name])[: prefixes[name]] for name in objects}
     if not rows[viewer]:
         return k
@@ -23,14 +29,17 @@ def rank_of_last(objects, prefixes, viewer, k):
 
 
 def noise_at_most(value, scale):
-    """P(L <= value) of discrete Laplace noise."""
+    """Return P(L <= value) for discrete Laplace noise L."""
     a = math.exp(-1 / float(scale))
     return a**-value / (1 + a) if value < 0 else 1 - a ** (value + 1) / (1 + a)
 
 
 @lru_cache(maxsize=100_000)
 def clipped_law(center, scale, low, high, *, floor=-math.inf):
-    """Law of ``center + max(noise, floor)``, clipped to [low, high], as a dict."""
+    """Return the distribution of clipped noisy counts as a dict.
+
+    The counts are ``center + max(noise, floor)``, clipped to [low, high].
+    """
     law = {}
     for value in range(low, high + 1):
         at_most = 1.0 if value == high else _sum_at_most(value - center, scale, floor)
@@ -44,9 +53,10 @@ def _sum_at_most(value, scale, floor):
 
 
 def view(bounds, objects, viewer, k, law):
-    """Law of (first count, second count) that the viewer of a query of DANN* is asked for.
+    """Return the distribution of the two counts requested from the viewer.
 
-    ``law`` is a ``CountNoise``. Counts are totals, as in the paper.
+    The result maps (first count, second count) of a DANN* query to probabilities. ``law`` is a
+    ``CountNoise``. Counts are totals, as in the paper.
     """
     counts = first_counts(bounds, k)
     firsts = {
@@ -62,7 +72,10 @@ def view(bounds, objects, viewer, k, law):
 
 
 def printed_view(bounds, objects, viewer, k, law):
-    """The same of Algorithm 2 as printed; ``law`` is a ``PaperNoise``."""
+    """Return the distribution for Algorithm 2 as printed in the paper.
+
+    ``law`` is a ``PaperNoise``; otherwise as for :func:`view`.
+    """
     counts = {name: max(count, 1) for name, count in first_counts(bounds, k).items()}
     firsts = {name: clipped_law(counts[name] + law.shift, law.scale, 1, k) for name in counts}
 
@@ -85,7 +98,7 @@ def _joint(objects, viewer, k, firsts, second):
 
 
 def loss(first, second):
-    """The largest log-ratio of probabilities of one view, in both directions."""
+    """Return the largest absolute log-ratio of a view's probabilities."""
     worst = 0.0
     for key in {*first, *second}:
         p, q = first.get(key, 0.0), second.get(key, 0.0)
@@ -97,7 +110,7 @@ def loss(first, second):
 
 
 def beyond(first, second, epsilon):
-    """The probability of views beyond exp(epsilon), in the worse direction."""
+    """Return the probability mass beyond exp(epsilon), in the worse direction."""
     factor = math.exp(epsilon)
     keys = {*first, *second}
     return max(

@@ -1,8 +1,8 @@
-"""Scatter within the classes of a client and between them, one row and one number at a time."""
+"""Naive scatter matrices within and between the classes of a client."""
 
 
 def scatter(columns, labels):
-    """Return both matrices of one client's rows as lists of lists."""
+    """Return the within-class and between-class scatter as lists of lists."""
     n = len(columns[0]) if columns else 0
     within = [[0.0] * n for _ in range(n)]
     between = [[0.0] * n for _ in range(n)]

@@ -1,11 +1,14 @@
-"""Exact sums by Python's rational numbers, one value at a time."""
+"""Exact sums with rational numbers."""
 
 import math
 from fractions import Fraction
 
 
 def exact_moments(rows, n_columns):
-    """Return [(sum in units of 2**-200, sum of squares in units of 2**-400)] per column."""
+    """Return the sum and the sum of squares of each column.
+
+    Units are 2**-200 and 2**-400.
+    """
     result = []
     for j in range(n_columns):
         quanta = [math.trunc(Fraction(float(row[j])) * 2**200) for row in rows]

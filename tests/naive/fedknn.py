@@ -1,10 +1,13 @@
-"""Slow, obvious twins: the k nearest of all objects in one list, sorted."""
+"""Naive search: sort all objects in one list and take the k nearest."""
 
 from fedneighbors.methods.fedknn.algorithm import tie_keys
 
 
 def nearest(tables, query, k, *, key):
-    """(distance, provider, name) of the k nearest, ties by the keyed digest of their names."""
+    """Return (distance, provider, name) of the k nearest objects.
+
+    Ties are ordered by the keyed digest of the objects' names.
+    """
     everything = []
     for provider, table in tables.items():
         names = [str(i) for i in range(len(table))]

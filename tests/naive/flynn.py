@@ -1,6 +1,6 @@
 """Algorithm 1 of the FlyNN paper, line by line, in rational numbers.
 
-Nothing is fast and nothing is shared with the library but the wiring, which is public data.
+This code is slow and shares nothing with the library except the wiring, which is public.
 """
 
 import math
@@ -8,14 +8,14 @@ from fractions import Fraction
 
 
 def dense_matrix(wiring, n_features):
-    """Return M: one row of zeros and ones for each unit."""
+    """Return the matrix M, one row of zeros and ones per unit."""
     return [[int(j in set(inputs)) for j in range(n_features)] for inputs in wiring.tolist()]
 
 
 def fly_hash(x, matrix, n_active):
-    """Return the units with the largest M x, in order of their index; ties to the lower index.
+    """Return the units with the largest entries of M x, ascending.
 
-    Floats are added in float64 from left to right, integers exactly.
+    Ties go to the lower index. Floats are added in float64 from left to right, integers exactly.
     """
     values = [sum((v for v, one in zip(x, row, strict=True) if one), start=0) for row in matrix]
     by_value = sorted(range(len(matrix)), key=lambda unit: (-values[unit], unit))
@@ -23,7 +23,10 @@ def fly_hash(x, matrix, n_active):
 
 
 def train(rows, labels, matrix, *, n_active, gamma, classes):
-    """Return the filters w, one list for each class, and how often each unit was decayed."""
+    """Return the filters w and the number of decays of each unit.
+
+    Both have one list for each class.
+    """
     filters = {label: [Fraction(1)] * len(matrix) for label in classes}
     counts = {label: [0] * len(matrix) for label in classes}
     for x, y in zip(rows, labels, strict=True):
@@ -40,13 +43,16 @@ def novelty(x, matrix, filters, *, n_active, classes):
 
 
 def infer(x, matrix, filters, *, n_active, classes):
-    """Return the class of least novelty; ties to the lower class."""
+    """Return the class with the lowest novelty, the lower on ties."""
     scores = novelty(x, matrix, filters, n_active=n_active, classes=classes)
     return classes[scores.index(min(scores))]
 
 
 def normalized_novelty(x, matrix, counts, *, n_active, classes, gamma, sizes):
-    """Return the sum of gamma ** (c * n_mean / n_l) over the active units, for each class."""
+    """Return the novelty for each class with normalized counts.
+
+    It is the sum of gamma ** (c * n_mean / n_l) over the active units.
+    """
     mean = sum(sizes.values()) / len(classes)
     return [
         math.fsum(

@@ -1,10 +1,10 @@
-"""Inversion of a table of thresholds, one word and one threshold at a time."""
+"""Naive inverse transform sampling from a table of thresholds."""
 
 UNDECIDED = -(2**63)
 
 
 def invert_words(words, limits, symmetric):
-    """Return the value of each word, or UNDECIDED, from the margins of the limits alone."""
+    """Return the value of each word, or UNDECIDED."""
     return [invert_word(int(word), [int(limit) for limit in limits], symmetric) for word in words]
 
 

@@ -1,4 +1,4 @@
-"""kNN-Per (Eqs 4 to 7 and 13 of the paper), one number at a time."""
+"""Naive version of kNN-Per (Eqs 4 to 7 and 13 of the paper)."""
 
 import math
 
@@ -6,7 +6,10 @@ from tests.naive.vectors.distances import square_sums
 
 
 def nearest(keys, queries, k, own=None):
-    """Return positions and distances of the k nearest keys of each query, ties to the lower row."""
+    """Return positions and distances of each query's k nearest keys.
+
+    Ties go to the lower row.
+    """
     positions, distances = [], []
     for number, query in enumerate(queries):
         near = [
@@ -21,7 +24,7 @@ def nearest(keys, queries, k, own=None):
 
 
 def votes(labels, distances, n_classes, sigma):
-    """Return Eq 6 for one query: the labels of its neighbors and how far they are."""
+    """Return Eq 6 for one query, given its neighbors' labels and distances."""
     nearest_of_all = min(distances)
     shares = [0.0] * n_classes
     for label, distance in zip(labels, distances, strict=True):
@@ -35,13 +38,16 @@ def mixed(local, shared, weight):
 
 
 def averaged(before, updates, shares):
-    """Return Eq 13 for one weight: those who did not take part count with what they were sent."""
+    """Return Eq 13 for one weight.
+
+    Clients that did not take part count with the weight that was sent to them.
+    """
     took_part = sum(shares[name] * updates[name] for name in updates)
     return took_part + (1 - sum(shares[name] for name in updates)) * before
 
 
 def means(targets, distances, sigma):
-    """Return Eq 6 for one query with targets in place of labels."""
+    """Return Eq 6 for one query with targets instead of labels."""
     weights = [math.exp(-(distance - min(distances)) / sigma) for distance in distances]
     columns = range(len(targets[0]))
     sums = [sum(w * row[j] for w, row in zip(weights, targets, strict=True)) for j in columns]
@@ -61,7 +67,10 @@ def mixture_errors(local, shared, targets, grid):
 
 
 def stacking_gradient(experts, targets, weights, first):
-    """Return slopes of half the squared error and of the penalty, and how large their terms are."""
+    """Return the gradient of the stacking loss and its terms' size.
+
+    The loss is half the squared error plus half the squared change of the weights.
+    """
     slopes = [weight - start for weight, start in zip(weights, first, strict=True)]
     size = 1.0 + max(abs(weight) for weight in weights)
     for outputs, right in zip(experts, targets, strict=True):
@@ -75,6 +84,6 @@ def stacking_gradient(experts, targets, weights, first):
 
 
 def cosine(a, b):
-    """Return the cosine of the angle of two rows."""
+    """Return the cosine of the angle between two rows."""
     inner = sum(x * y for x, y in zip(a, b, strict=True))
     return inner / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))

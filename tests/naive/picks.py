@@ -1,4 +1,4 @@
-"""Algorithm 2's DP() step as a law: every pick and every noise, summed in floating point."""
+"""Distribution of Algorithm 2's DP() step, summed over all picks and noise values."""
 
 import math
 from collections import defaultdict
@@ -10,7 +10,7 @@ def laplace(k, scale):
 
 
 def law(counts, epsilon, n_picks, reach):
-    """Return {released counts: probability}, with noise cut off at +-reach."""
+    """Return {released counts: probability}, with noise truncated at +-reach."""
     states = {(tuple(counts), frozenset()): 1.0}
     for _ in range(n_picks):  # lines 18-23
         after = defaultdict(float)

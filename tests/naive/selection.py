@@ -1,11 +1,11 @@
-"""Welch's t by Python's rational numbers, one column and class at a time, over pooled rows."""
+"""Welch's t over pooled rows with rational numbers."""
 
 import math
 from fractions import Fraction
 
 
 def root(value):
-    """Return the square root of a rational number that is not negative, rounded twice."""
+    """Return the square root of a non-negative rational, rounded twice."""
     try:
         return math.sqrt(value.numerator / value.denominator)
     except OverflowError:
@@ -13,13 +13,13 @@ def root(value):
 
 
 def spread(values):
-    """Return the variance of a mean: that of the values, unbiased, over their number."""
+    """Return the variance of a mean: the unbiased variance divided by n."""
     mean = sum(values) / len(values)
     return sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)
 
 
 def welch(first, second):
-    """Return |t| of two lists, None where nothing can be told."""
+    """Return |t| of two lists, or None if it is undefined."""
     if len(first) < 2 or len(second) < 2:
         return None
     gap = abs(sum(first) / len(first) - sum(second) / len(second))
@@ -30,7 +30,10 @@ def welch(first, second):
 
 
 def statistics(rows, labels):
-    """Return the largest one-vs-rest |t| of each column; a missing cell is NaN."""
+    """Return the largest one-vs-rest |t| of each column.
+
+    Missing cells are NaN.
+    """
     found = []
     for column in zip(*rows, strict=True):
         cells = [
@@ -47,7 +50,10 @@ def statistics(rows, labels):
 
 
 def kept(statistics, n):
-    """Return the positions of the n largest, ties to the lower, those without one last."""
+    """Return the positions of the n largest statistics.
+
+    Ties go to the lower position; undefined statistics come last.
+    """
 
     def place(column):
         t = statistics[column]

@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.clustering._evolving``."""
+"""Naive version of ``fedneighbors.kernels.clustering._evolving``."""
 
 import math
 

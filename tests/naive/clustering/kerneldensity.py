@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.clustering._kerneldensity``."""
+"""Naive version of ``fedneighbors.kernels.clustering._kerneldensity``."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ def mean_square(row, center):
 
 
 def log_kernel(square, sigma, activation):
-    """Log of the kernel; ``square`` is the squared distance."""
+    """Return the logarithm of the kernel at a squared distance."""
     u = math.sqrt(square) / sigma
     if activation == "gaussian":
         return -0.5 * square / sigma / sigma

@@ -1,4 +1,4 @@
-"""Lower bounds of an edit distance from counts that never overflow, piece by piece."""
+"""Naive lower bounds of edit distances, from counts without buckets or overflow."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from tests.naive.edit.slices import distance
 
 
 def bound_without_buckets(first, second, piece):
-    """Return the bound of length, letters and pieces before they share bins or buckets."""
+    """Bound the distance by length, letters and pieces, without buckets."""
     letters = surplus(Counter(first), Counter(second))
     pieces = surplus(pieces_of(first, piece), pieces_of(second, piece))
     return max(abs(len(first) - len(second)), letters, -(-pieces // piece))
@@ -27,6 +27,9 @@ def within(first, second, limit):
 
 
 def limit(values, start, wanted):
-    """Return the k-th smallest of the values within the limit, or the limit if there are fewer."""
+    """Return the k-th smallest value within the limit.
+
+    This is the limit itself if fewer than k values are within it.
+    """
     within = sorted(value for value in values if value <= start)
     return within[wanted - 1] if len(within) >= wanted else start

@@ -1,4 +1,4 @@
-"""512 bits as one Python integer, its lowest word first."""
+"""512 bits as one Python integer, with the lowest word first."""
 
 WORDS = 8
 ALL = (1 << 512) - 1
@@ -15,5 +15,5 @@ def split(value):
 
 
 def fill(word):
-    """Return eight times the same word."""
+    """Return an integer of eight equal words."""
     return sum(int(word) << (64 * i) for i in range(WORDS))

@@ -1,4 +1,4 @@
-"""Edit distance by the table of Wagner and Fischer, and bit planes one bit at a time."""
+"""Edit distance by the Wagner-Fischer table, and bit planes set bit by bit."""
 
 
 def distance(first, second):
@@ -13,7 +13,10 @@ def distance(first, second):
 
 
 def planes(strings, n_bits):
-    """Return the words of one group: for each row and bit, eight words of 64 strings each."""
+    """Return the words of one group of strings.
+
+    Each row and bit has eight words for 64 strings each.
+    """
     rows = max((len(string) for string in strings), default=0)
     words = [0] * (rows * n_bits * 8)
     for lane, string in enumerate(strings):

@@ -8,7 +8,7 @@ def accumulate(active, labels, counts, step=1):
 
 
 def novelty(active, counts, weights, offsets):
-    """One float for each row and class, added in the order of the units."""
+    """Return one float for each row and class, summed in unit order."""
     result = []
     for units in active:
         totals = [0.0] * len(offsets)

@@ -20,7 +20,7 @@ def philox(counter, key):
 
 
 def words(seed, unit):
-    """The endless stream of 32-bit words of one unit."""
+    """Yield the endless stream of 32-bit words of one unit."""
     for block in count():
         yield from philox([block, unit % WORD, unit // WORD, 0], [seed % WORD, seed // WORD])
 
@@ -46,7 +46,10 @@ def inputs(n_features, n_inputs, stream):
 
 
 def winners(x, wiring, n_active):
-    """Lists of units by sum, largest first, ties to the lower unit; one list for each row."""
+    """Return the best units of each row, largest sum first.
+
+    Ties go to the lower unit.
+    """
     exact = x.astype(np.float64) if x.dtype.kind == "f" else x
     inputs = wiring.tolist()
     return [best_units(row, inputs, n_active) for row in exact.tolist()]
@@ -58,5 +61,5 @@ def best_units(row, inputs, n_active):
 
 
 def unit_sums(row, inputs):
-    """Python integers, or floats added from left to right."""
+    """Return exact integer sums, or floats added from left to right."""
     return [reduce(add, [row[feature] for feature in unit]) for unit in inputs]

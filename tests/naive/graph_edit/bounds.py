@@ -1,10 +1,10 @@
-"""Lower bounds of graph edit distances by multisets, from the graphs themselves."""
+"""Naive lower bounds of graph edit distances by multisets."""
 
 from collections import Counter
 
 
 def bound(first, second):
-    """Bound the distance of two graphs (node labels, {(u, v): edge label})."""
+    """Bound the distance between two graphs (node labels, {(u, v): edge label})."""
     nodes = max(len(first[0]), len(second[0]))
     nodes -= (Counter(first[0]) & Counter(second[0])).total()
     common = (Counter(first[1].values()) & Counter(second[1].values())).total()
@@ -27,6 +27,6 @@ def bound(first, second):
 
 
 def degrees(graph):
-    """Return the degrees in descending order."""
+    """Return the degrees of all nodes in descending order."""
     found = [sum(v in pair for pair in graph[1]) for v in range(len(graph[0]))]
     return sorted(found, reverse=True)

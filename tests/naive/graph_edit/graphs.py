@@ -1,4 +1,4 @@
-"""Small graphs of every awkward shape, and their layout as arrays, written out plainly."""
+"""Strategy for small graphs, including edge cases, and a naive conversion to arrays."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -9,7 +9,10 @@ from tests.naive.graph_edit import search
 
 @st.composite
 def graphs(draw, max_nodes):
-    """Draw (node labels, {(u, v): edge label}): empty, without edges, complete, with twins."""
+    """Draw a graph (node labels, {(u, v): edge label}).
+
+    Graphs may be empty, complete, without edges or with twins.
+    """
     n = draw(st.integers(0, max_nodes))
     labels = draw(st.lists(st.integers(0, draw(st.integers(0, 3))), min_size=n, max_size=n))
     pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
@@ -19,7 +22,7 @@ def graphs(draw, max_nodes):
 
 
 def table_of(items):
-    """Lay graphs out as the kernels take them."""
+    """Convert graphs to the arrays that the kernels take."""
     first_node, first_arc = [0], [0]
     label, end, bond, twin = [], [], [], []
     for labels, edges in items:

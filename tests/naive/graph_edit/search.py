@@ -1,13 +1,14 @@
-"""Graph edit distance as it is defined: the cheapest of all ways to match the nodes."""
+"""Graph edit distance by definition: the minimum over all ways to match the nodes."""
 
 from itertools import permutations
 
 
 def distance(first, second):
-    """Least number of edits, over all maps of the smaller graph's nodes to the larger one's.
+    """Return the least number of edits over all maps of nodes.
 
-    Each graph is (node labels, {(u, v): edge label} with u < v). That no node of the smaller graph
-    is deleted is no loss: a deletion and an insertion can be replaced by one relabelling.
+    Maps assign each node of the smaller graph a node of the larger one. Each graph is (node labels,
+    {(u, v): edge label} with u < v). Deletions of nodes of the smaller graph need not be
+    considered, because a deletion and an insertion can be replaced by one relabelling.
     """
     small, large = sorted((first, second), key=lambda graph: len(graph[0]))
     return min(
@@ -17,7 +18,10 @@ def distance(first, second):
 
 
 def cost_of(small, large, images):
-    """Edits that one map makes: images[v] is the node of the larger graph that v becomes."""
+    """Return the number of edits of one map.
+
+    ``images[v]`` is the node of the larger graph to which v is mapped.
+    """
     cost = len(large[0]) - len(small[0])
     cost += sum(label != large[0][u] for label, u in zip(small[0], images, strict=True))
     mapped = {
@@ -30,16 +34,19 @@ def cost_of(small, large, images):
 
 
 def distance_with_deletions(first, second):
-    """Least number of edits if a node of either graph may also have no counterpart."""
+    """Return the least number of edits, allowing unmatched nodes in both graphs."""
     n, m = len(first[0]), len(second[0])
     padded = [*first[0], *[None] * m], first[1]
     goal = [*second[0], *[None] * n], second[1]
-    # a pair of paddings costs nothing, since their labels are equal and they have no edges
+    # a pair of padding nodes costs nothing, since their labels are equal and they have no edges
     return min(cost_of(padded, goal, images) for images in permutations(range(n + m)))
 
 
 def pruned_distance(first, second):
-    """The same distance as `distance`, leaving off maps once they cost too much: 10 nodes or so."""
+    """Return the same as `distance`, skipping maps that cost too much.
+
+    Feasible for graphs of up to about 10 nodes.
+    """
     small, large = sorted((first, second), key=lambda graph: len(graph[0]))
     rest = len(large[0]) - len(small[0])
     best = len(large[0]) + len(small[1]) + len(large[1])
@@ -65,9 +72,9 @@ def pruned_distance(first, second):
 
 
 def twins(labels, edges):
-    """Return for each node the last one before it whose exchange with it changes nothing, or -1.
+    """Return the previous interchangeable node of each node, or -1.
 
-    ``edges`` is {(u, v): label} with u < v.
+    Exchanging the two nodes does not change the graph. ``edges`` is {(u, v): label} with u < v.
     """
 
     def exchanged(a, b):

@@ -1,4 +1,4 @@
-"""Slow twin of ``fedneighbors.kernels.vectors._distances``."""
+"""Naive version of ``fedneighbors.kernels.vectors._distances``."""
 
 import math
 
