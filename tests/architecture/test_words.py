@@ -15,18 +15,19 @@ LONGEST = 12
 PROGRAMS = ("experiments", "benchmarks")
 VERBS = frozenset(
     """
-    accept add allocate answer append apply arrange ask assign audit begin bound build call
-    carry certify charge check choose clip close cluster collect compare compile compute
-    connect continue convert copy count create decide decode delete describe divide double
-    download draw drive emit enclose encode encrypt end equalize estimate extend fetch fill
-    find fit fix flush forget format generate give go group halve hash hold import insert
-    iterate join keep kill label lay learn leave let limit list load lower make map mark mask
-    match maximize measure merge mix move multiply name number open order parse pass permute
-    pick plan predict print process project put raise rank read recompute reconstruct record
-    refuse remove repair repeat reply report request restore return reweight round run sample
-    save scale scan score search select send serialize serve set settle share shift shorten
-    show sort split stop store subtract sum suppress take train tune turn verify wait warn
-    widen wrap write yield
+    accept add advance allocate answer append apply arrange ask assign audit begin bound
+    broadcast build call carry certify charge check choose clip close cluster collect combine
+    commit compare compile compute condense connect continue convert copy count create decide
+    decode delete deliver derive describe divide double download draw drive emit enclose encode
+    encrypt end equalize erase estimate extend fetch fill find fit fix flush forget format
+    generate give go group halve hash hold ignore import initialize insert iterate join keep
+    kill label lay learn leave let limit list load log lower make map mark mask match maximize
+    measure merge mix move multiply name number open order parse pass perform permute pick plan
+    predict print process project put queue raise rank read recompute reconstruct record refuse
+    relax release remove repair repeat reply report request restore return reweight round run
+    sample save scale scan score search select send serialize serve set settle share shift
+    shorten show sleep sort split stop store stretch subtract sum suppress sync take train
+    transfer transform truncate tune turn verify wait warn widen wrap write yield
     """.split()  # noqa: SIM905 - a list would take a line for each word
 )
 

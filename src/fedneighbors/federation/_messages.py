@@ -48,13 +48,7 @@ class Writer:
         self._n_values = 0
 
     def frame(self) -> bytes:
-        """Return all bytes written.
-
-        Raises
-        ------
-        ValueError
-            If they exceed ``MAX_FRAME_BYTES``.
-        """
+        """Return all bytes written; raise ValueError beyond ``MAX_FRAME_BYTES``."""
         n_bytes = sum(map(len, self._parts))
         if n_bytes > MAX_FRAME_BYTES:
             raise ValueError(f"frame of {n_bytes} bytes is over the limit of {MAX_FRAME_BYTES}")
@@ -288,15 +282,7 @@ _field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()
 def field_types(cls: type[Any]) -> dict[str, Any]:
     """Return the declared type of each field of a class.
 
-    Parameters
-    ----------
-    cls : dataclass
-        A message class.
-
-    Raises
-    ------
-    TypeError
-        If a field is declared with a type that a frame cannot carry.
+    Raises TypeError if a field is declared with a type that a frame cannot carry.
     """
     if cls not in _field_types:
         hints = typing.get_type_hints(cls)

@@ -49,7 +49,7 @@ def party_names(index: Integers) -> Parties:
 
 
 def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
-    """Return the names of all parties, and which of them owns each row.
+    """Return all party names and the position of each row's.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
 
 
 def rank_in_groups(sizes: Integers) -> Integers:
-    """Return the place of each row in its group, for groups of these sizes in a row."""
+    """Return each row's place in its group, for consecutive groups."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def index_classes(y: npt.ArrayLike) -> Integers:
-    """Return the position of each row's class among the classes in ascending order.
+    """Return the position of each row's class among the ascending classes.
 
     Parameters
     ----------
@@ -134,7 +134,9 @@ def check_enough_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
 
 
 def apportion(total: int, weights: Floats | Integers) -> Integers:
-    """Divide ``total`` into whole numbers in proportion to the weights, by largest remainders.
+    """Divide ``total`` proportionally into whole numbers.
+
+    By largest remainders.
 
     Ties go to the lower index.
     """

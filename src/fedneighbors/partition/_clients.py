@@ -282,7 +282,7 @@ def _check_shares(validation: float, test: float) -> None:
 
 
 def _count_roles(sizes: Integers, validation: float, test: float) -> tuple[Integers, Integers]:
-    """Return how many rows each party tests on, and does not train on."""
+    """Return the numbers of test and other rows per party."""
     n_test = np.minimum(np.floor(test * sizes + 0.5), sizes - 1).astype(np.int64)
     n_held_out = np.minimum(np.floor((validation + test) * sizes + 0.5), sizes - 1).astype(np.int64)
     return n_test, np.maximum(n_held_out, n_test)

@@ -271,7 +271,7 @@ def pachinko(
 
 
 def _check_capacity(n_rows: int, n_classes: int, n_parties: int, classes_per_party: int) -> None:
-    """Raise if parties of few classes each cannot hold all classes, or have too few rows."""
+    """Raise if parties cannot hold all classes or lack rows."""
     if classes_per_party < 1:
         raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
     check_enough_rows(n_rows, n_parties, min_rows=classes_per_party)
@@ -314,7 +314,7 @@ def _dirichlet_counts(
 
 
 def _assign_rows(classes: Integers, counts: Integers, *, rng: np.random.Generator) -> Parties:
-    """Party of each row when the rows of each class are permuted and dealt by ``counts``."""
+    """Permute the rows of each class and assign them by ``counts``."""
     shuffled = rng.permutation(len(classes))
     by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
     n_classes, n_parties = counts.shape
@@ -393,7 +393,7 @@ def _draw_rows(
 
 
 def _renormalize(shares: Floats, free: Integers) -> Floats:
-    """Return the shares of what is not used up; equal ones where these have none at all."""
+    """Return normalized shares of unused labels, equal if all are zero."""
     kept = np.where(free > 0, shares, 0.0)
     if kept.sum() <= 0:
         kept = (free > 0).astype(np.float64)

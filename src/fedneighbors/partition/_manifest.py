@@ -278,7 +278,10 @@ _KINDS: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, 
 
 
 def _parse_value(value: Any, hint: Any) -> Any:
-    """Return a value of JSON as its declared type; a number that is no label counts from 0."""
+    """Convert a JSON value to its declared type.
+
+    Integers other than labels must not be negative.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if type(None) in inner:
         return None if value is None else _parse_value(value, inner[0])

@@ -238,7 +238,7 @@ def split(
 
 
 def _check_no_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
-    """Raise if a cell of a column is None, NaN or empty text."""
+    """Raise if a cell is None, NaN or empty text."""
     cells = column.tolist()
     gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
     if gone:

@@ -164,7 +164,7 @@ PARTS: Mapping[str, Callable[..., Round | ResultTable | Figure | str]] = {
 
 
 def check_fields(kind: str, entry: Mapping[str, object]) -> dict[str, Any]:
-    """Fields of one line, each checked.
+    """Return the checked fields of one line.
 
     Parameters
     ----------

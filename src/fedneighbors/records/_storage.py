@@ -179,7 +179,7 @@ def _assemble(
 
 
 def _read_header(line: bytes, source: str) -> dict[str, Any]:
-    """Return the checked first line; refuse what is foreign or of another version."""
+    """Return the checked first line; raise for other formats or versions."""
     where = f"{source}, line 1"
     try:
         entry = _parse_json(line)
@@ -199,7 +199,7 @@ def _read_header(line: bytes, source: str) -> dict[str, Any]:
 
 
 def _read_entry(line: bytes, source: str, number: int) -> tuple[str, dict[str, Any]]:
-    """Kind and checked fields of one line after the header."""
+    """Return kind and checked fields of a line after the header."""
     try:
         entry = _parse_json(line)
         kind = entry.get("line")
@@ -225,7 +225,7 @@ def _reject_constant(word: str) -> NoReturn:
 
 
 def find_problems(record: RunRecord) -> Iterator[str]:
-    """Sentences that say what does not fit; none for a sound record.
+    """Return sentences about inconsistencies; none for a sound record.
 
     Names of tables and figures become file names: they are unique, and letters, digits, dots,
     dashes and underscores alone. A row is as long as its table is wide. A figure is of a known
@@ -277,7 +277,7 @@ def _figure_problems(figure: Figure, tables: dict[str, ResultTable]) -> Iterator
 
 
 def _encode_lines(record: RunRecord) -> Iterator[bytes]:
-    """All lines but the last."""
+    """Return all lines but the last."""
     yield _encode_line(
         "header",
         {

@@ -149,14 +149,14 @@ def gap(reply):
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (ConstantsReply, lambda r: {"knots": -r.knots}, "do not ascend"),
-        (ConstantsReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
-        (ConstantsReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
-        (ConstantsReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "missing cells must be in"),
-        (ConstantsReply, lambda r: {"n_missing": r.n_missing - 1}, "missing cells must be in"),
-        (ConstantsReply, gap, "unused knots"),
-        (ConstantsReply, lambda r: {"told": r.told[1:]}, "for each column"),
-        (ConstantsReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
+        (ScalingReply, lambda r: {"knots": -r.knots}, "do not ascend"),
+        (ScalingReply, lambda r: {"knots": r.knots * 1e300}, "not a number below"),
+        (ScalingReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
+        (ScalingReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "missing cells must be in"),
+        (ScalingReply, lambda r: {"n_missing": r.n_missing - 1}, "missing cells must be in"),
+        (ScalingReply, gap, "unused knots"),
+        (ScalingReply, lambda r: {"told": r.told[1:]}, "for each column"),
+        (ScalingReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
         (CentersReply, lambda r: {"centers": r.centers * 1e200}, "must be below 1e\\+150"),
         (CentersReply, lambda r: {"centers": r.centers * np.inf}, "must be below 1e"),
         (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "records must be in"),
@@ -225,6 +225,6 @@ def test_unusual_values_train_or_raise_a_project_error(seed, mode, min_count):
 
 
 def test_party_serves_serialized_requests():
-    reply = serve(FedPNNParty("p0", X, Y), encode(ConstantsRequest(9, 5, np.array([0, 5]))))
+    reply = serve(FedPNNParty("p0", X, Y), encode(ScalingRequest(9, 5, np.array([0, 5]))))
 
     assert decode(reply, (ScalingReply,)).knots.shape == (2, 9)

@@ -15,9 +15,9 @@ from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
     PointMomentsRequest,
-    Scaling,
     ScalingReply,
     ScalingRequest,
+    TableScaling,
     column_constants,
     make_frame,
 )
@@ -277,7 +277,7 @@ def test_frames_survive_a_round_trip():
     for kind in ("quantile", "minmax", "none"):
         frame = make_frame(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
 
-        again = decode(encode(frame), (Scaling,))
+        again = decode(encode(frame), (TableScaling,))
 
         assert (again.apply(x) == frame.apply(x)).all()
         assert again.n_coordinates == 8

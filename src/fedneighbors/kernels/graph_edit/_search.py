@@ -274,7 +274,7 @@ def _largest(starts: npt.NDArray[np.int64]) -> int:
 def _number_labels(
     labels: npt.NDArray[np.int32], own: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """Map the query's labels to 1, 2, ... and other labels to 0.
+    """Assign 1, 2, ... to the query's labels and 0 to others.
 
     Returns the number of each label and the count of the query's labels.
     """

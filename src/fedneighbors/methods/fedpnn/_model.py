@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._kerneldensity import log_sums
-from fedneighbors.methods.fedpnn._scaling import Booleans, Scaling
+from fedneighbors.methods.fedpnn._scaling import Booleans, TableScaling
 from fedneighbors.methods.fedpnn._selection import Selection
 from fedneighbors.methods.fedpnn.algorithm import (
     SIGMAS,
@@ -62,7 +62,7 @@ class FedPNNModel(ModelFile):
 
     magic: ClassVar[bytes] = b"FNPNNET3"
 
-    frame: Scaling
+    frame: TableScaling
     metric: Floats
     classes: tuple[Label, ...]
     centers: Floats

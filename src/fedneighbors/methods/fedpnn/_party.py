@@ -24,9 +24,9 @@ from fedneighbors.methods.fedpnn._scaling import (
     Booleans,
     PointMomentsReply,
     PointMomentsRequest,
-    Scaling,
     ScalingReply,
     ScalingRequest,
+    TableScaling,
     class_moments,
     column_constants,
     make_frame,
@@ -92,7 +92,7 @@ class CentersRequest:
     """
 
     reply: ClassVar[type] = CentersReply
-    frame: Scaling | None
+    frame: TableScaling | None
     own_frame: str
     n_knots: int
     metric: Floats
@@ -243,7 +243,7 @@ class FedPNNParty(TableParty):
         )
 
     def _points(
-        self, request: PointMomentsRequest | CentersRequest, frame: Scaling
+        self, request: PointMomentsRequest | CentersRequest, frame: TableScaling
     ) -> tuple[Floats, Floats, Integers]:
         """Return the rows that may be disclosed, their points and classes."""
         x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
@@ -335,7 +335,7 @@ class FedPNNParty(TableParty):
 
 
 def _apply_frame(
-    x: Floats, groups: Integers, frame: Scaling, *, min_count: int
+    x: Floats, groups: Integers, frame: TableScaling, *, min_count: int
 ) -> tuple[Floats, Floats]:
     """Remove cells that are few in their group; return rows and points.
 

@@ -229,7 +229,7 @@ def _count_missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Inte
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class TableScaling:
     """Transformation of rows to points, the same at every party.
 
     Parameters
@@ -276,7 +276,7 @@ class Scaling:
         """Return the number of coordinates of a point."""
         return len(self.fill) + len(self.indicators) + (len(self.pooled) > 0)
 
-    def without_indicators(self) -> "Scaling":
+    def without_indicators(self) -> "TableScaling":
         """Return the frame without missing-cell indicators."""
         return replace(self, indicators=self.indicators[:0], pooled=self.pooled[:0])
 
@@ -314,13 +314,13 @@ class Scaling:
         return scores
 
 
-def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> Scaling:
+def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> TableScaling:
     """Build the frame from all parties' constants, independent of their order.
 
     Parameters
     ----------
     kind : {"quantile", "minmax", "none"}
-        Kind of the frame, see :class:`Scaling`.
+        Kind of the frame, see :class:`TableScaling`.
     parts : sequence of ScalingReply
         Constants of each party.
     min_count : int
@@ -337,14 +337,14 @@ def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> S
     pooled = np.flatnonzero((n_missing >= min_count) & ~own)
     if kind == "minmax":
         ends = np.array([(values[0], values[-1]) for values, _ in columns]).reshape(-1, 2)
-        return Scaling(kind, ends, np.zeros((len(ends), 0)), fill, indicators, pooled)
+        return TableScaling(kind, ends, np.zeros((len(ends), 0)), fill, indicators, pooled)
     if kind == "none":
         nothing = np.zeros((len(columns), 0))
-        return Scaling(kind, nothing, nothing, fill, indicators, pooled)
+        return TableScaling(kind, nothing, nothing, fill, indicators, pooled)
     longest = max((len(values) for values, _ in columns), default=1)
     values = np.array([np.pad(v, (0, longest - len(v)), mode="edge") for v, _ in columns])
     ranks = np.array([np.pad(r, (0, longest - len(r)), mode="edge") for _, r in columns])
-    return Scaling(kind, values, ranks, fill, indicators, pooled)
+    return TableScaling(kind, values, ranks, fill, indicators, pooled)
 
 
 def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
@@ -385,7 +385,7 @@ class PointMomentsRequest:
     """Request for the moments of the rows in the agreed frame."""
 
     reply: ClassVar[type] = PointMomentsReply
-    frame: Scaling
+    frame: TableScaling
     classes: tuple[str | int | float | bool, ...]
     min_count: int
     columns: Integers | None = None

@@ -30,8 +30,8 @@ from fedneighbors.methods.fedpnn._scaling import (
     QUANTA,
     PointMomentsReply,
     PointMomentsRequest,
-    Scaling,
     ScalingRequest,
+    TableScaling,
     make_frame,
 )
 from fedneighbors.methods.fedpnn._selection import (
@@ -285,7 +285,7 @@ class _Plan:
     def constants(self) -> ScalingRequest:
         return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def frame(self, each: Mapping[str, Any]) -> Scaling:
+    def frame(self, each: Mapping[str, Any]) -> TableScaling:
         """Build the frame from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in each.items():
@@ -294,7 +294,7 @@ class _Plan:
         parts = list(each.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
-    def moments(self, frame: Scaling) -> PointMomentsRequest:
+    def moments(self, frame: TableScaling) -> PointMomentsRequest:
         n = frame.n_coordinates
         if n > MAX_COORDINATES:
             raise DataError(
@@ -306,11 +306,11 @@ class _Plan:
             frame, self.schema.classes, self.settings.min_count, self.columns
         )
 
-    def metric(self, reply: Message, frame: Scaling) -> Floats:
+    def metric(self, reply: Message, frame: TableScaling) -> Floats:
         _check_moments(reply, frame, self.schema)
         return supervised_metric(reply, ridge=self.settings.ridge, boost=self.settings.boost)
 
-    def centers(self, frame: Scaling | None, metric: Floats) -> CentersRequest:
+    def centers(self, frame: TableScaling | None, metric: Floats) -> CentersRequest:
         settings = self.settings
         return CentersRequest(
             frame=frame,
@@ -327,7 +327,7 @@ class _Plan:
             columns=self.columns,
         )
 
-    def model(self, each: Mapping[str, Any], frame: Scaling, metric: Floats) -> FedPNNModel:
+    def model(self, each: Mapping[str, Any], frame: TableScaling, metric: Floats) -> FedPNNModel:
         """Build the model from the centers of all parties."""
         for name in each:
             if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
@@ -435,7 +435,7 @@ def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float)
     return stretched
 
 
-def _check_moments(reply: Message, frame: Scaling, schema: Agreed) -> None:
+def _check_moments(reply: Message, frame: TableScaling, schema: Agreed) -> None:
     n, n_classes = frame.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):

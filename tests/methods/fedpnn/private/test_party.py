@@ -11,7 +11,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import FedPNNModelRelease, FedPNNSchemaRequest
-from fedneighbors.methods.fedpnn._scaling import Scaling, ScalingRequest
+from fedneighbors.methods.fedpnn._scaling import ScalingRequest, TableScaling
 from fedneighbors.methods.fedpnn.private import _party as party_module
 from fedneighbors.methods.fedpnn.private._release import (
     class_sums,
@@ -64,7 +64,7 @@ COST = {
 
 
 MODEL = FedPNNModel(
-    frame=Scaling("none", *np.zeros((2, 1, 0)), np.zeros(1), *np.zeros((2, 0), np.int64)),
+    frame=TableScaling("none", *np.zeros((2, 1, 0)), np.zeros(1), *np.zeros((2, 0), np.int64)),
     metric=np.eye(1),
     classes=(0,),
     centers=np.zeros((1, 1)),

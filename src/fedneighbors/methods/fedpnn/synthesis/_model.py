@@ -151,7 +151,7 @@ class SynthesisModel(ModelFile):
             Position of a single class to generate; None keeps the class frequencies of the fit.
         """
         if not self.per_class:
-            return self._from_one(n_rows, np.random.default_rng([seed, 0]), only)
+            return self._generate_labeled(n_rows, np.random.default_rng([seed, 0]), only)
         shares = apportion(n_rows, np.array(self.counts)).tolist()
         wanted = dict(enumerate(shares)) if only is None else {only: n_rows}
         parts = [
