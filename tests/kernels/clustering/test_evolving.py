@@ -133,7 +133,7 @@ def test_threads_and_growing_tables_do_not_affect_result():
 
     shared = evolve(x, x[:0], np.empty(0), limit=0.05, n_threads=2, ahead=4_000)
 
-    assert len(alone.centers) > evolving._ROOM  # otherwise no table grew
+    assert len(alone.centers) > evolving._N_SPARE  # otherwise no table grew
     assert bits(*shared) == bits(*alone)
     assert nearest(x, alone.centers, n_threads=2)[0].tolist() == (
         nearest(x, alone.centers)[0].tolist()

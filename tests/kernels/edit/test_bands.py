@@ -59,7 +59,7 @@ def bounds_of(query, strings):
 
 
 def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budget=2**62):
-    letters, spelled = np.unique(np.array(query, np.int64), return_inverse=True)
+    letters, indices = np.unique(np.array(query, np.int64), return_inverse=True)
     letter_of = np.full(100, -1, np.int32)
     letter_of[letters] = np.arange(len(letters))
     largest = max([len(query), *map(len, strings)])
@@ -68,7 +68,7 @@ def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budg
     bounds = np.zeros(len(strings), np.int32) if bounds is None else bounds
     distances = np.full(len(strings), UNKNOWN, np.int32)
     order = np.arange(len(strings)) if order is None else order
-    coded, known = (letter_of, spelled), Known(distances, tally, state)
+    coded, known = (letter_of, indices), Known(distances, tally, state)
     done = verify_bands(strings_of(strings), order, coded, bounds, known, budget)
     return done, bounds, distances, state
 

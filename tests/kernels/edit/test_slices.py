@@ -23,14 +23,14 @@ def slices_of(strings, n_bits, firsts=None):
 
 
 def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, budget=2**62):
-    letters, spelled = np.unique(np.array(query, np.int64), return_inverse=True)
+    letters, indices = np.unique(np.array(query, np.int64), return_inverse=True)
     groups = np.arange(len(slices.rows)) if groups is None else groups
     bounds = np.zeros(len(groups), np.int64) if bounds is None else bounds
     distances = np.full(len(slices.lengths), UNKNOWN, np.int32)
     largest = max(len(query), int(slices.lengths.max()))
     tally = np.zeros(largest + 1, np.int64)
     state = begin(tally, limit=largest if limit is None else limit, wanted=wanted)
-    coded, known = (locate_digits(letters, slices.n_bits), spelled), Known(distances, tally, state)
+    coded, known = (locate_digits(letters, slices.n_bits), indices), Known(distances, tally, state)
     done = scan_slices(slices, groups, bounds, coded, known, budget)
     return done, distances, tally, state
 

@@ -34,7 +34,7 @@ from fedneighbors.kernels.clustering._evolvingrows import (
 )
 from fedneighbors.kernels.vectors._dottiles import TILE
 
-_ROOM = 224  # additional centers that the first tables have space for
+_N_SPARE = 224  # additional centers that the first tables have space for
 _BLOCK = 256  # minimum number of rows measured ahead
 _MAX_BLOCK = 16_384
 _CALM = 16  # measuring ahead pays if there are at least this many rows for each change
@@ -139,7 +139,7 @@ def evolve(
     block, calm = ahead or _least_block(n_threads), True
     with RowThreads(n_threads) as threads:
         scaling = _choose_scaling(rows, centers, threads)
-        state = _init_state(centers, radii, scaling, room=_ROOM)
+        state = _init_state(centers, radii, scaling, n_spare=_N_SPARE)
         while row < len(rows):
             last = min(len(rows), row + block)
             terms = Terms(float(limit), original, max_centers or _UNLIMITED, calm and n > 0)
@@ -153,7 +153,7 @@ def evolve(
                 calm = n_changes * _CALM <= row - begun
                 block = _next_block(block, n_changes, _least_block(n_threads))
             if n == len(state.radii):
-                state = _init_state(state.centers, state.radii, scaling, room=n)
+                state = _init_state(state.centers, state.radii, scaling, n_spare=n)
     return Evolved(state.centers[:n].copy(), state.radii[:n].copy(), out[0], n_outside)
 
 
@@ -190,7 +190,7 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     with RowThreads(n_threads) as threads:
         scaling = _choose_scaling(rows, centers, threads)
-        state = _init_state(centers, np.zeros(len(centers)), scaling, room=0)
+        state = _init_state(centers, np.zeros(len(centers)), scaling, n_spare=0)
         among = len(centers), state, scaling, *out
         threads.share(partial(_nearest_part, rows, among), 0, len(rows))
     return out
@@ -278,10 +278,10 @@ def _choose_scaling(x: Floats, centers: Floats, threads: "RowThreads") -> Scalin
     return Scaling(shift, scale, n * scale * scale, error)
 
 
-def _init_state(centers: Floats, radii: Floats, scaling: Scaling, room: int) -> State:
+def _init_state(centers: Floats, radii: Floats, scaling: Scaling, n_spare: int) -> State:
     """Copy centers to tables with space for more, padded to whole tiles."""
     n, n_columns = centers.shape
-    capacity = -(-(n + room) // TILE) * TILE
+    capacity = -(-(n + n_spare) // TILE) * TILE
     table = _allocate_aligned(n_columns + 1, capacity)
     table[n_columns] = NEVER
     state = State(np.zeros((capacity, n_columns)), np.zeros(capacity), table)

@@ -79,7 +79,7 @@ class GedSearch(NamedTuple):
     tree: GedTree
     kinds: Any  # (labels,) new numbers of node labels
     bonds: Any  # (labels,) new numbers of edge labels
-    dual: Any  # DualRoom
+    dual: Any  # DualState
 
 
 @_jit
