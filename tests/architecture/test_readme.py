@@ -14,7 +14,7 @@ def test_the_readme_shows_code():
 
 @pytest.fixture(scope="module")
 def session():
-    """Names of the README's session and the blocks that it has run so far."""
+    """Return the README session's namespace and the blocks run so far."""
     return {"__name__": "readme"}, []
 
 

@@ -213,7 +213,7 @@ def _next_block(block: int, n_changes: int, least: int) -> int:
 
 
 def _least_block(n_threads: int) -> int:
-    """Return the minimum block size: with several threads, two tasks."""
+    """Return the minimum block size; two tasks if there are several threads."""
     return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
