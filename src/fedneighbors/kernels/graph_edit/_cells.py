@@ -14,13 +14,13 @@ _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  #
 
 UNIT: Any = np.int32(1024)  # price of one edit
 NEVER: Any = np.int32(1 << 24)  # price of a closed cell
-# Indices of `DualState.head`: numbers of nodes (N, M) and of arcs (A, B) of both graphs, the depth,
+# Indices of `DualRoom.head`: numbers of nodes (N, M) and of arcs (A, B) of both graphs, the depth,
 # whether its children are listed, the least refused bound, the cost without savings and the best
 # cost found.
 N, M, A, B, DEPTH, OPEN, REFUSED, BASE, BEST = range(9)
 
 
-class DualState(NamedTuple):
+class DualRoom(NamedTuple):
     """State of one search.
 
     Slots 0 to n belong to the depths of the current path; the slot after the path is scratch space.
@@ -123,7 +123,7 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
 
 
 @_jit_inline
-def _max_savings(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
+def _savings(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
     """Return the maximum savings of a matching of arcs.
 
     Arguments as for :func:`match_arcs`; at most two arcs on one side need no search.
@@ -154,34 +154,27 @@ def _max_savings(saving: Any, width: int, a: int, p: int, b: int, q: int, local:
 
 
 @_jit_inline
-def price_cell(small: Any, large: Any, state: Any, s: int, r: int, c: int) -> None:
+def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
     """Compute the price of a cell from its labels and savings."""
-    n, m, width = state.head[N], state.head[M], state.head[B]
-    saving = state.saving[s * state.head[A] * width :]
+    n, m, width = room.head[N], room.head[M], room.head[B]
+    saving = room.saving[s * room.head[A] * width :]
     a, b = small.start[r], large.start[c]
-    most = _max_savings(
-        saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, state.local
-    )
+    most = _savings(saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, room.local)
     differs = small.label[r] != large.label[c]
-    state.price[(s * (n + 1) + r) * m + c] = (UNIT if differs else 0) - most
+    room.price[(s * (n + 1) + r) * m + c] = (UNIT if differs else 0) - most
 
 
 @_jit
-def assign(state: Any, s: int) -> Any:
+def assign(room: Any, s: int) -> Any:
     """Repair the dual prices of a slot after cells changed.
 
     Returns the lower bound.
     """
-    n, m = state.head[N], state.head[M]
-    row, column, at_row, at_column = (
-        state.row[s],
-        state.column[s],
-        state.at_row[s],
-        state.at_column[s],
-    )
+    n, m = room.head[N], room.head[M]
+    row, column, at_row, at_column = room.row[s], room.column[s], room.at_row[s], room.at_column[s]
     for r in range(m):
         at = (s * (n + 1) + min(r, n)) * m
-        line, least = state.price[at : at + m], 2 * BIG
+        line, least = room.price[at : at + m], 2 * BIG
         for c in range(m):
             least = min(least, line[c] - column[c])
         row[r], c = least, at_row[r]
@@ -189,30 +182,25 @@ def assign(state: Any, s: int) -> Any:
             at_row[r], at_column[c] = -1, -1
     for r in range(m):
         if at_row[r] < 0:
-            _augment(state, s, r)
-    total = state.head[BASE]
+            _augment(room, s, r)
+    total = room.head[BASE]
     for i in range(m):
         total += row[i] + column[i]
     return total
 
 
 @_jit_inline
-def _augment(state: Any, s: int, loose: int) -> None:
-    n, m = state.head[N], state.head[M]
-    row, column, at_row, at_column = (
-        state.row[s],
-        state.column[s],
-        state.at_row[s],
-        state.at_column[s],
-    )
-    distance, through, passed = state.line[0], state.line[1], state.line[2]
+def _augment(room: Any, s: int, loose: int) -> None:
+    n, m = room.head[N], room.head[M]
+    row, column, at_row, at_column = room.row[s], room.column[s], room.at_row[s], room.at_column[s]
+    distance, through, passed = room.line[0], room.line[1], room.line[2]
     for c in range(m):
         distance[c], passed[c] = BIG, 0
     i, least, sink = loose, 0, -1
     ways = distance, through, passed
     while True:
         at = (s * (n + 1) + min(i, n)) * m
-        least = relax(ways, state.price[at : at + m], column, m, i, least - row[i])
+        least = relax(ways, room.price[at : at + m], column, m, i, least - row[i])
         sink = nearest_column(ways, at_column, m, least)
         if at_column[sink] < 0:
             break

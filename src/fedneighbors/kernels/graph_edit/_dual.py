@@ -35,7 +35,7 @@ from fedneighbors.kernels.graph_edit._cells import (
 )  # fmt: skip
 from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
 
-USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "3ba38f49576efb02"}
+USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "4c2ba608dc828251"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
@@ -45,27 +45,27 @@ _ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes about 6 microseconds for 30 n
 
 
 @_jit_inline
-def fits(state: Any, n: int, m: int, arcs: int, others: int) -> bool:
-    """Return whether the search of two graphs fits into ``state``.
+def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
+    """Return whether the search of two graphs fits into ``room``.
 
     ``n`` and ``m`` are their numbers of nodes, ``arcs`` and ``others`` those of arcs.
     """
     return (
-        (n + 2) * arcs * others <= state.saving.shape[0]
+        (n + 2) * arcs * others <= room.saving.shape[0]
         and n > 0
-        and (n + 2) * (n + 1) * m <= state.price.shape[0]
+        and (n + 2) * (n + 1) * m <= room.price.shape[0]
     )
 
 
 @_jit
-def _sweep(small: Any, large: Any, state: Any, backwards: bool) -> None:
+def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
     """Transfer the slack of each cell of slot 0 along its edges.
 
     The slack goes to the cells at the other ends of the edges. Cells are processed one after the
     other, so that each sees the transfers of those before.
     """
-    n, m, width = state.head[N], state.head[M], state.head[B]
-    saving, local = state.saving, state.local
+    n, m, width = room.head[N], room.head[M], room.head[B]
+    saving, local = room.saving, room.local
     for step in range(n * m):
         r, c = divmod(n * m - 1 - step if backwards else step, m)
         a, b = small.start[r], large.start[c]
@@ -74,7 +74,7 @@ def _sweep(small: Any, large: Any, state: Any, backwards: bool) -> None:
             continue
         most = match_arcs(saving, width, a, p, b, q, local)
         differs = small.label[r] != large.label[c]
-        spare = (UNIT if differs else 0) - most - state.row[0, r] - state.column[0, c]
+        spare = (UNIT if differs else 0) - most - room.row[0, r] - room.column[0, c]
         share = 2 * max(spare, 0) // (3 * min(p, q))
         for x in range(p):
             for y in range(q):
@@ -82,17 +82,17 @@ def _sweep(small: Any, large: Any, state: Any, backwards: bool) -> None:
                 at = (a + x) * width + b + y
                 gift = share - local[0, own] - local[1, other] - saving[at]
                 saving[at] += gift
-                saving[state.back[0, a + x] * width + state.back[1, b + y]] -= gift
+                saving[room.back[0, a + x] * width + room.back[1, b + y]] -= gift
     for r in range(n):
         for c in range(m):
-            price_cell(small, large, state, 0, r, c)
+            price_cell(small, large, room, 0, r, c)
 
 
 @_jit
-def _cost(small: Any, large: Any, state: Any, s: int) -> Any:
+def _cost(small: Any, large: Any, room: Any, s: int) -> Any:
     """Return the cost of the map given by a slot's assignment."""
-    n, at_row = state.head[N], state.at_row[s]
-    cost = state.head[BASE] // UNIT
+    n, at_row = room.head[N], room.at_row[s]
+    cost = room.head[BASE] // UNIT
     for v in range(n):
         cost += small.label[v] != large.label[at_row[v]]
         for t in range(small.start[v], small.start[v + 1]):
@@ -103,36 +103,36 @@ def _cost(small: Any, large: Any, state: Any, s: int) -> Any:
 
 
 @_jit
-def _copy_slot(state: Any, source: int, goal: int) -> None:
-    n, m, size = state.head[N], state.head[M], state.head[A] * state.head[B]
+def _copy_slot(room: Any, source: int, goal: int) -> None:
+    n, m, size = room.head[N], room.head[M], room.head[A] * room.head[B]
     for i in range(size):
-        state.saving[goal * size + i] = state.saving[source * size + i]
+        room.saving[goal * size + i] = room.saving[source * size + i]
     size = (n + 1) * m
     for i in range(size):
-        state.price[goal * size + i] = state.price[source * size + i]
+        room.price[goal * size + i] = room.price[source * size + i]
     for i in range(m):
-        state.row[goal, i], state.column[goal, i] = state.row[source, i], state.column[source, i]
-        state.at_row[goal, i] = state.at_row[source, i]
-        state.at_column[goal, i] = state.at_column[source, i]
-    state.total[goal] = state.total[source]
+        room.row[goal, i], room.column[goal, i] = room.row[source, i], room.column[source, i]
+        room.at_row[goal, i] = room.at_row[source, i]
+        room.at_column[goal, i] = room.at_column[source, i]
+    room.total[goal] = room.total[source]
 
 
 @_jit
-def _disagreements(small: Any, large: Any, state: Any, s: int) -> Any:
+def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
     """Count the arcs that only one of their two cells keeps.
 
-    The arcs kept by the assignment are recorded in ``state.kept``.
+    The arcs kept by the assignment are recorded in ``room.kept``.
     """
-    width = state.head[B]
-    saving = state.saving[s * state.head[A] * width :]
-    kept, local, count = state.kept, state.local, 0
-    for r in range(state.head[N]):
-        a, c = small.start[r], state.at_row[s, r]
+    width = room.head[B]
+    saving = room.saving[s * room.head[A] * width :]
+    kept, local, count = room.kept, room.local, 0
+    for r in range(room.head[N]):
+        a, c = small.start[r], room.at_row[s, r]
         b = large.start[c]
         p, q = small.start[r + 1] - a, large.start[c + 1] - b
         for x in range(p):
             kept[a + x] = -1
-        if p == 0 or q == 0 or state.image[r] >= 0:
+        if p == 0 or q == 0 or room.image[r] >= 0:
             continue
         match_arcs(saving, width, a, p, b, q, local)
         for x in range(min(p, q)):
@@ -141,146 +141,146 @@ def _disagreements(small: Any, large: Any, state: Any, s: int) -> Any:
                 kept[a + x] = b + y
             elif y >= 0:
                 kept[a + y] = b + x
-    for a in range(state.head[A]):
+    for a in range(room.head[A]):
         b = kept[a]
-        if b >= 0 and state.image[small.end[a]] < 0:
-            count += kept[state.back[0, a]] != state.back[1, b]
+        if b >= 0 and room.image[small.end[a]] < 0:
+            count += kept[room.back[0, a]] != room.back[1, b]
     return count
 
 
 @_jit
-def _shift(small: Any, large: Any, state: Any, s: int, amount: int) -> None:
+def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
     """Move savings of disputed arcs to the other cell.
 
     An arc is disputed if exactly one of its two cells keeps it; that cell gives ``amount`` to the
     other. The prices of both cells are updated.
     """
-    width = state.head[B]
-    saving = state.saving[s * state.head[A] * width :]
-    for a in range(state.head[A]):
-        b = state.kept[a]
-        if b >= 0 and state.image[small.end[a]] < 0:
-            to, there = state.back[0, a], state.back[1, b]
-            if state.kept[to] != there:
+    width = room.head[B]
+    saving = room.saving[s * room.head[A] * width :]
+    for a in range(room.head[A]):
+        b = room.kept[a]
+        if b >= 0 and room.image[small.end[a]] < 0:
+            to, there = room.back[0, a], room.back[1, b]
+            if room.kept[to] != there:
                 saving[a * width + b] -= amount
                 saving[to * width + there] += amount
-    for r in range(state.head[N]):
+    for r in range(room.head[N]):
         changed = False
         for a in range(small.start[r], small.start[r + 1]):
-            b = state.kept[a]
-            agreed = b < 0 or state.kept[state.back[0, a]] == state.back[1, b]
-            if not agreed and state.image[small.end[a]] < 0:
+            b = room.kept[a]
+            agreed = b < 0 or room.kept[room.back[0, a]] == room.back[1, b]
+            if not agreed and room.image[small.end[a]] < 0:
                 changed = True
-                price_cell(small, large, state, s, small.end[a], large.end[b])
+                price_cell(small, large, room, s, small.end[a], large.end[b])
         if changed:
-            price_cell(small, large, state, s, r, state.at_row[s, r])
+            price_cell(small, large, room, s, r, room.at_row[s, r])
 
 
 @_jit
-def _ascend(small: Any, large: Any, state: Any, s: int, tau: int, steps: int) -> Any:
+def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> Any:
     """Raise the bound of a slot by subgradient steps.
 
     Stops when the bound exceeds the threshold ``tau``, all cells agree, or a map within ``tau`` is
     found. Returns the number of steps.
     """
-    work, limit = state.head[N] + 1, tau * UNIT
-    _copy_slot(state, s, work)
-    value, goal = state.total[s], limit + UNIT + limit // 10
+    work, limit = room.head[N] + 1, tau * UNIT
+    _copy_slot(room, s, work)
+    value, goal = room.total[s], limit + UNIT + limit // 10
     for step in range(steps):
-        count = _disagreements(small, large, state, work)
+        count = _disagreements(small, large, room, work)
         if count == 0:
             return step
-        _shift(small, large, state, work, max((goal - value) // count, 1))
-        value = assign(state, work)
-        state.total[work] = value
-        if value > state.total[s]:
-            _copy_slot(state, work, s)
+        _shift(small, large, room, work, max((goal - value) // count, 1))
+        value = assign(room, work)
+        room.total[work] = value
+        if value > room.total[s]:
+            _copy_slot(room, work, s)
         if value > limit:
             return step
-        cost = _cost(small, large, state, work)
+        cost = _cost(small, large, room, work)
         if cost <= tau:
-            state.head[BEST] = cost
+            room.head[BEST] = cost
             return step
     return steps
 
 
 @_jit
-def _init_search(small: Any, large: Any, state: Any, n: int, m: int, tau: int) -> Any:
+def _init_search(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
     """Set up the search: split savings in halves, then sweep.
 
     Returns the work.
     """
-    head, arcs, others = state.head, small.start[n], large.start[m]
+    head, arcs, others = room.head, small.start[n], large.start[m]
     head[N], head[M], head[A], head[B], head[DEPTH], head[OPEN] = n, m, arcs, others, 0, 0
     head[REFUSED], head[BASE], head[BEST] = BIG, UNIT * (m - n + (arcs + others) // 2), -1
     for k in range(2):
         side, size = (small, n) if k == 0 else (large, m)
         for v in range(size):
             for t in range(side.start[v], side.start[v + 1]):
-                state.origin[k, t] = v
+                room.origin[k, t] = v
                 w = side.end[t]
                 for back in range(side.start[w], side.start[w + 1]):
                     if side.end[back] == v:
-                        state.back[k, t] = back
+                        room.back[k, t] = back
     for a in range(arcs):
         for b in range(others):
-            state.saving[a * others + b] = UNIT if small.bond[a] == large.bond[b] else UNIT // 2
+            room.saving[a * others + b] = UNIT if small.bond[a] == large.bond[b] else UNIT // 2
     for c in range(m):
-        state.price[n * m + c] = 0
-        state.column[0, c], state.at_row[0, c], state.at_column[0, c] = 0, -1, -1
-        state.holder[c] = -1
+        room.price[n * m + c] = 0
+        room.column[0, c], room.at_row[0, c], room.at_column[0, c] = 0, -1, -1
+        room.holder[c] = -1
     for r in range(n):
-        state.image[r] = -1
+        room.image[r] = -1
         for c in range(m):
-            price_cell(small, large, state, 0, r, c)
-    state.total[0] = assign(state, 0)
+            price_cell(small, large, room, 0, r, c)
+    room.total[0] = assign(room, 0)
     for i in range(_SWEEPS):
-        if state.total[0] <= tau * UNIT:
-            _sweep(small, large, state, i % 2 == 1)
-            state.total[0] = assign(state, 0)
+        if room.total[0] <= tau * UNIT:
+            _sweep(small, large, room, i % 2 == 1)
+            room.total[0] = assign(room, 0)
     return (1 + _SWEEPS) * n * m // 10
 
 
 @_jit
-def _fix(small: Any, large: Any, state: Any, s: int, r: int, c: int) -> None:
+def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
     """Map a row to a column.
 
     Savings of its edges move to the cells at the other ends; other cells of the row and of the
     column are closed.
     """
-    n, m, width = state.head[N], state.head[M], state.head[B]
-    saving, price = state.saving[s * state.head[A] * width :], state.price[s * (n + 1) * m :]
+    n, m, width = room.head[N], room.head[M], room.head[B]
+    saving, price = room.saving[s * room.head[A] * width :], room.price[s * (n + 1) * m :]
     for a in range(small.start[r], small.start[r + 1]):
-        if state.image[small.end[a]] < 0:
-            to = state.back[0, a] * width
+        if room.image[small.end[a]] < 0:
+            to = room.back[0, a] * width
             for b in range(width):
-                if state.origin[1, b] != c:
-                    saving[to + state.back[1, b]] = -NEVER
+                if room.origin[1, b] != c:
+                    saving[to + room.back[1, b]] = -NEVER
                 else:
-                    saving[to + state.back[1, b]] += saving[a * width + b]
+                    saving[to + room.back[1, b]] += saving[a * width + b]
                     saving[a * width + b] = 0
     for b in range(large.start[c], large.start[c + 1]):
-        if state.holder[large.end[b]] < 0:
-            for a in range(state.head[A]):
-                if state.origin[0, a] != r:
-                    saving[state.back[0, a] * width + state.back[1, b]] = -NEVER
-    state.image[r], state.holder[c] = c, r
+        if room.holder[large.end[b]] < 0:
+            for a in range(room.head[A]):
+                if room.origin[0, a] != r:
+                    saving[room.back[0, a] * width + room.back[1, b]] = -NEVER
+    room.image[r], room.holder[c] = c, r
     for i in range(m):
         price[r * m + i] = NEVER
     for i in range(n + 1):
         price[i * m + c] = NEVER
-    price_cell(small, large, state, s, r, c)
+    price_cell(small, large, room, s, r, c)
     for a in range(small.start[r], small.start[r + 1]):
-        if state.image[small.end[a]] < 0:
+        if room.image[small.end[a]] < 0:
             for i in range(m):
-                if state.holder[i] < 0:
-                    price_cell(small, large, state, s, small.end[a], i)
+                if room.holder[i] < 0:
+                    price_cell(small, large, room, s, small.end[a], i)
     for b in range(large.start[c], large.start[c + 1]):
-        if state.holder[large.end[b]] < 0:
+        if room.holder[large.end[b]] < 0:
             for i in range(n):
-                if state.image[i] < 0:
-                    price_cell(small, large, state, s, i, large.end[b])
-    at_row, at_column = state.at_row[s], state.at_column[s]
+                if room.image[i] < 0:
+                    price_cell(small, large, room, s, i, large.end[b])
+    at_row, at_column = room.at_row[s], room.at_column[s]
     if at_row[r] != c:
         other, there = at_column[c], at_row[r]
         at_column[there], at_row[other] = -1, -1
@@ -288,52 +288,52 @@ def _fix(small: Any, large: Any, state: Any, s: int, r: int, c: int) -> None:
 
 
 @_jit
-def _branch(small: Any, large: Any, state: Any, d: int, tau: int) -> None:
+def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
     """Choose the row with the fewest feasible columns and list its children.
 
     The children are feasible columns, cheapest first.
     """
-    n, m, row, column = state.head[N], state.head[M], state.row[d], state.column[d]
-    slack = tau * UNIT - state.total[d]
+    n, m, row, column = room.head[N], room.head[M], room.row[d], room.column[d]
+    slack = tau * UNIT - room.total[d]
     chosen, fewest = -1, BIG
     for r in range(n):
-        if state.image[r] < 0:
+        if room.image[r] < 0:
             at = (d * (n + 1) + r) * m
-            line, top, fit = state.price[at : at + m], row[r] + slack, 0
+            line, top, fit = room.price[at : at + m], row[r] + slack, 0
             for c in range(m):
                 fit += line[c] - column[c] <= top
             degree = small.start[r + 1] - small.start[r]
             score = 4096 * fit - min(degree, 60)
             if score < fewest:
                 chosen, fewest = r, score
-    floor = latest_image(small, state.image, n, chosen)
+    floor = latest_image(small, room.image, n, chosen)
     at = (d * (n + 1) + chosen) * m
-    children, n_children, excess, over = state.children[d], 0, state.line[3], BIG
+    children, n_children, excess, over = room.children[d], 0, room.line[3], BIG
     for c in range(m):
-        above = state.price[at + c] - row[chosen] - column[c]
+        above = room.price[at + c] - row[chosen] - column[c]
         if above > slack:
             over = min(over, above)
-        elif c > floor and (large.twin[c] < 0 or state.holder[large.twin[c]] >= 0):
+        elif c > floor and (large.twin[c] < 0 or room.holder[large.twin[c]] >= 0):
             insert_child(children, excess, n_children, c, above)
             n_children += 1
-    _refuse(state, state.total[d] + over)
-    state.chosen[d], state.n_children[d], state.place[d] = chosen, n_children, 0
+    _refuse(room, room.total[d] + over)
+    room.chosen[d], room.n_children[d], room.place[d] = chosen, n_children, 0
 
 
 @_jit_inline
-def _refuse(state: Any, bound: int) -> None:
-    state.head[REFUSED] = min(state.head[REFUSED], (bound + UNIT - 1) // UNIT)
+def _refuse(room: Any, bound: int) -> None:
+    room.head[REFUSED] = min(room.head[REFUSED], (bound + UNIT - 1) // UNIT)
 
 
 @_jit
-def _release(state: Any, d: int) -> None:
-    r = state.chosen[d]
-    state.holder[state.image[r]], state.image[r] = -1, -1
+def _release(room: Any, d: int) -> None:
+    r = room.chosen[d]
+    room.holder[room.image[r]], room.image[r] = -1, -1
 
 
 @_jit
 def branch_and_bound(
-    small: Any, large: Any, state: Any, n: int, m: int, tau: int, budget: int, fresh: bool
+    small: Any, large: Any, room: Any, n: int, m: int, tau: int, budget: int, fresh: bool
 ) -> Any:
     """Decide whether the edit distance is at most ``tau``.
 
@@ -341,40 +341,40 @@ def branch_and_bound(
     bound above ``tau``, or -1 if the budget was spent; the next call then continues unless
     ``fresh``.
     """
-    head, work, limit = state.head, 0, tau * UNIT
+    head, work, limit = room.head, 0, tau * UNIT
     if fresh:
-        work = _init_search(small, large, state, n, m, tau)
-        if state.total[0] <= limit:
-            work += n // 4 * _ascend(small, large, state, 0, tau, _ROOT_STEPS)
-        if state.total[0] > limit:
-            return (state.total[0] + UNIT - 1) // UNIT, work
+        work = _init_search(small, large, room, n, m, tau)
+        if room.total[0] <= limit:
+            work += n // 4 * _ascend(small, large, room, 0, tau, _ROOT_STEPS)
+        if room.total[0] > limit:
+            return (room.total[0] + UNIT - 1) // UNIT, work
     while True:
         d = head[DEPTH]
         if head[OPEN] == 0:
             if head[BEST] < 0:
-                cost = _cost(small, large, state, d)
+                cost = _cost(small, large, room, d)
                 head[BEST] = cost if cost <= tau else -1
             if head[BEST] >= 0:
                 return head[BEST], work
-            _branch(small, large, state, d, tau)
+            _branch(small, large, room, d, tau)
             head[OPEN] = 1
         if work > budget:
             return -1, work
-        place = state.place[d]
-        if place < state.n_children[d]:
-            state.place[d] = place + 1
-            _copy_slot(state, d, d + 1)
-            _fix(small, large, state, d + 1, state.chosen[d], state.children[d, place])
-            state.total[d + 1], work = assign(state, d + 1), work + n // 4 + 1
-            if state.total[d + 1] <= limit:
-                work += n // 4 * _ascend(small, large, state, d + 1, tau, _NODE_STEPS)
-            if state.total[d + 1] > limit:
-                _refuse(state, state.total[d + 1])
-                _release(state, d)
+        place = room.place[d]
+        if place < room.n_children[d]:
+            room.place[d] = place + 1
+            _copy_slot(room, d, d + 1)
+            _fix(small, large, room, d + 1, room.chosen[d], room.children[d, place])
+            room.total[d + 1], work = assign(room, d + 1), work + n // 4 + 1
+            if room.total[d + 1] <= limit:
+                work += n // 4 * _ascend(small, large, room, d + 1, tau, _NODE_STEPS)
+            if room.total[d + 1] > limit:
+                _refuse(room, room.total[d + 1])
+                _release(room, d)
             else:
                 head[DEPTH], head[OPEN] = d + 1, 0
         elif d == 0:
             return head[REFUSED], work
         else:
             head[DEPTH] = d - 1
-            _release(state, d - 1)
+            _release(room, d - 1)

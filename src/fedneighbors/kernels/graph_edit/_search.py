@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from fedneighbors.kernels.graph_edit._cells import DualState
+from fedneighbors.kernels.graph_edit._cells import DualRoom
 from fedneighbors.kernels.graph_edit._dual import branch_and_bound, fits
 from fedneighbors.kernels.graph_edit._tree import (
     LOADED,
@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "9278a166c88e227c", "graph_edit/dual": "d33dd00c6b9a669d"}
+USES = {"graph_edit/tree": "689c9ea545f34f44", "graph_edit/dual": "a89a5925fdfd49a0"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
@@ -255,9 +255,9 @@ def _decide_many(
     return positions.shape[0], n_found
 
 
-def _allocate_dual(n: int, n_arcs: int) -> DualState:
+def _allocate_dual(n: int, n_arcs: int) -> DualRoom:
     grids, lines = [_grid(n + 2, n) for _ in range(5)], [_grid(n + 2) for _ in range(4)]
-    return DualState(
+    return DualRoom(
         np.zeros(9, np.int64), _grid(_MAX_SAVINGS), _grid(_MAX_SAVINGS // 2),
         _grid(2, n_arcs), _grid(2, n_arcs), _grid(n), _grid(n), _grid(n_arcs),
         _grid(4, n), _grid(7, n), *grids, *lines,

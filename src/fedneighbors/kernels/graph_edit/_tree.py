@@ -79,7 +79,7 @@ class GedSearch(NamedTuple):
     tree: GedTree
     kinds: Any  # (labels,) new numbers of node labels
     bonds: Any  # (labels,) new numbers of edge labels
-    dual: Any  # DualState
+    dual: Any  # DualRoom
 
 
 @_jit
