@@ -239,7 +239,7 @@ def sum_all(lines, wiring, n_inputs, thresholds, hits, masks):
     """Compute the quantized sums of all units for 64 rows."""
     nothing_stored = np.empty(0, np.uint16)
     for start in range(0, wiring.size // n_inputs, hits.size):
-        lanes._pass(lines, wiring, n_inputs, nothing_stored, start, thresholds, hits, masks)
+        lanes._filter_chunk(lines, wiring, n_inputs, nothing_stored, start, thresholds, hits, masks)
 
 
 def breakdown(quick):
@@ -247,7 +247,7 @@ def breakdown(quick):
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 64)
     units = wiring(784, n_units, n_inputs, 0)
-    lines = lanes._aligned(64 * 784)
+    lines = lanes._allocate_aligned(64 * 784)
     for lane in range(64):
         lanes._quantize(x[lane], n_inputs, lane, lines)
     notes = np.full(64, 65_535, np.uint16), np.empty(512, np.int64), np.empty(512, np.uint64)

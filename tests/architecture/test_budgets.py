@@ -1,4 +1,4 @@
-"""Budgets of size and distance: how much there is to read, and how far one call reaches."""
+"""Limits on the size of the code and on the number of files that one call reaches."""
 
 import ast
 import io
@@ -59,7 +59,7 @@ print(*sorted(seen), sep="\\n")
 
 
 def code_lines(path):
-    """Number of lines without blanks, comments and docstrings."""
+    """Count lines other than blanks, comments and docstrings."""
     text = path.read_text()
     strings = set()
     for node in ast.walk(ast.parse(text)):
@@ -135,7 +135,10 @@ def test_few_small_modules_have_a_single_importer():
 
 
 def own_levels(kind):
-    """Number of classes of this package on the longest line of ancestors, itself included."""
+    """Return the depth of inheritance within this package.
+
+    It counts the class itself and this package's classes on its longest chain of ancestors.
+    """
     if not kind.__module__.startswith("fedneighbors"):
         return 0
     return 1 + max(map(own_levels, kind.__bases__))

@@ -23,7 +23,7 @@ METHODS = sorted(
 
 
 def imports_of(path):
-    """Names of the modules that a file imports, anywhere in it."""
+    """Return the names of all modules that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -36,7 +36,7 @@ def imports_of(path):
 def test_imports_keep_their_contracts():
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
-    # a process of its own: in this one it would switch off the loggers of all other tests
+    # in a separate process, because lint-imports disables the loggers of all other tests
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -50,7 +50,11 @@ def test_no_file_is_longer_than_one_sitting(folder):
 
 
 def test_one_loop_drives_every_coordinator():
-    """A coordinator is a generator; others, the Newton steps of a pool, are called ``steps``."""
+    """Check that only the loop sends values into coordinators.
+
+    Coordinators are generators. The only other generators, the Newton steps of a pool, are named
+    ``steps``.
+    """
     driven = [
         path.relative_to(ROOT).as_posix()
         for path in [*sources(), *sorted((ROOT / "experiments").rglob("*.py"))]
@@ -93,11 +97,12 @@ def test_the_mathematics_of_a_method_knows_nothing_of_networks(method):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_kernels_that_use_another_kernel_file_hold_its_digest(kernel):
-    """The cache on disk notices edits of a function's own file alone.
+def test_compiled_code_that_uses_another_kernel_file_changes_with_it(kernel):
+    """Check that ``USES`` lists the digests of all kernel files in use.
 
-    So compiled code uses nothing of another file, or its file holds the digest of that other file
-    in ``USES``: an edit there then forces an edit here, and both are compiled again.
+    Numba's cache on disk detects edits of a function's own file only. Compiled code that uses
+    another kernel file therefore contains the digest of that file in ``USES``: an edit there forces
+    an edit here, and both are recompiled.
     """
     tree = ast.parse(KERNELS[kernel].read_text())
     foreign = {
@@ -121,7 +126,7 @@ def test_kernels_that_use_another_kernel_file_hold_its_digest(kernel):
 
 
 def kernel_of(module):
-    """Folder and name of the kernel file that a dotted name means."""
+    """Convert a dotted name to a kernel file's folder and name."""
     return re.sub(r"(^|/)_", r"\1", module.removeprefix("fedneighbors.kernels.").replace(".", "/"))
 
 
@@ -131,7 +136,7 @@ def digest_of(kernel):
 
 
 def declared_uses(tree):
-    """The dictionary USES of a kernel file; empty where there is none."""
+    """Return the dictionary USES of a kernel file, or an empty one."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "USES":
             return ast.literal_eval(node.value)
@@ -158,14 +163,17 @@ def public_functions(kernel):
 
 @cache
 def compiled_behind_a_check():
-    """Kernel files whose functions only another one calls; they are tested through it."""
+    """Return the kernel files that only other kernel files use.
+
+    They are tested through these.
+    """
     inside = set().union(*map(functions_used, KERNELS.values()))
     outside = set().union(*map(functions_used, set(sources()) - set(KERNELS.values())))
     return inside - outside
 
 
 def functions_used(path):
-    """Kernel files of which a file imports a function."""
+    """Return the kernel files from which a file imports functions."""
     return {
         kernel
         for name in imports_of(path)

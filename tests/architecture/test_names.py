@@ -13,7 +13,7 @@ HEAVY = ("numba", "sklearn", "torch", "flwr", "scipy", "pandas", "matplotlib")
 
 
 def loaded_by(statement):
-    """Top-level packages that a fresh interpreter has loaded after a statement."""
+    """Return the top-level packages that a statement loads."""
     script = (
         f"{statement}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     )
@@ -53,7 +53,10 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def public_objects():
-    """Functions and classes without an underscore, as (module, name), where they are defined."""
+    """Return public functions and classes as (module, name).
+
+    Only the defining module is listed.
+    """
     return [
         (module, name)
         for module in modules()
@@ -84,7 +87,10 @@ def test_every_listed_name_of_a_package_resolves():
 
 
 def documented_parameters(docstring):
-    """Names in the section Parameters of a numpydoc docstring; None without such a section."""
+    """Return the parameters that a numpydoc docstring lists.
+
+    The result is None if there is no section Parameters.
+    """
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", docstring, re.M | re.S)
     if section is None:
         return None
@@ -98,7 +104,7 @@ def real_parameters(thing):
 
 
 def described():
-    """Public functions, classes and their public methods, with a docstring of their own."""
+    """Yield public functions, classes and public methods that have docstrings."""
     for module, name in public_objects():
         thing = getattr(module, name)
         yield f"{module.__name__}.{name}", thing

@@ -1,4 +1,4 @@
-"""The tables that map a paper to the code name modules and symbols that exist."""
+"""Tests that the modules and symbols named in PAPER.md files exist."""
 
 import pkgutil
 import re
@@ -14,7 +14,7 @@ FILE_ENDINGS = ("py", "md", "json", "jsonl", "csv", "html")
 
 
 def homes(name, package):
-    """Packages below which the first part of a dotted name is a module."""
+    """Return the packages that contain the first part of a name."""
     first = name.partition(".")[0]
     return [f"{home}." for home in (package, "fedneighbors") if find_spec(f"{home}.{first}")]
 

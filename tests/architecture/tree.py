@@ -1,4 +1,4 @@
-"""Where the source lies and what its modules are."""
+"""Location of the source and its modules."""
 
 import importlib
 from pathlib import Path
@@ -24,6 +24,6 @@ def module_name(path):
 
 
 def modules(folder=SOURCE):
-    """Every module below a folder that can be imported without doing anything."""
+    """Import all modules below a folder that have no side effects."""
     names = [module_name(path) for path in sorted(folder.rglob("*.py"))]
     return [importlib.import_module(name) for name in names if name not in SCRIPTS]

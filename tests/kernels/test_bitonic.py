@@ -32,8 +32,8 @@ REAL = st.tuples(
 
 
 @st.composite
-def shelves(draw):
-    """Lists of one length, each sorted, some of them short and padded."""
+def padded_lists(draw):
+    """Draw sorted lists, padded to one length."""
     n_lists, length = draw(st.integers(1, 9)), draw(st.integers(1, 20))
     rows = [sorted(draw(st.lists(REAL, max_size=length))) for _ in range(n_lists)]
     return [row + [PADDING] * (length - len(row)) for row in rows]
@@ -50,8 +50,8 @@ def rows_of(merged):
 
 
 @settings(max_examples=300, deadline=None)
-@given(shelves(), st.data())
-def test_merging_lists_is_sorting_them(rows, data):
+@given(padded_lists(), st.data())
+def test_merged_lists_match_sorted_entries(rows, data):
     k = data.draw(st.integers(0, len(rows[0])))
 
     merged = merge_sorted(entries(rows), k)
@@ -60,7 +60,7 @@ def test_merging_lists_is_sorting_them(rows, data):
 
 
 @pytest.mark.parametrize(("n_lists", "length"), [(1, 1), (2, 1), (3, 5), (8, 128), (16, 100)])
-def test_large_shapes_merge_in_order(n_lists, length):
+def test_large_lists_are_merged_in_order(n_lists, length):
     rng = np.random.default_rng(n_lists)
     distances = np.sort(rng.integers(0, 50, (n_lists, length)) / 8, axis=1)
     ranks = np.arange(n_lists * length).reshape(n_lists, length)
@@ -84,8 +84,8 @@ def loads_of(rng, n_lists, length):
 
 
 @settings(max_examples=200, deadline=None)
-@given(shelves(), st.integers(0, 2**32), st.data())
-def test_what_belongs_to_an_entry_comes_where_the_entry_does(rows, seed, data):
+@given(padded_lists(), st.integers(0, 2**32), st.data())
+def test_payloads_follow_their_entries(rows, seed, data):
     lists, k = entries(rows), data.draw(st.integers(0, len(rows[0])))
     loads = loads_of(np.random.default_rng(seed), *lists.distances.shape)
     held = Counter(
@@ -102,7 +102,7 @@ def test_what_belongs_to_an_entry_comes_where_the_entry_does(rows, seed, data):
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-def test_nothing_carries_nothing(shape):
+def test_empty_lists_have_no_payloads(shape):
     lists = Entries(np.zeros(shape), *(np.zeros(shape, np.int64) for _ in range(3)))
 
     found = carry_loads(np.zeros((*shape, LOAD_WORDS), np.int64), merge_recorded(lists))
@@ -110,7 +110,7 @@ def test_nothing_carries_nothing(shape):
     assert found.shape == (0, LOAD_WORDS)
 
 
-def test_loads_of_other_lists_are_refused():
+def test_payloads_of_wrong_shape_are_rejected():
     merge = merge_recorded(entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
 
     for shape in ((2, 1, LOAD_WORDS - 1), (3, 1, LOAD_WORDS), (2, 2, LOAD_WORDS)):
@@ -119,7 +119,7 @@ def test_loads_of_other_lists_are_refused():
 
 
 class Watched:
-    """A table that notes which rows are read and written, in order."""
+    """Table that records which rows are read and written, in order."""
 
     def __init__(self, table):
         self.table = table
@@ -150,7 +150,7 @@ def random_table(n_lists, size, seed):
 def touched_by_network(table, n_lists, size):
     watched = Watched(table)
     pairs = trace(n_lists, size)
-    # the function that is compiled, run as plain Python on a table that keeps watch
+    # run the uncompiled function in Python, on a table that records accesses
     changes = Watched(np.zeros((len(pairs), 1), np.int8))
     bitonic._exchange.py_func(watched, pairs, changes)
     assert changes.touched == [("write", e) for e in range(len(pairs))]
@@ -158,7 +158,7 @@ def touched_by_network(table, n_lists, size):
 
 
 def touched_by_loads(table, n_lists, size):
-    """What is touched when loads follow the entries of a table."""
+    """Return the accesses made when payloads follow the entries of a table."""
     pairs = trace(n_lists, size)
     changes = np.empty(len(pairs), np.int8)
     bitonic._exchange(table.copy(), pairs, changes)
@@ -175,7 +175,7 @@ def touched_by_heap(table, n_lists, size):
 
 
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
-def test_what_is_touched_depends_on_the_shape_alone(n_lists, size):
+def test_memory_access_of_merge_depends_only_on_shape(n_lists, size):
     traces = [
         touched_by_network(random_table(n_lists, size, seed), n_lists, size) for seed in range(100)
     ]
@@ -190,7 +190,7 @@ def test_what_is_touched_depends_on_the_shape_alone(n_lists, size):
 
 
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
-def test_what_loads_touch_depends_on_the_shape_alone(n_lists, size):
+def test_memory_access_of_payloads_depends_only_on_shape(n_lists, size):
     traces = {
         tuple(touched_by_loads(random_table(n_lists, size, seed), n_lists, size))
         for seed in range(50)
@@ -211,14 +211,14 @@ def test_what_loads_touch_depends_on_the_shape_alone(n_lists, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("touched", [touched_by_network, touched_by_loads])
-def test_a_hundred_thousand_inputs_leave_one_trace(touched):
+def test_all_inputs_leave_the_same_access_trace(touched):
     traces = {tuple(touched(random_table(3, 4, seed), 3, 4)) for seed in range(100_000)}
 
     assert len(traces) == 1
 
 
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
-def test_a_heap_in_its_place_is_caught(n_lists, size):
+def test_heap_merge_leaves_data_dependent_traces(n_lists, size):
     traces = {
         tuple(touched_by_heap(random_table(n_lists, size, seed), n_lists, size))
         for seed in range(100)
@@ -237,13 +237,13 @@ def test_the_watched_network_sorts():
 
 
 @pytest.mark.parametrize("kernel", [bitonic._exchange, bitonic._carry])
-def test_an_exchange_is_compiled_without_a_branch_on_the_data(kernel):
+def test_compiled_exchange_has_no_data_dependent_branch(kernel):
     compiled = njit(nogil=True)(kernel.py_func)
     pairs = trace(2, 1)
 
     compiled(np.zeros((2, LOAD_WORDS), np.int64), pairs, np.zeros(len(pairs), np.int8))
 
-    # one branch skips an empty network, one closes the loop; a third would look at entries
+    # one branch skips an empty network, one closes the loop; a third would depend on entries
     (code,) = compiled.inspect_llvm().values()
     assert code.split("define ")[1].count("br i1") <= 2
     assert "switch" not in code.split("define ")[1]
@@ -253,14 +253,14 @@ def test_an_exchange_is_compiled_without_a_branch_on_the_data(kernel):
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-def test_nothing_merges_to_nothing(shape):
+def test_empty_lists_merge_to_an_empty_result(shape):
     merged = merge_sorted(Entries(np.zeros(shape), *(np.zeros(shape, np.int64) for _ in range(3))))
 
     assert [len(column) for column in merged] == [0, 0, 0, 0]
     assert [column.dtype.kind for column in merged] == list("fiii")
 
 
-def test_lists_are_left_as_they_were():
+def test_merge_does_not_modify_its_input():
     lists = entries([[(1.0, 0, 0, 0)], [(0.0, 1, 1, 1)]])
 
     merge_sorted(lists)
@@ -277,18 +277,18 @@ def test_lists_are_left_as_they_were():
         ([[(np.nan, 0, 0, 0)]], "negative one or NaN"),
     ],
 )
-def test_lists_that_are_not_sorted_distances_are_refused(rows, reason):
+def test_unsorted_or_invalid_distances_are_rejected(rows, reason):
     with pytest.raises(ValueError, match=reason):
         merge_sorted(entries(rows))
 
 
 @pytest.mark.parametrize("k", [-1, 2])
-def test_more_than_a_list_holds_is_refused(k):
+def test_k_out_of_range_is_rejected(k):
     with pytest.raises(ValueError, match="from 0 to"):
         merge_sorted(entries([[(0.0, 0, 0, 0)]]), k)
 
 
-def test_columns_of_different_shapes_are_refused():
+def test_columns_of_different_shapes_are_rejected():
     zeros = np.zeros((2, 2), np.int64)
 
     with pytest.raises(ValueError, match="one shape"):

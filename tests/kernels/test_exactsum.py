@@ -22,7 +22,7 @@ def value_of(limbs):
         np.float64, array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=6), elements=HOSTILE
     )
 )
-def test_sums_equal_rational_arithmetic(x):
+def test_sums_match_rational_arithmetic(x):
     sums, squares = exact_moments(x)
 
     expected = naive.exact_moments(x, x.shape[1])
@@ -36,7 +36,7 @@ def test_sums_equal_rational_arithmetic(x):
     st.permutations(range(12)),
     st.integers(0, 12),
 )
-def test_parts_add_up_to_the_whole_in_any_order(x, order, cut):
+def test_limbs_of_parts_add_up_in_any_order(x, order, cut):
     whole = exact_moments(x)
     shuffled = x[list(order)]
 
@@ -47,6 +47,6 @@ def test_parts_add_up_to_the_whole_in_any_order(x, order, cut):
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 2.0**200])
-def test_values_beyond_the_range_are_refused(bad):
+def test_values_out_of_range_are_rejected(bad):
     with pytest.raises(ValueError, match="rescale the column"):
         exact_moments(np.array([[1.0, bad]]))

@@ -19,7 +19,7 @@ def guide_of(limits, guide_bits, n_bits=N_BITS):
     st.integers(0, N_BITS),
     st.booleans(),
 )
-def test_every_word_gives_what_the_slow_twin_gives(limits, guide_bits, symmetric):
+def test_inverted_words_match_naive_version(limits, guide_bits, symmetric):
     limits = np.array(limits, np.uint64)
     words = np.arange(2 << N_BITS, dtype=np.uint64)
     values = np.empty(len(words), np.int64)
@@ -37,7 +37,7 @@ def test_every_word_gives_what_the_slow_twin_gives(limits, guide_bits, symmetric
     assert n_undecided == (values == UNDECIDED).sum()
 
 
-def test_words_of_63_bits_and_a_sign_use_all_their_bits():
+def test_all_bits_of_63_bit_words_are_used():
     limits = np.array([1 << 62, (1 << 62) + (1 << 61), 1 << 63], np.uint64)
     prefixes = [0, (1 << 62) - 2, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, (1 << 63) - 2]
     words = np.array([p << 1 | sign for p in prefixes for sign in (0, 1)], np.uint64)

@@ -144,6 +144,6 @@ def prototype_loss(rows, targets, projection, places, scores, gamma):
     """Return the mean squared error of the scores of some rows."""
     total = 0.0
     for row, target in zip(rows, targets, strict=True):
-        said = prototype_scores(row, projection, places, scores, gamma)
-        total += sum((s - t) ** 2 for s, t in zip(said, target, strict=True))
+        found = prototype_scores(row, projection, places, scores, gamma)
+        total += sum((s - t) ** 2 for s, t in zip(found, target, strict=True))
     return total / len(rows)

@@ -74,11 +74,11 @@ def stacking_gradient(experts, targets, weights, first):
     slopes = [weight - start for weight, start in zip(weights, first, strict=True)]
     size = 1.0 + max(abs(weight) for weight in weights)
     for outputs, right in zip(experts, targets, strict=True):
-        for said, truth in zip(outputs, right, strict=True):
-            gap = sum(w * s for w, s in zip(weights, said, strict=True)) - truth
-            for place, one in enumerate(said):
+        for values, truth in zip(outputs, right, strict=True):
+            gap = sum(w * s for w, s in zip(weights, values, strict=True)) - truth
+            for place, one in enumerate(values):
                 slopes[place] += one * gap
-                size += sum(abs(w * s * one) for w, s in zip(weights, said, strict=True))
+                size += sum(abs(w * s * one) for w, s in zip(weights, values, strict=True))
                 size += abs(one * truth)
     return slopes, size
 

@@ -11,35 +11,35 @@ from tests.naive.clustering import evolving as naive
 from tests.seeds import over_seeds
 
 CASES = 10_000
-LARGE_CASES = 60  # enough rows for every way through the loops
+LARGE_CASES = 60  # with enough rows for every path through the loops
 
 AHEAD = [None, 1, 3, 8, 256]
 
 
 def columns(rng, shape):
-    """Points that make ties, order and range matter."""
+    """Draw points for which ties, order and range matter."""
     normal = rng.normal(size=shape)
     kinds = [
         lambda: rng.random(shape),
         lambda: rng.integers(0, 3, shape) / 2,  # many equal distances and sums
-        lambda: rng.integers(0, 4, shape) / 10,  # as many, but for rounding
+        lambda: rng.integers(0, 4, shape) / 10,  # as many, apart from rounding
         lambda: normal * 10.0 ** rng.integers(-12, 12, shape),
         lambda: 1e9 + normal,
         lambda: 1e16 + rng.integers(0, 3, shape) * 2.0,
         lambda: normal * 1e170,  # squares overflow
-        lambda: normal * 1e-170,  # squares vanish
+        lambda: normal * 1e-170,  # squares underflow
         lambda: rng.choice([-1.7e308, 1.7e308, 0.0], shape),
         lambda: rng.integers(-3, 4, shape) * 5e-324,
         lambda: rng.choice([-0.0, 0.0, 1.0], shape),
         lambda: normal * 1e-30 + rng.integers(0, 2, shape),
-        lambda: normal * 10.0 ** rng.integers(-40, 40, shape),  # narrow numbers vanish or nearly so
-        lambda: rng.random(shape[1]) + normal * 1e-7,  # below the grain of float32
+        lambda: normal * 10.0 ** rng.integers(-40, 40, shape),  # float32 values (almost) underflow
+        lambda: rng.random(shape[1]) + normal * 1e-7,  # below the resolution of float32
     ]
     return kinds[rng.integers(len(kinds))]()
 
 
 def hostile(seed):
-    """Rows, and the terms on which they are clustered."""
+    """Draw rows, parameters of the clustering and a block size."""
     rng = np.random.default_rng(seed)
     x = columns(rng, (int(rng.choice([0, 1, 2, 3, 7, 15])), int(rng.integers(1, 8))))
     if x.size and rng.random() < 0.3:
@@ -57,7 +57,7 @@ def hostile(seed):
 
 
 def bits(centers, radii, labels, n_outside):
-    """What came out, so that equal means equal bit for bit."""
+    """Convert a result to values that are equal only bit for bit."""
     return (
         np.array(centers, np.float64).tobytes(),
         np.array(radii, np.float64).tobytes(),
@@ -68,7 +68,7 @@ def bits(centers, radii, labels, n_outside):
 
 @pytest.mark.filterwarnings("error")
 @over_seeds(CASES)
-def test_centers_equal_those_of_the_slow_twin(seed):
+def test_centers_match_naive_version(seed):
     x, terms, ahead = hostile(seed)
 
     found = evolve(x, x[:0], np.empty(0), ahead=ahead, **terms)
@@ -92,7 +92,7 @@ def test_rows_in_pieces_give_the_same_centers(seed, cut):
 
 
 @over_seeds(2_000)
-def test_the_nearest_center_is_that_of_the_slow_twin(seed):
+def test_nearest_centers_match_naive_version(seed):
     x, _, _ = hostile(seed)
     if len(x) < 2:
         return
@@ -105,7 +105,7 @@ def test_the_nearest_center_is_that_of_the_slow_twin(seed):
 
 
 def crowd(rng, n_rows, n_columns, n_groups):
-    """Rows around a few places: centers change seldom after a while."""
+    """Draw rows around a few points, so that centers soon change rarely."""
     places = rng.random((n_groups, n_columns))
     return places[rng.integers(n_groups, size=n_rows)] + rng.normal(
         scale=0.03, size=(n_rows, n_columns)
@@ -114,7 +114,7 @@ def crowd(rng, n_rows, n_columns, n_groups):
 
 @settings(max_examples=LARGE_CASES, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.sampled_from(AHEAD), st.integers(1, 3), st.booleans())
-def test_many_rows_by_several_threads_equal_the_slow_twin(seed, ahead, n_threads, original):
+def test_many_rows_in_several_threads_match_naive_version(seed, ahead, n_threads, original):
     rng = np.random.default_rng(seed)
     shape = int(rng.choice([300, 700])), int(rng.choice([2, 5, 9]))
     x = crowd(rng, *shape, n_groups=int(rng.choice([3, 40])))
@@ -126,21 +126,21 @@ def test_many_rows_by_several_threads_equal_the_slow_twin(seed, ahead, n_threads
     assert bits(*found) == bits(*naive.evolve(x.tolist(), [], [], **terms))
 
 
-def test_threads_share_rows_and_tables_grow():
+def test_threads_and_growing_tables_do_not_affect_result():
     rng = np.random.default_rng(0)
     x = crowd(rng, 12_000, 4, n_groups=400)
     alone = evolve(x, x[:0], np.empty(0), limit=0.05)
 
     shared = evolve(x, x[:0], np.empty(0), limit=0.05, n_threads=2, ahead=4_000)
 
-    assert len(alone.centers) > evolving._ROOM  # else no table grew
+    assert len(alone.centers) > evolving._N_SPARE  # otherwise no table grew
     assert bits(*shared) == bits(*alone)
     assert nearest(x, alone.centers, n_threads=2)[0].tolist() == (
         nearest(x, alone.centers)[0].tolist()
     )
 
 
-def test_arrays_that_may_not_be_written_to_are_taken_as_others():
+def test_read_only_arrays_are_accepted():
     x = crowd(np.random.default_rng(0), 50, 3, n_groups=3)
     locked = x.copy()
     locked.flags.writeable = False
@@ -150,7 +150,7 @@ def test_arrays_that_may_not_be_written_to_are_taken_as_others():
     assert bits(*found) == bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
 
 
-def test_too_many_features_for_narrow_sums_are_all_measured():
+def test_too_many_features_for_float32_bounds_are_supported():
     x = np.zeros((4, evolving._MAX_FEATURES + 1))
     x[1:, 0] = 1.0, 5.0, 1.5
     limit = 2.0 / math.sqrt(x.shape[1])
@@ -178,15 +178,15 @@ def test_radii_never_shrink_and_balls_nest(seed, original):
         assert (radii[:n] >= before[1]).all()
         assert (radii <= limit / 2).all()
         moved = np.sqrt(np.mean((centers[:n] - before[0]) ** 2, axis=1))
-        # rounding of a few numbers of size 1
+        # 1e-14 covers the rounding of a few numbers of size 1
         assert (moved + before[1] <= radii[:n] + 1e-14).all()
         assert np.sqrt(np.mean((row - centers[place]) ** 2)) <= radii[place] + 1e-14
 
 
 @pytest.mark.parametrize("n_columns", [1, 5, 29, 300])
 @pytest.mark.parametrize("scale", [1e-90, 1.0, 1e90])
-def test_the_bound_on_narrow_products_holds(n_columns, scale):
-    # the nearest must be found although many others lie at nearly the same distance
+def test_float32_bound_keeps_the_nearest_center(n_columns, scale):
+    # the nearest center must be found although many others are at almost the same distance
     rng = np.random.default_rng(n_columns)
     centers = rng.normal(size=(80, n_columns))
     centers /= np.sqrt((centers**2).sum(axis=1, keepdims=True))
@@ -200,7 +200,7 @@ def test_the_bound_on_narrow_products_holds(n_columns, scale):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["rows", "centers"])
-def test_what_is_not_finite_is_refused(bad, where):
+def test_values_that_are_not_finite_are_rejected(bad, where):
     x, centers = np.zeros((3, 2)), np.ones((2, 2))
     (x if where == "rows" else centers)[1, 1] = bad
 
@@ -224,7 +224,7 @@ def test_what_is_not_finite_is_refused(bad, where):
         ({"ahead": 0}, "expected ahead of at least 1"),
     ],
 )
-def test_senseless_arguments_are_refused(changes, words):
+def test_invalid_arguments_are_rejected(changes, words):
     arguments = {"x": np.zeros((3, 2)), "centers": np.zeros((2, 2)), "radii": np.zeros(2)}
     arguments |= {"limit": 1.0, **changes}
 
@@ -232,6 +232,6 @@ def test_senseless_arguments_are_refused(changes, words):
         evolve(**arguments)
 
 
-def test_nothing_is_near_to_no_centers():
+def test_nearest_rejects_an_empty_set_of_centers():
     with pytest.raises(ValueError, match="expected at least one center"):
         nearest(np.zeros((1, 2)), np.zeros((0, 2)))

@@ -9,7 +9,7 @@ CASES = 1_500  # for each kernel
 
 
 def hostile(seed):
-    """Rows, centers by class, a smoothing, and which center each row does without."""
+    """Draw rows, centers by class, sigma and each row's omitted center."""
     rng = np.random.default_rng(seed)
     n_columns, n_classes = int(rng.integers(1, 10)), int(rng.integers(1, 5))
     sizes = rng.integers(0, 6, n_classes)  # a class may have no center
@@ -24,7 +24,7 @@ def hostile(seed):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_log_sums_equal_those_of_the_slow_twin(activation):
+def test_log_sums_match_naive_version(activation):
     @over_seeds(CASES)
     def check(seed):
         x, centers, starts, sigma, without = hostile(seed)
@@ -34,7 +34,7 @@ def test_log_sums_equal_those_of_the_slow_twin(activation):
 
         expected = naive.log_sums(x.tolist(), centers.tolist(), starts.tolist(), **terms)
         assert found.shape == (len(x), len(starts) - 1)
-        # a log is as exact as its exponent, or as a sum of kernels whose error is a few ulp
+        # a log sum has the relative error of its exponent, or that of a sum of kernels: a few ulp
         np.testing.assert_allclose(
             found, np.array(expected).reshape(found.shape), rtol=1e-14, atol=1e-14
         )
@@ -44,7 +44,7 @@ def test_log_sums_equal_those_of_the_slow_twin(activation):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("n_columns", [1, 500])
-def test_the_narrowest_kernels_of_many_features_stay_finite(activation, n_columns):
+def test_log_sums_of_narrow_kernels_stay_finite(activation, n_columns):
     rng = np.random.default_rng(0)
     x, centers = rng.random((20, n_columns)), rng.random((9, n_columns))
 
@@ -54,7 +54,7 @@ def test_the_narrowest_kernels_of_many_features_stay_finite(activation, n_column
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_class_without_centers_has_no_density(activation):
+def test_class_without_centers_has_log_sum_of_minus_infinity(activation):
     x = np.zeros((2, 3))
 
     found = log_sums(x, x[:1], np.array([0, 0, 1, 1]), sigma=1.0, activation=activation)
@@ -63,7 +63,7 @@ def test_a_class_without_centers_has_no_density(activation):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_center_too_far_for_a_float_has_no_density(activation):
+def test_overflowing_distance_gives_minus_infinity(activation):
     x, centers = np.full((1, 2), 1e200), np.zeros((1, 2))
 
     found = log_sums(x, centers, np.array([0, 1]), sigma=1.0, activation=activation)
@@ -72,7 +72,7 @@ def test_a_center_too_far_for_a_float_has_no_density(activation):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_threads_do_not_change_a_bit(activation):
+def test_number_of_threads_does_not_affect_log_sums(activation):
     rng = np.random.default_rng(1)
     x, centers = rng.random((1_500, 5)), rng.random((40, 5))
     starts = np.array([0, 13, 40])
@@ -99,7 +99,7 @@ def test_threads_do_not_change_a_bit(activation):
         ({"n_threads": 0}, "expected n_threads of at least 1"),
     ],
 )
-def test_senseless_arguments_are_refused(changes, words):
+def test_invalid_arguments_are_rejected(changes, words):
     arguments = {"x": np.zeros((3, 2)), "centers": np.zeros((2, 2)), "starts": np.array([0, 2])}
     arguments |= {"sigma": 1.0, **changes}
 

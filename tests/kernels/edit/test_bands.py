@@ -1,5 +1,3 @@
-""""""
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +22,7 @@ LENGTHS = st.one_of(st.integers(0, 12), st.sampled_from([63, 64, 65, 127, 128, 1
 
 @st.composite
 def searches(draw):
-    """A query and strings: some of random letters, some a few edits away, some shifted."""
+    """Draw a query and strings that are random, edited or shifted."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n_letters = draw(st.sampled_from([1, 2, 4, 40]))
     query = rng.integers(1, n_letters + 1, draw(LENGTHS)).tolist()
@@ -61,7 +59,7 @@ def bounds_of(query, strings):
 
 
 def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budget=2**62):
-    letters, spelled = np.unique(np.array(query, np.int64), return_inverse=True)
+    letters, indices = np.unique(np.array(query, np.int64), return_inverse=True)
     letter_of = np.full(100, -1, np.int32)
     letter_of[letters] = np.arange(len(letters))
     largest = max([len(query), *map(len, strings)])
@@ -70,14 +68,14 @@ def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budg
     bounds = np.zeros(len(strings), np.int32) if bounds is None else bounds
     distances = np.full(len(strings), UNKNOWN, np.int32)
     order = np.arange(len(strings)) if order is None else order
-    coded, known = (letter_of, spelled), Known(distances, tally, state)
+    coded, known = (letter_of, indices), Known(distances, tally, state)
     done = verify_bands(strings_of(strings), order, coded, bounds, known, budget)
     return done, bounds, distances, state
 
 
 @settings(max_examples=150, deadline=None)
 @given(searches(), st.one_of(st.integers(0, 10), st.integers(0, 140)))
-def test_distances_within_the_limit_are_those_of_the_slow_twin(search, limit):
+def test_distances_within_limit_match_naive_version(search, limit):
     query, strings = search
 
     _, bounds, distances, _ = verify(query, strings, limit=limit)
@@ -92,7 +90,7 @@ def test_distances_within_the_limit_are_those_of_the_slow_twin(search, limit):
 
 @settings(max_examples=150, deadline=None)
 @given(searches())
-def test_bounds_stay_below_distance_and_unbucketed_bounds(search):
+def test_bounds_never_exceed_distance_or_exact_count_bounds(search):
     query, strings = search
 
     bounds = bounds_of(query, strings).tolist()
@@ -102,7 +100,7 @@ def test_bounds_stay_below_distance_and_unbucketed_bounds(search):
         assert bound <= naive.bound_without_buckets(query, string, PIECE)
 
 
-def test_counts_stop_below_overflow():
+def test_counts_saturate_without_overflow():
     repeated = [1] * 70_000
 
     bounds = bounds_of(repeated[:10], [repeated, [1] * 66_000])
@@ -111,7 +109,7 @@ def test_counts_stop_below_overflow():
     assert bounds.tolist() == [69_990, 65_990]
 
 
-def test_strings_without_common_letters_are_known_by_bounds():
+def test_bound_equal_to_longer_length_gives_the_distance():
     bounds = np.array([3, 4], np.int32)
 
     done, _, distances, _ = verify([1, 1, 1], [[2, 2], [2, 2, 2, 2]], limit=9, bounds=bounds)
@@ -120,7 +118,7 @@ def test_strings_without_common_letters_are_known_by_bounds():
     assert distances.tolist() == [3, 4]
 
 
-def test_the_limit_falls_with_near_strings_and_ends_the_search():
+def test_limit_decreases_with_near_strings_and_ends_search():
     query, bounds = [1, 2, 3, 4], np.array([0, 1, 2], np.int32)
 
     done, _, distances, state = verify(
@@ -131,7 +129,7 @@ def test_the_limit_falls_with_near_strings_and_ends_the_search():
     assert distances.tolist() == [0, UNKNOWN, UNKNOWN]
 
 
-def test_search_that_spent_its_budget_can_be_taken_up_again():
+def test_verification_stops_when_budget_is_spent():
     done, _, distances, _ = verify([1, 2, 3], [[1, 2], [1]], limit=3, budget=1)
 
     assert done == 1
@@ -143,7 +141,7 @@ VALUES = st.lists(st.integers(0, 12), max_size=40)
 
 @settings(max_examples=300, deadline=None)
 @given(VALUES, VALUES, st.integers(-1, 12), st.integers(1, 20))
-def test_the_limit_is_the_kth_smallest_value_at_every_moment(before, after, limit, wanted):
+def test_limit_is_always_the_kth_smallest_value(before, after, limit, wanted):
     tally = np.bincount(np.array(before, np.int64), minlength=13)
 
     state = begin(tally, limit=limit, wanted=wanted)

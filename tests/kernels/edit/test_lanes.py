@@ -21,7 +21,7 @@ def apply_all(words, word, results):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(WORD, min_size=16, max_size=16), WORD)
-def test_every_operation_gives_what_integers_of_512_bits_give(words, word):
+def test_operations_match_512_bit_python_integers(words, word):
     words = np.array(words, np.uint64)
     results = np.empty(5 * N_WORDS, np.uint64)
 
@@ -33,7 +33,7 @@ def test_every_operation_gives_what_integers_of_512_bits_give(words, word):
     assert N_LANES == 512
 
 
-def test_a_value_is_loaded_from_any_word_of_an_array():
+def test_values_are_loaded_from_and_stored_at_any_word():
     words = np.arange(24, dtype=np.uint64)
     results = np.zeros(24, np.uint64)
 

@@ -23,28 +23,28 @@ def slices_of(strings, n_bits, firsts=None):
 
 
 def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, budget=2**62):
-    letters, spelled = np.unique(np.array(query, np.int64), return_inverse=True)
+    letters, indices = np.unique(np.array(query, np.int64), return_inverse=True)
     groups = np.arange(len(slices.rows)) if groups is None else groups
     bounds = np.zeros(len(groups), np.int64) if bounds is None else bounds
     distances = np.full(len(slices.lengths), UNKNOWN, np.int32)
     largest = max(len(query), int(slices.lengths.max()))
     tally = np.zeros(largest + 1, np.int64)
     state = begin(tally, limit=largest if limit is None else limit, wanted=wanted)
-    coded, known = (locate_digits(letters, slices.n_bits), spelled), Known(distances, tally, state)
+    coded, known = (locate_digits(letters, slices.n_bits), indices), Known(distances, tally, state)
     done = scan_slices(slices, groups, bounds, coded, known, budget)
     return done, distances, tally, state
 
 
 @settings(max_examples=200, deadline=None)
 @given(CODES.flatmap(lambda top: strings_of(st.integers(1, top))), st.data())
-def test_every_distance_is_that_of_the_slow_twin(strings, data):
+def test_distances_match_naive_version(strings, data):
     letters = sorted({0, *(code for string in strings for code in string)})
     query = data.draw(st.lists(st.sampled_from(letters), max_size=9))
     slices = slices_of(strings, n_bits=max(letters).bit_length() or 1)
 
     _, distances, tally, _ = scan(slices, query)
 
-    # A letter of the query that no string has is coded 0, which equals none of theirs.
+    # A letter of the query that no string has gets code 0, which no string contains.
     expected = [naive.distance(query, string) for string in strings]
     assert distances.tolist() == expected
     assert tally.tolist() == np.bincount(expected, minlength=len(tally)).tolist()
@@ -52,11 +52,11 @@ def test_every_distance_is_that_of_the_slow_twin(strings, data):
 
 @settings(max_examples=50, deadline=None)
 @given(strings_of(st.integers(1, 6)))
-def test_planes_hold_the_bits_that_the_slow_twin_sets(strings):
+def test_bit_planes_match_naive_version(strings):
     assert slices_of(strings, n_bits=3).planes.tolist() == naive.planes(strings, 3)
 
 
-def test_long_groups_of_512_strings_are_exact():
+def test_full_group_spanning_several_row_blocks_is_exact():
     rng = np.random.default_rng(3)
     base = rng.integers(1, 5, 150)
     lengths = rng.integers(120, 150, 520)
@@ -70,7 +70,7 @@ def test_long_groups_of_512_strings_are_exact():
     assert distances[sample].tolist() == expected
 
 
-def test_the_scan_stops_at_the_first_group_above_the_limit():
+def test_scan_stops_at_first_group_bound_above_limit():
     strings = [[1, 1], [1, 2], [1, 1, 1, 1], [2] * 6]
     slices = slices_of(strings, n_bits=2, firsts=[0, 2, 3, 4])
     bounds = np.array([0, 2, 4])
@@ -81,7 +81,7 @@ def test_the_scan_stops_at_the_first_group_above_the_limit():
     assert distances.tolist() == [0, 1, UNKNOWN, UNKNOWN]
 
 
-def test_a_group_at_the_limit_is_scanned_for_ties():
+def test_group_with_bound_equal_to_limit_is_scanned():
     slices = slices_of([[1, 2], [1, 1, 1]], n_bits=2, firsts=[0, 1, 2])
 
     done, distances, _, _ = scan(slices, [1, 1], bounds=np.array([0, 1]), wanted=1)
@@ -90,7 +90,7 @@ def test_a_group_at_the_limit_is_scanned_for_ties():
     assert distances.tolist() == [1, 1]
 
 
-def test_scan_that_spent_its_budget_can_be_taken_up_again():
+def test_scan_stops_when_budget_is_spent():
     strings = [[1] * n for n in (2, 3, 4)]
     slices = slices_of(strings, n_bits=1, firsts=[0, 1, 2, 3])
 
@@ -100,7 +100,7 @@ def test_scan_that_spent_its_budget_can_be_taken_up_again():
     assert distances.tolist() == [0, UNKNOWN, UNKNOWN]
 
 
-def test_strings_scanned_again_are_not_counted_again():
+def test_rescanned_strings_are_not_counted_again():
     slices = slices_of([[1], [2]], n_bits=2)
 
     done, _, tally, state = scan(slices, [1], groups=np.array([0, 0]))

@@ -1,5 +1,3 @@
-""""""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,7 +22,7 @@ def filters(rng):
 
 
 @over_seeds(CASES)
-def test_counts_equal_those_of_the_slow_twin(seed):
+def test_counts_match_naive_version(seed):
     rng = np.random.default_rng(seed)
     active, labels, counts, _, _ = filters(rng)
     step = int(rng.choice([1, -1]))
@@ -37,7 +35,7 @@ def test_counts_equal_those_of_the_slow_twin(seed):
 
 
 @over_seeds(CASES)
-def test_novelty_equals_that_of_the_slow_twin_to_the_last_bit(seed):
+def test_novelty_matches_naive_version_bit_for_bit(seed):
     active, _, counts, weights, offsets = filters(np.random.default_rng(seed))
 
     result = novelty(active, counts, weights, offsets)
@@ -47,7 +45,7 @@ def test_novelty_equals_that_of_the_slow_twin_to_the_last_bit(seed):
     assert result.shape == (active.shape[0], counts.shape[1])
 
 
-def test_unlearning_restores_the_counts():
+def test_subtracting_rows_restores_the_counts():
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 9, (50, 3)).astype(np.int32)
     before = counts.copy()
@@ -75,7 +73,7 @@ def test_novelty_does_not_depend_on_the_number_of_threads(n_threads):
 
 @pytest.mark.parametrize("count", [-1, 4, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize("n_classes", [1, 20])
-def test_a_count_that_leads_outside_the_weights_is_refused(count, n_classes):
+def test_novelty_rejects_counts_outside_the_weights(count, n_classes):
     counts = np.zeros((3, n_classes), np.int32)
     counts[1, -1] = count
 
@@ -98,7 +96,7 @@ def test_a_count_that_leads_outside_the_weights_is_refused(count, n_classes):
         ({"step": 0}, ValueError, "step must be 1 or -1"),
     ],
 )
-def test_arguments_that_cannot_be_counted_are_refused(change, error, message):
+def test_accumulate_rejects_invalid_arguments(change, error, message):
     arguments = {
         "active": np.array([[0, 1]]),
         "labels": np.array([1]),
@@ -117,7 +115,7 @@ def test_arguments_that_cannot_be_counted_are_refused(change, error, message):
         ({"n_threads": 0}, "n_threads must be at least 1"),
     ],
 )
-def test_novelty_refuses_arguments_that_do_not_fit(change, message):
+def test_novelty_rejects_invalid_arguments(change, message):
     arguments = {
         "active": np.array([[0, 1]]),
         "counts": np.zeros((3, 2), np.int32),
@@ -148,7 +146,7 @@ def cases(draw):
 
 @settings(max_examples=3_000, deadline=None)
 @given(cases())
-def test_hits_equal_those_of_the_slow_twin(case):
+def test_grid_hits_match_naive_version(case):
     *arrays, leave_one_out = case
 
     hits = grid_hits(*arrays, leave_one_out=leave_one_out)
@@ -156,7 +154,7 @@ def test_hits_equal_those_of_the_slow_twin(case):
     assert hits.tolist() == naive.grid_hits(*(a.tolist() for a in arrays), leave_one_out)
 
 
-def test_a_count_outside_the_weights_is_refused():
+def test_grid_hits_reject_counts_outside_the_weights():
     active = np.zeros((1, 1), np.int32)
     counts = np.full((1, 1), 7, np.int32)
 
@@ -172,7 +170,7 @@ def test_a_count_outside_the_weights_is_refused():
 
 
 @pytest.mark.parametrize("label", [-1, 1])
-def test_a_label_outside_the_classes_is_refused(label):
+def test_grid_hits_reject_labels_outside_the_classes(label):
     active = np.zeros((1, 1), np.int32)
 
     with pytest.raises(ValueError, match="labels must lie in"):

@@ -14,15 +14,18 @@ from fedneighbors.kernels.flyhash._hash import winners, wiring
 from tests.naive.flyhash import hash as naive
 from tests.seeds import over_seeds
 
-CASES = 10_000  # for each type: small rows, cheap to draw
-FEW_CASES = 2_000  # for types that are narrowed as others are
-LARGE_CASES = 12  # for each way through the kernel: enough units to take all of it
+CASES = 10_000  # for each type, with small rows that are cheap to draw
+FEW_CASES = 2_000  # for types that are converted in the same way as others
+LARGE_CASES = 12  # for each path through the kernel, with enough units to cover all of it
 
 INTEGERS = [np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64]
 
 
 def integers(rng, dtype, shape, n_inputs):
-    """Small ranges, the whole range, or the extremes; int64 as far as sums fit."""
+    """Draw integers from small ranges, the whole range, or its extremes.
+
+    int64 is limited to values whose sums fit.
+    """
     info = np.iinfo(dtype)
     largest = (2**63 - 1) // n_inputs
     least, most = max(info.min, -largest), min(info.max, largest)
@@ -35,7 +38,10 @@ def integers(rng, dtype, shape, n_inputs):
 
 
 def floats(rng, dtype, shape, n_inputs):
-    """Ordinary, huge, denormal, whole, nearly equal, signed zeros, or with outliers."""
+    """Draw floats of one kind.
+
+    Kinds are ordinary, huge, denormal, whole, nearly equal, signed zeros, or with outliers.
+    """
     info = np.finfo(dtype)
     normal = rng.normal(size=shape)
     kinds = [
@@ -52,7 +58,7 @@ def floats(rng, dtype, shape, n_inputs):
 
 
 def repeat_some(rng, x):
-    """Constant rows, constant columns and duplicates, which make ties."""
+    """Insert constant rows, constant columns and duplicates, which cause ties."""
     if x.size and rng.random() < 0.3:
         x[rng.integers(x.shape[0])] = x[0, 0]
     if x.size and rng.random() < 0.2:
@@ -76,7 +82,7 @@ def hostile(seed, dtype):
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, np.float32, np.float64])
-def test_winners_equal_those_of_the_slow_twin(dtype):
+def test_winners_match_naive_version(dtype):
     @over_seeds(FEW_CASES if dtype in (np.int8, np.uint16) else CASES)
     def check(seed):
         x, units, n_active = hostile(seed, dtype)
@@ -90,7 +96,7 @@ def test_winners_equal_those_of_the_slow_twin(dtype):
     check()
 
 
-# type after narrowing, largest value, units, winners -> units whose sums are stored
+# dtype after conversion, largest value, units, winners, expected number of units with stored sums
 PATHS = {
     "sample of bytes": (np.uint8, 255, 9_000, 7, 4_096),
     "sample of exact bytes": (np.uint8, 40, 9_000, 7, 4_096),
@@ -108,10 +114,10 @@ PATHS = {
 
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("n_inputs", [1, 2, 3, 4, 5, 11])
-def test_every_way_through_the_kernel_equals_the_slow_twin(name, n_inputs):
+def test_every_code_path_matches_naive_version(name, n_inputs):
     dtype, top, n_units, n_active, n_stored = PATHS[name]
     rng = np.random.default_rng(n_inputs)
-    x = rng.random((67, 14)) * top  # a whole block of 64 rows and a part of one
+    x = rng.random((67, 14)) * top  # a full block of 64 rows and a partial one
     x = x.astype(dtype) if dtype == np.float64 else np.rint(x).astype(dtype)
     x[3] = x[3, 0]
     x[:, 0], x[0, 1] = top, 0
@@ -128,7 +134,7 @@ def test_every_way_through_the_kernel_equals_the_slow_twin(name, n_inputs):
 
 @settings(max_examples=LARGE_CASES, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.sampled_from([np.uint8, np.int32, np.float64]))
-def test_how_many_sums_are_stored_changes_nothing(seed, dtype):
+def test_number_of_stored_sums_does_not_affect_winners(seed, dtype):
     rng = np.random.default_rng(seed)
     x = np.rint(rng.gamma(1.0, 40.0, (70, 20))).clip(0, 255).astype(dtype)
     x = x / 3 if dtype == np.float64 else x
@@ -143,7 +149,7 @@ def test_how_many_sums_are_stored_changes_nothing(seed, dtype):
         np.testing.assert_array_equal(np.sort(result, axis=1), expected)
 
 
-def test_wide_data_takes_wide_indices():
+def test_many_features_use_32_bit_indices():
     rng = np.random.default_rng(5)
     x = rng.integers(0, 256, (5, 9_000)).astype(np.uint8)
     units = wiring(9_000, 1_000, 7, 6)
@@ -152,7 +158,7 @@ def test_wide_data_takes_wide_indices():
 
 
 @pytest.mark.parametrize("n_inputs", [1_050, 9_000, 70_000])
-def test_units_of_very_many_inputs_are_summed_exactly(n_inputs):
+def test_units_with_many_inputs_are_summed_exactly(n_inputs):
     rng = np.random.default_rng(6)
     x = rng.integers(0, 256, (4, n_inputs + 3)).astype(np.uint8)
     units = wiring(n_inputs + 3, 20, n_inputs, 6)
@@ -178,14 +184,15 @@ def test_signed_zeros_tie():
 
 def test_floats_are_added_from_left_to_right():
     x = np.array([[1e16, 1.0, 1.0, -1e16, 1.0]])
-    forwards = np.array([[0, 1, 2, 3], [0, 1, 3, 4]], np.uint16)  # 0 and 1; both exactly 2 and 1
+    # From left to right the sums are 0 and 1; exact sums would be 2 and 2.
+    forwards = np.array([[0, 1, 2, 3], [0, 1, 3, 4]], np.uint16)
 
     assert winners(x, forwards, 1).tolist() == [[1]]
 
 
 @pytest.mark.parametrize("n_threads", [2, 3])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float64])
-def test_the_number_of_threads_changes_nothing(dtype, n_threads):
+def test_number_of_threads_does_not_affect_winners(dtype, n_threads):
     x = np.random.default_rng(0).integers(0, 256, (1_500, 30)).astype(dtype)
     units = wiring(30, 2_000, 7, 0)
 
@@ -194,7 +201,7 @@ def test_the_number_of_threads_changes_nothing(dtype, n_threads):
     np.testing.assert_array_equal(shared, winners(x, units, 20))
 
 
-def test_callers_in_several_threads_do_not_disturb_one_another():
+def test_concurrent_callers_do_not_affect_each_other():
     x = np.random.default_rng(0).integers(0, 256, (300, 30)).astype(np.uint8)
     wirings = [wiring(30, 2_000, 7, seed) for seed in range(4)]
     expected = [winners(x, units, 20) for units in wirings]
@@ -206,7 +213,7 @@ def test_callers_in_several_threads_do_not_disturb_one_another():
         np.testing.assert_array_equal(together, alone)
 
 
-def test_rows_do_not_depend_on_their_company():
+def test_winners_of_a_row_do_not_depend_on_other_rows():
     x = np.random.default_rng(1).normal(size=(200, 12))
     units = wiring(12, 5_000, 5, 0)
 
@@ -217,7 +224,7 @@ def test_rows_do_not_depend_on_their_company():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.float64])
-def test_neither_strides_nor_read_only_memory_matter(dtype):
+def test_strided_and_read_only_arrays_are_accepted(dtype):
     x = np.random.default_rng(2).integers(0, 100, (40, 24)).astype(dtype)
     units = wiring(12, 500, 5, 0)
     backwards = x[::-1, ::2]
@@ -228,7 +235,7 @@ def test_neither_strides_nor_read_only_memory_matter(dtype):
     np.testing.assert_array_equal(found, winners(backwards.copy(), units, 8))
 
 
-def test_shifted_or_scaled_integers_hash_alike():
+def test_shifting_or_scaling_integers_keeps_winners():
     x = np.random.default_rng(3).integers(0, 50, (80, 20))
     units = wiring(20, 1_000, 6, 0)
     expected = winners(x, units, 10)
@@ -271,13 +278,13 @@ def test_thresholds_never_exclude_a_unit_that_reaches_them(dtype):
         (np.zeros(2), "must be matrices"),
     ],
 )
-def test_values_that_cannot_be_summed_are_refused(x, message):
+def test_values_that_cannot_be_summed_are_rejected(x, message):
     with pytest.raises(ValueError, match=message):
         winners(x, np.array([[0, 1]], np.uint16), 1)
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint32, np.uint64, np.float16, complex, object])
-def test_types_without_exact_sums_are_refused(dtype):
+def test_dtypes_without_exact_sums_are_rejected(dtype):
     with pytest.raises(TypeError, match="x must be one of"):
         winners(np.zeros((1, 2), dtype), np.array([[0, 1]], np.uint16), 1)
 
@@ -290,7 +297,7 @@ def test_types_without_exact_sums_are_refused(dtype):
         ({"n_active": 1, "n_threads": 0}, ValueError, "n_threads must be at least 1"),
     ],
 )
-def test_numbers_out_of_range_are_refused(arguments, error, message):
+def test_counts_out_of_range_are_rejected(arguments, error, message):
     with pytest.raises(error, match=message):
         winners(np.zeros((1, 2)), wiring(2, 3, 1, 0), **arguments)
 
@@ -304,7 +311,7 @@ def test_numbers_out_of_range_are_refused(arguments, error, message):
         (np.zeros(3, np.uint16), ValueError, "must be matrices"),
     ],
 )
-def test_wiring_that_is_no_wiring_is_refused(units, error, message):
+def test_invalid_wiring_is_rejected(units, error, message):
     with pytest.raises(error, match=message):
         winners(np.zeros((1, 2)), units, 1)
 
@@ -322,7 +329,7 @@ for function in (_lanes.hash_rows, _hash._draw_dense, _bloom._accumulate, _bloom
 """
 
 
-def test_a_second_process_compiles_nothing(tmp_path, monkeypatch):
+def test_second_process_loads_all_kernels_from_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     run = [sys.executable, "-c", SECOND_PROCESS]
 

@@ -8,7 +8,7 @@ from fedneighbors.kernels.flyhash import _hash as kernel
 from fedneighbors.kernels.flyhash._hash import wiring
 from tests.naive.flyhash import hash as naive
 
-# Random123, kat_vectors, philox4x32 10: counter, key, answer
+# Counter, key and answer of philox4x32-10, from kat_vectors of Random123
 KNOWN_ANSWERS = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000",
      "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
@@ -35,7 +35,7 @@ def test_philox_gives_the_known_answers(counter, key, answer):
 
 @settings(max_examples=2_000, deadline=None)
 @given(st.data())
-def test_wiring_equals_its_slow_twin(data):
+def test_wiring_matches_naive_version(data):
     n_features = data.draw(st.sampled_from([1, 2, 3, 7, 64, 65, 100, 5_000, 70_000]))
     n_inputs = data.draw(st.integers(1, min(n_features, 40)))
     n_units, seed = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2**64 - 1))
@@ -46,7 +46,7 @@ def test_wiring_equals_its_slow_twin(data):
 
 
 @pytest.mark.parametrize(("n_features", "n_inputs"), [(1_000, 5), (50, 50), (300, 40)])
-def test_both_ways_to_hold_the_set_give_the_same_wiring(n_features, n_inputs):
+def test_bitmap_and_sorted_list_give_the_same_wiring(n_features, n_inputs):
     dense, sparse = (np.empty((100, n_inputs), np.uint16) for _ in range(2))
 
     kernel._draw_dense(dense, n_features, np.uint64(5))
@@ -60,7 +60,7 @@ def test_golden_wiring_never_changes():
     assert wiring(10**6, 2, 3, 2**64 - 1).tolist() == GOLDEN_WIDE
 
 
-def test_a_unit_does_not_depend_on_how_many_follow():
+def test_inputs_of_a_unit_do_not_depend_on_n_units():
     np.testing.assert_array_equal(wiring(100, 7, 9, 3), wiring(100, 50, 9, 3)[:7])
 
 
@@ -80,12 +80,12 @@ def test_inputs_are_distinct_and_ascending():
 
 
 @pytest.mark.parametrize(("n_features", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.uint32)])
-def test_indices_take_16_bits_as_long_as_they_fit(n_features, dtype):
+def test_index_dtype_follows_the_number_of_features(n_features, dtype):
     assert wiring(n_features, 2, 3, 0).dtype == dtype
 
 
 def test_every_subset_is_equally_likely():
-    # 10 subsets of 2 out of 5; a fresh seed would fail once in 1,000 times
+    # 10 subsets of 2 out of 5; with random seeds, one test in 1,000 would fail
     drawn = wiring(5, 20_000, 2, 2024).astype(int)
     _, observed = np.unique(drawn[:, 0] * 5 + drawn[:, 1], return_counts=True)
 
@@ -96,8 +96,8 @@ def test_every_subset_is_equally_likely():
 
 
 def test_every_feature_is_equally_likely():
-    # counts of features in subsets are negatively correlated: hence the factor; a fresh seed
-    # would fail once in 1,000 times
+    # The factor accounts for the negative correlation of feature counts in subsets. With random
+    # seeds, one test in 1,000 would fail.
     n_features, n_units, n_inputs = 784, 20_000, 19
     observed = np.bincount(wiring(n_features, n_units, n_inputs, 7).ravel(), minlength=n_features)
     share = n_inputs / n_features
@@ -124,6 +124,6 @@ def test_different_seeds_give_different_wirings():
         ((3, 1, 1, 2**64), "seed must lie in"),
     ],
 )
-def test_impossible_sizes_are_refused(sizes, message):
+def test_invalid_sizes_and_seeds_are_rejected(sizes, message):
     with pytest.raises(ValueError, match=message):
         wiring(*sizes)

@@ -9,7 +9,7 @@ from tests.naive.graph_edit.graphs import graphs
 
 
 def counts(items, n_kinds=4, n_bonds=3, n_degrees=8):
-    """Return the arrays that the kernel takes, one column a graph."""
+    """Return the arrays that the kernel takes, one column per graph."""
     labels = np.array([[g[0].count(k) for g in items] for k in range(n_kinds)], np.uint16)
     bonds = [[list(g[1].values()).count(k) for g in items] for k in range(n_bonds)]
     above = [[sum(d > t for d in naive.degrees(g)) for g in items] for t in range(n_degrees)]
@@ -23,7 +23,7 @@ def bounds_to(items, query):
 
 @settings(max_examples=1_000)
 @given(st.lists(graphs(7), min_size=1, max_size=5), graphs(8))
-def test_bounds_equal_those_of_the_slow_twin(items, query):
+def test_bounds_match_naive_version(items, query):
     bounds = bounds_to(items, query)
 
     assert bounds.tolist() == [naive.bound(query, item) for item in items]
@@ -31,13 +31,13 @@ def test_bounds_equal_those_of_the_slow_twin(items, query):
 
 @settings(max_examples=300)
 @given(graphs(5), graphs(5))
-def test_no_bound_is_above_the_distance(item, query):
+def test_bounds_never_exceed_the_distance(item, query):
     bound = bounds_to([item], query)[0]
 
     assert bound <= naive_distance.distance(query, item)
 
 
-def test_a_table_larger_than_one_block_is_bounded_to_its_end():
+def test_tables_of_several_blocks_are_bounded_completely():
     items = [([0] * (i % 7), {}) for i in range(5_000)]
 
     bounds = bounds_to(items, ([0, 0, 0], {}))

@@ -1,5 +1,3 @@
-""""""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +12,7 @@ FOREVER = 1 << 40
 
 
 def decide(table, query, n_graphs, tau, state, budget=None):
-    """Verify all graphs at one threshold, in as many calls as the budget takes."""
+    """Verify all graphs at one threshold, calling until all are decided."""
     lower, upper, search = state
     place, n_found = 0, 0
     while place < n_graphs:
@@ -33,12 +31,12 @@ def start(items, query, patience=150):
 
 
 BUDGETS = st.sampled_from([None, 0, 3])
-PATIENCES = st.sampled_from([FOREVER, 20, 0])  # one search alone, both, the other alone
+PATIENCES = st.sampled_from([FOREVER, 20, 0])  # tree search only, both, branch and bound only
 
 
 @settings(max_examples=300)
 @given(st.lists(graphs(6), min_size=1, max_size=3), graphs(6), BUDGETS, PATIENCES)
-def test_rising_thresholds_give_the_slow_twins_distances(items, query, budget, patience):
+def test_rising_thresholds_give_distances_of_naive_version(items, query, budget, patience):
     table, own, state = start(items, query, patience)
     distances = [naive.distance(item, query) for item in items]
 
@@ -53,7 +51,7 @@ def test_rising_thresholds_give_the_slow_twins_distances(items, query, budget, p
 
 @settings(max_examples=200)
 @given(graphs(7), graphs(7), st.integers(0, 30), PATIENCES)
-def test_one_threshold_divides_as_the_slow_twin_does(item, query, tau, patience):
+def test_decisions_at_one_threshold_match_naive_version(item, query, tau, patience):
     table, own, state = start([item], query, patience)
     distance = naive.distance(item, query)
 
@@ -67,14 +65,14 @@ def test_one_threshold_divides_as_the_slow_twin_does(item, query, tau, patience)
 
 
 def molecule(rng, n_nodes):
-    """A random graph with chains, branches and rings, as molecules have them."""
+    """Draw a graph with chains, branches and rings, like a molecule."""
     edges = {(int(rng.integers(max(0, v - 3), v)), v): int(v % 3 == 0) for v in range(1, n_nodes)}
     edges |= {(v - 5, v): int(rng.integers(2)) for v in range(5, n_nodes, 6)}
     return rng.choice([0, 0, 0, 0, 1, 2], n_nodes).tolist(), edges
 
 
 def shuffled(rng, graph):
-    """The same graph, its nodes numbered again."""
+    """Permute the nodes of a graph."""
     order = rng.permutation(len(graph[0])).tolist()
     edges = {tuple(sorted((order[u], order[v]))): bond for (u, v), bond in graph[1].items()}
     return [graph[0][order.index(v)] for v in range(len(order))], edges
@@ -87,7 +85,7 @@ def searched(item, query, patience=150):
             return tau, int(state[1][0])
 
 
-def test_small_molecules_give_the_slow_twins_distances():
+def test_distances_of_small_molecules_match_naive_version():
     rng = np.random.default_rng(0)
     for _ in range(40):
         first, second = molecule(rng, rng.integers(7, 9)), molecule(rng, rng.integers(7, 10))
@@ -97,7 +95,7 @@ def test_small_molecules_give_the_slow_twins_distances():
         assert alone == relieved == (naive.pruned_distance(first, second),) * 2
 
 
-def test_both_searches_agree_in_both_directions_on_molecules():
+def test_both_searches_agree_on_permuted_and_swapped_molecules():
     rng = np.random.default_rng(1)
     for _ in range(100):
         first, second = molecule(rng, rng.integers(8, 15)), molecule(rng, rng.integers(8, 15))
@@ -110,7 +108,7 @@ def test_both_searches_agree_in_both_directions_on_molecules():
 
 
 @pytest.mark.parametrize("patience", [FOREVER, 20, 0])
-def test_work_on_a_pair_goes_on_where_the_budget_ended_it(patience):
+def test_interrupted_pair_resumes_in_the_next_call(patience):
     rng = np.random.default_rng(1)
     first, second = molecule(rng, 14), molecule(rng, 15)
     distance, _ = searched(first, second)
@@ -127,7 +125,7 @@ def test_work_on_a_pair_goes_on_where_the_budget_ended_it(patience):
 
 
 @pytest.mark.parametrize("patience", [FOREVER, 20, 0])
-def test_a_pair_left_half_done_does_not_disturb_the_next(patience):
+def test_unfinished_pair_does_not_affect_the_next_pair(patience):
     rng = np.random.default_rng(2)
     first, second = molecule(rng, 14), molecule(rng, 15)
     distance, _ = searched(first, second)
@@ -141,7 +139,7 @@ def test_a_pair_left_half_done_does_not_disturb_the_next(patience):
     assert upper.tolist() == [UNKNOWN, 0]
 
 
-def test_search_stops_when_enough_were_found():
+def test_search_stops_after_n_wanted_graphs():
     items = [([0], {}), ([1], {}), ([0], {}), ([0], {})]
     table, own, (lower, upper, search) = start(items, ([0], {}))
 
@@ -155,18 +153,18 @@ def test_search_stops_when_enough_were_found():
 
 @settings(max_examples=100)
 @given(graphs(6), graphs(6))
-def test_both_slow_twins_agree(first, second):
+def test_both_naive_versions_agree(first, second):
     assert naive.pruned_distance(first, second) == naive.distance(first, second)
 
 
 @settings(max_examples=100)
 @given(graphs(3), graphs(3))
-def test_matching_all_nodes_of_the_smaller_graph_is_no_loss(first, second):
+def test_deleting_nodes_of_the_smaller_graph_is_never_needed(first, second):
     assert naive.distance(first, second) == naive.distance_with_deletions(first, second)
 
 
 @pytest.mark.parametrize("n_nodes", [0, 1])
-def test_an_empty_side_costs_what_the_other_side_holds(n_nodes):
+def test_distance_from_empty_or_single_node_graph(n_nodes):
     triangle = [0, 1, 1], {(0, 1): 0, (0, 2): 0, (1, 2): 1}
     table, own, state = start([triangle], ([0] * n_nodes, {}))
 
@@ -177,7 +175,7 @@ def test_an_empty_side_costs_what_the_other_side_holds(n_nodes):
 
 @settings(max_examples=2_000)
 @given(graphs(6), graphs(7))
-def test_twins_equal_those_of_the_slow_twin(first, second):
+def test_twins_match_naive_version(first, second):
     table = table_of([first, second])
 
     found = find_twins(*table[:5])
@@ -185,7 +183,7 @@ def test_twins_equal_those_of_the_slow_twin(first, second):
     assert found.tolist() == naive.twins(*first) + naive.twins(*second)
 
 
-def test_twins_with_and_without_an_edge_between_them_are_found():
+def test_twins_may_or_may_not_be_adjacent():
     benzene_like = [0, 0, 0, 0], {(0, 1): 1, (2, 3): 1, (0, 2): 0}
 
     found = find_twins(*table_of([([5] * 3, {(0, 1): 0, (0, 2): 0, (1, 2): 0}), benzene_like])[:5])

@@ -1,5 +1,3 @@
-""""""
-
 import math
 
 import numpy as np
@@ -31,7 +29,7 @@ def tables(draw, dtype=np.float64, elements=HOSTILE):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=500, deadline=None)
 @given(tables())
-def test_sums_equal_the_stated_order_of_additions_bit_for_bit(name, table):
+def test_sums_match_naive_version_bit_for_bit(name, table):
     x, query = table
 
     sums = getattr(distances, name)(x, query)
@@ -42,7 +40,7 @@ def test_sums_equal_the_stated_order_of_additions_bit_for_bit(name, table):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=200, deadline=None)
 @given(tables(np.float32, st.floats(-(2.0**100), 2.0**100, width=32)))
-def test_narrow_rows_are_widened_first(name, table):
+def test_float32_rows_are_summed_in_float64(name, table):
     x, query = table
 
     sums = getattr(distances, name)(x, query)
@@ -53,7 +51,7 @@ def test_narrow_rows_are_widened_first(name, table):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=200, deadline=None)
 @given(tables(), st.lists(st.integers(0, 5), max_size=9))
-def test_a_row_has_one_value_whichever_rows_are_asked_for(name, table, wanted):
+def test_sum_of_a_row_does_not_depend_on_positions(name, table, wanted):
     x, query = table
     positions = np.array([p for p in wanted if p < len(x)], np.int64)
 
@@ -64,13 +62,13 @@ def test_a_row_has_one_value_whichever_rows_are_asked_for(name, table, wanted):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("position", [-1, 3])
-def test_a_position_outside_the_table_is_refused(name, position):
+def test_positions_out_of_range_are_rejected(name, position):
     with pytest.raises(ValueError, match="from 0 to 2"):
         getattr(distances, name)(np.zeros((3, 2)), np.zeros(2), np.array([0, position]))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_query_of_another_length_is_refused(name):
+def test_query_of_wrong_length_is_rejected(name):
     with pytest.raises(ValueError, match=r"shape \(2,\), got \(3,\)"):
         getattr(distances, name)(np.zeros((3, 2)), np.zeros(3))
 
@@ -86,7 +84,7 @@ def metres(first, second):
 
 @settings(max_examples=1_000, deadline=None)
 @given(st.lists(PLACES, min_size=1, max_size=20), PLACES)
-def test_distances_equal_the_formula_bit_for_bit(places, query):
+def test_great_circle_matches_naive_version_bit_for_bit(places, query):
     found = great_circle_m(np.array(places), np.array(query), np.arange(len(places)))
 
     assert found.tolist() == naive.great_circle_m(places, query)
@@ -94,7 +92,7 @@ def test_distances_equal_the_formula_bit_for_bit(places, query):
 
 @settings(max_examples=1_000, deadline=None)
 @given(PLACES, PLACES)
-def test_the_way_there_is_the_way_back(first, second):
+def test_great_circle_distance_is_symmetric_and_bounded(first, second):
     assert metres(first, second) == metres(second, first)
     assert metres(first, first) == 0.0
     assert 0.0 <= metres(first, second) <= math.pi * EARTH_RADIUS_M
@@ -102,7 +100,7 @@ def test_the_way_there_is_the_way_back(first, second):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(PLACES, min_size=3, max_size=3), PLACES, st.permutations(range(3)))
-def test_a_place_has_one_distance_wherever_it_stands(places, query, order):
+def test_distance_of_a_place_does_not_depend_on_its_position(places, query, order):
     many = np.tile(places, (40, 1))
     positions = np.tile(order, 40)
 
@@ -111,14 +109,14 @@ def test_a_place_has_one_distance_wherever_it_stands(places, query, order):
     assert found.reshape(40, 3).tolist() == [[metres(query, places[p]) for p in order]] * 40
 
 
-def test_a_degree_of_the_equator_is_111_kilometres():
+def test_one_degree_on_the_equator_has_the_known_length():
     assert metres((0.0, 0.0), (1.0, 0.0)) == pytest.approx(
         math.pi / 180 * EARTH_RADIUS_M, rel=1e-14
     )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_places_that_are_nowhere_are_refused(bad):
+def test_coordinates_that_are_not_finite_are_rejected(bad):
     with pytest.raises(ValueError, match="place 1 or the query"):
         great_circle_m(np.array([[0, 0], [bad, 0]]), np.zeros(2), np.arange(2))
 
@@ -127,6 +125,6 @@ def test_places_that_are_nowhere_are_refused(bad):
     ("places", "query", "positions"),
     [((3, 3), 2, [0]), ((3, 2), 3, [0]), ((3, 2), 2, [3]), ((3, 2), 2, [-1])],
 )
-def test_shapes_and_positions_that_do_not_fit_are_refused(places, query, positions):
+def test_great_circle_rejects_invalid_shapes_and_positions(places, query, positions):
     with pytest.raises(ValueError, match="expected"):
         great_circle_m(np.zeros(places), np.zeros(query), np.array(positions))

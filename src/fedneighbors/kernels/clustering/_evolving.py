@@ -24,8 +24,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._evolvingrows import (
     NEVER,
-    PassParameters,
-    Scaling,
+    Scaler,
     State,
     extend_bounds,
     nearest_rows,
@@ -34,7 +33,7 @@ from fedneighbors.kernels.clustering._evolvingrows import (
 )
 from fedneighbors.kernels.vectors._dottiles import TILE
 
-_ROOM = 224  # additional centers that the first tables have space for
+_N_SPARE = 224  # additional centers that the first tables have space for
 _BLOCK = 256  # minimum number of rows measured ahead
 _MAX_BLOCK = 16_384
 _CALM = 16  # measuring ahead pays if there are at least this many rows for each change
@@ -138,24 +137,24 @@ def evolve(
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     block, calm = ahead or _least_block(n_threads), True
     with RowThreads(n_threads) as threads:
-        scaling = _choose_scaling(rows, centers, threads)
-        state = _init_state(centers, radii, scaling, room=_ROOM)
+        scaler = _choose_scaler(rows, centers, threads)
+        state = _init_state(centers, radii, scaler, n_spare=_N_SPARE)
         while row < len(rows):
             last = min(len(rows), row + block)
             terms = PassParameters(
                 float(limit), original, max_centers or _UNLIMITED, calm and n > 0
             )
             if terms.ahead:
-                among = n, state, scaling, *out
+                among = n, state, scaler, *out
                 threads.share(partial(_nearest_part, rows, among), row, last)
             begun = row
-            row, n, n_changes, more = process_rows(rows, row, last, n, terms, state, scaling, *out)
+            row, n, n_changes, more = process_rows(rows, row, last, n, terms, state, scaler, *out)
             n_outside += more
             if ahead is None:
                 calm = n_changes * _CALM <= row - begun
                 block = _next_block(block, n_changes, _least_block(n_threads))
             if n == len(state.radii):
-                state = _init_state(state.centers, state.radii, scaling, room=n)
+                state = _init_state(state.centers, state.radii, scaler, n_spare=n)
     return Evolved(state.centers[:n].copy(), state.radii[:n].copy(), out[0], n_outside)
 
 
@@ -191,9 +190,9 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
         raise ValueError("expected at least one center, got none")
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
     with RowThreads(n_threads) as threads:
-        scaling = _choose_scaling(rows, centers, threads)
-        state = _init_state(centers, np.zeros(len(centers)), scaling, room=0)
-        among = len(centers), state, scaling, *out
+        scaler = _choose_scaler(rows, centers, threads)
+        state = _init_state(centers, np.zeros(len(centers)), scaler, n_spare=0)
+        among = len(centers), state, scaler, *out
         threads.share(partial(_nearest_part, rows, among), 0, len(rows))
     return out
 
@@ -215,7 +214,7 @@ def _next_block(block: int, n_changes: int, least: int) -> int:
 
 
 def _least_block(n_threads: int) -> int:
-    """Return the minimum block size: with several threads, two tasks."""
+    """Return the minimum block size; two tasks if there are several threads."""
     return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
@@ -246,8 +245,8 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
             raise ValueError(f"expected {name} of at least 1, got {count}")
 
 
-def _choose_scaling(x: Floats, centers: Floats, threads: "RowThreads") -> Scaling:
-    """Return the scaling of rows and centers to [-1, 1].
+def _choose_scaler(x: Floats, centers: Floats, threads: "RowThreads") -> Scaler:
+    """Return the scaler that maps rows and centers to [-1, 1].
 
     If no scaling is safe, the scale is 0, and bounds rule out no center.
 
@@ -275,20 +274,20 @@ def _choose_scaling(x: Floats, centers: Floats, threads: "RowThreads") -> Scalin
     with np.errstate(over="ignore"):
         half = float(np.maximum(high - shift, shift - low).max(initial=0.0))
     if n > _MAX_FEATURES or (half > 0 and not _SMALLEST <= half <= _LARGEST):
-        return Scaling(np.zeros(n), 0.0, 0.0, error)
+        return Scaler(np.zeros(n), 0.0, 0.0, error)
     scale = math.ldexp(1.0, -math.frexp(half)[1])  # a power of two rounds nothing
-    return Scaling(shift, scale, n * scale * scale, error)
+    return Scaler(shift, scale, n * scale * scale, error)
 
 
-def _init_state(centers: Floats, radii: Floats, scaling: Scaling, room: int) -> State:
+def _init_state(centers: Floats, radii: Floats, scaler: Scaler, n_spare: int) -> State:
     """Copy centers to tables with space for more, padded to whole tiles."""
     n, n_columns = centers.shape
-    capacity = -(-(n + room) // TILE) * TILE
+    capacity = -(-(n + n_spare) // TILE) * TILE
     table = _allocate_aligned(n_columns + 1, capacity)
     table[n_columns] = NEVER
     state = State(np.zeros((capacity, n_columns)), np.zeros(capacity), table)
     state.centers[:n], state.radii[:n] = centers, radii
-    write_centers(state, scaling, n)
+    write_centers(state, scaler, n)
     return state
 
 

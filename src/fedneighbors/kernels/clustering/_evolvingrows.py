@@ -2,7 +2,7 @@
 
 A distance is ``sqrt(s / n_features)``, where ``s`` is the sum of squared differences. Element ``k``
 is added to lane ``k % 4``, a remainder of fewer than four elements to lane 0; the lanes are added
-as ``(0 + 2) + (1 + 3)``. "Narrow" values are scaled float32 values, see :class:`Scaling`.
+as ``(0 + 2) + (1 + 3)``. "Narrow" values are scaled float32 values, see :class:`Scaler`.
 """
 
 import math
@@ -29,8 +29,8 @@ _UNDERFLOW = 2.0**-100  # float32 underflow: below 2**-146 for each of 2**18 fea
 _WIDE = 2.0**-30  # rounding of float64 distances: below 2**-52 for each of 2**18 features
 
 
-class Scaling(NamedTuple):
-    """Scaling of rows to narrow values ``(x - shift) * scale`` within [-1, 1]."""
+class Scaler(NamedTuple):
+    """Conversion of rows to narrow values ``(x - shift) * scale`` within [-1, 1]."""
 
     shift: Any
     scale: float
@@ -88,30 +88,30 @@ def _distance(x: Any, i: Any, centers: Any, j: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _write_center(state: Any, scaling: Any, j: Any) -> None:
+def _write_center(state: Any, scaler: Any, j: Any) -> None:
     """Write center ``j`` into its column of the table."""
     n = state.centers.shape[1]
     norm = 0.0
     for k in range(n):
-        value = (state.centers[j, k] - scaling.shift[k]) * scaling.scale
+        value = (state.centers[j, k] - scaler.shift[k]) * scaler.scale
         state.table[k, j] = value
         norm += value * value
-    state.table[n, j] = scaling.error * norm - 0.5 * norm
+    state.table[n, j] = scaler.error * norm - 0.5 * norm
 
 
 @njit(cache=True, nogil=True)
-def write_centers(state: Any, scaling: Any, n: Any) -> None:
+def write_centers(state: Any, scaler: Any, n: Any) -> None:
     """Write the first ``n`` centers into the table."""
     for j in range(n):
-        _write_center(state, scaling, j)
+        _write_center(state, scaler, j)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _narrow(x: Any, i: Any, scaling: Any, out: Any) -> Any:
+def _narrow(x: Any, i: Any, scaler: Any, out: Any) -> Any:
     """Write row ``i`` as narrow values and return their squared norm."""
     n = x.shape[1]
     for k in range(n):
-        out[k] = np.float32((x[i, k] - scaling.shift[k]) * scaling.scale)
+        out[k] = np.float32((x[i, k] - scaler.shift[k]) * scaler.scale)
     whole = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
     for k in range(0, whole, 4):
@@ -126,7 +126,7 @@ def _narrow(x: Any, i: Any, scaling: Any, out: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _allocate_scratch(state: Any) -> Any:
+def _allocate_space(state: Any) -> Any:
     """Allocate arrays for narrow rows, dot products and their lane maxima."""
     height, stride = state.table.shape
     return (
@@ -137,32 +137,32 @@ def _allocate_scratch(state: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _floor(norm: Any, reach: Any, scaling: Any) -> Any:
+def _floor(norm: Any, reach: Any, scaler: Any) -> Any:
     """Return the least dot product of any center within distance ``reach``.
 
     NaN means that no center can be ruled out.
     """
-    far = reach * reach * scaling.to_square * (1.0 + _WIDE)
-    bound = 0.5 * (norm * (1.0 - 2.0 * scaling.error) - far)
+    far = reach * reach * scaler.to_square * (1.0 + _WIDE)
+    bound = 0.5 * (norm * (1.0 - 2.0 * scaler.error) - far)
     return np.float32(bound - abs(bound) * 2.0**-22 - _UNDERFLOW)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _find_nearest(
-    x: Any, i: Any, n: Any, norm: Any, state: Any, scaling: Any, scratch: Any, r: Any
+    x: Any, i: Any, n: Any, norm: Any, state: Any, scaler: Any, space: Any, r: Any
 ) -> Any:
     """Return the nearest of the first ``n`` centers and its distance.
 
     Ties go to the center with the lower index.
     """
-    _, dots, peaks = scratch
+    _, dots, peaks = space
     high = highest(peaks, r)
     lane = lowest_bit(lanes_from(peaks, r, high))
     best = lane
     for j in range(lane, n, TILE):
         best = j if dots[r, j] == high else best
     distance = _distance(x, i, state.centers, best)
-    floor = _floor(norm, distance, scaling)
+    floor = _floor(norm, distance, scaler)
     lanes = lanes_from(peaks, r, floor)
     if lanes & (lanes - 1) == 0:  # often only the best center itself reaches the floor
         n_left = 0
@@ -182,49 +182,49 @@ def _find_nearest(
 
 
 @njit(cache=True, nogil=True)
-def _nearest_one(x: Any, i: Any, n: Any, state: Any, scaling: Any, scratch: Any) -> Any:
+def _nearest_one(x: Any, i: Any, n: Any, state: Any, scaler: Any, space: Any) -> Any:
     """Return a row's nearest center, its distance and the narrow norm.
 
-    The dot products with all centers are left in ``scratch``.
+    The dot products with all centers are left in ``space``.
     """
-    rows, dots, peaks = scratch
+    rows, dots, peaks = space
     n_lines, stride = rows.shape[1], state.table.shape[1]
-    norm = _narrow(x, i, scaling, rows[0])
+    norm = _narrow(x, i, scaler, rows[0])
     peaks[0] = NEVER
     for place in range(0, n, TILE):
         multiply_one(rows, state.table, place, n_lines, stride, dots, peaks)
-    best, distance = _find_nearest(x, i, n, norm, state, scaling, scratch, 0)
+    best, distance = _find_nearest(x, i, n, norm, state, scaler, space, 0)
     return best, distance, norm
 
 
 @njit(cache=True, nogil=True)
 def nearest_rows(
-    x: Any, first: Any, last: Any, n: Any, state: Any, scaling: Any, labels: Any, far: Any
+    x: Any, first: Any, last: Any, n: Any, state: Any, scaler: Any, labels: Any, far: Any
 ) -> None:
     """Write the nearest centers of rows ``first`` to ``last`` and their distances."""
-    scratch = _allocate_scratch(state)
-    rows, dots, peaks = scratch
+    space = _allocate_space(state)
+    rows, dots, peaks = space
     n_lines, stride = rows.shape[1], state.table.shape[1]
     norms = np.zeros(GROUP)
     for start in range(first, last, GROUP):
         size = min(GROUP, last - start)
         for r in range(size):
-            norms[r] = _narrow(x, start + r, scaling, rows[r])
+            norms[r] = _narrow(x, start + r, scaler, rows[r])
         peaks[:] = NEVER
         for place in range(0, n, TILE):
             multiply_group(rows, state.table, place, n_lines, stride, dots, peaks)
         for r in range(size):
             i = start + r
-            labels[i], far[i] = _find_nearest(x, i, n, norms[r], state, scaling, scratch, r)
+            labels[i], far[i] = _find_nearest(x, i, n, norms[r], state, scaler, space, r)
 
 
 @njit(cache=True, nogil=True)
-def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, scaling: Any, dots: Any) -> Any:
+def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, scaler: Any, dots: Any) -> Any:
     """Return the nearest center whose ball contains the row, or -1."""
     best, least = -1, np.inf
     for j in range(n):
         radius = state.radii[j]
-        if dots[j] < _floor(norm, radius, scaling):
+        if dots[j] < _floor(norm, radius, scaler):
             continue
         distance = _distance(x, i, state.centers, j)
         if distance <= radius and distance < least:
@@ -234,7 +234,7 @@ def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, scaling: Any,
 
 @njit(cache=True, nogil=True)
 def _cheapest(
-    x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, scaling: Any, dots: Any
+    x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, scaler: Any, dots: Any
 ) -> Any:
     """Find the center with the least sum of distance and radius.
 
@@ -247,7 +247,7 @@ def _cheapest(
         radius = state.radii[j]
         # upper bound of the exact difference, since the sum was rounded
         reach = (least - radius) * (1.0 + 2.0**-50) + least * 2.0**-50
-        if reach < 0.0 or dots[j] < _floor(norm, reach, scaling):
+        if reach < 0.0 or dots[j] < _floor(norm, reach, scaler):
             continue
         distance = _distance(x, i, state.centers, j)
         total = distance + radius
@@ -257,15 +257,15 @@ def _cheapest(
 
 
 @njit(cache=True, nogil=True)
-def _add_center(x: Any, i: Any, state: Any, scaling: Any, j: Any) -> None:
+def _add_center(x: Any, i: Any, state: Any, scaler: Any, j: Any) -> None:
     """Make row ``i`` center ``j``."""
     state.centers[j] = x[i]
     state.radii[j] = 0.0
-    _write_center(state, scaling, j)
+    _write_center(state, scaler, j)
 
 
 @njit(cache=True, nogil=True)
-def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, scaling: Any, j: Any) -> None:
+def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, scaler: Any, j: Any) -> None:
     """Stretch ball ``j`` so that row ``i`` lies on its surface."""
     # Apart from rounding, half the sum is at least the old radius and at most the distance.
     radius = max(0.5 * total, state.radii[j])
@@ -273,7 +273,7 @@ def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, scaling: Any
     for k in range(x.shape[1]):
         state.centers[j, k] += (x[i, k] - state.centers[j, k]) * share
     state.radii[j] = radius
-    _write_center(state, scaling, j)
+    _write_center(state, scaler, j)
 
 
 @njit(cache=True, nogil=True)
@@ -294,44 +294,36 @@ def _is_still_nearest(x: Any, i: Any, near: Any, far: Any, state: Any, changed: 
 
 
 @njit(cache=True, nogil=True)
-def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, scaling: Any, scratch: Any) -> Any:
+def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, scaler: Any, space: Any) -> Any:
     """Choose a row's center and the center to stretch.
 
     Returns both centers, the sum of distance and radius, and the distance. The sum is -1 if a ball
     already contains the row.
     """
-    near, distance, norm = _nearest_one(x, i, n, state, scaling, scratch)
+    near, distance, norm = _nearest_one(x, i, n, state, scaler, space)
     if distance <= state.radii[near]:
         return near, near, -1.0, distance
-    dots = scratch[1][0]
+    dots = space[1][0]
     if original:
-        around = _nearest_around(x, i, n, norm, state, scaling, dots)
+        around = _nearest_around(x, i, n, norm, state, scaler, dots)
         if around >= 0:
             return around, around, -1.0, distance
-    place, total, distance = _cheapest(x, i, n, (near, distance), norm, state, scaling, dots)
+    place, total, distance = _cheapest(x, i, n, (near, distance), norm, state, scaler, dots)
     return near, place, total, distance
 
 
 @njit(cache=True, nogil=True)
 def process_rows(
-    x: Any,
-    first: Any,
-    last: Any,
-    n: Any,
-    terms: Any,
-    state: Any,
-    scaling: Any,
-    labels: Any,
-    far: Any,
+    x: Any, first: Any, end: Any, n: Any, terms: Any, state: Any, scaler: Any, labels: Any, far: Any
 ) -> Any:
-    """Process rows ``first`` to ``last`` in order.
+    """Process rows ``first`` to ``end`` in order.
 
     Returns the next row and the numbers of centers, changes and rows outside.
     """
-    scratch = _allocate_scratch(state)
+    space = _allocate_space(state)
     changed = np.empty(_MAX_CHANGED, np.int64)
     n_changes, n_outside = 0, 0
-    for i in range(first, last):
+    for i in range(first, end):
         if n == state.radii.shape[0] or (terms.ahead and n_changes == _MAX_CHANGED):
             return i, n, n_changes, n_outside
         if (
@@ -346,16 +338,16 @@ def process_rows(
         place, total, distance = n, np.inf, 0.0
         if n > 0:
             labels[i], place, total, distance = _choose(
-                x, i, n, terms.original, state, scaling, scratch
+                x, i, n, terms.original, state, scaler, space
             )
         if total < 0.0:
             continue
         if total <= terms.limit:
-            _stretch(x, i, total, distance, state, scaling, place)
+            _stretch(x, i, total, distance, state, scaler, place)
         elif n < terms.max_centers:
             place = n
             n += 1
-            _add_center(x, i, state, scaling, place)
+            _add_center(x, i, state, scaler, place)
         else:
             n_outside += 1
             continue
@@ -363,7 +355,7 @@ def process_rows(
         if terms.ahead:
             changed[n_changes] = place
         n_changes += 1
-    return last, n, n_changes, n_outside
+    return end, n, n_changes, n_outside
 
 
 @njit(cache=True, nogil=True)

@@ -294,14 +294,14 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
     .. [2] Ukkonen, "Algorithms for approximate string matching", Information and Control 64
        (1985), for the band.
     """
-    (letter_of, spelled), (distances, tally, state) = query, known
-    n_words = (spelled.size + 63) // 64
+    (letter_of, indices), (distances, tally, state) = query, known
+    n_words = (indices.size + 63) // 64
     n_letters = 1
-    for i in range(spelled.size):
-        n_letters = max(n_letters, spelled[i] + 1)
+    for i in range(indices.size):
+        n_letters = max(n_letters, indices[i] + 1)
     masks = np.zeros((n_letters + 1, n_words), np.uint64)  # last row: letters not in the query
-    for i in range(spelled.size):
-        masks[spelled[i], i // 64] |= _ONE << uint64(i % 64)
+    for i in range(indices.size):
+        masks[indices[i], i // 64] |= _ONE << uint64(i % 64)
     space = (
         np.empty(n_words, np.uint64),
         np.empty(n_words, np.uint64),
@@ -315,7 +315,7 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
         if bounds[string] > limit:
             break
         begin, end = strings.offsets[string], strings.offsets[string + 1]
-        longer = max(end - begin, spelled.size)
+        longer = max(end - begin, indices.size)
         if bounds[string] >= longer:  # a distance never exceeds the longer length
             distances[string] = longer
             admit(tally, state, longer)
@@ -326,7 +326,7 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
         for i in range(begin, end):
             place = letter_of[strings.codes[i]]
             letters[i - begin] = place if place >= 0 else n_letters
-        found = _distance(masks, spelled.size, letters[: end - begin], limit, space)
+        found = _distance(masks, indices.size, letters[: end - begin], limit, space)
         if found <= limit:
             distances[string] = found
             bounds[string] = found

@@ -15,7 +15,7 @@ from numba import njit, uint64
 from fedneighbors.kernels.edit._bands import admit
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
-USES = {"edit/lanes": "b7cd2ae2eb2242e6", "edit/bands": "531324b3d4a531da"}
+USES = {"edit/lanes": "b7cd2ae2eb2242e6", "edit/bands": "44d41bcc8dd426c4"}
 """Digests of kernel files whose compiled code is used here; Numba's cache ignores edits there."""
 
 _BLOCK = 64  # rows whose letter masks and differences fit into the second-level cache
@@ -211,7 +211,7 @@ def _count(
 
 @njit(cache=True, nogil=True)
 def _fill_table(
-    slices: Any, group: Any, letters: Any, spelled: Any, space: Any, n_counts: Any
+    slices: Any, group: Any, letters: Any, indices: Any, space: Any, n_counts: Any
 ) -> Any:
     """Fill a group's table, one block of rows after the other.
 
@@ -219,7 +219,7 @@ def _fill_table(
     """
     equal, vertical, horizontal, counts, digits = space
     counts[:] = uint64(0)
-    for column in range(spelled.size):
+    for column in range(indices.size):
         store(horizontal, 2 * N_WORDS * column, fill(_ALL))
         store(horizontal, 2 * N_WORDS * column + N_WORDS, fill(uint64(0)))
     for top in range(0, slices.rows[group], _BLOCK):
@@ -231,12 +231,12 @@ def _fill_table(
             store(vertical, 2 * N_WORDS * row + N_WORDS, fill(uint64(0)))
         step = _STRIDE * N_WORDS
         column = 0
-        while column + 1 < spelled.size:
-            at, at2 = spelled[column] * step, spelled[column + 1] * step
+        while column + 1 < indices.size:
+            at, at2 = indices[column] * step, indices[column + 1] * step
             _two_columns(equal, at, at2, n_rows, vertical, horizontal, column)
             column += 2
-        if column < spelled.size:
-            _column(equal, spelled[column] * step, n_rows, vertical, horizontal, column)
+        if column < indices.size:
+            _column(equal, indices[column] * step, n_rows, vertical, horizontal, column)
         _count(slices.planes, start, n_rows, slices.n_bits, vertical, counts, n_counts)
 
 
@@ -293,11 +293,11 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
     .. [1] Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit distances",
        Nordic Journal of Computing 10 (2003), for the recurrence of one cell.
     """
-    (letters, spelled), (distances, tally, state) = query, known
+    (letters, indices), (distances, tally, state) = query, known
     space = (
         np.empty(letters.shape[0] * _STRIDE * N_WORDS, np.uint64),
         np.empty(_BLOCK * 2 * N_WORDS, np.uint64),
-        np.empty((spelled.size + 1) * 2 * N_WORDS, np.uint64),
+        np.empty((indices.size + 1) * 2 * N_WORDS, np.uint64),
         np.empty(64 * N_WORDS, np.uint64),
         np.empty((slices.n_bits + _DIGIT) * (N_WORDS << _DIGIT), np.uint64),
     )
@@ -308,16 +308,16 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
         n_counts = 1
         while (2 * slices.rows[group]) >> n_counts:
             n_counts += 1
-        _fill_table(slices, group, letters, spelled, space, n_counts)
+        _fill_table(slices, group, letters, indices, space, n_counts)
         first = slices.firsts[group]
         size = slices.firsts[group + 1] - first
         _spread(space[3], n_counts, (size + 63) // 64, values)
         for lane in range(size):
             string = first + lane
-            distance = spelled.size + np.int64(values[lane]) - slices.lengths[string]
+            distance = indices.size + np.int64(values[lane]) - slices.lengths[string]
             if distances[string] != distance:  # otherwise already known and counted
                 distances[string] = distance
                 admit(tally, state, distance)
-        budget -= spelled.size * slices.rows[group] + N_LANES
+        budget -= indices.size * slices.rows[group] + N_LANES
         done += 1
     return done

@@ -171,7 +171,7 @@ def _add_weights(active, counts, weights, offsets, result):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _count_hits(
+def _add_hits(
     active: Any,
     labels: Any,
     counts: Any,
@@ -264,8 +264,6 @@ def grid_hits(
     _check_range("active", active, counts.shape[0])
     _check_range("labels", labels, counts.shape[1])
     hits = np.zeros((weights.shape[1], counts.shape[1]), np.int64)
-    if not _count_hits(
-        active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits
-    ):
+    if not _add_hits(active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits):
         raise ValueError("a count is outside the weights; the table must cover the largest count")
     return hits

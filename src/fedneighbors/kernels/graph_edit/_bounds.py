@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-_BLOCK = 2048  # graphs in a block, whose six sums fit into the first-level cache
+_BLOCK = 2048  # graphs in a block, whose four sums fit into the first-level cache
 
 
 @njit(cache=True, nogil=True)

@@ -123,7 +123,7 @@ def match_arcs(saving: Any, width: int, a: int, p: int, b: int, q: int, local: A
 
 
 @_jit_inline
-def _max_savings(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
+def _savings(saving: Any, width: int, a: int, p: int, b: int, q: int, local: Any) -> Any:
     """Return the maximum savings of a matching of arcs.
 
     Arguments as for :func:`match_arcs`; at most two arcs on one side need no search.
@@ -159,9 +159,7 @@ def price_cell(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> Non
     n, m, width = room.head[N], room.head[M], room.head[B]
     saving = room.saving[s * room.head[A] * width :]
     a, b = small.start[r], large.start[c]
-    most = _max_savings(
-        saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, room.local
-    )
+    most = _savings(saving, width, a, small.start[r + 1] - a, b, large.start[c + 1] - b, room.local)
     differs = small.label[r] != large.label[c]
     room.price[(s * (n + 1) + r) * m + c] = (UNIT if differs else 0) - most
 

@@ -35,7 +35,7 @@ from fedneighbors.kernels.graph_edit._cells import (
 )  # fmt: skip
 from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
 
-USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "da12c2987cb9fb70"}
+USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "4c2ba608dc828251"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]

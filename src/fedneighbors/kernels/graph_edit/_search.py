@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "689c9ea545f34f44", "graph_edit/dual": "a48645bd91bf802f"}
+USES = {"graph_edit/tree": "689c9ea545f34f44", "graph_edit/dual": "a89a5925fdfd49a0"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
@@ -36,7 +36,7 @@ _LARGE = 24
 _TREE, _HANDED_OVER, _DUAL = range(3)  # stages
 _NO_LIMIT = 1 << 62
 
-_ROOM = 1 << 22  # maximum number of savings in a search, enough for pairs of about 90 nodes
+_MAX_SAVINGS = 1 << 22  # maximum number of savings in a search, enough for pairs of about 90 nodes
 
 
 class GraphTable(NamedTuple):
@@ -145,7 +145,7 @@ def new_search(table: GraphTable, query: GraphTable, *, patience: int = 200) -> 
     grids = [_grid(n, n) for _ in range(7)]
     lines = [_grid(n) for _ in range(8)]
     tree = GedTree(head, *grids, *lines)
-    return GedSearch(side(), side(), tree, kinds, bonds, _new_dual(n, n_arcs))
+    return GedSearch(side(), side(), tree, kinds, bonds, _allocate_dual(n, n_arcs))
 
 
 def verify_many(
@@ -255,11 +255,12 @@ def _decide_many(
     return positions.shape[0], n_found
 
 
-def _new_dual(n: int, n_arcs: int) -> DualRoom:
+def _allocate_dual(n: int, n_arcs: int) -> DualRoom:
     grids, lines = [_grid(n + 2, n) for _ in range(5)], [_grid(n + 2) for _ in range(4)]
     return DualRoom(
-        np.zeros(9, np.int64), _grid(_ROOM), _grid(_ROOM // 2), _grid(2, n_arcs), _grid(2, n_arcs),
-        _grid(n), _grid(n), _grid(n_arcs), _grid(4, n), _grid(7, n), *grids, *lines,
+        np.zeros(9, np.int64), _grid(_MAX_SAVINGS), _grid(_MAX_SAVINGS // 2),
+        _grid(2, n_arcs), _grid(2, n_arcs), _grid(n), _grid(n), _grid(n_arcs),
+        _grid(4, n), _grid(7, n), *grids, *lines,
     )  # fmt: skip
 
 
@@ -274,7 +275,7 @@ def _largest(starts: npt.NDArray[np.int64]) -> int:
 def _number_labels(
     labels: npt.NDArray[np.int32], own: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """Assign 1, 2, ... to the query's labels and 0 to others.
+    """Map the query's labels to 1, 2, ..., others to 0.
 
     Returns the number of each label and the count of the query's labels.
     """

@@ -219,7 +219,5 @@ def great_circle_m(places: Floats, query: Floats, positions: npt.NDArray[np.int6
     out = np.empty(len(positions))
     bad = _great_circle(places, query, positions, out)
     if bad >= 0:
-        raise ValueError(
-            f"expected finite degrees, got NaN or infinity in place {positions[bad]} or the query"
-        )
+        raise ValueError(f"place {positions[bad]} or the query is not finite; expected degrees")
     return out
