@@ -24,6 +24,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._evolvingrows import (
     NEVER,
+    PassParameters,
     Scaler,
     State,
     extend_bounds,
