@@ -182,7 +182,7 @@ def test_reply_of_another_type_is_a_wire_error(workers):
 def test_no_party_or_two_of_one_name_is_a_mistake_of_the_caller(names):
     parties = [Counter(name, ()) for name in names]
 
-    with pytest.raises(ValueError, match="different names"):
+    with pytest.raises(ValueError, match="distinct names"):
         run(count(3), parties)
 
 

@@ -142,7 +142,7 @@ def test_hostile_refusal_is_a_wire_error(code, detail):
         field = b"s\1\0\0\0" + old.encode()
         hostile = hostile.replace(field, b"s" + len(new).to_bytes(4, "little") + new.encode())
 
-    with pytest.raises(WireError, match=r"party 'ann': Refusal: a (code|detail) has"):
+    with pytest.raises(WireError, match=r"party 'ann': Refusal: a (code|detail) must have"):
         run_rounds(count(3), FrameTransport(lambda frames: ({"ann": hostile}, {}), ("ann",)))
 
 
