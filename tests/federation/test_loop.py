@@ -20,7 +20,7 @@ NAMES = tuple(party.name for party in PARTIES)
 
 
 def exchange_with(parties, missing=()):
-    """An exchange that serves the parties in turn; those in ``missing`` do not answer."""
+    """Return an exchange that serves all parties except the missing ones."""
     by_name = {party.name: party for party in parties}
 
     def exchange(frames):
@@ -32,7 +32,7 @@ def exchange_with(parties, missing=()):
 
 
 class Watched:
-    """A coordinator that remembers whether it was closed."""
+    """Coordinator that records whether it was closed."""
 
     def __init__(self, asks):
         self.asks = asks

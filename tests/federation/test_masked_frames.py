@@ -43,10 +43,10 @@ def test_party_answers_an_altered_request_with_a_frame_and_keeps_what_it_has(kin
     try:
         replies, _ = masked_sum(Wire(masked, lost, ask=first_altered), roster)
     except FederationError:
-        assert not isinstance(seen[0], Refusal)  # the altered one was taken for the real one
+        assert not isinstance(seen[0], Refusal)  # the altered one was accepted as the real one
         return
 
-    if kind is not OpenSum:  # which may have begun another round
+    if kind is not OpenSum:  # an altered OpenSum may have opened another round
         assert all(isinstance(answer, Refusal) for answer in seen)
     left = [p for p in holders(6) if not (n_gone and p.name == "p5")]
     assert replies.total == sum_replies({p.name: p.answer(None) for p in left})
@@ -78,7 +78,7 @@ def test_coordinator_takes_an_altered_reply_for_an_error_of_its_party(step, at, 
         return
 
     honest = sum_replies({p.name: p.answer(None) for p in holders(5)})
-    assert step == 2  # a masked number can be any number
+    assert step == 2  # any number is a valid masked number
     changed = np.append(
         outcome.result.total.items - honest.items, outcome.result.total.n - honest.n
     )

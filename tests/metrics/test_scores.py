@@ -1,4 +1,4 @@
-"""Measures of labels."""
+"""Metrics of labels and probabilities."""
 
 import numpy as np
 import pytest

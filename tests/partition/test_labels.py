@@ -1,4 +1,4 @@
-"""Splits that skew labels."""
+"""Splits with label skew."""
 
 import numpy as np
 import pytest
@@ -228,9 +228,9 @@ def test_a_small_alpha_gives_a_party_few_coarse_labels():
 
 
 def test_draws_follow_the_laws_of_both_levels():
-    """The first party of many drawings: the mean of its shares is the mean of a Dirichlet law.
+    """Compare the first party's mean shares with those of the Dirichlet distribution.
 
-    400 drawings of 30 rows; the share of a coarse label has deviation .25 / 20 at most, and four
+    400 splits of 30 rows; the share of a coarse label has deviation .25 / 20 at most, and four
     deviations are allowed for four labels: a false alarm in 1 of 4,000.
     """
     shares = np.zeros(4)

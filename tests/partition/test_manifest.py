@@ -1,4 +1,4 @@
-"""What is written down about a partition."""
+"""Manifests of partitions."""
 
 import json
 
@@ -120,7 +120,7 @@ def test_a_negative_count_is_refused():
 
 
 def full():
-    """A manifest that says all that a manifest can say."""
+    """Return a manifest with all optional fields."""
     parties = ["b", "a", "a", "b", "a", "a", "c"]
     roles = ordered_roles(parties, test=0.3, gap=1)
     return describe(

@@ -1,4 +1,4 @@
-"""What holds for every way of splitting."""
+"""Properties of all splits."""
 
 import numpy as np
 import pytest
@@ -23,13 +23,13 @@ seeds = st.integers(0, 2**63)
 
 
 def dealt(kind, y, n_parties, *, seed):
-    """The split of that name; two labels that follow one another share their coarse one."""
+    """Split by name; consecutive pairs of labels share a coarse label."""
     coarse = np.unique(y, return_inverse=True)[1] // 2 if kind == "pachinko" else None
     return split(kind, y, n_parties, seed=seed, coarse=coarse)
 
 
 def split_where_possible(kind, y, n_parties, seed):
-    """A split, or none where too few shards or draws exist: dirichlet and pathological may fail."""
+    """Split by name, or return None if no such partition exists."""
     try:
         return dealt(kind, y, n_parties, seed=seed)
     except PartitionError:

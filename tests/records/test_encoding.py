@@ -1,4 +1,4 @@
-"""Small images travel in table cells."""
+"""Small images in table cells."""
 
 import numpy as np
 import pytest

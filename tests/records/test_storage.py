@@ -1,4 +1,4 @@
-"""What is written comes back exactly."""
+"""Round trip and validation of run records."""
 
 import dataclasses
 import json
@@ -183,7 +183,7 @@ def path(tmp_path):
 
 
 def change(path, number, **fields):
-    """Overwrite fields of one line, counted from 1."""
+    """Overwrite fields of one line, numbered from 1."""
     lines = path.read_text().splitlines()
     lines[number - 1] = json.dumps(json.loads(lines[number - 1]) | fields)
     path.write_text("\n".join(lines) + "\n")
