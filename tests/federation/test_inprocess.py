@@ -124,7 +124,9 @@ def test_interrupt_ends_a_worker_that_never_answers():
         )
 
     assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(others)  # all workers of this run have ended
+    assert set(multiprocessing.active_children()) <= set(
+        others
+    )  # all workers of this run have ended
 
 
 def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
@@ -146,7 +148,9 @@ def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monke
         run(_counted(), counters(), workers="processes")
 
     assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(others)  # all workers of this run have ended
+    assert set(multiprocessing.active_children()) <= set(
+        others
+    )  # all workers of this run have ended
 
 
 def test_parties_that_have_not_begun_are_not_asked_after_an_error():

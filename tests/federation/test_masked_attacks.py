@@ -123,7 +123,7 @@ def only_five(request):
         (
             Unmask,
             lambda x: replace(x, confirmations={k: flipped(v) for k, v in x.confirmations.items()}),
-            "a confirmation that is not signed",
+            "a confirmation is not signed",
         ),
         *((k, other_round, "an unknown round") for k in (DealShares, MaskInput, Confirm, Unmask)),
     ],

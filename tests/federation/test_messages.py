@@ -180,7 +180,7 @@ def test_field_that_no_frame_can_carry_is_refused_at_its_first_use(hint):
 def test_two_expected_messages_of_one_name_are_a_mistake_of_the_caller():
     twin = message(type("Integers", (), {"__annotations__": {"n": int}}))
 
-    with pytest.raises(ValueError, match="different names"):
+    with pytest.raises(ValueError, match="distinct names"):
         decode(encode(SAMPLE), (Integers, twin))
 
 

@@ -29,7 +29,7 @@ def dealt(kind, y, n_parties, *, seed):
 
 
 def split_where_possible(kind, y, n_parties, seed):
-    """Split by name, or return None if no such partition exists."""
+    """Split by name; skip the example if no such partition exists."""
     try:
         return dealt(kind, y, n_parties, seed=seed)
     except PartitionError:
