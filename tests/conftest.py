@@ -1,4 +1,4 @@
-"""How hypothesis draws, the same in every run however slow the machine; where real data lies."""
+"""Deterministic Hypothesis profile without deadline, and the folder of real data."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ settings.load_profile("fedneighbors")
 
 @pytest.fixture(scope="session")
 def data_folder():
-    """The folder of real data; its absence is a failure in CI and a skip elsewhere."""
+    """Return the folder of real data; without it fail in CI, else skip."""
     stated = os.environ.get("FEDNEIGHBORS_DATA", "")
     folder = Path(stated)
     if stated and folder.is_dir():

@@ -1,14 +1,14 @@
-"""Hypothesis over the seeds of small random tables."""
+"""Hypothesis tests over the seeds of small random tables."""
 
 import numpy as np
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-_SEEDS_PER_EXAMPLE = 20  # one example of Hypothesis costs as much time as several small tables
+_SEEDS_PER_EXAMPLE = 20  # Hypothesis' overhead per example is that of several small tables
 
 
 def over_seeds(n_seeds):
-    """Return a decorator that runs a check for this many seeds."""
+    """Return a decorator that runs a check for many seeds."""
 
     def decorate(check):
         @settings(max_examples=n_seeds // _SEEDS_PER_EXAMPLE, deadline=None)

@@ -113,7 +113,7 @@ def test_a_failure_is_one_line_on_standard_error(tmp_path):
 
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith(f"error: {tmp_path / 'bad.jsonl'}, line 1: no run record;")
+    assert result.stderr.startswith(f"error: {tmp_path / 'bad.jsonl'}, line 1: not a run record;")
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "report.html").exists()
 

@@ -1,4 +1,4 @@
-"""Messages, parties and coordinators that the tests of this folder share."""
+"""Messages, parties and coordinators shared by the tests of this folder."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ class Nested:
 
 @message
 class Share:
-    """At least one, as its check says; the check divides and indexes on purpose."""
+    """A message whose check raises ZeroDivisionError or IndexError for bad values."""
 
     n: int
     parts: tuple[int, ...]
@@ -75,7 +75,7 @@ class NameRequest:
 
 
 class Counter:
-    """Counts its values in bins; behaves badly when told to."""
+    """Party that counts its values in bins, optionally with a fault."""
 
     accepts = (CountRequest, NameRequest)
 
@@ -110,14 +110,14 @@ class Counter:
 
 
 class Impostor(Counter):
-    """Answers everything with a message of another type."""
+    """Party that answers every request with a message of the wrong type."""
 
     def answer(self, request: Any) -> Any:
         return NameReply(self.name)
 
 
 def count(n_bins: int) -> Any:
-    """Ask for names one by one, then for the sum of the counts."""
+    """Request all names, then the sum of the counts."""
     names = yield gather(NameRequest("hello"))
     replies = yield total(CountRequest(n_bins))
     summed = replies.complete("the counts").total

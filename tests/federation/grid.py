@@ -1,4 +1,4 @@
-"""A Flower grid whose nodes answer within this process."""
+"""Flower grid whose nodes answer in this process."""
 
 from flwr.app import Context, Error, RecordDict
 from flwr.app import Message as Envelope
@@ -10,7 +10,7 @@ TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flow
 
 
 class ProcessGrid(Grid):
-    """A grid whose nodes are client apps in this process, one message at a time."""
+    """Grid whose nodes are client apps in this process, one message at a time."""
 
     run = None
 

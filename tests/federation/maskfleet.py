@@ -1,4 +1,4 @@
-"""Parties behind masks, and exchanges that lose, alter or look at what travels between them."""
+"""Parties with masked sums, and exchanges that drop, alter or record their messages."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -57,14 +57,14 @@ class NoisedRequest:
 
 @message
 class OpenRequest:
-    """Its replies are integers that are meant to be seen one by one."""
+    """Request whose integer replies the coordinator may see one by one."""
 
     reply: ClassVar[type] = Values
     one_by_one: ClassVar[bool] = True
 
 
 class Holder:
-    """Answers with its values; remembers the rounds that it contributed to."""
+    """Party that answers with its values and records the rounds that it contributed to."""
 
     accepts = (ValuesRequest, NoisedRequest, OpenRequest)
 
@@ -86,7 +86,7 @@ def holders(n, dtype="u4", length=5):
 
 
 def enroll(parties, stores=None):
-    """Return the parties behind masks and the roster."""
+    """Wrap parties for masked sums; return them and the roster."""
     keys = {party.name: Identity.new() for party in parties}
     roster = Roster({name: key.public for name, key in keys.items()})
     masked = [
@@ -102,16 +102,16 @@ def enroll(parties, stores=None):
 
 
 class Wire:
-    """An exchange that loses parties at a step and lets a test alter what travels.
+    """Exchange that drops parties at given steps and lets a test alter messages.
 
     Parameters
     ----------
     parties : sequence of Party
-        Who answers.
+        The answering parties.
     lost : mapping of message class to names
         Parties that do not answer that request.
     ask, tell : callable, optional
-        Given the name and the request or reply, returns what travels instead.
+        Called with the party's name and the request or reply; returns the replacement.
     """
 
     def __init__(self, parties, lost=None, ask=None, tell=None):
@@ -135,7 +135,7 @@ class Wire:
         return answers, {name: "gone" for name in frames if name not in answers}
 
     def sent(self, kind, name=None):
-        """Return what was sent of a class, by one party or by all."""
+        """Return the messages of a class, of one party or of all."""
         both = self.requests + self.replies
         return [x for who, x in both if type(x) is kind and name in (None, who)]
 
@@ -145,7 +145,7 @@ def one_sum(request=None):
 
 
 def masked_sum(wire, roster, *, threshold=None, request=None, names=None):
-    """Return the replies that a coordinator is given for one masked sum, and its rounds."""
+    """Run one masked sum; return the coordinator's replies and the rounds."""
     sums = MaskedSums(roster, threshold=threshold)
     outcome = run_rounds(
         one_sum(request), FrameTransport(wire, tuple(names or wire.parties)), sums=sums
@@ -154,31 +154,31 @@ def masked_sum(wire, roster, *, threshold=None, request=None, names=None):
 
 
 class StopError(Exception):
-    """Raised by a test to break off a sum."""
+    """Raised by a test to abort a sum."""
 
 
 def told(kind, change, name="p1"):
-    """Alter the reply of one party."""
+    """Return a hook that alters the reply of one party."""
     return lambda who, reply: change(reply) if (type(reply), who) == (kind, name) else reply
 
 
 def asked(kind, change, name="p1"):
-    """Alter the request to one party."""
+    """Return a hook that alters the request to one party."""
     return lambda who, request: change(request) if (type(request), who) == (kind, name) else request
 
 
 def flipped(raw):
-    """Return bytes of which one bit differs."""
+    """Flip one bit of some bytes."""
     return bytes([raw[0] ^ 1]) + raw[1:]
 
 
 def other_round(item):
-    """Return a message that says that it belongs to another round."""
+    """Return a copy of a message with the id of another round."""
     return replace(item, round_id="f" * 32)
 
 
 def assert_fails(*, tell=None, ask=None, lost=None, n=8, party="p1", match=""):
-    """Run a sum that must fail and name the party; return what travelled."""
+    """Assert that a sum fails and names the party; return the wire."""
     masked, roster = enroll(holders(n))
     wire = Wire(masked, lost, ask=ask, tell=tell)
     with pytest.raises(AggregationError, match=match) as caught:

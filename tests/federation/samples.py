@@ -1,4 +1,4 @@
-"""One message with a field of every kind, and how hypothesis builds such messages."""
+"""A message with a field of every type, and a Hypothesis strategy for such messages."""
 
 import numpy as np
 from hypothesis import strategies as st

@@ -26,7 +26,7 @@ VALUES = {"ann": (0, 1, 1), "bob": (2,), "cyd": ()}
 
 
 def build(node_config):
-    """Make a counter from a node's configuration, as an app would from a file named there."""
+    """Build a counter from a node's configuration."""
     if node_config.get("broken"):
         raise OSError(f"secret path {40 + 2}")
     if "values" not in node_config:
@@ -129,7 +129,7 @@ def test_node_that_does_not_answer_in_time_is_missing():
 @pytest.mark.parametrize("short", [False, True])
 def test_request_that_could_not_be_sent_makes_the_party_missing(short):
     grid = nodes(*configs(), unsent={(11, "ask")})
-    if short:  # the SuperLink refused the whole push as too large
+    if short:  # the SuperLink rejected the whole push as too large
         push = grid.push_messages
         grid.push_messages = lambda e: [] if "ask" in e[0].metadata.message_type else push(e)
 

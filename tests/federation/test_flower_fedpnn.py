@@ -1,4 +1,4 @@
-"""FedPNN on Flower: parties that are built again for each message give the model of one process."""
+"""FedPNN on Flower: parties rebuilt for each message give the same model as one process."""
 
 import logging
 import tomllib
@@ -25,7 +25,7 @@ PARTIES = ("ann", "bob", "cyd")
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with one table per party, in which cells are missing."""
+    """Write one table with missing cells per party; return the folder."""
     random = np.random.default_rng(3)
     for name in PARTIES:
         kind = np.arange(60) % 2
@@ -48,7 +48,7 @@ def train(folder, grid, **more):
 
 
 def models(folder):
-    """Bytes of the models that the coordinator and the parties hold."""
+    """Return the model bytes of the coordinator and the parties."""
     return [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
 
 

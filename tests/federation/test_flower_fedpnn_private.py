@@ -1,4 +1,4 @@
-"""Private FedPNN on Flower: nodes with ledgers, on terms that all have agreed to."""
+"""Private FedPNN on Flower: nodes with ledgers and agreed privacy terms."""
 
 import pytest
 
@@ -19,7 +19,7 @@ CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **AGREED}
 
 
 def nodes(place, terms, budget, masked):
-    """Configurations of nodes with ledgers, and keys for masked sums if wanted."""
+    """Return configurations of nodes with ledgers, optionally with masked-sum keys."""
     keys = {name: Identity.new() for name in PARTIES}
     roster = Roster({name: key.public for name, key in keys.items()})
     (place / "roster.json").write_text(roster.to_json())

@@ -22,7 +22,7 @@ PARTIES = ("ann", "bob", "cyd")
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with one table per party and all rows in ``pooled.csv``."""
+    """Write one table per party and ``pooled.csv``; return the folder."""
     random = np.random.default_rng(3)
     rows = np.column_stack([random.integers(0, 99, (60, 4)), np.arange(60) % 3])
     for k, name in enumerate(["pooled", *PARTIES]):

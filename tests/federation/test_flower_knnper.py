@@ -1,4 +1,4 @@
-"""kNN-Per on Flower: clients that are built again for each message give the bits of one process."""
+"""kNN-Per on Flower: clients rebuilt for each message give the same bits as one process."""
 
 import tomllib
 from dataclasses import fields
@@ -28,7 +28,7 @@ ESTIMATOR = {"hidden": (16, 8), "n_rounds": 2, "batch_size": 16, "trainer": "reu
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with one table of digits per party."""
+    """Write one table of digits per party; return the folder."""
     x, y = load_digits(return_X_y=True)
     rows = np.column_stack([x, y]).astype(int)[:180]
     header = ",".join([*(f"pixel_{j}" for j in range(64)), "digit"])
@@ -62,7 +62,7 @@ def of_one_process(folder, **more):
 
 
 def is_of(found, name, expected, x):
-    """Whether a node's part predicts as the client of one process does, to the last bit."""
+    """Return whether a node predicts bit-identically to one process's client."""
     asked = [name] * len(x)
     return found.predict_proba(x).tobytes() == expected.predict_proba(x, asked).tobytes()
 
@@ -105,7 +105,7 @@ def test_a_node_that_is_not_asked_in_a_round_keeps_what_it_has(folder):
     train(folder, grid, participation=0.4)
 
     asked = [node for node, action, _ in grid.carried if action == "ask"]
-    assert len(asked) == 3 * 7 + 2 * 2 * 1  # every node seven times, and one in each of the rounds
+    assert len(asked) == 3 * 7 + 2 * 2 * 1  # seven per node, and one node in each round
     for name in PARTIES:
         assert is_of(KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x)
 
@@ -158,12 +158,12 @@ def test_a_run_that_broke_off_goes_on_from_its_last_round(folder, last, spared):
     found = KNNPerClassifier.load(folder / "cyd.model")
     assert found.weights_.tobytes() == expected.weights_.tobytes()
     assert is_of(found, "cyd", expected, x)
-    assert len(again.carried) == 14 * 3 - spared  # messages of rounds that had been done
+    assert len(again.carried) == 14 * 3 - spared  # messages of completed rounds
     assert not (folder / "training").exists()
 
 
 def stopping(grid, number):
-    """Return the grid's way of sending, which breaks off after so many messages were carried."""
+    """Return a push_messages that fails after a number of messages."""
     push = grid.push_messages
 
     def pushed(envelopes):
@@ -198,7 +198,7 @@ def tower(shape, n_outputs):
 
 @pytest.fixture
 def towers(tmp_path, monkeypatch):
-    """Two modules of networks of one's own, which can be imported."""
+    """Write two importable modules with custom networks."""
     for name, width in (("towers_a", 8), ("towers_b", 9)):
         (tmp_path / f"{name}.py").write_text(TOWER.format(width=width))
     monkeypatch.syspath_prepend(tmp_path)
@@ -325,4 +325,4 @@ def test_wrong_settings_are_refused_by_key(folder, key, value):
     with pytest.raises(ValueError, match=key.replace("-", "[-_]")):
         train(folder, grid, **{key: value})
 
-    assert len(grid.carried) <= 3  # names at most
+    assert len(grid.carried) <= 3  # at most the requests for names

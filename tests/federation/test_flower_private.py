@@ -1,4 +1,4 @@
-"""Private FlyNN on Flower: nodes with ledgers that outlive the process of each message."""
+"""Private FlyNN on Flower: nodes with ledgers that persist between messages."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SIZES = {"n-units": 64, "n-active": 8}
 
 
 def nodes(place, terms, budget, masked):
-    """Configurations of nodes with ledgers, and keys for masked sums if wanted."""
+    """Return configurations of nodes with ledgers, optionally with masked-sum keys."""
     keys = {name: Identity.new() for name in PARTIES}
     (place / "roster.json").write_text(
         Roster({name: key.public for name, key in keys.items()}).to_json()

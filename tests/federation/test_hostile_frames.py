@@ -51,7 +51,7 @@ def test_altered_frames_are_refused_or_canonical(sent, data):
 
 
 def assert_refused_or_canonical(frame: bytes) -> None:
-    """A frame is refused, or is exactly the encoding of what was read from it."""
+    """Assert that a frame is refused or re-encodes to itself."""
     for expected in (Everything, Integers, Nested, Share):
         try:
             received = decode(frame, (expected,))

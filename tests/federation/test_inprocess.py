@@ -20,7 +20,7 @@ def counters(**trouble):
 
 
 def shown(outcome):
-    """All of an outcome but its times."""
+    """Return an outcome without its times."""
     rounds = [(r.request, r.reduce, r.upload_bytes, r.download_bytes) for r in outcome.rounds]
     return outcome.result, rounds
 
@@ -105,7 +105,7 @@ def test_exception_in_a_process_travels_without_values():
 
 @pytest.fixture
 def interruptible():
-    """Interrupts raise, also where whoever started the tests had them ignored."""
+    """Make interrupts raise, even if the parent process ignored them."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -124,7 +124,9 @@ def test_interrupt_ends_a_worker_that_never_answers():
         )
 
     assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(others)  # no worker of this run is left
+    assert set(multiprocessing.active_children()) <= set(
+        others
+    )  # all workers of this run have ended
 
 
 def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
@@ -146,7 +148,9 @@ def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monke
         run(_counted(), counters(), workers="processes")
 
     assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(others)  # no worker of this run is left
+    assert set(multiprocessing.active_children()) <= set(
+        others
+    )  # all workers of this run have ended
 
 
 def test_parties_not_yet_begun_are_not_asked_after_an_error():
@@ -182,7 +186,7 @@ def test_reply_of_another_type_is_a_wire_error(workers):
 def test_no_party_or_two_of_one_name_is_a_mistake_of_the_caller(names):
     parties = [Counter(name, ()) for name in names]
 
-    with pytest.raises(ValueError, match="different names"):
+    with pytest.raises(ValueError, match="distinct names"):
         run(count(3), parties)
 
 

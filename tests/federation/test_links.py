@@ -1,4 +1,4 @@
-"""Emulated links, parties that are connected once for many coordinators, and who is too late."""
+"""Emulated links, connections shared by several coordinators, and deadlines."""
 
 import multiprocessing
 import os
@@ -33,7 +33,7 @@ class WhereRequest:
 
 
 class Settled(Counter):
-    """Tells its process and how often it was asked."""
+    """Party that reports its process id and the number of its requests."""
 
     accepts = (*Counter.accepts, WhereRequest)
     asked = 0
@@ -46,7 +46,7 @@ class Settled(Counter):
 
 
 class Held(Counter):
-    """Answers its first request when the gate opens, and remembers what it was asked."""
+    """Party that blocks until its gate opens and records its requests."""
 
     def __init__(self, name):
         super().__init__(name, ())
@@ -64,7 +64,7 @@ def where():
 
 
 def greet(*greetings):
-    """Return what came to each greeting: names by party, and who was missing."""
+    """Greet the parties; return the names and the missing parties per greeting."""
     came = []
     for greeting in greetings:
         replies = yield gather(NameRequest(greeting))
@@ -112,7 +112,7 @@ def test_parties_wait_for_their_links_side_by_side():
     with connected([Counter(name, ()) for name in NAMES], link=Link(0.03)) as federation:
         (record,) = federation.run(greet("hi")).rounds
 
-    assert record.seconds >= 0.03  # a sleep is never shorter than asked for
+    assert record.seconds >= 0.03  # a sleep is never shorter than requested
     assert sorted(record.busy_s) == list(NAMES)
 
 
@@ -175,7 +175,7 @@ def test_a_late_reply_is_never_that_to_a_later_request():
     with connected([held, Counter("bob", ())], deadline_s=1) as federation:
         (early,) = federation.run(greet("first")).result
         held.gate.set()
-        while not federation._connections["ann"].idle:  # until its late reply is out
+        while not federation._connections["ann"].idle:  # until its late reply was sent
             pass
         (later,) = federation.run(greet("second")).result
 
@@ -188,7 +188,7 @@ def test_late_replies_to_earlier_requests_are_dropped():
 
     def impatient():
         first = yield gather(NameRequest("first"))
-        threading.Timer(0.02, held.gate.set).start()  # while the second exchange is under way
+        threading.Timer(0.02, held.gate.set).start()  # during the second exchange
         second = yield gather(NameRequest("second"))
         return dict(first.missing), second.complete("the second").each["ann"]
 
@@ -297,5 +297,5 @@ def test_many_parties_that_answer_in_turn_share_few_threads():
             federation.run(greet("hi"))
 
     assert len(most) == 600
-    assert max(most) < 20  # one at work, and few that are about to be free
+    assert max(most) < 20  # one at work, and few about to become idle
     assert threading.active_count() == before

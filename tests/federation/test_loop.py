@@ -20,7 +20,7 @@ NAMES = tuple(party.name for party in PARTIES)
 
 
 def exchange_with(parties, missing=()):
-    """An exchange that serves the parties in turn; those in ``missing`` do not answer."""
+    """Return an exchange that serves all parties except the missing ones."""
     by_name = {party.name: party for party in parties}
 
     def exchange(frames):
@@ -32,7 +32,7 @@ def exchange_with(parties, missing=()):
 
 
 class Watched:
-    """A coordinator that remembers whether it was closed."""
+    """Coordinator that records whether it was closed."""
 
     def __init__(self, asks):
         self.asks = asks
@@ -142,7 +142,7 @@ def test_hostile_refusal_is_a_wire_error(code, detail):
         field = b"s\1\0\0\0" + old.encode()
         hostile = hostile.replace(field, b"s" + len(new).to_bytes(4, "little") + new.encode())
 
-    with pytest.raises(WireError, match=r"party 'ann': Refusal: a (code|detail) has"):
+    with pytest.raises(WireError, match=r"party 'ann': Refusal: a (code|detail) must have"):
         run_rounds(count(3), FrameTransport(lambda frames: ({"ann": hostile}, {}), ("ann",)))
 
 

@@ -1,4 +1,4 @@
-"""What a lying coordinator can try to learn one party's numbers, and how the parties refuse."""
+"""Attacks of a dishonest coordinator on one party's numbers, which the parties refuse."""
 
 import hashlib
 from dataclasses import replace
@@ -38,7 +38,7 @@ from tests.federation.maskfleet import (
     other_round,
 )
 
-GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that keys are asked for
+GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
 
 
 def survivors_less(request):
@@ -46,7 +46,7 @@ def survivors_less(request):
 
 
 def swapped(request):
-    """Give the party the share of p2 as if p3 had dealt it."""
+    """Replace p3's share by p2's."""
     return replace(request, sealed={**request.sealed, "p3": request.sealed["p2"]})
 
 
@@ -123,7 +123,7 @@ def only_five(request):
         (
             Unmask,
             lambda x: replace(x, confirmations={k: flipped(v) for k, v in x.confirmations.items()}),
-            "a confirmation that is not signed",
+            "a confirmation is not signed",
         ),
         *((k, other_round, "an unknown round") for k in (DealShares, MaskInput, Confirm, Unmask)),
     ],
@@ -134,8 +134,11 @@ def test_party_refuses_a_coordinator_that_lies_to_it(kind, change, match):
     assert wire.sent(Revealed, "p1") == []
 
 
-def test_parties_refuse_keys_made_for_another_party():
-    """The attack that the roster is for: the coordinator would hold every pair's secret."""
+def test_party_refuses_keys_that_the_coordinator_made_for_another_party():
+    """Check the attack that the roster prevents.
+
+    With its own keys the coordinator would know the secret of every pair.
+    """
     masked, roster = enroll(holders(4))
     fake = Identity.new()
 
@@ -229,7 +232,7 @@ def test_altered_second_request_for_a_step_is_refused(step):
 
 
 def to_masked(n=8, lost=None):
-    """Bring a round to the point where all masked numbers have come."""
+    """Run a round until all masked numbers have arrived."""
     masked, roster = enroll(holders(n))
     wire = Wire(masked, lost)
 
@@ -250,8 +253,8 @@ def context_of(wire):
     return sum_context(dealt, wire.sent(MaskInput)[0].members)
 
 
-def test_no_coordinator_gets_both_secrets_of_a_party():
-    """It tells half that p0 is left and half that it is gone, and collects confirmations."""
+def test_coordinator_never_gets_both_secrets_of_a_party_however_it_divides_the_others():
+    """Announce p0 as a survivor to one half and as a drop-out to the other."""
     masked, wire = to_masked()
     round_id = wire.sent(OpenSum)[0].round_id
     everybody = tuple(f"p{k}" for k in range(8))

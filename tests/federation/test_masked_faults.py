@@ -1,4 +1,4 @@
-"""What a faulty party can send, and that it is named for it."""
+"""Faulty messages of a party, and the errors that name it."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ from tests.federation.maskfleet import (
     told,
 )
 
-GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that keys are asked for
+GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
 
 
 @pytest.mark.parametrize("kind", [Advert, SealedShares, MaskedInput, Confirmation, Revealed])
@@ -74,7 +74,7 @@ def test_a_party_with_unsigned_keys_is_named(field):
 def test_party_with_a_foreign_identity_is_named():
     masked, roster = enroll(holders(4))
     stranger, strange_roster = enroll(holders(4))
-    masked[1] = stranger[1]  # has keys of its own, and the roster that goes with them
+    masked[1] = stranger[1]  # has its own keys and a matching roster
 
     wire = Wire(masked)
     with pytest.raises(AggregationError, match="not signed with its enrolled key") as caught:
@@ -155,8 +155,8 @@ def test_party_that_sends_something_false_is_named(kind, change, match):
     assert_fails(tell=told(kind, change), lost=GONE, match=match)
 
 
-def test_altered_numbers_change_the_sum_and_nothing_else():
-    """A masked number vouches for nothing: only its party could have noticed."""
+def test_numbers_that_were_altered_change_the_sum_and_nothing_else():
+    """Alter masked numbers, which are not authenticated within a round."""
     masked, roster = enroll(holders(4))
     plus_one = told(MaskedInput, lambda x: replace(x, cells=x.cells + x.cells.dtype.type(1)))
 

@@ -24,7 +24,7 @@ def build(node_config):
 
 @pytest.fixture
 def enrolled(tmp_path):
-    """Files of every party: its key, the roster, a folder; returns the nodes' configurations."""
+    """Write each party's key, roster and folder; return the configurations."""
     keys = {name: Identity.new() for name in VALUES}
     roster = Roster({name: key.public for name, key in keys.items()})
     (tmp_path / "roster.json").write_text(roster.to_json())
@@ -139,7 +139,7 @@ def test_node_with_the_key_of_another_party_is_named(enrolled):
 
 
 def test_coordinator_with_keys_of_its_own_making_learns_nothing(enrolled):
-    """Its roster holds a key for bob that bob's organisation never made."""
+    """Use a roster whose key for bob was not created by bob."""
     fake = Identity.new()
     roster = Roster.read(Path(enrolled["ann"]["roster"]))
     grid = grid_of(enrolled)

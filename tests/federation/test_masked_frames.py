@@ -43,10 +43,10 @@ def test_altered_requests_get_a_refusal_and_change_no_state(kind, at, bit, n_gon
     try:
         replies, _ = masked_sum(Wire(masked, lost, ask=first_altered), roster)
     except FederationError:
-        assert not isinstance(seen[0], Refusal)  # the altered one was taken for the real one
+        assert not isinstance(seen[0], Refusal)  # the altered one was accepted as the real one
         return
 
-    if kind is not OpenSum:  # which may have begun another round
+    if kind is not OpenSum:  # an altered OpenSum may have opened another round
         assert all(isinstance(answer, Refusal) for answer in seen)
     left = [p for p in holders(6) if not (n_gone and p.name == "p5")]
     assert replies.total == sum_replies({p.name: p.answer(None) for p in left})
@@ -78,7 +78,7 @@ def test_altered_replies_are_errors_of_their_party(step, at, bit):
         return
 
     honest = sum_replies({p.name: p.answer(None) for p in holders(5)})
-    assert step == 2  # a masked number can be any number
+    assert step == 2  # any number is a valid masked number
     changed = np.append(
         outcome.result.total.items - honest.items, outcome.result.total.n - honest.n
     )

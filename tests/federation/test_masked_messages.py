@@ -46,7 +46,7 @@ def test_message_comes_back_from_its_frame(kind):
 @pytest.mark.parametrize("kind", SAMPLES)
 @pytest.mark.parametrize("round_id", ["", "../../etc/passwd", ID.upper(), ID + "0", ID[:-1] + "\n"])
 def test_round_id_is_one_that_may_be_a_file_name(kind, round_id):
-    with pytest.raises(ValueError, match="a round id has 32 digits"):
+    with pytest.raises(ValueError, match="a round id must have 32"):
         replace(SAMPLES[kind], round_id=round_id)
 
 

@@ -74,7 +74,7 @@ def test_files_are_their_owners_alone_and_no_part_is_left(tmp_path):
 
 
 class Afresh:
-    """A party that is built again for each message, with nothing but its folder."""
+    """Party that is rebuilt for each message and keeps only its folder."""
 
     def __init__(self, build, name):
         self._build = build

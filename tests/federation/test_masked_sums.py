@@ -35,7 +35,7 @@ STEPS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
 @st.composite
 def federations(draw):
-    """Parties with values, and the step at which each of those drops out that does."""
+    """Draw parties with values, and the parties lost at each step."""
     n = draw(st.integers(3, 8))
     dtype = np.dtype(draw(st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])))
     length = draw(st.integers(0, 40))

@@ -1,4 +1,4 @@
-"""What the coordinator sees of one party has the law of uniform numbers.
+"""The coordinator's view of one party's numbers is uniformly distributed.
 
 Masks come from the operating system's entropy, so the tests fix no seed. Each test of uniformity
 raises a false alarm with a probability of at most ``ALARM``.
@@ -27,7 +27,7 @@ N = 5
 
 
 def byte_counts(cells):
-    """Return how often each byte occurs at each place of a word."""
+    """Count each byte value at each position of a word."""
     places = cells.view(np.uint8).reshape(len(cells), -1).T
     return np.array([np.bincount(place, minlength=256) for place in places])
 
@@ -50,7 +50,7 @@ def have_one_law(first, second):
 
 
 def contents(kind, dtype):
-    """Numbers of a party that are far from uniform."""
+    """Return numbers of a party that are far from uniform."""
     if kind == "zeros":
         return np.zeros(LENGTH, dtype)
     if kind == "counts":
@@ -59,7 +59,7 @@ def contents(kind, dtype):
 
 
 def seen(kind, dtype):
-    """Run a sum; return party p1's masked numbers, and those without the stream of its seed."""
+    """Run a sum; return p1's masked numbers with and without its seed mask."""
     masked, roster = enroll([Holder(f"p{k}", contents(kind, dtype)) for k in range(N)])
     wire = Wire(masked)
     masked_sum(wire, roster, request=NoisedRequest())

@@ -180,7 +180,7 @@ def test_a_field_that_no_frame_carries_is_refused_at_first_use(hint):
 def test_two_expected_messages_of_one_name_are_refused():
     twin = message(type("Integers", (), {"__annotations__": {"n": int}}))
 
-    with pytest.raises(ValueError, match="different names"):
+    with pytest.raises(ValueError, match="distinct names"):
         decode(encode(SAMPLE), (Integers, twin))
 
 

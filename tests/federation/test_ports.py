@@ -1,4 +1,4 @@
-"""A port that another program has is named before a server tries to take it."""
+"""Check of ports before a server starts."""
 
 import socket
 
@@ -10,7 +10,7 @@ from fedneighbors.errors import FederationError, PortInUse
 
 @pytest.fixture
 def taken():
-    """A port on which a real server listens."""
+    """Return a port on which a server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -28,7 +28,7 @@ def test_port_is_free_again_once_its_server_is_gone():
 
     check_port(port)
 
-    with socket.create_server(("127.0.0.1", port)) as again:  # the check itself let go of it
+    with socket.create_server(("127.0.0.1", port)) as again:  # the check released it
         assert again.getsockname()[1] == port
 
 
@@ -40,7 +40,7 @@ def test_number_that_is_no_port_is_refused(port):
 
 def test_address_of_another_machine_is_refused(taken):
     with pytest.raises(FederationError, match=r"cannot listen on 192\.0\.2\.1"):
-        check_port(taken, "192.0.2.1")  # reserved for documentation, no machine has it
+        check_port(taken, "192.0.2.1")  # reserved for documentation, assigned to no machine
 
 
 def test_text_that_is_no_address_is_refused(taken):

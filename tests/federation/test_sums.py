@@ -41,7 +41,7 @@ def test_sum_is_that_of_unbounded_integers_or_is_refused(parts):
     low = sum(min(part.items.min(initial=0).item(), 0) for part in parts)
 
     if low < limits.min or high > limits.max:
-        with pytest.raises(ProtocolError, match=r"the sum of Sized\.items could leave the range"):
+        with pytest.raises(ProtocolError, match=r"the sum of Sized\.items could overflow"):
             sum_replies(named)
         return
     result = sum_replies(named)

@@ -1,4 +1,4 @@
-"""Two methods over the same data sets."""
+"""Comparison of methods and of clients."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Measures of labels."""
+"""Metrics of labels and probabilities."""
 
 import numpy as np
 import pytest
@@ -151,7 +151,7 @@ def test_a_perfect_forecast_scores_nought():
         ([[0.5, 0.4]], [0], [0, 1], "sum to 1"),
         ([[1.5, -0.5]], [0], [0, 1], "at least 0"),
         ([[float("nan"), 1.0]], [0], [0, 1], "at least 0"),
-        ([[0.5, 0.5]], [0], [0, 0], "name each class once"),
+        ([[0.5, 0.5]], [0], [0, 0], "classes must be distinct"),
         ([[0.5, 0.5]], [2], [0, 1], "1 labels of y are not among the classes"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Splits that skew labels."""
+"""Splits with label skew."""
 
 import numpy as np
 import pytest
@@ -76,15 +76,15 @@ def test_a_minimum_that_no_draw_reaches_ends_with_what_was_tried():
         dirichlet(y, 10, alpha=0.01, min_rows=10, max_tries=7, seed=0)
 
     assert str(caught.value) == (
-        "10 parties with at least 10 rows each were asked for at alpha=0.01; in 7 draws the "
-        "smallest party had at most 0 of 100 rows. Raise alpha, lower n_parties or min_rows, or "
-        "let parties be empty with min_rows=0"
+        "found no partition into 10 parties with at least 10 rows each at alpha=0.01; in 7 draws "
+        "the smallest party had at most 0 of 100 rows. Raise alpha, lower n_parties or min_rows, "
+        "or allow empty parties with min_rows=0"
     )
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, 1e-10, 1e10, float("nan"), float("inf")])
 def test_an_alpha_that_is_no_concentration_is_refused(alpha):
-    with pytest.raises(ValueError, match=r"alpha must lie in \[1e-9, 1e9\]"):
+    with pytest.raises(ValueError, match=r"alpha must be in \[1e-9, 1e9\]"):
         dirichlet([0, 1], 2, alpha=alpha, seed=0)
 
 
@@ -113,7 +113,7 @@ def test_no_party_has_more_classes_than_asked_for(y, n_parties, classes_per_part
     possible = n_parties * classes_per_party >= len(np.unique(y))
 
     if not possible:
-        with pytest.raises(PartitionError, match="ask for more parties or more classes_per_party"):
+        with pytest.raises(PartitionError, match="raise n_parties or classes_per_party"):
             pathological(y, n_parties, classes_per_party=classes_per_party, seed=seed)
         return
     parties = pathological(y, n_parties, classes_per_party=classes_per_party, seed=seed)
@@ -226,9 +226,9 @@ def test_a_small_alpha_gives_a_party_few_coarse_labels():
 
 
 def test_draws_follow_the_laws_of_both_levels():
-    """The first party of many drawings: the mean of its shares is the mean of a Dirichlet law.
+    """Compare the first party's mean shares with those of the Dirichlet distribution.
 
-    400 drawings of 30 rows; the share of a coarse label has deviation .25 / 20 at most, and four
+    400 splits of 30 rows; the share of a coarse label has deviation .25 / 20 at most, and four
     deviations are allowed for four labels: a false alarm in 1 of 4,000.
     """
     shares = np.zeros(4)
@@ -246,7 +246,7 @@ def test_a_fine_label_belongs_to_one_coarse_label():
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.0, 1.0), (1.0, float("nan"))])
 def test_concentrations_are_checked(alpha, beta):
-    with pytest.raises(ValueError, match="must lie in"):
+    with pytest.raises(ValueError, match="must be in"):
         pachinko(COARSE, FINE, 2, alpha=alpha, beta=beta, seed=0)
 
 

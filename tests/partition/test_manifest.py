@@ -1,4 +1,4 @@
-"""What is written down about a partition."""
+"""Manifests of partitions."""
 
 import json
 
@@ -91,7 +91,7 @@ def test_a_missing_or_mistyped_field_is_named_or_refused(field):
     content = json.loads(example().to_json())
     del content[field]
 
-    with pytest.raises(DataError, match=f"lacks {field}; it is cut or edited"):
+    with pytest.raises(DataError, match=f"lacks {field}; it is truncated or was edited"):
         Manifest.from_json(json.dumps(content))
     with pytest.raises(DataError, match="damaged: "):
         Manifest.from_json(changed(**{field: 1.5}))
@@ -115,12 +115,12 @@ def test_counts_that_do_not_add_up_are_refused(fields):
 
 
 def test_a_negative_count_is_refused():
-    with pytest.raises(DataError, match="not negative, found -1"):
+    with pytest.raises(DataError, match="non-negative number, found -1"):
         Manifest.from_json(changed(class_counts=[[1, 3, -1], [2, 0, 0]]))
 
 
 def full():
-    """A manifest that says all that a manifest can say."""
+    """Return a manifest with all optional fields."""
     parties = ["b", "a", "a", "b", "a", "a", "c"]
     roles = ordered_roles(parties, test=0.3, gap=1)
     return describe(
@@ -201,7 +201,7 @@ def test_a_manifest_that_knows_of_no_roles_is_read():
 def test_roles_of_other_parties_are_refused(fields, what):
     content = json.loads(full().to_json()) | fields
 
-    with pytest.raises(DataError, match=f"manifest's {what} do not fit its 3 parties"):
+    with pytest.raises(DataError, match=f"manifest's {what} do not match its 3 parties"):
         Manifest.from_json(json.dumps(content))
 
 
@@ -223,9 +223,9 @@ def test_roles_and_groups_that_do_not_fit_are_refused():
         describe(["a", "a"], [0, 1], kind="natural", roles=three)
     with pytest.raises(ValueError, match="expected the group of 2 rows"):
         describe(["a", "a"], [0, 1], kind="natural", groups=[0])
-    with pytest.raises(ValueError, match="one group for all rows of a party"):
+    with pytest.raises(ValueError, match="the same group for all rows of a party"):
         describe(["a", "a"], [0, 1], kind="natural", groups=[0, 1])
-    with pytest.raises(DataError, match="unseen parties do not fit"):
+    with pytest.raises(DataError, match="unseen parties do not match"):
         describe(["a", "a"], [0, 1], kind="natural", unseen=["b"])
 
 

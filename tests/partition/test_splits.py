@@ -1,4 +1,4 @@
-"""What holds for every way of splitting."""
+"""Properties of all splits."""
 
 import numpy as np
 import pytest
@@ -23,13 +23,13 @@ seeds = st.integers(0, 2**63)
 
 
 def dealt(kind, y, n_parties, *, seed):
-    """The split of that name; two labels that follow one another share their coarse one."""
+    """Split by name; consecutive pairs of labels share a coarse label."""
     coarse = np.unique(y, return_inverse=True)[1] // 2 if kind == "pachinko" else None
     return split(kind, y, n_parties, seed=seed, coarse=coarse)
 
 
 def split_where_possible(kind, y, n_parties, seed):
-    """A split, or none where too few shards or draws exist: dirichlet and pathological may fail."""
+    """Split by name; skip the example if no such partition exists."""
     try:
         return dealt(kind, y, n_parties, seed=seed)
     except PartitionError:
@@ -67,7 +67,7 @@ def test_another_seed_gives_another_partition(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_parties_than_rows_are_refused(kind):
-    with pytest.raises(PartitionError, match="only 3 rows; ask for fewer parties"):
+    with pytest.raises(PartitionError, match="only 3 rows; lower n_parties"):
         dealt(kind, [0, 1, 2], 4, seed=0)
 
 
@@ -149,7 +149,7 @@ def test_split_by_name_equals_the_function_of_that_name():
 
 
 def test_coarse_labels_are_for_pachinko_and_pachinko_needs_them():
-    with pytest.raises(ValueError, match="needs the coarse label of each row"):
+    with pytest.raises(ValueError, match="needs coarse labels; pass coarse="):
         split("pachinko", [0, 1], 2, seed=0)
     with pytest.raises(TypeError, match="'iid' takes no coarse labels"):
         split("iid", [0, 1], 2, seed=0, coarse=[0, 0])
@@ -208,7 +208,7 @@ def test_zipf_sizes_fall_with_the_rank_and_keep_the_minimum(n_parties, min_rows,
 
 @pytest.mark.parametrize("factor", [-1.0, float("nan"), float("inf")])
 def test_a_factor_that_is_no_exponent_is_refused(factor):
-    with pytest.raises(ValueError, match="factor must be a finite number, not negative"):
+    with pytest.raises(ValueError, match="factor must be finite and non-negative"):
         quantity_skew(10, 2, factor=factor, seed=0)
 
 

@@ -1,4 +1,4 @@
-"""The environment of a run names versions and no place."""
+"""Environment of a run record."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What is written comes back exactly."""
+"""Round trip and validation of run records."""
 
 import dataclasses
 import json
@@ -141,9 +141,9 @@ FIGURE = Figure("f", "line", "", table="t", x="a", y="b")
         ({"figures": (dataclasses.replace(FIGURE, hue="c"),)}, "expected a column 'c'"),
         ({"figures": (dataclasses.replace(FIGURE, kind="pie"),)}, "found 'pie'"),
         ({"figures": (dataclasses.replace(FIGURE, name="../f"),)}, "expected a name of letters"),
-        ({"figures": (FIGURE, FIGURE)}, "expected one of this name, found 2"),
-        ({"tables": (ResultTable("t", "", ("a",), ((1, 2),)),)}, "expected 1 cells, found 2"),
-        ({"tables": (ResultTable("t", "", ("a", "a"), ()),)}, "columns of different names"),
+        ({"figures": (FIGURE, FIGURE)}, "expected a unique name, found it 2 times"),
+        ({"tables": (Table("t", "", ("a",), ((1, 2),)),)}, "expected 1 cells, found 2"),
+        ({"tables": (Table("t", "", ("a", "a"), ()),)}, "distinct column names"),
         ({"parameters": {"grid": [[1]]}}, "field 'parameters' of a header line"),
     ],
 )
@@ -183,7 +183,7 @@ def path(tmp_path):
 
 
 def change(path, number, **fields):
-    """Overwrite fields of one line, counted from 1."""
+    """Overwrite fields of one line, numbered from 1."""
     lines = path.read_text().splitlines()
     lines[number - 1] = json.dumps(json.loads(lines[number - 1]) | fields)
     path.write_text("\n".join(lines) + "\n")
@@ -220,7 +220,7 @@ def test_a_line_lost_from_the_middle_is_noticed(path):
 def test_a_foreign_file_is_no_run_record(tmp_path, content):
     (tmp_path / "other").write_bytes(content)
 
-    with pytest.raises(RecordError, match="other, line 1: no run record; expected"):
+    with pytest.raises(RecordError, match="other, line 1: not a run record; expected"):
         read_record(tmp_path / "other")
 
 

@@ -1,4 +1,4 @@
-"""Measures of a result: accuracy and its relatives."""
+"""Evaluation metrics: accuracy, calibration, and comparisons of methods and clients."""
 
 from fedneighbors.metrics._comparison import (
     PairedComparison,

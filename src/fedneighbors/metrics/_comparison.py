@@ -1,4 +1,4 @@
-"""Comparison of two methods over data sets, and of the clients of one federation."""
+"""Comparison of two methods over data sets, and accuracy summaries over clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ class PairedComparison:
     Parameters
     ----------
     n_pairs : int
-        Data sets.
+        Number of data sets.
     wins, ties, losses : int
-        On how many of them the method is better, equal, worse.
+        Numbers of data sets on which the method is better, equal or worse.
     median_improvement : float
-        Median of the method's improvement over the baseline; above 0 is better.
+        Median of the method's improvement over the baseline; positive if the method is better.
     t_test_p : float
         Two-sided p-value of the paired t-test.
     wilcoxon_p : float
-        Two-sided p-value of the Wilcoxon signed-rank test; ties are left out.
+        Two-sided p-value of the Wilcoxon signed-rank test; ties are excluded.
     """
 
     n_pairs: int
@@ -35,17 +35,17 @@ class PairedComparison:
 
     @property
     def win_share(self) -> float:
-        """Share of the data sets on which the method is better."""
+        """Return the fraction of data sets on which the method wins."""
         return self.wins / self.n_pairs
 
 
 def compare_paired(
     method: npt.ArrayLike, baseline: npt.ArrayLike, *, higher_is_better: bool = True
 ) -> PairedComparison:
-    """Compare two methods by one score of each on every data set.
+    """Compare two methods by their scores on several data sets.
 
-    The columns of Table 2 in [1]_, where the scores are normalized accuracies, for which lower
-    is better.
+    The result contains the columns of Table 2 in [1]_, whose scores are normalized accuracies
+    (lower is better).
 
     Parameters
     ----------
@@ -57,13 +57,14 @@ def compare_paired(
     Returns
     -------
     PairedComparison
-        Both p-values are 1 where no pair differs; that of the t-test is 0 where all pairs
-        differ by the same amount.
+        Both p-values are 1 if no pair differs; that of the t-test is 0 if all pairs differ by the
+        same nonzero amount.
 
     Raises
     ------
     ValueError
-        If the lists differ in length, hold fewer than two scores, or one is not finite.
+        If the arrays differ in length, have fewer than two scores, or contain a score that is not
+        finite.
 
     References
     ----------
@@ -86,7 +87,7 @@ def compare_paired(
     if len(first) < 2:
         raise ValueError(f"a comparison needs at least two data sets, got {len(first)}")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise ValueError("scores must be finite; leave out the data sets that have none")
+        raise ValueError("scores must be finite; omit data sets without a score")
     improvement = first - second if higher_is_better else second - first
     t_test_p, wilcoxon_p = _p_values(improvement)
     return PairedComparison(
@@ -112,14 +113,14 @@ def _p_values(improvement: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def average_accuracy(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
-    """Return the accuracy over all rows of some clients.
+    """Return the accuracy over all rows of the named clients.
 
     Parameters
     ----------
     right : mapping of str to (int, int)
-        For each client how many of its rows are right, and how many it has.
+        Numbers of correctly predicted rows and of all rows, by client.
     names : sequence of str
-        Which clients count; each by its rows.
+        Clients to include; each is weighted by its number of rows.
 
     Returns
     -------
@@ -132,14 +133,14 @@ def average_accuracy(right: Mapping[str, tuple[int, int]], names: Sequence[str])
 
 
 def bottom_decile(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
-    """Return the accuracy of the client at the lowest tenth.
+    """Return the bottom decile of the clients' accuracies.
 
-    With M clients, the (M/10)-th lowest.
+    Of M clients this is the accuracy of the (M/10)-th worst, rounded down, at least the first [1]_.
 
     Parameters
     ----------
     right, names
-        As :func:`average_accuracy` takes them. Clients without rows do not count.
+        As for :func:`average_accuracy`. Clients without rows are excluded.
 
     Returns
     -------

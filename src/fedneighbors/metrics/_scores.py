@@ -1,4 +1,4 @@
-"""Scores of predicted labels and of predicted probabilities."""
+"""Metrics of predicted labels and predicted probabilities."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 def accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
-    """Share of rows whose predicted label is the true one.
+    """Return the fraction of rows with the correct predicted label.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the lists are empty or differ in length or kind.
+        If the arrays are empty or differ in length or kind.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
 
 
 def agreement(pred_a: npt.ArrayLike, pred_b: npt.ArrayLike) -> float:
-    """Share of rows on which two classifiers predict the same label.
+    """Return the fraction of rows on which two classifiers agree.
 
     Parameters
     ----------
@@ -45,12 +45,12 @@ def agreement(pred_a: npt.ArrayLike, pred_b: npt.ArrayLike) -> float:
     Returns
     -------
     float
-        In [0, 1]; 1 where no row tells the classifiers apart.
+        In [0, 1]; 1 if all predictions are equal.
 
     Raises
     ------
     ValueError
-        If the lists are empty or differ in length or kind.
+        If the arrays are empty or differ in length or kind.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def agreement(pred_a: npt.ArrayLike, pred_b: npt.ArrayLike) -> float:
 
 
 def balanced_accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
-    """Return the mean recall of the true classes.
+    """Return the mean recall over the true classes.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def balanced_accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
     Returns
     -------
     float
-        In [0, 1]; one over the number of classes for a constant prediction.
+        In [0, 1]; for a constant prediction of one of the true classes, one over their number.
 
     Raises
     ------
     ValueError
-        If the lists are empty or differ in length or kind.
+        If the arrays are empty or differ in length or kind.
 
     Examples
     --------
@@ -98,19 +98,20 @@ def confusion(
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_rows,)
-        Labels; each occurs in ``classes``.
+        Labels; each must be in ``classes``.
     classes : array-like of shape (n_classes,)
-        The order of rows and columns.
+        Classes in the order of rows and columns.
 
     Returns
     -------
     int64 array of shape (n_classes, n_classes)
-        Rows are true classes, columns predicted ones.
+        Rows are true classes, columns are predicted classes.
 
     Raises
     ------
     ValueError
-        If the lists are empty, differ in length or kind, or hold a label that is no class.
+        If the arrays are empty, differ in length or kind, or contain a label that is not in
+        ``classes``.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def confusion(
 
 
 def normalized_accuracy(a: float, a_knn: float) -> float:
-    """Return the accuracy loss relative to the k-nearest-neighbour classifier.
+    """Return the relative loss of accuracy against the k-nearest-neighbour classifier.
 
     Parameters
     ----------
@@ -142,13 +143,13 @@ def normalized_accuracy(a: float, a_knn: float) -> float:
     Returns
     -------
     float
-        ``1 - a / a_knn``: 0 for the k-nearest-neighbour classifier itself, negative where the
-        method is better.
+        ``1 - a / a_knn``: 0 for the k-nearest-neighbour classifier itself, negative if the method
+        is better.
 
     Raises
     ------
     ValueError
-        If an accuracy is out of its range.
+        If an accuracy is out of range.
 
     References
     ----------
@@ -190,23 +191,23 @@ def _check_label_pair(
     return one, other
 
 
-_SUM_TOLERANCE = 1e-6  # room for float32 probabilities
+_SUM_TOLERANCE = 1e-6  # allows for the rounding of float32 probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Confidence against accuracy, bin by bin.
+    """Reliability diagram: confidence and accuracy per bin.
 
     Parameters
     ----------
     edges : float64 array of shape (n_bins + 1,)
-        Bin ``i`` holds confidences above ``edges[i]``, up to and with ``edges[i + 1]``.
+        Bin ``i`` contains confidences above ``edges[i]``, up to and including ``edges[i + 1]``.
     counts : int64 array of shape (n_bins,)
-        Rows in each bin.
+        Number of rows in each bin.
     confidence : float64 array of shape (n_bins,)
-        Mean of the highest probability; NaN where a bin is empty.
+        Mean of the highest probability; NaN for an empty bin.
     accuracy : float64 array of shape (n_bins,)
-        Share of rows predicted right; NaN where a bin is empty.
+        Fraction of correctly predicted rows; NaN for an empty bin.
     """
 
     edges: npt.NDArray[np.float64]
@@ -216,22 +217,17 @@ class Reliability:
 
     @property
     def expected_calibration_error(self) -> float:
-        """Return the mean gap between accuracy and confidence.
-
-        Over the rows, by bins.
-        """
+        """Return the row-weighted mean gap between accuracy and confidence."""
         filled = self.counts > 0
         gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
         return float(np.average(gaps, weights=self.counts[filled]))
 
 
 def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) -> float:
-    """Compute the mean squared error of the predicted probabilities.
+    """Return the mean squared distance between probabilities and true class.
 
-    The reference is one-hot for the true class.
-
-    The sum over all classes as Brier defined it [1]_, so that two classes count twice the
-    one-column score that is also in use.
+    This is the sum over all classes as defined by Brier [1]_. For two classes it is twice the
+    single-column score that is also in use.
 
     Parameters
     ----------
@@ -240,7 +236,7 @@ def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) 
     y : array-like of shape (n_rows,)
         True labels.
     classes : array-like of shape (n_classes,)
-        Label of each column, each once.
+        Label of each column; distinct.
 
     Returns
     -------
@@ -250,7 +246,8 @@ def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) 
     Raises
     ------
     ValueError
-        If shapes do not fit, a row is no probability, or a label is no class.
+        If shapes do not match, a row is not a probability distribution, or a label is not in
+        ``classes``.
 
     References
     ----------
@@ -273,8 +270,8 @@ def reliability(
 ) -> Reliability:
     """Compare confidence with accuracy in bins of equal width.
 
-    Confidence is the highest probability of a row; its class is the prediction, ties to the
-    first column.
+    The confidence of a row is its highest probability; the predicted class is the one of that
+    column, the first one on ties.
 
     Parameters
     ----------
@@ -283,9 +280,9 @@ def reliability(
     y : array-like of shape (n_rows,)
         True labels.
     classes : array-like of shape (n_classes,)
-        Label of each column, each once.
+        Label of each column; distinct.
     n_bins : int, default=10
-        Bins over (0, 1].
+        Number of bins over (0, 1].
 
     Returns
     -------
@@ -294,8 +291,8 @@ def reliability(
     Raises
     ------
     ValueError
-        If shapes do not fit, a row is no probability, a label is no class, or ``n_bins`` is
-        below 1.
+        If shapes do not match, a row is not a probability distribution, a label is not in
+        ``classes``, or ``n_bins`` is below 1.
 
     References
     ----------
@@ -336,7 +333,7 @@ def _bin_means(
 def _check_probabilities(
     proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return probabilities and the column of each row's true class."""
+    """Check predictions; return probabilities and true-class columns."""
     predicted = np.asarray(proba, dtype=np.float64)
     labels, order = np.asarray(y), np.asarray(classes)
     if predicted.shape != (len(labels), len(order)) or predicted.size == 0:
@@ -350,7 +347,7 @@ def _check_probabilities(
         raise ValueError("each row of proba must hold numbers of at least 0 that sum to 1")
     place = {label: column for column, label in enumerate(order.tolist())}
     if len(place) != len(order):
-        raise ValueError("classes must name each class once")
+        raise ValueError("classes must be distinct")
     columns = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.int64)
     if (columns < 0).any():
         raise ValueError(f"{(columns < 0).sum()} labels of y are not among the classes")

@@ -1,4 +1,4 @@
-"""Ways to split a data set over parties."""
+"""Partitions of a data set into parties, for simulations."""
 
 from fedneighbors.partition._clients import (
     RowRoles,

@@ -1,4 +1,4 @@
-"""Owns the step from counts and indices to one party name per row, and back."""
+"""Conversions between party names, party indices and counts, shared by all splits."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +10,12 @@ Parties = npt.NDArray[np.str_]
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return the generator that every partition draws from: numpy's PCG64.
+    """Return the random generator of a partition, numpy's PCG64.
 
     Parameters
     ----------
     seed : int
-        Not negative.
+        Non-negative.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def party_names(index: Integers) -> Parties:
-    """Return the name of the party with each index.
+    """Return the party name for each index.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def party_names(index: Integers) -> Parties:
 
 
 def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
-    """Return all party names and the position of each row's.
+    """Return the distinct party names and each row's party index.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
     Returns
     -------
     str array of shape (n_parties,)
-        In the order of the names.
+        Party names, sorted.
     int64 array of shape (n_rows,)
-        Place of each row's party among them.
+        Index of each row's party in the names.
 
     Raises
     ------
     ValueError
-        If the parties are not one for each row.
+        If ``parties`` is not one-dimensional.
     """
     owners = np.asarray(parties).astype(np.str_)
     if owners.ndim != 1:
@@ -76,12 +76,12 @@ def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
 
 
 def rank_in_groups(sizes: Integers) -> Integers:
-    """Return each row's place in its group, for consecutive groups."""
+    """Return each row's position in its group, for consecutive groups."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def index_classes(y: npt.ArrayLike) -> Integers:
-    """Return the position of each row's class among the ascending classes.
+    """Return the index of each row's class among the sorted classes.
 
     Parameters
     ----------
@@ -104,19 +104,19 @@ def index_classes(y: npt.ArrayLike) -> Integers:
 
 
 def check_enough_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
-    """Raise if the rows cannot give each party its minimum.
+    """Check that there are enough rows for every party's minimum.
 
     Parameters
     ----------
     n_rows, n_parties : int
-        How many there are.
+        Numbers of rows and parties.
     min_rows : int
-        Fewest rows that a party must have.
+        Minimum number of rows per party.
 
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of range.
     PartitionError
         If there are too few rows.
     """
@@ -124,21 +124,19 @@ def check_enough_rows(n_rows: int, n_parties: int, *, min_rows: int) -> None:
         raise ValueError(f"n_parties must be at least 1, got {n_parties}")
     if n_rows < 1:
         raise ValueError(f"there must be at least one row to split, got {n_rows}")
-    if not min_rows >= 0:  # NaN is neither
+    if not min_rows >= 0:  # also true for NaN
         raise ValueError(f"min_rows must not be negative, got {min_rows}")
     if n_parties * max(min_rows, 1) > n_rows:
         raise PartitionError(
-            f"{n_parties} parties with at least {max(min_rows, 1)} rows each were asked for, but "
-            f"there are only {n_rows} rows; ask for fewer parties or a lower min_rows"
+            f"{n_parties} parties with at least {max(min_rows, 1)} rows each were requested, but "
+            f"there are only {n_rows} rows; lower n_parties or min_rows"
         )
 
 
 def apportion(total: int, weights: Floats | Integers) -> Integers:
-    """Divide ``total`` proportionally into whole numbers.
+    """Divide a total into integers proportional to weights.
 
-    By largest remainders.
-
-    Ties go to the lower index.
+    Fractions are rounded by the largest-remainder method; ties go to the lower index.
     """
     shares = total * weights / weights.sum()
     whole: Integers = np.floor(shares).astype(np.int64)

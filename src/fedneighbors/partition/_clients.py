@@ -1,4 +1,4 @@
-"""Clients of a simulation: groups with shifted labels or features, unseen ones, roles of rows."""
+"""Simulated clients: groups with label or feature shift, unseen clients, and row roles."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +11,18 @@ from fedneighbors.partition._assignment import generator, index_parties, rank_in
 
 
 def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
-    """Put parties into groups whose sizes differ by at most one.
+    """Assign parties at random to groups of nearly equal size.
+
+    The sizes of the groups, in parties, differ by at most one.
 
     Parameters
     ----------
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     n_groups : int
-        Groups, at most as many as parties.
+        Number of groups, at most that of parties.
     seed : int
-        Of the drawing.
+        Seed of the assignment.
 
     Returns
     -------
@@ -43,9 +45,9 @@ def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
 def permute_labels(
     y: npt.ArrayLike, parties: npt.ArrayLike, *, n_groups: int = 4, seed: int
 ) -> npt.NDArray[Any]:
-    """Permute label meanings for groups of parties (concept shift).
+    """Permute the labels of each group of parties (concept shift).
 
-    The first group keeps its labels; every other has a permutation of its own.
+    The first group keeps its labels; every other group has its own permutation.
 
     Parameters
     ----------
@@ -54,9 +56,9 @@ def permute_labels(
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     n_groups : int
-        Groups of parties.
+        Number of groups of parties.
     seed : int
-        Of groups and permutations.
+        Seed of groups and permutations.
 
     Returns
     -------
@@ -66,7 +68,7 @@ def permute_labels(
     Raises
     ------
     ValueError
-        If there are fewer parties than groups, or not one label for each row.
+        If there are fewer parties than groups, or the number of labels is not that of rows.
     """
     labels = np.asarray(y)
     group = groups(parties, n_groups, seed=seed)
@@ -82,23 +84,24 @@ def permute_labels(
 def shift_features(
     x: npt.ArrayLike, parties: npt.ArrayLike, *, n_groups: int = 4, size: float = 1.0, seed: int
 ) -> npt.NDArray[Any]:
-    """Let groups of parties measure differently (feature shift).
+    """Shift the features of each group of parties (feature shift).
 
-    Images (rows of two dimensions or more, the last two of one length) are turned by a quarter for
-    each group; columns of tables are moved by normal draws of ``size`` deviations.
+    Square images are rotated by a further quarter turn for each group. Each column of a table is
+    moved by a normal draw for each group, scaled by ``size`` and the column's standard deviation.
 
     Parameters
     ----------
     x : array-like of shape (n_rows, ...)
-        Rows of two dimensions or more in all; columns of tables are finite.
+        A two-dimensional table with finite columns, or images of at least three dimensions whose
+        last two have the same length.
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     n_groups : int
-        Groups of parties; images have four at most. The first keeps its features.
+        Number of groups of parties, at most four for images. The first group keeps its features.
     size : float
-        Of the shifts of columns, finite.
+        Scale of the column shifts, in standard deviations; finite.
     seed : int
-        Of groups and shifts.
+        Seed of groups and shifts.
 
     Returns
     -------
@@ -107,17 +110,17 @@ def shift_features(
     Raises
     ------
     ValueError
-        If ``x`` has not a row for each party's or is one-dimensional, a column or ``size`` is not
-        finite, images are not square, or there are more than four groups of them.
+        If ``x`` is one-dimensional or its length differs from that of ``parties``, a column or
+        ``size`` is not finite, images are not square, or there are more than four groups of images.
     """
     if not np.isfinite(size):
-        raise ValueError(f"expected a finite size of the shifts, got {size!r}")
+        raise ValueError(f"expected a finite size, got {size!r}")
     rows = np.asarray(x)
     group = groups(parties, n_groups, seed=seed)
     if rows.ndim < 2 or len(rows) != len(group):
         raise ValueError(
-            f"expected a table or images of {len(group)} rows, one for each party named, got shape "
-            f"{rows.shape}"
+            f"expected a table or images with {len(group)} rows, one per entry of parties, got "
+            f"shape {rows.shape}"
         )
     if rows.ndim == 2:
         return _shift_columns(rows, group, n_groups, size=size, seed=seed + 1)
@@ -135,10 +138,10 @@ def shift_features(
 def _shift_columns(
     rows: npt.NDArray[Any], group: Integers, n_groups: int, *, size: float, seed: int
 ) -> npt.NDArray[Any]:
-    """Shift the columns of every group but the first."""
+    """Shift the columns of a table for each group but the first."""
     deviations = rows.std(axis=0)
     if not np.isfinite(deviations).all():
-        raise ValueError("expected finite columns, found cells that are missing or infinite")
+        raise ValueError("expected finite columns, found missing or infinite cells")
     moves = size * generator(seed).normal(size=(n_groups, rows.shape[1])) * deviations
     moves[0] = 0
     return np.asarray(rows + moves[group])
@@ -154,7 +157,7 @@ class RowRoles:
     Parameters
     ----------
     train, validation, test : bool array of shape (n_rows,)
-        Whether a row is for it.
+        True for the rows of each role.
     """
 
     train: Mask
@@ -165,18 +168,19 @@ class RowRoles:
 def row_roles(
     parties: npt.ArrayLike, *, validation: float = 0.0, test: float = 0.2, seed: int
 ) -> RowRoles:
-    """Split each party's rows into training, validation and test rows.
+    """Split each party's rows at random into training, validation and test.
 
-    Shares are rounded for each party, halves up; a party of two rows or more keeps one to train on.
+    The row counts are rounded for each party, halves up; every party keeps at least one training
+    row.
 
     Parameters
     ----------
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     validation, test : float
-        Shares of each party's rows, together below 1.
+        Fractions of each party's rows; their sum is below 1.
     seed : int
-        Of the drawing.
+        Seed of the split.
 
     Returns
     -------
@@ -185,7 +189,7 @@ def row_roles(
     Raises
     ------
     ValueError
-        If a share is negative or no number, or nothing is left to train on.
+        If a fraction is negative or NaN, or their sum is not below 1.
     """
     _check_shares(validation, test)
     _, owner = index_parties(parties)
@@ -201,28 +205,29 @@ def row_roles(
 def ordered_roles(
     parties: npt.ArrayLike, *, validation: float = 0.0, test: float = 0.2, gap: int = 0
 ) -> RowRoles:
-    """Assign roles in time order: train first, test last.
+    """Split each party's rows in order: training first, test last.
 
     Parameters
     ----------
     parties : array-like of shape (n_rows,)
-        Party that owns each row; rows of a party come in the order of time.
+        Party that owns each row; the rows of a party are in order of time.
     validation, test : float
-        Shares of each party's rows, together below 1, rounded halves up.
+        Fractions of each party's rows; their sum is below 1. Row counts are rounded halves up.
     gap : int
-        Rows that are left out before those of validation and before those of test, so that windows
-        of a text that overlap are not on both sides. It may leave a small party none to train on.
+        Number of rows dropped before the validation rows and before the test rows, so that
+        overlapping windows of a text are not on both sides. It may leave a small party without
+        training rows.
 
     Returns
     -------
     RowRoles
-        Rows of a gap are for nothing.
+        The rows of a gap have no role.
 
     Raises
     ------
     ValueError
-        If a share is negative or no number, nothing is left to train on, or the gap is not a whole
-        number from 0 up.
+        If a fraction is negative or NaN, their sum is not below 1, or the gap is not a non-negative
+        integer.
 
     Examples
     --------
@@ -236,7 +241,7 @@ def ordered_roles(
     sizes, rank = np.bincount(owner), np.empty(len(owner), np.int64)
     rank[np.argsort(owner, kind="stable")] = rank_in_groups(sizes)
     n_test, n_held_out = (counts[owner] for counts in _count_roles(sizes, validation, test))
-    left = sizes[owner] - 1 - rank  # rows of the party that come after it
+    left = sizes[owner] - 1 - rank  # number of later rows of the same party
     is_test, held_out = left < n_test, left < n_held_out
     in_gap = np.zeros(len(owner), bool)
     for later in (n_test, n_held_out):
@@ -245,26 +250,26 @@ def ordered_roles(
 
 
 def unseen_parties(parties: npt.ArrayLike, share: float, *, seed: int) -> tuple[str, ...]:
-    """Return the parties that come only after training.
+    """Choose the parties that join only after training.
 
     Parameters
     ----------
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     share : float
-        Of all parties, in [0, 1); at least one party is seen.
+        Fraction of all parties, in [0, 1); at least one party takes part in training.
     seed : int
-        Of the drawing.
+        Seed of the choice.
 
     Returns
     -------
     tuple of str
-        In the order of the names.
+        Names of the parties, sorted.
 
     Raises
     ------
     ValueError
-        If the share is out of its range, or no number.
+        If the share is out of range or NaN.
     """
     if not 0 <= share < 1:
         raise ValueError(f"expected a share of parties from 0 up to 1, got {share!r}")
@@ -274,15 +279,18 @@ def unseen_parties(parties: npt.ArrayLike, share: float, *, seed: int) -> tuple[
 
 
 def _check_shares(validation: float, test: float) -> None:
-    if not (validation >= 0 and test >= 0 and validation + test < 1):  # NaN is refused
+    if not (validation >= 0 and test >= 0 and validation + test < 1):  # also true for NaN
         raise ValueError(
-            f"expected shares that leave rows to train on, got validation={validation} and "
+            f"expected non-negative shares with a sum below 1, got validation={validation} and "
             f"test={test}"
         )
 
 
 def _count_roles(sizes: Integers, validation: float, test: float) -> tuple[Integers, Integers]:
-    """Return the numbers of test and other rows per party."""
+    """Return each party's numbers of test rows and of held-out rows.
+
+    Held-out rows are validation and test rows.
+    """
     n_test = np.minimum(np.floor(test * sizes + 0.5), sizes - 1).astype(np.int64)
     n_held_out = np.minimum(np.floor((validation + test) * sizes + 0.5), sizes - 1).astype(np.int64)
     return n_test, np.maximum(n_held_out, n_test)

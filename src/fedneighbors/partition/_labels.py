@@ -1,4 +1,4 @@
-"""Splits that skew labels: Dirichlet shares, few classes per party, pachinko allocation."""
+"""Splits with label skew: Dirichlet, few classes per party, pachinko allocation."""
 
 import heapq
 
@@ -26,24 +26,25 @@ def dirichlet(
     max_tries: int = 100,
     seed: int,
 ) -> Parties:
-    """Split each class over parties by shares from a Dirichlet distribution.
+    """Split each class over the parties by Dirichlet shares.
 
     For each class, ascending, shares are drawn from ``Dirichlet(alpha, ..., alpha)`` [1]_; the
-    class's rows, permuted, are cut at the shares' running sums. A draw that leaves a party
-    with fewer than ``min_rows`` rows is thrown away as a whole, and the next one is taken.
+    class's rows are permuted and split at the cumulative shares. A draw that leaves any party
+    with fewer than ``min_rows`` rows is discarded as a whole and repeated.
 
     Parameters
     ----------
     y : array-like of shape (n_rows,)
         Labels.
     n_parties : int
-        Parties, at most as many as rows.
+        Number of parties, at most that of rows.
     alpha : float, default=0.5
         Concentration, in [1e-9, 1e9]: the smaller, the fewer classes a party has.
     min_rows : int, default=1
-        Fewest rows of a party. With 0 a party may own nothing and so not appear.
+        Minimum number of rows per party. With 0 a party may get no rows and be absent from the
+        result.
     max_tries : int, default=100
-        Draws before giving up.
+        Maximum number of draws.
     seed : int
         Seed of shares and permutations.
 
@@ -55,9 +56,9 @@ def dirichlet(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of range.
     PartitionError
-        If there are too few rows, or no draw within ``max_tries`` gave each party its minimum.
+        If there are too few rows, or none of ``max_tries`` draws gave each party its minimum.
 
     References
     ----------
@@ -87,9 +88,9 @@ def dirichlet(
             return _assign_rows(classes, counts, rng=rng)
         most = max(most, least)
     raise PartitionError(
-        f"{n_parties} parties with at least {min_rows} rows each were asked for at "
+        f"found no partition into {n_parties} parties with at least {min_rows} rows each at "
         f"alpha={alpha}; in {max_tries} draws the smallest party had at most {most} of "
-        f"{len(classes)} rows. Raise alpha, lower n_parties or min_rows, or let parties be empty "
+        f"{len(classes)} rows. Raise alpha, lower n_parties or min_rows, or allow empty parties "
         "with min_rows=0"
     )
 
@@ -97,23 +98,23 @@ def dirichlet(
 def pathological(
     y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
 ) -> Parties:
-    """Give each party few classes, by shards as in federated averaging.
+    """Split rows into parties of few classes, by federated averaging's shards.
 
-    ``n_parties * classes_per_party`` shards [1]_ are cut so that each holds rows of one class:
-    beginning with a shard per class, the shard size of the class with the largest shards (ties
-    to the lower class) is lowered until the number is reached. Shards are dealt at random,
-    ``classes_per_party`` to each party, so that a party has at most so many classes.
+    The rows are divided into ``n_parties * classes_per_party`` shards [1]_ of a single class each:
+    starting with one shard per class, the class with the largest shards (ties to the lower class)
+    gets one more shard until that number is reached. Shards are assigned at random,
+    ``classes_per_party`` to each party, so that a party has at most that many classes.
 
     Parameters
     ----------
     y : array-like of shape (n_rows,)
         Labels.
     n_parties : int
-        Parties.
+        Number of parties.
     classes_per_party : int, default=2
-        Most classes that a party may have.
+        Maximum number of classes per party.
     seed : int
-        Seed of the dealing.
+        Seed of the assignment.
 
     Returns
     -------
@@ -123,7 +124,7 @@ def pathological(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of range.
     PartitionError
         If there are fewer shards than classes or fewer rows than shards.
 
@@ -149,23 +150,23 @@ def pathological(
 def pathological_v2(
     y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
 ) -> Parties:
-    """Give each party exactly a few classes, in unequal sizes.
+    """Split rows into parties of exactly a few classes, in unequal amounts.
 
-    The usual split for comparing personalised methods.
-
-    Classes go round: each is held by equally many parties up to one, at least by one. The rows of a
-    class are divided among its parties by weights that are uniform between .4 and .6 [1]_.
+    This is a common benchmark split for personalization. The numbers of parties that hold each
+    class differ by at most one and are at least one. The rows of a class are divided among its
+    parties in proportion to weights drawn uniformly between 0.4 and 0.6 [1]_.
 
     Parameters
     ----------
     y : array-like of shape (n_rows,)
         Labels.
     n_parties : int
-        Parties.
+        Number of parties.
     classes_per_party : int, default=2
-        Classes of a party, all where there are fewer; two for ten classes, ten for a hundred.
+        Number of classes per party, at most all classes. Usually two of ten classes or ten of a
+        hundred.
     seed : int
-        Of who holds what, and of the weights.
+        Seed of the classes of each party and of the weights.
 
     Returns
     -------
@@ -175,9 +176,9 @@ def pathological_v2(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of range.
     PartitionError
-        If some class would be held by nobody, or a class has fewer rows than parties.
+        If a class would be held by no party, or has fewer rows than parties that hold it.
 
     References
     ----------
@@ -194,8 +195,8 @@ def pathological_v2(
         who = np.flatnonzero(holders)
         if len(who) > sizes[label]:
             raise PartitionError(
-                f"{len(who)} parties would share the {sizes[label]} rows of one class; ask for "
-                "fewer parties or fewer classes_per_party"
+                f"{len(who)} parties would share the {sizes[label]} rows of one class; lower "
+                "n_parties or classes_per_party"
             )
         weights = rng.uniform(0.4, 0.6, size=len(who))
         more = np.floor(np.cumsum(weights) / weights.sum() * (sizes[label] - len(who)))
@@ -213,25 +214,23 @@ def pachinko(
     beta: float = 10.0,
     seed: int,
 ) -> Parties:
-    """Split rows by per-party shares of coarse and fine labels.
+    """Split rows by pachinko allocation over two levels of labels.
 
-    Fine shares are drawn under each coarse label.
-
-    Each party draws its shares of the coarse labels, and under each of its fine labels, from
-    Dirichlet laws [1]_; its rows are then drawn one by one without replacement [2]_. A fine label
-    that is used up passes its share on to the others under its coarse one, a coarse one to the
-    other coarse ones.
+    Each party draws its shares of the coarse labels, and of the fine labels under each coarse one,
+    from Dirichlet distributions [1]_; its rows are then drawn one by one without replacement [2]_.
+    The share of an exhausted fine label passes to the other fine labels under the same coarse one,
+    that of an exhausted coarse label to the other coarse labels.
 
     Parameters
     ----------
     coarse, fine : array-like of shape (n_rows,)
         Labels of both levels; every fine label belongs to one coarse label.
     n_parties : int
-        Parties; their numbers of rows differ by at most one.
+        Number of parties; their numbers of rows differ by at most one.
     alpha, beta : float
-        Concentrations of the laws of coarse and of fine labels.
+        Concentrations of the distributions of coarse and of fine labels.
     seed : int
-        Of all draws.
+        Seed of all draws.
 
     Returns
     -------
@@ -241,7 +240,7 @@ def pachinko(
     Raises
     ------
     ValueError
-        If an argument is out of its range, or a fine label has two coarse ones.
+        If an argument is out of range, or a fine label has several coarse labels.
     PartitionError
         If there are more parties than rows.
 
@@ -271,29 +270,29 @@ def pachinko(
 
 
 def _check_capacity(n_rows: int, n_classes: int, n_parties: int, classes_per_party: int) -> None:
-    """Raise if parties cannot hold all classes or lack rows."""
+    """Check that the parties can hold all classes and have enough rows."""
     if classes_per_party < 1:
         raise ValueError(f"classes_per_party must be at least 1, got {classes_per_party}")
     check_enough_rows(n_rows, n_parties, min_rows=classes_per_party)
     if n_parties * classes_per_party < n_classes:
         raise PartitionError(
             f"{n_parties} parties with {classes_per_party} classes each cannot hold the "
-            f"{n_classes} classes; ask for more parties or more classes_per_party"
+            f"{n_classes} classes; raise n_parties or classes_per_party"
         )
 
 
 def _check_concentration(name: str, value: float) -> None:
-    """Raise if the concentration of a Dirichlet law is out of range."""
-    if not 1e-9 <= value <= 1e9:  # beyond, shares are 0, 1 or equal up to rounding
-        raise ValueError(f"{name} must lie in [1e-9, 1e9], got {value!r}")
+    """Check the concentration of a Dirichlet distribution."""
+    if not 1e-9 <= value <= 1e9:  # outside, shares are 0, 1 or equal up to rounding
+        raise ValueError(f"{name} must be in [1e-9, 1e9], got {value!r}")
 
 
 def _assign_classes(
     n_classes: int, n_parties: int, classes_per_party: int, *, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
-    """Assign classes to parties.
+    """Assign classes to parties; return a mask of parties by classes.
 
-    A party takes the classes that the fewest parties hold so far.
+    Each party takes the classes that the fewest parties hold so far, ties at random.
     """
     holds = np.zeros((n_parties, n_classes), bool)
     for party in range(n_parties):
@@ -306,15 +305,15 @@ def _assign_classes(
 def _dirichlet_counts(
     class_sizes: Integers, n_parties: int, *, alpha: float, rng: np.random.Generator
 ) -> Integers:
-    """Draw the rows of each class (row) for each party (column)."""
+    """Draw how many rows of each class (row) each party (column) gets."""
     shares = rng.dirichlet(np.full(n_parties, alpha), size=len(class_sizes))
     ends = np.floor(np.cumsum(shares, axis=1) * class_sizes[:, None]).astype(np.int64)
-    ends[:, -1] = class_sizes  # a running sum may end a rounding error away from 1
+    ends[:, -1] = class_sizes  # the cumulative shares may end a rounding error away from 1
     return np.diff(np.minimum(ends, class_sizes[:, None]), axis=1, prepend=0)
 
 
 def _assign_rows(classes: Integers, counts: Integers, *, rng: np.random.Generator) -> Parties:
-    """Permute the rows of each class and assign them by ``counts``."""
+    """Permute each class's rows and assign them to parties by ``counts``."""
     shuffled = rng.permutation(len(classes))
     by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
     n_classes, n_parties = counts.shape
@@ -324,9 +323,9 @@ def _assign_rows(classes: Integers, counts: Integers, *, rng: np.random.Generato
 
 
 def _shards_per_class(class_sizes: Integers, n_shards: int) -> Integers:
-    """Return the shards per class that minimize the largest shard.
+    """Return each class's number of shards, minimizing the largest shard.
 
-    At least one for each class.
+    Every class gets at least one shard.
     """
     shards = np.ones(len(class_sizes), dtype=np.int64)
     largest = [(-float(size), label) for label, size in enumerate(class_sizes)]
@@ -339,9 +338,9 @@ def _shards_per_class(class_sizes: Integers, n_shards: int) -> Integers:
 
 
 def _shard_sizes(class_sizes: Integers, shards: Integers) -> Integers:
-    """Return the rows of each shard, class by class.
+    """Return the number of rows of each shard, class by class.
 
-    Shards of a class differ by at most one row.
+    The shards of a class differ by at most one row.
     """
     small, larger = np.divmod(class_sizes, shards)
     sizes: Integers = np.repeat(small, shards) + (
@@ -367,10 +366,10 @@ def _draw_rows(
     beta: float,
     rng: np.random.Generator,
 ) -> Integers:
-    """Return how many rows of each fine label one party draws.
+    """Draw how many rows of each fine label one party gets.
 
-    Draws of what is used up are drawn again from what is left, which is what one draw after another
-    comes to.
+    Draws of exhausted labels are repeated among the remaining ones. This is equivalent to drawing
+    the rows one by one.
     """
     shares = rng.dirichlet(np.full(len(children), alpha))
     fine_shares = [rng.dirichlet(np.full(len(fine), beta)) for fine in children]
@@ -393,7 +392,10 @@ def _draw_rows(
 
 
 def _renormalize(shares: Floats, free: Integers) -> Floats:
-    """Return normalized shares of unused labels, equal if all are zero."""
+    """Restrict shares to labels with free rows and normalize them.
+
+    If all these shares are zero, the labels with free rows get equal shares.
+    """
     kept = np.where(free > 0, shares, 0.0)
     if kept.sum() <= 0:
         kept = (free > 0).astype(np.float64)

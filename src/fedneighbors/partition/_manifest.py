@@ -22,7 +22,7 @@ _ROLES = ("train", "validation", "test")
 class Manifest:
     """Description of a partition.
 
-    Row and class counts per party are facts about the parties' data: keep the manifest where
+    Row and class counts per party reveal facts about the parties' data: keep the manifest where
     the data was split, and do not send it to a coordinator.
 
     Parameters
@@ -30,37 +30,37 @@ class Manifest:
     kind : str
         Name of the split, such as ``"dirichlet"``.
     parameters : mapping of str to float
-        Its parameters besides the number of parties and the seed.
+        Parameters of the split except the number of parties and the seed.
     seed : int or None
-        Its seed; None for a natural split.
+        Seed of the split; None for a natural split.
     n_rows : int
-        Rows that were split.
+        Total number of rows.
     parties : tuple of str
-        Names in order of number: ``"party-2"`` before ``"party-10"``.
+        Party names, shorter names first: ``"party-2"`` before ``"party-10"``.
     rows_per_party : tuple of int
-        Rows of each party.
+        Number of rows of each party.
     classes : tuple of int or str
         Labels that occur, ascending.
     class_counts : tuple of tuple of int
-        For each party, its rows of each class.
+        For each party, its number of rows of each class.
     digest : str
-        SHA-256 of the party names in row order, which tells two partitions apart.
+        SHA-256 of the party names in row order, which identifies the partition.
     format : int
-        Version of this form.
+        Version of the manifest format.
     role_counts : tuple of tuple of int, optional
-        For each party, its rows to train, to validate and to test on. None here and below: not
-        said.
+        For each party, its numbers of training, validation and test rows. None, here and below,
+        means not recorded.
     role_digest : str, optional
         SHA-256 of the roles in row order.
     unseen : tuple of str, optional
-        Parties that come only after training.
+        Parties that join only after training.
     groups : tuple of int, optional
-        Group of each party, where groups differ in labels' meanings or in features.
+        Group of each party, if groups have different label permutations or features.
 
     Raises
     ------
     DataError
-        If the counts or the names do not fit together.
+        If counts or names are inconsistent.
     """
 
     kind: str
@@ -106,12 +106,12 @@ class Manifest:
         wrong = [what for what, fit in fits.items() if not fit]
         if wrong:
             raise DataError(
-                f"the manifest's {' and '.join(wrong)} do not fit its {n_parties} parties and "
+                f"the manifest's {' and '.join(wrong)} do not match its {n_parties} parties and "
                 "their rows; describe the partition again"
             )
 
     def to_json(self) -> str:
-        """Serialize the manifest as text for `from_json`.
+        """Serialize the manifest to JSON, readable by `from_json`.
 
         Returns
         -------
@@ -121,12 +121,12 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """Return the manifest that `to_json` wrote.
+        """Parse a manifest written by `to_json`.
 
         Parameters
         ----------
         text : str
-            What `to_json` returned.
+            Output of `to_json`.
 
         Returns
         -------
@@ -135,7 +135,7 @@ class Manifest:
         Raises
         ------
         DataError
-            If the text is damaged, of another format, or its counts do not fit together.
+            If the text is damaged or of another format version, or its counts are inconsistent.
         """
         try:
             content = json.loads(text)
@@ -148,7 +148,9 @@ class Manifest:
         if found != _FORMAT:
             raise DataError(f"the manifest has format {found!r}; this version reads {_FORMAT}")
         if missing:
-            raise DataError(f"the manifest lacks {', '.join(sorted(missing))}; it is cut or edited")
+            raise DataError(
+                f"the manifest lacks {', '.join(sorted(missing))}; it is truncated or was edited"
+            )
         hints = get_type_hints(cls)
         try:
             return cls(
@@ -182,15 +184,15 @@ def describe(
     kind : str
         Name of the split.
     seed : int, optional
-        Its seed.
+        Seed of the split.
     parameters : mapping of str to float, optional
-        Its parameters besides the number of parties and the seed.
+        Parameters of the split except the number of parties and the seed.
     roles : RowRoles, optional
-        Which rows are to train, to validate and to test on.
+        Training, validation and test rows.
     unseen : sequence of str, optional
-        Parties that come only after training.
+        Parties that join only after training.
     groups : int array-like of shape (n_rows,), optional
-        Group of the party of each row, as :func:`~fedneighbors.partition.groups` returns it.
+        Group of each row's party, as returned by :func:`~fedneighbors.partition.groups`.
 
     Returns
     -------
@@ -199,9 +201,9 @@ def describe(
     Raises
     ------
     ValueError
-        If the lists are empty or differ in length, or a party is in two groups.
+        If the arrays are empty or differ in length, or a party is in two groups.
     DataError
-        If an unseen party is none of the parties.
+        If an unseen party is not among the parties.
 
     Examples
     --------
@@ -253,7 +255,7 @@ def _masks(roles: RowRoles) -> list[npt.NDArray[Any]]:
 def _role_counts(
     roles: RowRoles, owner: Integers, order: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return for each party, in that order, its rows of each role."""
+    """Count each party's rows by role, in the given order."""
     masks = _masks(roles)
     if any(mask.shape != owner.shape for mask in masks):
         raise ValueError(f"expected roles of {len(owner)} rows, got {masks[0].shape}")
@@ -264,13 +266,13 @@ def _role_counts(
 def _party_groups(
     groups: npt.NDArray[Any], owner: Integers, order: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the group of each party, in that order."""
+    """Return the group of each party, in the given order."""
     if groups.shape != owner.shape:
         raise ValueError(f"expected the group of {len(owner)} rows, got {groups.shape}")
     group = np.zeros(len(order), np.int64)
     group[owner] = groups
     if (group[owner] != groups).any():
-        raise ValueError("expected one group for all rows of a party, got several")
+        raise ValueError("expected the same group for all rows of a party, got several groups")
     return tuple(group[list(order)].tolist())
 
 
@@ -280,7 +282,7 @@ _KINDS: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, 
 def _parse_value(value: Any, hint: Any) -> Any:
     """Convert a JSON value to its declared type.
 
-    Integers other than labels must not be negative.
+    Integers other than labels must be non-negative.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if type(None) in inner:
@@ -295,5 +297,5 @@ def _parse_value(value: Any, hint: Any) -> Any:
     if type(value) not in _KINDS.get(hint, (hint,)):
         raise TypeError(f"expected {getattr(hint, '__name__', hint)}, found {value!r}")
     if hint is int and value < 0:
-        raise TypeError(f"expected a number that is not negative, found {value!r}")
+        raise TypeError(f"expected a non-negative number, found {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Splits that ignore labels: by size, by a given id or by time; and the choice by name."""
+"""Splits that ignore labels (by size, owner or time), and ``split``, which selects by name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,28 +19,27 @@ from fedneighbors.partition._labels import dirichlet, pachinko, pathological, pa
 
 
 def iid(n_rows: int, n_parties: int, *, seed: int) -> Parties:
-    """Split rows at random into parts of nearly equal size.
-
-    Sizes differ by at most one.
+    """Split rows at random into parties of nearly equal size.
 
     Parameters
     ----------
     n_rows : int
-        Rows to split.
+        Number of rows to split.
     n_parties : int
-        Parties, at most ``n_rows``.
+        Number of parties, at most ``n_rows``.
     seed : int
         Seed of the permutation.
 
     Returns
     -------
     str array of shape (n_rows,)
-        Party that owns each row; the first parties are the larger ones.
+        Party that owns each row. The parties' sizes differ by at most one; the first parties are
+        the larger ones.
 
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of range.
     PartitionError
         If there are more parties than rows.
 
@@ -58,22 +57,22 @@ def iid(n_rows: int, n_parties: int, *, seed: int) -> Parties:
 def quantity_skew(
     n_rows: int, n_parties: int, *, factor: float = 1.0, min_rows: int = 1, seed: int
 ) -> Parties:
-    """Split rows at random into parts whose sizes follow Zipf's law.
+    """Split rows at random into parties of Zipf-distributed sizes.
 
     The party with index ``i`` gets a share proportional to ``(i + 1) ** -factor``. Parties
-    whose share falls below ``min_rows`` get exactly ``min_rows``; the others divide the rest in
-    proportion. Fractions are rounded by largest remainder, ties to the lower index.
+    whose share is below ``min_rows`` get exactly ``min_rows``; the others divide the rest in
+    proportion. Fractions are rounded by the largest-remainder method, ties to the lower index.
 
     Parameters
     ----------
     n_rows : int
-        Rows to split.
+        Number of rows to split.
     n_parties : int
-        Parties, at most ``n_rows``.
+        Number of parties, at most ``n_rows``.
     factor : float, default=1.0
-        Exponent of Zipf's law, not negative; 0 gives equal shares.
+        Exponent of Zipf's law, non-negative; 0 gives equal shares.
     min_rows : int, default=1
-        Fewest rows of a party.
+        Minimum number of rows per party.
     seed : int
         Seed of the permutation.
 
@@ -85,13 +84,13 @@ def quantity_skew(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of range.
     PartitionError
         If there are too few rows.
     """
     check_enough_rows(n_rows, n_parties, min_rows=min_rows)
     if not 0 <= factor < np.inf:
-        raise ValueError(f"factor must be a finite number, not negative, got {factor!r}")
+        raise ValueError(f"factor must be finite and non-negative, got {factor!r}")
     weights = np.arange(1, n_parties + 1, dtype=np.float64) ** -factor
     sizes = _zipf_sizes(n_rows, weights, min_rows=max(min_rows, 1))
     index = np.empty(n_rows, dtype=np.int64)
@@ -100,17 +99,17 @@ def quantity_skew(
 
 
 def natural(ids: npt.ArrayLike) -> Parties:
-    """Return the parties named by an owner column.
+    """Split rows by a column of owner ids.
 
     Parameters
     ----------
     ids : array-like of shape (n_rows,)
-        Text or whole numbers: site, writer, client.
+        Strings or integers, such as a site, writer or client.
 
     Returns
     -------
     str array of shape (n_rows,)
-        The same ids as text.
+        The ids as strings.
 
     Raises
     ------
@@ -127,14 +126,14 @@ def natural(ids: npt.ArrayLike) -> Parties:
 
 
 def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
-    """Split rows into consecutive periods of nearly equal numbers of rows.
+    """Split rows into consecutive periods with nearly equal row counts.
 
     Parameters
     ----------
     times : array-like of shape (n_rows,)
-        When each row came, numbers, dates or text; rows of one time keep their order.
+        Time of each row: numbers, dates or strings. Rows with equal times keep their order.
     n_parties : int
-        Parties; the first has the earliest rows.
+        Number of parties; the first has the earliest rows.
 
     Returns
     -------
@@ -146,7 +145,7 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     ValueError
         If a time is missing: None, NaN or empty text.
     TypeError
-        If the times cannot be put in order, such as dates among numbers.
+        If the times cannot be ordered, such as dates mixed with numbers.
     PartitionError
         If there are more parties than rows.
     """
@@ -158,7 +157,7 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     try:
         order = np.argsort(when, kind="stable")
     except TypeError as error:
-        raise TypeError(f"expected times that can be put in order, found {error}") from error
+        raise TypeError(f"expected times that can be ordered, found {error}") from error
     index = np.empty(len(when), np.int64)
     index[order] = np.arange(len(when)) * n_parties // len(when)
     return party_names(index)
@@ -182,11 +181,11 @@ def split(
     coarse: npt.ArrayLike | None = None,
     **parameters: float,
 ) -> Parties:
-    """Split the rows with these labels in the way of that name.
+    """Split rows by the method with the given name.
 
-    Splits that draw nothing have no name here: call ``natural`` with owners, ``by_time`` with
-    times. ``permute_labels`` and ``shift_features`` deal no rows: they change the data of parties
-    that have theirs.
+    Deterministic splits have no name here: call ``natural`` with owners or ``by_time`` with times.
+    ``permute_labels`` and ``shift_features`` do not split rows: they change the data of existing
+    parties.
 
     Parameters
     ----------
@@ -194,15 +193,15 @@ def split(
         One of ``KINDS``: ``"dirichlet"``, ``"iid"``, ``"pachinko"``, ``"pathological"``,
         ``"pathological_v2"``, ``"quantity_skew"``.
     y : array-like of shape (n_rows,)
-        Labels; the fine ones for ``"pachinko"``.
+        Labels; the fine labels for ``"pachinko"``.
     n_parties : int
-        Parties.
+        Number of parties.
     seed : int
         Seed of the split.
     coarse : array-like of shape (n_rows,), optional
-        Coarse labels, for ``"pachinko"`` alone.
+        Coarse labels, only for ``"pachinko"``.
     **parameters
-        Parameters of the function of that name.
+        Parameters of the function with that name.
 
     Returns
     -------
@@ -212,11 +211,11 @@ def split(
     Raises
     ------
     ValueError
-        If there is no such kind, an argument is out of its range, or coarse labels are missing.
+        If the kind is unknown, an argument is out of range, or coarse labels are missing.
     TypeError
-        If the kind has no such parameter, or takes no coarse labels.
+        If the kind does not have a parameter, or does not take coarse labels.
     PartitionError
-        If no such partition was found.
+        If no partition with the requested properties was found.
 
     Examples
     --------
@@ -228,7 +227,7 @@ def split(
         raise ValueError(f"there is no split {kind!r}; choose one of {', '.join(KINDS)}")
     if kind == "pachinko":
         if coarse is None:
-            raise ValueError("the split 'pachinko' needs the coarse label of each row, as coarse=")
+            raise ValueError("the split 'pachinko' needs coarse labels; pass coarse=")
         return pachinko(coarse, y, n_parties, seed=seed, **parameters)
     if coarse is not None:
         raise TypeError(f"the split {kind!r} takes no coarse labels; leave out coarse=")
@@ -238,7 +237,7 @@ def split(
 
 
 def _check_no_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
-    """Raise if a cell is None, NaN or empty text."""
+    """Check that no cell is None, NaN or an empty string."""
     cells = column.tolist()
     gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
     if gone:
@@ -249,10 +248,7 @@ def _check_no_missing(column: npt.NDArray[Any], what: str, error: type[Exception
 
 
 def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:
-    """Return sizes proportional to descending weights.
-
-    None is below ``min_rows``.
-    """
+    """Return sizes proportional to descending weights, at least ``min_rows``."""
     n_parties = len(weights)
     ranks = np.arange(1, n_parties + 1)
     left_for_head = n_rows - (n_parties - ranks) * min_rows

@@ -1,4 +1,4 @@
-"""Records of runs on disk: schema, writer, reader."""
+"""Run records: schema, writer and reader."""
 
 from fedneighbors.records._encoding import decode_pixels, encode_pixels
 from fedneighbors.records._schema import (

@@ -1,4 +1,4 @@
-"""JSON form of a record: scalars, the fields of each line with their checks, small images."""
+"""JSON encoding of run records: scalars, fields of each line with their checks, small images."""
 
 import base64
 import binascii
@@ -17,14 +17,14 @@ _CELL = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3}):([A-Za-z0-9+/=]*)")
 
 
 def encode(value: object) -> Any:
-    """Convert a scalar, list or mapping to JSON values.
+    """Encode a scalar, or a list or mapping of values, for JSON.
 
-    Scalars and arrays of numpy are taken as the Python values that they stand for.
+    numpy scalars and arrays are converted to Python values.
 
     Raises
     ------
     TypeError
-        If the value is of no type that a record may hold.
+        If a record cannot hold a value of this type.
     """
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -48,7 +48,7 @@ def decode(value: object) -> Scalar:
     Raises
     ------
     ValueError
-        If the value is not the JSON form of a scalar.
+        If the value is not an encoded scalar.
     """
     if value is None or isinstance(value, str | bool | int | float):
         return value
@@ -59,7 +59,7 @@ def decode(value: object) -> Scalar:
 
 def _key(name: object) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"a record names its entries by strings, got {type(name).__name__}")
+        raise TypeError(f"expected keys that are strings, got {type(name).__name__}")
     return name
 
 
@@ -68,7 +68,7 @@ _T = TypeVar("_T", str, bool, int)
 
 def _make_check(kind: type[_T], expected: str) -> Callable[[object], _T]:
     def check(value: object) -> _T:
-        if type(value) is not kind:  # JSON's true is no number here
+        if type(value) is not kind:  # isinstance would accept true as an integer
             raise ValueError(f"expected {expected}")
         return value
 
@@ -149,10 +149,10 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
     "note": {"text": _text},
     "end": {"seconds": _number, "privacy": _mapping(decode), "lines": _integer},
 }
-"""Check of each field of each kind of line; a check returns the value or raises ValueError."""
+"""Check of each field by kind of line; a check returns the value or raises ValueError."""
 
 OPTIONAL: Mapping[str, frozenset[str]] = {"round": frozenset({"busy_s"})}
-"""Fields that a line may leave out, as lines of before do; they are empty then."""
+"""Fields that may be absent, as in older records; they are then empty."""
 
 PARTS: Mapping[str, Callable[..., Round | ResultTable | Figure | str]] = {
     "round": Round,
@@ -160,18 +160,18 @@ PARTS: Mapping[str, Callable[..., Round | ResultTable | Figure | str]] = {
     "figure": Figure,
     "note": lambda text: str(text),
 }
-"""What a line between header and end becomes."""
+"""Constructor of the object for each kind of line between header and end."""
 
 
 def check_fields(kind: str, entry: Mapping[str, object]) -> dict[str, Any]:
-    """Return the checked fields of one line.
+    """Check the fields of a line and return their values.
 
     Parameters
     ----------
     kind : str
         A key of ``FIELDS``.
     entry : mapping
-        The line as JSON gave it, with ``"line"`` naming its kind.
+        The parsed JSON line; ``"line"`` is its kind.
 
     Raises
     ------
@@ -194,17 +194,17 @@ def _field(kind: str, name: str, value: object) -> Any:
 
 
 def encode_pixels(image: Iterable[Iterable[int]]) -> str:
-    """Encode an image as text for a table cell.
+    """Encode an image as text for a cell of a table.
 
     Parameters
     ----------
     image : rows of pixels, such as an integer array of shape (n_rows, n_columns)
-        Gray values 0 (black) to 255 (white).
+        Gray values from 0 (black) to 255 (white).
 
     Raises
     ------
     ValueError
-        If a value lies outside 0 to 255, or rows differ in length, or there is no pixel.
+        If a value is outside 0 to 255, rows differ in length, or the image is empty.
 
     Examples
     --------
@@ -214,19 +214,22 @@ def encode_pixels(image: Iterable[Iterable[int]]) -> str:
     rows = [bytes(int(pixel) for pixel in row) for row in image]
     widths = {len(row) for row in rows}
     if len(widths) != 1 or not rows[0]:
-        raise ValueError(f"an image has rows of one length, at least 1, got {sorted(widths)}")
+        raise ValueError(f"expected image rows of one length, at least 1, got {sorted(widths)}")
     return f"{len(rows)}x{len(rows[0])}:{base64.b64encode(b''.join(rows)).decode('ascii')}"
 
 
 def decode_pixels(cell: object) -> list[bytes]:
-    """Decode the rows of an image, one byte per pixel.
+    """Decode an image written by `encode_pixels`.
 
-    The inverse of `encode_pixels`.
+    Returns
+    -------
+    list of bytes
+        Rows of the image, one byte per pixel.
 
     Raises
     ------
     RecordError
-        If the cell holds no image.
+        If the cell is not an encoded image.
 
     Examples
     --------

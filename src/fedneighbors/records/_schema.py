@@ -1,4 +1,4 @@
-"""Schema of run records: rounds of a federation, tables of results, figures."""
+"""Schema of run records: federation rounds, result tables and figures."""
 
 import os
 import platform
@@ -21,19 +21,19 @@ class Round:
     index : int
         Position in the run, from 0.
     request : str
-        What was asked for, the name of the request's message type.
+        Name of the request's message class.
     reduce : str
-        ``"gather"`` (replies one by one), ``"sum"`` (their sum alone) or ``"masked"`` (one of the
-        exchanges of a masked sum).
+        ``"gather"`` (each reply), ``"sum"`` (only the sum of the replies) or ``"masked"`` (one of
+        the exchanges of a masked sum).
     upload_bytes, download_bytes : mapping of str to int
-        Bytes of the frames from and to each party.
+        Frame sizes in bytes, from and to each party.
     seconds : float
         Wall time of the round.
     missing : mapping of str to str
-        Parties that did not answer, and why.
+        Reason for each party that did not answer.
     busy_s : mapping of str to float
-        Wall seconds that each party was at work on its answer, without the way there and back;
-        empty where the runtime cannot tell.
+        Wall seconds that each party worked on its answer, without transport; empty if the runtime
+        does not measure them.
     """
 
     index: int
@@ -56,14 +56,14 @@ class ResultTable:
         Identifier, unique in the record; figures refer to it. Letters, digits, dots, dashes and
         underscores.
     title : str
-        Heading for people.
+        Heading of the table.
     columns : tuple of str
-        Column names, each once, with their unit where they have one: a column of bytes is
-        called ``bytes`` or ends in ``_bytes``, one of seconds ``seconds`` or ends in ``_s``.
+        Distinct column names, with their unit if they have one: a column of bytes is named
+        ``bytes`` or ends in ``_bytes``, one of seconds is named ``seconds`` or ends in ``_s``.
     rows : tuple of tuple
         Cells: strings, numbers, booleans or None.
     caption : str
-        What a reader should see in the table.
+        The main finding for the reader.
     """
 
     name: str
@@ -75,12 +75,12 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, described by the table and the columns that it shows.
+    """A figure, described by the table and the columns that it shows.
 
     Parameters
     ----------
     name : str
-        Identifier, unique in the record; the file name of the picture. Letters, digits, dots,
+        Identifier, unique in the record; also the file name of the figure. Letters, digits, dots,
         dashes and underscores.
     kind : str
         One of ``FIGURE_KINDS``:
@@ -88,13 +88,13 @@ class Figure:
         - ``"line"``, ``"scatter"``, ``"bar"``: ``y`` over ``x``;
         - ``"stacked"``: bars at ``x`` made of one part of height ``y`` per ``hue``;
         - ``"reliability"``: observed frequency ``y`` over predicted probability ``x``;
-        - ``"images"``: one small image per row, its pixels in column ``y`` as ``encode_pixels``
-          writes them, the text below it in column ``x``;
-        - ``"heatmap"``: a cell per pair of ``x`` and ``y``, its value in column ``hue``.
+        - ``"images"``: one small image per row, its pixels in column ``y`` as written by
+          ``encode_pixels``, the text below it in column ``x``;
+        - ``"heatmap"``: one cell per pair of ``x`` and ``y``, its value in column ``hue``.
     title : str
-        Heading for people.
+        Heading of the figure.
     table : str
-        Name of the table in the same record that holds the data.
+        Name of the table in the same record that contains the data.
     x, y : str
         Columns on the axes.
     hue, facet : str
@@ -106,7 +106,7 @@ class Figure:
     diagonal : bool
         Draw the line ``x = y``.
     caption : str
-        What a reader should see in the picture.
+        The main finding for the reader.
     """
 
     name: str
@@ -126,18 +126,18 @@ class Figure:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that a run leaves behind, enough to draw its report.
+    """Complete record of a run, sufficient to render its report.
 
     Parameters
     ----------
     name : str
-        What was run, such as ``"flynn.synthetic"``.
+        Name of the study or command, such as ``"flynn.synthetic"``.
     parameters : mapping
         Settings of the run.
     rounds : tuple of Round
-        Exchanges between coordinator and parties, in order; empty for central work.
+        Exchanges between coordinator and parties, in order; empty for centralized runs.
     tables, figures : tuple
-        Results and the pictures to draw from them.
+        Results and the figures to draw from them.
     notes : tuple of str
         Sentences for the reader: findings, caveats.
     started : str
@@ -190,8 +190,8 @@ _PACKAGES = (
 def environment() -> Mapping[str, str]:
     """Return package versions and machine size for a run record.
 
-    Nothing is imported to find a version, and nothing names the machine or a folder on it. It is
-    looked up once in a process.
+    No package is imported to find its version, and the result names neither the machine nor its
+    folders. It is cached for the lifetime of the process.
 
     Returns
     -------
@@ -212,7 +212,7 @@ def environment() -> Mapping[str, str]:
 
 
 def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # a container may grant fewer cores than there are
+    if hasattr(os, "sched_getaffinity"):  # a container may allow fewer cores than the machine has
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

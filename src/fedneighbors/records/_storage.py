@@ -1,4 +1,4 @@
-"""Records in JSON-lines files: reading with checks, writing whole files or none."""
+"""Reading with validation and atomic writing of run records in JSON-lines files."""
 
 import json
 import os
@@ -25,23 +25,23 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def read_record(path: Path | str) -> RunRecord:
-    """Return the record that ``write_record`` left at ``path``.
+    """Read and validate a record written by ``write_record``.
 
     Parameters
     ----------
     path : path
-        A JSON-lines file: a header, one line per round, table, figure and note, an end.
+        A JSON-lines file: a header, one line per round, table, figure and note, and an end line.
 
     Returns
     -------
     RunRecord
-        Equal to the one that was written.
+        Equal to the written record.
 
     Raises
     ------
     RecordError
-        If the file cannot be read, is no run record, is of another version, is cut off or has a
-        malformed line; the message says file, line and what was expected.
+        If the file cannot be read, is not a run record, is of another version, is truncated or has
+        a malformed line; the message names the file, the line and the expectation.
     """
     try:
         content = Path(path).read_bytes()
@@ -51,21 +51,21 @@ def read_record(path: Path | str) -> RunRecord:
 
 
 def write_record(record: RunRecord, path: Path | str) -> None:
-    """Write a record to ``path``: wholly, or not at all.
+    """Write a record atomically.
 
     Parameters
     ----------
     record : RunRecord
-        What a run left.
+        The record of a run.
     path : path
-        The file, by custom ``*.jsonl``; its folder must exist. An older file is replaced.
+        The file, conventionally ``*.jsonl``; its folder must exist. An existing file is replaced.
 
     Raises
     ------
     TypeError
-        If a value is neither a string, a number, a boolean nor None.
+        If a value is not a string, a number, a boolean or None.
     ValueError
-        If the parts of the record do not fit together, such as a figure without its table.
+        If the record is inconsistent, such as a figure without its table.
     OSError
         If the file cannot be written.
     """
@@ -73,26 +73,28 @@ def write_record(record: RunRecord, path: Path | str) -> None:
     end = {"seconds": record.seconds, "privacy": record.privacy, "lines": len(lines) + 1}
     content = b"".join([*lines, _encode_line("end", end)])
     try:
-        parse_record(content, source="record")  # unreadable records are not written
+        parse_record(content, source="record")  # never write a file that cannot be read
     except RecordError as error:
         raise ValueError(f"this record cannot be written: {error}") from error
     replace_file(path, content)
 
 
 def replace_file(path: Path | str, content: bytes) -> None:
-    """Write ``content`` to ``path`` atomically.
+    """Write a file atomically.
+
+    Readers see the old content or the new one, never a part.
 
     Parameters
     ----------
     path : path
-        Where the file goes; its folder must exist.
+        The file; its folder must exist.
     content : bytes
-        The whole file.
+        Complete content of the file.
 
     Raises
     ------
     OSError
-        If the folder is missing or cannot be written; the old file is then as it was.
+        If the folder is missing or cannot be written; the old file is then unchanged.
     """
     target = Path(path)
     part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
@@ -114,12 +116,12 @@ def check_folder(path: Path | str, name: str) -> None:
     path : path
         The file.
     name : str
-        Name of the setting that holds the path, for the error.
+        Name of the setting that holds the path, for the error message.
 
     Raises
     ------
     ValueError
-        If there is no such folder.
+        If the folder does not exist.
     """
     folder = Path(path).absolute().parent
     if not folder.is_dir():
@@ -127,7 +129,7 @@ def check_folder(path: Path | str, name: str) -> None:
 
 
 def parse_record(content: bytes, *, source: str) -> RunRecord:
-    """Return the record in ``content``; ``source`` names it in errors.
+    """Parse and validate a record; errors refer to it by ``source``.
 
     Raises
     ------
@@ -135,7 +137,7 @@ def parse_record(content: bytes, *, source: str) -> RunRecord:
         As for `read_record`.
     """
     lines = content.split(b"\n")
-    whole = lines.pop() == b""  # a whole file ends with a newline
+    whole = lines.pop() == b""  # a complete file ends with a newline
     if not lines:
         raise RecordError(f"{source}, line 1: expected the header line of a run record")
     header = _read_header(lines[0], source)
@@ -146,7 +148,7 @@ def parse_record(content: bytes, *, source: str) -> RunRecord:
 def _assemble(
     header: dict[str, Any], entries: list[tuple[str, dict[str, Any]]], *, whole: bool, source: str
 ) -> RunRecord:
-    """Build the record of checked lines; raise if incomplete or inconsistent."""
+    """Build a record from checked lines; check completeness and consistency."""
     if not whole or not entries or entries[-1][0] != "end":
         raise RecordError(
             f"{source}, line {len(entries) + 2}: truncated; expected an end line as the last one"
@@ -179,14 +181,14 @@ def _assemble(
 
 
 def _read_header(line: bytes, source: str) -> dict[str, Any]:
-    """Return the checked first line; raise for other formats or versions."""
+    """Parse the header line; check its schema and version."""
     where = f"{source}, line 1"
     try:
         entry = _parse_json(line)
     except ValueError as error:
-        raise RecordError(f"{where}: no run record; expected a JSON object ({error})") from error
+        raise RecordError(f"{where}: not a run record; expected a JSON object ({error})") from error
     if entry.get("schema") != SCHEMA or entry.get("line") != "header":
-        raise RecordError(f'{where}: no run record; expected "schema": "{SCHEMA}"')
+        raise RecordError(f'{where}: not a run record; expected "schema": "{SCHEMA}"')
     if entry.get("version") != VERSION:
         raise RecordError(
             f"{where}: expected version {VERSION}, found {entry.get('version')!r:.40}; "
@@ -199,7 +201,7 @@ def _read_header(line: bytes, source: str) -> dict[str, Any]:
 
 
 def _read_entry(line: bytes, source: str, number: int) -> tuple[str, dict[str, Any]]:
-    """Return kind and checked fields of a line after the header."""
+    """Return the kind and checked fields of a line after the header."""
     try:
         entry = _parse_json(line)
         kind = entry.get("line")
@@ -214,7 +216,7 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     try:
         entry = json.loads(line.decode("utf-8"), parse_constant=_reject_constant)
     except RecursionError as error:
-        raise ValueError("expected no deep nesting") from error
+        raise ValueError("expected less deep nesting") from error
     if not isinstance(entry, dict):
         raise ValueError("expected a JSON object")
     return entry
@@ -225,11 +227,11 @@ def _reject_constant(word: str) -> NoReturn:
 
 
 def find_problems(record: RunRecord) -> Iterator[str]:
-    """Return sentences about inconsistencies; none for a sound record.
+    """Yield a message for each inconsistency of a record.
 
-    Names of tables and figures become file names: they are unique, and letters, digits, dots,
-    dashes and underscores alone. A row is as long as its table is wide. A figure is of a known
-    kind and refers to a table and to columns of the same record.
+    Names of tables and figures are used as file names: they must be unique and consist of letters,
+    digits, dots, dashes and underscores. Each row must have one cell per column. A figure must be
+    of a known kind and refer to a table and its columns in the same record.
     """
     yield from _name_problems("table", [table.name for table in record.tables])
     yield from _name_problems("figure", [figure.name for figure in record.figures])
@@ -248,12 +250,12 @@ def _name_problems(what: str, names: list[str]) -> Iterator[str]:
                 "underscores, at most 100, that starts with a letter or digit"
             )
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"{what} {name!r}: expected one of this name, found {names.count(name)}"
+        yield f"{what} {name!r}: expected a unique name, found it {names.count(name)} times"
 
 
 def _table_problems(table: ResultTable) -> Iterator[str]:
     if len(set(table.columns)) < len(table.columns):
-        yield f"table {table.name!r}: expected columns of different names"
+        yield f"table {table.name!r}: expected distinct column names"
     for number, row in enumerate(table.rows):
         if len(row) != len(table.columns):
             yield (
@@ -265,7 +267,7 @@ def _table_problems(table: ResultTable) -> Iterator[str]:
 def _figure_problems(figure: Figure, tables: dict[str, ResultTable]) -> Iterator[str]:
     where = f"figure {figure.name!r}"
     if figure.kind not in FIGURE_KINDS:
-        yield f"{where}: expected a kind among {', '.join(FIGURE_KINDS)}, found {figure.kind!r}"
+        yield f"{where}: expected a kind of {', '.join(FIGURE_KINDS)}, found {figure.kind!r}"
     if figure.table not in tables:
         yield f"{where}: expected a table {figure.table!r} in the record"
         return
@@ -277,7 +279,7 @@ def _figure_problems(figure: Figure, tables: dict[str, ResultTable]) -> Iterator
 
 
 def _encode_lines(record: RunRecord) -> Iterator[bytes]:
-    """Return all lines but the last."""
+    """Yield all encoded lines except the end line."""
     yield _encode_line(
         "header",
         {

@@ -197,7 +197,7 @@ def test_noise_shares_are_sent_only_in_masked_sums():
 def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
     privacy = replace(CENTRAL, colluders=colluders)
 
-    with pytest.raises(Refuse, match="more noise shares are counted on"):
+    with pytest.raises(Refuse, match="more noise shares are expected than"):
         party(privacy=privacy).contribute(
             masked_request(privacy, n_shares), MaskedRound("ab", 4, 4, 3)
         )

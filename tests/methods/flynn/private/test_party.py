@@ -168,7 +168,7 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
     privacy = replace(CENTRAL, colluders=colluders)
     north = party(privacy=privacy)
 
-    with pytest.raises(Refuse, match="more noise shares are counted on"):
+    with pytest.raises(Refuse, match="more noise shares are expected than"):
         north.contribute(masked_request(privacy, n_shares), MaskedRound("ab", 4, 4, 3))
 
 
