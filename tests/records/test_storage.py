@@ -142,8 +142,8 @@ FIGURE = Figure("f", "line", "", table="t", x="a", y="b")
         ({"figures": (dataclasses.replace(FIGURE, kind="pie"),)}, "found 'pie'"),
         ({"figures": (dataclasses.replace(FIGURE, name="../f"),)}, "expected a name of letters"),
         ({"figures": (FIGURE, FIGURE)}, "expected a unique name, found it 2 times"),
-        ({"tables": (Table("t", "", ("a",), ((1, 2),)),)}, "expected 1 cells, found 2"),
-        ({"tables": (Table("t", "", ("a", "a"), ()),)}, "distinct column names"),
+        ({"tables": (ResultTable("t", "", ("a",), ((1, 2),)),)}, "expected 1 cells, found 2"),
+        ({"tables": (ResultTable("t", "", ("a", "a"), ()),)}, "distinct column names"),
         ({"parameters": {"grid": [[1]]}}, "field 'parameters' of a header line"),
     ],
 )
