@@ -24,10 +24,10 @@ VERBS = frozenset(
     kill label lay learn leave let limit list load log lower make map mark mask match maximize
     measure merge mix move multiply name number open order parse pass perform permute pick plan
     predict print process project put queue raise rank read recompute reconstruct record refuse
-    relax release remove repair repeat reply report request restore restrict return reweight round run
-    sample save scale scan score search select send serialize serve set settle share shift
-    shorten show sleep sort split stop store stretch subtract sum suppress sync take train
-    transfer transform truncate tune turn verify wait warn widen wrap write yield
+    relax release remove repair repeat reply report request restore restrict return reweight
+    round run sample save scale scan score search select send serialize serve set settle share
+    shift shorten show sleep sort split stop store stretch subtract sum suppress sync take
+    train transfer transform truncate tune turn verify wait warn widen wrap write yield
     """.split()  # noqa: SIM905 - a list would take a line for each word
 )
 

@@ -1,5 +1,7 @@
 """The Python and console blocks of the documentation run, page by page, in their order."""
 
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -16,20 +18,55 @@ PAGES = [
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     if "_build" not in page.parts and BLOCK.search(page.read_text(encoding="utf-8"))
 ]
+DRIVER = """
+import json, subprocess, sys
+page, blocks = json.load(sys.stdin)
+names = {"__name__": "page"}
+for language, block in blocks:
+    if language == "python":  # a block may build on those above it
+        exec(compile(block, page, "exec"), names)
+    else:
+        subprocess.run(["bash", "-euc", block], check=True)
+"""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_blocks_of_a_page_run(page, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_blocks_of_a_page_run(page, tmp_path):
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    names = {"__name__": "page"}
 
-    for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
-        if language == "python":  # a block may build on those above it
-            exec(compile(block, str(page), "exec"), names)
-        else:
-            done = subprocess.run(
-                ["bash", "-euc", block], capture_output=True, text=True, timeout=600,
-                env={**os.environ, "PATH": path},
-            )  # fmt: skip
-            assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], input=json.dumps([str(page), blocks]), cwd=tmp_path,
+        env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_files_that_pages_link_to_exist():
+    missing = []
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        if not {"_build", "auto_examples", "auto_tutorials"} & set(page.parts):
+            links = re.findall(r"\]\((?!https?:|#|mailto:|/)([^)#]+)", page.read_text("utf-8"))
+            missing += [
+                (str(page.relative_to(ROOT)), link)
+                for link in links
+                if not (page.parent / link).exists() and "auto_" not in link
+            ]
+
+    assert missing == []
+
+
+def test_every_public_name_is_in_the_api_reference():
+    listed = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8").split()
+    packages = re.findall(r"currentmodule:: (\S+)", " ".join(listed))
+
+    missing = [
+        f"{package}.{name}"
+        for package in packages
+        for name in importlib.import_module(package).__all__
+        if name not in listed and name != "__version__"
+    ]
+
+    assert len(packages) == 10
+    assert missing == []
