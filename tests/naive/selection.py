@@ -1,11 +1,11 @@
-"""Welch's t by Python's rational numbers, one column and class at a time, over pooled rows."""
+"""Slow twin of the column selection of FedPNN: Welch's t in rational numbers."""
 
 import math
 from fractions import Fraction
 
 
 def root(value):
-    """Return the square root of a rational number that is not negative, rounded twice."""
+    """Return the square root of a non-negative rational number, rounded twice."""
     try:
         return math.sqrt(value.numerator / value.denominator)
     except OverflowError:
@@ -13,13 +13,13 @@ def root(value):
 
 
 def spread(values):
-    """Return the variance of a mean: that of the values, unbiased, over their number."""
+    """Return the unbiased estimate of the variance of the mean."""
     mean = sum(values) / len(values)
     return sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)
 
 
 def welch(first, second):
-    """Return |t| of two lists, None where nothing can be told."""
+    """Return |t| of two lists, None if undefined."""
     if len(first) < 2 or len(second) < 2:
         return None
     gap = abs(sum(first) / len(first) - sum(second) / len(second))
@@ -30,7 +30,7 @@ def welch(first, second):
 
 
 def statistics(rows, labels):
-    """Return the largest one-vs-rest |t| of each column; a missing cell is NaN."""
+    """Return each column's largest one-vs-rest |t|; missing cells are NaN."""
     found = []
     for column in zip(*rows, strict=True):
         cells = [
@@ -47,7 +47,7 @@ def statistics(rows, labels):
 
 
 def kept(statistics, n):
-    """Return the positions of the n largest, ties to the lower, those without one last."""
+    """Return positions of the n largest, ties to the lower, None last."""
 
     def place(column):
         t = statistics[column]
