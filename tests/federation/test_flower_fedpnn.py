@@ -133,9 +133,7 @@ def test_nodes_with_a_wrong_minimum_answer_nothing(folder, fewest):
     configs = node(folder, "ann"), node(folder, "bob", **{"min-count": fewest})
     grid = ProcessGrid(flower_app.client, *configs)
 
-    with pytest.raises(
-        PartyRefused, match="'bob' refused: min-count of the node must be an integer"
-    ):
+    with pytest.raises(PartyRefused, match="'bob' refused: min-count of the node must be"):
         train(folder, grid)
 
 

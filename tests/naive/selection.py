@@ -1,11 +1,11 @@
-"""Welch's t over pooled rows with rational numbers."""
+"""Slow twin of the column selection of FedPNN: Welch's t in rational numbers."""
 
 import math
 from fractions import Fraction
 
 
 def root(value):
-    """Return the square root of a non-negative rational, rounded twice."""
+    """Return the square root of a non-negative rational number, rounded twice."""
     try:
         return math.sqrt(value.numerator / value.denominator)
     except OverflowError:
@@ -13,13 +13,13 @@ def root(value):
 
 
 def spread(values):
-    """Return the variance of a mean: the unbiased variance divided by n."""
+    """Return the unbiased estimate of the variance of the mean."""
     mean = sum(values) / len(values)
     return sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)
 
 
 def welch(first, second):
-    """Return |t| of two lists, or None if it is undefined."""
+    """Return |t| of two lists, None if undefined."""
     if len(first) < 2 or len(second) < 2:
         return None
     gap = abs(sum(first) / len(first) - sum(second) / len(second))
@@ -30,10 +30,7 @@ def welch(first, second):
 
 
 def statistics(rows, labels):
-    """Return the largest one-vs-rest |t| of each column.
-
-    Missing cells are NaN.
-    """
+    """Return each column's largest one-vs-rest |t|; missing cells are NaN."""
     found = []
     for column in zip(*rows, strict=True):
         cells = [
@@ -50,10 +47,7 @@ def statistics(rows, labels):
 
 
 def kept(statistics, n):
-    """Return the positions of the n largest statistics.
-
-    Ties go to the lower position; undefined statistics come last.
-    """
+    """Return positions of the n largest, ties to the lower, None last."""
 
     def place(column):
         t = statistics[column]

@@ -1,4 +1,4 @@
-"""Tables and replies that are not what they should be: errors with names, or a model that works."""
+"""Unusual tables and invalid replies: a working model or an error of this project."""
 
 import contextlib
 import warnings
@@ -52,7 +52,7 @@ def test_constant_table_gives_constant_probabilities(mode, value):
 
     found = FedPNNClassifier(**mode).fit(x, np.arange(40) % 2, parties=np.arange(40) % 4 // 2)
 
-    # clustered together, all rows are one center, which is the lower class's
+    # clustered together, all rows form one center, which belongs to the lower class
     expected = [0.5, 0.5] if mode.get("classwise", True) else [1.0, 0.0]
     np.testing.assert_allclose(found.predict_proba(x), [expected] * 40)
 
@@ -124,8 +124,8 @@ def test_model_does_not_depend_on_threads():
     assert (alone.predict_proba(X) == many.predict_proba(X)).all()
 
 
-class Liar(FedPNNParty):
-    """A party whose constants or centers are changed on the way out."""
+class TamperingParty(FedPNNParty):
+    """Party that sends altered constants or centers."""
 
     def __init__(self, kind, change):
         super().__init__("p1", X, Y)
@@ -165,15 +165,15 @@ def gap(reply):
     ],
 )
 def test_impossible_replies_raise_and_name_the_party(kind, change, words):
-    """The liar's own runtime would refuse to make some of these: the frame is forged then."""
-    forged = Forged(Liar(kind, change))
+    """Check replies that the constructors of the messages would reject."""
+    forged = Forged(TamperingParty(kind, change))
 
     with pytest.raises((WireError, ProtocolError), match=f"party 'p1': .*{words}"):
         run(coordinate(FedPNNSettings()), [FedPNNParty("p0", X, Y), forged])
 
 
 class Forged:
-    """Sends what a liar makes, without the checks that making it would run."""
+    """Party that sends altered replies without running the checks of their constructors."""
 
     def __init__(self, liar):
         self.name, self.accepts, self._liar = liar.name, liar.accepts, liar

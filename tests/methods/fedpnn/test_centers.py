@@ -1,4 +1,4 @@
-"""Nothing that leaves a party stands for few records: centers, classes, cells of a column."""
+"""Replies of a party describe no few records: centers, classes, cells of a column."""
 
 import math
 from dataclasses import fields
@@ -36,8 +36,8 @@ from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.tabular._schema import Schema
 
 
-def slowly_merged(centers, counts, min_count):
-    """Merge one at a time over plain lists."""
+def merge_naively(centers, counts, min_count):
+    """Merge centers one at a time over plain lists."""
     balls = [(list(c), list(n)) for c, n in zip(centers.tolist(), counts.tolist(), strict=True)]
     while len(balls) > 1:
         sizes = [sum(n) for _, n in balls]
@@ -66,7 +66,7 @@ def test_merge_small_matches_a_plain_loop(seed, n, min_count):
 
     merged, added, into = merge_small(centers, counts, min_count=min_count)
 
-    expected = slowly_merged(centers, counts, min_count)
+    expected = merge_naively(centers, counts, min_count)
     assert added.tolist() == [n for _, n in expected]
     np.testing.assert_allclose(merged, [c for c, _ in expected], rtol=1e-12)
     assert (added.sum(axis=1) >= min_count).all() or len(added) == 1
@@ -188,8 +188,8 @@ KINDS = [
 ]
 
 
-class Wire:
-    """A party whose requests and replies are written down."""
+class RecordingParty:
+    """Party that records its requests and replies."""
 
     def __init__(self, party):
         self.name, self.accepts = party.name, party.accepts
@@ -225,7 +225,7 @@ def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, siz
     x = rng.normal(size=(len(y), 4)) + y[:, None]
     x[rng.random(x.shape) < 0.2] = np.nan
     enough = (np.bincount(y) >= min_count)[y]
-    whole = Wire(FedPNNParty("rare", x, y, min_count=2))
+    whole = RecordingParty(FedPNNParty("rare", x, y, min_count=2))
     rest = FedPNNParty("rare", x[enough], y[enough], min_count=2)
 
     model = run(
@@ -246,7 +246,7 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
     y = rng.integers(0, n_classes, 60)
     x = rng.normal(size=(60, 4)) * 9
     x[rng.random(x.shape) < share * rng.random(4)] = np.nan
-    odd = Wire(FedPNNParty("odd", x, y, min_count=min_count))
+    odd = RecordingParty(FedPNNParty("odd", x, y, min_count=min_count))
 
     plan = FedPNNSettings(n_features_to_select=3, min_count=min_count)
     model = run(coordinate(plan), [odd, usual_party(seed)]).result
@@ -260,18 +260,18 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
 
     gone = np.array([np.isnan(x[y == k]).sum(axis=0) for k in range(len(rows))])
     known = np.array([(~np.isnan(x[y == k])).sum(axis=0) for k in range(len(rows))])
-    told_gone = np.where(gone < min_count, 0, gone)
-    gone = np.where(known < min_count, rows[:, None], told_gone * (rows > 0)[:, None])
+    disclosed_gone = np.where(gone < min_count, 0, gone)
+    gone = np.where(known < min_count, rows[:, None], disclosed_gone * (rows > 0)[:, None])
     kept = slice(None) if model.selection is None else model.selection.columns
 
     sums, constants, moments = map(odd.only, (SelectionReply, ScalingReply, PointMomentsReply))
     assert many(sums.counts)
     assert many(rows[:, None] - sums.counts)
     assert many(constants.sizes)
-    assert constants.n_missing.tolist() == gone.sum(axis=0)[kept].tolist()  # told by moments too
-    told = moments.sums[:, n:] / QUANTUM
-    assert many(told)
-    assert many(rows[:, None] - told)
+    assert constants.n_missing.tolist() == gone.sum(axis=0)[kept].tolist()  # moments show the same
+    indicator_sums = moments.sums[:, n:] / QUANTUM
+    assert many(indicator_sums)
+    assert many(rows[:, None] - indicator_sums)
     together = moments.products[n:, n:] / QUANTUM**2
     assert many(together)
     among = ~np.eye(len(together), dtype=bool)
@@ -318,16 +318,16 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
         frame.kind, frame.values, frame.ranks, frame.fill, np.array([0, 2]), frame.pooled
     )
     points, base = frame.apply(x), frame.empty_point()
-    says = np.hstack([~np.isnan(x), points[:, 3:] > 0])
+    informative = np.hstack([~np.isnan(x), points[:, 3:] > 0])
     moments = class_moments(points, np.zeros(20, np.int64), 1)
 
-    found = suppress_few_pairs(moments, points, base, says, n_columns=3, min_count=min_count)
+    found = suppress_few_pairs(moments, points, base, informative, n_columns=3, min_count=min_count)
 
     whole = np.rint(points * QUANTUM).astype(np.int64)
     rest = np.rint(base * QUANTUM).astype(np.int64)
     for a in range(5):
         for b in range(5):
-            both = says[:, a] & says[:, b]
+            both = informative[:, a] & informative[:, b]
             product = sum(
                 int(u) * int(v) - (0 if both.sum() >= min_count else int(u - p) * int(v - q))
                 for u, v, p, q in zip(
@@ -358,7 +358,7 @@ def test_centers_do_not_disclose_cells_of_few_records():
 
     assert found.counts[:, 0].tolist() == [8] * 5
     assert found.centers[:, 1].tolist() == [frame.fill[1]] * 5
-    assert found.centers[:, 2].tolist() == [1.0] * 5  # all of them lack the cell, as far as told
+    assert found.centers[:, 2].tolist() == [1.0] * 5  # disclosed as missing in all of them
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))

@@ -13,12 +13,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fedneighbors import EvolvingClustering
 from tests.naive.clustering import evolving as naive
 
-# Checks that cannot hold, each with its reason. There is none.
+# scikit-learn checks that fail by design, with the reason; none at present.
 CANNOT_HOLD: dict[str, str] = {}
 
 
 @parametrize_with_checks(
-    # rows of the checks have columns of spread 1: wider balls suit them than rows between 0 and 1
+    # columns of the checks have spread 1 and need wider balls than rows in [0, 1]
     [EvolvingClustering(threshold=0.5), EvolvingClustering(threshold=0.5, rule="original")],
     expected_failed_checks=lambda _: CANNOT_HOLD,
 )

@@ -1,4 +1,4 @@
-"""FedPNNClassifier in scikit-learn's manner, alone and over a federation."""
+"""FedPNNClassifier as a scikit-learn estimator, on one table and over a federation."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from fedneighbors.metrics import balanced_accuracy
 X, Y = load_wine(return_X_y=True)
 OWNER = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 
-# Checks that cannot hold, each with its reason.
+# scikit-learn checks that fail by design, with the reason.
 CANNOT_HOLD = {
     "check_fit2d_1feature": "of its ten rows one class alone has five; the error speaks of that, "
     "not of the one column",

@@ -1,4 +1,4 @@
-"""Leave-one-out losses are those of networks without the row."""
+"""Leave-one-out losses of the FedPNN model."""
 
 import math
 
@@ -18,7 +18,7 @@ from tests.naive.clustering.kerneldensity import log_kernel, log_sum_exp
 
 
 def naive_loss(x, y, centers, counts, own, sigma, activation):
-    """The losses, row by row, from the counts without the row."""
+    """Sum the losses row by row, from the counts without the row."""
     total = 0.0
     n_classes = len(counts[0])
     for row, label, place in zip(x, y, own, strict=True):

@@ -13,7 +13,7 @@ from fedneighbors import ProbabilisticNeuralNetwork
 from fedneighbors.methods.fedpnn import _network as network
 
 ACTIVATIONS = ["gaussian", "logistic", "cauchy"]
-# Checks that cannot hold, each with its reason. There is none.
+# scikit-learn checks that fail by design, with the reason; none at present.
 CANNOT_HOLD: dict[str, str] = {}
 
 

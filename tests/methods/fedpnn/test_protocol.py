@@ -1,4 +1,4 @@
-"""A federation of tables makes one model, whatever its order, and lets no single record out."""
+"""Federated training of FedPNN: one model for any order of parties, and no single records."""
 
 from dataclasses import replace
 
@@ -89,8 +89,8 @@ def test_rounds_match_the_settings():
     assert counted[KINDS[0]][1:-1] == ["ScalingRequest", "PointMomentsRequest", "CentersRequest"]
 
 
-class Wire:
-    """A party whose replies are written down."""
+class RecordingParty:
+    """Party that records its replies."""
 
     def __init__(self, party):
         self.name, self.accepts = party.name, party.accepts
@@ -112,7 +112,7 @@ def test_replies_describe_at_least_min_count_records(seed, kind, min_count, size
     kind = FedPNNSettings(**{**vars(kind), "min_count": min_count})
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
-    rare = Wire(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y, min_count=2))
+    rare = RecordingParty(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y, min_count=2))
     other = FedPNNParty("usual", rng.normal(size=(60, 3)), np.arange(60) % 2, min_count=2)
 
     model = run(coordinate(kind), [rare, other]).result
@@ -120,13 +120,14 @@ def test_replies_describe_at_least_min_count_records(seed, kind, min_count, size
     (constants,) = (reply for reply in rare.sent if isinstance(reply, ScalingReply))
     (centers,) = (reply for reply in rare.sent if isinstance(reply, CentersReply))
     held = np.bincount(y, minlength=10)[list(model.classes)]
-    told = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
+    disclosed = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
     assert (constants.sizes[constants.sizes > 0] >= min_count).all()
     assert (centers.counts.sum(axis=1) >= min_count).all()
     assert centers.silent.tolist() == (held < min_count).tolist()
     assert centers.counts.sum(axis=0).tolist() == np.where(held < min_count, 0, held).tolist()
     assert (
-        constants.sizes.sum(axis=1).tolist() == [told.sum() if told.sum() >= min_count else 0] * 3
+        constants.sizes.sum(axis=1).tolist()
+        == [disclosed.sum() if disclosed.sum() >= min_count else 0] * 3
     )
     assert ((centers.counts == 0) | (centers.counts >= min_count)).all()
     records = rare._party._x
@@ -252,15 +253,15 @@ def test_invalid_constants_raise(change):
 
 
 def test_moments_of_wrong_shapes_are_rejected():
-    class Liar(FedPNNParty):
-        def _moments(self, request):
-            reply = super()._moments(request)
+    class TamperingParty(FedPNNParty):
+        def _compute_moments(self, request):
+            reply = super()._compute_moments(request)
             return type(reply)(reply.counts, reply.sums[:, :-1], reply.products[:-1, :-1])
 
     x, y = table()
 
     with pytest.raises(ProtocolError, match="moments have shapes"):
-        run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
+        run(coordinate(FedPNNSettings()), [TamperingParty("p0", x, y)])
 
 
 def test_party_refuses_unknown_requests():
@@ -317,25 +318,25 @@ def test_party_refuses_a_min_count_below_its_own():
 
 
 def test_impossible_moments_are_rejected():
-    class Liar(FedPNNParty):
-        def _moments(self, request):
-            reply = super()._moments(request)
+    class TamperingParty(FedPNNParty):
+        def _compute_moments(self, request):
+            reply = super()._compute_moments(request)
             return type(reply)(reply.counts, reply.sums, -reply.products)
 
     x, y = table()
 
     with pytest.raises(ProtocolError, match="moments contain negative counts"):
-        run(coordinate(FedPNNSettings()), [Liar("p0", x, y)])
+        run(coordinate(FedPNNSettings()), [TamperingParty("p0", x, y)])
 
 
 def test_centers_of_wrong_dimensions_name_the_party():
-    class Liar(FedPNNParty):
-        def _centers(self, request):
-            reply = super()._centers(request)
+    class TamperingParty(FedPNNParty):
+        def _compute_centers(self, request):
+            reply = super()._compute_centers(request)
             return replace(reply, centers=reply.centers[:, :-1])
 
     x, y = table()
-    members = [FedPNNParty("p0", x, y), Liar("p1", x, y)]
+    members = [FedPNNParty("p0", x, y), TamperingParty("p1", x, y)]
 
     with pytest.raises(ProtocolError, match="party 'p1': centers of the wrong number"):
         run(coordinate(FedPNNSettings(metric=None)), members)

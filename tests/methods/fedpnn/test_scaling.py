@@ -1,4 +1,4 @@
-"""Scaled columns and metric are those of all rows together, to the last bit."""
+"""Scaled columns, exact moments and the supervised metric."""
 
 from itertools import pairwise
 
@@ -107,9 +107,9 @@ def test_undisclosed_column_maps_to_zero():
 def test_columns_with_few_missing_cells_share_an_indicator():
     labels = np.repeat([0, 1], 20)
     x = np.tile(np.arange(40.0)[:, None], 4)
-    x[:9, 0], x[20:26, 0] = np.nan, np.nan  # many of both classes
-    x[:9, 1] = np.nan  # none of the other class
-    x[:9, 2], x[20:22, 2] = np.nan, np.nan  # few of the other class
+    x[:9, 0], x[20:26, 0] = np.nan, np.nan  # many in both classes
+    x[:9, 1] = np.nan  # none in the other class
+    x[:9, 2], x[20:22, 2] = np.nan, np.nan  # few in the other class
     x[10:19, 3], x[39:, 3] = np.nan, np.nan
     other = ScalingReply(
         np.full((4, 20), np.nan),

@@ -1,4 +1,4 @@
-"""Columns are kept by t-statistics that are those of the pooled rows, bit for bit."""
+"""Column selection: t-statistics over parties are bit-identical to those of pooled rows."""
 
 from dataclasses import fields
 
@@ -31,18 +31,18 @@ X, Y = load_wine(return_X_y=True)
 OWNER = np.arange(len(Y)) % 3
 
 
-def added(parts):
-    """Return the sums of parties, added up."""
+def add_up(parts):
+    """Add up the sums of parties."""
     names = [field.name for field in fields(SelectionReply)]
     return SelectionReply(*(sum(getattr(part, name) for part in parts) for name in names))
 
 
-def of_parties(x, y, owner, n_classes, min_count=1):
+def sum_parties(x, y, owner, n_classes, min_count=1):
     parts = [
         class_sums(x[owner == k], y[owner == k], n_classes, min_count=min_count)
         for k in np.unique(owner)
     ]
-    return added(parts)
+    return add_up(parts)
 
 
 CELLS = st.one_of(
@@ -59,7 +59,7 @@ def test_statistics_over_parties_match_exact_pooled_ones(data, n, n_features, n_
     y = data.draw(arrays(np.int64, n, elements=st.integers(0, n_classes - 1)))
     owner = data.draw(arrays(np.int64, n, elements=st.integers(0, 2)))
 
-    found = welch_statistics(of_parties(x, y, owner, n_classes))
+    found = welch_statistics(sum_parties(x, y, owner, n_classes))
 
     quanta = np.where(np.isnan(x), np.nan, np.trunc(np.ldexp(x, 200)) * 2.0**-200)
     expected = naive.statistics(quanta.tolist(), y.tolist())
@@ -74,10 +74,10 @@ def test_sums_of_complete_tables_do_not_depend_on_owners(seed, n_parties, min_co
     y, owner = np.repeat(np.arange(3), 40), rng.integers(0, n_parties, 120)
     x = rng.normal(size=(120, 5)) * 10.0 ** rng.integers(-9, 9, 5)
     held = np.array([np.bincount(y[owner == k], minlength=3) for k in range(n_parties)])
-    told = (held >= min_count)[owner, y]
+    disclosed = (held >= min_count)[owner, y]
 
-    apart = of_parties(x[told], y[told], owner[told], 3, min_count)
-    pooled = class_sums(x[told], y[told], 3, min_count=min_count)
+    apart = sum_parties(x[disclosed], y[disclosed], owner[disclosed], 3, min_count)
+    pooled = class_sums(x[disclosed], y[disclosed], 3, min_count=min_count)
 
     for field in fields(SelectionReply):
         assert (getattr(apart, field.name) == getattr(pooled, field.name)).all()
@@ -199,11 +199,11 @@ def test_invalid_numbers_of_columns_are_rejected_at_fit(n):
         FedPNNClassifier(n_features_to_select=n).fit(X, Y)
 
 
-class Liar(FedPNNParty):
+class TamperingParty(FedPNNParty):
     change = staticmethod(lambda reply: reply)
 
-    def _class_sums(self, request):
-        return self.change(super()._class_sums(request))
+    def _compute_sums(self, request):
+        return self.change(super()._compute_sums(request))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ class Liar(FedPNNParty):
     ],
 )
 def test_invalid_sums_name_the_party(change, words):
-    member = Liar("p1", X, Y)
+    member = TamperingParty("p1", X, Y)
     member.change = change
 
     with pytest.raises(ProtocolError, match=f"party 'p1': .*{words}"):
@@ -225,7 +225,7 @@ def test_invalid_sums_name_the_party(change, words):
 
 
 def test_impossible_sums_are_rejected():
-    member = Liar("p1", X, Y)
+    member = TamperingParty("p1", X, Y)
     member.change = lambda r: SelectionReply(r.counts, r.sums, -3 * r.squares)
 
     with pytest.raises(ProtocolError, match="contradict each other"):

@@ -14,7 +14,7 @@ def mean_square(row, center):
 
 
 def log_kernel(square, sigma, activation):
-    """Return the logarithm of the kernel at a squared distance."""
+    """Return the log kernel; ``square`` is the squared distance."""
     u = math.sqrt(square) / sigma
     if activation == "gaussian":
         return -0.5 * square / sigma / sigma

@@ -189,14 +189,14 @@ class FedPNNParty(TableParty):
             case FedPNNSchemaRequest():
                 return self._schema(request)
             case SelectionRequest():
-                return self._class_sums(request)
-            case ScalingRequest():
-                return self._constants(request)
-            case PointMomentsRequest():
-                return self._moments(request)
+                return self._compute_sums(request)
+            case ConstantsRequest():
+                return self._compute_constants(request)
+            case MomentsRequest():
+                return self._compute_moments(request)
             case CentersRequest():
-                return self._centers(request)
-            case FedPNNModelRelease():
+                return self._compute_centers(request)
+            case ModelRelease():
                 self._keep(request.model)
                 return Receipt()
         raise Refuse("unknown request")
@@ -227,12 +227,12 @@ class FedPNNParty(TableParty):
         x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
         return np.asarray(x, np.float64), self._y[usual]
 
-    def _class_sums(self, request: SelectionRequest) -> SelectionReply:
+    def _compute_sums(self, request: SelectionRequest) -> SelectionReply:
         x, y = self._select_rows(request.min_count, None, request.n_features)
         labels = self._positions(request.classes, y)
         return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
-    def _constants(self, request: ScalingRequest | CentersRequest) -> ScalingReply:
+    def _compute_constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
         x, y = self._select_rows(request.min_count, request.columns)
         _, labels = np.unique(y, return_inverse=True)
         return column_constants(
@@ -242,17 +242,17 @@ class FedPNNParty(TableParty):
             labels=labels.astype(np.int64),
         )
 
-    def _points(
-        self, request: PointMomentsRequest | CentersRequest, frame: TableScaling
+    def _transform_rows(
+        self, request: MomentsRequest | CentersRequest, frame: Frame
     ) -> tuple[Floats, Floats, Integers]:
         """Return the rows that may be disclosed, their points and classes."""
         x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
         return *_apply_frame(x, labels, frame, min_count=request.min_count), labels
 
-    def _moments(self, request: PointMomentsRequest) -> PointMomentsReply:
+    def _compute_moments(self, request: MomentsRequest) -> MomentsReply:
         frame = request.frame
-        x, points, labels = self._points(request, frame)
+        x, points, labels = self._transform_rows(request, frame)
         moments = class_moments(points, labels, len(request.classes))
         if not np.isnan(x).any():
             return moments
@@ -265,13 +265,13 @@ class FedPNNParty(TableParty):
             min_count=request.min_count,
         )
 
-    def _centers(self, request: CentersRequest) -> CentersReply:
+    def _compute_centers(self, request: CentersRequest) -> CentersReply:
         frame, constants = request.frame, None
         if frame is None:
-            constants = self._constants(request)
+            constants = self._compute_constants(request)
             frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
             frame = frame.without_indicators()
-        x, points, labels = self._points(request, frame)
+        x, points, labels = self._transform_rows(request, frame)
         points = _apply_metric(points, request.metric)
         released = release_centers(
             points,

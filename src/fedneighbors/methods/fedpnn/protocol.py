@@ -210,24 +210,24 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     """
     replies = yield gather(FedPNNSchemaRequest(settings.min_count))
     schema = _agree_on_schema(replies.complete("the schema").each, settings)
-    chosen = None
+    selection = None
     if settings.n_features_to_select is not None:
-        chosen = yield from _select(settings.n_features_to_select, settings, schema)
-    plan = _Plan(settings, schema, chosen)
+        selection = yield from _select(settings.n_features_to_select, settings, schema)
+    plan = _Plan(settings, schema, selection)
     frame, metric = None, np.zeros((0, 0))
     if settings.frame == "global":
-        replies = yield gather(plan.constants())
-        frame = plan.frame(replies.complete("the constants").each)
+        replies = yield gather(plan.constants_request())
+        frame = plan.build_frame(replies.complete("the constants").each)
     if frame is not None and settings.metric == "supervised":
-        replies = yield total(plan.moments(frame))
-        metric = plan.metric(replies.summed("the moments"), frame)
-    replies = yield gather(plan.centers(frame, metric))
+        replies = yield total(plan.moments_request(frame))
+        metric = plan.build_metric(replies.summed("the moments"), frame)
+    replies = yield gather(plan.centers_request(frame, metric))
     each = replies.complete("the centers").each
     if frame is None:
         constants = {name: reply.constants for name, reply in each.items()}
-        frame = plan.frame(constants).without_indicators()
-    model = plan.model(each, frame, metric)
-    replies = yield gather(FedPNNModelRelease(model))
+        frame = plan.build_frame(constants).without_indicators()
+    model = plan.build_model(each, frame, metric)
+    replies = yield gather(ModelRelease(model))
     replies.complete("the model")
     return model
 
@@ -275,17 +275,17 @@ class _Plan:
 
     settings: FedPNNSettings
     schema: Agreed
-    chosen: Selection | None
+    selection: Selection | None
 
     @property
     def columns(self) -> npt.NDArray[np.int64] | None:
         """Return the positions of the selected columns; None for all."""
-        return None if self.chosen is None else self.chosen.columns
+        return None if self.selection is None else self.selection.columns
 
-    def constants(self) -> ScalingRequest:
-        return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
+    def constants_request(self) -> ConstantsRequest:
+        return ConstantsRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def frame(self, each: Mapping[str, Any]) -> TableScaling:
+    def build_frame(self, each: Mapping[str, Any]) -> Frame:
         """Build the frame from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in each.items():
@@ -294,7 +294,7 @@ class _Plan:
         parts = list(each.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
-    def moments(self, frame: TableScaling) -> PointMomentsRequest:
+    def moments_request(self, frame: Frame) -> MomentsRequest:
         n = frame.n_coordinates
         if n > MAX_COORDINATES:
             raise DataError(
@@ -306,11 +306,11 @@ class _Plan:
             frame, self.schema.classes, self.settings.min_count, self.columns
         )
 
-    def metric(self, reply: Message, frame: TableScaling) -> Floats:
+    def build_metric(self, reply: Message, frame: Frame) -> Floats:
         _check_moments(reply, frame, self.schema)
         return supervised_metric(reply, ridge=self.settings.ridge, boost=self.settings.boost)
 
-    def centers(self, frame: TableScaling | None, metric: Floats) -> CentersRequest:
+    def centers_request(self, frame: Frame | None, metric: Floats) -> CentersRequest:
         settings = self.settings
         return CentersRequest(
             frame=frame,
@@ -327,12 +327,12 @@ class _Plan:
             columns=self.columns,
         )
 
-    def model(self, each: Mapping[str, Any], frame: TableScaling, metric: Floats) -> FedPNNModel:
+    def build_model(self, each: Mapping[str, Any], frame: Frame, metric: Floats) -> FedPNNModel:
         """Build the model from the centers of all parties."""
         for name in each:
             if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
                 raise ProtocolError(f"party {name!r}: centers of the wrong number of dimensions")
-        merged = self._merged(each)
+        merged = self._merge_centers(each)
         sigma = self.settings.sigma
         if sigma == "loo":
             names = sorted(each)
@@ -347,10 +347,10 @@ class _Plan:
             sigma=float(sigma),
             activation=self.settings.activation,
             feature_names=self.schema.feature_names,
-            selection=self.chosen,
+            selection=self.selection,
         )
 
-    def _merged(self, each: Mapping[str, Any]) -> Clusters:
+    def _merge_centers(self, each: Mapping[str, Any]) -> Clusters:
         """Cluster the centers of all parties; warn about an unsuitable threshold."""
         centers = np.concatenate([each[name].centers for name in each])
         counts = np.concatenate([each[name].counts for name in each])

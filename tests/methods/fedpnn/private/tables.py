@@ -1,4 +1,4 @@
-"""Small tables, private parties around them, and trainings that a test can take apart."""
+"""Fixtures: small tables, private parties, and private training."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", public=("classes
 
 
 def table(n_rows=30, n_columns=4, n_classes=2, seed=0):
-    """Rows around a place of their class, some of them beyond the bounds."""
+    """Draw rows around a center of their class, some beyond the bounds."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n_rows) % n_classes
     places = np.random.default_rng(99).normal(size=(n_classes, n_columns)) * 2
@@ -28,7 +28,7 @@ def ledger_of(name, budget, path=":memory:"):
 
 
 def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None, **options):
-    """A party; with ``bits_seed`` its noise is the same in every test run."""
+    """Create a party; ``bits_seed`` makes its noise reproducible."""
     if bits_seed is not None:
         options["bits"] = np.random.default_rng(bits_seed).bytes
     kept = ledger if ledger is not None else ledger_of(name, privacy.total)
@@ -37,7 +37,7 @@ def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None
 
 
 def parties(n, privacy, *, n_classes=2, **options):
-    """Parties of different rows, with seeded noise."""
+    """Create parties with different rows and seeded noise."""
     return [
         party(
             f"p{k}",

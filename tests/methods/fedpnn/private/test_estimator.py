@@ -1,4 +1,4 @@
-"""``FedPNNClassifier(privacy=...)``: what it promises, refuses, keeps and records."""
+"""``FedPNNClassifier(privacy=...)``: predictions, validation, files and records."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ CENTRAL = Privacy(epsilon=1, delta=1e-5, mechanism="central", public=PUBLIC)
 BOUNDS = np.tile([-20.0, 20.0], (6, 1))
 OWNER = np.arange(900) % 3
 
-# With so much epsilon the noise all but vanishes, and what scikit-learn expects of a classifier
-# holds; bounds for any number of columns are given within privacy.
+# With such a large epsilon the noise is negligible, so that the scikit-learn checks hold; bounds
+# for any number of columns are given in privacy.
 LAVISH = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-10.0, 10.0))
 
 
@@ -40,7 +40,7 @@ def test_private_model_classifies_and_survives_a_round_trip(privacy, n_classes, 
     model.save(tmp_path / "private")
     loaded = FedPNNClassifier.load(tmp_path / "private")
 
-    # Noise is fresh in every run; of 60 runs each, the lowest reached .92.
+    # Noise differs in every run; the lowest of 60 runs each was .92.
     assert balanced_accuracy(y, model.predict(x)) > 0.8
     assert (loaded.predict(x) == model.predict(x)).all()
     assert (loaded.predict_proba(x) == model.predict_proba(x)).all()
@@ -70,7 +70,7 @@ def test_missing_cells_are_supported():
 
 def test_breast_cancer_is_classified_at_epsilon_1():
     x, y = load_breast_cancer(return_X_y=True)
-    bounds = np.stack([x.min(axis=0), x.max(axis=0)], axis=1)  # as the set's documentation lists
+    bounds = np.stack([x.min(axis=0), x.max(axis=0)], axis=1)  # documented with the data set
     owner = np.arange(len(y)) % 2
 
     reached = [
@@ -80,7 +80,7 @@ def test_breast_cancer_is_classified_at_epsilon_1():
         for _ in range(5)
     ]
 
-    # Noise is fresh in every run: .934 with a spread of .007, the lowest of 60 runs .918.
+    # Noise differs in every run: .934 with a spread of .007, the lowest of 60 runs .918.
     assert np.median(reached) > 0.88
 
 
@@ -119,10 +119,10 @@ def test_upload_size_does_not_depend_on_the_number_of_rows():
 def test_bounds_can_be_given_in_privacy():
     x, y = blobs(2)
     within = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-20.0, 20.0))
-    beside = Privacy(epsilon=1e6, public=PUBLIC)
+    separate = Privacy(epsilon=1e6, public=PUBLIC)
 
     one = FedPNNClassifier(privacy=within).fit(x, y)
-    two = FedPNNClassifier(privacy=beside, bounds=BOUNDS).fit(x, y)
+    two = FedPNNClassifier(privacy=separate, bounds=BOUNDS).fit(x, y)
 
     assert (one.predict(x) == two.predict(x)).all()
 

@@ -1,4 +1,4 @@
-"""From noised sums to neurons: what is believed, what is floored, what comes out without noise."""
+"""Neurons from noised sums: lower limits, and results without noise."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from fedneighbors.methods.fedpnn.private._release import N_CELLS, class_sums, or
 
 
 def naive_log_densities(neurons, units, *, floor_of_noise=0.5):
-    """Row by row, class by class."""
+    """Compute densities row by row, class by class."""
     result = np.zeros((len(units), len(neurons.totals)))
     for i, unit in enumerate(units):
         place = unit @ neurons.axes
@@ -26,8 +26,8 @@ def naive_log_densities(neurons, units, *, floor_of_noise=0.5):
         ]
         noise = np.sqrt(sum((k * s) ** 2 for k, s in zip(kernel, neurons.noise, strict=True)))
         for c, records in enumerate(neurons.totals):
-            told = sum(k * w for k, w in zip(kernel, neurons.weights[:, c], strict=True))
-            result[i, c] = np.log(max(told, floor_of_noise * noise, neurons.fewest) / records)
+            density = sum(k * w for k, w in zip(kernel, neurons.weights[:, c], strict=True))
+            result[i, c] = np.log(max(density, floor_of_noise * noise, neurons.fewest) / records)
     return result
 
 
@@ -95,7 +95,7 @@ def test_no_class_is_preferred_where_cells_are_noise():
     axis = np.array([1.0, 0.0])
     found = ClassMeans(np.array([100.0, 100.0]), 1.0, np.zeros((2, 2)))
     cells = np.zeros(2 * N_CELLS, int)
-    cells[0] = cells[N_CELLS] = 100  # all records at one end, the same of both classes
+    cells[0] = cells[N_CELLS] = 100  # all records at one end, equally many of both classes
 
     shares = cell_neurons(cells, axis, found, variance=25.0).log_densities(np.array([[1.0, 0.0]]))
 
@@ -116,7 +116,7 @@ def test_neurons_spread_their_records_over_the_cells():
     found = ClassMeans(np.array([100.0, 100.0]), 1.0, np.zeros((2, 1)))
     neurons = cell_neurons(cells, np.array([1.0]), found, variance=1e-6)
 
-    told = np.exp(neurons.log_densities(neurons.positions)) * neurons.totals
+    records = np.exp(neurons.log_densities(neurons.positions)) * neurons.totals
 
-    np.testing.assert_allclose(told.sum(axis=0), cells.reshape(2, -1).sum(axis=1), rtol=1e-3)
+    np.testing.assert_allclose(records.sum(axis=0), cells.reshape(2, -1).sum(axis=1), rtol=1e-3)
     assert neurons.sigma == CELL_SIGMA

@@ -1,4 +1,4 @@
-"""A private party says nothing that was not declared public or paid for, and pays first."""
+"""Private party: everything it sends is public or was charged before."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -379,21 +379,21 @@ def test_reply_is_exact_sums_plus_laplace_noise():
     assert abs(noise.mean()) < 7 * np.sqrt(2) * scale / np.sqrt(len(noise))
 
 
-# An audit of what leaves a party, and breaches that it finds.
+# An audit of the releases of a party, and breaches that it must find.
 
 LOOSE = Privacy(epsilon=4, public=(), classes=(0, 1), bounds=BOUNDS)
 CLAIM = {sums_request: 2.0, cells_request: 1.2}
 
 
 def half_the_noise(allowed, moved, **options):
-    """Noise for twice the part, charged as the part itself."""
+    """Draw noise for twice the budget, charged as the budget itself."""
     cost, _ = noising(allowed, moved, **options)
     _, noised = noising(PureDP(2 * allowed.epsilon), moved, **options)
     return cost, noised
 
 
 def bare_counts(allowed, moved, **options):
-    """Noise on the sums alone: the counts of the classes stand in front of them."""
+    """Add noise to the sums only, not to the class counts."""
     cost, noised = noising(allowed, moved, **options)
     return cost, lambda values: np.concatenate([values[:2], noised(values)[2:]])
 
@@ -406,8 +406,8 @@ def cells_up_to_the_farthest_row(units, labels, axis):
 honest_cells = party_module.cell_counts
 
 
-def released(rows, ask, n, seed):
-    """Many releases of a small table, as they leave a party."""
+def draw_releases(rows, ask, n, seed):
+    """Draw many releases of a small table from parties."""
     bits = np.random.default_rng(seed).bytes
     answers = []
     for start in range(0, n, 50):  # a ledger adds up all its releases; short ones are quick
@@ -435,8 +435,8 @@ def test_audit_of_releases_finds_exactly_the_breaches(monkeypatch, ask, name, br
     x[1:] -= np.outer((x[1:] - PLACE * 4) @ AXIS * 0.8, AXIS)  # the first row is the farthest
     y = np.arange(13) % 2
 
-    with_row = released((x, y), ask, 600, seed=1)
-    without = released((x[1:], y[1:]), ask, 600, seed=2)
+    with_row = draw_releases((x, y), ask, 600, seed=1)
+    without = draw_releases((x[1:], y[1:]), ask, 600, seed=2)
 
     # 99.9 % confidence and fixed seeds.
     found = certified_epsilon(with_row, without).epsilon()

@@ -1,4 +1,4 @@
-"""How far a row moves each of the three vectors, and that their noise stays within the budget."""
+"""Sensitivity of the three released vectors, and the cost of their noise."""
 
 from fractions import Fraction
 
@@ -37,8 +37,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 LEVELS = st.sampled_from([16, 100, 1024])
 
 
-def wild_table(rng, n_rows, n_columns):
-    """Values of all sizes, at and beyond the bounds, infinite and missing ones among them."""
+def draw_table(rng, n_rows, n_columns):
+    """Draw values of all sizes, out of bounds, infinite and missing."""
     x = rng.normal(size=(n_rows, n_columns)) * 10.0 ** rng.integers(-9, 9, size=(n_rows, 1))
     odd = rng.random(x.shape) < 0.2
     x[odd] = rng.choice([np.nan, np.inf, -np.inf, -1.0, 1.0, 0.0, 1.7e308], int(odd.sum()))
@@ -46,11 +46,11 @@ def wild_table(rng, n_rows, n_columns):
 
 
 def neighbor(rng, relation, x, y):
-    """The same rows without the first, or with another row in its place."""
+    """Remove the first row, or replace it with another one."""
     if relation == "add_remove":
         return x[1:], y[1:]
     other_x, other_y = x.copy(), y.copy()
-    fresh, label = wild_table(rng, 1, x.shape[1])
+    fresh, label = draw_table(rng, 1, x.shape[1])
     other_x[0], other_y[0] = (-x[0] if rng.random() < 0.5 else fresh[0]), label[0]
     return other_x, other_y
 
@@ -71,7 +71,7 @@ def assert_within(moved, stated):
 @given(SEEDS, RELATIONS, LEVELS, st.integers(1, 30))
 def test_origin_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     rng = np.random.default_rng(seed)
-    x, y = wild_table(rng, 5, n_columns)
+    x, y = draw_table(rng, 5, n_columns)
     other, _ = neighbor(rng, relation, x, y)
 
     moved = origin_sums(cube_of(x), levels) - origin_sums(cube_of(other), levels)
@@ -83,7 +83,7 @@ def test_origin_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
 @given(SEEDS, RELATIONS, LEVELS, st.integers(1, 30))
 def test_class_sums_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     rng = np.random.default_rng(seed)
-    x, y = wild_table(rng, 5, n_columns)
+    x, y = draw_table(rng, 5, n_columns)
     place = np.clip(rng.normal(size=n_columns), -1, 1) * rng.integers(0, 2)
 
     before, after = (
@@ -98,7 +98,7 @@ def test_class_sums_sensitivity_bounds_every_row(seed, relation, levels, n_colum
 @given(SEEDS, RELATIONS, st.integers(1, 30))
 def test_cell_sensitivity_bounds_every_row(seed, relation, n_columns):
     rng = np.random.default_rng(seed)
-    x, y = wild_table(rng, 5, n_columns)
+    x, y = draw_table(rng, 5, n_columns)
     place, axis = rng.uniform(-1, 1, n_columns), rng.normal(size=n_columns)
     axis /= np.sqrt((axis**2).sum())
 
@@ -126,14 +126,14 @@ def test_projection_of_a_row_does_not_depend_on_other_rows(n_columns):
     assert whole[1:].tolist() == behind.tolist()
 
 
-# Rows that move a vector exactly as far as is stated; a smaller statement would be wrong.
+# Rows that reach the stated sensitivity; a smaller one would be wrong.
 
 
 @pytest.mark.parametrize(
     ("row", "norm"),
     [
-        (np.r_[np.ones(16), np.zeros(9)], "l2_squared"),  # as long as the ball, of 25 columns
-        (np.ones(25), "l1"),  # cut to the ball
+        (np.r_[np.ones(16), np.zeros(9)], "l2_squared"),  # as long as the radius, in 25 columns
+        (np.ones(25), "l1"),  # clipped to the ball
         (np.ones(25), "linf"),
     ],
 )
@@ -193,8 +193,8 @@ def test_replacement_changes_two_cells():
     assert np.abs(one - other).sum() == cell_sensitivity("replace_one").l1 == 2
 
 
-def vectors_of(x, y):
-    """All three vectors of a table, as seen from fixed places."""
+def release_vectors(x, y):
+    """Compute all three vectors for a fixed origin and axis."""
     n = x.shape[1]
     place, axis = np.linspace(-0.5, 0.5, n), np.full(n, n**-0.5)
     units = directions(cube_of(x), place)
@@ -207,8 +207,8 @@ def vectors_of(x, y):
     )
 
 
-def stretched_to_the_rows(x, y):
-    """As :func:`vectors_of`, but the grid of the cells ends at the farthest row."""
+def data_dependent_cells(x, y):
+    """Compute cells on a grid that ends at the farthest row."""
     units = directions(cube_of(x), np.zeros(x.shape[1]))
     places = units.sum(axis=1)
     axis = np.full(x.shape[1], 1 / max(np.abs(places).max(), 1e-9))
@@ -217,16 +217,16 @@ def stretched_to_the_rows(x, y):
 
 def is_additive(vectors, seed):
     rng = np.random.default_rng(seed)
-    x, y = wild_table(rng, 8, 6)
+    x, y = draw_table(rng, 8, 6)
     return (vectors(x, y) == vectors(x[:3], y[:3]) + vectors(x[3:], y[3:])).all()
 
 
 def test_vectors_are_additive_over_rows():
-    assert all(is_additive(vectors_of, seed) for seed in range(200))
+    assert all(is_additive(release_vectors, seed) for seed in range(200))
 
 
 def test_data_dependent_cells_are_not_additive():
-    assert not all(is_additive(stretched_to_the_rows, seed) for seed in range(200))
+    assert not all(is_additive(data_dependent_cells, seed) for seed in range(200))
 
 
 def test_cells_cover_the_whole_axis():

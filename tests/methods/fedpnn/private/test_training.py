@@ -1,4 +1,4 @@
-"""A whole private training: what the coordinator learns, what the model says, what it costs."""
+"""Private training: requests, model, cost, failures and dropouts."""
 
 from dataclasses import replace
 
@@ -93,7 +93,7 @@ def test_refused_training_releases_nothing():
 
 
 def pooled_neurons(privacy, n):
-    """The neurons of all parties' rows in one table, without noise: a loop of its own."""
+    """Compute the neurons of the pooled rows of all parties, without noise."""
     tables = [table(seed=k) for k in range(n)]
     x, y = np.concatenate([t[0] for t in tables]), np.concatenate([t[1] for t in tables])
     cube = scale_to_cube(x, public_bounds(privacy, 4))
@@ -127,7 +127,7 @@ def test_central_noise_is_below_local_noise():
         train(parties(8, privacy), privacy).result.neurons.noise for privacy in (LOCAL, MASKED)
     )
 
-    # 8 parties, 5 of whose shares are enough, a sixth being known to a colluder.
+    # 8 parties: 5 shares suffice, and a sixth is known to a colluder.
     np.testing.assert_allclose(local**2, 5 * central**2, rtol=1e-9)
 
 
@@ -151,7 +151,7 @@ def test_noise_of_the_cells_has_the_stated_variance(privacy):
 
 
 def lossy(members, step, lost):
-    """An exchange that loses parties for good when a step of a masked sum begins."""
+    """Make an exchange that loses parties at a step of masked sums."""
     gone = set()
 
     def exchange(frames):
@@ -171,7 +171,7 @@ def test_parties_may_drop_out_of_masked_sums(step):
     masked, roster = enroll(members)
     by_name = {member.name: member for member in masked}
 
-    with pytest.raises(PartyMissing) as caught:  # the model cannot reach those that are gone
+    with pytest.raises(PartyMissing) as caught:  # the model does not reach the lost parties
         run_rounds(
             coordinate_private(CENTRAL, run="a"),
             FrameTransport(lossy(by_name, step, ("p6", "p7")), tuple(by_name)),
@@ -267,8 +267,8 @@ def test_schema_mismatch_is_found_before_any_charge():
     assert all(len(member._gate.ledger.entries()) == 1 for member in members)
 
 
-class Liar:
-    """A private party that sends other vectors than it was asked for."""
+class TamperingParty:
+    """Private party that sends altered vectors."""
 
     def __init__(self, change):
         self._inner = party("liar", bits_seed=1)
@@ -283,7 +283,7 @@ class Liar:
 @pytest.mark.parametrize("change", [lambda v: v[:-1], lambda v: np.append(v, 0)])
 def test_vectors_of_wrong_length_are_rejected(change):
     with pytest.raises(ProtocolError, match="expected 5 noised values for the origin"):
-        train([Liar(change)], LOCAL)
+        train([TamperingParty(change)], LOCAL)
 
 
 def test_same_run_name_repeats_the_model_without_a_charge():

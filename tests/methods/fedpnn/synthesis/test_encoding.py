@@ -14,7 +14,7 @@ def words(*cells):
     return column
 
 
-def there_and_back(table, **options):
+def round_trip(table, **options):
     transform = fit_transform(table, **options)
     codes, places = transform.codes(table, np.random.default_rng(0))
     return transform.table(transform.matrix(codes, places))
@@ -23,7 +23,7 @@ def there_and_back(table, **options):
 def test_words_and_missing_cells_survive_a_round_trip():
     table = Table({"city": words("b", None, "a", "b"), "n": np.array([1.0, np.nan, 2.5, 2.5])}, "t")
 
-    back = there_and_back(table, repeated_share=0.25)
+    back = round_trip(table, repeated_share=0.25)
 
     assert back.columns["city"].tolist() == ["b", None, "a", "b"]
     assert back.columns["n"].tolist()[2:] == [2.5, 2.5]
@@ -33,7 +33,7 @@ def test_words_and_missing_cells_survive_a_round_trip():
 def test_numbers_survive_a_round_trip_up_to_rounding():
     column = np.random.default_rng(1).normal(50.0, 3.0, 800)
 
-    back = there_and_back(Table({"x": column}, "t")).columns["x"]
+    back = round_trip(Table({"x": column}, "t")).columns["x"]
 
     np.testing.assert_allclose(back, column, atol=1e-4)
 
@@ -47,7 +47,7 @@ def test_repeated_values_become_categories():
 
     assert pile.repeated.tolist() == [0.0]
     assert none.repeated.tolist() == []
-    assert (there_and_back(table, repeated_share=0.3).columns["x"][:40] == 0).all()
+    assert (round_trip(table, repeated_share=0.3).columns["x"][:40] == 0).all()
 
 
 @pytest.mark.parametrize("share", [0.05, None])
@@ -57,13 +57,13 @@ def test_constant_column_is_one_category(share):
     transform = fit_transform(table, repeated_share=share)
 
     assert transform.layout == Layout(widths=(1,), scalars=())
-    assert there_and_back(table, repeated_share=share).columns["x"].tolist() == [3.25] * 7
+    assert round_trip(table, repeated_share=share).columns["x"].tolist() == [3.25] * 7
 
 
 def test_empty_column_stays_empty():
     table = Table({"x": np.full(3, np.nan), "y": words(None, None, None)}, "t")
 
-    back = there_and_back(table)
+    back = round_trip(table)
 
     assert np.isnan(back.columns["x"]).all()
     assert back.columns["y"].tolist() == [None, None, None]
@@ -129,7 +129,7 @@ numbers = st.one_of(st.just(float("nan")), st.floats(-1e6, 1e6), st.sampled_from
 def test_any_table_keeps_its_words_and_missing_cells(rows):
     table = Table({"w": words(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t")
 
-    back = there_and_back(table)
+    back = round_trip(table)
 
     assert back.columns["w"].tolist() == table.columns["w"].tolist()
     assert (np.isnan(back.columns["x"]) == np.isnan(table.columns["x"])).all()

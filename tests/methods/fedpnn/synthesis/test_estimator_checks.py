@@ -5,7 +5,7 @@ from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
 
 SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4}
 
-# Checks that cannot hold with a generator for each class, each with its reason.
+# scikit-learn checks that fail by design with a generator per class, with the reason.
 ONE_ROW = "its labels have a class of one row, and a generator of one row would be that row"
 CANNOT_HOLD = dict.fromkeys(
     [

@@ -39,7 +39,7 @@ def test_categories_are_drawn_by_frequency_or_its_logarithm():
         for damped in (False, True)
     }
 
-    # fixed seed; over seeds each fails with probability 1e-3
+    # fixed seed; with random seeds each would fail with probability 1e-3
     assert chisquare(drawn[False], 20_000 * counts / counts.sum()).pvalue > 1e-3
     logs = np.log1p(counts)
     assert chisquare(drawn[True], 20_000 * logs / logs.sum()).pvalue > 1e-3

@@ -19,10 +19,10 @@ def test_mixture_has_the_distribution_of_the_column(seed):
 
     (modes,) = fit_modes([column])
     standard = (column[:, None] - modes.means) / modes.deviations
-    said = ndtr(standard) @ modes.weights
+    expected = ndtr(standard) @ modes.weights
 
     seen = (np.arange(len(column)) + 0.5) / len(column)
-    assert np.abs(said - seen).max() < 0.015
+    assert np.abs(expected - seen).max() < 0.015
 
 
 def test_modes_have_valid_weights_means_and_deviations():
@@ -61,7 +61,7 @@ def test_modes_scale_with_the_unit_of_the_column():
 
     (a,), (b,) = fit_modes([column]), fit_modes([column * 1024.0])
 
-    assert (a.means * 1024.0 == b.means).all()  # a power of two changes no bit but the exponent
+    assert (a.means * 1024.0 == b.means).all()  # a power of two only changes the exponent
     assert (a.deviations * 1024.0 == b.deviations).all()
 
 

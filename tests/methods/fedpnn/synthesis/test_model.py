@@ -30,7 +30,7 @@ VALID = fitted().model_.to_bytes()
 
 
 def sealed(frame):
-    """A file with a correct checksum around any frame."""
+    """Wrap any frame in a file with a correct checksum."""
     return b"FNSYNTH2" + hashlib.sha256(frame).digest() + frame
 
 

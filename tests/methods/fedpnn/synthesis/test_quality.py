@@ -19,7 +19,7 @@ columns = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=30).map(
 
 
 def largest_gap(a, b):
-    """Eq 6 as it stands: at every value, the difference of the shares that are not above it."""
+    """Compute Eq 6 directly: compare empirical distributions at every value."""
     return max(abs((a <= x).mean() - (b <= x).mean()) for x in np.concatenate([a, b]))
 
 
@@ -70,7 +70,7 @@ def test_correlations_of_constant_columns():
     found = correlation_similarity(x, made)
 
     assert np.isnan(found.similarity[:, 2]).all()
-    assert found.mean == pytest.approx(0.5)  # of the one pair that is left: 1 against 0
+    assert found.mean == pytest.approx(0.5)  # the only remaining pair: 1 against 0
 
 
 def test_coverage_counts_missing_as_a_category():
@@ -127,7 +127,7 @@ def test_single_real_row_raises():
 
 
 def halves(n, shift, seed, *, marked=False):
-    """Two classes ``shift`` apart in one column; ``marked`` writes the class into the other."""
+    """Draw two classes ``shift`` apart; ``marked`` writes the class into column 2."""
     rng = np.random.default_rng(seed)
     y = np.repeat(["no", "yes"], n // 2)
     x = rng.normal(size=(n, 2))

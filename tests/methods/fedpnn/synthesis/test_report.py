@@ -75,9 +75,9 @@ def test_record_contains_no_values_of_real_rows():
 
     record = quality_record(real, rows(1), test=rows(2))
 
-    told = {cell for table in record.tables for row in table.rows for cell in row}
-    assert not told & set(real[0]["size"])
-    assert not told & set(real[0]["price"].dropna())
+    cells = {cell for table in record.tables for row in table.rows for cell in row}
+    assert not cells & set(real[0]["size"])
+    assert not cells & set(real[0]["price"].dropna())
 
 
 def test_class_without_synthetic_rows_is_listed():

@@ -25,7 +25,7 @@ def small(**options):
 
 
 def companies(n=120, seed=0):
-    """A frame of numbers, words, gaps and a constant, and labels."""
+    """Draw a frame with numbers, words, missing cells, a constant; and labels."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -137,12 +137,12 @@ def test_settings_can_differ_by_class():
 
 def test_progress_counts_the_epochs_of_all_classes():
     x, y = companies()
-    told = []
+    steps = []
 
-    small(epochs={"failed": 1, "lives": 2}).fit(x, y, progress=lambda *step: told.append(step))
+    small(epochs={"failed": 1, "lives": 2}).fit(x, y, progress=lambda *step: steps.append(step))
 
-    assert [step[:2] for step in told] == [(1, 3), (2, 3), (3, 3)]
-    assert told[0][2] == "training a generator, class 'failed'"
+    assert [step[:2] for step in steps] == [(1, 3), (2, 3), (3, 3)]
+    assert steps[0][2] == "training a generator, class 'failed'"
 
 
 def test_samples_have_the_input_format():

@@ -14,7 +14,7 @@ def noise(seed, *shape):
 
 
 def scores(critic, packs, rng):
-    """What the critic says of packs, written as one would with autograd."""
+    """Score packs with plain operations, for autograd."""
     state = packs
     for place, layer in enumerate(critic.layers):
         state = layer.weight @ state + layer.bias[:, None]
@@ -28,15 +28,15 @@ def test_critic_gradients_match_autograd():
     critic = Critic(12, (7, 5), np.random.default_rng(0))
     fake, real, mixing = noise(1, 12, 6), noise(2, 12, 6), torch.rand(1, 6)
 
-    critic._rng = np.random.default_rng(3)  # the same units drop out on both ways
+    critic._rng = np.random.default_rng(3)  # the same units drop out in both computations
     own = critic.gradients(fake, real, mixing)
     for parameter in critic.parameters:
         parameter.requires_grad_(True)
     between = torch.lerp(fake, real, mixing).requires_grad_(True)
-    said = scores(critic, torch.cat([fake, real, between], 1), np.random.default_rng(3))
-    (slope,) = torch.autograd.grad(said[12:].sum(), between, create_graph=True)
+    output = scores(critic, torch.cat([fake, real, between], 1), np.random.default_rng(3))
+    (slope,) = torch.autograd.grad(output[12:].sum(), between, create_graph=True)
     penalty = ((slope.norm(dim=0) - 1.0) ** 2).mean()
-    loss = said[:6].mean() - said[6:12].mean() + 10.0 * penalty
+    loss = output[:6].mean() - output[6:12].mean() + 10.0 * penalty
     theirs = torch.autograd.grad(loss, critic.parameters)
 
     for a, b in zip(own, theirs, strict=True):
@@ -49,8 +49,8 @@ def test_input_gradient_matches_autograd():
 
     critic._rng = np.random.default_rng(6)
     own = critic.input_gradient(packs.detach())
-    said = scores(critic, packs, np.random.default_rng(6)).mean()
-    (theirs,) = torch.autograd.grad(said, packs)
+    output = scores(critic, packs, np.random.default_rng(6)).mean()
+    (theirs,) = torch.autograd.grad(output, packs)
 
     torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-6)
 
