@@ -190,13 +190,13 @@ class FedPNNParty(TableParty):
                 return self._schema(request)
             case SelectionRequest():
                 return self._compute_sums(request)
-            case ConstantsRequest():
+            case ScalingRequest():
                 return self._compute_constants(request)
-            case MomentsRequest():
+            case PointMomentsRequest():
                 return self._compute_moments(request)
             case CentersRequest():
                 return self._compute_centers(request)
-            case ModelRelease():
+            case FedPNNModelRelease():
                 self._keep(request.model)
                 return Receipt()
         raise Refuse("unknown request")
@@ -232,7 +232,7 @@ class FedPNNParty(TableParty):
         labels = self._positions(request.classes, y)
         return class_sums(x, labels, len(request.classes), min_count=request.min_count)
 
-    def _compute_constants(self, request: ConstantsRequest | CentersRequest) -> ConstantsReply:
+    def _compute_constants(self, request: ScalingRequest | CentersRequest) -> ScalingReply:
         x, y = self._select_rows(request.min_count, request.columns)
         _, labels = np.unique(y, return_inverse=True)
         return column_constants(
@@ -243,14 +243,14 @@ class FedPNNParty(TableParty):
         )
 
     def _transform_rows(
-        self, request: MomentsRequest | CentersRequest, frame: Frame
+        self, request: PointMomentsRequest | CentersRequest, frame: TableScaling
     ) -> tuple[Floats, Floats, Integers]:
         """Return the rows that may be disclosed, their points and classes."""
         x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
         return *_apply_frame(x, labels, frame, min_count=request.min_count), labels
 
-    def _compute_moments(self, request: MomentsRequest) -> MomentsReply:
+    def _compute_moments(self, request: PointMomentsRequest) -> PointMomentsReply:
         frame = request.frame
         x, points, labels = self._transform_rows(request, frame)
         moments = class_moments(points, labels, len(request.classes))

@@ -227,7 +227,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
         constants = {name: reply.constants for name, reply in each.items()}
         frame = plan.build_frame(constants).without_indicators()
     model = plan.build_model(each, frame, metric)
-    replies = yield gather(ModelRelease(model))
+    replies = yield gather(FedPNNModelRelease(model))
     replies.complete("the model")
     return model
 
@@ -282,10 +282,10 @@ class _Plan:
         """Return the positions of the selected columns; None for all."""
         return None if self.selection is None else self.selection.columns
 
-    def constants_request(self) -> ConstantsRequest:
-        return ConstantsRequest(self.settings.n_knots, self.settings.min_count, self.columns)
+    def constants_request(self) -> ScalingRequest:
+        return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def build_frame(self, each: Mapping[str, Any]) -> Frame:
+    def build_frame(self, each: Mapping[str, Any]) -> TableScaling:
         """Build the frame from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in each.items():
@@ -294,7 +294,7 @@ class _Plan:
         parts = list(each.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
-    def moments_request(self, frame: Frame) -> MomentsRequest:
+    def moments_request(self, frame: TableScaling) -> PointMomentsRequest:
         n = frame.n_coordinates
         if n > MAX_COORDINATES:
             raise DataError(
@@ -306,11 +306,11 @@ class _Plan:
             frame, self.schema.classes, self.settings.min_count, self.columns
         )
 
-    def build_metric(self, reply: Message, frame: Frame) -> Floats:
+    def build_metric(self, reply: Message, frame: TableScaling) -> Floats:
         _check_moments(reply, frame, self.schema)
         return supervised_metric(reply, ridge=self.settings.ridge, boost=self.settings.boost)
 
-    def centers_request(self, frame: Frame | None, metric: Floats) -> CentersRequest:
+    def centers_request(self, frame: TableScaling | None, metric: Floats) -> CentersRequest:
         settings = self.settings
         return CentersRequest(
             frame=frame,
@@ -327,7 +327,9 @@ class _Plan:
             columns=self.columns,
         )
 
-    def build_model(self, each: Mapping[str, Any], frame: Frame, metric: Floats) -> FedPNNModel:
+    def build_model(
+        self, each: Mapping[str, Any], frame: TableScaling, metric: Floats
+    ) -> FedPNNModel:
         """Build the model from the centers of all parties."""
         for name in each:
             if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
