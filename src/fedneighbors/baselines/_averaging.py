@@ -25,24 +25,24 @@ if TYPE_CHECKING:  # it needs torch
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedProxClassifier(Baseline):
-    """Federated averaging whose clients are held near the network that they were sent [1]_.
+    """Federated averaging with a proximal term towards the shared network [1]_.
 
-    Nothing is personal: a client that comes later gets the network of all.
+    The model is not personalised: later clients get the shared network.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     proximal : float
-        Strength of the pull (mu): a client minimizes its loss plus ``proximal / 2`` times the
-        squared distance.
+        Strength of the proximal term (mu): a client minimizes its loss plus ``proximal / 2``
+        times the squared distance.
 
     References
     ----------
@@ -66,14 +66,14 @@ class FedProxClassifier(Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WarmStart:
-    """Clients' own parts from a network that all trained together, or that is taken over.
+    """Own parts of clients on a shared network, trained here or given.
 
     Parameters
     ----------
     start : fitted KNNPerClassifier or baseline, optional
-        Whose network is taken over, as it is, in place of training one; it should be one of the
-        same clients and rows. What is said of the network and of rounds then means nothing. A
-        clone of the estimator has the same one.
+        Its network is used, unchanged, instead of training one; it should have the same clients
+        and rows. Parameters of the network and of the rounds then have no effect. A clone of the
+        estimator has the same network.
     """
 
     start: Any = None
@@ -98,23 +98,23 @@ class WarmStart:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedAvgClassifier(WarmStart, Baseline):
-    """One network for all clients, by federated averaging [1]_.
+    """One network for all clients by federated averaging [1]_.
 
-    Nothing is personal: a client that comes later gets the network of all.
+    The model is not personalised: later clients get the shared network.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
-        Whose network is taken over in place of training one.
+        Its network is used instead of training one.
 
     References
     ----------
@@ -133,26 +133,26 @@ class FedAvgClassifier(WarmStart, Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PriorCorrectedClassifier(WarmStart, Baseline):
-    """The network of all clients, its shares corrected by how often a client meets each class.
+    """A shared network with probabilities corrected by each client's class shares.
 
-    A share is multiplied by what the class has among the client's rows over what it has among
-    those of all, to the power of ``strength`` [1]_. A client that comes later counts its labels.
+    A probability is multiplied by the ratio of the client's class share to the overall share, to
+    the power of ``strength`` [1]_. A later client counts its labels.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
-        Whose network is taken over in place of training one.
+        Its network is used instead of training one.
     strength : float
-        From 0, nothing, to 1, by Bayes' rule.
+        Exponent of the correction: 0 for none, 1 for Bayes' rule.
 
     References
     ----------
@@ -191,11 +191,11 @@ class FineTuning(WarmStart):
     Parameters
     ----------
     start : fitted KNNPerClassifier or baseline, optional
-        Whose network is taken over in place of training one.
+        Its network is used instead of training one.
     tuning_epochs : int
-        Passes of a client over its rows.
+        Epochs of a client on its own rows.
     tuning_rate : float
-        Of their steps.
+        Learning rate of these epochs.
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = (
@@ -215,32 +215,32 @@ class FineTuning(WarmStart):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedAvgPlusClassifier(FineTuning, Baseline):
-    """The network of all clients, of which each trains some passes more on its own rows [1]_.
+    """A shared network, fine-tuned by each client on its own rows [1]_.
 
-    A client that comes later does the same.
+    Later clients do the same.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
-        Whose network is taken over in place of training one.
+        Its network is used instead of training one.
     tuning_epochs : int
-        Passes of a client over its rows.
+        Epochs of a client on its own rows.
     tuning_rate : float
-        Of their steps.
+        Learning rate of these epochs.
 
     References
     ----------
     .. [1] Jiang, Konecny, Rush and Kannan, "Improving Federated Learning Personalization via Model
-       Agnostic Meta Learning", 2019; for clients that come later Marfoq et al., ICML 2022,
+       Agnostic Meta Learning", 2019; for later clients Marfoq et al., ICML 2022,
        Section 6.
     """
 
@@ -251,28 +251,27 @@ class FedAvgPlusClassifier(FineTuning, Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class HeadTuningClassifier(FineTuning, Baseline):
-    """The network of all clients, of which each trains the head further on its own rows.
+    """A shared network whose head each client fine-tunes on its own rows.
 
-    The body stays as all have trained it, so that clients differ in a few weights. A client that
-    comes later does the same.
+    The body stays shared, so clients differ in few weights. Later clients do the same.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
-        Whose network is taken over in place of training one.
+        Its network is used instead of training one.
     tuning_epochs : int
-        Passes of a client over its rows.
+        Epochs of a client on its own rows.
     tuning_rate : float
-        Of their steps.
+        Learning rate of these epochs.
 
     References
     ----------

@@ -37,19 +37,19 @@ if TYPE_CHECKING:  # they need torch
 
 
 def load(path: str | Path, model: Any = None) -> "Baseline":
-    """Read a baseline that any of the classes has written by ``save``.
+    """Read a baseline written by ``save`` of any class.
 
     Parameters
     ----------
     path : path
         The file.
     model : torch.nn.Module or callable, optional
-        The network, where the file is of one of the user's own.
+        The network, if the file belongs to a custom one.
 
     Returns
     -------
     Baseline
-        Fitted; of the class that has written the file.
+        Fitted, of the class that wrote the file.
 
     Raises
     ------
@@ -73,36 +73,35 @@ class Baseline(
 ):
     """Personalised baseline for comparison with kNN-Per.
 
-    A method trains weights for all and a part of its own for each client (:meth:`_train`), and
-    makes the own parts of clients that come later (:meth:`_join`). ``_own_part`` tells what a
-    client's own part replaces when it is served: nothing, the head or the whole network.
+    A method trains shared weights and an own part for each client (:meth:`_train`), and makes the
+    own parts of later clients (:meth:`_join`). ``_own_part`` states what an own part replaces in
+    predictions: nothing, the head or the whole network.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
         Of its steps; the rate falls to a third after 60 and 85 % of the rounds.
     validation : float
-        Share of each client's rows that :func:`~.tuning.tuned` holds out; :meth:`fit` takes all.
+        Share of each client's rows that :func:`~._tuning.tuned` holds out; :meth:`fit` uses all.
     standardize, trainer, device, classes, random_state
-        Of the columns of tables, of how and where clients train side by side, of labels that may
-        come, and of all that is drawn.
+        Scaling of columns, batching of clients, device, possible labels, and random seed.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     clients_ : dict of str to float array
-        What each client has for itself; nothing, of length 0, where it gets the model for all.
+        Own part of each client; of length 0 if it uses the shared model.
     rows_ : dict of str to OwnRows
-        Each client's rows, from which it makes its own part again where they change.
+        Rows of each client, from which its own part is rebuilt after changes.
     weights_ : float array of shape (n_weights,)
-        Of the model for all.
+        Weights of the shared model.
     overall_ : float64 array of shape (n_classes,)
-        Shares of the classes over all clients.
+        Class shares over all clients.
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
@@ -136,7 +135,7 @@ class Baseline(
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Which client owns each row. None means a single one.
+            Client of each row. None means a single one.
 
         Raises
         ------

@@ -17,16 +17,16 @@ if TYPE_CHECKING:  # it needs torch
 
 
 def pulls_apart(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> bool:
-    """Return whether clients still move while, taken together, they no longer do.
+    """Return whether clients still change while their mean change vanishes.
 
     Parameters
     ----------
     changes : float64 array of shape (n_clients, n_weights)
-        By what each client's steps changed the weights that all were sent.
+        Weight changes of each client in a round.
     n_rows : sequence of int
         Rows of each client.
     tolerance : float
-        What the length of the mean change may be of that of the longest one.
+        Maximum length of the mean change, relative to the longest change.
     """
     mean = np.average(changes, axis=0, weights=np.asarray(n_rows, np.float64))
     longest = float(np.sqrt((changes**2).sum(axis=1)).max())
@@ -38,8 +38,8 @@ def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
 
     The directions are those of the weight changes.
 
-    The most different pair across the cut is as alike as can be reached by joining, again and
-    again, the two groups whose least similar members are most similar.
+    Complete-linkage clustering: groups whose least similar members are most similar are joined
+    until two are left.
 
     Parameters
     ----------
@@ -132,36 +132,35 @@ def _changes(before: Vector, ends: Sequence[Vector]) -> Floats:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ClusteredFLClassifier(Baseline):
-    """Federated averaging in clusters that are found on the way [1]_.
+    """Federated averaging in clusters of clients, found during training [1]_.
 
-    All clients begin as one cluster. One of three clients or more is cut in two when its clients'
-    changes cancel one another although they are not small; who goes where follows from the cosines
-    between the changes, for which all clients of the cluster are asked, also those who do not take
-    part in the round. A client that comes later gets the network of the cluster that is right on
-    most of its rows, on which nothing else is fitted; one that is not known, that of the cluster
-    with most rows.
+    All clients begin as one cluster. A cluster of three or more clients is split when their changes
+    cancel although they are not small. The cosines between the changes of all clients of the
+    cluster, including those outside the round, determine the two parts. A later client gets the
+    network of the cluster that is most accurate on its rows; an unknown client gets that of the
+    cluster with the most rows.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     tolerance : float
-        A cluster is cut when its mean change is shorter than this share of the longest one; 0 for
-        never.
+        A cluster is split when its mean change is shorter than this share of the longest one; 0
+        for never.
     split_after : float
-        Share of the rounds before which no cluster is cut.
+        Share of the rounds before the first split.
 
     Attributes
     ----------
     clusters_ : list of tuple of str
-        The clients of each cluster at the end of training; who comes later is in none.
+        The clients of each cluster at the end of training; later clients are in none.
     networks_ : list of float32 array of shape (n_weights,)
         Their networks; what a client has in ``clients_`` is the place of its own among them.
 

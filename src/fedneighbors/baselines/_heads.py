@@ -18,20 +18,19 @@ FIRST_PASSES = 20
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SharedBody:
-    """Training of a body for all clients, under a head for each of them.
+    """Training of a shared body with a head for each client.
 
-    After the last round every client's head is trained some passes more, with the body as it then
-    is: the one that a client trained with is that of an earlier round. What all clients have in
-    common at the end is the body with the mean of their heads, weighted by rows; from there a
-    client that comes later trains its head, while the body stays.
+    After the last round every client's head is trained further on the final body, since it was
+    trained on the body of an earlier round. The shared model is the body with the mean of the
+    heads, weighted by rows. A later client trains its head from there, with a fixed body.
 
     Parameters
     ----------
     tuning_epochs : int
-        Passes of a head after the last round, 0 for none. A client that comes later makes its
-        head in 20 more, at the rates that the rounds went through.
+        Epochs of a head after the last round, 0 for none. A later client trains its head for 20
+        more epochs, with the learning rates of the rounds.
     tuning_rate : float, optional
-        Of their steps; by default that of the last round, at which weights have settled.
+        Learning rate; by default that of the last round.
     """
 
     tuning_epochs: int = 5
@@ -97,26 +96,26 @@ class SharedBody:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedPerClassifier(SharedBody, Baseline):
-    """A body that is averaged under heads that are not; a client trains both together [1]_.
+    """A shared body with own heads, trained together by each client [1]_.
 
-    A client that comes later trains a head, while the body stays.
+    A later client trains a head with a fixed body.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     tuning_epochs : int
-        Passes of a head after the last round, 0 for none. A client that comes later makes its
-        head in 20 more, at the rates that the rounds went through.
+        Epochs of a head after the last round, 0 for none. A later client trains its head for 20
+        more epochs, with the learning rates of the rounds.
     tuning_rate : float, optional
-        Of their steps; by default that of the last round, at which weights have settled.
+        Learning rate; by default that of the last round.
 
     References
     ----------
@@ -135,35 +134,34 @@ class FedPerClassifier(SharedBody, Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedRepClassifier(SharedBody, Baseline):
-    """A body that is averaged under heads that are not; a client trains its head first [1]_.
+    """A shared body with own heads; each client trains its head first [1]_.
 
-    In a round a client makes ``head_epochs`` passes with its head while the body stays, and then
-    ``local_epochs`` with the body while the head stays. A client that comes later trains a head,
-    while the body stays.
+    In a round a client trains its head for ``head_epochs`` with a fixed body, and then the body for
+    ``local_epochs`` with a fixed head. A later client trains a head with a fixed body.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     tuning_epochs : int
-        Passes of a head after the last round, 0 for none. A client that comes later makes its
-        head in 20 more, at the rates that the rounds went through.
+        Epochs of a head after the last round, 0 for none. A later client trains its head for 20
+        more epochs, with the learning rates of the rounds.
     tuning_rate : float, optional
-        Of their steps; by default that of the last round, at which weights have settled.
+        Learning rate; by default that of the last round.
     head_epochs : int
-        Passes of the head in a round.
+        Epochs of the head per round.
 
     References
     ----------
     .. [1] Collins, Hassani, Mokhtari and Shakkottai, "Exploiting Shared Representations for
-       Personalized Federated Learning", ICML 2021, Algorithm 1; for clients that come later Marfoq
+       Personalized Federated Learning", ICML 2021, Algorithm 1; for later clients Marfoq
        et al., ICML 2022, Section 6.
     """
 

@@ -24,21 +24,21 @@ if TYPE_CHECKING:  # it needs torch
 class LocalClassifier(Baseline):
     """A network for each client, trained on its own rows and nothing else.
 
-    Each makes as many passes as it would in ``n_rounds`` rounds, at the same rates; there is no
-    network for all, and ``participation`` means nothing. A client that comes later does the same;
-    one that is not known gets the shares of the classes over all clients.
+    Each client trains for as many epochs as in ``n_rounds`` rounds, with the same learning rates.
+    There is no shared network, and ``participation`` has no effect. Later clients do the same; an
+    unknown client gets the overall class shares.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
 
     References
     ----------
@@ -67,33 +67,33 @@ class LocalClassifier(Baseline):
 class DittoClassifier(Baseline):
     """Federated averaging with an additional network for each client [1]_.
 
-    Who takes part in a round trains the network of all, and then goes on with its own, whose steps
-    are pulled towards the network that it was sent. A client that comes later begins its own with
-    the network of all, and is pulled towards that.
+    A participant of a round trains the shared network and then its own, with a proximal term
+    towards the shared network that it received. A later client starts its own network from the
+    shared one, with the same term.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     proximal : float
-        Strength of the pull (lambda): a client's own network minimizes its loss plus
+        Strength of the proximal term (lambda): a client's own network minimizes its loss plus
         ``proximal / 2`` times the squared distance.
     tuning_epochs : int
-        Passes of a client that comes later.
+        Epochs of a later client.
     tuning_rate : float, optional
-        Of their steps; by default that of the last round, at which weights have settled.
+        Learning rate; by default that of the last round.
 
     References
     ----------
     .. [1] Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through
-       Personalization", ICML 2021, Algorithm 1; for clients that come later Marfoq et al.,
+       Personalization", ICML 2021, Algorithm 1; for later clients Marfoq et al.,
        ICML 2022, Section 6.
     """
 
@@ -128,30 +128,29 @@ class DittoClassifier(Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class APFLClassifier(Baseline):
-    """Each client's weights are a mixture: a share of its own, the rest of the network of all [1]_.
+    """Client weights that mix an own network with the shared network [1]_.
 
-    Who takes part in a round trains the network of all, and in the same steps its own, by the slope
-    of the mixture's loss. The mixture is one of weights, not of what two networks say. A client
-    that comes later begins its own with the network of all, which stays.
+    A participant of a round trains the shared network and, in the same steps, its own by the
+    gradient of the mixture's loss. The weights are mixed, not the outputs. A later client starts
+    its own network from the shared one, which stays fixed.
 
     Parameters
     ----------
     model, embedding, head, hidden
-        As :class:`~fedneighbors.methods.knnper.KNNPerClassifier` takes them, like all others.
+        As in :class:`~fedneighbors.methods.knnper.KNNPerClassifier`, like all parameters below.
     n_rounds, participation, local_epochs, batch_size
-        Of the training.
+        Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps.
+        Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Of what tuning holds out, of columns, of how and where clients train side by side, of labels
-        that may come, and of all that is drawn.
+        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
+        labels, and random seed.
     alpha : float
-        Share of a client's own network in the mixture, from 0, federated averaging, to 1, training
-        alone.
+        Share of the own network in the mixture: 0 is federated averaging, 1 local training.
     tuning_epochs : int
-        Passes of a client that comes later.
+        Epochs of a later client.
     tuning_rate : float, optional
-        Of their steps; by default that of the last round, at which weights have settled.
+        Learning rate; by default that of the last round.
 
     References
     ----------

@@ -30,7 +30,7 @@ def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
     n_bits : int
         Projections (m), each with independent standard normal weights.
     seed : int
-        Seed of the weights. Fewer bits of the same seed are the first of more.
+        Seed of the weights. Fewer bits of a seed are a prefix of more.
 
     Returns
     -------
@@ -65,14 +65,14 @@ def matched_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
 
 
 class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """FlyNN's rule over a dense hash: random hyperplanes in place of a sparse winner-take-all.
+    """FlyNN's decision rule over a dense hash of random hyperplanes.
 
-    The baseline SBFC of [1]_. About half of the bits are on for every row, where a fly hash keeps
-    a few in ten thousand. So the filters of all classes fill up at once, and what tells classes
-    apart is only how often each bit was on, not whether. The novelty of a row for class l is the
-    sum of gamma ** count over the bits that are on for the row, as for FlyNN; dividing it by the
-    number of bits that are on, which is one and the same for all classes of a row, would change no
-    prediction and is left out. Bits that are off count for nothing, as in Algorithm 1.
+    The baseline SBFC of [1]_. About half of the bits are set for every row, while a fly hash sets a
+    few in ten thousand. The filters of all classes fill up at once, and only the frequency of bits
+    separates classes. The novelty of a row for class l is the sum of gamma ** count over the bits
+    set for the row, as for FlyNN. It is not divided by the number of set bits, which is equal for
+    all classes of a row and would not change a prediction. Unset bits do not count, as in
+    Algorithm 1.
 
     Parameters
     ----------
@@ -89,13 +89,13 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     counts_ : int64 array of shape (n_classes, n_bits)
-        How often each bit was on.
+        Number of rows with each bit set.
     n_bits_, decay_ : int, float
         The values in force.
 
     Notes
     -----
-    The sign of a projection depends on where the origin lies: centre the features first.
+    The sign of a projection depends on the origin: centre the features first.
 
     References
     ----------

@@ -77,7 +77,7 @@ class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
 
 class AveragedModels(_Framed):
-    """The mean of what models say that each party trains by itself and sends whole.
+    """Mean probabilities of models that each party trains alone and sends to the others.
 
     Parameters
     ----------
@@ -106,12 +106,12 @@ class AveragedModels(_Framed):
 
 
 def averaged_logistic_regression() -> AveragedModels:
-    """Return the mean of the parties' logistic regressions, classes weighing alike."""
+    """Return averaged logistic regressions with equal class weights."""
     return AveragedModels(lambda: LogisticRegression(class_weight="balanced", max_iter=5000))
 
 
 def averaged_boosting() -> AveragedModels:
-    """Return the mean of the parties' gradient boosting, classes weighing alike."""
+    """Return averaged gradient boosting with equal class weights."""
     return AveragedModels(
         lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
     )
@@ -189,7 +189,7 @@ def _summed(
 
 
 class CentralModel(_Framed):
-    """A model of the pooled rows: what could be had if rows might be shared.
+    """A model of the pooled rows, as an upper bound.
 
     Parameters
     ----------

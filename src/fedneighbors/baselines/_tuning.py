@@ -22,14 +22,14 @@ LARGEST_GRID = 4
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Networks of federated averaging that several baselines take over.
+    """Networks of federated averaging for several baselines.
 
     Parameters
     ----------
     chosen_on : fitted estimator
-        Whose network has seen no held-out row.
+        Its network has seen no held-out row.
     final : fitted estimator
-        Whose network has seen all rows.
+        Its network has seen all rows.
     """
 
     chosen_on: Any
@@ -38,14 +38,14 @@ class Starts:
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """A baseline under the best of its candidates.
+    """A baseline fitted with the best candidate parameters.
 
     Parameters
     ----------
     estimator : Baseline
         Fitted on all rows.
     parameters : mapping of str to object
-        What was chosen.
+        Chosen parameters.
     scores : tuple of float
         Accuracy of each candidate on the held-out rows of all clients, in the order of the grid.
     """
@@ -63,13 +63,13 @@ def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: An
     Parameters
     ----------
     estimator : Baseline
-        Whose parameters of the network, of rounds and of steps are taken.
+        Source of the parameters of network, rounds and SGD.
     X, y : arrays of shape (n_rows, ...) and (n_rows,)
         Rows and labels of all clients.
     parties : sequence of shape (n_rows,)
-        Which client owns each row.
+        Client of each row.
     final : fitted KNNPerClassifier or baseline, optional
-        Has the network of all rows already.
+        Provides the network of all rows.
     """
     asked = _settled(estimator, y).get_params(deep=False)
     average = FedAvgClassifier(**{name: asked[name] for name in _training_parameters()})
@@ -89,12 +89,11 @@ def tuned(
 ) -> Tuned:
     """Tune a baseline on held-out rows and fit it on all rows.
 
-    Each candidate is fitted on the rows that are not held out: of each client the same ones as
-    kNN-Per chooses its mixtures on. Of equally good candidates the first is taken; one whose
-    training diverges has no row right, and where it does so on all rows the next best is taken.
-    Where candidates differ only in what comes after federated averaging, they take over one
-    network, so that no more than their own part is trained for each; ``grid=({},)`` makes such a
-    baseline of ``starts``.
+    Each candidate is fitted on the rows that are not held out; kNN-Per holds out the same rows to
+    choose its mixtures. The first of equally good candidates is chosen. A candidate that diverges
+    scores 0; if it diverges on all rows, the next best is used. Candidates that differ only after
+    federated averaging share one network, so that only their own parts are trained;
+    ``grid=({},)`` builds such a baseline from ``starts``.
 
     Parameters
     ----------
@@ -103,12 +102,12 @@ def tuned(
     X, y : arrays of shape (n_rows, ...) and (n_rows,)
         Rows and labels of all clients.
     parties : sequence of shape (n_rows,)
-        Which client owns each row.
+        Client of each row.
     grid : sequence of mapping, optional
-        Candidates, as parameters; by default those of the baseline's class. A single one is
-        taken as it is.
+        Candidate parameters; by default those of the baseline's class. A single candidate is
+        used without tuning.
     starts : Starts, optional
-        Networks to take over, where the baseline does; see :func:`average_starts`.
+        Networks for baselines that start from one; see :func:`average_starts`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Total cost of releases: stated composition, conversions rounded upward.
+"""Total cost of releases: composition and conversions, rounded upward.
 
 Sums are exact fractions. The one step that is not exact, zCDP to (epsilon, delta), is OpenDP's
 and never below the true value.
@@ -41,7 +41,7 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
       of the budget's delta that the approximate releases left; the result then spends all of
       that delta.
 
-    Each of these holds too where a cost is chosen after the earlier answers were seen.
+    All of these also hold if a cost is chosen after earlier answers were seen.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def spent_by_counts(counts: Mapping[Guarantee, int], budget: Guarantee) -> Guara
     Parameters
     ----------
     counts : mapping of Guarantee to int
-        How many releases of each cost there were.
+        Number of releases of each cost.
     budget : Guarantee
         Decides the notion.
 
@@ -150,12 +150,12 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
     guarantees : iterable of Guarantee
         One per release.
     budget : Guarantee
-        What is allowed.
+        Limit of the total cost.
 
     Returns
     -------
     bool
-        False too where a release has no cost in the notion of the budget.
+        Also False if a release has no cost in the budget's notion.
 
     Raises
     ------

@@ -1,8 +1,7 @@
 """Guarantees and sensitivities as values.
 
-Everything is exact: a guarantee holds fractions, never floats, so that charges add up without
-rounding. Mechanisms make guarantees, the ledger adds them up,
-:mod:`~fedneighbors.privacy._accounting` converts them.
+Guarantees contain fractions, never floats, so that charges add up without rounding. Mechanisms
+return guarantees, the ledger sums them, and :mod:`~fedneighbors.privacy._accounting` converts them.
 """
 
 import math
@@ -20,14 +19,14 @@ Number = int | float | str | Decimal | Fraction
 
 
 def exact(value: Number, name: str) -> Fraction:
-    """Return a number as the fraction that its decimal digits stand for.
+    """Convert a number to the fraction given by its decimal digits.
 
     Parameters
     ----------
     value : int, float, str, Decimal or Fraction
-        A float counts as the shortest decimal that reads back as it, so that 0.1 is one tenth.
+        A float counts as its shortest decimal representation, so 0.1 is one tenth.
     name : str
-        What it is, for the error.
+        Name for the error message.
 
     Raises
     ------
@@ -132,14 +131,14 @@ def _short(number: Fraction) -> str:
 class Sensitivity:
     """Sensitivity of a vector of integers to one record.
 
-    A mechanism takes it together with the vector; nothing else may state a sensitivity.
+    A mechanism takes it together with the vector; sensitivities are stated nowhere else.
 
     Parameters
     ----------
     unit : str
-        What counts as one record: ``"row"``.
+        Unit of privacy: ``"row"``.
     neighbors : {"add_remove", "replace_one"}
-        Tables that are compared.
+        Neighbouring tables.
     l1 : int
         Largest sum of absolute differences.
     l2_squared : int
@@ -150,7 +149,7 @@ class Sensitivity:
     Raises
     ------
     ValueError
-        If a bound is negative, the relation unknown, or the three norms contradict one another.
+        If a bound is negative, the relation unknown, or the three norms are inconsistent.
     """
 
     unit: str

@@ -1,4 +1,4 @@
-"""The one value by which users ask for privacy: how much, against what, and what is public."""
+"""Privacy requirements of users: amount, neighbouring relation, and public facts."""
 
 import json
 from collections.abc import Mapping
@@ -28,48 +28,47 @@ MECHANISMS = ("paper", "local", "central")
 class Privacy:
     """Privacy requirements of a training or a search.
 
-    Whatever a training learns from rows is either paid for out of ``epsilon`` and ``delta``, or
-    declared public here. Arguments of the estimator, such as ``n_units``, are public by being
-    given. A search pays ``epsilon`` and ``delta`` for each query, and looks at nothing else here.
+    Everything that a training learns from rows is either charged to ``epsilon`` and ``delta`` or
+    declared public here. Arguments of the estimator, such as ``n_units``, are public. A search
+    charges ``epsilon`` and ``delta`` for each query and ignores the other fields.
 
     Parameters
     ----------
     epsilon : number
-        Above 0. A float counts as the decimal that it is written as.
+        Above 0. A float counts as the decimal that it prints as.
     delta : number
-        In [0, 1). FlyNN can use one above 0 under ``"central"`` only, FedPNN under ``"local"`` as
-        well; kNN-Per needs one; a search uses it for answers that are always exact.
+        In [0, 1). FlyNN uses a positive delta under ``"central"`` only, FedPNN also under
+        ``"local"``; kNN-Per requires one; a search needs one for answers that are always exact.
     mechanism : {"local", "central", "paper"}
-        ``"local"``: each party noises its whole release by itself. ``"central"``: each party adds
-        a share of the noise and only the masked sum is seen, with the noise of one table.
-        ``"paper"``: the mechanism printed in the method's paper.
+        ``"local"``: each party adds the full noise to its release. ``"central"``: each party adds a
+        noise share and only the masked sum is visible, with the noise of one table. ``"paper"``:
+        the mechanism printed in the method's paper.
     neighbors : {"add_remove", "replace_one"}
-        Tables that must not be told apart: one row more or less, or one row exchanged.
+        Neighbouring tables: one row added or removed, or one row replaced.
     public : tuple of str
         Facts about the rows of *each party* that are declared to be public: ``"classes"`` (which
-        labels occur), ``"n_rows"`` (how many rows), ``"scaling"`` (the exact sums of columns and of
-        their squares, from which mean and spread follow). They leave a party as often as asked
-        for, and in the plain where sums are not masked.
+        labels occur), ``"n_rows"`` (number of rows), ``"scaling"`` (exact sums of columns and of
+        their squares, which give mean and spread). They leave a party whenever requested, and
+        unmasked where sums are not masked.
     classes : tuple of labels, optional
-        The labels, where they are known beforehand; they then need not be read off the rows.
+        The labels, if known beforehand; they are then not derived from the rows.
     bounds : (low, high), optional
-        Range of the values, numbers or one number for each column, known beforehand. Lets the
-        scaling be paid for: values are cut to the range and their noised moments taken.
+        Range of the values, numbers or one number per column, known beforehand. The scaling is then
+        computed from noisy moments of the clipped values and charged.
     constants_share : number
         Share of the budget for charges other than the counts (rows, scaling), in (0, 1).
     n_picks : int, optional
-        Cells that ``"paper"`` picks (T). None derives it.
+        Number of cells that ``"paper"`` picks (T). None derives it.
     accounting : {"parallel", "paper"}
-        How ``"paper"`` spends epsilon over the parties. Rows of different parties are disjoint,
-        so that each party may spend all of it (``"parallel"``); the paper divides it by the number
-        of parties.
+        Composition of ``"paper"`` over the parties. Rows of different parties are disjoint, so each
+        party may spend all of epsilon (``"parallel"``); the paper divides it by the number of
+        parties.
     n_parties : int, optional
-        How many parties there are, which each of them must know to divide epsilon under
-        ``accounting="paper"``.
+        Number of parties, needed to divide epsilon under ``accounting="paper"``.
     colluders : int
-        Parties that may side with the coordinator under ``"central"``; the shares of the others
-        then suffice. Each party knows its own share and could take it off the sum, so that 1, the
-        default, keeps the promise towards every single party, and 0 towards the coordinator alone.
+        Number of parties that may collude with the coordinator under ``"central"``; the noise
+        shares of the others suffice. Each party knows its own share and could subtract it, so the
+        default of 1 protects towards every single party, and 0 towards the coordinator alone.
 
     Raises
     ------
@@ -131,7 +130,7 @@ class Privacy:
         Raises
         ------
         ValueError
-            If it would pay for a delta that buys nothing.
+            If a delta has no effect.
         """
         if self.delta and self.mechanism != "central":
             raise ValueError(
@@ -183,7 +182,7 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def terms(privacy: Privacy) -> dict[str, str]:
-    """Return what parties and coordinator must have agreed on, as exact text."""
+    """Return the agreed privacy terms as exact text."""
     return {
         "epsilon": str(exact(privacy.epsilon, "epsilon")),
         "delta": str(exact(privacy.delta, "delta")),

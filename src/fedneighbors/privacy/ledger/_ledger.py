@@ -27,22 +27,21 @@ MAX_ANSWER_BYTES = 64 * 2**20
 
 
 class Ledger:
-    """Budgets, charges and noised answers of one party, in one SQLite file.
+    """Budgets, charges and noisy answers of one party, in one SQLite file.
 
-    Several ledgers, in one process or many, may be open on one file. Threads may share one.
+    Several processes and threads can open one file, and threads can share a ledger.
 
     Parameters
     ----------
     path : path or ":memory:"
-        The file. Made if there is none and a party is named; an empty file is refused, since a
-        wiped ledger would start again with the whole budget. In memory nothing outlasts the
-        process: for tests and simulations.
+        The file. Created if missing and a party is named. An empty file is refused, since a wiped
+        ledger would restart with the whole budget. ``":memory:"`` is for tests and simulations.
     party : str, optional
-        Whose ledger. None opens an existing one, whosever it is.
+        Owner of the ledger. None opens an existing one of any owner.
     must_exist : bool
-        Refuse to make a new ledger.
+        Refuse to create a new ledger.
     timeout_s : float
-        How long to wait for another process that writes.
+        Seconds to wait for another writing process.
 
     Raises
     ------
@@ -103,24 +102,23 @@ class Ledger:
 
         Earlier budgets stay in the ledger as entries.
 
-        What was spent counts against the new budget. It may be smaller than what was spent: then
-        every charge is refused.
+        Earlier charges count against the new budget. If they exceed it, every charge is refused.
 
         Parameters
         ----------
         dataset : str
-            Whose rows are asked about.
+            Name of the data set.
         budget : Guarantee
-            What all releases together may cost.
+            Limit on the total cost of all releases.
         user : str
             An additional limit for this user; empty for the data set itself.
         note : str
-            Why, for people.
+            Reason, for readers.
 
         Raises
         ------
         ValueError
-            If what was already released has no cost in the notion of this budget.
+            If an earlier release has no cost in this budget's notion.
         LedgerError
             If the ledger cannot be written.
         """
@@ -144,22 +142,22 @@ class Ledger:
     ) -> bytes:
         """Return the noisy answer of an id; charge if it is new.
 
-        The charge is on disk before ``draw`` is called, the answer before it is returned. After a
-        crash in between, the same id is answered without a further charge.
+        The charge is on disk before ``draw`` is called, and the answer before it is returned. After
+        a crash in between, the same id is answered without a further charge.
 
         Parameters
         ----------
         query_id : str
             Id of the release. A repeated id returns the stored answer, at no cost.
         dataset, user : str
-            Whose rows are asked about, and who gets the answer.
+            Data set and recipient of the answer.
         cost : Guarantee
-            Of this release.
+            Cost of this release.
         draw : callable
-            Returns the noised answer, at most ``MAX_ANSWER_BYTES``; lets nothing out in another
-            way. If it raises, the charge stands, since that it failed may tell something of the
-            rows: check before the release what can be checked. The same id may be asked again at
-            no further cost, and ``draw`` is then called again.
+            Returns the noisy answer, at most ``MAX_ANSWER_BYTES``, and releases nothing else. If it
+            raises, the charge stands, since the failure may depend on the rows: run all checks
+            before the release. The same id can be requested again at no further cost; ``draw`` is
+            then called again.
         purpose : str
             For people.
 
@@ -175,7 +173,7 @@ class Ledger:
         ValueError, TypeError
             If the id was charged under other terms, or ``draw`` returns no usable answer.
         LedgerError
-            If the ledger cannot be read or written; nothing was released.
+            If the ledger cannot be read or written; nothing is released.
         """
         terms = ChargeTerms(query_id, dataset, user, cost, purpose)
         return self.release_all([terms], lambda _: [draw()])[0]
@@ -193,15 +191,15 @@ class Ledger:
 
         Parameters
         ----------
-        terms : sequence of Terms
-            What is asked for, each id once.
+        terms : sequence of ChargeTerms
+            Requested releases with unique ids.
         draw : callable
-            Takes the terms that have no answer yet and returns the noised answer of each.
+            Takes the terms without an answer and returns their noisy answers.
 
         Raises
         ------
         BudgetExceeded
-            If one of the budgets does not allow it; nothing changed.
+            If a budget would be exceeded; nothing is changed.
         ValueError, TypeError
             If an id comes twice or was charged under other terms, or ``draw`` returns no usable
             answers.
@@ -249,8 +247,8 @@ class Ledger:
     def left(self, dataset: str, user: str = "") -> Guarantee:
         """Return the rest of the budget of a data set or user.
 
-        A charge must fit the user's and the data set's. One more release of what is returned
-        would fit; under a budget of epsilon and delta, zCDP releases may fit that cost more.
+        A charge must fit both budgets. One more release of the returned cost fits; under an
+        (epsilon, delta) budget, zCDP releases of a higher cost may fit too.
 
         Raises
         ------

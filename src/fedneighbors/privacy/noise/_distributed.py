@@ -1,4 +1,4 @@
-"""Noise in shares: each party draws a part, and only the sum of the parts protects a masked sum.
+"""Noise shares: each party draws a part, and the sum of the parts protects a masked sum.
 
 A sum in which fewer than ``n_shares`` honest shares remain has no guarantee: set ``n_shares`` to
 the number of parties less those that may drop out *and* those that may collude.
@@ -33,8 +33,8 @@ class LaplaceShares:
     """Polya shares: ``n_shares`` of them sum to exactly discrete Laplace noise.
 
     One share is the difference of two negative binomial variables of shape 1 / n_shares. More than
-    ``n_shares`` honest shares are Laplace noise plus noise that is independent of all data: the
-    guarantee stands.
+    ``n_shares`` honest shares are Laplace noise plus noise independent of the data, so the
+    guarantee holds.
 
     Parameters
     ----------
@@ -96,8 +96,8 @@ class LaplaceShares:
 class GaussianShares:
     """Discrete Gaussian shares of variance ``variance / n_shares`` each.
 
-    Their sum is not exactly discrete Gaussian; :func:`sum_excess` bounds by how much, and the
-    guarantee includes it.
+    Their sum is not exactly discrete Gaussian; :func:`sum_excess` bounds the difference, which the
+    guarantee includes.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class GaussianShares:
         return self.variance / self.n_shares
 
     def guarantee(self, sensitivity: Sensitivity, n_cells: int) -> ZCDP:
-        """Return what the sum costs with at least ``n_shares`` honest shares.
+        """Return the cost of the sum with at least ``n_shares`` honest shares.
 
         With tau from :func:`sum_excess`, l1 and l2 in units of the standard deviation of the sum,
         proposition 14 bounds the Renyi divergence of order alpha by ``alpha l2**2 / 2 + tau d`` and

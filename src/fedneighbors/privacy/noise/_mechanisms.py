@@ -1,11 +1,11 @@
 """Mechanisms on integer vectors: discrete Laplace, discrete Gaussian, noisy top-k.
 
-Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity`, the
-one place where norm, unit and neighboring relation are stated, and says what a release costs.
+Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity`, which states
+norm, unit and neighbouring relation, and returns the cost of a release.
 
 OpenDP draws noise that is too wide for a table and selects the largest cells. Its integers have
-64 bits here: its samplers cut at the ends of the type, which for Python's ``int`` is taken to have
-32, and cut noise hides nothing.
+64 bits here: its samplers clip at the ends of the type, which has 32 bits for Python's ``int``, and
+clipped noise does not protect.
 """
 
 import math
@@ -131,7 +131,7 @@ def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.
     TypeError
         If the values are not integers or the sensitivity is no :class:`Sensitivity`.
     ValueError
-        If a value is so large that noise could wrap it around.
+        If a value is so large that noise could overflow it.
     """
     if not isinstance(sensitivity, Sensitivity):
         raise TypeError(

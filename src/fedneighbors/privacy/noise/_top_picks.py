@@ -1,4 +1,4 @@
-"""The DP() step of FlyNN's Algorithm 2: cells picked by the exponential mechanism, then noised."""
+"""The DP() step of FlyNN's Algorithm 2: cells picked by the exponential mechanism, with noise."""
 
 import math
 import os
@@ -208,22 +208,22 @@ class BitDraws:
 
 @dataclass(frozen=True)
 class TopPicks:
-    """Noised counts of the cells that were picked, zero elsewhere, line by line as printed [1]_.
+    """Noisy counts of the picked cells, zero elsewhere, line by line as printed [1]_.
 
     A pick draws a cell with probability proportional to exp(epsilon c / 4T) (line 19) and replaces
     its count by max(c + noise, 0), the noise being discrete Laplace of scale 2T / epsilon (line
-    20); a later pick may draw it again. What was never picked becomes 0 (line 24).
+    20); a later pick may draw it again. Cells that are never picked become 0 (line 24).
 
-    The cost: where no count moves by more than linf, one pick by the exponential mechanism costs
+    Cost: if no count changes by more than linf, one pick by the exponential mechanism costs
     2 linf epsilon / 4T and its noise linf epsilon / 2T; T adaptive picks add up to linf epsilon. A
     repeated pick starts from a released value. Setting the rest to zero follows from the output.
 
     Parameters
     ----------
     epsilon : Fraction
-        Above 0, for counts that move by at most one.
+        Above 0, for counts that change by at most one.
     n_picks : int
-        How many cells are drawn (T), with repeats.
+        Number of cells drawn (T), with repetition.
 
     Raises
     ------
