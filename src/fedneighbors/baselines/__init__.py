@@ -1,4 +1,4 @@
-"""Baselines: what the methods are compared with, as scikit-learn estimators.
+"""Baselines for comparison with the methods, as scikit-learn estimators.
 
 The estimators resolve on first use; what trains networks needs the extra ``torch``.
 """

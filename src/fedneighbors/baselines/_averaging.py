@@ -1,4 +1,4 @@
-"""Federated averaging, and what clients make of its network for themselves."""
+"""Federated averaging and its local adaptations."""
 
 from abc import abstractmethod
 from collections.abc import Mapping

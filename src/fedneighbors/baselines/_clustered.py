@@ -1,4 +1,4 @@
-"""Clients in clusters, each with a network: a cluster whose clients pull apart is cut in two."""
+"""Clustered federated learning: clusters whose clients diverge are split."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Clients that come later, and rows of clients that come and go."""
+"""Later clients, and updates and deletions of rows."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -130,7 +130,7 @@ class OwnRows:
 
 
 class DynamicClients:
-    """Clients of a fitted baseline, each with rows and a part of its own.
+    """Clients of a fitted baseline, each with rows and an own part.
 
     What a client has follows from the model for all and from its rows: with each change of these it
     makes its own part again, as one does that comes later. So it does not matter in how many steps

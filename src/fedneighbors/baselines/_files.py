@@ -1,4 +1,4 @@
-"""Files of fitted baselines: the model for all, and each client's own part and rows."""
+"""Files of fitted baselines: the shared model, and clients' own parts and rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -64,7 +64,7 @@ class BaselineClient:
 
 @dataclass(frozen=True, eq=False)
 class BaselineFile(ModelFile):
-    """A baseline: its class and parameters, the model for all, and its clients.
+    """A baseline: class and parameters, shared model, and clients.
 
     ``clusters`` and ``networks`` are those of clustered clients who are in the file.
     """

@@ -1,4 +1,4 @@
-"""One body for all clients, and a head for each of them, trained with it."""
+"""Baselines with a shared body and a head for each client."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping

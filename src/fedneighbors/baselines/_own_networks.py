@@ -1,4 +1,4 @@
-"""A network for each client: trained alone, held near that of all, or mixed with it."""
+"""Baselines with a network for each client: local, regularized, or mixed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it needs torch
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LocalClassifier(Baseline):
-    """A network for each client, trained on its own rows and nothing else.
+    """A network for each client, trained on its own rows alone.
 
     Each client trains for as many epochs as in ``n_rounds`` rounds, with the same learning rates.
     There is no shared network, and ``participation`` has no effect. Later clients do the same; an

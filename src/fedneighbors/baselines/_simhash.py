@@ -1,4 +1,4 @@
-"""SBFC, the paper's ablation of sparsity: the same filters over a dense SimHash (appendix D.5)."""
+"""SBFC, the paper's ablation of sparsity: FlyNN's filters over a dense SimHash (appendix D.5)."""
 
 import math
 from typing import Any, Self

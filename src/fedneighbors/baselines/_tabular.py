@@ -1,4 +1,4 @@
-"""Baselines that also need one round or none: averaged models, exact moments, pooled rows.
+"""Baselines of at most one round: averaged models, exact moments, pooled rows.
 
 All of them see rows in the same frame as FedPNN does: quantiles of all parties, and a coordinate
 for the missing cells of a column.
@@ -32,7 +32,7 @@ _KNOTS, _MIN_COUNT = 100, 5
 
 
 class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """A classifier of rows in the frame that parties agree on."""
+    """A classifier of rows in the parties' agreed scaling."""
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
         """Train on the rows of all parties.

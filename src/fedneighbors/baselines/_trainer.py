@@ -1,4 +1,4 @@
-"""Agreement of clients before training, and their training side by side."""
+"""Agreement of clients before training, and their batched training."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ DIVERGED = "training has diverged: lower the learning rate"
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """A network, and how rows and labels reach it.
+    """A network and the conversion of rows and labels for it.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def _columns(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 class Bench:
-    """Clients that train side by side, and what is made of their weights.
+    """Clients that are trained together, and the use of their weights.
 
     Parameters
     ----------
@@ -447,7 +447,7 @@ class Bench:
 
 
 class MixtureLoss:
-    """Loss of the network for all, and of a mixture in which it is held fast.
+    """Loss of the shared network plus loss of a mixture in which it is constant.
 
     Parameters
     ----------

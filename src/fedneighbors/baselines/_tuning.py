@@ -1,4 +1,4 @@
-"""Chooses a baseline's parameters on held-out rows, for all baselines on the same budget."""
+"""Choice of baseline parameters on held-out rows, with equal budgets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

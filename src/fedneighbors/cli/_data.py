@@ -1,4 +1,4 @@
-"""``fedneighbors data``: lists, describes and splits data sets."""
+"""``fedneighbors data``: list, describe and split data sets."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

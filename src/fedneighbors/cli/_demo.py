@@ -1,4 +1,4 @@
-"""``fedneighbors demo``: the whole way on bundled data, in a few seconds."""
+"""``fedneighbors demo``: a complete run on bundled data in a few seconds."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""``fedneighbors explain``: what each algorithm would take for a search, and which would run."""
+"""``fedneighbors explain``: predicted cost of each search algorithm."""
 
 from typing import TYPE_CHECKING
 

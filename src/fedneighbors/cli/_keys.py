@@ -1,4 +1,4 @@
-"""``fedneighbors keys``: makes the keys with which parties sign masked sums, and the roster."""
+"""``fedneighbors keys``: signing keys and rosters of masked sums."""
 
 from pathlib import Path
 from typing import Annotated

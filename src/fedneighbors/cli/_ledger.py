@@ -1,4 +1,4 @@
-"""``fedneighbors ledger``: shows what was released and what is left, sets budgets, exports."""
+"""``fedneighbors ledger``: show releases and budgets, set budgets, export."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ LedgerArgument = Annotated[Path, typer.Argument(help="Ledger file.")]
 
 
 class ExportFormat(StrEnum):
-    """Forms of an export."""
+    """Formats of an export."""
 
     JSONL = "jsonl"
     CSV = "csv"

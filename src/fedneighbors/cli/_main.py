@@ -1,4 +1,4 @@
-"""The console entry point: the tree of commands, exit codes, one line per failure.
+"""Console entry point: command tree, exit codes, one line per failure.
 
 Exit codes: 0 all went well; 1 the run failed, with one line on standard error that says why;
 2 the command line was not understood.
@@ -27,7 +27,7 @@ from fedneighbors.errors import FedneighborsError
 
 
 class OneLineFailures(TyperGroup):
-    """Turns what a user can mend into one line: a warning, or a failure with exit code 1."""
+    """Command group that prints user errors and warnings as one line each."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; let every failure through if tracebacks are wanted."""

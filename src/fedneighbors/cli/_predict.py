@@ -1,4 +1,4 @@
-"""``fedneighbors predict``: classes, or numbers, of the rows of a file by a saved model."""
+"""``fedneighbors predict``: predict the rows of a file with a saved model."""
 
 from collections.abc import Iterator
 from pathlib import Path

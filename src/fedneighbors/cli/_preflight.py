@@ -1,4 +1,4 @@
-"""``fedneighbors preflight``: asks whether this machine is ready for its part in a federation."""
+"""``fedneighbors preflight``: check a machine before a deployment."""
 
 import errno
 import socket

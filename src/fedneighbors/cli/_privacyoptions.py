@@ -1,4 +1,4 @@
-"""Options by which a command asks for differential privacy."""
+"""Command-line options of differential privacy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated

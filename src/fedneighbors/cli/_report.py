@@ -1,4 +1,4 @@
-"""``fedneighbors report``: draws a report from record files."""
+"""``fedneighbors report``: draw a report from record files."""
 
 from pathlib import Path
 from typing import Annotated

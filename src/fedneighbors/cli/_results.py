@@ -1,4 +1,4 @@
-"""Shows and keeps what a run left: tables on the terminal, record and report in a folder."""
+"""Output of results: tables on the terminal, record and report in a folder."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""``fedneighbors run``: one command per method, each on a file split over parties here."""
+"""``fedneighbors run``: one command per method, on a file split over simulated parties."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ DeviceOption = Annotated[
 
 @dataclass(frozen=True)
 class Training:
-    """A training over the parties of a table, as the command line describes it."""
+    """A training over the parties of a table, as given on the command line."""
 
     data: str
     label: str

@@ -1,4 +1,4 @@
-"""``fedneighbors run fedknn``: searches objects split over parties, in this process."""
+"""``fedneighbors run fedknn``: search objects split over simulated parties."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -23,7 +23,7 @@ _LINKS = "Machines"
 
 
 class MetricName(StrEnum):
-    """Distances, as the command line spells them."""
+    """Metrics on the command line."""
 
     EUCLIDEAN = "euclidean"
     MANHATTAN = "manhattan"
@@ -206,7 +206,7 @@ def _query(text: str, *, source: Source, objects: "Objects") -> tuple[Any, str]:
 
 
 class AlgorithmName(StrEnum):
-    """Algorithms, as the command line spells them."""
+    """Algorithms on the command line."""
 
     AUTO = "auto"
     DANN = "dann"

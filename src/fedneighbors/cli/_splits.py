@@ -18,7 +18,7 @@ _LABEL = "target"  # where commands look for labels that are not named
 
 
 class SplitKind(StrEnum):
-    """Ways to split, as the command line spells them."""
+    """Kinds of splits on the command line."""
 
     DIRICHLET = "dirichlet"
     IID = "iid"
@@ -54,7 +54,7 @@ SeedOption = Annotated[int, typer.Option(help="Random seed.")]
 
 @dataclass(frozen=True)
 class Split:
-    """A split as the command line describes it."""
+    """A split as given on the command line."""
 
     kind: SplitKind
     n_parties: int

@@ -1,4 +1,4 @@
-"""``fedneighbors synthesize``: learns a table, and writes synthetic rows and how good they are."""
+"""``fedneighbors synthesize``: learn a table, write synthetic rows and their quality."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NoiseName(StrEnum):
-    """Laws of the noise, as the command line spells them."""
+    """Noise distributions on the command line."""
 
     NORMAL = "normal"
     MIXTURE = "mixture"

@@ -1,4 +1,4 @@
-"""``fedneighbors warmup``: compiles all kernels once, so that no run has to wait for it."""
+"""``fedneighbors warmup``: compile all kernels in advance."""
 
 
 def warmup() -> None:

@@ -1,4 +1,4 @@
-"""Data sets by name: of scikit-learn, of the user's data folder, and of OpenML."""
+"""Data sets by name: from scikit-learn, the user's data folder, and OpenML."""
 
 import difflib
 import gzip
@@ -34,7 +34,7 @@ _N_TRAIN = {"USPS": 7291}  # the rows of zip.train, which stand first in the fil
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set that `load` knows.
+    """Catalogue entry of a data set.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Owns `Dataset`: a labelled matrix and where it came from."""
+"""`Dataset`: a labelled matrix and its source."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Owns `TableEncoder`: how missing cells and nominal columns become numbers."""
+"""`TableEncoder`: conversion of missing cells and nominal columns to numbers."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A numeric column and what stands in for its missing cells.
+    """A numeric column and the value for its missing cells.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class NominalColumn:
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """Fitted rules that turn a table into a matrix.
+    """Fitted rules that convert a table to a matrix.
 
     A missing cell of a numeric column becomes the median of the column. A nominal column
     becomes one 0/1 feature per category in ascending order of the categories, missing cells

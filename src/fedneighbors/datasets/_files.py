@@ -1,4 +1,4 @@
-"""Files of text, packed or not: opening, reading lines, and errors that name the file."""
+"""Text files, optionally compressed: opening, reading lines, errors with file names."""
 
 import bz2
 import csv

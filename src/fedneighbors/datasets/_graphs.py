@@ -1,4 +1,4 @@
-"""Labelled undirected graphs, and their files: text in lines ``t``, ``v``, ``e``, and SMILES."""
+"""Labelled undirected graphs and their files: ``t``, ``v``, ``e`` lines, and SMILES."""
 
 import os
 from collections import Counter
@@ -16,7 +16,7 @@ Label = str | int
 
 
 class Graph:
-    """Labelled undirected graph without loops and without parallel edges; it never changes.
+    """Immutable labelled undirected graph without loops and parallel edges.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Graph:
 
 
 class GraphSet:
-    """Graphs of one file with what the file says of them.
+    """Graphs of one file with their names and labels.
 
     Parameters
     ----------

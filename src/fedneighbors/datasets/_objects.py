@@ -1,4 +1,4 @@
-"""Reads the objects that a search compares: vectors, places, strings, sets or graphs."""
+"""Objects of a search from files: vectors, places, strings, sets or graphs."""
 
 import math
 from collections.abc import Sequence

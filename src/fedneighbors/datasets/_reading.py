@@ -1,4 +1,4 @@
-"""Files in CSV, ARFF or Parquet, read as columns, as a `Dataset` or as rows for prediction."""
+"""CSV, ARFF and Parquet files as columns, as a `Dataset`, or as rows for prediction."""
 
 import os
 import re

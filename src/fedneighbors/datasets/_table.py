@@ -1,4 +1,4 @@
-"""Owns `Table`: named columns of numbers or words, before anything is filled in or encoded."""
+"""`Table`: named columns of numbers or words, before imputation and encoding."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns as they stand in a source.
+    """Unchanged columns of a source.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tables in text files: reading and writing of CSV, reading of ARFF; gzipped or not."""
+"""Tables in text files, optionally gzipped: CSV reading and writing, ARFF reading."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Ready networks for images and texts: a small CNN, MobileNet-v2 and a character LSTM."""
+"""Built-in networks for images and texts: a small CNN, MobileNet-v2 and a character LSTM."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -85,7 +85,7 @@ def cnn(
 
 
 class CharacterLSTM(nn.Module):
-    """Characters as short vectors, recurrent layers over them, and scores from the last output.
+    """Character embeddings, recurrent layers, and scores from the last output.
 
     The embedding is what the recurrent layers remember at the end: the hidden states of all layers,
     then their cell states.
@@ -179,7 +179,7 @@ Stride = Literal[8, 16, 32]
 
 
 class ChannelsLast(nn.Module):
-    """Lays maps with their channels last: a third fewer seconds a step on a processor."""
+    """Layer that arranges feature maps channels-last, which saves a third of a step on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the same numbers."""
@@ -187,7 +187,7 @@ class ChannelsLast(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """A block that widens, filters each channel, and narrows again (Figure 3d of [1]_).
+    """A block that expands, filters each channel, and projects (Figure 3d of [1]_).
 
     Parameters
     ----------

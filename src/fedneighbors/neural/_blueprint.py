@@ -1,4 +1,4 @@
-"""The network that an estimator asks for: choice, perceptron, and a description to store."""
+"""The network of an estimator: its choice, the perceptron, and a description to store."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from fedneighbors.neural._network import Network
 
 
 class BodyAndHead(nn.Module):
-    """Layers whose output is the embedding, and those that make scores of it.
+    """Layers up to the embedding, and layers from it to the scores.
 
     Parameters
     ----------

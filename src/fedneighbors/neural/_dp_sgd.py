@@ -1,4 +1,4 @@
-"""Private steps: rows drawn by chance, each gradient cut to a bound, Gaussian noise on the sum.
+"""DP-SGD: Poisson-sampled rows, clipped gradients, Gaussian noise on the sum.
 
 Gradients of single rows, their cut, and the noise are those of Opacus. What it does not do is done
 here: a row whose gradient is not finite counts as zero, since no factor can bound it, and the
@@ -51,7 +51,7 @@ _RATE_BITS = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """Split of one client's budget; the two parts add up to the whole.
+    """Split of one client's budget into two parts that compose to the whole.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """The steps of one client in one round, and what all its rounds cost together.
+    """Steps of one client per round, and the cost of all its rounds.
 
     Parameters
     ----------

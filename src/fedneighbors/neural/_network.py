@@ -1,4 +1,4 @@
-"""Networks: torch modules with a named embedding and head, and their weights as one vector."""
+"""Torch modules with a named embedding and head, and their weights as one vector."""
 
 import hashlib
 import math
@@ -99,7 +99,7 @@ Vector = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A module whose weights are given from outside, so that one serves any number of clients.
+    """A module with external weights, so that one module serves all clients.
 
     Its weights are also one vector: parameters and floating-point buffers in the module's order.
     Whole numbers, such as a count of batches, are no weights and stay as the module has them.

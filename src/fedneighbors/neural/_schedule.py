@@ -1,4 +1,4 @@
-"""Schedule of local training: steps and rates, and the order of rows, which follows from words."""
+"""Schedule of local training: steps, rates, and seeded row orders."""
 
 import hashlib
 import math
@@ -13,7 +13,7 @@ from fedneighbors._typing import Integers
 
 @dataclass(frozen=True)
 class Regime:
-    """Stochastic gradient descent as a client runs it in one round.
+    """Settings of a client's stochastic gradient descent in one round.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def words_seed(*words: object, n_bytes: int = 16) -> int:
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """The batches of several clients side by side, those with most batches first.
+    """Batches of several clients together, clients with most batches first.
 
     Parameters
     ----------

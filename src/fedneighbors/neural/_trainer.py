@@ -1,4 +1,4 @@
-"""Trains the networks of clients: one after another, or as one batched product.
+"""Training of client networks, one after another or as one batched product.
 
 Where nothing but heads is trained, the rest is computed once for a row, not in every pass.
 """
@@ -46,7 +46,7 @@ class LocalTask:
 
 
 class HeadsApart(NamedTuple):
-    """Inputs of a training of heads: the head, its inputs and labels, and the clients' tasks.
+    """Inputs of a training of heads: head, its inputs and labels, and the clients' tasks.
 
     The first row is zero, and stands in short batches.
     """

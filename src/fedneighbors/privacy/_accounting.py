@@ -21,7 +21,7 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, Number, 
 
 @dataclass(frozen=True)
 class _Parts:
-    """Sums of one kind each: epsilon of pure, epsilon and delta of approximate, rho of zCDP."""
+    """Sums by kind: epsilon of pure, epsilon and delta of approximate, rho of zCDP."""
 
     pure: Fraction
     pure_as_rho: Fraction

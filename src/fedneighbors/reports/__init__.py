@@ -1,4 +1,4 @@
-"""Tables and pictures drawn from run records alone."""
+"""Tables and figures from run records."""
 
 from fedneighbors.reports._html import save_figures, write_report
 

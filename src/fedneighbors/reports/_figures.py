@@ -1,4 +1,4 @@
-"""Pictures of a record's figures: layout of the panels, content of the files."""
+"""Figures of a record: layout of panels and content of files."""
 
 import io
 import math

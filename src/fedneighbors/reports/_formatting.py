@@ -1,4 +1,4 @@
-"""Numbers and text as people read them: bytes as kB and MB, times as ms and min, few digits."""
+"""Readable numbers and text: units such as kB and ms, few digits."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Pictures on a grid: sheets of small images, heat maps."""
+"""Grids of pictures: sheets of small images, heat maps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _TWO_SIDED = LinearSegmentedColormap.from_list(
 
 @dataclass(frozen=True)
 class _Line:
-    """Images side by side: what stands left of them, and their rows in the table."""
+    """A line of images: its label and their rows in the table."""
 
     name: str
     rows: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Reports in HTML: the text of each record, its pictures, one file that needs nothing else."""
+"""HTML reports: text and pictures of each record in one self-contained file."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ Draw = Callable[[Figure, ResultTable, str], bytes]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table as text: headings, which columns are numbers, rows, how many rows are not shown."""
+    """A table as text: headings, numeric columns, rows, and the number of hidden rows."""
 
     headings: tuple[str, ...]
     numeric: tuple[bool, ...]
@@ -29,7 +29,7 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture as a data URI, with what is written around it."""
+    """A picture as a data URI, with title and caption."""
 
     uri: str
     title: str
@@ -50,7 +50,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Chapter:
-    """All that the report says of one record."""
+    """Report of one record."""
 
     anchor: str
     name: str

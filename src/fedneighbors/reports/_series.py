@@ -1,4 +1,4 @@
-"""The data of a figure, taken from its table: panels, in them series, in them numbers."""
+"""Data of a figure: panels, series and numbers from its table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _LARGEST = 1e100  # larger numbers overflow the arithmetic of the axes
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one colour: positions, heights and half-widths, NaN where there is no number."""
+    """Points of one colour: positions, heights and half-widths, with NaN for missing numbers."""
 
     name: str
     order: int

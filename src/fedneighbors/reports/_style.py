@@ -1,4 +1,4 @@
-"""Colours, markers and type of the pictures.
+"""Colours, markers and fonts of figures.
 
 The colours are Paul Tol's "bright" and "rainbow discrete" schemes, which people with any of the
 common colour vision deficiencies can tell apart; markers and dashes repeat what colours say.
@@ -103,7 +103,7 @@ def colors(n_colors: int, *, ordered: bool = False) -> list[str]:
 
 
 class Ticks(Formatter):
-    """Tick labels with the unit of their column, as many digits as the step between ticks needs.
+    """Tick labels with units and the digits that their spacing needs.
 
     Parameters
     ----------

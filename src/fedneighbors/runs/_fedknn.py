@@ -20,7 +20,7 @@ _LONGEST_LABEL = 200
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """Objects of a federation, as they are told to people.
+    """Objects of a federation and their printable names.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A run of FedPNN on a user's table: trained over its parties, scored on held-out rows."""
+"""Run of FedPNN on a user's table, with held-out scores."""
 
 import time
 from collections.abc import Mapping

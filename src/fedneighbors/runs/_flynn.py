@@ -1,4 +1,4 @@
-"""Named runs of FlyNN: the demo, a run on a user's table, the experiments of the paper."""
+"""Runs of FlyNN: the demo and a run on a user's table."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A run of kNN-Per on a user's table: trained over its clients, scored on rows of each of them."""
+"""Run of kNN-Per on a user's table, with held-out scores for each client."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

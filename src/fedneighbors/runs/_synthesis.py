@@ -1,4 +1,4 @@
-"""A synthesis of a user's table: generators trained, rows made and compared with real ones."""
+"""Synthesis of a user's table, compared with the real rows."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Secure aggregation: the cryptography of sums in which no part can be seen (Bonawitz et al. 2017).
+"""Cryptography of secure aggregation (Bonawitz et al. 2017): sums without visible parts.
 
 Pure functions on arrays and bytes; the protocol is in ``fedneighbors.federation``.
 """

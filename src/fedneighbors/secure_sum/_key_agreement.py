@@ -102,7 +102,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Roster:
-    """The parties that were enrolled, each with its public key.
+    """Enrolled parties and their public keys.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Masks: keystreams that hide a vector of integers and cancel in the sum over all parties.
+"""Masks: keystreams that hide an integer vector and cancel in the sum over all parties.
 
 Party ``u`` adds a stream that it alone knows, and for each other party ``v`` a stream that the two
 share: the one whose name comes first adds it, the other subtracts it (Bonawitz et al., CCS 2017,

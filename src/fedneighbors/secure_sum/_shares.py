@@ -1,4 +1,4 @@
-"""Shares of a secret: any threshold of them give it back, fewer say nothing (Shamir 1979)."""
+"""Secret sharing: a threshold of shares gives the secret, fewer reveal nothing (Shamir 1979)."""
 
 from collections.abc import Mapping
 

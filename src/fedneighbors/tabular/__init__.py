@@ -1,1 +1,1 @@
-"""Tables of a federation: who owns which rows, shared columns and labels, exact moments."""
+"""Tables of a federation: ownership of rows, schemas, exact moments."""

@@ -1,4 +1,4 @@
-"""Flower apps of methods on tables: their wiring and the configurations of a run and of a node.
+"""Flower apps of methods on tables, and the configurations of runs and nodes.
 
 A run's configuration holds the settings of the coordinator, a node's names the party and its files:
 ``party-name``, ``data``, ``label`` and ``model-path``. A value of another type than its setting is

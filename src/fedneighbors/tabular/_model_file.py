@@ -1,4 +1,4 @@
-"""The codec of saved models: magic, the SHA-256 of the rest, and the canonical frame of a record.
+"""Codec of saved models: magic bytes, SHA-256, and the canonical frame of a record.
 
 A record is a dataclass, and its fields are the schema of the file. The frame is that of
 :mod:`fedneighbors.federation._messages`, so that opening a foreign file cannot run code, each
@@ -24,7 +24,7 @@ _UNUSABLE = (WireError, ValueError, TypeError, ArithmeticError, LookupError, Rec
 
 
 class ModelFile:
-    """Base of models whose fields are the schema of their file; subclasses are dataclasses."""
+    """Base of models whose dataclass fields are the schema of their file."""
 
     magic: ClassVar[bytes]
     """How files of the model begin, ending in the version of the schema."""

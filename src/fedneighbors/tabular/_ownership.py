@@ -1,4 +1,4 @@
-"""Owners and names of the rows of a table, public seeds, and one thread for torch and BLAS."""
+"""Owners and names of rows, public seeds, and limits on threads."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from fedneighbors.tabular._schema import Label, Schema, describe, label_position
 
 
 class TableParty:
-    """One organisation's table; each method derives its party and adds the answers.
+    """One organisation's table; base of the parties of all methods.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class TableParty:
 
 @dataclass(frozen=True)
 class Holdings:
-    """A table and who owns its rows.
+    """A table and the owners of its rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Private trainings on tables: the party behind a ledger, the coordinator's part, and the bill.
+"""Private trainings on tables: the party with a ledger, the coordinator, and the cost.
 
 A party charges its ledger for each reply before the noise is drawn; a federation in this process
 gives each party a ledger of its own.
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 @message
 class PaidRequest:
-    """Ask for a noised reply, which the party charges to its ledger.
+    """Request for a noisy reply, which the party charges to its ledger.
 
     ``run`` names the training, so that asking again in it costs nothing; ``n_shares`` is the least
     number of honest noise shares in a masked sum, 1 in the plain.
@@ -47,7 +47,7 @@ class PaidRequest:
 
 
 class PrivateTableParty(TableParty, ABC):
-    """One organisation's table behind a ledger.
+    """One organisation's table with a ledger.
 
     Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
     again in the same run, it says the same again.
@@ -122,7 +122,7 @@ class PrivateTableParty(TableParty, ABC):
 
 
 class ChargedReplies(ABC):
-    """Noised replies of a private party, each charged to its ledger before it is drawn."""
+    """Noisy replies of a private party, charged before they are drawn."""
 
     _gate: ReleaseGate
     _privacy: Privacy
@@ -183,7 +183,7 @@ def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.b
 
 @dataclass(frozen=True)
 class PrivateTraining:
-    """One private training; methods derive their coordinator's rounds from it.
+    """One private training; base of the methods' coordinators.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ _KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
 
 @message
 class Schema:
-    """One party's table: names and kinds of its columns, its labels; no values, no sizes."""
+    """Schema of one party's table: names and kinds of columns, and labels."""
 
     feature_names: tuple[str, ...] | None
     kinds: tuple[str, ...]
@@ -36,7 +36,7 @@ class Schema:
 
 @message
 class PublicSchemaRequest:
-    """Ask what the table looks like; its labels only if they were declared public."""
+    """Request for the schema; labels only if declared public."""
 
     reply: ClassVar[type] = Schema
     with_labels: bool
@@ -44,7 +44,7 @@ class PublicSchemaRequest:
 
 @message
 class Receipt:
-    """The party has what was sent."""
+    """Acknowledgement of a request."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ BLOCK_ROWS = 512
 
 @message
 class MomentsReply:
-    """Exact sums over rows, which parties add up.
+    """Exact sums over rows, additive over parties.
 
     Parameters
     ----------

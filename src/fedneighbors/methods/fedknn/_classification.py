@@ -1,4 +1,4 @@
-"""Classes and numbers from the nearest objects of a federation, in scikit-learn's manner."""
+"""Classification and regression by the nearest objects of a federation."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _WEIGHTS = ("uniform", "distance")
 
 
 class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
-    """Shared part of classifier and regressor: settings, the search, weights of neighbors."""
+    """Common part of classifier and regressor: settings, search, weights of neighbors."""
 
     _predicts_numbers: bool
 
@@ -164,7 +164,7 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
 
 class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignore[misc]
-    """Class of the majority among the nearest objects over parties that may not pool them.
+    """Majority class of the nearest objects of several parties.
 
     The search is exact, so that predictions are those of the pooled objects wherever distances are
     untied. The label of an object found comes from the party that owns it, and the asker sees it:
@@ -240,7 +240,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
 
 
 class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly):  # type: ignore[misc]
-    """Mean of the numbers that belong to the nearest objects of a federation.
+    """Mean target of the nearest objects of several parties.
 
     The search is exact, so that predictions are those of the pooled objects wherever distances are
     untied. The number of an object found comes from the party that owns it, and the asker sees it.

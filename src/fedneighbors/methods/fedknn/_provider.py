@@ -1,4 +1,4 @@
-"""A provider: one organisation's objects, and the sessions of the queries that are open.
+"""A provider: one organisation's objects and its open query sessions.
 
 Under DANN* it sends lower bounds of which each says something of its own object alone. The price of
 the first counts rests on this: another record changes one bound and no other. Bounds that follow
@@ -46,7 +46,7 @@ MOST_OPEN = 1000
 
 
 class Provider:
-    """One organisation's objects and what it answers.
+    """One organisation's objects and its replies.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Queries of a caller: their canonical frames, the open ones, checks of answers, and their records.
+"""Queries of a caller: canonical frames, open queries, checks of answers, and records.
 
 Providers are told that a query is over after its answer is there, so that no answer waits for it.
 """
@@ -41,7 +41,7 @@ class TextQuery:
 
 @message
 class SetQuery:
-    """A set of strings and whole numbers, in ascending order of kind and value."""
+    """A set of strings and integers, ascending by kind and value."""
 
     elements: tuple[str | int, ...]
 
@@ -213,7 +213,7 @@ MOST_OPEN = 64
 
 
 class OpenQueries:
-    """The queries of one call, in a ``with`` block whose end closes them.
+    """Context manager for the queries of one call; closes them at its end.
 
     Parameters
     ----------

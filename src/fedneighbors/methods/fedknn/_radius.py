@@ -1,4 +1,4 @@
-"""Searches by radius: HuFu and its extension, and all objects within a distance.
+"""Searches by radius: HuFu, its extension, and range queries.
 
 A coordinator counts what lies within radii until one holds enough, then fetches it. Each takes a
 query as :mod:`~fedneighbors.methods.fedknn.protocol` does.

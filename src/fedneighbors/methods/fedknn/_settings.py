@@ -1,4 +1,4 @@
-"""The settings of a search, which of them go together, and the coordinator that follows."""
+"""Settings of a search, their consistency checks, and the resulting coordinator."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class SearchParameters:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """The settings of a search, checked against each other.
+    """Checked settings of a search.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Compiles the kernels of search by small searches of every kind."""
+"""Compilation of the search kernels by small searches of every kind."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""FedKNN as pure functions: a total order, the merge, expected counts, certificate and checks.
+"""FedKNN as pure functions: total order, merge, expected counts, certificate, checks.
 
 Letters of the paper: m providers, k neighbours, k_i objects asked of provider i in the first round,
 k_i' in all, q_i the rank of a provider's last object in the merged result. A row of objects is in
@@ -62,7 +62,7 @@ def ranks_of(ties: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class Part:
-    """Objects that one provider has returned so far.
+    """Objects returned by one provider so far.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Merged:
-    """The k nearest of what all providers returned, in the total order.
+    """The k nearest of all returned objects, in the total order.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""k-nearest-neighbour search over a federation in one process, in scikit-learn's manner."""
+"""k-nearest-neighbour search over a federation in one process, as a scikit-learn estimator."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""FedKNN's messages, and the broker's side: the algorithms of the paper as coordinators.
+"""FedKNN's messages and coordinators: the algorithms of the paper.
 
 Each is sent the query as bytes and returns an :class:`Answer`. The order of objects is total, so
 that every one of them gives the same answer to the last tie. All take ``allow_partial``: a provider
@@ -58,7 +58,7 @@ class BoundReply:
 
 @message
 class BoundRequest:
-    """Open a query of this name and ask for the ``k`` lowest bounds."""
+    """New query and request for the ``k`` lowest bounds."""
 
     reply: ClassVar[type] = BoundReply
     name: str
@@ -104,7 +104,7 @@ class NearestReply:
 
 @message
 class NearestRequest:
-    """Ask for the next ``count`` objects of a query, opening it if it is not open.
+    """Request for the next ``count`` objects of a query, new or open.
 
     ``cutoff`` leaves out objects farther away; None for none. Of objects at the cutoff those with a
     tie key above ``tie`` need not come, but may.
@@ -136,7 +136,7 @@ class RangeCountReply:
 
 @message
 class RangeCountRequest:
-    """Ask how many objects lie within ``radius`` of a query; None for how many there are."""
+    """Request for the number of objects within ``radius``, or of all objects."""
 
     reply: ClassVar[type] = RangeCountReply
     name: str
@@ -151,7 +151,7 @@ class Finished:
 
 @message
 class FinishRequest:
-    """Close queries and forget them."""
+    """Request to close queries."""
 
     reply: ClassVar[type] = Finished
     names: tuple[str, ...]
@@ -159,7 +159,7 @@ class FinishRequest:
 
 @dataclass(frozen=True)
 class Answer:
-    """The neighbours of one query and how they were found.
+    """Neighbours of one query, and the course of the search.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class Answer:
 
 
 class Roll:
-    """Providers that take part in a query, from exchange to exchange.
+    """Providers that take part in a query.
 
     Parameters
     ----------

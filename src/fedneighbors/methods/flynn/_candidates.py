@@ -1,4 +1,4 @@
-"""Candidates of a search: wirings, each with a grid of settings that needs no more hashing."""
+"""Candidates of a search: wirings, each with a grid of settings without further hashing."""
 
 import math
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ScoringGrid:
-    """Settings that cost no further hashing.
+    """Settings that need no further hashing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""From a table to what is hashed: standardizing with exact constants, then expanding."""
+"""Conversion of a table to hash inputs: exact standardization, then expansion."""
 
 import math
 from dataclasses import dataclass
@@ -205,7 +205,7 @@ def check_scaling(standardize: bool | str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """Transformation of rows before they are hashed; the same at every party.
+    """Transformation of rows before hashing; the same at every party.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The trained model, which every party holds in the end."""
+"""The trained model, as every party receives it."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,7 +33,7 @@ PRIVATE_SHARPNESS = 2.0**2.5  # near the best over generated and real tables; fi
 
 @dataclass(frozen=True)
 class FlyNNModel(ModelFile):
-    """Fly Bloom filters of all classes and the plan to hash with.
+    """Fly Bloom filters of all classes and the hash plan.
 
     Parameters
     ----------

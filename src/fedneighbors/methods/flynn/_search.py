@@ -1,4 +1,4 @@
-"""Free cross-validation: one hash pass per wiring scores a whole grid of settings, federated.
+"""Federated cross-validation: one hash pass per wiring scores a whole grid of settings.
 
 Hashes depend on neither labels, folds nor decay; the ranked winners hold every smaller number of
 active units; counts of a fold are subtracted from the total. So a party hashes its rows once per
@@ -52,7 +52,7 @@ class FoldCounts:
 
 @message
 class FoldCountRequest:
-    """Ask for the counts of each fold, of integers that hold in ``n_bits``."""
+    """Request for the counts of each fold, as integers of ``n_bits``."""
 
     reply: ClassVar[type] = FoldCounts
     plan: HashPlan
@@ -64,14 +64,14 @@ class FoldCountRequest:
 
 @message
 class FoldHits:
-    """Rows predicted right, int64 of shape (n_rhos * n_folds, n_settings, n_classes)."""
+    """Numbers of correct rows, int64 of shape (n_rhos * n_folds, n_settings, n_classes)."""
 
     hits: npt.NDArray[np.int64]
 
 
 @message
 class FoldHitRequest:
-    """Send the sums over all parties; ask for hits under pairs of decay and normalization.
+    """Sums over all parties and request for hits under pairs of decay and normalization.
 
     ``decays`` holds one row of settings for each rho.
     """
@@ -177,7 +177,7 @@ def _ranked_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.
 
 
 class GridScorer:
-    """Scores rows under filters that have not seen them, for a whole grid of settings.
+    """Scorer of held-out rows for a whole grid of settings.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from fedneighbors.tabular._ownership import public_seed, rows_by_party
 
 
 class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Choose FlyNN's settings by cross-validation that costs one hash pass per wiring.
+    """Cross-validated choice of FlyNN's settings with one hash pass per wiring.
 
     Scores are exactly those of scikit-learn's ``cross_val_score`` of a :class:`FlyNNClassifier`
     with the same settings (with constants that stay fixed over the folds), because hashes depend

@@ -95,7 +95,7 @@ def hash_rows(
 
 @dataclass(frozen=True, eq=False)
 class HashPlan:
-    """All that a party needs to hash as the others do; nothing in it is private.
+    """Public parameters of the common hash.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def default_decay(
 
 @dataclass(frozen=True)
 class DecayTable:
-    """The weight of each count in each class, laid out for the gather.
+    """Weight of each count in each class, in lookup order.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ from fedneighbors.tabular._schema import (
 
 @message
 class MomentsRequest:
-    """Ask for the number of rows and, to standardize, for the sums of columns and squares."""
+    """Request for the number of rows and the sums that standardize columns."""
 
     reply: ClassVar[type] = MomentsReply
     with_columns: bool
@@ -63,7 +63,7 @@ class CountReply:
 
 @message
 class CountRequest:
-    """Send the hash plan and the classes; ask for counts that hold in ``n_bits``.
+    """Hash plan, classes, and request for counts as integers of ``n_bits``.
 
     ``declared`` caps the rows of the parties that have declared how many they hold.
     """
@@ -110,7 +110,7 @@ class CalibrationReply:
 
 @message
 class ModelRelease:
-    """Send the whole model, not yet calibrated (Algorithm 2, line 10)."""
+    """The model before calibration (Algorithm 2, line 10)."""
 
     reply: ClassVar[type] = CalibrationReply
     model: FlyNNModel
@@ -118,7 +118,7 @@ class ModelRelease:
 
 @message
 class Finish:
-    """Send the summed losses, which finish the model that the party holds."""
+    """The summed losses, which complete the party's model."""
 
     reply: ClassVar[type] = Receipt
     losses: npt.NDArray[np.int64]
@@ -126,7 +126,7 @@ class Finish:
 
 @message
 class SchemaRequest:
-    """Ask what the table looks like."""
+    """Request for the schema of the table."""
 
     reply: ClassVar[type] = Schema
 
@@ -203,7 +203,7 @@ class FlyNNSettings:
 
 
 class FlyNNParty(TableParty):
-    """One organisation's table and what it answers.
+    """One organisation's table and its replies.
 
     Takes the arguments of :class:`~fedneighbors.tabular._ownership.TableParty`, with rows of finite
     numbers. A party whose process does not live from one message to the next needs a

@@ -1,4 +1,4 @@
-"""kNN-Per: a network that all clients train, and a memory of its own for each of them.
+"""kNN-Per: a network trained by all clients, and a memory of rows for each client.
 
 The estimators resolve on first use; what trains networks needs the extra ``torch``.
 """

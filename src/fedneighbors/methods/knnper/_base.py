@@ -1,4 +1,4 @@
-"""Bases of estimators that predict for clients by name, shared with the rivals of kNN-Per."""
+"""Bases of estimators that predict per client, shared with the baselines."""
 
 import warnings
 from abc import abstractmethod
@@ -29,7 +29,7 @@ def needs_torch() -> None:
 
 
 class ClientEstimator:
-    """Base of estimators that predict for clients by name."""
+    """Base of estimators that predict per client."""
 
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     clients_: dict[str, Any]
@@ -168,7 +168,7 @@ class ClientEstimator:
 
 
 class ClientClassifier:
-    """Base of classifiers that predict for clients by name."""
+    """Base of classifiers that predict per client."""
 
     classes_: npt.NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, from which one that was killed goes on after its last round."""
+"""Checkpoints of a training, from which an interrupted training resumes."""
 
 import hashlib
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAGIC = b"FNKC\x03"
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A stage, the fingerprint of what is trained, and what its network gives at first."""
+    """A training stage with fingerprints of the training and of its network."""
 
     fingerprint: str
     probe: npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> st
 
 
 class Checkpoint:
-    """One file that holds the last stage of a training; a reader sees a whole one or none.
+    """File of the last stage of a training, replaced atomically.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A client of a kNN-Per federation: rows as its network takes them, training, mixture."""
+"""A client of a kNN-Per federation: network inputs, training, mixture."""
 
 import math
 from typing import Any
@@ -205,7 +205,7 @@ def _first_outputs(network: Network, rows: npt.NDArray[Any]) -> tuple[Tensor, Te
 
 
 class KNNPerParty(TableParty):
-    """A client's rows and what it answers.
+    """A client's rows and its replies.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The trained model as it stands in a file: the shared network, and own parts of clients.
+"""Model files: the shared network and the own parts of clients.
 
 The fields of :class:`KNNPerModel`, and of the dataclasses in it, are the schema of the file.
 """
@@ -27,7 +27,7 @@ from fedneighbors.tabular._model_file import ModelFile, open_model, sealed_model
 
 @dataclass(frozen=True, eq=False)
 class KNNPerModel(ModelFile):
-    """A shared network and, of none, some or all clients, what they made of it.
+    """A shared network and the own parts of no, some or all clients.
 
     Parameters
     ----------

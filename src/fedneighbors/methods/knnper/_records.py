@@ -1,4 +1,4 @@
-"""Clients' own parts as they stand in a file: records of their memories, read and checked."""
+"""Records of clients' own parts in model files, with their checks."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ MOST_DIGITS = 19
 
 @dataclass(frozen=True, eq=False)
 class RowMemory:
-    """A memory that keeps rows, as keys or as codes.
+    """A memory that stores rows, as keys or codes.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class RowMemory:
 
 @dataclass(frozen=True, eq=False)
 class CenterMemory:
-    """Centers in eight bits a cell, their classes, and the rows that each stands for."""
+    """Centers with eight bits per cell, their classes and row counts."""
 
     n_dimensions: int
     codes: npt.NDArray[np.uint8]
@@ -66,7 +66,7 @@ MemoryRecord = RowMemory | CenterMemory
 
 @dataclass(frozen=True, eq=False)
 class ClientRecord:
-    """One client's own part: its memory, the weight of it, and how it is asked.
+    """One client's own part: memory, its weight, and the settings of predictions.
 
     Parameters
     ----------

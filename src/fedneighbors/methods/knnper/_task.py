@@ -1,4 +1,4 @@
-"""The two learning tasks, classification and regression: the parts of kNN-Per that differ."""
+"""The two learning tasks: classification and regression."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -143,7 +143,7 @@ class _Task(ABC):
 
 
 class Classification(_Task):
-    """Rows have labels; the network gives a score for each class.
+    """Task with labels; the network returns a score for each class.
 
     What is known of all clients (``overall``) are the shares of the classes, with one row of each
     class added.
@@ -289,7 +289,7 @@ class Classification(_Task):
 
 
 class Regression(_Task):
-    """Rows have one or several numbers that are to be predicted; the network gives as many.
+    """Task with one or several numbers per row; the network returns as many.
 
     What is known of all clients (``overall``) are the means and deviations of these numbers, by
     exact sums. A deviation of 0 counts as 1. Everything else is in standard units: targets less

@@ -1,4 +1,4 @@
-"""Training over clients of this process: their transport, and the fit of a table."""
+"""Training of clients in this process: their transport, and the fit of a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from fedneighbors.tabular._schema import Label
 
 
 class Cohort:
-    """Transport to clients of this process, which train side by side.
+    """Transport to clients in this process that are trained together.
 
     Nothing is packed, and sums are formed as their parts come, so that memory does not grow with
     the number of clients.

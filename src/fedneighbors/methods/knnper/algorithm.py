@@ -1,4 +1,4 @@
-"""kNN-Per as mathematics: nearest keys, their votes, the mixture with a shared model.
+"""kNN-Per as pure functions: nearest keys, votes, and the mixture with a shared model.
 
 Equations are those of the paper: Marfoq, Neglia, Kameni and Vidal, "Personalized Federated Learning
 through Local Memorization", ICML 2022.

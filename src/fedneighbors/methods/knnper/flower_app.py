@@ -62,14 +62,14 @@ log = logging.getLogger(__name__)
 
 @message
 class OpeningRequest:
-    """Asks what a client's rows look like, before anything is said of what is trained."""
+    """Request for a client's schema, before the plan of the training is known."""
 
     reply: ClassVar[type] = Schema
 
 
 @message
 class PlanRequest:
-    """Say what is trained and ask for the schema again; ``layout`` is the network's digest."""
+    """Training plan and repeated request for the schema; ``layout`` is the network's digest."""
 
     blueprint: Blueprint
     layout: str
@@ -83,7 +83,7 @@ MAGIC = b"FNKNODE2"
 
 @dataclass(frozen=True, eq=False)
 class RepeatedRequests:
-    """Requests that a node repeats to the client that it builds for each message."""
+    """Requests that a node repeats to the client it rebuilds for each message."""
 
     plan: PlanRequest
     counts: CountsRequest | None = None

@@ -50,7 +50,7 @@ FIXED_POINT = 32
 
 @message
 class ClientSchemaRequest:
-    """Asks what the client's rows look like."""
+    """Request for the schema of a client's rows."""
 
     layout: str
 
@@ -59,21 +59,21 @@ class ClientSchemaRequest:
 
 @message
 class ClientMomentsRequest:
-    """Asks for the sums from which all clients' columns are standardized alike."""
+    """Request for the sums that standardize columns."""
 
     reply: ClassVar[type] = MomentsReply
 
 
 @message
 class CountsReply:
-    """Rows of each class, summed over the clients."""
+    """Class counts, summed over the clients."""
 
     counts: Integers
 
 
 @message
 class CountsRequest:
-    """Asks how many rows of each class the clients have; ``held_out`` leaves those out.
+    """Request for class counts, without held-out rows if ``held_out``.
 
     ``center`` and ``scale`` say how columns are standardized; both are empty where they are not.
     """
@@ -88,7 +88,7 @@ class CountsRequest:
 
 @message
 class TargetsRequest:
-    """Asks for the sums from which numbers are standardized alike; ``held_out`` leaves those out.
+    """Request for the sums that standardize targets, without held-out rows if ``held_out``.
 
     Nothing is standardized by this request yet: :class:`UnitsRequest` follows.
     """
@@ -100,7 +100,7 @@ class TargetsRequest:
 
 @message
 class UnitsRequest:
-    """Says how columns are standardized, or not at all where empty, and how targets are."""
+    """Units of columns (none if empty) and targets."""
 
     center: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
@@ -112,14 +112,14 @@ class UnitsRequest:
 
 @message
 class UpdateReply:
-    """Update of a client's training for the sum (Eq 13), in fixed point."""
+    """Weighted update of a client's training (Eq 13), in fixed point."""
 
     change: Integers
 
 
 @message
 class TrainRequest:
-    """Asks for one round of local training.
+    """Request for one round of local training.
 
     ``held_out`` says that held-out rows are left out, ``bits`` how many binary places changes have.
     """
@@ -147,7 +147,7 @@ class ScatterReply:
 
 @message
 class ScatterRequest:
-    """Asks how random features of the rows scatter; ``held_out`` leaves those out."""
+    """Request for the scatter of random features, without held-out rows if ``held_out``."""
 
     held_out: bool
     features: RandomFeatures
@@ -174,7 +174,7 @@ class PoolReply:
 
 @message
 class PoolRequest:
-    """Asks what the held-out rows say of a pool's weights, under the model handed out before."""
+    """Request for the pool's loss on held-out rows, under the released model."""
 
     weights: npt.NDArray[np.float64]
 
@@ -183,7 +183,7 @@ class PoolRequest:
 
 @message
 class ReleaseRequest:
-    """Hands out the shared model; each client then builds its own memory.
+    """The shared model; each client then builds its memory.
 
     ``overall`` are shares of the classes, or means and deviations of the targets. ``final`` is
     false for the model on which mixtures are chosen, which has not seen held-out rows. ``pool`` and

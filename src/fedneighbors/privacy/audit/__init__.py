@@ -1,4 +1,4 @@
-"""Audits: certified lower bounds on what a mechanism costs, from samples or from its exact law.
+"""Audits: certified lower bounds on a mechanism's cost, from samples or its exact law.
 
 An audit can prove a claim wrong, never right.
 """

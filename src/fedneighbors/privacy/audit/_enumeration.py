@@ -1,4 +1,4 @@
-"""The exact law of a mechanism on a tiny input, by running it on every sequence of its draws."""
+"""The exact law of a mechanism on a tiny input, by enumeration of all draws."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -16,7 +16,7 @@ _ONE = Enclosure(1 << _PRECISION, 1 << _PRECISION)
 
 @dataclass(frozen=True)
 class ExactLaw:
-    """Probabilities of all outputs, enclosed; noise beyond the reach may have gone to any of them.
+    """Enclosed probabilities of all outputs; noise beyond the reach may belong to any of them.
 
     Parameters
     ----------

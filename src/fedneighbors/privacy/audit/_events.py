@@ -1,4 +1,4 @@
-"""Events that tell two samples of outputs apart: a set of values of one feature of the output."""
+"""Events that distinguish two samples of outputs: sets of values of one output feature."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _FACTORS = np.array([1, 1_000_003, 998_244_353, 777_767_777, 433_494_437, 27_644
 
 @dataclass(frozen=True)
 class Event:
-    """The outputs whose feature takes one of some values.
+    """Event that an output's feature takes one of some values.
 
     Parameters
     ----------

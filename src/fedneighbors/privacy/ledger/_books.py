@@ -30,7 +30,7 @@ _TOO_LARGE = 10**_LONGEST_NUMBER
 
 @dataclass(frozen=True)
 class ChargeTerms:
-    """Under which terms an answer is asked for; a repeated id must repeat them.
+    """Terms of a charge; a repeated id must repeat them.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class ChargeTerms:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One line of a ledger; lines are only ever added.
+    """One entry of a ledger; entries are only appended.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class BudgetState:
-    """A budget in force, with what is spent and left of it.
+    """A budget in force, with its spent and remaining parts.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def _to_text(number: Fraction) -> str:
 
 
 class Books:
-    """The tables of a ledger file as values; what writes is called inside a transaction.
+    """The tables of a ledger file as values; writes happen inside a transaction.
 
     Parameters
     ----------

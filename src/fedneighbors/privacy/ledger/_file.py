@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: made whole or not at all, checked when opened, errors in words."""
+"""The SQLite file of a ledger: created atomically, checked when opened, with readable errors."""
 
 import os
 import secrets

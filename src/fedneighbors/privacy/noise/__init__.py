@@ -1,4 +1,4 @@
-"""Noise mechanisms on integers, exact and from the entropy of the operating system."""
+"""Exact integer noise mechanisms with entropy from the operating system."""
 
 from fedneighbors._lazy import lazy_names
 

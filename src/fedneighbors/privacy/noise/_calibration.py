@@ -1,4 +1,4 @@
-"""The noise with which a release stays within a part of a budget, whole or in shares of parties.
+"""Calibration of noise to a fraction of the budget, central or distributed.
 
 Rows of different parties are disjoint, so that the releases of all parties together cost what one
 of them costs (parallel composition).

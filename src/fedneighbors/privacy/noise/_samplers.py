@@ -1,4 +1,4 @@
-"""Exact integer noise: uniform random bits, inverted lazily, so that no rounding enters the law.
+"""Exact integer noise: lazy inversion of uniform random bits, without rounding of the law.
 
 Let U be uniform on [0, 1), an endless string of random bits, and k(U) the least k with U < F(k),
 F being the cumulative law. Then k(U) has the law exactly. The first n bits of U, read as an integer
@@ -31,7 +31,7 @@ from fedneighbors.kernels._inversion import UNDECIDED, invert_words
 
 
 class Enclosure(NamedTuple):
-    """A number that lies in [low, high], both in units of 2**-precision."""
+    """A number in [low, high], in units of 2**-precision."""
 
     low: int
     high: int
@@ -84,7 +84,7 @@ def powers_of_exp(x: Fraction, n_powers: int, precision: int) -> list[Enclosure]
 
 
 class Weight(NamedTuple):
-    """The weight of k, between two integers, with a bound on all later ratios w[j + 1] / w[j]."""
+    """Enclosed weight of k, with a bound on all later ratios w[j + 1] / w[j]."""
 
     low: int
     high: int
@@ -92,7 +92,7 @@ class Weight(NamedTuple):
 
 
 class Law(Protocol):
-    """A law over the integers, up to the factor that makes its weights sum to 1."""
+    """A distribution over the integers, up to normalization."""
 
     def __hash__(self) -> int:
         """Return a hash of the parameters.
@@ -162,7 +162,7 @@ class GaussianLaw:
 
 @dataclass(frozen=True)
 class NegativeBinomialLaw:
-    """Negative binomial over 0, 1, ...: n_shares independent ones sum to a geometric variable.
+    """Negative binomial over 0, 1, ...: n_shares independent variables sum to a geometric one.
 
     The geometric variable has P(k) proportional to a**k, with a = exp(-1 / scale). The difference
     of two of them is discrete Laplace of that scale; the difference of two shares is a Polya share.
@@ -198,7 +198,7 @@ class NegativeBinomialLaw:
 
 
 class Cumulative(NamedTuple):
-    """Sums of the weights up to k, and over all k, in units of 2**-precision.
+    """Sums of the weights up to k and over all k, in units of 2**-precision.
 
     ``lows[k] <= sum <= highs[k]`` and ``total.low <= sum over all <= total.high``.
     """

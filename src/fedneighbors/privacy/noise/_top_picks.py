@@ -27,7 +27,7 @@ it, and the weights of all cells need not change with every new largest count.""
 
 
 class CellWeights:
-    """The weights of all cells, in a binary tree, so that one draw and one change cost O(log n).
+    """Weights of all cells in a binary tree; a draw or a change costs O(log n).
 
     Weights are relative to a reference above all counts: a cell weighs
     exp(-rate * (reference - count)), between two integers in units of 2**-precision. Node 1 of the
@@ -155,7 +155,7 @@ class CellWeights:
 
 
 class Draws(Protocol):
-    """The random draws of a mechanism: real ones for a release, all of them for an exact audit."""
+    """Random draws of a mechanism, or their enumeration for an exact audit."""
 
     def cell(self, weights: CellWeights) -> int:
         """Draw a cell with probability proportional to its weight."""
@@ -166,7 +166,7 @@ class Draws(Protocol):
 
 @dataclass(frozen=True)
 class BitDraws:
-    """Draws of exactly their laws, from random bits.
+    """Exact draws from random bits.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Distances and the indexes that make searching them fast, one file per kind of object.
+"""Metrics and their search indexes, one file per kind of object.
 
 A metric is named, given as an object of its own, or as a plain distance function::
 

@@ -1,4 +1,4 @@
-"""Approximate search of vectors through Faiss, for tables that no exact index serves in time.
+"""Approximate vector search with Faiss, for tables too large for an exact index.
 
 What it finds has exact distances; what it misses, nobody learns. Its sessions say so: they are not
 ``exact``, and no object is certified.
@@ -64,7 +64,7 @@ class FaissMetric(VectorMetric):
 
 
 class ApproximateSession:
-    """A query whose candidates come from an index that may miss some.
+    """A query session with candidates from an approximate index.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ _MOST = np.iinfo(np.uint16).max
 
 
 class Alphabet:
-    """Numbers for labels, in the order in which they are first met.
+    """Numbers of labels, in order of first appearance.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ _SHORT = 300  # work that an upper bound may cost where the time is over already
 
 
 class GraphEdit:
-    """Edit distance of labelled undirected graphs, every edit at a cost of 1.
+    """Edit distance of labelled undirected graphs with unit costs.
 
     An edit inserts, deletes or relabels one node or one edge; a node that is deleted must have no
     edges left. The distance is a metric: the triangle inequality holds.
@@ -211,7 +211,7 @@ class _GraphIndex:
 
 
 class _GraphSession:
-    """Emits level by level: all graphs of distance 0 in order of rank, then those of 1, and so on.
+    """Session that emits all graphs of distance 0 in order of rank, then those of 1, and so on.
 
     A graph whose lower bound is the level is verified with the level as threshold, so the answer
     is either exact or a new lower bound above the level.

@@ -85,7 +85,7 @@ class _PlaceIndex:
 
 
 class ChordScale(Scale):
-    """Safe passage between chords of the unit sphere and metres along its surface.
+    """Conversion between chords of the unit sphere and metres, with error margins.
 
     Coordinates of a point on the unit sphere, and the sines of the haversine formula, err by less
     than 2**-48 for angles of up to 360 degrees; so do chords, ``2 sqrt(h)``, of either kind. The

@@ -1,4 +1,4 @@
-"""Any distance function as a metric: correct, and slow, since nothing bounds it."""
+"""Metrics from any distance function, by computing every distance."""
 
 import math
 import time
@@ -13,7 +13,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import Found, SessionIndex, e
 
 
 class PlainMetric:
-    """A metric that knows a distance function and nothing else.
+    """A metric that consists of a distance function.
 
     Parameters
     ----------

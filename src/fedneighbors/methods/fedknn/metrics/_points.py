@@ -1,4 +1,4 @@
-"""Sessions over points: a tree in few dimensions, safe features in many, a scan otherwise.
+"""Query sessions over points: a tree in few dimensions, bounds in many, else a scan.
 
 Each computes the distances that it emits by the metric's own function; tree and features only say
 which objects to look at. They add in another order than the metric, so what they say holds up to
@@ -26,7 +26,7 @@ _UNDERFLOW = 2.0**-500
 
 
 class Scale(ABC):
-    """Safe passage between distances in search space and distances of the metric."""
+    """Conversion between search-space distances and metric distances, with error margins."""
 
     power: int
     """Minkowski power of the search space, 1 or 2."""
@@ -99,7 +99,7 @@ _SMALLEST_BATCH = 64
 
 
 class ScanSession(BrowsingSession):
-    """A query that computes all distances at once, when the first is asked for.
+    """A query session that computes all distances at the first request.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class ScanSession(BrowsingSession):
 
 
 class TreeSession(ScanSession):
-    """A query that asks a tree for more and more of the nearest points.
+    """A query session that extends a tree search on demand.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class TreeSession(ScanSession):
 
 
 class BoundedSession(ScanSession):
-    """A query that verifies objects in ascending order of a bound known for all of them.
+    """A query session that verifies objects in ascending order of a bound.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Interfaces of metrics, indexes and sessions, and the emission that most sessions share.
+"""Interfaces of metrics, indexes and sessions, and the common emission logic.
 
 A session answers one query. It emits objects in one total order (distance, then rank), a part at a
 time: the second round of a federated search continues the first. What it has emitted as certain it
@@ -45,7 +45,7 @@ class Found:
 
 
 class Session(Protocol):
-    """One query under way."""
+    """One open query."""
 
     exact: bool
     """Return whether emitted order and distances are exact; false for approximate indexes."""
@@ -77,7 +77,7 @@ class Session(Protocol):
 
 
 class Index(Protocol):
-    """The objects of one party, ready for queries."""
+    """The search index of one party's objects."""
 
     n_objects: int
 
@@ -94,7 +94,7 @@ class Index(Protocol):
 
 @dataclass(frozen=True)
 class SessionIndex:
-    """An index of which nothing is known but how to open a session.
+    """An index that only opens sessions.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def end_of(deadline_s: float | None) -> float:
 
 
 class Pool:
-    """Objects of known distance on their way out.
+    """Verified objects that are not yet emitted.
 
     A front stretch is kept in ascending order of (distance, rank). All objects behind it are above
     a limit of (distance, rank) and lie unsorted among those that were moved to the front, so that
@@ -314,7 +314,7 @@ def _value_above(values: Floats, n: int) -> float:
 
 
 class BrowsingSession(ABC):
-    """A query under way that widens its view until the next objects are certain.
+    """A query session that verifies objects until the next ones are certain.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sets of words or numbers under the Jaccard distance, found through an inverted index."""
+"""Sets of words or numbers under the Jaccard distance, with an inverted index."""
 
 import math
 from collections.abc import Collection, Hashable, Sequence
@@ -63,7 +63,7 @@ class JaccardMetric:
 
 
 class _SetIndex:
-    """For each element the sets that hold it, and for each set its elements, as numbers."""
+    """Inverted index from elements to sets, and the elements of each set, as numbers."""
 
     def __init__(self, sets: list[frozenset[Hashable]], ranks: Integers) -> None:
         self.n_objects = len(sets)
@@ -95,7 +95,7 @@ class _SetIndex:
 
 
 class _SetSession(BrowsingSession):
-    """A query that goes through its elements, the rarest first.
+    """A query session that processes its elements from the rarest on.
 
     A set that holds none of the first ``j`` elements shares ``n_query - j`` at most, and its union
     with the query has ``n_query`` elements at least: its distance is ``j / n_query`` or more.

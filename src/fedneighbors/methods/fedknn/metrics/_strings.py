@@ -32,7 +32,7 @@ LEAST_GROUP = 64
 
 @dataclass(frozen=True)
 class StringTable:
-    """Strings by ascending length, in groups of like length.
+    """Strings by ascending length, in groups of similar length.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ WORD_STEP, CELL_STEP = 2, 1
 
 
 class StringSession:
-    """A search for the strings nearest to one.
+    """A search for the nearest strings of one query.
 
     Short strings (256 letters at most) are compared a whole group at a time, groups in ascending
     order of their difference in length. Long ones are bounded first and compared, in ascending
@@ -442,7 +442,7 @@ class EditMetric:
 
 
 class StringIndex:
-    """Strings of one party, ready for queries.
+    """The search index of one party's strings.
 
     Parameters
     ----------

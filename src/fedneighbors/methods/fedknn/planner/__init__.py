@@ -1,4 +1,4 @@
-"""Chooses the algorithm of a query: samples, measured costs, recorded courses, plans."""
+"""Choice of the algorithm of a query: samples, measured costs, recorded courses, plans."""
 
 from fedneighbors._lazy import lazy_names
 

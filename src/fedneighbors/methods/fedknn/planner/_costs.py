@@ -26,14 +26,14 @@ _LIMIT_S = 10.0
 
 @message
 class EchoReply:
-    """As many bytes as were asked for."""
+    """The requested number of bytes."""
 
     payload: bytes
 
 
 @message
 class EchoRequest:
-    """Ask for ``n_bytes`` bytes; its own payload takes time on the way there."""
+    """Request for ``n_bytes`` bytes; its own payload measures the way to the party."""
 
     reply: ClassVar[type] = EchoReply
     payload: bytes
@@ -88,7 +88,7 @@ class SampleReply:
 
 @message
 class SampleRequest:
-    """Search for the ``k`` nearest objects of a query step by step, and tell the time of each.
+    """Request for a timed search of the ``k`` nearest objects of a query.
 
     The search ends after ``limit_s`` seconds with what it has.
     """

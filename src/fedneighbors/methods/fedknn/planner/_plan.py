@@ -1,4 +1,4 @@
-"""Plans: the algorithm of a query by the latency that measured costs predict (section 5).
+"""Plans: the fastest algorithm of a query by measured costs (section 5 of the paper).
 
 Sample queries tell what bounds and objects cost each provider, echoes what the links cost. Each
 algorithm is run over the samples as they were recorded; an exchange takes as long as the slowest
@@ -74,7 +74,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The algorithm that is expected to be the fastest, and why.
+    """The algorithm with the least expected latency, and the reason.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def _difference(seconds: float, where: str) -> str:
 
 
 class Chooser:
-    """Chooses the algorithm of a query and remembers what was measured.
+    """Choice of the algorithm of a query, with cached measurements.
 
     Parameters
     ----------

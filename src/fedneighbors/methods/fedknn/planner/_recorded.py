@@ -1,4 +1,4 @@
-"""Providers that answer from a recorded sample, and the course of an algorithm over them.
+"""Providers that replay a recorded sample, and the course of an algorithm over them.
 
 The coordinator of an algorithm itself is run against the recordings: what it asks for follows from
 bounds and distances alone, so that it asks what it would ask the real providers.
@@ -44,7 +44,7 @@ _LAST_TIES = 1 << 62
 
 
 class Recorded:
-    """A provider that answers one query from a sample of it.
+    """A provider that answers one query from a recorded sample.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) 
 
 
 class _Watch:
-    """Adds up wall seconds."""
+    """Sum of wall seconds."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
@@ -235,7 +235,7 @@ class _Watch:
 
 
 class _Recordings:
-    """Transport to recorded providers; the broker's watch times packing and reading."""
+    """Transport to recorded providers; the watch measures encoding and decoding."""
 
     def __init__(self, providers: Mapping[str, Recorded], watch: _Watch) -> None:
         self.names = tuple(sorted(providers))

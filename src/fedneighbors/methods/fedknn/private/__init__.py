@@ -1,1 +1,1 @@
-"""DANN*: search whose providers learn little of one another, under a ledger."""
+"""DANN*: private search under a ledger."""

@@ -1,4 +1,4 @@
-"""Noise on the counts of DANN*: its laws, their costs, and noise charged to a ledger.
+"""Noise on the counts of DANN*: laws, costs, and releases charged to a ledger.
 
 Letters: k_i and k_i' are the counts of a provider in the two rounds, as in Algorithm 2 of the
 paper. PAPER.md proves what is claimed here.
@@ -108,7 +108,7 @@ class Noise(ABC):
 
 @dataclass(frozen=True)
 class CountNoise(Noise):
-    """Noise of the mended DANN* (``variant="mended"``).
+    """Noise of the corrected DANN* (``variant="mended"``).
 
     The first count may come out too low: the second round mends that. It is shifted up all the
     same, since asking for a few objects too many costs less than a long second round. The second
@@ -244,7 +244,7 @@ def _settled(law: CountNoise) -> _Settled:
 
 @dataclass(frozen=True)
 class PaperNoise(Noise):
-    """Noise as Algorithm 2 prints it (lines 12-13); its promises do not hold.
+    """Noise of Algorithm 2 as printed (lines 12-13); its guarantee does not hold.
 
     Each count gets integer Laplace noise of scale 2 / epsilon and is raised by
     -(2 / epsilon) ln(2 lambda). The paper claims epsilon for a query. The first counts of all

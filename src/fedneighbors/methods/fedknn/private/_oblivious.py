@@ -1,4 +1,4 @@
-"""The broker's steps of DANN* on shelves of one size: what is touched depends on m and k alone.
+"""Oblivious broker steps of DANN*: memory access depends on m and k alone.
 
 A shelf holds a row of k places for each provider and round, filled up with infinite distances. Rows
 are merged by the bitonic network of :mod:`~fedneighbors.kernels._bitonic`, along which names follow
@@ -57,7 +57,7 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Shelf:
-    """Objects returned so far, a row of k places for each provider and round.
+    """Returned objects, with a row of k places for each provider and round.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Messages of DANN*: each kind has one size, whatever a provider holds or is asked for."""
+"""Messages of DANN* with one size per kind, whatever a provider holds."""
 
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ LONGEST_STEP_S = 600.0
 
 @message
 class PaddedBoundReply:
-    """The k lowest bounds of a provider, infinite where it has fewer, and its epoch.
+    """The k lowest bounds of a provider, padded with infinity, and its epoch.
 
     The epoch is a random word that a provider draws again when its objects change.
     """
@@ -40,7 +40,7 @@ class PaddedBoundReply:
 
 @message
 class PaddedBoundRequest:
-    """Open a query and ask for the ``k`` lowest bounds; the reply leaves on a grid of time."""
+    """New query and request for the ``k`` lowest bounds; replies leave on a time grid."""
 
     reply: ClassVar[type] = PaddedBoundReply
     name: str
@@ -59,7 +59,7 @@ class PaddedBoundRequest:
 
 @message
 class PaddedNearestReply:
-    """The next objects of a provider, filled up to ``k``.
+    """The next objects of a provider, padded to ``k``.
 
     Arrays of ``k`` rows: ``distances`` (infinite) and ``ties`` (0), the bytes of ``names``, zeros
     behind their end, and the ``lengths`` of names. ``numbers`` are how many objects these are, and
@@ -76,7 +76,7 @@ class PaddedNearestReply:
 
 @message
 class PaddedNearestRequest:
-    """Ask for the next objects of a query; the count has one size on the wire, as all else."""
+    """Request for the next objects of a query; all fields have a fixed size."""
 
     reply: ClassVar[type] = PaddedNearestReply
     name: str

@@ -1,4 +1,4 @@
-"""The broker's side of DANN* (Algorithm 2): counts that tell a provider little of the others.
+"""Coordinator of DANN* (Algorithm 2): counts that reveal little about other providers.
 
 Providers see the query and their own two counts. Both are noised; replies have one size and leave
 on a grid of time; the broker's steps touch the same memory whatever comes. Lines of the algorithm

@@ -1,4 +1,4 @@
-"""A FlyNN party with a privacy budget: whatever it says about its rows was declared or is paid."""
+"""A FlyNN party with a privacy budget; every reply is charged or declared public."""
 
 import logging
 from collections.abc import Callable
@@ -75,7 +75,7 @@ _MOST_CELLS = 1 << 23  # maximum cells of a reply: 32 MiB, within the ledger's l
 
 
 class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
-    """One organisation's table behind a ledger.
+    """One organisation's table with a ledger.
 
     It answers no request of the exact protocol but for the moments that were declared public. Rows
     with a value that is not finite or a label that was not agreed are left out beforehand.

@@ -1,4 +1,4 @@
-"""Release of a party's numbers: sensitivity, share of the budget, noise.
+"""Releases of a party: sensitivity, share of the budget, noise.
 
 Rows of different parties are disjoint, so that the releases of all parties together cost what one
 of them costs (parallel composition). One row is in one class and turns on ``n_active`` units.

@@ -1,4 +1,4 @@
-"""FlyNNFL under a privacy budget: the coordinator of Algorithm 2 with its DP() or a better one.
+"""FlyNNFL under a privacy budget: coordinator of Algorithm 2 with its DP() or a better mechanism.
 
 Nothing that the coordinator learns is exact but what was declared public. The finished model is a
 function of what was released, so that it costs nothing to hand it out.
@@ -39,7 +39,7 @@ from fedneighbors.tabular._schema import Label, Receipt
 
 @message
 class PublicMomentsRequest(MomentsRequest):
-    """Ask for exact moments of each party that were declared public.
+    """Request for exact moments that were declared public.
 
     ``noised`` allows their sum over two parties: nothing of it is to be hidden from the other.
     """
@@ -49,14 +49,14 @@ class PublicMomentsRequest(MomentsRequest):
 
 @message
 class ConstantsReply:
-    """Noised rows, sums and squares in steps of the bounds, int64 of shape (2 n_columns + 1,)."""
+    """Noisy row count, sums and squares in integer steps, int64 of shape (2 n_columns + 1,)."""
 
     moments: npt.NDArray[np.int64]
 
 
 @message
 class ConstantsRequest(PaidRequest):
-    """Ask for noised moments of columns that are cut to ``low`` and ``high``.
+    """Request for noisy moments of columns clipped to ``low`` and ``high``.
 
     Empty bounds ask for the number of rows alone.
     """
@@ -79,7 +79,7 @@ class ConstantsRequest(PaidRequest):
 
 @message
 class MaskedConstantsRequest(ConstantsRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """The same request with noise shares, for masked sums alone."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -87,14 +87,14 @@ class MaskedConstantsRequest(ConstantsRequest):
 
 @message
 class NoisyCountReply:
-    """Counts with noise, which may be negative, int32 of shape (n_units, n_classes)."""
+    """Noisy counts, possibly negative, int32 of shape (n_units, n_classes)."""
 
     counts: npt.NDArray[np.int32]
 
 
 @message
 class NoisyCountRequest(PaidRequest):
-    """Send the hash plan and the classes; ask for noised counts.
+    """Hash plan, classes, and request for noisy counts.
 
     ``constants_paid`` says whether a part of the budget went to rows or scaling.
     """
@@ -107,7 +107,7 @@ class NoisyCountRequest(PaidRequest):
 
 @message
 class MaskedNoisyCountRequest(NoisyCountRequest):
-    """The same, where each party adds a share of the noise; for masked sums alone."""
+    """The same request with noise shares, for masked sums alone."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -115,7 +115,7 @@ class MaskedNoisyCountRequest(NoisyCountRequest):
 
 @message
 class PicksReply:
-    """Cells that were picked, ascending, of the counts laid out class by class, and their counts.
+    """Picked cells, ascending in class-by-class order, and their counts.
 
     Two int64 arrays of one length; every other count is zero.
     """
@@ -134,7 +134,7 @@ class PicksReply:
 
 @message
 class PicksRequest:
-    """Ask for Algorithm 2's DP() with ``n_picks`` cells (T).
+    """Request for Algorithm 2's DP() with ``n_picks`` cells (T).
 
     Each party's picks are noised by themselves, so that they may be seen one by one.
     """
@@ -151,7 +151,7 @@ class PicksRequest:
 
 @message
 class PrivateModelRelease:
-    """Send the finished model to every party."""
+    """The finished model for every party."""
 
     reply: ClassVar[type] = Receipt
     model: FlyNNModel
@@ -243,7 +243,7 @@ def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
 
 @dataclass(frozen=True)
 class _Training(PrivateTraining):
-    """One training under way; its generators are the coordinator's rounds."""
+    """One training; its generators are the coordinator's rounds."""
 
     settings: FlyNNSettings
 

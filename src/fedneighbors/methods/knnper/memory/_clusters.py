@@ -1,4 +1,4 @@
-"""Weighted k-means in one order of additions, so that the same rows give the same centers."""
+"""Weighted k-means with a fixed order of additions, so that equal rows give equal centers."""
 
 import numpy as np
 

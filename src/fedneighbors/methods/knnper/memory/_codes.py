@@ -1,4 +1,4 @@
-"""Codes of keys: a byte for each cell, or numbers of the entries of a codebook."""
+"""Codes of keys: one byte per cell, or indices of codebook entries."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -42,7 +42,7 @@ SCALE_BYTES = 8
 
 @dataclass(frozen=True)
 class EightBitCodec:
-    """The nearest of 256 values between the lowest and the highest cell of a row.
+    """Codec with 256 levels between the lowest and highest cell of a row.
 
     The scale is the row's own: a code depends on nothing but its row, so that rows come and go
     without touching others, and a row whose code is deleted has left nothing.
@@ -133,7 +133,7 @@ _BLOCK = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class Codebook:
-    """Entries for each stretch of a key.
+    """Codebook entries for each segment of a key.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def _cut(rows: Floats, n: int, width: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class ProductCodec:
-    """Numbers of entries in a codebook, four or eight bits a stretch.
+    """Product quantization: codebook indices of four or eight bits per segment.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Memories in fewer bytes: rows as codes, or centers of each class."""
+"""Compressed memories: rows as codes, or centers of each class."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ A file that claims more would have a pool's heads ask for room that nobody has.
 
 @dataclass
 class CodedDatastore(Datastore):
-    """Keys as codes, with the capacity and the strategies of :class:`~.datastore.Datastore`.
+    """Memory of coded keys, with the capacity and strategies of :class:`~._datastore.Datastore`.
 
     Labels take as few bytes as ``n_classes`` allows.
 
@@ -174,7 +174,7 @@ class CodedDatastore(Datastore):
 
 @dataclass(eq=False)
 class ClassCenters:
-    """Centers of each class's keys, which vote by how many rows they stand for.
+    """Centers of each class's keys; votes are weighted by their row counts.
 
     Rows are not kept: a center is a mean of rows, and of one row where a class has few. So no
     row can be deleted, and centers reveal rows as a memory does.

@@ -1,4 +1,4 @@
-"""The memory of one client: keys and labels that come, are asked, and go.
+"""The memory of one client: stores, searches and evicts keys and labels.
 
 Of large memories Faiss proposes the nearest keys, and exact distances decide.
 """
@@ -49,7 +49,7 @@ SPARE = 16
 
 @dataclass
 class Datastore:
-    """Keys with labels, asked for their nearest (K_m and V_m, Eqs 3 to 5 of the paper).
+    """Keys with labels and nearest-neighbour search (K_m and V_m, Eqs 3 to 5 of the paper).
 
     Parameters
     ----------

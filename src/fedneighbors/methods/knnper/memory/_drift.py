@@ -1,4 +1,4 @@
-"""Notices that the rows of a client no longer come from where its memory came from.
+"""Detection of drift: a client's new rows differ from those in its memory.
 
 As long as nothing has changed, the rows before a moment and those since are drawn alike: of all
 ways in which what both have together can fall to the two sides, each has the chance of a draw
@@ -177,14 +177,14 @@ def _log_errors(wrong: int, rows: int, a: float, b: float) -> float:
 
 
 class Batch(NamedTuple):
-    """Rows of each class that came, and how many the memory, without them, voted wrongly on."""
+    """Numbers of arrived rows of each class, and of wrong votes of the memory on them."""
 
     counts: tuple[int, ...]
     n_wrong: int
 
 
 class Change(NamedTuple):
-    """Since when something has changed.
+    """A detected change and its time.
 
     ``n_before`` of the oldest rows came before. ``of_meaning``: these say what is no longer true;
     otherwise the shares of the classes alone have changed.
@@ -196,7 +196,7 @@ class Change(NamedTuple):
 
 @dataclass
 class DriftWatch:
-    """Tells since which of the last batches a memory is of another time, if it is.
+    """Detector of drift over the last batches.
 
     Two kinds of change are watched: of labels, whose shares have changed, and of errors, where the
     same embeddings mean other labels. New shares bring errors, too, since the memory votes for

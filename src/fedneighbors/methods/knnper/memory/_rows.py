@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the settings make memories
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Features of some rows.
+    """Features of rows for a memory and for heads.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def checked_rows(
 
 
 class RowWindow:
-    """Keys, labels and names side by side, in arrays with room behind the last row.
+    """Keys, labels and names in arrays with spare room at the end.
 
     Rows lie together, oldest first, so that they are seen without a copy. Where the room ends they
     move to arrays half as large again: a row is moved twice or so for each that comes, however many

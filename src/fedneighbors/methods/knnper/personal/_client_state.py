@@ -1,4 +1,4 @@
-"""A client's own part of a model: memory, mixture weight, heads; and the choice of its mixture."""
+"""A client's own part of a model: memory, mixture weight, heads, and its choices."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -40,7 +40,7 @@ def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArr
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Answers of each expert for a client's held-out rows.
+    """Outputs of each expert for a client's held-out rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Directions that tell classes apart at every client, whatever each client means by its labels.
+"""Directions that separate classes at every client, whatever the labels mean.
 
 Rows are described by random features, the same for all clients. How these scatter within and
 between the classes of a client does not depend on what its classes are called; summed over the
@@ -48,7 +48,7 @@ def triangle(n_features: int) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """Columns whose products come near the kernel ``exp(-rate * d^2)`` (Rahimi and Recht, 2007).
+    """Random features of the kernel ``exp(-rate * d^2)`` (Rahimi and Recht, 2007).
 
     Parameters
     ----------

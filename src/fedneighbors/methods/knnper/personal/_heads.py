@@ -1,4 +1,4 @@
-"""The heads that a client fits for a pool: on embeddings, on rows, and on discriminants of rows."""
+"""Local heads of a pool: on embeddings, on rows, and on discriminants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def ridge_left_out(keys: Floats, targets: Floats, *, penalties: Sequence[float])
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A linear head of the best penalty.
+    """A linear head with the best penalty.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ SMALLEST = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class RadialMap:
-    """Columns whose products are those of the kernel ``exp(-width * d^2 / unit)``.
+    """Feature map of the kernel ``exp(-width * d^2 / unit)``.
 
     Products are exact where one of the two rows is a landmark, and the best that the landmarks
     allow elsewhere (Nystroem's approximation).

@@ -1,1 +1,1 @@
-"""kNN-Per under a privacy budget: the shared network by private steps, noised class counts."""
+"""kNN-Per under a privacy budget: private training steps and noisy class counts."""

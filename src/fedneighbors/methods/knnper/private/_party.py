@@ -1,4 +1,4 @@
-"""A kNN-Per client with a privacy budget: whatever it says of its rows was declared or is paid."""
+"""A kNN-Per client with a privacy budget; every reply is charged or declared public."""
 
 import hashlib
 import logging

@@ -1,4 +1,4 @@
-"""kNN-Per under a privacy budget: the coordinator of noised counts and private steps.
+"""Coordinator of kNN-Per under a privacy budget: noisy counts and private steps.
 
 The network is trained once, on the rows that are not held out; the clients choose their mixtures on
 those that are and build their memories of all. Training it again on all rows, as without privacy,
@@ -28,7 +28,7 @@ from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
 
 @message
 class PublicClientSchemaRequest:
-    """Asks what rows look like; for labels only where they were declared public."""
+    """Request for the schema; labels only if declared public."""
 
     layout: str
     with_labels: bool
@@ -38,7 +38,7 @@ class PublicClientSchemaRequest:
 
 @message
 class NoisedCountsReply:
-    """Noised rows of each class, and the rows that the client goes by, summed over the clients.
+    """Noisy class counts and the clients' effective row counts, summed.
 
     ``n_rows`` is the sum of the client's noised counts, 1 at least; it is made of them alone.
     """
@@ -49,7 +49,7 @@ class NoisedCountsReply:
 
 @message
 class NoisedCountsRequest:
-    """Asks how many rows of each class the clients have, with noise.
+    """Request for noisy class counts.
 
     ``run`` names the training: asked again in it, a client says the same. ``center`` and ``scale``
     say how columns are standardized, from public bounds; both are empty where they are not.
@@ -67,7 +67,7 @@ class NoisedCountsRequest:
 
 @message
 class BeginRequest:
-    """Announces all steps that a client will be asked for, which it pays for before the first.
+    """Announcement of all steps, which the client charges before the first.
 
     ``numbers`` are the rounds that it takes part in, ``bound`` is the largest length of a row's
     gradient.
@@ -85,7 +85,7 @@ class BeginRequest:
 
 @message
 class PrivateTrainRequest:
-    """Asks for one round of private steps out of those that were announced."""
+    """Request for one round of announced private steps."""
 
     run: str
     number: int
