@@ -84,7 +84,7 @@ class Baseline(
     n_rounds, participation, local_epochs, batch_size
         Training schedule.
     learning_rate, momentum, weight_decay
-        Of its steps; the rate falls to a third after 60 and 85 % of the rounds.
+        Parameters of its steps; the rate falls to a third after 60 and 85 % of the rounds.
     validation : float
         Share of each client's rows that :func:`~._tuning.tuned` holds out; :meth:`fit` uses all.
     standardize, trainer, device, classes, random_state

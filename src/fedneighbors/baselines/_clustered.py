@@ -44,7 +44,7 @@ def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
     Parameters
     ----------
     changes : float64 array of shape (n_clients, n_weights)
-        Of two clients or more.
+        Changes of two clients or more.
 
     Returns
     -------
@@ -68,7 +68,7 @@ class Cluster:
     members : tuple of str
         The clients, ascending.
     weights : float array of shape (n_weights,)
-        Of their network.
+        Weights of their network.
     """
 
     members: tuple[str, ...]
@@ -85,7 +85,7 @@ def after_round(
     bench : Bench
         All clients.
     number : int
-        Of the round, from 0.
+        Number of the round, from 0.
     clusters : sequence of Cluster
         Before the round.
     tolerance : float

@@ -193,7 +193,7 @@ class DynamicClients:
         X, y : arrays of shape (n_rows, ...) and (n_rows,)
             Their rows and labels.
         parties : sequence of shape (n_rows,)
-            Which client owns each row; their names must be new.
+            Client of each row; the names must be new.
 
         Raises
         ------

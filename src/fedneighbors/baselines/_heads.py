@@ -78,7 +78,7 @@ class SharedBody:
         starts : dict of str to float array of shape (n_weights,)
             Those who take part: the body of all, each with its own head.
         number : int
-            Of the round, from 0.
+            Number of the round, from 0.
         """
 
     def _tuned(

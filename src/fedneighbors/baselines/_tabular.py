@@ -44,7 +44,7 @@ class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Which party owns each row. None means one party.
+            Party of each row. None means one party.
         """
         x = np.asarray(X, np.float64)
         owned = rows_by_party(parties, len(x))

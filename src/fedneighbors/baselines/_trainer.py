@@ -54,12 +54,12 @@ class Agreement:
     Parameters
     ----------
     network : Network
-        What is trained.
+        Network to train.
     shared : Shared
         Classes and their shares, columns' means and deviations; weights where training begins, or
         of a network that is trained already.
     blueprint : Blueprint
-        Of the network.
+        Blueprint of the network.
     """
 
     network: Network
@@ -189,22 +189,22 @@ class Bench:
     holdings : Holdings
         Rows and labels, all of which are among the classes.
     rounds : RoundSettings
-        How all train.
+        Settings of the training.
     method : {"auto", "stacked", "reuse"}
         As :class:`Trainer` takes it.
     device : {"cpu", "cuda", "auto"}
-        Where they train.
+        Device of the training.
 
     Attributes
     ----------
     names : tuple of str
         The clients, ascending.
     initial : float array of shape (n_weights,)
-        Where training begins.
+        Initial weights.
     head : bool array of shape (n_weights,)
-        Which weights are those of the network's head.
+        Marks of the head's weights.
     body : bool array of shape (n_weights,)
-        Which are all others.
+        Marks of all other weights.
     overall : float64 array of shape (n_classes,)
         Shares of the classes over all clients that train.
     """
@@ -293,15 +293,15 @@ class Bench:
         Parameters
         ----------
         starts : mapping of str to float array of shape (n_weights,)
-            Who trains, and where its weights begin.
+            Initial weights of each training client.
         regime : Regime
             How.
         *words : objects
-            What tells these passes from others: the round, and which pass of it.
+            Identification of these epochs: the round and its epoch.
         only : sequence of str, optional
             Names of the parameters that move; by default all.
         anchors : mapping of str to float array of shape (n_weights,), optional
-            Where a proximal term pulls to; by default where the weights begin.
+            Center of a proximal term; by default the initial weights.
 
         Raises
         ------
@@ -330,7 +330,7 @@ class Bench:
         Parameters
         ----------
         starts : mapping of str to float array of shape (n_weights,)
-            Who trains, and where its weights begin.
+            Initial weights of each training client.
         regime : Regime
             How.
         """
@@ -354,15 +354,15 @@ class Bench:
         Parameters
         ----------
         starts : mapping of str to Pair
-            Who trains, and where its weights begin.
+            Initial weights of each training client.
         regime : Regime
             How.
         *words : objects
             As :meth:`trained` takes them.
         share : float
-            Of the client's own network in the mixture.
+            Share of the client's own network in the mixture.
         moving : sequence of str
-            Which of the two move: :data:`OURS`, :data:`OWN` or both.
+            Trained networks: :data:`OURS`, :data:`OWN` or both.
 
         Raises
         ------
@@ -386,11 +386,11 @@ class Bench:
         Parameters
         ----------
         before : float array of shape (n_weights,)
-            What they were sent; those who do not take part count with it.
+            Weights sent to the clients; non-participants count with these.
         ends : pairs of str and float array of shape (n_weights,)
-            Who has trained, and to which weights.
+            Trained weights by client.
         names : sequence of str, optional
-            Whose model it is; by default that of all.
+            Clients of the model; all by default.
 
         Raises
         ------
@@ -452,7 +452,7 @@ class MixtureLoss:
     Parameters
     ----------
     share : float
-        Of the client's own network in the mixture (alpha).
+        Share of the client's own network in the mixture (alpha).
     """
 
     def __init__(self, share: float) -> None:

@@ -73,7 +73,7 @@ def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -
     Parameters
     ----------
     record : RunRecord
-        What the run left.
+        Record of the run.
     folder : path
         Made if it is not there.
     name : str
@@ -110,15 +110,15 @@ def keep_model(
     Parameters
     ----------
     model : classifier with a method ``save``
-        What was trained.
+        The trained model.
     record : RunRecord
-        What the run left.
+        Record of the run.
     data : Dataset
-        What it was trained on.
+        Training data.
     path : path
-        Of the model; the other files go into its folder.
+        Path of the model; the other files go into its folder.
     source : mapping of str to str
-        Where the rows came from, for the record.
+        Source of the rows, for the record.
     shown : sequence of str
         Tables to print.
     encoded : str

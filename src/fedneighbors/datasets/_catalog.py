@@ -39,11 +39,11 @@ class Entry:
     Parameters
     ----------
     name : str
-        What to give to `load`.
+        Name for `load`.
     n_rows, n_features, n_classes : int
         Its size; features as columns of the source, before nominal ones are encoded.
     source : str
-        Where it comes from.
+        Source of the data set.
     """
 
     name: str

@@ -17,7 +17,7 @@ class Dataset:
     Parameters
     ----------
     name : str
-        What the set is called.
+        Name of the data set.
     x : array of shape (n_rows, n_features)
         float64, or the small integer type of the source (images, binary data).
     y : int64 or str array of shape (n_rows,)
@@ -25,7 +25,7 @@ class Dataset:
     feature_names : tuple of str
         One name per column of ``x``.
     source : str
-        Where the rows came from.
+        Source of the rows.
     n_train : int, optional
         Where the source has a fixed split: the first ``n_train`` rows are for training, the
         rest for testing. None if the source has none.

@@ -44,7 +44,7 @@ class NumericColumn:
         column : array of shape (n_rows,)
             A numeric column.
         source : str
-            What to call the table in messages.
+            Name of the table in messages.
 
         Returns
         -------
@@ -100,7 +100,7 @@ class NominalColumn:
         column : array of shape (n_rows,)
             A nominal column.
         source : str
-            What to call the table in messages.
+            Name of the table in messages.
 
         Returns
         -------
@@ -299,7 +299,7 @@ class TableEncoder:
         Parameters
         ----------
         text : str
-            What `to_json` returned.
+            Text returned by `to_json`.
 
         Returns
         -------

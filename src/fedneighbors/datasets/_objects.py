@@ -32,9 +32,9 @@ class Objects:
     items : sequence
         A float64 matrix of vectors or places, or a list of str, frozenset or Graph.
     labels : tuple of str
-        What to call each object when it is shown, no two need differ.
+        Label of each object for display; labels may repeat.
     source : str
-        Where they came from.
+        Source of the objects.
     owners : array of shape (n_objects,), optional
         Cells of the column that names each object's owner.
     """
@@ -70,7 +70,7 @@ def read_objects(
         the words of its line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format. Or a name:
         vectors are then those of :func:`load`, all else a file of the data folder.
     kind : {"vectors", "places", "strings", "sets", "graphs"}
-        What to read.
+        Kind of the objects.
     columns : sequence of str
         Columns of a table: those of a vector (by default all numeric ones), longitude and
         latitude in degrees, or the one column of strings, words or SMILES.
@@ -114,7 +114,7 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
         Numbers with commas for a vector or a place (longitude, latitude), a string, the words of
         a set, or SMILES.
     kind : {"vectors", "places", "strings", "sets", "graphs"}
-        What it is to be.
+        Kind of the object.
     n_columns : int
         Numbers of a vector.
 

@@ -47,7 +47,7 @@ def read_columns(
     nominal : collection of str, default=()
         Columns that are nominal although their cells are numbers.
     delimiter : str, default=","
-        What separates the cells of delimited text.
+        Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing; so does NaN among numbers and null in Parquet.
 
@@ -106,7 +106,7 @@ def read_table(
         Rules for missing cells and nominal columns. By default they are fitted on all rows of
         this file, see `TableEncoder` for what that means in a federation and for test rows.
     delimiter : str, default=","
-        What separates the cells of delimited text.
+        Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
     keep_missing : bool, default=False
@@ -156,7 +156,7 @@ def dataset_from_table(
     label : str
         Column of the labels.
     name : str
-        What to call the data set.
+        Name of the data set.
     party : str, optional
         Column that names the owner of each row.
     encoder : TableEncoder, optional
@@ -208,7 +208,7 @@ def read_features(
     encoder : TableEncoder, optional
         The encoder of the training data; needed if it had missing cells or nominal columns.
     delimiter : str, default=","
-        What separates the cells of delimited text.
+        Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
     keep_missing : bool, default=False

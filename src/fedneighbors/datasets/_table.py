@@ -23,7 +23,7 @@ class Table:
         In the order of the source. A numeric column is float64 with NaN where a cell is
         missing; a nominal one is an object array of str with None where a cell is missing.
     source : str
-        Where the columns came from, for messages.
+        Source of the columns, for messages.
 
     Raises
     ------
@@ -122,7 +122,7 @@ class Table:
         frame : pandas.DataFrame
             Booleans and numbers become numeric columns, all else nominal ones.
         source : str, default="the data frame"
-            What to call it in messages.
+            Name in messages.
 
         Returns
         -------
@@ -163,9 +163,9 @@ def listed(names: Iterable[str], *, most: int = 30) -> str:
     Parameters
     ----------
     names : iterable of str
-        What to list.
+        Names to list.
     most : int, default=30
-        How many to write out.
+        Maximum number of listed names.
 
     Returns
     -------
@@ -184,7 +184,7 @@ def refuse_repeated(names: Iterable[str], *, source: str) -> None:
     names : iterable of str
         Column names in order.
     source : str
-        What to call the table in messages.
+        Name of the table in messages.
 
     Raises
     ------

@@ -16,7 +16,7 @@ def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
     Parameters
     ----------
     shape : tuple of int
-        Of a row: (height, width) or (channels, height, width).
+        Shape of a row: (height, width) or (channels, height, width).
     least : int
         Pixels that a side must have.
 
@@ -58,15 +58,15 @@ def cnn(
     Parameters
     ----------
     shape : tuple of int
-        Of a row: (height, width) or (channels, height, width).
+        Shape of a row: (height, width) or (channels, height, width).
     n_outputs : int
         Number of scores.
     channels : sequence of int
-        Of each convolution.
+        Number of channels of each convolution.
     width : int
         Dimensions of the embedding.
     seed : int
-        Of the weights.
+        Seed of the weights.
 
     Raises
     ------
@@ -143,11 +143,11 @@ def lstm(
     Parameters
     ----------
     shape : tuple of int
-        Of a row: (characters of a window,).
+        Shape of a row: (characters of a window,).
     n_outputs, n_tokens, width, hidden, n_layers
         As :class:`CharacterLSTM` takes them.
     seed : int
-        Of the weights.
+        Seed of the weights.
 
     Raises
     ------
@@ -194,9 +194,9 @@ class InvertedResidual(nn.Module):
     incoming, outgoing : int
         Channels.
     stride : int
-        Of the filter.
+        Stride of the filter.
     expansion : int
-        How many times as wide it is inside.
+        Factor of the inner width.
 
     References
     ----------
@@ -240,7 +240,7 @@ def mobilenet(
     Parameters
     ----------
     shape : tuple of int
-        Of a row: (height, width) or (channels, height, width).
+        Shape of a row: (height, width) or (channels, height, width).
     n_outputs : int
         Number of scores.
     width : float
@@ -251,7 +251,7 @@ def mobilenet(
     dropout : float
         Share of the embedding that is hidden from the head in training.
     seed : int
-        Of the weights.
+        Seed of the weights.
 
     Raises
     ------

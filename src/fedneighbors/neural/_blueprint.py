@@ -56,7 +56,7 @@ def perceptron(
     hidden : sequence of int
         Widths of the hidden layers, at least one.
     seed : int
-        Of the weights.
+        Seed of the weights.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def chosen_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: 
         network or a module, taken as it is; a function of a row's shape and the number of scores
         that makes one; the name of a ready one in :data:`READY`; or None for a perceptron.
     shape : tuple of int
-        Of a row.
+        Shape of a row.
     n_outputs : int
         Scores.
     seed : int
@@ -147,7 +147,7 @@ class Blueprint:
     model : str
         ``"perceptron"`` or the name of another ready network; :data:`OWN` for the user's module.
     shape : tuple of int
-        Of a row.
+        Shape of a row.
     n_outputs : int
         Scores.
     embedding : str
@@ -183,7 +183,7 @@ class Blueprint:
         asked : estimator
             Its parameters ``model``, ``embedding``, ``head`` and ``hidden`` are read.
         shape : tuple of int
-            Of a row.
+            Shape of a row.
         n_outputs : int
             Scores.
         """

@@ -91,7 +91,7 @@ class StepPlan:
     noise_multiplier : float
         Deviation of the noise over the bound on a row's gradient.
     cost : ApproxDP
-        Of all steps, rounded up to six digits.
+        Cost of all steps, rounded up to six digits.
     """
 
     sample_rate: float
@@ -110,7 +110,7 @@ def plan_of(
     Parameters
     ----------
     n_rows : int
-        What it announced, 1 or more; never its exact number.
+        Announced number of rows, 1 or more; never the exact number.
     batch_size : int
         Rows that a step has in the mean.
     epochs : int
@@ -214,7 +214,7 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
     Parameters
     ----------
     network : Network
-        What is to be trained.
+        Network to train.
     x : Tensor of shape (n_rows, ...)
         Rows of the shape that it takes; their values are not looked at.
 
@@ -269,9 +269,9 @@ def stepped(
     Parameters
     ----------
     network : Network
-        What is trained.
+        Network to train.
     start : State
-        Where its weights begin.
+        Initial weights.
     x, y : Tensor
         The client's rows and labels; there may be none.
     plan : StepPlan
@@ -281,14 +281,14 @@ def stepped(
     bound : float
         Largest length of a row's gradient.
     generator : torch.Generator, optional
-        Of rows and noise. Anything but a fresh one is for tests.
+        Generator of rows and noise. Anything but a fresh one is for tests.
 
     Returns
     -------
     state : State
         Parameters of the last step; buffers as they came.
     counted : accountant
-        Of Opacus, told of every step by the optimizer.
+        Accountant of Opacus, told of every step by the optimizer.
     """
     chance = fresh_generator() if generator is None else generator
     module = copy.deepcopy(network.module).train()

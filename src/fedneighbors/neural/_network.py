@@ -312,7 +312,7 @@ class Network:
             Rows at a time; it changes nothing but the memory that is needed. By default 1024, and
             128 through convolutions.
         device : {"cpu", "cuda", "auto"}
-            Where it is computed.
+            Device of the computation.
 
         Returns
         -------
@@ -346,7 +346,7 @@ class Network:
         clients : iterable of (State, Tensor of shape (n_rows, ...))
             Weights and rows.
         device : {"cpu", "cuda", "auto"}
-            Where it is computed, and stays.
+            Device of the computation and the result.
 
         Returns
         -------

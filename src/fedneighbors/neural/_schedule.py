@@ -22,7 +22,7 @@ class Regime:
     batch_size : int
         Rows of a step.
     learning_rate : float
-        Of a step.
+        Learning rate of a step.
     momentum : float
         Share of the last step that is kept, in [0, 1).
     weight_decay : float
@@ -91,7 +91,7 @@ class BatchPlan:
     weights : list of float64 array of shape (n_active, batch_size)
         One over the rows of the batch, 0 where it is short: sums are means.
     order : int64 array of shape (n_clients,)
-        Which client stands where.
+        Client of each place.
     """
 
     rows: list[Integers]

@@ -32,11 +32,11 @@ class LocalTask:
     rows : int64 array of shape (n_rows,)
         The client's rows in the trainer's table.
     start : State
-        Where its weights begin.
+        Initial weights.
     words : tuple
-        What the order of its rows follows from: seed, client, round.
+        Seed of the row order: seed, client, round.
     anchor : State, optional
-        Where the proximal term pulls to; by default where the weights begin.
+        Center of the proximal term; by default the initial weights.
     """
 
     rows: Integers
@@ -140,7 +140,7 @@ class Trainer:
     Parameters
     ----------
     network : Network
-        What is trained.
+        Network to train.
     x, y : Tensor
         Rows and labels of all clients.
     method : {"auto", "stacked", "reuse"}
@@ -148,7 +148,7 @@ class Trainer:
         one after another. They give the same up to rounding. ``"auto"`` stacks what can be stacked
         and has no convolutions, for which it is slower.
     objective : callable
-        What is minimized.
+        Function to minimize.
     device : {"cpu", "cuda", "auto"}
         Where steps are computed. States come from, and go to, the processor.
 
@@ -196,7 +196,7 @@ class Trainer:
             One for each client. A client without rows keeps its weights, and so does one with a
             single row where the network normalizes batches.
         regime : Regime
-            How they train.
+            Settings of the training.
         only : sequence of str, optional
             Names of the parameters that move; by default all.
 

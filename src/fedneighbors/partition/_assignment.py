@@ -138,7 +138,7 @@ def apportion(total: int, weights: Floats | Integers) -> Integers:
 
     Fractions are rounded by the largest-remainder method; ties go to the lower index.
     """
-    shares = total * weights / weights.sum()
+    shares = float(total) * weights / weights.sum()  # a product of integers could overflow
     whole: Integers = np.floor(shares).astype(np.int64)
     order = np.argsort(whole - shares, kind="stable")
     whole[order[: total - int(whole.sum())]] += 1

@@ -163,7 +163,7 @@ def chapter(record: RunRecord, *, place: int, draw: Draw) -> Chapter:
     Parameters
     ----------
     record : RunRecord
-        What to tell.
+        Record to report.
     place : int
         Place in the report, for links.
     draw : callable

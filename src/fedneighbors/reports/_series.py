@@ -50,7 +50,7 @@ class Chart:
     categories : tuple of str
         Names of the positions 0, 1, ... on the x axis; empty if x is numeric.
     left_out : tuple of str
-        What was too much to draw, in words for the reader.
+        Notes on data that was not drawn.
     """
 
     figure: Figure

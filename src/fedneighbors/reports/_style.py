@@ -151,7 +151,7 @@ def use_log(
     axes : Axes
         Holds its data already.
     x, y : bool
-        Which are asked for.
+        Requested axes.
     nonpositive : str
         ``"mask"`` leaves out what is not positive, ``"clip"`` draws it at the edge, where bars
         begin.
@@ -159,7 +159,7 @@ def use_log(
     Returns
     -------
     tuple of bool
-        Which of x and y are logarithmic now.
+        Whether x and y are logarithmic now.
     """
     limits = axes.dataLim
     log_x = x and 0 < limits.minposx <= limits.xmax < math.inf

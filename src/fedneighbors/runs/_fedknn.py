@@ -27,11 +27,11 @@ class Searched:
     owners : str array of shape (n_objects,)
         Party of each object.
     labels : sequence of str
-        What each object is called.
+        Label of each object.
     queries : sequence of objects
-        What to search for.
+        Search query.
     query_labels : sequence of str
-        What each query is called.
+        Label of each query.
     """
 
     owners: npt.NDArray[np.str_]

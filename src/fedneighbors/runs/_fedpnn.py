@@ -68,7 +68,7 @@ def run(
     test_size : float
         Share of rows held out, in (0, 1).
     seed : int
-        Of the held-out rows.
+        Seed of the held-out rows.
     parameters : mapping, optional
         Arguments of :class:`FedPNNClassifier`.
     progress : callable

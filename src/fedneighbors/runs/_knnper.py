@@ -64,7 +64,7 @@ def run(
     test_size : float
         Share of each client's rows that is held out, in (0, 1).
     seed : int
-        Of the held-out rows and of training.
+        Seed of the held-out rows and of training.
     parameters : mapping
         Arguments of :class:`KNNPerClassifier`.
     with_baselines : bool
@@ -79,7 +79,7 @@ def run(
     RunRecord
         Tables ``summary``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
     RowRoles
-        Which rows it trained on, and which were held out.
+        Training and held-out rows.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     roles = row_roles(parties, test=test_size, seed=seed)

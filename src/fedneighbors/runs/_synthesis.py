@@ -31,7 +31,7 @@ class Synthesis:
     table : Table
         Synthetic rows, the labels in the last column.
     record : RunRecord
-        How good the rows are.
+        Quality of the rows.
     """
 
     synthesizer: TabularSynthesizer
@@ -62,7 +62,7 @@ def synthesize(
     test_size : float
         Share of rows that are kept out of the training, in [0, 1), to try classifiers on.
     seed : int
-        Of all that is drawn.
+        Seed of all that is drawn.
     parameters : mapping, optional
         Other arguments of :class:`TabularSynthesizer`.
     progress : callable
@@ -110,11 +110,11 @@ def sampled(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: i
     synthesizer : TabularSynthesizer
         Fitted to a Table.
     label : str
-        What the column of labels is called.
+        Name of the label column.
     n_rows : int
-        How many.
+        Number of items.
     seed : int
-        Of the rows.
+        Seed of the rows.
 
     Raises
     ------

@@ -219,7 +219,7 @@ def to_cells(arrays: Sequence[npt.NDArray[np.integer[Any]]], *, n_parties: int) 
     arrays : sequence of integer arrays
         One party's numbers, any shapes.
     n_parties : int
-        How many such vectors may be added up.
+        Maximum number of summed vectors.
 
     Returns
     -------

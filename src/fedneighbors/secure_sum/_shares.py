@@ -22,9 +22,9 @@ def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
     secret : bytes
         32 bytes.
     threshold : int
-        How many shares give the secret back.
+        Number of shares that reconstruct the secret.
     n_shares : int
-        How many shares are made.
+        Number of shares.
 
     Returns
     -------

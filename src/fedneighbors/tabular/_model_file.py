@@ -66,7 +66,7 @@ def sealed_model(magic: bytes, record: Any) -> bytes:
     Parameters
     ----------
     magic : bytes
-        Of the method, ending in its version.
+        Magic bytes of the method, ending in its version.
     record : dataclass
         The model.
     """
@@ -86,7 +86,7 @@ def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
     kind : dataclass
         Class of the record.
     source : str
-        Where the bytes came from, for errors.
+        Source of the bytes, for errors.
 
     Raises
     ------

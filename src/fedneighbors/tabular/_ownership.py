@@ -35,7 +35,7 @@ class TableParty:
     n_threads : int
         Threads; no answer depends on it.
     model_path : path, optional
-        Where the finished model is written.
+        Path of the finished model.
 
     Attributes
     ----------

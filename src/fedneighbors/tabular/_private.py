@@ -61,7 +61,7 @@ class PrivateTableParty(TableParty, ABC):
     name, x, y, *others
         As for the party of the method without privacy.
     privacy : Privacy
-        What this party agreed to; a request on other terms is refused.
+        Terms of this party; other terms are refused.
     ledger : Ledger
         Keeps the budget of the data set.
     dataset, user : str
@@ -305,7 +305,7 @@ def run_paid(
     Parameters
     ----------
     coordinator : Coordinator
-        Of the training.
+        Coordinator of the training.
     holdings : Holdings
         The table and its owners.
     make : callable

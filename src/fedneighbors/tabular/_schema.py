@@ -85,7 +85,7 @@ def describe(
     feature_names : sequence of str or None
         Names of the columns.
     label_name : str
-        Of the column of labels.
+        Name of the column of labels.
     allow_missing : bool
         Whether cells may be NaN.
 
@@ -235,9 +235,9 @@ def label_positions(
     y : array of shape (n_rows,)
         Labels.
     classes : tuple of labels
-        Of the federation.
+        Classes of the federation.
     name : str
-        Of the column of labels.
+        Name of the column of labels.
 
     Raises
     ------
@@ -324,7 +324,7 @@ def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     Parameters
     ----------
     moments : MomentsReply
-        Of at least one row.
+        Moments of at least one row.
 
     Returns
     -------

@@ -192,7 +192,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
     search_ : FederatedNeighbors
         The search, with ``query_records_`` of the last prediction.
     n_features_in_, feature_names_in_
-        Of the table, under a numeric metric.
+        Number and names of the features of the table, under a numeric metric.
 
     Examples
     --------
@@ -264,7 +264,7 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
     search_ : FederatedNeighbors
         The search, with ``query_records_`` of the last prediction.
     n_features_in_, feature_names_in_
-        Of the table, under a numeric metric.
+        Number and names of the features of the table, under a numeric metric.
 
     Examples
     --------

@@ -209,7 +209,7 @@ def nearest_reply(
     session : Session
         A query under way.
     count : int
-        How many, 0 or more.
+        Number of objects, 0 or more.
     cutoff, tie : float and int, optional
         As in :class:`~fedneighbors.methods.fedknn.protocol.NearestRequest`.
     ties, ids : int64 array and sequence of str
@@ -242,7 +242,7 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
     session : Session
         A query under way.
     k : int
-        How many, 0 or more.
+        Number of objects, 0 or more.
     cutoff : float
         Distance of the place.
     tie : int

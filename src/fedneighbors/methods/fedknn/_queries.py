@@ -78,7 +78,7 @@ def encode_query(item: Any) -> bytes:
     Parameters
     ----------
     item : str, set, Graph or vector of numbers
-        What a metric of this library takes.
+        Object of a built-in metric.
 
     Raises
     ------
@@ -172,11 +172,11 @@ def require_true_distances(
     Parameters
     ----------
     metric : Metric
-        Of the search.
+        Metric of the search.
     query : object
-        What was asked.
+        The query.
     objects : sequence of shape (n,)
-        What came back.
+        Returned objects.
     distances : float64 array of shape (n,)
         What was said of them, in the unit of the metric; compared digit for digit.
     owners : sequence of str
@@ -256,7 +256,7 @@ class OpenQueries:
         Raises
         ------
         Exception
-            What the coordinator or a party raises.
+            Any exception of the coordinator or a party.
         """
         try:
             outcome = self._federation.run(coordinator)
@@ -295,13 +295,13 @@ class QueryRecord:
     Parameters
     ----------
     algorithm : str
-        What was run.
+        Algorithm that was run.
     why : str
         Why, where it was not the caller who said so.
     exact : bool
         Whether the answer is certainly that of all objects of the federation.
     trust : str
-        What keeps the broker from telling what it sees.
+        Protection against disclosure by the broker.
     answered : tuple of str
         Providers whose objects were searched.
     missing : dict of str to str
@@ -317,7 +317,7 @@ class QueryRecord:
     phase_seconds : dict of str to float
         Wall time of the exchanges: of ``"bounds"``, ``"counts"``, ``"objects"``.
     busy_seconds : dict of str to float
-        How long each provider was at work.
+        Working seconds of each provider.
     """
 
     algorithm: str
@@ -342,7 +342,7 @@ class QueryRecord:
         Parameters
         ----------
         outcome : Outcome
-            Of the coordinator.
+            Outcome of the coordinator.
         seconds : float
             Wall time of all of it.
         why : str

@@ -256,7 +256,7 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
     Parameters
     ----------
     counted : sequence of (radius, count)
-        What is known, ascending; at least one.
+        Known counts, ascending; at least one.
     wanted : int
         Objects that the radius must hold.
     step : float

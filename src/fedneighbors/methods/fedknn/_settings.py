@@ -203,9 +203,9 @@ class SearchSettings:
         k : int
             Neighbours.
         name : str
-            Of the query, new for each.
+            Name of the query, new for each.
         n_parties : int
-            Of the federation.
+            Number of parties of the federation.
         ledger : Ledger or None
             Pays for private queries.
         """

@@ -154,7 +154,7 @@ def merge(parts: Mapping[str, Part], k: int) -> Merged:
     parts : mapping of str to Part
         By provider.
     k : int
-        How many; all if there are fewer.
+        Number of objects; all if there are fewer.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
     Parameters
     ----------
     parts : mapping of str to Part
-        What was returned.
+        Objects returned by each provider.
     merged : Merged
         Their merge to k.
     k : int
@@ -351,9 +351,9 @@ def require_bounds_kept(parts: Mapping[str, Part], bounds: Mapping[str, Floats],
     Parameters
     ----------
     parts : mapping of str to Part
-        What providers returned.
+        Objects returned by each provider.
     bounds : mapping of str to float64 array
-        What they had sent before: the k lowest, ascending.
+        Bounds sent before: the k lowest, ascending.
     k : int
         Bounds that were asked for.
 

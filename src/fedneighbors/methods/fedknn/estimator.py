@@ -171,7 +171,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         X : sequence of objects
             Queries; a single string, set or graph is one query.
         n_neighbors : int
-            How many, 1 or more; fewer come if the federation holds fewer.
+            Number of neighbors, 1 or more; fewer are returned if the federation holds fewer.
         return_distance : bool
             Return distances too.
 
@@ -270,7 +270,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         X : object or sequence of one object
             The query.
         n_neighbors : int
-            How many.
+            Number of items.
 
         Returns
         -------

@@ -173,7 +173,7 @@ class Answer:
     verified : mapping of str to int
         Objects whose distance each provider computed.
     algorithm : str
-        What was run.
+        Algorithm that was run.
     answered : tuple of str
         Providers whose objects were searched, ascending.
     missing : mapping of str to str
@@ -364,11 +364,11 @@ def read_parts(
     Parameters
     ----------
     replies : Replies
-        Of :class:`NearestReply`.
+        Replies of :class:`NearestReply`.
     during : str
-        What was asked for, as an error would name it.
+        Name of the request for errors.
     roll : Roll
-        Who takes part.
+        Participating providers.
     within, tie : float and int, optional
         The cutoff that was sent along, and its tie key.
 
@@ -418,9 +418,9 @@ def finished(
     k : int
         Neighbours wanted.
     algorithm : str
-        What was run.
+        Algorithm that was run.
     roll : Roll
-        Who takes part.
+        Participating providers.
 
     Raises
     ------
@@ -475,7 +475,7 @@ def farewell(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[
     Parameters
     ----------
     names : sequence of str, or mapping of str to sequence of str
-        Of the queries: to be closed everywhere, or by provider.
+        Names of the queries: to be closed everywhere, or by provider.
     """
     if isinstance(names, Mapping):
         yield gather({provider: FinishRequest(tuple(own)) for provider, own in names.items()})

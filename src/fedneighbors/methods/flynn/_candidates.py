@@ -122,13 +122,13 @@ def draw_candidates(
     Parameters
     ----------
     n_candidates : int
-        How many.
+        Number of items.
     n_rows : int
         Rows of all parties together.
     n_features : int
         Columns of the table.
     standardize, expand : sequences
-        What to try, see :class:`Candidate`.
+        Values to try, see :class:`Candidate`.
     seed : int
         Seed of the draw.
 

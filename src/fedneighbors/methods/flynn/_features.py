@@ -154,7 +154,7 @@ def standardizer(moments: MomentsReply, scaling: bool | str = True) -> tuple[Flo
     Parameters
     ----------
     moments : MomentsReply
-        Of at least one row.
+        Moments of at least one row.
     scaling : {"feature", "global"} or True
         ``"feature"`` divides each column by its own standard deviation; ``"global"`` divides all
         by their root mean square, which keeps the relative size of columns that share a unit

@@ -38,7 +38,7 @@ class FlyNNModel(ModelFile):
     Parameters
     ----------
     plan : HashPlan
-        How rows are hashed.
+        Hash of the rows.
     classes : tuple of labels
         Ascending.
     counts : integer array of shape (n_units, n_classes)

@@ -186,7 +186,7 @@ class GridScorer:
     rows : int64 array of shape (n_folds, n_classes)
         Rows of each fold and class, over all parties.
     settings : sequence of (decay, class_normalized)
-        What to score.
+        Settings to score.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Scored:
     n_active : tuple of int
         Values of rho that were scored.
     settings : tuple, one entry for each rho, of (decay, class_normalized) pairs
-        What was scored.
+        Scored settings.
     hits : int64 array of shape (n_rhos, n_folds, n_settings, n_classes)
         Rows predicted right.
     rows : int64 array of shape (n_folds, n_classes)
@@ -289,7 +289,7 @@ def coordinate_search(
     Parameters
     ----------
     candidates, grid
-        What to try.
+        Settings to try.
     n_folds : int
         Folds, or 0 to leave out one row at a time.
     seed : int

@@ -44,7 +44,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         Folds. In a federation with an integer, each party deals its own rows into folds, class by
         class; ``"loo"`` leaves out one row at a time and needs the fewest bytes.
     scoring : {"accuracy", "balanced_accuracy"}
-        What to maximise.
+        Score to maximize.
     n_active : sequence of int
         Values of rho.
     load : sequence of float
@@ -136,7 +136,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Which party owns each row.
+            Party of each row.
         """
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         check_classification_targets(labels)

@@ -100,7 +100,7 @@ class HashPlan:
     Parameters
     ----------
     features : FeatureMap
-        What a row becomes before it is hashed.
+        Transformation of rows before hashing.
     n_units, n_inputs, n_active : int
         m, s and rho.
     seed : int
@@ -215,7 +215,7 @@ class DecayTable:
     weights : float64 array, 1-d
         ``weights[offsets[l] + c]`` is the weight of count c in class l.
     offsets : int64 array of shape (n_classes,)
-        Where the weights of each class begin.
+        Start of each class's weights.
     """
 
     weights: Floats
@@ -389,7 +389,7 @@ def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) 
     counts : int32 array of shape (n_units, n_classes)
         As they were released; cells may be negative.
     variance : float
-        Of the noise on each cell, above 0.
+        Variance of the noise on each cell, above 0.
     n_active : int
         Active units of each row (rho).
 

@@ -41,7 +41,7 @@ def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> st
     Parameters
     ----------
     *words : objects
-        Whose ``repr`` says what they are.
+        Objects identified by their ``repr``.
     arrays : tuple of arrays
         Rows, labels, owners.
     """

@@ -55,9 +55,9 @@ def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminan
     x : Tensor of shape (n_rows, ...)
         Rows as the network takes them.
     settings : MemorySettings
-        Of the memory.
+        Settings of the memory.
     seen : Discriminants or None
-        Of rows.
+        Discriminants of rows.
     """
     if not (settings.looks_at_rows and x.is_floating_point()):
         return View(keys)
@@ -79,9 +79,9 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Netwo
     x : array of shape (n_rows, ...)
         Numbers, or whole numbers that stand for tokens.
     center, scale : float64 array of shape (n_features,)
-        Of the columns; empty if they are left as they are.
+        Center and scale of the columns; empty if they are left as they are.
     network : Network
-        Whose type numbers get.
+        Network that determines the dtype.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
     x : array of shape (n_rows, n_tokens_of_a_row)
         Whole numbers.
     n_tokens : int
-        Of the alphabet.
+        Size of the alphabet.
 
     Raises
     ------
@@ -146,9 +146,9 @@ def refuse_unsuited(
     Parameters
     ----------
     network : Network
-        What is to be trained.
+        Network to train.
     shape : tuple of int
-        Of a row.
+        Shape of a row.
     n_outputs : int
         Scores of a row.
     kind : {"f", "i"}
@@ -219,11 +219,11 @@ class KNNPerParty(TableParty):
     network : Network
         The same for all clients.
     settings : MemorySettings, optional
-        Of its memory.
+        Settings of its memory.
     kind : Task
-        What is learned: classes or numbers.
+        Task: classification or regression.
     device : {"cpu", "cuda", "auto"}
-        Where its network is computed.
+        Device of the network.
     **table
         The other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
 

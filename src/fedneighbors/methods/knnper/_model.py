@@ -32,15 +32,15 @@ class KNNPerModel(ModelFile):
     Parameters
     ----------
     blueprint : Blueprint
-        Of the network.
+        Blueprint of the network.
     layout : str
         Digest of the network's weights by name and shape.
     shared : Shared
-        What all clients have in common.
+        State shared by all clients.
     settings : MemorySettings
-        Of the memories of clients that come later.
+        Settings of the memories of clients that come later.
     clients : mapping of str to ClientRecord
-        What each client has for itself.
+        Own part of each client.
     guarantee : str
         The privacy of the shared network in words; empty for an exact training.
     flat : bool
@@ -140,7 +140,7 @@ def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
     Parameters
     ----------
     kept : KNNPerModel
-        What was read.
+        The model that was read.
     own : Network, module or callable
         The user's own, where the file is of such a one.
     source : str

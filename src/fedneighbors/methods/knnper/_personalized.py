@@ -239,7 +239,7 @@ class PersonalizedEstimator(ClientEstimator):
         n_stretches : int
             Into how many parts a key is cut; more of them keep more of it.
         bits : {4, 8}
-            Of the number of an entry.
+            Bits of the number of an entry.
 
         Returns
         -------

@@ -37,7 +37,7 @@ class RowMemory:
     state : str
         JSON of what the memory needs to go on.
     book : Codebook or None
-        Of the memory's own; one that clients share is none.
+        Codebook of the memory's own; one that clients share is none.
     extras : tuple of float arrays of shape (n_rows, n_columns)
         Further features of the rows.
     """
@@ -73,7 +73,7 @@ class ClientRecord:
     memory : RowMemory or CenterMemory
         Its rows.
     weight : float
-        Of the memory by Eq 7 (lambda).
+        Weight of the memory by Eq 7 (lambda).
     settings : MemorySettings
         Its own, without the codec that clients share.
     """
@@ -99,7 +99,7 @@ def own_part(
     record : ClientRecord
         As :meth:`ClientRecord.of` made it.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        What is known of all clients.
+        Facts about all clients.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts.
     codec : ProductCodec, optional
@@ -144,9 +144,9 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
     record : RowMemory or CenterMemory
         As :func:`memory_record` made it.
     settings : MemorySettings
-        Of its client, with the codec that it shares with others.
+        Settings of its client, with the codec that it shares with others.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        What is known of all clients.
+        Facts about all clients.
 
     Raises
     ------

@@ -56,7 +56,7 @@ class RoundSettings:
     regime : Regime
         How a client trains.
     seed : int
-        Of the orders of rows and of who takes part. Public.
+        Seed of the orders of rows and of who takes part. Public.
     """
 
     n_rounds: int = 50
@@ -131,7 +131,7 @@ class MemorySettings:
     validation : float
         Share of each client's rows that is held out to choose the mixture, in (0, 1).
     seed : int
-        Of the held-out rows and of the reservoirs. Public.
+        Seed of the held-out rows and of the reservoirs. Public.
     codec : ProductCodec, optional
         What product codes of all clients share; as ``share_codebook`` learns it. None: each memory
         learns a book of its own.

@@ -445,6 +445,6 @@ def task_of(overall: Floats) -> Task:
     Parameters
     ----------
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        What is known of all clients.
+        Facts about all clients.
     """
     return NUMBERS if overall.ndim == 2 else CLASSES

@@ -150,13 +150,13 @@ def federated(
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings
-        Of the shared network.
+        Training settings of the shared network.
     settings : MemorySettings
-        Of the clients' memories.
+        Settings of the clients' memories.
     reserved : tuple of labels
         Classes that may come later.
     kind : Task
-        What is learned: classes or numbers.
+        Task: classification or regression.
     """
     if getattr(asked, "privacy", None) is not None:
         from fedneighbors.methods.knnper.private._training import federated_privately

@@ -322,7 +322,7 @@ def least_mixture(
     local, shared : float64 array of shape (n_rows, n_outputs)
         For rows that neither the memory nor the model has seen.
     targets : float64 array of shape (n_rows, n_outputs)
-        What is right.
+        Target outputs.
     grid : sequence of float
         Ascending.
     """

@@ -206,7 +206,7 @@ class Shared:
     Parameters
     ----------
     weights : float array of shape (n_weights,)
-        Of the network.
+        Weights of the network.
     classes : tuple of labels
         Ascending; none where numbers are predicted.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
@@ -215,9 +215,9 @@ class Shared:
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None for the paper's mixture.
     center, scale : float64 array of shape (n_features,)
-        Of the columns of a table; empty if they are left as they are.
+        Center and scale of the columns of a table; empty if they are left as they are.
     agreed : Agreed
-        What the clients' tables have in common.
+        Common schema of the clients' tables.
     seen : Discriminants or None
         Directions found from all clients' scatter, for a pool that looks at rows.
     """
@@ -241,7 +241,7 @@ class Stage:
     number : int
         Rounds that are done. The first stage leaves held-out rows out, the second does not.
     weights : float array of shape (n_weights,)
-        Of the network after them.
+        Weights of the network after them.
     chosen_on : float array of shape (n_weights,) or None
         Weights on which mixtures are chosen, once they are there: those of the first stage.
     pool : float64 array of shape (n_experts,) or None
@@ -277,13 +277,13 @@ def coordinate(
     Parameters
     ----------
     rounds : RoundSettings
-        Of the shared model.
+        Training settings of the shared model.
     settings : MemorySettings
-        Of the clients' memories.
+        Settings of the clients' memories.
     network : Network
         The same for all clients; training begins at its weights.
     kind : Task
-        What is learned: classes or numbers.
+        Task: classification or regression.
     standardize : bool
         Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums; tokens
         stay.

@@ -33,9 +33,9 @@ class Certificate:
     event : str
         The event in words.
     n_first, n_second : int
-        How many samples of either output decided, after the choice of the event.
+        Numbers of certifying samples of both outputs.
     hits_first, hits_second : int
-        How many of them lie in the event.
+        Number of these samples in the event.
     p_low, q_high : float
         With the stated confidence, the event has at least the probability ``p_low`` under the
         first input and at most ``q_high`` under the second.
@@ -79,7 +79,7 @@ class Certificate:
         Parameters
         ----------
         claim : Guarantee
-            What is claimed.
+            Claimed guarantee.
         """
         if isinstance(claim, PureDP):
             return self.epsilon()
@@ -93,7 +93,7 @@ class Certificate:
         Parameters
         ----------
         claim : Guarantee
-            What is claimed.
+            Claimed guarantee.
         """
         claimed = claim.epsilon if isinstance(claim, PureDP | ApproxDP) else claim.rho
         return self.loss(claim) > float(claimed)
@@ -284,11 +284,11 @@ class Verdict:
     Parameters
     ----------
     claim : Guarantee
-        What the mechanism says about itself.
+        Guarantee claimed by the mechanism.
     pair : tuple
         The neighboring inputs that told most.
     certificate : Certificate
-        What their outputs prove.
+        Bound certified by the outputs.
     """
 
     claim: Guarantee
@@ -315,7 +315,7 @@ def neighboring_pairs(sensitivity: Sensitivity, n_cells: int) -> list[Pair]:
     Parameters
     ----------
     sensitivity : Sensitivity
-        How far two neighbors differ.
+        Largest difference of two neighbors.
     n_cells : int
         Length of the vectors.
 
@@ -353,13 +353,13 @@ def audit_release(
     release : callable
         The mechanism.
     claim : Guarantee
-        What it says about itself.
+        Guarantee claimed by the mechanism.
     pairs : sequence of pairs
         Neighboring inputs.
     n_samples : int
         Outputs per input.
     confidence : float
-        Of the verdict as a whole.
+        Confidence of the verdict as a whole.
     """
     each = 1 - (1 - confidence) / len(pairs)
     verdicts = []

@@ -27,11 +27,11 @@ class Event:
     Parameters
     ----------
     name : str
-        Of the feature.
+        Name of the feature.
     feature : callable
         From outputs to columns of numbers.
     place : int
-        Which of the columns.
+        Column of the feature.
     values : int64 array
         Ascending.
     """
@@ -72,7 +72,7 @@ def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
     p, q : int64 arrays of shape (n, n_cells)
         Outputs that are not used again.
     score : callable
-        Of events, from their counts.
+        Score of events, from their counts.
     """
     (sort_p, score_p), (sort_q, score_q) = np.array_split(p, 2), np.array_split(q, 2)
     best, best_score = None, -np.inf

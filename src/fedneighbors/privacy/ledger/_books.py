@@ -37,13 +37,13 @@ class ChargeTerms:
     query : str
         Id of the release.
     dataset : str
-        Which data set is asked.
+        Name of the data set.
     user : str
-        Who gets the answer.
+        Recipient of the answer.
     cost : Guarantee
-        What it costs.
+        Cost of the release.
     purpose : str
-        What it is for, for people; may differ when the id is repeated.
+        Purpose, for readers; may differ when the id is repeated.
 
     Raises
     ------
@@ -78,9 +78,9 @@ class LedgerEntry:
     at : str
         When, in UTC, as ISO 8601.
     kind : {"budget", "reserved", "released", "voided"}
-        What happened.
+        Kind of the entry.
     dataset, user : str
-        Whose budget; the user is empty in a budget for the whole data set.
+        Data set and user of the budget; the user is empty for the whole data set.
     guarantee : Guarantee
         The budget, or the cost of the release.
     query : str
@@ -112,9 +112,9 @@ class BudgetState:
     Parameters
     ----------
     dataset, user : str
-        Whose budget; the user is empty for the whole data set.
+        Data set and user of the budget; the user is empty for the whole data set.
     allowed, spent, left : Guarantee
-        Of one type.
+        Amounts of one type.
     note : str
         Remark of whoever set it.
     """
@@ -217,7 +217,7 @@ class Books:
     Parameters
     ----------
     file : LedgerFile
-        Where the tables are.
+        File with the tables.
     """
 
     def __init__(self, file: LedgerFile) -> None:

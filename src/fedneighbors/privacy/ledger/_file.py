@@ -63,9 +63,9 @@ class LedgerFile:
         The file. Use a folder of its own, since SQLite keeps ``-wal`` and ``-shm`` files
         next to it.
     party : str or None
-        Whose ledger; None opens whosever it is, and never makes one.
+        Owner of the ledger; None opens an existing one of any owner.
     timeout_s : float
-        How long to wait for another process.
+        Seconds to wait for another process.
     must_exist : bool
         Refuse to make a new ledger.
     made : str

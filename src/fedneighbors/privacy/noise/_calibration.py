@@ -89,7 +89,7 @@ def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
     Parameters
     ----------
     noise : mechanism or shares
-        What each party adds.
+        Noise added by each party.
     n_summed : int
         Parties in the sum.
     """
@@ -150,7 +150,7 @@ def noising(
     allowed : PureDP or ZCDP
         The part.
     moved : Sensitivity
-        Of the vector, or of the sum that it goes into.
+        Sensitivity of the vector, or of the sum that it goes into.
     n_shares : int or None
         Shares that are sure to be in the masked sum; None noises the vector by itself.
     n_cells : int

@@ -39,7 +39,7 @@ class LaplaceShares:
     Parameters
     ----------
     scale : Fraction
-        Of the sum, above 0 and at most :data:`~._mechanisms.LARGEST_SCALE`.
+        Scale of the sum, above 0 and at most :data:`~._mechanisms.LARGEST_SCALE`.
     n_shares : int
         Least number of honest shares in the sum.
 
@@ -74,7 +74,7 @@ class LaplaceShares:
         Parameters
         ----------
         sensitivity : Sensitivity
-            Of the summed vector.
+            Sensitivity of the summed vector.
         """
         return PureDP(sensitivity.l1 / self.scale)
 
@@ -84,7 +84,7 @@ class LaplaceShares:
         Parameters
         ----------
         size : int
-            How many cells.
+            Number of cells.
         bits : callable
             Source of random bytes.
         """
@@ -102,7 +102,7 @@ class GaussianShares:
     Parameters
     ----------
     variance : Fraction
-        Of the sum; each share needs 1/4 or more for the bound to hold.
+        Variance of the sum; each share needs 1/4 or more for the bound to hold.
     n_shares : int
         Least number of honest shares in the sum.
 
@@ -145,7 +145,7 @@ class GaussianShares:
         Parameters
         ----------
         sensitivity : Sensitivity
-            Of the summed vector.
+            Sensitivity of the summed vector.
         n_cells : int
             Length of that vector (d).
         """
@@ -164,7 +164,7 @@ class GaussianShares:
         Parameters
         ----------
         size : int
-            How many cells.
+            Number of cells.
         bits : callable
             Source of random bytes.
         """
@@ -184,7 +184,7 @@ def sum_excess(share_variance: Fraction, n_shares: int) -> Fraction:
     share_variance : Fraction
         Variance of one share (v), 1/4 or more.
     n_shares : int
-        How many are summed (n).
+        Number of summed shares (n).
 
     References
     ----------

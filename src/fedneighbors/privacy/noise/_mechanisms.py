@@ -33,7 +33,7 @@ def opendp_laplace(scale: Fraction, size: int) -> npt.NDArray[np.int64]:
     scale : Fraction
         Rounded up to a float.
     size : int
-        How many values.
+        Number of values.
     """
     dp = load_opendp("contrib")
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
@@ -50,7 +50,7 @@ def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
     variance : Fraction
         Its square root is rounded up to a float.
     size : int
-        How many values.
+        Number of values.
     """
     dp = load_opendp("contrib")
     sigma = math.sqrt(variance)
@@ -68,9 +68,9 @@ def top_k_measurement(k: int, scale: Fraction) -> Any:
     Parameters
     ----------
     k : int
-        How many cells are selected.
+        Number of selected cells.
     scale : Fraction
-        Of the noise, rounded up to a float.
+        Scale of the noise, rounded up to a float.
     """
     dp = load_opendp("contrib")
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
@@ -87,9 +87,9 @@ def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.
     values : int64 array of shape (n,)
         Scores.
     k : int
-        How many cells.
+        Number of cells.
     scale : Fraction
-        Of the noise.
+        Scale of the noise.
     """
     return np.array(top_k_measurement(k, scale)(values.tolist()), np.int64)
 
@@ -191,7 +191,7 @@ class _Additive(ABC):
         values : integer array of any shape
             The vector.
         sensitivity : Sensitivity
-            Of that vector.
+            Sensitivity of that vector.
         bits : callable
             Source of random bytes.
 
@@ -250,7 +250,7 @@ class DiscreteLaplace(_Additive):
         Parameters
         ----------
         sensitivity : Sensitivity
-            Of the vector.
+            Sensitivity of the vector.
         """
         return PureDP(sensitivity.l1 / self.scale)
 
@@ -260,7 +260,7 @@ class DiscreteLaplace(_Additive):
         Parameters
         ----------
         size : int
-            How many cells.
+            Number of cells.
         bits : callable
             Source of random bytes.
 
@@ -313,7 +313,7 @@ class DiscreteGaussian(_Additive):
         Parameters
         ----------
         sensitivity : Sensitivity
-            Of the vector.
+            Sensitivity of the vector.
         """
         return ZCDP(sensitivity.l2_squared / (2 * self.variance))
 
@@ -323,7 +323,7 @@ class DiscreteGaussian(_Additive):
         Parameters
         ----------
         size : int
-            How many cells.
+            Number of cells.
         bits : callable
             Source of random bytes.
 
@@ -345,9 +345,9 @@ class NoisyTopK:
     Parameters
     ----------
     k : int
-        How many cells.
+        Number of cells.
     scale : Fraction
-        Of the noise on the scores.
+        Scale of the noise on the scores.
 
     Raises
     ------
@@ -371,7 +371,7 @@ class NoisyTopK:
         Parameters
         ----------
         sensitivity : Sensitivity
-            Of the vector; linf counts.
+            Sensitivity of the vector; linf counts.
 
         Raises
         ------
@@ -390,7 +390,7 @@ class NoisyTopK:
         values : integer array of any shape
             The vector.
         sensitivity : Sensitivity
-            Of that vector.
+            Sensitivity of that vector.
 
         Raises
         ------

@@ -172,7 +172,7 @@ class NegativeBinomialLaw:
     scale : Fraction
         Positive.
     n_shares : int
-        How many sum to a geometric variable, 1 or more.
+        Number of variables that sum to a geometric one, 1 or more.
     """
 
     scale: Fraction
@@ -217,9 +217,9 @@ def cumulative(law: Law, n_bits: int, guard: int = 64) -> Cumulative:
     Parameters
     ----------
     law : Law
-        Whose weights.
+        Law of the weights.
     n_bits : int
-        How fine the thresholds are to be.
+        Bits of the thresholds.
     guard : int
         Bits of precision beyond ``n_bits``, for the rounding of each step.
     """
@@ -246,7 +246,7 @@ def probability(law: Law, value: int, *, n_bits: int = 128) -> tuple[Fraction, F
     Parameters
     ----------
     law : Law
-        Whose probability.
+        Law of the probability.
     value : int
         Any integer.
     n_bits : int
@@ -290,7 +290,7 @@ def table(law: Law, n_bits: int = WORD_BITS) -> ThresholdTable:
     Parameters
     ----------
     law : Law
-        What to tabulate.
+        Law to tabulate.
     n_bits : int
         Bits of U that one word carries; fewer than 63 only in proofs by exhaustion.
     """
@@ -323,11 +323,11 @@ def locate(law: Law, prefix: int, n_bits: int) -> int | None:
     Parameters
     ----------
     law : Law
-        Whose cumulative probabilities are the thresholds.
+        Law whose cumulative probabilities are the thresholds.
     prefix : int
         First bits of U.
     n_bits : int
-        How many they are.
+        Their number.
     """
     sums = cumulative(law, n_bits)
     k = bisect_left(sums.highs, True, key=lambda high: high << n_bits > prefix * sums.total.low)
@@ -359,9 +359,9 @@ def sample(law: Law, size: int, bits: BitSource = os.urandom) -> npt.NDArray[np.
     Parameters
     ----------
     law : Law
-        What to draw from.
+        Law to draw from.
     size : int
-        How many values.
+        Number of values.
     bits : callable
         Source of random bytes.
 

@@ -54,7 +54,7 @@ class CellWeights:
         Parameters
         ----------
         cell : int
-            Which one.
+            Position of the cell.
         count : int
             Its new count.
         """
@@ -81,7 +81,7 @@ class CellWeights:
         prefix : int
             First bits of U, a number in [0, 1).
         n_bits : int
-            How many they are.
+            Their number.
         """
         if not self._lows:
             self._build()
@@ -184,7 +184,7 @@ class BitDraws:
         Parameters
         ----------
         weights : CellWeights
-            Of all cells.
+            Weights of all cells.
         """
         prefix, n_bits = 0, 0
         while True:
@@ -267,7 +267,7 @@ class TopPicks:
         Parameters
         ----------
         sensitivity : Sensitivity
-            Of the vector of counts.
+            Sensitivity of the vector of counts.
         """
         return PureDP(self.epsilon * sensitivity.linf)
 
@@ -281,7 +281,7 @@ class TopPicks:
         values : integer array of any shape
             Counts of all classes and units.
         sensitivity : Sensitivity
-            Of that vector.
+            Sensitivity of that vector.
         bits : callable
             Source of random bytes.
 
@@ -311,7 +311,7 @@ class TopPicks:
         counts : list of int
             One per cell.
         draws : Draws
-            Where random choices come from.
+            Source of the random choices.
         """
         weights = CellWeights(counts, self.rate)
         picked = set()

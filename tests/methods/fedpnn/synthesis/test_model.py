@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import ModelFileError
@@ -95,6 +95,8 @@ def test_missing_file_is_rejected(tmp_path):
 
 @settings(max_examples=150)
 @given(st.integers(40, len(VALID) - 1), st.integers(0, 255))
+@example(148, 43)  # counts beyond 2**53
+@example(148, 64)
 def test_changed_byte_gives_a_working_model_or_an_error(place, byte):
     frame = bytearray(VALID)
     frame[place] = byte

@@ -86,7 +86,7 @@ def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
     ----------
     table : GraphTable
     n_labels, n_bonds : int
-        How many labels of nodes and of edges are numbered.
+        Numbers of distinct node and edge labels.
 
     Raises
     ------

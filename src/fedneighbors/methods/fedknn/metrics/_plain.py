@@ -20,7 +20,7 @@ class PlainMetric:
     function : callable
         Takes two objects, returns a number of 0 or more. Need not obey the triangle inequality.
     name : str
-        What to call it.
+        Name of the metric.
     """
 
     def __init__(self, function: Callable[[Any, Any], float], name: str = "custom") -> None:

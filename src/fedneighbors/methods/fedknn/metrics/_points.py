@@ -58,7 +58,7 @@ class MinkowskiScale(Scale):
     Parameters
     ----------
     power : {1, 2}
-        Of the search space.
+        Power of the search space.
     halved_square : bool
         Whether the metric is half the square of the search distance (cosine).
     n_columns : int

@@ -28,7 +28,7 @@ class Found:
     Parameters
     ----------
     positions : int64 array of shape (n,)
-        Where the objects stand in the index.
+        Positions of the objects in the index.
     distances : float64 array of shape (n,)
         Their distances to the query, in the unit of the metric.
     exhausted : bool
@@ -63,7 +63,7 @@ class Session(Protocol):
         Parameters
         ----------
         k : int
-            How many, 0 or more; fewer come if no more are left.
+            Number of objects, 0 or more; fewer are returned if no more are left.
         cutoff : float
             Objects farther than this are not asked for.
         deadline_s : float, optional

@@ -37,7 +37,7 @@ class StringTable:
     Parameters
     ----------
     order : int64 array of shape (n_strings,)
-        Where each string, by ascending length, stood in the table as it was given.
+        Original position of each string, by ascending length.
     alphabet : uint32 array
         Code points in use, ascending; the code of ``alphabet[i]`` is i + 1.
     slices : Slices
@@ -168,11 +168,11 @@ class StringSession:
     Parameters
     ----------
     table : StringTable
-        Where to search.
+        Table to search.
     ranks : int64 array of shape (n_strings,)
         Order of strings of equal distance, in the order of the table.
     query : str
-        What to search for.
+        Search query.
     """
 
     exact = True

@@ -43,7 +43,7 @@ class DirectionFeatures:
     Parameters
     ----------
     rows : float64 array of shape (n_rows, n_columns)
-        Of more columns than features, 32; of magnitudes below 2**60.
+        Rows of more columns than features, 32; of magnitudes below 2**60.
     """
 
     def __init__(self, rows: Floats) -> None:
@@ -90,7 +90,7 @@ class StretchFeatures:
     Parameters
     ----------
     rows : float64 array of shape (n_rows, n_columns)
-        Of more columns than features, 32; of magnitudes below 2**60.
+        Rows of more columns than features, 32; of magnitudes below 2**60.
     """
 
     def __init__(self, rows: Floats) -> None:
@@ -279,7 +279,7 @@ def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = 
     objects : array of shape (n_objects, n_columns) or sequence of sequences of numbers
         May be empty.
     check : callable
-        What the metric asks of rows of finite numbers.
+        Check of rows of finite numbers.
     n_columns : int, optional
         Length that each object must have; by default that of the first one.
 

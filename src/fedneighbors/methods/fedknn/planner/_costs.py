@@ -127,7 +127,7 @@ def sample(
     open_session : callable
         Begins a search of the query.
     request : SampleRequest
-        What to search for, and the time limit.
+        Query and time limit.
     ties : int64 array of shape (n_objects,)
         Tie keys by position.
     ids : sequence of str

@@ -50,7 +50,7 @@ class Prediction:
     algorithm : str
         Its name.
     exchanges : float
-        How often providers are asked.
+        Number of exchanges.
     asked : float
         Objects that all providers return.
     local_s : float
@@ -79,7 +79,7 @@ class Plan:
     Parameters
     ----------
     algorithm : str
-        Which to run.
+        Algorithm to run.
     why : str
         A sentence.
     k : int
@@ -122,7 +122,7 @@ def make_plan(
     Parameters
     ----------
     costs : Costs
-        What :func:`measure` returned.
+        Costs from :func:`measure`.
     k : int
         Neighbours, from 1 to those that were measured.
     candidates : mapping of str to callable
@@ -256,9 +256,9 @@ class Chooser:
     Parameters
     ----------
     settings : SearchSettings
-        Of the search.
+        Settings of the search.
     n_parties : int
-        Of the federation.
+        Number of parties of the federation.
     side_by_side : bool
         Whether the parties are at work at the same time.
     """

@@ -213,7 +213,7 @@ def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) 
     Refuse
         If it asks what a sample does not tell, such as range counts.
     FederationError
-        What the coordinator raises.
+        Any exception of the coordinator.
     """
     watch = _Watch()
     transport = _Recordings(providers, watch)

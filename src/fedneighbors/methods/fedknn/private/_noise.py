@@ -59,7 +59,7 @@ class Noise(ABC):
     epsilon : number
         Above 0.
     n_providers, k : int
-        Of the query; public.
+        Number of providers and k of the query; public.
     failure : number
         A probability in (0, 1).
 
@@ -118,11 +118,11 @@ class CountNoise(Noise):
     Parameters
     ----------
     epsilon : number
-        Of one query, above 0; two fifths pay for the first counts, the rest for the second.
+        Epsilon of one query, above 0; two fifths pay for the first counts, the rest for the second.
     delta : number
         In (0, 1) for ``promise="exact"``, which cuts noise below 0; 0 for ``"certified"``.
     n_providers, k : int
-        Of the query; public.
+        Number of providers and k of the query; public.
     promise : {"exact", "certified"}
         See above.
     failure : number
@@ -256,7 +256,7 @@ class PaperNoise(Noise):
     epsilon : number
         As the paper counts it.
     n_providers, k : int
-        Of the query.
+        Number of providers and k of the query.
     failure : number
         lambda: how likely one count, not one answer, comes out too low.
     """
@@ -331,11 +331,11 @@ def charged_noise(
     ledger : Ledger
         With a budget for each provider.
     law : Noise
-        Of the noise. However its numbers were written, it is the same law.
+        Law of the noise. However its numbers were written, it is the same law.
     query : bytes
         The query.
     user : str
-        Who asks.
+        User of the query.
     bits : callable
         Source of random bytes.
 

@@ -25,6 +25,7 @@ from fedneighbors.tabular._schema import Label
 Codes = npt.NDArray[np.int64]
 
 LABEL = "(label)"  # column of class numbers in the table of a generator for all classes
+MAX_ROWS = 1 << 53  # class counts stay exact in float64
 _MAX_TRIES = 20
 
 
@@ -91,7 +92,7 @@ class SynthesisModel(ModelFile):
 
     Parameters
     ----------
-    form : Form
+    form : InputFormat
         Input format of the rows.
     classes : tuple of labels
         Labels, ascending; empty if there were none.
@@ -111,6 +112,8 @@ class SynthesisModel(ModelFile):
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.counts) or min(self.counts, default=1) < 1:
             raise ValueError("classes and counts do not fit together")
+        if sum(self.counts) > MAX_ROWS:
+            raise ValueError(f"expected at most {MAX_ROWS} rows, got {sum(self.counts)}")
         n_parts = max(len(self.classes), 1) if self.parts and self.per_class else 1
         if len(self.parts) != n_parts or any(part.names != self._all_names for part in self.parts):
             raise ValueError("generators and classes do not fit together")

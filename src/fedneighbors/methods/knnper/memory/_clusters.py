@@ -22,7 +22,7 @@ def clustered(
     weights : float64 array of shape (n_rows,), optional
         How many rows each stands for, above 0.
     random_state : int
-        Of the first centers.
+        Seed of the first centers.
 
     Returns
     -------

@@ -201,7 +201,7 @@ def learned_codebook(
     bits : {4, 8}
         Of the number of an entry: 16 or 256 entries for a stretch, or as many as there are rows.
     random_state : int
-        Of the first centers.
+        Seed of the first centers.
 
     Raises
     ------
@@ -240,9 +240,9 @@ class ProductCodec:
     n_stretches : int
         Into how many parts a key is cut.
     bits : {4, 8}
-        Of a number.
+        Bits of a number.
     random_state : int
-        Of a book that is learned.
+        Seed of a book that is learned.
     book : Codebook, optional
         A book learned elsewhere. None: it is learned from the first rows of the memory; then it
         holds means of them, and in small memories rows themselves.

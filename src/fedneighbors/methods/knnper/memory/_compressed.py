@@ -45,7 +45,7 @@ class CodedDatastore(Datastore):
     n_dimensions, capacity, strategy, random_state, n_classes
         As :class:`~.datastore.Datastore` takes them.
     codec : Codec
-        How keys become codes. One that learns does so from the first rows that come.
+        Encoder of keys. A learning codec is fitted to the first rows.
 
     Examples
     --------
@@ -188,7 +188,7 @@ class ClassCenters:
     share : float
         Centers over rows, in (0, 1]; each class has one at least.
     random_state : int
-        Of the first centers.
+        Seed of the first centers.
 
     Attributes
     ----------

@@ -65,7 +65,7 @@ class Datastore:
         forgets what is older than a change of what labels mean, once it notices one; where only the
         shares of the classes have changed, votes for each class weigh as much more or less.
     random_state : int
-        Of the reservoir.
+        Seed of the reservoir.
     n_classes : int, optional
         Classes, which ``"drift"`` needs. Where they are given, labels are to be among them.
 
@@ -74,9 +74,9 @@ class Datastore:
     ids : list of str
         Name of each key, in the order of :attr:`keys`.
     n_evictions : int
-        How often ``"drift"`` forgot the past.
+        Number of deletions by ``"drift"``.
     n_reweighings : int
-        How often it has noticed that the shares of the classes, and nothing else, have changed.
+        Number of detected changes of the class shares alone.
 
     Notes
     -----

@@ -236,13 +236,13 @@ class DriftWatch:
         Parameters
         ----------
         keys : float64 array of shape (n_keys, n_dimensions)
-            Of the memory, oldest first; the last ones are those of the batches before.
+            Keys of the memory, oldest first; the last ones are those of the batches before.
         labels : int64 array of shape (n_keys,)
             Their classes.
         n_past : int
-            How many of them came when classes had other shares.
+            Number of keys from before the last change of class shares.
         new_keys, new_labels
-            Of the rows that come.
+            Keys and labels of the rows that come.
         """
         if len(keys) - n_past < 2 or not len(new_keys):
             return None

@@ -30,7 +30,7 @@ def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArr
     settings : MemorySettings
         Share and seed.
     name : str
-        Of the client.
+        Name of the client.
     """
     n = int(np.floor(settings.validation * n_rows + 0.5))
     mask = np.zeros(n_rows, bool)
@@ -49,9 +49,9 @@ class HeldOut:
     values : array of shape (n_rows,) or (n_rows, n_outputs)
         Classes, or targets in standard units.
     weight : float
-        Of the memory by Eq 7, chosen on these rows alone (lambda).
+        Weight of the memory by Eq 7, chosen on these rows alone (lambda).
     settings : MemorySettings
-        How the memory is asked, with the chosen k and metric.
+        Settings of memory queries, with the chosen k and metric.
     overall : float64 array
         As :class:`OwnPart` has it.
     """
@@ -86,11 +86,11 @@ class HeldOut:
         values : array of shape (n_rows,) or (n_rows, n_outputs)
             Classes, or targets in standard units.
         held : bool array of shape (n_rows,)
-            Which rows are held out.
+            Marks of the held-out rows.
         overall : float64 array
             As :class:`OwnPart` has it.
         settings : MemorySettings
-            How the memory is asked.
+            Settings of memory queries.
         """
         task, n_outputs = task_of(overall), said.shape[1]
         shared, truth = task.shares(said[held]), values[held]
@@ -140,14 +140,14 @@ class OwnPart:
     memory : Memory
         Its rows, as the shared model sees them.
     weight : float
-        Of the memory by Eq 7 (lambda).
+        Weight of the memory by Eq 7 (lambda).
     overall : float64 array
         What is known of all clients: shares of the classes, of shape (n_classes,), or means and
         deviations of the targets, of shape (2, n_outputs).
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None for the paper's mixture.
     settings : MemorySettings
-        How the memory is asked, with the k and the metric that the client chose.
+        Settings of memory queries, with the client's k and metric.
     """
 
     memory: Memory

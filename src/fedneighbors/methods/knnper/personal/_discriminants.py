@@ -132,7 +132,7 @@ class Scatter:
         Parameters
         ----------
         features : RandomFeatures
-            Of the rows.
+            Random features of the rows.
         rows : float64 array of shape (n_rows, n_columns)
             Finite.
         labels : int64 array of shape (n_rows,)
@@ -161,7 +161,7 @@ class Discriminants:
     Parameters
     ----------
     features : RandomFeatures
-        Of rows.
+        Random features of rows.
     directions : float64 array of shape (n_features, n_discriminants)
         Of most scatter between the classes of a client for that within them (Fisher, 1936). Along
         each the scatter within, with the ridge, is 1; across two of them both are 0.
@@ -186,7 +186,7 @@ class Discriminants:
         Parameters
         ----------
         features : RandomFeatures
-            Whose scatter it is.
+            Features of the scatter.
         scatter : Scatter
             Summed over the clients.
         n_classes : int

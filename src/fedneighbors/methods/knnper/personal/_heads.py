@@ -30,7 +30,7 @@ def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
     keys : float64 array of shape (n_rows, n_dimensions)
         Embeddings; a column of ones is added.
     targets : float64 array of shape (n_rows, n_outputs)
-        What it is to give.
+        Target outputs.
     penalty : float
         On all coefficients, above 0.
 
@@ -76,7 +76,7 @@ class Head:
     coefficients : float64 array of shape (n_dimensions + 1, n_outputs)
         As :func:`ridge` gives them.
     scale : float
-        What keys are multiplied by before it.
+        Factor of the keys.
     """
 
     coefficients: Floats
@@ -184,7 +184,7 @@ class KernelHead:
     Parameters
     ----------
     columns : RadialMap
-        Of the width whose heads do best on rows that are left out in turn.
+        Radial map of the width whose heads do best on rows that are left out in turn.
     head : Head
         On its columns.
     """
@@ -201,7 +201,7 @@ class KernelHead:
         rows : float64 array of shape (n_rows, n_features)
             Finite.
         targets : float64 array of shape (n_rows, n_outputs)
-            What it is to give.
+            Target outputs.
         """
         best, _ = _best_map(rows, targets)
         return cls(best, Head.fitted(best.columns(rows), targets))
@@ -264,7 +264,7 @@ class Heads:
         view : View
             Features of the rows.
         targets : float64 array of shape (n_rows, n_outputs)
-            What they are to give.
+            Target outputs.
         """
         kinds: tuple[type[Head | KernelHead], ...] = (Head, KernelHead, KernelHead)
         parts = zip(kinds, _features(view), strict=True)

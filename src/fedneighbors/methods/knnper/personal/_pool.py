@@ -30,9 +30,9 @@ class PoolTerms:
     loss : float
         Negative log-likelihood, in nats.
     gradient : float64 array of shape (n_experts,)
-        Of the loss.
+        Gradient of the loss.
     hessian : float64 array of shape (n_experts, n_experts)
-        Of the loss; positive semidefinite.
+        Hessian of the loss; positive semidefinite.
     """
 
     n_rows: int
@@ -49,7 +49,7 @@ def pooled(experts: Floats, weights: Floats) -> Floats:
     experts : float64 array of shape (n_rows, n_classes, n_experts)
         Scores, such as logarithms of probabilities, finite.
     weights : float64 array of shape (n_experts,)
-        Of the experts.
+        Weights of the experts.
 
     Returns
     -------
@@ -138,9 +138,9 @@ def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms
     Parameters
     ----------
     experts : float64 array of shape (n_rows, n_outputs, n_experts)
-        What each says.
+        Output of each expert.
     targets : float64 array of shape (n_rows, n_outputs)
-        What is right.
+        Target outputs.
     weights : float64 array of shape (n_experts,)
         At which the terms are taken.
     """

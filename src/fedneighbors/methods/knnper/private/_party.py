@@ -72,7 +72,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     network : Network
         The same for all clients.
     privacy : Privacy
-        What this client agreed to; a request on other terms is refused.
+        Terms of this client; other terms are refused.
     remember : bool
         Keep the weights of every round in the ledger, so that a repeated request gets the same
         ones; otherwise it is refused. Takes the size of the network for each round.
@@ -86,7 +86,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     plan : StepPlan or None
         Its steps, once they are paid for.
     counted : accountant or None
-        Of Opacus, told of every step by the optimizer.
+        Accountant of Opacus, told of every step by the optimizer.
     """
 
     method = "kNN-Per"

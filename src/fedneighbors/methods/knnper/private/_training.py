@@ -45,9 +45,9 @@ def federated_privately(
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings
-        Of the shared network.
+        Training settings of the shared network.
     settings : MemorySettings
-        Of the clients' memories.
+        Settings of the clients' memories.
     reserved : tuple of labels
         Classes that may come later.
 
