@@ -177,7 +177,7 @@ class Baseline(
         X : array of shape (n_rows, ...)
             Rows.
         parties : sequence of shape (n_rows,), optional
-            Which client asks for each row. A client that is not known, and None where there are
+            Client of each row. An unknown client, and None where there are
             several, get what the model for all says, with a warning.
         """
         check_is_fitted(self)

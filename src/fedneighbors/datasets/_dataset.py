@@ -27,7 +27,7 @@ class Dataset:
     source : str
         Source of the rows.
     n_train : int, optional
-        Where the source has a fixed split: the first ``n_train`` rows are for training, the
+        For a source with a fixed split: the first ``n_train`` rows are for training, the
         rest for testing. None if the source has none.
     parties : str array of shape (n_rows,), optional
         Natural owner of each row (writer, site), where the source names one.

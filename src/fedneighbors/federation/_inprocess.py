@@ -350,7 +350,7 @@ def connected(
     parties : sequence of Party
         Names must differ.
     workers : {"threads", "processes"}
-        Where parties run. With ``"processes"`` each party has its own process, which keeps the
+        Run parties as threads or processes. With ``"processes"`` each party has its own process, which keeps the
         party's state from the first coordinator to the last.
     n_workers : int, optional
         Maximum number of parties that answer concurrently. None means all with ``"processes"``,

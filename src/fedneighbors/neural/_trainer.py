@@ -150,7 +150,7 @@ class Trainer:
     objective : callable
         Function to minimize.
     device : {"cpu", "cuda", "auto"}
-        Where steps are computed. States come from, and go to, the processor.
+        Device of the steps. States come from, and return to, the CPU.
 
     Raises
     ------

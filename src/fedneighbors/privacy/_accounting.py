@@ -53,7 +53,7 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
     Returns
     -------
     Guarantee
-        Of the budget's type; exact, or rounded upward where zCDP was converted.
+        Cost in the budget's type; exact, or rounded upward after a conversion of zCDP.
 
     Raises
     ------

@@ -180,9 +180,9 @@ def digest(purpose: str, *parts: Part) -> bytes:
     Parameters
     ----------
     purpose : str
-        What the digest is for; digests of two purposes never agree.
+        Purpose of the digest; digests of different purposes never agree.
     *parts : bytes, str, int or tuple
-        What it binds. No two different lists of parts have the same encoding.
+        Contents of the digest. Different lists of parts have different encodings.
 
     Examples
     --------

@@ -178,7 +178,7 @@ def require_true_distances(
     objects : sequence of shape (n,)
         Returned objects.
     distances : float64 array of shape (n,)
-        What was said of them, in the unit of the metric; compared digit for digit.
+        Reported distances, in the unit of the metric; compared exactly.
     owners : sequence of str
         Provider of each.
 

@@ -179,7 +179,7 @@ class Answer:
     missing : mapping of str to str
         Providers that were left out, and why; empty unless partial answers are allowed.
     trust : str
-        What keeps the broker from telling what it sees: ``"trusted"``, nothing but its word.
+        Protection against disclosure by the broker: ``"trusted"`` means none.
     """
 
     merged: Merged
@@ -296,7 +296,7 @@ def dann(
     with_cutoff : bool
         Send the place of the k-th object found so far along in the second round.
     estimate : callable
-        How the first counts follow from the bounds. The paper's are
+        Function from bounds to first counts. The paper's is
         :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts`.
     """
     roll = Roll(allow_partial=allow_partial)

@@ -58,7 +58,7 @@ class Checkpoint:
     mark : str
         :func:`fingerprint` of the training.
     probe : float64 array, optional
-        What the network gives under its first weights: code that no fingerprint sees.
+        Outputs of the network with its first weights, which identify its code.
 
     Raises
     ------

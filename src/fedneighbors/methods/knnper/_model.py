@@ -44,7 +44,7 @@ class KNNPerModel(ModelFile):
     guarantee : str
         The privacy of the shared network in words; empty for an exact training.
     flat : bool
-        Of a model of numbers: whether it predicts an array of shape (n_rows,).
+        Whether a regression model predicts an array of shape (n_rows,).
 
     Raises
     ------

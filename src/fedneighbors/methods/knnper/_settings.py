@@ -54,7 +54,7 @@ class RoundSettings:
     participation : float
         Share of the clients that take part in a round, in (0, 1]; one at least.
     regime : Regime
-        How a client trains.
+        Local training of a client.
     seed : int
         Seed of the orders of rows and of who takes part. Public.
     """
@@ -114,20 +114,20 @@ class MemorySettings:
     n_neighbors : int or tuple of int
         Keys that vote (k); of several each client chooses one.
     metric : {"euclidean", "cosine"} or tuple of these
-        How far keys are from one another; of several each client chooses one.
+        Distance of keys. From a sequence each client chooses one.
     kernel : {"paper", "gaussian", "uniform"}
-        What a vote weighs.
+        Weight of a vote.
     sigma : float
         Unit of the distances.
     capacity : int, optional
         Most keys of a memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
-        What a full memory does with more.
+        Handling of new rows by a memory.
     memory : {"exact", "8-bit", "product", "centers"}
         What a memory keeps: keys as they are; a byte for a cell; 16 numbers of four bits in a
         codebook; or a center for nine rows of a class.
     combine : {"paper", "pool"}
-        How memory and shared model are put together.
+        Combination of memory and shared model.
     validation : float
         Share of each client's rows that is held out to choose the mixture, in (0, 1).
     seed : int

@@ -189,7 +189,7 @@ def local_votes(
     Parameters
     ----------
     found : Neighbors
-        Of n queries, at least one each.
+        Neighbors of n queries, at least one each.
     labels : int64 array of shape (n_keys,)
         Class of each key, from 0.
     n_classes : int
@@ -197,7 +197,7 @@ def local_votes(
     kernel, sigma
         As :func:`closeness` takes them.
     counts : float64 array of shape (n_keys,), optional
-        How many rows each key stands for.
+        Number of rows represented by each key.
 
     Returns
     -------
@@ -242,7 +242,7 @@ def local_means(
     Parameters
     ----------
     found : Neighbors
-        Of n queries, at least one each.
+        Neighbors of n queries, at least one each.
     targets : float64 array of shape (n_keys, n_outputs)
         Target of each key.
     kernel, sigma, counts
@@ -277,7 +277,7 @@ def mixed(local: Floats, shared: Floats, weight: float) -> Floats:
     Parameters
     ----------
     local, shared : float64 array of shape (n_queries, n_classes)
-        Of the memory, and of the model.
+        Shares of the memory and of the model.
     weight : float
         lambda of the client, in [0, 1].
     """

@@ -183,7 +183,7 @@ class KNNPerClassifier(
         X : array of shape (n_rows, ...)
             Rows.
         parties : sequence of shape (n_rows,), optional
-            Which client asks for each row. A client that is not known, and None where there are
+            Client of each row. An unknown client, and None where there are
             several, get what the shared network says, with a warning.
         """
         view, scores = self._view(X)
@@ -328,7 +328,7 @@ class KNNPerRegressor(
         X : array of shape (n_rows, ...)
             Rows.
         parties : sequence of shape (n_rows,), optional
-            Which client asks for each row. A client that is not known, and None where there are
+            Client of each row. An unknown client, and None where there are
             several, get what the shared network says, with a warning.
         """
         view, said = self._view(X)

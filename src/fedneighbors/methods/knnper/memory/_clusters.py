@@ -20,7 +20,7 @@ def clustered(
     n_centers : int
         Most centers. Where rows are fewer, or alike, each is a center of its own.
     weights : float64 array of shape (n_rows,), optional
-        How many rows each stands for, above 0.
+        Number of rows represented by each row, above 0.
     random_state : int
         Seed of the first centers.
 
@@ -93,7 +93,7 @@ def moved(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> F
     rows, weights
         As :func:`clustered` takes them.
     centers : float64 array of shape (n, n_columns)
-        Where they are.
+        Positions of the centers.
     owners : int64 array of shape (n_rows,)
         The center of each row.
     """

@@ -97,7 +97,7 @@ def pool_steps(
     Parameters
     ----------
     start : sequence of float
-        Where to begin. Weights have a normal law around it, as one row in favor of it would say.
+        Initial weights, and the center of their normal prior, which counts as one row.
     tolerance : float
         Ends where the loss of a row may fall by less, in nats.
     max_steps : int
