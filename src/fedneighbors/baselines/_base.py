@@ -177,8 +177,8 @@ class Baseline(
         X : array of shape (n_rows, ...)
             Rows.
         parties : sequence of shape (n_rows,), optional
-            Client of each row. An unknown client, and None where there are
-            several, get what the model for all says, with a warning.
+            Client of each row. Unknown clients, and None with several clients, get the
+            predictions of the shared model, with a warning.
         """
         check_is_fitted(self)
         x = self._agreement.tensor(self._rows(X))

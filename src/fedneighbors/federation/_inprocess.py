@@ -350,8 +350,8 @@ def connected(
     parties : sequence of Party
         Names must differ.
     workers : {"threads", "processes"}
-        Run parties as threads or processes. With ``"processes"`` each party has its own process, which keeps the
-        party's state from the first coordinator to the last.
+        Run parties as threads or processes. With ``"processes"`` each party has its own
+        process, which keeps its state from the first coordinator to the last.
     n_workers : int, optional
         Maximum number of parties that answer concurrently. None means all with ``"processes"``,
         a link or a deadline, else one.

@@ -183,8 +183,8 @@ class KNNPerClassifier(
         X : array of shape (n_rows, ...)
             Rows.
         parties : sequence of shape (n_rows,), optional
-            Client of each row. An unknown client, and None where there are
-            several, get what the shared network says, with a warning.
+            Client of each row. Unknown clients, and None with several clients, get the
+            predictions of the shared network, with a warning.
         """
         view, scores = self._view(X)
         shares = np.exp(scores)
@@ -328,8 +328,8 @@ class KNNPerRegressor(
         X : array of shape (n_rows, ...)
             Rows.
         parties : sequence of shape (n_rows,), optional
-            Client of each row. An unknown client, and None where there are
-            several, get what the shared network says, with a warning.
+            Client of each row. Unknown clients, and None with several clients, get the
+            predictions of the shared network, with a warning.
         """
         view, said = self._view(X)
         found = said.copy()
