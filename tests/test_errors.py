@@ -20,7 +20,7 @@ def test_every_error_derives_from_one_base():
         assert error.__doc__
 
 
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
+def test_docstring_tree_matches_the_class_tree():
     drawn = re.findall(r"^    ([│ ├└─]*)(\w+)", errors.__doc__, flags=re.MULTILINE)
     path = []
     parents = {}
@@ -35,7 +35,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
             assert getattr(errors, parent) in getattr(errors, name).__bases__
 
 
-def test_errors_that_are_also_builtin_ones_can_be_caught_as_such():
+def test_errors_derive_from_the_documented_builtins():
     assert issubclass(errors.DataError, ValueError)
     assert issubclass(errors.MissingDataError, ValueError)
     assert issubclass(errors.MissingExtraError, ImportError)
@@ -62,11 +62,11 @@ def test_errors_that_are_also_builtin_ones_can_be_caught_as_such():
         (errors.PartyRefused("north", "no rows"), "party 'north' refused: no rows"),
     ],
 )
-def test_an_error_says_who_what_and_what_to_do(error, words):
+def test_error_message_names_cause_and_remedy(error, words):
     assert str(error) == words
 
 
-def test_what_an_error_knows_can_be_read_from_it():
+def test_error_details_are_attributes():
     mismatch = errors.SchemaMismatch("north", "age", "number", "text")
     missing = errors.PartyMissing({"b": "gone"}, "the counts")
     refused = errors.PartyRefused("north", "no rows", "age")
@@ -88,7 +88,7 @@ def test_what_an_error_knows_can_be_read_from_it():
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_survives_the_way_out_of_a_worker_process(error):
+def test_error_survives_pickling(error):
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - written in the same line
 
     assert type(copy) is type(error)

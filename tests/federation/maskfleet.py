@@ -114,22 +114,22 @@ class Wire:
         Called with the party's name and the request or reply; returns the replacement.
     """
 
-    def __init__(self, parties, lost=None, ask=None, tell=None):
+    def __init__(self, parties, lost=None, on_request=None, on_reply=None):
         self.parties = {party.name: party for party in parties}
         self.lost = lost or {}
-        self.ask = ask or (lambda name, request: request)
-        self.tell = tell or (lambda name, reply: reply)
+        self.on_request = on_request or (lambda name, request: request)
+        self.on_reply = on_reply or (lambda name, reply: reply)
         self.requests, self.replies = [], []
 
     def __call__(self, frames):
         answers = {}
         for name, frame in frames.items():
-            request = self.ask(name, decode(frame, (*REQUESTS, *Holder.accepts)))
+            request = self.on_request(name, decode(frame, (*REQUESTS, *Holder.accepts)))
             self.requests.append((name, request))
             if name in self.lost.get(type(request), ()):
                 continue
             answer = serve(self.parties[name], encode(request))
-            reply = self.tell(name, decode(answer, (*REPLIES, Values, Noised)))
+            reply = self.on_reply(name, decode(answer, (*REPLIES, Values, Noised)))
             self.replies.append((name, reply))
             answers[name] = encode(reply)
         return answers, {name: "gone" for name in frames if name not in answers}
@@ -140,7 +140,7 @@ class Wire:
         return [x for who, x in both if type(x) is kind and name in (None, who)]
 
 
-def one_sum(request=None):
+def request_sum(request=None):
     return (yield total(request or ValuesRequest()))
 
 
@@ -148,39 +148,39 @@ def masked_sum(wire, roster, *, threshold=None, request=None, names=None):
     """Run one masked sum; return the coordinator's replies and the rounds."""
     sums = MaskedSums(roster, threshold=threshold)
     outcome = run_rounds(
-        one_sum(request), FrameTransport(wire, tuple(names or wire.parties)), sums=sums
+        request_sum(request), FrameTransport(wire, tuple(names or wire.parties)), sums=sums
     )
     return outcome.result, outcome.rounds
 
 
-class StopError(Exception):
+class AbortError(Exception):
     """Raised by a test to abort a sum."""
 
 
-def told(kind, change, name="p1"):
+def alter_reply(kind, change, name="p1"):
     """Return a hook that alters the reply of one party."""
     return lambda who, reply: change(reply) if (type(reply), who) == (kind, name) else reply
 
 
-def asked(kind, change, name="p1"):
+def alter_request(kind, change, name="p1"):
     """Return a hook that alters the request to one party."""
     return lambda who, request: change(request) if (type(request), who) == (kind, name) else request
 
 
-def flipped(raw):
+def flip_bit(raw):
     """Flip one bit of some bytes."""
     return bytes([raw[0] ^ 1]) + raw[1:]
 
 
-def other_round(item):
+def change_round(item):
     """Return a copy of a message with the id of another round."""
     return replace(item, round_id="f" * 32)
 
 
-def assert_fails(*, tell=None, ask=None, lost=None, n=8, party="p1", match=""):
+def assert_fails(*, on_reply=None, on_request=None, lost=None, n=8, party="p1", match=""):
     """Assert that a sum fails and names the party; return the wire."""
     masked, roster = enroll(holders(n))
-    wire = Wire(masked, lost, ask=ask, tell=tell)
+    wire = Wire(masked, lost, on_request=on_request, on_reply=on_reply)
     with pytest.raises(AggregationError, match=match) as caught:
         masked_sum(wire, roster)
     assert caught.value.party == party

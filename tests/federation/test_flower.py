@@ -53,7 +53,7 @@ def run(coordinator, grid, *, min_parties=3, timeout_s=10.0, on_round=None):
     )
 
 
-def test_results_rounds_and_bytes_equal_the_local_runtime():
+def test_outcome_equals_that_of_the_in_process_runtime():
     here = inprocess.run(count(3), [Counter(name, VALUES[name]) for name in VALUES])
     records = []
 
@@ -66,7 +66,7 @@ def test_results_rounds_and_bytes_equal_the_local_runtime():
     assert tuple(records) == there.rounds
 
 
-def test_one_request_for_all_is_one_unchanged_record():
+def test_shared_request_is_packed_once_and_unchanged():
     grid = nodes(*configs())
 
     run(count(3), grid)
@@ -77,7 +77,7 @@ def test_one_request_for_all_is_one_unchanged_record():
     assert len({id(frame) for frame in frames}) == 1
 
 
-def test_messages_outlive_the_time_limit_for_skewed_clocks():
+def test_message_ttl_exceeds_the_timeout():
     grid = nodes(*configs())
 
     run(count(3), grid, timeout_s=100_000.0)
@@ -85,7 +85,7 @@ def test_messages_outlive_the_time_limit_for_skewed_clocks():
     assert all(envelope.metadata.ttl > 100_000 for _, _, envelope in grid.carried)
 
 
-def test_configuration_of_the_run_does_not_reach_the_party():
+def test_run_configuration_does_not_reach_the_party():
     seen = []
     app = flower.client_app(lambda config: seen.append(dict(config)) or build(config))
     grid = nodes(*configs())
@@ -107,7 +107,7 @@ def test_configuration_of_the_run_does_not_reach_the_party():
         (99, "Flower reports error 99"),
     ],
 )
-def test_a_flower_error_marks_the_party_missing_without_its_text(code, reason):
+def test_flower_error_makes_party_missing_without_node_text(code, reason):
     grid = nodes(*configs(), errors={(11, "ask"): code})
 
     with pytest.raises(PartyMissing, match=f"'bob' \\(.*{reason}") as caught:
@@ -117,7 +117,7 @@ def test_a_flower_error_marks_the_party_missing_without_its_text(code, reason):
     assert "4711" not in str(caught.value)
 
 
-def test_node_that_does_not_answer_in_time_is_missing():
+def test_node_without_a_timely_answer_is_missing():
     grid = nodes(*configs(), silent={(12, "ask")})
 
     with pytest.raises(PartyMissing, match=r"'cyd' \(no reply within 0\.5 s\)") as caught:
@@ -127,7 +127,7 @@ def test_node_that_does_not_answer_in_time_is_missing():
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_request_that_could_not_be_sent_makes_the_party_missing(short):
+def test_unsent_request_makes_the_party_missing(short):
     grid = nodes(*configs(), unsent={(11, "ask")})
     if short:  # the SuperLink rejected the whole push as too large
         push = grid.push_messages
@@ -149,7 +149,7 @@ def test_refusal_reaches_the_coordinator():
 @pytest.mark.parametrize(
     ("more", "kind"), [({"trouble": "fail"}, "RuntimeError"), ({"broken": True}, "OSError")]
 )
-def test_exception_on_a_node_travels_as_its_type_alone(more, kind, caplog):
+def test_node_exception_is_sent_as_its_type_only(more, kind, caplog):
     grid = nodes(*configs(bob=more))
 
     with pytest.raises(PartyRefused) as caught:
@@ -162,7 +162,7 @@ def test_exception_on_a_node_travels_as_its_type_alone(more, kind, caplog):
     assert "secret path 42" not in caplog.text
 
 
-def test_party_that_cannot_be_built_refuses_with_its_reason():
+def test_failed_party_construction_is_refused_with_reason():
     grid = nodes({"party-name": "ann"})
 
     with pytest.raises(PartyRefused, match=r"'ann' refused: a key is not set .* \(values\)"):
@@ -186,7 +186,7 @@ def test_reply_of_another_type_is_a_wire_error():
         RecordDict({"frame": ArrayRecord({"frame": Array("uint8", (3,), "other", b"FNM")})}),
     ],
 )
-def test_a_reply_without_a_frame_is_a_wire_error(content):
+def test_missing_frame_is_a_wire_error_or_a_refusal(content):
     grid = nodes(*configs())
     honest = grid.app
 
@@ -229,28 +229,28 @@ def test_coordinator_of_another_version_is_refused(sender):
     assert reply.content["frame"]["frame"].data == encode(refusal)
 
 
-def test_two_nodes_of_one_name_are_a_protocol_error():
+def test_two_nodes_with_the_same_name_are_a_protocol_error():
     grid = nodes(*configs(), {"party-name": "bob", "values": "1"})
 
     with pytest.raises(ProtocolError, match="two nodes are named 'bob'"):
         run(count(3), grid)
 
 
-def test_two_nodes_under_one_name_are_a_protocol_error():
+def test_two_nodes_registered_alike_are_a_protocol_error():
     grid = nodes(*configs(), registered={10: "ann", 11: "bob", 12: "bob"})
 
     with pytest.raises(ProtocolError, match="two nodes are named 'bob'"):
         run(count(3), grid)
 
 
-def test_a_node_that_takes_a_registered_name_is_an_error():
+def test_name_of_another_registered_node_is_a_protocol_error():
     grid = nodes(*configs(), registered={11: "bob", 12: "dan"})
 
     with pytest.raises(ProtocolError, match="the party-name of node 'dan' is 'cyd'"):
         run(count(3), grid)
 
 
-def test_registered_nodes_need_no_introduction():
+def test_registered_nodes_are_not_asked_for_names():
     grid = nodes(*configs(), registered={10: "dan", 11: "eve", 12: "flo"})
 
     outcome = run(count(3), grid)
@@ -266,14 +266,14 @@ def test_name_may_be_a_number():
 
 
 @pytest.mark.parametrize("name", [{}, {"party-name": ""}, {"party-name": "a\nb"}])
-def test_node_without_a_proper_name_is_refused(name):
+def test_node_without_a_valid_name_is_refused(name):
     with pytest.raises(
         PartyRefused, match=r"'node 10' refused: party-name of the node is not 1 to"
     ):
         run(count(3), nodes(name), min_parties=1)
 
 
-def test_silent_nodes_are_left_out_if_enough_others_reply(caplog):
+def test_unnamed_node_is_skipped_if_enough_others_answer(caplog):
     grid = nodes(*configs(), errors={(11, "introduce"): 5}, registered={11: "bob"})
 
     outcome = run(count(3), grid, min_parties=2)
@@ -282,7 +282,7 @@ def test_silent_nodes_are_left_out_if_enough_others_reply(caplog):
     assert "continues without bob: its node is not connected any more" in caplog.text
 
 
-def test_too_few_introductions_are_missing_parties():
+def test_too_few_named_nodes_raise_party_missing():
     grid = nodes(*configs(), errors={(11, "introduce"): 5, (12, "introduce"): 1})
 
     with pytest.raises(PartyMissing, match="no reply to the introduction") as caught:
@@ -291,12 +291,12 @@ def test_too_few_introductions_are_missing_parties():
     assert set(caught.value.missing) == {"node 11", "node 12"}
 
 
-def test_too_few_connected_nodes_are_an_error_after_the_limit():
+def test_too_few_connected_nodes_raise_after_the_timeout():
     with pytest.raises(FederationError, match=r"3 of at least 4 parties .* after 0\.3 s"):
         run(count(3), nodes(*configs()), min_parties=4, timeout_s=0.3)
 
 
-def test_run_begins_when_enough_nodes_have_come():
+def test_run_starts_when_enough_nodes_are_connected():
     grid = nodes(*configs())
     everyone, seen = dict(grid.configs), []
     grid.configs = {10: everyone[10]}
@@ -315,12 +315,12 @@ def test_run_begins_when_enough_nodes_have_come():
 
 
 @pytest.mark.parametrize("limits", [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0), (1, float("nan"))])
-def test_limits_out_of_range_are_a_mistake_of_the_caller(limits):
+def test_limits_out_of_range_raise_value_error(limits):
     with pytest.raises(ValueError, match="positive min_parties, timeout_s"):
         run(count(3), nodes(), min_parties=limits[0], timeout_s=limits[1])
 
 
-def test_party_that_left_is_missing_again_while_others_answer():
+def test_lost_party_stays_missing_while_others_answer():
     def patient():
         first = yield gather(CountRequest(2))
         second = yield gather(NameRequest("again"))
@@ -332,7 +332,7 @@ def test_party_that_left_is_missing_again_while_others_answer():
     assert run(patient(), grid).result == (gone, gone, ["bob", "cyd"])
 
 
-def test_the_server_app_passes_outcome_and_configuration_on():
+def test_server_app_passes_outcome_and_config_to_finish():
     config = {"min-parties": 3, "timeout-s": 5, "n-bins": 3}
     ends = []
     app = flower.server_app(lambda c: count(c["n-bins"]), lambda o, c: ends.append((o.result, c)))
@@ -342,7 +342,7 @@ def test_the_server_app_passes_outcome_and_configuration_on():
     assert ends == [((["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1]), config)]
 
 
-def test_server_app_has_no_end_to_come_to_if_the_run_fails():
+def test_server_app_does_not_call_finish_if_the_run_fails():
     config = {"min-parties": 3, "timeout-s": 5}
     ends = []
     app = flower.server_app(lambda c: count(3), lambda *end: ends.append(end))
@@ -353,7 +353,7 @@ def test_server_app_has_no_end_to_come_to_if_the_run_fails():
     assert ends == []
 
 
-def test_without_flwr_the_error_names_the_extra():
+def test_missing_flwr_raises_only_where_it_is_needed():
     code = """
 import sys
 sys.modules["flwr"] = None
@@ -372,7 +372,7 @@ except MissingExtraError as error:
     assert "pip install 'fedneighbors[flower]'" in printed.stdout
 
 
-def test_federation_does_not_load_flwr_by_itself():
+def test_importing_federation_does_not_load_flwr():
     code = """
 import sys
 import fedneighbors.federation, fedneighbors.federation._inprocess

@@ -52,7 +52,7 @@ def models(folder):
     return [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
 
 
-def model_of_one_process(folder, settings, **more):
+def train_in_one_process(folder, settings, **more):
     members = []
     for name in PARTIES:
         table = read_table(folder / f"{name}.csv", label="kind", keep_missing=True)
@@ -61,15 +61,15 @@ def model_of_one_process(folder, settings, **more):
     return run(coordinate(settings), members).result.to_bytes()
 
 
-def test_all_get_the_model_of_one_process(folder):
+def test_all_models_equal_that_of_one_process(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     train(folder, grid)
 
-    assert models(folder) == [model_of_one_process(folder, FedPNNSettings())] * 4
+    assert models(folder) == [train_in_one_process(folder, FedPNNSettings())] * 4
 
 
-def test_settings_of_the_run_reach_the_parties(folder):
+def test_run_settings_reach_the_parties(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, n, **{"min-count": 1}) for n in PARTIES))
     printed = {"normalize": "minmax", "frame": "local", "metric": "none", "classwise": False}
 
@@ -90,10 +90,10 @@ def test_settings_of_the_run_reach_the_parties(folder):
         means=False,
         min_count=1,
     )
-    assert models(folder) == [model_of_one_process(folder, settings, min_count=1)] * 4
+    assert models(folder) == [train_in_one_process(folder, settings, min_count=1)] * 4
 
 
-def test_model_under_masked_sums_is_the_same_to_the_byte(folder):
+def test_masked_sums_give_a_byte_identical_model(folder):
     keys = {name: Identity.new() for name in PARTIES}
     roster = Roster({name: key.public for name, key in keys.items()})
     (folder / "roster.json").write_text(roster.to_json())
@@ -106,10 +106,10 @@ def test_model_under_masked_sums_is_the_same_to_the_byte(folder):
 
     train(folder, grid, roster=str(folder / "roster.json"), **{"secure-aggregation": True})
 
-    assert models(folder) == [model_of_one_process(folder, FedPNNSettings())] * 4
+    assert models(folder) == [train_in_one_process(folder, FedPNNSettings())] * 4
 
 
-def test_no_model_is_written_when_a_node_is_gone(folder):
+def test_no_model_is_written_if_a_node_is_missing(folder):
     configs = [node(folder, name) for name in PARTIES]
     grid = ProcessGrid(flower_app.client, *configs, errors={(11, "ask"): 5})
 
@@ -119,7 +119,7 @@ def test_no_model_is_written_when_a_node_is_gone(folder):
     assert not list(folder.glob("*.model*"))
 
 
-def test_runs_with_too_few_records_per_center_are_refused(folder):
+def test_run_below_a_nodes_minimum_of_records_is_refused(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(PartyRefused, match="below the min_count of this party"):
@@ -129,7 +129,7 @@ def test_runs_with_too_few_records_per_center_are_refused(folder):
 
 
 @pytest.mark.parametrize("fewest", [0, -1, True, "5", 5.0])
-def test_nodes_with_a_wrong_minimum_answer_nothing(folder, fewest):
+def test_node_with_invalid_minimum_of_records_refuses(folder, fewest):
     configs = node(folder, "ann"), node(folder, "bob", **{"min-count": fewest})
     grid = ProcessGrid(flower_app.client, *configs)
 
@@ -137,7 +137,7 @@ def test_nodes_with_a_wrong_minimum_answer_nothing(folder, fewest):
         train(folder, grid)
 
 
-def test_node_writes_into_its_own_log_what_its_centers_tell(folder, caplog):
+def test_node_logs_what_its_centers_reveal(folder, caplog):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with caplog.at_level(logging.INFO, logger="flwr"):
@@ -147,7 +147,7 @@ def test_node_writes_into_its_own_log_what_its_centers_tell(folder, caplog):
     assert len(told) == 3
 
 
-def test_a_run_without_a_model_folder_ends_before_asking(folder):
+def test_run_without_an_output_folder_asks_no_party(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(ValueError, match="which is not a folder"):
@@ -156,7 +156,7 @@ def test_a_run_without_a_model_folder_ends_before_asking(folder):
     assert grid.carried == []
 
 
-def test_defaults_of_the_app_are_those_of_the_settings():
+def test_app_defaults_equal_the_settings():
     assert flower_app.settings_from(DEFAULTS) == FedPNNSettings()
 
 
@@ -224,6 +224,6 @@ def test_every_setting_can_be_set():
         ("classes", "a, b"),
     ],
 )
-def test_wrong_settings_are_refused_by_key(key, value):
+def test_invalid_setting_is_rejected_by_its_key(key, value):
     with pytest.raises(ValueError, match=key.replace("-", "[-_]")):
         flower_app.settings_from({**DEFAULTS, key: value})

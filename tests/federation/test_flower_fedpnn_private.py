@@ -42,7 +42,7 @@ def nodes(place, terms, budget, masked):
     [(LOCAL, PureDP(1), False), (CENTRAL, ApproxDP(1, "1e-6"), True)],
     ids=["local", "central"],
 )
-def test_nodes_train_once_for_their_budget_and_not_twice(folder, terms, budget, masked):
+def test_nodes_train_only_once_with_their_budget(folder, terms, budget, masked):
     grid = ProcessGrid(flower_app.client, *nodes(folder, terms, budget, masked))
     run = {**terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
 
@@ -59,7 +59,7 @@ def test_nodes_train_once_for_their_budget_and_not_twice(folder, terms, budget, 
         assert kinds == {"budget", "reserved", "released"}
 
 
-def test_a_node_that_agreed_to_privacy_answers_no_exact_training(folder):
+def test_private_node_refuses_exact_training(folder):
     grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(1), masked=False))
 
     with pytest.raises(PartyRefused, match="malformed request"):
@@ -68,7 +68,7 @@ def test_a_node_that_agreed_to_privacy_answers_no_exact_training(folder):
     assert not list(folder.glob("*.model*"))
 
 
-def test_a_coordinator_with_other_terms_is_refused(folder):
+def test_coordinator_with_other_privacy_terms_is_refused(folder):
     grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(9), masked=False))
 
     with pytest.raises(PartyRefused, match="not the one that was agreed"):
@@ -87,7 +87,7 @@ def test_a_coordinator_with_other_terms_is_refused(folder):
     ],
     ids=["masks", "threshold", "classes"],
 )
-def test_settings_against_privacy_are_refused_before_asking(folder, more, words):
+def test_settings_at_odds_with_privacy_ask_no_party(folder, more, words):
     grid = ProcessGrid(flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), True))
     roster = {"roster": str(folder / "roster.json")}
 
@@ -108,7 +108,7 @@ def test_settings_against_privacy_are_refused_before_asking(folder, more, words)
         ({"public-classes": ""}, "its privacy terms lack bounds or classes"),
     ],
 )
-def test_nodes_that_cannot_keep_terms_refuse_without_paths(folder, more, reason):
+def test_node_unable_to_keep_terms_refuses_without_paths(folder, more, reason):
     good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
     grid = ProcessGrid(flower_app.client, good, {**bad, **more})
 

@@ -44,7 +44,7 @@ def train(folder, grid, **more):
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
-def test_all_get_the_model_of_the_pooled_table(folder):
+def test_all_models_equal_that_of_the_pooled_table(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     train(folder, grid, **{"n-units": 256, "seed": 5})
@@ -57,7 +57,7 @@ def test_all_get_the_model_of_the_pooled_table(folder):
         assert (folder / f"{owner}.model").read_bytes() == expected
 
 
-def test_model_under_masked_sums_is_the_same_to_the_byte(folder):
+def test_masked_sums_give_a_byte_identical_model(folder):
     keys = {name: Identity.new() for name in PARTIES}
     roster = Roster({name: key.public for name, key in keys.items()})
     (folder / "roster.json").write_text(roster.to_json())
@@ -77,7 +77,7 @@ def test_model_under_masked_sums_is_the_same_to_the_byte(folder):
 
 
 @pytest.mark.parametrize("action", ["ask", "introduce"])
-def test_no_model_is_written_when_a_node_is_gone(folder, action):
+def test_no_model_is_written_if_a_node_is_missing(folder, action):
     configs = [node(folder, name) for name in PARTIES]
     grid = ProcessGrid(flower_app.client, *configs, errors={(11, action): 5})
 
@@ -96,7 +96,7 @@ def test_no_model_is_written_when_a_node_is_gone(folder, action):
         ({"label": "colour"}, "its data file cannot be used"),
     ],
 )
-def test_nodes_that_cannot_read_a_table_refuse_without_paths(folder, more, reason):
+def test_unreadable_table_is_refused_without_naming_a_path(folder, more, reason):
     grid = ProcessGrid(flower_app.client, node(folder, "ann"), node(folder, "bob", **more))
 
     with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
@@ -115,7 +115,7 @@ def test_table_with_other_columns_is_named(folder):
         train(folder, grid)
 
 
-def test_a_run_without_a_model_folder_ends_before_asking(folder):
+def test_run_without_an_output_folder_asks_no_party(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(ValueError, match="which is not a folder"):
@@ -124,7 +124,7 @@ def test_a_run_without_a_model_folder_ends_before_asking(folder):
     assert grid.carried == []
 
 
-def test_defaults_of_the_app_are_those_of_the_settings():
+def test_app_defaults_equal_the_settings():
     assert flower_app.settings_from(DEFAULTS) == FlyNNSettings()
 
 
@@ -173,10 +173,10 @@ def test_every_setting_can_be_set():
         ("classes", "[[1]]"),
     ],
 )
-def test_setting_of_another_type_is_refused_by_its_key(key, value):
+def test_setting_of_wrong_type_is_rejected_by_its_key(key, value):
     with pytest.raises(ValueError, match=key):
         flower_app.settings_from({**DEFAULTS, key: value})
 
 
-def test_nothing_is_expanded_on_request():
+def test_expand_none_means_no_expansion():
     assert flower_app.settings_from({**DEFAULTS, "expand": "none"}).expand is None

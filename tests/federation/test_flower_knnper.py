@@ -54,14 +54,14 @@ def grid_of(folder, *parties, **more):
     return ProcessGrid(flower_app.client, *nodes, **more)
 
 
-def of_one_process(folder, **more):
+def train_in_one_process(folder, **more):
     tables = [read_table(folder / f"{name}.csv", label="digit") for name in PARTIES]
     x, y = np.concatenate([t.x for t in tables]), np.concatenate([t.y for t in tables])
     owner = np.repeat(PARTIES, [len(t.y) for t in tables])
     return KNNPerClassifier(**{**ESTIMATOR, **more}).fit(x, y, parties=owner), x, y
 
 
-def is_of(found, name, expected, x):
+def predicts_alike(found, name, expected, x):
     """Return whether a node predicts bit-identically to one process's client."""
     asked = [name] * len(x)
     return found.predict_proba(x).tobytes() == expected.predict_proba(x, asked).tobytes()
@@ -81,8 +81,8 @@ def is_of(found, name, expected, x):
     ],
     ids=["paper", "pool", "choices", "8-bit", "centers"],
 )
-def test_nodes_end_with_what_the_clients_of_one_process_have(folder, parameters, config):
-    expected, x, _ = of_one_process(folder, **parameters)
+def test_nodes_equal_the_clients_of_one_process(folder, parameters, config):
+    expected, x, _ = train_in_one_process(folder, **parameters)
 
     train(folder, grid_of(folder), **config)
 
@@ -94,12 +94,12 @@ def test_nodes_end_with_what_the_clients_of_one_process_have(folder, parameters,
         assert list(own.clients_) == [name]
         assert own.clients_[name].weight == expected.clients_[name].weight
         assert own.clients_[name].settings == expected.clients_[name].settings
-        assert is_of(own, name, expected, x)
+        assert predicts_alike(own, name, expected, x)
     assert not list(folder.glob("*.pending"))
 
 
-def test_a_node_that_is_not_asked_in_a_round_keeps_what_it_has(folder):
-    expected, x, _ = of_one_process(folder, participation=0.4)
+def test_unasked_node_keeps_its_state(folder):
+    expected, x, _ = train_in_one_process(folder, participation=0.4)
     grid = grid_of(folder)
 
     train(folder, grid, participation=0.4)
@@ -107,11 +107,11 @@ def test_a_node_that_is_not_asked_in_a_round_keeps_what_it_has(folder):
     asked = [node for node, action, _ in grid.carried if action == "ask"]
     assert len(asked) == 3 * 7 + 2 * 2 * 1  # seven per node, and one node in each round
     for name in PARTIES:
-        assert is_of(KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x)
+        assert predicts_alike(KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x)
 
 
-def test_weights_under_masked_sums_are_the_same_to_the_bit(folder):
-    expected, x, _ = of_one_process(folder, n_rounds=1)
+def test_masked_sums_give_bit_identical_weights(folder):
+    expected, x, _ = train_in_one_process(folder, n_rounds=1)
     keys = {name: Identity.new() for name in PARTIES}
     roster = Roster({name: key.public for name, key in keys.items()})
     (folder / "roster.json").write_text(roster.to_json())
@@ -127,11 +127,11 @@ def test_weights_under_masked_sums_are_the_same_to_the_bit(folder):
 
     found = KNNPerClassifier.load(folder / "ann.model")
     assert found.weights_.tobytes() == expected.weights_.tobytes()
-    assert is_of(found, "ann", expected, x)
+    assert predicts_alike(found, "ann", expected, x)
 
 
-def test_only_a_nodes_own_files_hold_rows_or_embeddings(folder):
-    expected, _, _ = of_one_process(folder)
+def test_rows_and_embeddings_stay_in_the_nodes_own_files(folder):
+    expected, _, _ = train_in_one_process(folder)
 
     train(folder, grid_of(folder))
 
@@ -145,11 +145,11 @@ def test_only_a_nodes_own_files_hold_rows_or_embeddings(folder):
 @pytest.mark.parametrize(
     ("last", "spared"), [(20, 2 * 3), (32, 4 * 3)], ids=["before choosing", "after"]
 )
-def test_a_run_that_broke_off_goes_on_from_its_last_round(folder, last, spared):
-    expected, x, _ = of_one_process(folder, n_rounds=3)
+def test_interrupted_run_resumes_after_its_last_round(folder, last, spared):
+    expected, x, _ = train_in_one_process(folder, n_rounds=3)
     kept = {"n-rounds": 3, "checkpoint": str(folder / "training")}
     broken, again = grid_of(folder), grid_of(folder)
-    broken.push_messages = stopping(broken, last)  # names, opening, plan, columns, counts; rounds
+    broken.push_messages = fail_after(broken, last)  # names, opening, plan, columns, counts; rounds
 
     with pytest.raises(ConnectionError):
         train(folder, broken, **kept)
@@ -157,12 +157,12 @@ def test_a_run_that_broke_off_goes_on_from_its_last_round(folder, last, spared):
 
     found = KNNPerClassifier.load(folder / "cyd.model")
     assert found.weights_.tobytes() == expected.weights_.tobytes()
-    assert is_of(found, "cyd", expected, x)
+    assert predicts_alike(found, "cyd", expected, x)
     assert len(again.carried) == 14 * 3 - spared  # messages of completed rounds
     assert not (folder / "training").exists()
 
 
-def stopping(grid, number):
+def fail_after(grid, number):
     """Return a push_messages that fails after a number of messages."""
     push = grid.push_messages
 
@@ -177,7 +177,7 @@ def stopping(grid, number):
 def test_a_checkpoint_of_another_run_is_refused(folder):
     kept = {"checkpoint": str(folder / "training")}
     broken = grid_of(folder)
-    broken.push_messages = stopping(broken, 17)
+    broken.push_messages = fail_after(broken, 17)
     with pytest.raises(ConnectionError):
         train(folder, broken, **kept)
 
@@ -205,18 +205,18 @@ def towers(tmp_path, monkeypatch):
     return {"model": "towers_a:tower", "embedding": "seen", "head": "last"}
 
 
-def test_a_network_of_ones_own_is_imported_where_it_is_trained(folder, towers):
+def test_custom_network_is_imported_on_the_training_node(folder, towers):
     from towers_a import tower
 
     own = {"model": tower, "embedding": "seen", "head": "last"}
-    expected, x, _ = of_one_process(folder, **own)
+    expected, x, _ = train_in_one_process(folder, **own)
     configs = [node(folder, name, model="towers_a:tower") for name in PARTIES]
     grid = ProcessGrid(flower_app.client, *configs)
 
     train(folder, grid, **towers)
 
     found = KNNPerClassifier.load(folder / "ann.model", model=tower)
-    assert is_of(found, "ann", expected, x)
+    assert predicts_alike(found, "ann", expected, x)
     frames = [envelope.content["frame"]["frame"].data for _, _, envelope in grid.carried]
     assert not any(b"towers" in frame for frame in frames)
 
@@ -229,7 +229,7 @@ def test_a_network_of_ones_own_is_imported_where_it_is_trained(folder, towers):
         ("towers_c:tower", "its own network cannot be imported"),
     ],
 )
-def test_a_node_with_another_network_refuses_and_trains_nothing(folder, towers, model, words):
+def test_node_with_another_network_refuses_to_train(folder, towers, model, words):
     configs = [node(folder, name, model="towers_a:tower") for name in ("ann", "bob")]
     configs.append(node(folder, "cyd", **({} if model is None else {"model": model})))
     grid = ProcessGrid(flower_app.client, *configs)
@@ -240,7 +240,7 @@ def test_a_node_with_another_network_refuses_and_trains_nothing(folder, towers, 
     assert not list(folder.glob("*.model"))
 
 
-def test_an_image_network_takes_the_shape_of_the_run(folder):
+def test_image_network_gets_the_runs_image_shape(folder):
     tables = [read_table(folder / f"{name}.csv", label="digit") for name in PARTIES]
     x = np.concatenate([t.x for t in tables]).reshape(-1, 1, 8, 8)
     y, owner = np.concatenate([t.y for t in tables]), np.repeat(PARTIES, 60)
@@ -251,10 +251,10 @@ def test_an_image_network_takes_the_shape_of_the_run(folder):
 
     found = KNNPerClassifier.load(folder / "bob.model")
     assert found.model == "cnn"
-    assert is_of(found, "bob", expected, x)
+    assert predicts_alike(found, "bob", expected, x)
 
 
-def test_an_unfit_network_is_refused_before_it_is_sent(folder):
+def test_network_that_does_not_fit_the_tables_is_not_sent(folder):
     grid = grid_of(folder)
 
     with pytest.raises(ValueError, match=r"expected rows of shape .*, got \(64,\)"):
@@ -263,28 +263,28 @@ def test_an_unfit_network_is_refused_before_it_is_sent(folder):
     assert [action for _, action, _ in grid.carried] == ["introduce"] * 3 + ["ask"] * 3
 
 
-def test_a_node_that_expects_a_budget_takes_no_part(folder):
+def test_node_that_expects_a_budget_refuses(folder):
     configs = [node(folder, "ann"), node(folder, "bob", epsilon="1")]
 
     with pytest.raises(PartyRefused, match="'bob' refused: kNN-Per keeps to no budget over nodes"):
         train(folder, ProcessGrid(flower_app.client, *configs))
 
 
-def test_a_node_that_was_told_nothing_refuses_with_the_reason(folder):
+def test_unconfigured_node_refuses_with_the_reason(folder):
     party = NodeParty("ann", np.zeros((2, 2)), np.array([0, 1]), model_path=folder / "m")
 
     with pytest.raises(Refuse, match="no plan has come yet"):
         party.answer(PoolRequest(np.zeros(4)))
 
 
-def test_no_model_is_written_when_a_node_is_gone(folder):
+def test_no_model_is_written_if_a_node_is_missing(folder):
     with pytest.raises(PartyMissing, match=r"'bob' .*not connected any more"):
         train(folder, grid_of(folder, errors={(11, "ask"): 5}))
 
     assert not list(folder.glob("*.model*"))
 
 
-def test_app_defaults_equal_those_of_the_estimator():
+def test_app_defaults_equal_settings_and_estimator():
     assert flower_app.rounds_from(DEFAULTS) == RoundSettings()
     assert flower_app.memories_from(DEFAULTS) == MemorySettings()
     plain = KNNPerClassifier()
@@ -293,7 +293,7 @@ def test_app_defaults_equal_those_of_the_estimator():
     assert (DEFAULTS["embedding"], DEFAULTS["head"]) == (plain.embedding, plain.head)
 
 
-def test_every_setting_of_memories_has_a_key_in_the_app():
+def test_every_memory_setting_has_a_key_in_the_app():
     keys = {field.name.replace("_", "-") for field in fields(MemorySettings)}
 
     # a codebook is shared after training
@@ -319,7 +319,7 @@ def test_every_setting_of_memories_has_a_key_in_the_app():
         ("classes", "a, b"),
     ],
 )
-def test_wrong_settings_are_refused_by_key(folder, key, value):
+def test_setting_of_wrong_type_or_range_is_rejected_by_key(folder, key, value):
     grid = grid_of(folder)
 
     with pytest.raises(ValueError, match=key.replace("-", "[-_]")):

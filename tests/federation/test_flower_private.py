@@ -47,7 +47,7 @@ def nodes(place, terms, budget, masked):
     [(LOCAL, PureDP(1), False), (CENTRAL, ApproxDP(1, "1e-6"), True)],
     ids=["local", "central"],
 )
-def test_nodes_train_once_for_their_budget_and_not_twice(folder, terms, budget, masked):
+def test_nodes_train_only_once_with_their_budget(folder, terms, budget, masked):
     grid = ProcessGrid(flower_app.client, *nodes(folder, terms, budget, masked))
     run = {**SIZES, **terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
 
@@ -65,14 +65,14 @@ def test_nodes_train_once_for_their_budget_and_not_twice(folder, terms, budget, 
         assert kinds == ["budget", "reserved", "released"]
 
 
-def test_a_node_that_agreed_to_privacy_answers_no_exact_training(folder):
+def test_private_node_refuses_exact_training(folder):
     grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(1), masked=False))
 
     with pytest.raises(PartyRefused, match="malformed request"):
         train(folder, grid, **SIZES)
 
 
-def test_a_coordinator_with_other_terms_is_refused(folder):
+def test_coordinator_with_other_privacy_terms_is_refused(folder):
     grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(9), masked=False))
 
     with pytest.raises(PartyRefused, match="not the one that was agreed"):
@@ -82,7 +82,7 @@ def test_a_coordinator_with_other_terms_is_refused(folder):
         assert ledger.spent("visits") == PureDP(0)
 
 
-def test_noise_shares_without_masks_are_refused_before_asking(folder):
+def test_noise_shares_without_masks_ask_no_party(folder):
     grid = ProcessGrid(
         flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), masked=False)
     )
@@ -102,7 +102,7 @@ def test_noise_shares_without_masks_are_refused_before_asking(folder):
         ({"dataset": "unknown"}, "its privacy budget does not allow this release"),
     ],
 )
-def test_nodes_without_a_usable_ledger_refuse_without_paths(folder, more, reason):
+def test_unusable_ledger_is_refused_without_naming_a_path(folder, more, reason):
     good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
     changed = {key: value for key, value in {**bad, **more}.items() if value is not None}
     grid = ProcessGrid(flower_app.client, good, changed)
@@ -113,7 +113,7 @@ def test_nodes_without_a_usable_ledger_refuse_without_paths(folder, more, reason
     assert "/" not in str(caught.value)
 
 
-def test_every_term_of_privacy_can_be_set():
+def test_every_privacy_term_can_be_set():
     config = {
         "epsilon": "1/3",
         "delta": "1e-9",
@@ -147,7 +147,7 @@ def test_every_term_of_privacy_can_be_set():
     )
 
 
-def test_defaults_of_the_app_ask_for_no_privacy():
+def test_app_is_not_private_by_default():
     assert privacy_from(DEFAULTS) is None
     assert privacy_from({**DEFAULTS, "epsilon": "1"}) == Privacy(epsilon="1")
 
@@ -155,12 +155,12 @@ def test_defaults_of_the_app_ask_for_no_privacy():
 @pytest.mark.parametrize(
     "more", [{"bounds": "[1]"}, {"bounds": "1"}, {"public-classes": "ill"}, {"public": "rows"}]
 )
-def test_terms_that_make_no_sense_are_refused(more):
+def test_inconsistent_privacy_terms_are_rejected(more):
     with pytest.raises(ValueError, match="expected"):
         privacy_from({"epsilon": "1", **more})
 
 
-def test_a_node_charges_the_user_that_its_configuration_names(folder):
+def test_node_charges_its_configured_user(folder):
     configs = nodes(folder, LOCAL, PureDP(1), masked=False)
     named = ({**config, "ledger-user": "study"} for config in configs)
 

@@ -27,20 +27,20 @@ def array_bytes(code: int, shape: tuple[int, ...], raw: bytes = b"") -> bytes:
 
 @given(st.binary(max_size=200))
 @settings(max_examples=2000, deadline=None)
-def test_random_bytes_raise_nothing_but_a_wire_error(noise):
+def test_random_bytes_raise_only_wire_error(noise):
     for frame in (noise, b"FNM\x01" + noise, frame_of("Everything")[:-1] + noise):
         assert_refused_or_canonical(frame)
 
 
 @given(st.lists(st.binary(max_size=12), max_size=11))
 @settings(max_examples=2000, deadline=None)
-def test_random_fields_raise_nothing_but_a_wire_error(fields):
+def test_random_fields_raise_only_wire_error(fields):
     assert_refused_or_canonical(frame_of("Everything", *fields))
 
 
 @given(everything, st.data())
 @settings(max_examples=300, deadline=None)
-def test_altered_frames_are_refused_or_canonical(sent, data):
+def test_altered_frame_is_refused_or_canonical(sent, data):
     frame = bytearray(encode(sent))
 
     for _ in range(data.draw(st.integers(1, 3))):
@@ -73,7 +73,7 @@ def test_every_single_bit_flip_is_refused_or_canonical():
         assert_refused_or_canonical(one)
 
 
-def test_frame_cut_anywhere_is_refused():
+def test_truncated_frame_is_refused():
     frame = encode(SAMPLE)
 
     for length in range(len(frame)):
@@ -90,7 +90,7 @@ def test_trailing_bytes_are_refused(rest):
 
 
 @pytest.mark.parametrize("huge", [2**31 - 1, 2**31, 2**32 - 1])
-def test_no_length_field_allocates_more_than_is_left(huge):
+def test_length_fields_cannot_cause_large_allocations(huge):
     frame = encode(SAMPLE)
     tracemalloc.start()
 
@@ -151,7 +151,7 @@ def test_malformed_field_is_refused_with_its_reason(fields, reason):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_float_that_is_not_finite_neither_leaves_nor_enters(bad):
+def test_non_finite_float_is_refused_both_ways(bad):
     frame = encode(SAMPLE)
     position = frame.index(b"f" + struct.pack("<d", 0.5)) + 1
 
@@ -181,7 +181,7 @@ def test_string_that_is_not_utf8_is_refused():
 
 @pytest.mark.parametrize("tag", [b"t", b"d"])
 @pytest.mark.parametrize("depth", [7, 8, 100, 100_000])
-def test_deep_nesting_is_refused_before_the_stack_ends(tag, depth):
+def test_deep_nesting_is_refused_without_stack_overflow(tag, depth):
     layer = tag + struct.pack("<I", 1) + (b"" if tag == b"t" else struct.pack("<I", 0))
     frame = frame_of("Nested", layer * depth + b"N")
 
@@ -189,7 +189,7 @@ def test_deep_nesting_is_refused_before_the_stack_ends(tag, depth):
         decode(frame, (Nested,))
 
 
-def test_frame_of_very_many_small_values_is_refused_both_ways(monkeypatch):
+def test_frame_with_too_many_values_is_refused_both_ways(monkeypatch):
     monkeypatch.setattr(wire, "MAX_VALUES", 100)
     inner = b"t" + struct.pack("<I", 40) + b"i\x01\0\0\0\0\0\0\0" * 40
     frame = frame_of("Nested", b"t" + struct.pack("<I", 3) + inner * 3)
@@ -212,7 +212,7 @@ def test_frame_over_the_limit_is_refused_both_ways(monkeypatch):
         encode(dataclasses.replace(SAMPLE, raw=bytes(501)))
 
 
-def test_want_of_memory_is_a_wire_error(monkeypatch):
+def test_memory_error_is_a_wire_error(monkeypatch):
     frame = encode(Integers(np.arange(10)))
 
     def no_memory(*_: object) -> None:
@@ -226,7 +226,7 @@ def test_want_of_memory_is_a_wire_error(monkeypatch):
 @given(st.integers(-3, 3), st.lists(st.integers(0, 9), max_size=3).map(tuple))
 @example(0, ())
 @example(3, ())
-def test_message_that_refuses_its_values_is_a_wire_error(n, parts):
+def test_values_rejected_by_the_message_are_a_wire_error(n, parts):
     fields = [b"i" + struct.pack("<q", n), b"t" + struct.pack("<I", len(parts))]
     fields[1] += b"".join(b"i" + struct.pack("<q", part) for part in parts)
 
@@ -243,7 +243,7 @@ def test_unexpected_message_is_refused():
         decode(frame, (Nested, Integers))
 
 
-def test_other_version_is_refused():
+def test_frame_of_another_version_is_refused():
     frame = encode(SAMPLE).replace(b"FNM\x01", b"FNM\x02")
 
     with pytest.raises(WireError, match="not a frame of version 1"):

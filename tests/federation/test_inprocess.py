@@ -19,19 +19,19 @@ def counters(**trouble):
     return [Counter(name, values[name], trouble=trouble.get(name, "")) for name in values]
 
 
-def shown(outcome):
+def without_times(outcome):
     """Return an outcome without its times."""
     rounds = [(r.request, r.reduce, r.upload_bytes, r.download_bytes) for r in outcome.rounds]
     return outcome.result, rounds
 
 
-def test_threads_and_processes_give_the_same_results_and_bytes():
+def test_threads_and_processes_give_the_same_outcome():
     outcomes = [run(count(3), counters(), workers=w, n_workers=n) for w, n in WAYS]
 
-    first = shown(outcomes[0])
+    first = without_times(outcomes[0])
     assert first[0] == (["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1])
     assert first[1][1][3] == dict.fromkeys(("ann", "bob", "cyd"), len(encode(CountRequest(3))))
-    assert all(shown(outcome) == first for outcome in outcomes)
+    assert all(without_times(outcome) == first for outcome in outcomes)
 
 
 def test_party_keeps_its_state_between_rounds():
@@ -49,7 +49,7 @@ def test_party_keeps_its_state_between_rounds():
 
 
 @pytest.mark.parametrize("n_workers", [1, 3])
-def test_worker_process_killed_in_mid_round_is_a_missing_party(n_workers):
+def test_killed_worker_process_is_a_missing_party(n_workers):
     parties = counters(bob="die")
 
     with pytest.raises(PartyMissing, match=r"'bob' \(its process ended\)") as caught:
@@ -79,7 +79,7 @@ def test_refusal_is_the_same_in_threads_and_processes(workers):
     assert (error.party, error.code, error.detail) == ("cyd", "a column is missing", "age")
 
 
-def test_thread_exceptions_reach_the_user_with_the_party_name():
+def test_thread_exception_propagates_with_the_party_name():
     with pytest.raises(RuntimeError, match="secret value 4711") as caught:
         run(count(3), counters(bob="fail"))
 
@@ -87,14 +87,14 @@ def test_thread_exceptions_reach_the_user_with_the_party_name():
     assert caught.traceback[-1].name == "_misbehave"
 
 
-def test_end_of_file_in_a_party_does_not_end_its_process():
+def test_eof_error_of_a_party_does_not_end_its_process():
     with pytest.raises(EOFError, match="the party's own file is short"):
         run(count(3), counters(bob="end of file"))
     with pytest.raises(PartyRefused, match=r"'bob' refused: internal error \(EOFError\)"):
         run(count(3), counters(bob="end of file"), workers="processes")
 
 
-def test_exception_in_a_process_travels_without_values():
+def test_process_exception_is_sent_without_values():
     with pytest.raises(PartyRefused) as caught:
         run(count(3), counters(bob="fail"), workers="processes")
 
@@ -117,19 +117,17 @@ def test_interrupt_ends_a_worker_that_never_answers():
 
     with pytest.raises(KeyboardInterrupt):
         run(
-            _counted(),
+            _request_counts(),
             counters(ann="interrupt", bob="block"),
             workers="processes",
             n_workers=2,
         )
 
     assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(
-        others
-    )  # all workers of this run have ended
+    assert set(multiprocessing.active_children()) <= set(others)  # all its workers have ended
 
 
-def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monkeypatch):
+def test_interrupt_during_thread_start_is_raised(monkeypatch):
     before, start, end = threading.active_count(), threading.Thread.start, ThreadPool.shutdown
     others = multiprocessing.active_children()
     ending = threading.Event()
@@ -145,15 +143,13 @@ def test_interrupt_while_a_thread_is_being_started_is_the_error_that_comes(monke
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     monkeypatch.setattr(ThreadPool, "shutdown", ended)
     with pytest.raises(KeyboardInterrupt):
-        run(_counted(), counters(), workers="processes")
+        run(_request_counts(), counters(), workers="processes")
 
     assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(
-        others
-    )  # all workers of this run have ended
+    assert set(multiprocessing.active_children()) <= set(others)  # all its workers have ended
 
 
-def test_parties_not_yet_begun_are_not_asked_after_an_error():
+def test_waiting_parties_are_not_asked_after_an_error():
     asked = []
 
     class Noted(Counter):
@@ -164,13 +160,13 @@ def test_parties_not_yet_begun_are_not_asked_after_an_error():
     parties = [Noted(name, ()) for name in ("ann", "bob", "cyd", "dan", "eve")]
     parties[0]._trouble = "fail"
     with pytest.raises(RuntimeError):
-        run(_counted(), parties, n_workers=1)
+        run(_request_counts(), parties, n_workers=1)
 
     assert asked[0] == "ann"
     assert len(asked) < len(parties)
 
 
-def _counted():
+def _request_counts():
     yield gather(CountRequest(3))
 
 
@@ -183,7 +179,7 @@ def test_reply_of_another_type_is_a_wire_error(workers):
 
 
 @pytest.mark.parametrize("names", [[], ["ann", "ann"], ["ann", "bob", "ann"]])
-def test_no_party_or_two_of_one_name_is_a_mistake_of_the_caller(names):
+def test_missing_or_duplicate_names_raise_value_error(names):
     parties = [Counter(name, ()) for name in names]
 
     with pytest.raises(ValueError, match="distinct names"):
@@ -194,13 +190,13 @@ def test_no_party_or_two_of_one_name_is_a_mistake_of_the_caller(names):
     ("given", "reason"),
     [({"workers": "fibres"}, "'fibres'"), ({"n_workers": 0}, "at least 1, got 0")],
 )
-def test_argument_out_of_range_is_a_mistake_of_the_caller(given, reason):
+def test_argument_out_of_range_raises_value_error(given, reason):
     with pytest.raises(ValueError, match=reason):
         run(count(3), counters(), **given)
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_hook_fires_after_each_round(workers):
+def test_hook_is_called_after_each_round(workers):
     records = []
 
     outcome = run(count(3), counters(), workers=workers, on_round=records.append)

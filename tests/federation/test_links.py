@@ -32,7 +32,7 @@ class WhereRequest:
     reply: ClassVar[type] = WhereReply
 
 
-class Settled(Counter):
+class ProcessReporter(Counter):
     """Party that reports its process id and the number of its requests."""
 
     accepts = (*Counter.accepts, WhereRequest)
@@ -45,7 +45,7 @@ class Settled(Counter):
         return WhereReply(os.getpid(), self.asked)
 
 
-class Held(Counter):
+class GatedCounter(Counter):
     """Party that blocks until its gate opens and records its requests."""
 
     def __init__(self, name):
@@ -59,7 +59,7 @@ class Held(Counter):
         return super().answer(request)
 
 
-def where():
+def locate():
     return (yield gather(WhereRequest())).complete("the places").each
 
 
@@ -73,9 +73,9 @@ def greet(*greetings):
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_many_coordinators_ask_the_same_parties(workers):
-    with connected([Settled(name, ()) for name in NAMES], workers=workers) as federation:
-        seen = [federation.run(where()).result for _ in range(3)]
+def test_several_coordinators_use_the_same_parties(workers):
+    with connected([ProcessReporter(name, ()) for name in NAMES], workers=workers) as federation:
+        seen = [federation.run(locate()).result for _ in range(3)]
         counted = federation.run(count(3)).result
 
     assert [{reply.asked for reply in replies.values()} for replies in seen] == [{1}, {2}, {3}]
@@ -89,7 +89,7 @@ def test_many_coordinators_ask_the_same_parties(workers):
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_an_error_of_one_coordinator_spares_the_next(workers):
+def test_parties_survive_an_error_of_a_coordinator(workers):
     parties = [Counter("ann", (1,)), Counter("bob", (), trouble="refuse")]
 
     with connected(parties, workers=workers) as federation:
@@ -100,7 +100,7 @@ def test_an_error_of_one_coordinator_spares_the_next(workers):
     assert again == [({"ann": "hi ann", "bob": "hi bob"}, {})]
 
 
-def test_parties_that_are_no_longer_connected_cannot_be_asked():
+def test_disconnected_parties_cannot_be_asked():
     with connected([Counter("ann", ())]) as federation:
         pass
 
@@ -108,7 +108,7 @@ def test_parties_that_are_no_longer_connected_cannot_be_asked():
         federation.run(count(3))
 
 
-def test_parties_wait_for_their_links_side_by_side():
+def test_link_delays_of_parties_overlap():
     with connected([Counter(name, ()) for name in NAMES], link=Link(0.03)) as federation:
         (record,) = federation.run(greet("hi")).rounds
 
@@ -116,7 +116,7 @@ def test_parties_wait_for_their_links_side_by_side():
     assert sorted(record.busy_s) == list(NAMES)
 
 
-def test_bytes_take_their_time_in_both_directions():
+def test_bandwidth_delays_both_directions():
     slow = {"bob": Link(0.01, bytes_per_s=10_000)}
 
     outcome = run(greet("x" * 90), [Counter(name, ()) for name in NAMES], link=slow)
@@ -128,7 +128,7 @@ def test_bytes_take_their_time_in_both_directions():
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_rounds_tell_how_long_each_party_was_at_work(workers):
+def test_rounds_record_the_work_time_of_each_party(workers):
     outcome = run(count(3), [Counter(name, (1, 2)) for name in NAMES], workers=workers)
 
     for record in outcome.rounds:
@@ -136,7 +136,7 @@ def test_rounds_tell_how_long_each_party_was_at_work(workers):
         assert all(0 < busy_s < record.seconds for busy_s in record.busy_s.values())
 
 
-def test_a_party_in_time_is_not_at_work_while_its_link_delays_it():
+def test_link_delay_does_not_count_as_work():
     outcome = run(greet("hi"), [Counter("ann", ())], link=Link(0.05))
 
     (record,) = outcome.rounds
@@ -144,7 +144,7 @@ def test_a_party_in_time_is_not_at_work_while_its_link_delays_it():
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_a_party_beyond_the_deadline_is_missing_and_named(workers):
+def test_party_beyond_the_deadline_is_missing(workers):
     parties = [Counter("ann", ()), Counter("bob", (), trouble="block"), Counter("cyd", ())]
 
     with pytest.raises(PartyMissing) as caught:
@@ -154,7 +154,7 @@ def test_a_party_beyond_the_deadline_is_missing_and_named(workers):
     assert multiprocessing.active_children() == []
 
 
-def test_a_hanging_party_is_missing_the_others_answer():
+def test_hanging_party_stays_missing_while_others_answer():
     parties = [Counter("ann", ()), Counter("bob", (), trouble="block")]
 
     def stubborn():
@@ -169,8 +169,8 @@ def test_a_hanging_party_is_missing_the_others_answer():
     assert outcomes == [([["ann"], ["ann"]], [late, late])] * 2
 
 
-def test_a_late_reply_is_never_that_to_a_later_request():
-    held = Held("ann")
+def test_late_reply_never_answers_a_later_request():
+    held = GatedCounter("ann")
 
     with connected([held, Counter("bob", ())], deadline_s=1) as federation:
         (early,) = federation.run(greet("first")).result
@@ -183,25 +183,25 @@ def test_a_late_reply_is_never_that_to_a_later_request():
     assert later == ({"ann": "second ann", "bob": "second bob"}, {})
 
 
-def test_late_replies_to_earlier_requests_are_dropped():
-    held = Held("ann")
+def test_late_reply_during_another_request_is_dropped():
+    held = GatedCounter("ann")
 
-    def impatient():
+    def hurry():
         first = yield gather(NameRequest("first"))
         threading.Timer(0.02, held.gate.set).start()  # during the second exchange
         second = yield gather(NameRequest("second"))
         return dict(first.missing), second.complete("the second").each["ann"]
 
     with connected([held], deadline_s=1) as federation:
-        missing, reply = federation.run(impatient()).result
+        missing, reply = federation.run(hurry()).result
 
     assert missing == {"ann": LATE}
     assert reply == NameReply("second ann")
     assert held.asked == ["first", "second"]
 
 
-def test_requests_that_nobody_awaits_are_not_begun():
-    held = Held("ann")
+def test_abandoned_request_is_not_started():
+    held = GatedCounter("ann")
 
     with connected([held], deadline_s=1) as federation:
         federation.run(greet("first", "second"))
@@ -212,7 +212,7 @@ def test_requests_that_nobody_awaits_are_not_begun():
     assert held.asked == ["first"]
 
 
-def test_parties_hanging_in_threads_do_not_block_exit():
+def test_hanging_threads_do_not_block_program_exit():
     program = """
 from fedneighbors.errors import PartyMissing
 from fedneighbors.federation._inprocess import run
@@ -230,29 +230,31 @@ except PartyMissing as error:
     assert ended.stdout == "missing ann\n"
 
 
-def test_a_worker_killed_between_runs_is_missing_in_the_next():
-    with connected([Settled(name, ()) for name in NAMES], workers="processes") as federation:
-        places = federation.run(where()).result
+def test_worker_killed_between_two_runs_is_missing():
+    with connected(
+        [ProcessReporter(name, ()) for name in NAMES], workers="processes"
+    ) as federation:
+        places = federation.run(locate()).result
         os.kill(places["bob"].process, signal.SIGKILL)
         ((there, missing),) = federation.run(greet("hi")).result
         with pytest.raises(PartyMissing, match=r"'bob' \(its process ended\)"):
-            federation.run(where())
+            federation.run(locate())
 
     assert sorted(there) == ["ann", "cyd"]
     assert missing == {"bob": "its process ended"}
     assert multiprocessing.active_children() == []
 
 
-def test_the_first_party_in_order_is_named_when_two_raise():
+def test_first_party_in_order_is_named_when_two_raise():
     parties = [Counter(name, (), trouble="fail") for name in NAMES]
 
     for _ in range(20):
         with pytest.raises(RuntimeError) as caught:
-            run(_counted(), parties, n_workers=3)
+            run(_request_counts(), parties, n_workers=3)
         assert caught.value.__notes__ == ["raised by party 'ann'"]
 
 
-def _counted():
+def _request_counts():
     yield gather(CountRequest(3))
 
 
@@ -264,7 +266,7 @@ def _counted():
         ({"link": {"eve": Link(0.1)}}, r"links for \['eve'\], which do not take part"),
     ],
 )
-def test_links_and_deadlines_out_of_range_are_refused(given, reason):
+def test_invalid_links_and_deadlines_raise_value_error(given, reason):
     with pytest.raises(ValueError, match=reason):
         run(count(3), [Counter("ann", ())], **given)
 
@@ -282,7 +284,7 @@ def test_a_link_has_a_delay_and_a_bandwidth(given, reason):
         Link(*given)
 
 
-def test_many_parties_that_answer_in_turn_share_few_threads():
+def test_parties_answering_in_turn_share_few_threads():
     before = threading.active_count()
     most = []
 

@@ -31,7 +31,7 @@ def exchange_with(parties, missing=()):
     return exchange
 
 
-class Watched:
+class ClosingCoordinator:
     """Coordinator that records whether it was closed."""
 
     def __init__(self, asks):
@@ -47,7 +47,7 @@ class Watched:
             self.closed = True
 
 
-def test_result_and_rounds_come_back():
+def test_result_and_rounds_are_returned():
     outcome = run_rounds(count(3), FrameTransport(exchange_with(PARTIES), NAMES))
 
     assert outcome.result == (["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1])
@@ -57,7 +57,7 @@ def test_result_and_rounds_come_back():
     ]
 
 
-def test_bytes_are_those_of_the_frames():
+def test_recorded_bytes_are_the_frame_sizes():
     outcome = run_rounds(count(3), FrameTransport(exchange_with(PARTIES), NAMES))
 
     names, counts = outcome.rounds
@@ -67,8 +67,8 @@ def test_bytes_are_those_of_the_frames():
     assert counts.upload_bytes == dict.fromkeys(NAMES, len(encode(CountReply(0, np.zeros(3, int)))))
 
 
-def test_coordinator_sees_only_the_sum_of_a_sum():
-    watched = Watched([total(CountRequest(3)), gather(CountRequest(3))])
+def test_coordinator_sees_only_the_sum():
+    watched = ClosingCoordinator([total(CountRequest(3)), gather(CountRequest(3))])
 
     run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
@@ -78,8 +78,8 @@ def test_coordinator_sees_only_the_sum_of_a_sum():
     assert gathered.total is None
 
 
-def test_named_parties_alone_are_asked_each_with_its_request():
-    watched = Watched([gather({"bob": NameRequest("hi"), "ann": NameRequest("hey")})])
+def test_only_named_parties_get_their_requests():
+    watched = ClosingCoordinator([gather({"bob": NameRequest("hi"), "ann": NameRequest("hey")})])
 
     outcome = run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
@@ -87,7 +87,7 @@ def test_named_parties_alone_are_asked_each_with_its_request():
     assert set(outcome.rounds[0].download_bytes) == {"ann", "bob"}
 
 
-def test_missing_parties_are_named_by_error_and_record():
+def test_missing_party_is_named_in_error_and_record():
     records = []
 
     with pytest.raises(PartyMissing, match=r"'bob' \(asleep\)") as caught:
@@ -105,7 +105,7 @@ def test_missing_parties_are_named_by_error_and_record():
 
 
 def test_sum_without_any_reply_has_no_total():
-    watched = Watched([total(CountRequest(3))])
+    watched = ClosingCoordinator([total(CountRequest(3))])
 
     run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES, set(NAMES)), NAMES))
 
@@ -123,7 +123,7 @@ def test_refusal_names_party_code_and_detail():
     assert caught.value.detail == "age"
 
 
-def test_refusal_of_any_text_travels_short_and_printable():
+def test_refusal_text_is_truncated_and_printable():
     party = Counter("bob", (1,), trouble="ugly refusal")
 
     with pytest.raises(PartyRefused) as caught:
@@ -146,7 +146,7 @@ def test_hostile_refusal_is_a_wire_error(code, detail):
         run_rounds(count(3), FrameTransport(lambda frames: ({"ann": hostile}, {}), ("ann",)))
 
 
-def test_a_reply_of_another_type_is_a_named_wire_error():
+def test_reply_of_wrong_type_is_an_error_naming_the_party():
     parties = (PARTIES[0], Impostor("bob", ()))
 
     with pytest.raises(WireError, match="party 'bob': unexpected message 'NameReply'"):
@@ -154,7 +154,7 @@ def test_a_reply_of_another_type_is_a_named_wire_error():
 
 
 @pytest.mark.parametrize("frame", [b"", b"FNM", b"garbage", encode(NameReply("a")) + b"\0"])
-def test_a_reply_that_is_no_frame_is_a_named_wire_error(frame):
+def test_malformed_reply_is_an_error_naming_the_party(frame):
     with pytest.raises(WireError, match="party 'ann'"):
         run_rounds(count(3), FrameTransport(lambda frames: ({"ann": frame}, {}), ("ann",)))
 
@@ -162,13 +162,13 @@ def test_a_reply_that_is_no_frame_is_a_named_wire_error(frame):
 @pytest.mark.parametrize(
     "frame", [b"", b"noise", encode(NameReply("not a request")), encode(CountRequest(3))[:-1]]
 )
-def test_party_answers_a_malformed_request_with_a_refusal(frame):
+def test_malformed_request_is_refused(frame):
     reply = serve(PARTIES[0], frame)
 
     assert reply == encode(Refusal("malformed request", ""))
 
 
-def test_wire_errors_inside_a_party_are_not_malformed_requests():
+def test_wire_error_in_a_party_is_no_malformed_request():
     class Broken(Counter):
         def answer(self, request):
             raise WireError("of its own")
@@ -177,7 +177,7 @@ def test_wire_errors_inside_a_party_are_not_malformed_requests():
         serve(Broken("ann", ()), encode(NameRequest("")))
 
 
-def test_remote_exceptions_travel_as_their_type_alone(caplog):
+def test_serve_safely_sends_only_the_exception_type(caplog):
     party = Counter("ann", (), trouble="fail")
 
     reply = serve_safely(party, encode(CountRequest(3)))
@@ -188,7 +188,7 @@ def test_remote_exceptions_travel_as_their_type_alone(caplog):
     assert "4711" not in caplog.text
 
 
-def test_refusal_without_a_word_still_is_one():
+def test_refusal_without_a_code_gets_a_default():
     class Mute(Counter):
         def answer(self, request):
             raise Refuse("")
@@ -199,8 +199,8 @@ def test_refusal_without_a_word_still_is_one():
 
 
 @pytest.mark.parametrize("ask", [gather({}), total({})])
-def test_asking_nobody_is_a_protocol_error(ask):
-    watched = Watched([ask])
+def test_asking_no_party_is_a_protocol_error(ask):
+    watched = ClosingCoordinator([ask])
 
     with pytest.raises(ProtocolError, match="asks no party"):
         run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
@@ -208,8 +208,8 @@ def test_asking_nobody_is_a_protocol_error(ask):
     assert watched.closed
 
 
-def test_asking_a_stranger_is_a_protocol_error():
-    watched = Watched([gather({"eve": NameRequest("hi"), "ann": NameRequest("hi")})])
+def test_asking_an_unknown_party_is_a_protocol_error():
+    watched = ClosingCoordinator([gather({"eve": NameRequest("hi"), "ann": NameRequest("hi")})])
 
     with pytest.raises(ProtocolError, match=r"do not take part: \['eve'\]"):
         run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
@@ -224,17 +224,17 @@ def test_asking_a_stranger_is_a_protocol_error():
         ({}, {"eve": "asleep"}),
     ],
 )
-def test_lost_or_invented_parties_are_a_protocol_error(result):
+def test_lost_or_invented_party_is_a_protocol_error(result):
     with pytest.raises(ProtocolError, match="lost a party"):
         run_rounds(count(3), FrameTransport(lambda frames: result, ("ann",)))
 
 
-def test_replies_that_do_not_add_up_are_a_protocol_error():
+def test_incompatible_replies_are_a_protocol_error():
     class Short(Counter):
         def answer(self, request):
             return CountReply(1, np.zeros(request.n_bins - 1, np.int64))
 
-    watched = Watched([total(CountRequest(3))])
+    watched = ClosingCoordinator([total(CountRequest(3))])
     with pytest.raises(ProtocolError, match=r"CountReply\.counts of party 'bob'"):
         run_rounds(
             watched.steps(),
@@ -244,7 +244,7 @@ def test_replies_that_do_not_add_up_are_a_protocol_error():
 
 @pytest.mark.parametrize("failure", [OSError("line cut"), KeyboardInterrupt()])
 def test_coordinator_is_closed_when_the_exchange_fails(failure):
-    watched = Watched([gather(NameRequest("hi"))])
+    watched = ClosingCoordinator([gather(NameRequest("hi"))])
 
     def exchange(frames):
         raise failure
@@ -255,8 +255,8 @@ def test_coordinator_is_closed_when_the_exchange_fails(failure):
     assert watched.closed
 
 
-def test_stop_iteration_in_a_hook_does_not_end_the_run():
-    watched = Watched([gather(NameRequest("hi"))] * 2)
+def test_stop_iteration_of_a_hook_is_not_a_normal_end():
+    watched = ClosingCoordinator([gather(NameRequest("hi"))] * 2)
 
     def hook(record):
         raise StopIteration
@@ -267,7 +267,7 @@ def test_stop_iteration_in_a_hook_does_not_end_the_run():
     assert watched.closed
 
 
-def test_the_hook_runs_once_per_round_before_the_next():
+def test_hook_is_called_before_the_coordinator_resumes():
     events = []
 
     def coordinator():
@@ -295,7 +295,7 @@ def test_coordinator_without_rounds_returns_at_once():
     assert (outcome.result, outcome.rounds) == ("done", ())
 
 
-def test_error_of_the_coordinator_is_its_own():
+def test_coordinator_error_propagates_unchanged():
     def coordinator():
         yield gather(NameRequest("hi"))
         raise LookupError("of the coordinator")
@@ -314,12 +314,15 @@ def test_one_request_for_all_is_encoded_once():
         frames_seen.append({id(frame) for frame in frames.values()})
         return exchange_with(PARTIES)(frames)
 
-    run_rounds(Watched([Ask(NameRequest("hi"), "gather")]).steps(), FrameTransport(exchange, NAMES))
+    run_rounds(
+        ClosingCoordinator([Ask(NameRequest("hi"), "gather")]).steps(),
+        FrameTransport(exchange, NAMES),
+    )
 
     assert len(frames_seen[0]) == 1
 
 
-def test_each_round_is_logged_by_numbers_alone(caplog):
+def test_round_log_contains_only_numbers(caplog):
     caplog.set_level("INFO", "fedneighbors.federation")
 
     run_rounds(count(3), FrameTransport(exchange_with(PARTIES), NAMES))

@@ -25,27 +25,27 @@ from fedneighbors.federation._roles import Refuse
 from fedneighbors.secure_sum._key_agreement import Identity
 from fedneighbors.secure_sum._masks import new_private, public_of
 from tests.federation.maskfleet import (
+    AbortError,
     NoisedRequest,
-    StopError,
     ValuesRequest,
     Wire,
-    asked,
+    alter_request,
     assert_fails,
+    change_round,
     enroll,
-    flipped,
+    flip_bit,
     holders,
     masked_sum,
-    other_round,
 )
 
 GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
 
 
-def survivors_less(request):
+def drop_survivor(request):
     return replace(request, survivors=request.survivors[:-1])
 
 
-def swapped(request):
+def swap_shares(request):
     """Replace p3's share by p2's."""
     return replace(request, sealed={**request.sealed, "p3": request.sealed["p2"]})
 
@@ -55,7 +55,7 @@ def without_p3(request):
     return replace(request, members=tuple(sorted([*sealed, "p1"])), sealed=sealed)
 
 
-def only_five(request):
+def keep_five_members(request):
     sealed = {k: request.sealed[k] for k in ("p0", "p2", "p3", "p4")}
     return replace(request, members=("p0", "p1", "p2", "p3", "p4"), sealed=sealed)
 
@@ -95,8 +95,8 @@ def only_five(request):
             lambda x: replace(x, request=encode(NoisedRequest())),
             "the request is not the one that all parties agreed on",
         ),
-        (MaskInput, swapped, "a share that is not signed by the enrolled party .p3"),
-        (MaskInput, only_five, "fewer parties are left than the threshold"),
+        (MaskInput, swap_shares, "a share that is not signed by the enrolled party .p3"),
+        (MaskInput, keep_five_members, "fewer parties are left than the threshold"),
         (
             MaskInput,
             lambda x: replace(x, members=x.members[1:]),
@@ -107,7 +107,7 @@ def only_five(request):
             lambda x: replace(x, members=(*x.members, "px")),
             "not those that advertised keys",
         ),
-        (Confirm, survivors_less, "its confirmation is not signed with its key"),
+        (Confirm, drop_survivor, "its confirmation is not signed with its key"),
         (Unmask, lambda x: replace(x, confirmations={}), "too few parties confirm the survivors"),
         (
             Unmask,
@@ -119,22 +119,24 @@ def only_five(request):
             lambda x: replace(x, survivors=tuple(n for n in x.survivors if n != "p1")),
             "the survivors are not parties of the sum",
         ),
-        (Unmask, survivors_less, "another list of survivors was confirmed before"),
+        (Unmask, drop_survivor, "another list of survivors was confirmed before"),
         (
             Unmask,
-            lambda x: replace(x, confirmations={k: flipped(v) for k, v in x.confirmations.items()}),
+            lambda x: replace(
+                x, confirmations={k: flip_bit(v) for k, v in x.confirmations.items()}
+            ),
             "a confirmation is not signed",
         ),
-        *((k, other_round, "an unknown round") for k in (DealShares, MaskInput, Confirm, Unmask)),
+        *((k, change_round, "an unknown round") for k in (DealShares, MaskInput, Confirm, Unmask)),
     ],
 )
-def test_party_refuses_a_coordinator_that_lies_to_it(kind, change, match):
-    wire = assert_fails(ask=asked(kind, change), lost=GONE, match=match)
+def test_party_refuses_altered_requests(kind, change, match):
+    wire = assert_fails(on_request=alter_request(kind, change), lost=GONE, match=match)
 
     assert wire.sent(Revealed, "p1") == []
 
 
-def test_party_refuses_keys_that_the_coordinator_made_for_another_party():
+def test_party_refuses_keys_forged_by_the_coordinator():
     """Check the attack that the roster prevents.
 
     With its own keys the coordinator would know the secret of every pair.
@@ -148,7 +150,7 @@ def test_party_refuses_keys_that_the_coordinator_made_for_another_party():
         signed = fake.sign(advert_digest(opening, "p2", *keys))
         return replace(request, adverts={**request.adverts, "p2": (*keys, signed)})
 
-    wire = Wire(masked, ask=asked(DealShares, foreign))
+    wire = Wire(masked, on_request=alter_request(DealShares, foreign))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2") as caught:
         masked_sum(wire, roster)
 
@@ -162,12 +164,12 @@ def test_party_refuses_keys_of_an_earlier_round():
     masked_sum(earlier, roster)
     old = earlier.sent(DealShares, "p1")[0].adverts["p2"]
 
-    replay = asked(DealShares, lambda x: replace(x, adverts={**x.adverts, "p2": old}))
+    replay = alter_request(DealShares, lambda x: replace(x, adverts={**x.adverts, "p2": old}))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2"):
-        masked_sum(Wire(masked, ask=replay), roster)
+        masked_sum(Wire(masked, on_request=replay), roster)
 
 
-def test_finished_round_cannot_be_played_again():
+def test_finished_round_cannot_be_replayed():
     masked, roster = enroll(holders(4))
     wire = Wire(masked)
     masked_sum(wire, roster)
@@ -184,7 +186,7 @@ def test_finished_round_cannot_be_played_again():
 
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Confirm, Unmask])
-def test_repeated_request_is_answered_with_the_same_bytes(step):
+def test_repeated_request_gets_the_same_bytes(step):
     masked, roster = enroll(holders(8))
     again = []
 
@@ -193,7 +195,7 @@ def test_repeated_request_is_answered_with_the_same_bytes(step):
             again.extend(encode(masked[1].answer(request)) for _ in range(2))
         return request
 
-    wire = Wire(masked, GONE, ask=repeat)
+    wire = Wire(masked, GONE, on_request=repeat)
     replies, _ = masked_sum(wire, roster)
 
     assert replies.total.n == 5 * 7
@@ -201,7 +203,7 @@ def test_repeated_request_is_answered_with_the_same_bytes(step):
     assert again[0] == encode(wire.sent(step.reply, "p1")[0])
 
 
-def changed_request(request):
+def change_request(request):
     change = {
         OpenSum: lambda: replace(request, threshold=request.threshold + 1),
         DealShares: lambda: replace(request, adverts=dict(sorted(request.adverts.items())[:-1])),
@@ -222,27 +224,27 @@ def test_altered_second_request_for_a_step_is_refused(step):
         if type(request) is step and name == "p1":
             masked[1].answer(request)
             with pytest.raises(Refuse, match="taken with another request") as caught:
-                masked[1].answer(changed_request(request))
+                masked[1].answer(change_request(request))
             refused.append(caught.value)
         return request
 
-    masked_sum(Wire(masked, GONE, ask=second), roster)
+    masked_sum(Wire(masked, GONE, on_request=second), roster)
 
     assert len(refused) == 1
 
 
-def to_masked(n=8, lost=None):
+def run_until_masked(n=8, lost=None):
     """Run a round until all masked numbers have arrived."""
     masked, roster = enroll(holders(n))
     wire = Wire(masked, lost)
 
     def stop(name, request):
         if isinstance(request, Confirm | Unmask):
-            raise StopError
+            raise AbortError
         return request
 
-    wire.ask = stop
-    with pytest.raises(StopError):
+    wire.on_request = stop
+    with pytest.raises(AbortError):
         masked_sum(wire, roster)
     return masked, wire
 
@@ -253,9 +255,9 @@ def context_of(wire):
     return sum_context(dealt, wire.sent(MaskInput)[0].members)
 
 
-def test_coordinator_never_gets_both_secrets_of_a_party_however_it_divides_the_others():
+def test_split_survivor_lists_never_reveal_both_secrets():
     """Announce p0 as a survivor to one half and as a drop-out to the other."""
-    masked, wire = to_masked()
+    masked, wire = run_until_masked()
     round_id = wire.sent(OpenSum)[0].round_id
     everybody = tuple(f"p{k}" for k in range(8))
     without = everybody[1:]
@@ -283,8 +285,8 @@ def test_coordinator_never_gets_both_secrets_of_a_party_however_it_divides_the_o
     assert keys == {}
 
 
-def test_party_settles_on_one_list_before_it_reveals_anything():
-    masked, wire = to_masked()
+def test_party_confirms_only_one_list_of_survivors():
+    masked, wire = run_until_masked()
     round_id = wire.sent(OpenSum)[0].round_id
     lists = [tuple(f"p{k}" for k in range(8) if k != gone) for gone in (6, 7)]
 
@@ -294,8 +296,8 @@ def test_party_settles_on_one_list_before_it_reveals_anything():
         masked[0].answer(Confirm(round_id, lists[1]))
 
 
-def test_confirmations_of_other_lists_or_left_parties_are_void():
-    masked, wire = to_masked()
+def test_confirmations_of_other_lists_or_dropouts_are_refused():
+    masked, wire = run_until_masked()
     round_id = wire.sent(OpenSum)[0].round_id
     left = tuple(f"p{k}" for k in range(7))
     other = tuple(f"p{k}" for k in range(8))
@@ -308,8 +310,8 @@ def test_confirmations_of_other_lists_or_left_parties_are_void():
         masked[0].answer(Unmask(round_id, left, {"p7": gone}))
 
 
-def test_party_that_gave_no_masked_numbers_reveals_nothing():
-    masked, wire = to_masked(lost={MaskInput: {"p7"}})
+def test_party_without_masked_input_reveals_nothing():
+    masked, wire = run_until_masked(lost={MaskInput: {"p7"}})
     round_id = wire.sent(OpenSum)[0].round_id
 
     with pytest.raises(Refuse, match="an unknown round"):
@@ -327,18 +329,18 @@ def test_digest_of_the_request_is_that_of_its_frame():
     assert {x.request for x in wire.sent(MaskInput)} == {encode(ValuesRequest())}
 
 
-def test_secrets_are_not_shown():
+def test_repr_hides_secrets():
     opened = Opened(b"r", b"secret-one", b"secret-two", b"secret-three", b"reply")
 
     assert "secret-" not in repr(opened)
     assert "private" not in repr(Identity(bytes(32)))
 
 
-def test_a_party_reveals_one_secret_of_each_party_and_never_both():
+def test_party_reveals_only_one_secret_of_each_party():
     masked, roster = enroll(holders(8))
     wire = Wire(masked, GONE)
 
     masked_sum(wire, roster)
 
-    told = [(set(x.seed_shares), set(x.key_shares)) for x in wire.sent(Revealed)]
-    assert told == [({f"p{k}" for k in range(7)}, {"p7"})] * 7
+    alter_reply = [(set(x.seed_shares), set(x.key_shares)) for x in wire.sent(Revealed)]
+    assert alter_reply == [({f"p{k}" for k in range(7)}, {"p7"})] * 7

@@ -22,36 +22,38 @@ from fedneighbors.secure_sum._key_agreement import Identity, Roster
 from fedneighbors.secure_sum._masks import new_private
 from tests.federation.maskfleet import (
     Wire,
+    alter_reply,
     assert_fails,
+    change_round,
     enroll,
-    flipped,
+    flip_bit,
     holders,
     masked_sum,
-    other_round,
-    told,
 )
 
 GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
 
 
 @pytest.mark.parametrize("kind", [Advert, SealedShares, MaskedInput, Confirmation, Revealed])
-def test_party_that_answers_for_another_round_is_named(kind):
+def test_party_answering_for_another_round_is_named(kind):
     assert_fails(
-        tell=told(kind, other_round), lost=GONE, match="'p1': it answered for another round"
+        on_reply=alter_reply(kind, change_round),
+        lost=GONE,
+        match="'p1': it answered for another round",
     )
 
 
-def test_a_party_that_repeats_an_earlier_answer_is_named():
+def test_party_replaying_an_earlier_round_is_named():
     masked, roster = enroll(holders(4))
     earlier = Wire(masked)
     masked_sum(earlier, roster)
     (old,) = earlier.sent(MaskedInput, "p1")
 
     with pytest.raises(AggregationError, match="'p1': it answered for another round"):
-        masked_sum(Wire(masked, tell=told(MaskedInput, lambda _: old)), roster)
+        masked_sum(Wire(masked, on_reply=alter_reply(MaskedInput, lambda _: old)), roster)
 
 
-def test_a_party_that_swaps_step_answers_is_named():
+def test_party_answering_the_wrong_step_is_named():
     masked, roster = enroll(holders(4))
     seen = {}
 
@@ -61,14 +63,14 @@ def test_a_party_that_swaps_step_answers_is_named():
         return seen["advert"] if name == "p1" and isinstance(reply, SealedShares) else reply
 
     with pytest.raises(WireError, match="party 'p1': unexpected message 'Advert'"):
-        masked_sum(Wire(masked, tell=twice), roster)
+        masked_sum(Wire(masked, on_reply=twice), roster)
 
 
 @pytest.mark.parametrize("field", ["mask_key", "seal_key", "signature"])
-def test_a_party_with_unsigned_keys_is_named(field):
-    change = told(Advert, lambda x: replace(x, **{field: flipped(getattr(x, field))}))
+def test_party_with_unsigned_keys_is_named(field):
+    change = alter_reply(Advert, lambda x: replace(x, **{field: flip_bit(getattr(x, field))}))
 
-    assert_fails(tell=change, match="'p1': its keys are not signed with its enrolled key")
+    assert_fails(on_reply=change, match="'p1': its keys are not signed with its enrolled key")
 
 
 def test_party_with_a_foreign_identity_is_named():
@@ -84,7 +86,7 @@ def test_party_with_a_foreign_identity_is_named():
     assert strange_roster.keys["p1"] != roster.keys["p1"]
 
 
-def test_party_that_takes_the_keys_of_another_one_is_named():
+def test_party_copying_the_keys_of_another_is_named():
     masked, roster = enroll(holders(4))
     identity = Identity.new()
     roster = Roster({**roster.keys, "p1": identity.public})
@@ -99,19 +101,19 @@ def test_party_that_takes_the_keys_of_another_one_is_named():
             return Advert(reply.round_id, *first["keys"], identity.sign(signed))
         return reply
 
-    wire = Wire(masked, tell=copied)
+    wire = Wire(masked, on_reply=copied)
     with pytest.raises(AggregationError, match=r"'p1': it advertised a key .* before"):
         masked_sum(wire, roster)
 
 
-def without_one(reply):
+def drop_share(reply):
     return replace(reply, sealed={k: v for k, v in reply.sealed.items() if k != "p2"})
 
 
-def altered_share(place):
+def alter_share(place):
     def change(reply):
         entry = list(reply.sealed["p2"])
-        entry[place] = flipped(entry[place])
+        entry[place] = flip_bit(entry[place])
         return replace(reply, sealed={**reply.sealed, "p2": tuple(entry)})
 
     return change
@@ -120,18 +122,18 @@ def altered_share(place):
 @pytest.mark.parametrize(
     ("kind", "change", "match"),
     [
-        (SealedShares, without_one, "'p1': it did not deal one share to each party"),
-        (SealedShares, altered_share(0), "'p1': a share is not signed with its enrolled key"),
-        (SealedShares, altered_share(1), "'p1': a share is not signed with its enrolled key"),
-        (SealedShares, altered_share(3), "'p1': a share is not signed with its enrolled key"),
+        (SealedShares, drop_share, "'p1': it did not deal one share to each party"),
+        (SealedShares, alter_share(0), "'p1': a share is not signed with its enrolled key"),
+        (SealedShares, alter_share(1), "'p1': a share is not signed with its enrolled key"),
+        (SealedShares, alter_share(3), "'p1': a share is not signed with its enrolled key"),
         (
             SealedShares,
-            lambda x: replace(x, seed_commitment=flipped(x.seed_commitment)),
+            lambda x: replace(x, seed_commitment=flip_bit(x.seed_commitment)),
             "'p1': its shares do not combine to its seed",
         ),
         (
             Confirmation,
-            lambda x: replace(x, signature=flipped(x.signature)),
+            lambda x: replace(x, signature=flip_bit(x.signature)),
             "'p1': its confirmation is not signed",
         ),
         (
@@ -151,23 +153,23 @@ def altered_share(place):
         ),
     ],
 )
-def test_party_that_sends_something_false_is_named(kind, change, match):
-    assert_fails(tell=told(kind, change), lost=GONE, match=match)
+def test_party_with_a_false_message_is_named(kind, change, match):
+    assert_fails(on_reply=alter_reply(kind, change), lost=GONE, match=match)
 
 
-def test_numbers_that_were_altered_change_the_sum_and_nothing_else():
+def test_altered_masked_numbers_change_only_the_sum():
     """Alter masked numbers, which are not authenticated within a round."""
     masked, roster = enroll(holders(4))
-    plus_one = told(MaskedInput, lambda x: replace(x, cells=x.cells + x.cells.dtype.type(1)))
+    plus_one = alter_reply(MaskedInput, lambda x: replace(x, cells=x.cells + x.cells.dtype.type(1)))
 
-    replies, _ = masked_sum(Wire(masked, tell=plus_one), roster)
+    replies, _ = masked_sum(Wire(masked, on_reply=plus_one), roster)
 
     honest = sum_replies({p.name: p.answer(None) for p in holders(4)})
     assert replies.total.n == honest.n + 1
     assert (replies.total.items == honest.items + 1).all()
 
 
-def test_owners_name_dealers_of_shares_that_do_not_fit(monkeypatch):
+def test_share_owner_names_the_dealer_of_a_false_share(monkeypatch):
     masked, roster = enroll(holders(4))
     honest = masked[1]._seal_pair
 
@@ -188,7 +190,7 @@ def test_owners_name_dealers_of_shares_that_do_not_fit(monkeypatch):
     assert "(p1)" in str(e.value)
 
 
-def test_shares_of_an_unadvertised_key_blame_their_dealer(monkeypatch):
+def test_dealer_is_named_for_shares_of_another_key(monkeypatch):
     masked, roster = enroll(holders(8))
     honest = masked[7]._make_shares
 

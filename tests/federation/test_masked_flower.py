@@ -56,7 +56,7 @@ def sums_for(configs, **more):
     return parse_masked_sums(config)
 
 
-def test_masked_sum_over_nodes_is_the_plain_one(enrolled, tmp_path):
+def test_masked_sum_over_nodes_equals_the_plain_sum(enrolled, tmp_path):
     parties = [
         Counter(name, tuple(int(value) for value in VALUES[name].split())) for name in VALUES
     ]
@@ -70,7 +70,7 @@ def test_masked_sum_over_nodes_is_the_plain_one(enrolled, tmp_path):
         assert left == {".settle", ".unmask"}
 
 
-def test_run_configuration_decides_whether_sums_are_masked(enrolled):
+def test_run_configuration_switches_masking(enrolled):
     outcomes = []
     app = flower.server_app(lambda _: count(3), lambda outcome, _: outcomes.append(outcome))
     config = {
@@ -90,12 +90,12 @@ def context(config):
     return Context(1, 1, {}, RecordDict(), config)
 
 
-def test_masking_nodes_refuse_unmasked_requests(enrolled):
+def test_masking_node_refuses_plain_sums(enrolled):
     with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .CountRequest"):
         run(grid_of(enrolled), None)
 
 
-def test_node_that_is_not_set_up_for_masks_refuses_a_masked_sum(enrolled):
+def test_node_without_masking_refuses_masked_sums(enrolled):
     plain = {key: enrolled["bob"][key] for key in ("party-name", "values")}
 
     with pytest.raises(AggregationError, match="'bob': it does not support masked sums"):
@@ -103,7 +103,7 @@ def test_node_that_is_not_set_up_for_masks_refuses_a_masked_sum(enrolled):
 
 
 @pytest.mark.parametrize("key", ["identity-key", "roster", "mask-state"])
-def test_node_with_part_of_the_configuration_answers_nothing(enrolled, key):
+def test_partly_configured_node_answers_nothing(enrolled, key):
     del enrolled["bob"][key]
 
     with pytest.raises(PartyRefused, match=rf"'bob' refused: a key is not set .*\({key}\)"):
@@ -111,7 +111,7 @@ def test_node_with_part_of_the_configuration_answers_nothing(enrolled, key):
 
 
 @pytest.mark.parametrize("file", ["identity-key", "roster"])
-def test_nodes_with_unusable_files_answer_without_paths(enrolled, file, caplog):
+def test_node_with_unusable_files_refuses_without_paths(enrolled, file, caplog):
     enrolled["bob"][file] += ".missing"
 
     with pytest.raises(PartyRefused, match="'bob' refused: its key, roster or folder") as caught:
@@ -121,7 +121,7 @@ def test_nodes_with_unusable_files_answer_without_paths(enrolled, file, caplog):
     assert "masked sums are not possible here" in caplog.text
 
 
-def test_node_with_a_key_that_nobody_enrolled_answers_nothing(enrolled, tmp_path):
+def test_node_with_an_unenrolled_key_answers_nothing(enrolled, tmp_path):
     Identity.new().write(tmp_path / "stranger.pem")
     enrolled["bob"]["identity-key"] = str(tmp_path / "stranger.pem")
 
@@ -138,7 +138,7 @@ def test_node_with_the_key_of_another_party_is_named(enrolled):
     assert caught.value.party == "bob"
 
 
-def test_coordinator_with_keys_of_its_own_making_learns_nothing(enrolled):
+def test_coordinator_with_a_forged_roster_learns_nothing(enrolled):
     """Use a roster whose key for bob was not created by bob."""
     fake = Identity.new()
     roster = Roster.read(Path(enrolled["ann"]["roster"]))
@@ -148,9 +148,9 @@ def test_coordinator_with_keys_of_its_own_making_learns_nothing(enrolled):
         run(grid, MaskedSums(Roster({**roster.keys, "bob": fake.public})))
 
 
-def test_drop_out_leaves_the_sum_of_the_others_and_is_reported(enrolled):
+def test_drop_out_is_reported_and_the_others_are_summed(enrolled):
     grid = grid_of(enrolled)
-    grid.app = silent_when_asked_for_input(grid.app, node=11)
+    grid.app = silent_for_input(grid.app, node=11)
     seen = []
 
     def coordinate():
@@ -169,7 +169,7 @@ def test_drop_out_leaves_the_sum_of_the_others_and_is_reported(enrolled):
     assert replies.total.n_rows == 3 + 4 + 1
 
 
-def silent_when_asked_for_input(app, *, node):
+def silent_for_input(app, *, node):
     def answer(envelope, where):
         frame = envelope.content["frame"]["frame"].data if "frame" in envelope.content else b""
         if where.node_id == node and b"MaskInput" in frame[:20]:
@@ -179,7 +179,7 @@ def silent_when_asked_for_input(app, *, node):
     return answer
 
 
-def test_node_that_answers_one_message_twice_is_named(enrolled):
+def test_node_answering_a_message_twice_is_named(enrolled):
     grid = grid_of(enrolled)
     pull = grid.pull_messages
 
@@ -223,6 +223,6 @@ def test_run_configuration_is_checked(enrolled, more, match):
         sums_for(enrolled, **more)
 
 
-def test_sums_are_formed_in_the_plain_unless_the_run_says_otherwise():
+def test_sums_are_unmasked_by_default():
     assert parse_masked_sums({}) is None
     assert parse_masked_sums({"secure-aggregation": False, "roster": ""}) is None

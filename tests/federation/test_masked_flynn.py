@@ -16,7 +16,7 @@ def parties(n):
 
 @pytest.mark.parametrize("n", [3, 5])
 @pytest.mark.parametrize("standardize", [True, False])
-def test_model_under_masked_sums_is_the_same_to_the_byte(n, standardize):
+def test_masked_sums_give_a_byte_identical_model(n, standardize):
     settings = FlyNNSettings(n_units=128, seed=3, standardize=standardize)
     plain = run(coordinate(settings), parties(n)).result.to_bytes()
 

@@ -16,11 +16,11 @@ from tests.federation.maskfleet import (
     enroll,
     holders,
     masked_sum,
-    one_sum,
+    request_sum,
 )
 
 
-def altered(frame, at, bit):
+def flip_bit_at(frame, at, bit):
     raw = bytearray(frame)
     raw[at % len(raw)] ^= 1 << bit
     return bytes(raw)
@@ -29,19 +29,19 @@ def altered(frame, at, bit):
 @pytest.mark.parametrize("kind", REQUESTS)
 @given(at=st.integers(0, 5000), bit=st.integers(0, 7), n_gone=st.integers(0, 1))
 @settings(max_examples=12, deadline=None)
-def test_altered_requests_get_a_refusal_and_change_no_state(kind, at, bit, n_gone):
+def test_altered_request_does_not_change_a_partys_state(kind, at, bit, n_gone):
     masked, roster = enroll(holders(6))
     lost = {REQUESTS[2]: {"p5"}} if n_gone else {}
     seen = []
 
-    def first_altered(name, request):
+    def flip_in_first(name, request):
         if type(request) is kind and name == "p1":
-            answer = serve(masked[1], altered(encode(request), at, bit))
+            answer = serve(masked[1], flip_bit_at(encode(request), at, bit))
             seen.append(decode(answer, REPLIES))
         return request
 
     try:
-        replies, _ = masked_sum(Wire(masked, lost, ask=first_altered), roster)
+        replies, _ = masked_sum(Wire(masked, lost, on_request=flip_in_first), roster)
     except FederationError:
         assert not isinstance(seen[0], Refusal)  # the altered one was accepted as the real one
         return
@@ -55,7 +55,7 @@ def test_altered_requests_get_a_refusal_and_change_no_state(kind, at, bit, n_gon
 @pytest.mark.parametrize("step", range(5))
 @given(at=st.integers(0, 5000), bit=st.integers(0, 7))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_altered_replies_are_errors_of_their_party(step, at, bit):
+def test_altered_reply_is_an_error_of_its_party(step, at, bit):
     masked, roster = enroll(holders(6))
     wire = Wire(masked, {REQUESTS[2]: {"p5"}})
 
@@ -64,13 +64,15 @@ def test_altered_replies_are_errors_of_their_party(step, at, bit):
         kinds = {type(request) for _, request in wire.requests}
         if len(kinds) == step + 1 and not done:
             done.append(True)
-            answers["p1"] = altered(answers["p1"], at, bit)
+            answers["p1"] = flip_bit_at(answers["p1"], at, bit)
         return answers, missing
 
     done, reason = [], ""
     names = tuple(f"p{k}" for k in range(6))
     try:
-        outcome = run_rounds(one_sum(), FrameTransport(exchange, names), sums=MaskedSums(roster))
+        outcome = run_rounds(
+            request_sum(), FrameTransport(exchange, names), sums=MaskedSums(roster)
+        )
     except (AggregationError, WireError) as error:
         reason = str(error)
     if reason:

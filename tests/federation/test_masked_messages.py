@@ -37,7 +37,7 @@ MANY = tuple(f"p{k:03}" for k in range(129))
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_message_comes_back_from_its_frame(kind):
+def test_message_round_trips_through_its_frame(kind):
     sample = SAMPLES[kind]
 
     assert decode(encode(sample), (kind,)) == sample
@@ -45,7 +45,7 @@ def test_message_comes_back_from_its_frame(kind):
 
 @pytest.mark.parametrize("kind", SAMPLES)
 @pytest.mark.parametrize("round_id", ["", "../../etc/passwd", ID.upper(), ID + "0", ID[:-1] + "\n"])
-def test_round_id_is_one_that_may_be_a_file_name(kind, round_id):
+def test_round_id_must_be_a_safe_file_name(kind, round_id):
     with pytest.raises(ValueError, match="a round id must have 32"):
         replace(SAMPLES[kind], round_id=round_id)
 
@@ -93,12 +93,12 @@ def test_round_id_is_one_that_may_be_a_file_name(kind, round_id):
         (Revealed, {"key_shares": {"a": bytes(33)}}),
     ],
 )
-def test_message_out_of_its_bounds_is_not_made(kind, change):
+def test_message_out_of_bounds_is_rejected(kind, change):
     with pytest.raises(ValueError, match=r"expected|party|name|key|masked|array"):
         replace(SAMPLES[kind], **change)
 
 
-def test_frame_out_of_the_bounds_is_a_wire_error():
+def test_frame_out_of_bounds_is_a_wire_error():
     frame = encode(SAMPLES[Confirmation])
     short = frame.replace(b"\x40\0\0\0" + bytes(64), b"\x3f\0\0\0" + bytes(63))
 

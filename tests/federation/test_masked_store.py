@@ -25,7 +25,7 @@ def store(request, tmp_path):
     return MemoryStore() if request.param == "memory" else FolderStore(tmp_path / "state")
 
 
-def test_first_content_of_a_step_stands(store):
+def test_first_content_of_a_step_wins(store):
     assert store.get(ROUNDS[0], "open") is None
 
     assert store.keep(ROUNDS[0], "open", b"first") == b"first"
@@ -48,7 +48,7 @@ def test_erased_step_stays_taken(store):
     assert store.get(ROUNDS[0], "unmask") == b"reply"
 
 
-def test_interrupted_rounds_are_erased_after_many_others(store):
+def test_oldest_unfinished_rounds_are_erased(store):
     for k, round_id in enumerate(ROUNDS):
         store.keep(round_id, "open", b"secret")
         if isinstance(store, FolderStore):  # clocks of file systems are coarse
@@ -59,7 +59,7 @@ def test_interrupted_rounds_are_erased_after_many_others(store):
     assert all(store.get(round_id, "open") is not None for round_id in ROUNDS)
 
 
-def test_files_are_their_owners_alone_and_no_part_is_left(tmp_path):
+def test_files_are_private_and_complete(tmp_path):
     store = FolderStore(tmp_path / "state")
 
     store.keep(ROUNDS[0], "open", b"secret")
@@ -73,7 +73,7 @@ def test_files_are_their_owners_alone_and_no_part_is_left(tmp_path):
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
-class Afresh:
+class RebuiltParty:
     """Party that is rebuilt for each message and keeps only its folder."""
 
     def __init__(self, build, name):
@@ -85,7 +85,7 @@ class Afresh:
         return self._build().answer(request)
 
 
-def afresh(tmp_path, n):
+def rebuilt_parties(tmp_path, n):
     stores = {f"p{k}": FolderStore(tmp_path / f"p{k}") for k in range(n)}
     masked, roster = enroll(holders(n), stores)
 
@@ -95,14 +95,14 @@ def afresh(tmp_path, n):
             (again,) = [p for p in holders(n) if p.name == party.name]
             return type(party)(again, identity=party._identity, roster=roster, store=store)
 
-        return Afresh(build, party.name)
+        return RebuiltParty(build, party.name)
 
     return [rebuilt(party) for party in masked], roster
 
 
 @pytest.mark.parametrize("lost", [{}, {MaskInput: {"p4"}}])
-def test_parties_rebuilt_for_each_message_form_the_same_sum(tmp_path, lost):
-    parties, roster = afresh(tmp_path, 5)
+def test_rebuilt_parties_form_the_same_sum(tmp_path, lost):
+    parties, roster = rebuilt_parties(tmp_path, 5)
 
     replies, _ = masked_sum(Wire(parties, lost), roster)
 
@@ -112,7 +112,7 @@ def test_parties_rebuilt_for_each_message_form_the_same_sum(tmp_path, lost):
 
 
 def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
-    parties, roster = afresh(tmp_path, 3)
+    parties, roster = rebuilt_parties(tmp_path, 3)
 
     masked_sum(Wire(parties), roster)
 
@@ -122,8 +122,8 @@ def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
         assert set(sizes) == {"open", "deal", "hold", "mask", "settle", "unmask"}
 
 
-def test_round_is_over_for_a_party_that_is_built_anew(tmp_path):
-    parties, roster = afresh(tmp_path, 3)
+def test_round_stays_over_for_a_rebuilt_party(tmp_path):
+    parties, roster = rebuilt_parties(tmp_path, 3)
     wire = Wire(parties)
     masked_sum(wire, roster)
 
@@ -132,8 +132,8 @@ def test_round_is_over_for_a_party_that_is_built_anew(tmp_path):
     assert parties[0].answer(wire.sent(Unmask, "p0")[0]).seed_shares.keys() == {"p0", "p1", "p2"}
 
 
-def test_party_whose_memory_was_lost_in_mid_round_is_named(tmp_path):
-    parties, roster = afresh(tmp_path, 3)
+def test_party_that_lost_its_state_is_named(tmp_path):
+    parties, roster = rebuilt_parties(tmp_path, 3)
 
     def forgets(name, request):
         if name == "p1" and type(request) is MaskInput:
@@ -142,10 +142,10 @@ def test_party_whose_memory_was_lost_in_mid_round_is_named(tmp_path):
         return request
 
     with pytest.raises(AggregationError, match="'p1': it refused a masked sum: an unknown round"):
-        masked_sum(Wire(parties, ask=forgets), roster)
+        masked_sum(Wire(parties, on_request=forgets), roster)
 
 
-def test_of_many_that_take_a_step_at_once_one_stands_for_all(tmp_path):
+def test_concurrent_steps_keep_one_content(tmp_path):
     contents = [bytes([k]) * 1000 for k in range(8)]
     barrier = Barrier(len(contents))
 

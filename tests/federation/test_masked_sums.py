@@ -50,7 +50,7 @@ def federations(draw):
 
 @given(federations())
 @settings(max_examples=120, deadline=None)
-def test_sum_is_the_plain_one_of_those_who_stayed_or_is_refused(case):
+def test_sum_is_that_of_the_survivors_or_is_refused(case):
     parties, lost = case
     masked, roster = enroll(parties)
     early = set().union(*(lost[step] for step in (OpenSum, DealShares, MaskInput)))
@@ -71,7 +71,7 @@ def test_sum_is_the_plain_one_of_those_who_stayed_or_is_refused(case):
 
 @given(st.integers(3, 8), st.data())
 @settings(max_examples=40, deadline=None)
-def test_every_allowed_threshold_gives_the_sum(n, data):
+def test_every_allowed_threshold_gives_the_survivors_sum(n, data):
     threshold = data.draw(st.integers(max(3, -(-2 * n // 3)), n))
     masked, roster = enroll(holders(n))
     gone = {f"p{k}" for k in range(n - threshold)}
@@ -94,7 +94,7 @@ def test_an_exchange_without_drop_outs_needs_no_confirmation():
     assert all(len(r.upload_bytes) == 4 and min(r.upload_bytes.values()) > 0 for r in rounds)
 
 
-def test_a_party_that_leaves_after_masking_is_in_the_sum():
+def test_drop_out_after_the_masked_input_is_in_the_sum():
     masked, roster = enroll(holders(6))
 
     replies, _ = masked_sum(Wire(masked, {Unmask: {"p5"}}), roster)
@@ -104,7 +104,7 @@ def test_a_party_that_leaves_after_masking_is_in_the_sum():
 
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
-def test_too_few_parties_are_an_error_that_names_the_missing(step):
+def test_too_few_parties_raise_and_name_the_missing(step):
     masked, roster = enroll(holders(5))
 
     with pytest.raises(AggregationError, match=r"3 of 5 .* at least 4 .*'p1' \(gone\), 'p2'"):
@@ -133,7 +133,7 @@ def test_parties_themselves_refuse_an_exact_sum_of_two():
         return request
 
     with pytest.raises(AggregationError, match=r"'p0': it refused a masked sum.*needs 3") as caught:
-        masked_sum(Wire(masked, ask=two), roster)
+        masked_sum(Wire(masked, on_request=two), roster)
 
     assert caught.value.party == "p0"
 
@@ -146,7 +146,7 @@ def test_thresholds_out_of_range_are_refused(n, threshold):
         masked_sum(Wire(masked), roster, threshold=threshold)
 
 
-def test_two_parties_may_add_up_what_carries_noise():
+def test_two_parties_may_sum_noised_replies():
     inner = holders(2)
     masked, roster = enroll(inner)
 
@@ -159,14 +159,14 @@ def test_two_parties_may_add_up_what_carries_noise():
     assert len(round_.id) == 64
 
 
-def test_a_party_alone_is_refused_even_with_noise():
+def test_single_party_is_refused_even_with_noise():
     masked, roster = enroll(holders(1))
 
     with pytest.raises(AggregationError, match="with noise needs 2"):
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
 
-def test_each_attempt_gives_contributors_a_new_round_id():
+def test_every_attempt_has_a_new_round_id():
     inner = holders(3)
     masked, roster = enroll(inner)
 
@@ -176,7 +176,7 @@ def test_each_attempt_gives_contributors_a_new_round_id():
     assert len({round_.id for round_ in inner[0].rounds}) == 3
 
 
-def test_what_goes_only_into_masked_sums_is_refused_in_the_plain():
+def test_masked_only_request_is_refused_unmasked():
     plain = holders(3)
     asks = (ask(NoisedRequest()) for ask in (gather, total))
 
@@ -190,16 +190,17 @@ def test_what_goes_only_into_masked_sums_is_refused_in_the_plain():
 
 
 @pytest.mark.parametrize("ask", [gather, total])
-def test_masked_parties_refuse_unmasked_requests(ask):
+def test_masked_party_refuses_plain_sums(ask):
     masked, _ = enroll(holders(3))
 
     with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .ValuesRequest"):
         run_rounds(
-            (x for x in [ask(ValuesRequest())]), FrameTransport(Wire(masked), ("p0", "p1", "p2"))
+            (x for x in [ask(ValuesRequest())]),
+            FrameTransport(Wire(masked), ("p0", "p1", "p2")),
         )
 
 
-def test_requests_can_declare_their_integers_visible():
+def test_one_by_one_request_is_answered_unmasked():
     masked, _ = enroll(holders(3))
 
     def one_by_one():
@@ -210,7 +211,7 @@ def test_requests_can_declare_their_integers_visible():
     assert sorted(outcome.result.each) == ["p0", "p1", "p2"]
 
 
-def test_parties_of_a_sum_must_be_asked_the_same():
+def test_parties_of_a_sum_must_get_the_same_request():
     masked, roster = enroll(holders(3))
     wire = Wire(masked)
     asks = {"p0": ValuesRequest(0), "p1": ValuesRequest(0), "p2": ValuesRequest(1)}
@@ -221,7 +222,7 @@ def test_parties_of_a_sum_must_be_asked_the_same():
     assert wire.requests == []
 
 
-def test_some_of_the_parties_may_be_asked():
+def test_masked_sum_over_some_of_the_parties():
     masked, roster = enroll(holders(5))
     asks = {name: ValuesRequest() for name in ("p1", "p3", "p4")}
 
@@ -233,7 +234,7 @@ def test_some_of_the_parties_may_be_asked():
     assert set(rounds[0].download_bytes) == set(asks)
 
 
-def test_party_that_is_not_enrolled_is_named():
+def test_unenrolled_party_is_named():
     masked, roster = enroll(holders(4))
     wire = Wire([*masked, Holder("eve", [1])])
 
@@ -241,7 +242,7 @@ def test_party_that_is_not_enrolled_is_named():
         masked_sum(wire, roster)
 
 
-def test_modulus_is_the_smallest_that_the_declared_numbers_need():
+def test_modulus_is_the_smallest_sufficient_one():
     for dtype, wanted in (("u1", "<u4"), ("i4", "<u4"), ("u4", "<u4"), ("i8", "<u8")):
         masked, roster = enroll(holders(3, dtype))
         wire = Wire(masked)
@@ -252,7 +253,7 @@ def test_modulus_is_the_smallest_that_the_declared_numbers_need():
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("u4", 31), ("i4", 31), ("u8", 63), ("i8", 63)])
-def test_a_party_refuses_numbers_whose_sum_could_wrap(dtype, bits):
+def test_party_refuses_numbers_whose_sum_could_wrap(dtype, bits):
     largest = ((1 << bits) - 1) // 4  # n |x| < modulus / 2
     inner = [Holder(f"p{k}", np.array([largest], dtype)) for k in range(4)]
     fits, roster = enroll(inner)
@@ -268,7 +269,7 @@ def test_a_party_refuses_numbers_whose_sum_could_wrap(dtype, bits):
     assert str(largest + 1) not in str(caught.value)
 
 
-def test_a_sum_that_does_not_fit_its_dtype_is_an_error():
+def test_sum_beyond_its_dtype_is_an_error():
     masked, roster = enroll([Holder(f"p{k}", np.array([100], "u1")) for k in range(3)])
 
     with pytest.raises(AggregationError, match="a sum does not fit uint8"):
@@ -276,7 +277,7 @@ def test_a_sum_that_does_not_fit_its_dtype_is_an_error():
 
 
 @pytest.mark.parametrize("odd", [np.zeros(4, "u4"), np.zeros(5, "u2"), np.zeros((5, 1), "u4")])
-def test_a_party_with_another_shape_or_dtype_is_named(odd):
+def test_party_with_another_shape_or_dtype_is_named(odd):
     inner = holders(4)
     inner[1].items = odd
     masked, roster = enroll(inner)
@@ -290,7 +291,7 @@ class Refusing(Holder):
         raise Refuse("a column is missing", "age")
 
 
-def test_refusal_of_the_party_inside_is_its_own():
+def test_refusal_of_the_wrapped_party_propagates():
     masked, roster = enroll([*holders(3), Refusing("bob", [1])])
 
     with pytest.raises(PartyRefused, match=r"'bob' refused: a column is missing \(age\)"):
@@ -302,7 +303,7 @@ class Liar(Holder):
         return NameReply("not a number")
 
 
-def test_reply_that_is_not_of_integers_fails_at_the_party():
+def test_non_integer_reply_fails_at_the_party():
     masked, roster = enroll([*holders(3), Liar("bob", [1])])
 
     with pytest.raises(ProtocolError, match=r"NameReply\.name cannot be added up"):
@@ -310,7 +311,7 @@ def test_reply_that_is_not_of_integers_fails_at_the_party():
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_in_one_machine_masked_sums_give_what_plain_ones_give(workers):
+def test_in_process_masked_sums_equal_plain_sums(workers):
     parties = [Counter(name, tuple(range(k))) for k, name in enumerate(("ann", "bob", "cyd"), 2)]
     plain = inprocess.run(count(3), parties)
 
@@ -331,7 +332,7 @@ def test_sums_and_thresholds_of_the_runtime_are_checked():
         inprocess.run(count(3), parties, sums="masked", threshold=2)
 
 
-def test_many_sums_follow_one_another():
+def test_several_sums_in_one_run():
     masked, roster = enroll(holders(3))
 
     def thrice():
@@ -349,7 +350,7 @@ def test_many_sums_follow_one_another():
     assert isinstance(outcome.result[0], Values)
 
 
-def test_contributors_learn_the_numbers_of_present_and_sure():
+def test_contribute_receives_party_counts_and_threshold():
     inner = holders(8)
     masked, roster = enroll(inner)
 

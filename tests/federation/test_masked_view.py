@@ -43,13 +43,13 @@ def is_uniform(cells):
     return bool((statistics < limit(len(counts))).all())
 
 
-def have_one_law(first, second):
+def have_same_distribution(first, second):
     a, b = byte_counts(first), byte_counts(second)
     statistics = ((a - b) ** 2 / np.maximum(a + b, 1)).sum(axis=1)  # of equally many numbers
     return bool((statistics < limit(len(a))).all())
 
 
-def contents(kind, dtype):
+def sample_numbers(kind, dtype):
     """Return numbers of a party that are far from uniform."""
     if kind == "zeros":
         return np.zeros(LENGTH, dtype)
@@ -58,9 +58,9 @@ def contents(kind, dtype):
     return np.full(LENGTH, np.iinfo(dtype).max // (2 * N), dtype)
 
 
-def seen(kind, dtype):
+def masked_numbers(kind, dtype):
     """Run a sum; return p1's masked numbers with and without its seed mask."""
-    masked, roster = enroll([Holder(f"p{k}", contents(kind, dtype)) for k in range(N)])
+    masked, roster = enroll([Holder(f"p{k}", sample_numbers(kind, dtype)) for k in range(N)])
     wire = Wire(masked)
     masked_sum(wire, roster, request=NoisedRequest())
     (reply,) = wire.sent(MaskedInput, "p1")
@@ -77,8 +77,8 @@ def seen(kind, dtype):
 
 @pytest.mark.parametrize("dtype", ["u4", "i8"])
 @pytest.mark.parametrize("kind", ["zeros", "counts", "large"])
-def test_masked_numbers_are_uniform_with_and_without_the_seed(kind, dtype):
-    cells, bare = seen(kind, dtype)
+def test_masked_numbers_are_uniform_even_with_known_seed(kind, dtype):
+    cells, bare = masked_numbers(kind, dtype)
 
     assert not np.array_equal(cells, bare)
     assert is_uniform(cells)
@@ -86,35 +86,35 @@ def test_masked_numbers_are_uniform_with_and_without_the_seed(kind, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["u4", "i8"])
-def test_masked_numbers_of_different_tables_have_one_law(dtype):
-    zeros, bare_zeros = seen("zeros", dtype)
-    large, bare_large = seen("large", dtype)
+def test_masked_numbers_do_not_depend_on_the_table(dtype):
+    zeros, bare_zeros = masked_numbers("zeros", dtype)
+    large, bare_large = masked_numbers("large", dtype)
 
-    assert have_one_law(zeros, large)
-    assert have_one_law(bare_zeros, bare_large)
+    assert have_same_distribution(zeros, large)
+    assert have_same_distribution(bare_zeros, bare_large)
 
 
-def test_masks_of_two_rounds_have_nothing_in_common():
-    first, _ = seen("counts", "u4")
-    second, _ = seen("counts", "u4")
+def test_masks_of_two_rounds_are_independent():
+    first, _ = masked_numbers("counts", "u4")
+    second, _ = masked_numbers("counts", "u4")
 
     assert is_uniform(first - second)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
 @pytest.mark.parametrize("kind", ["zeros", "counts", "large"])
-def test_the_tests_see_numbers_that_are_masked_in_part(share, kind):
-    masked, _ = seen(kind, "u4")
-    plain = contents(kind, "u4")
+def test_uniformity_test_detects_partial_masking(share, kind):
+    masked, _ = masked_numbers(kind, "u4")
+    plain = sample_numbers(kind, "u4")
 
     cut = round(share * LENGTH)
     leaking = np.concatenate([plain[:cut], masked[cut:]])
 
     assert not is_uniform(leaking)
-    assert not have_one_law(leaking, seen("zeros", "u4")[0])
+    assert not have_same_distribution(leaking, masked_numbers("zeros", "u4")[0])
 
 
-def test_the_tests_see_masks_that_spare_the_highest_bit():
-    masked, _ = seen("zeros", "u4")
+def test_uniformity_test_detects_an_unmasked_high_bit():
+    masked, _ = masked_numbers("zeros", "u4")
 
     assert not is_uniform(masked & np.uint32(0x7FFFFFFF))

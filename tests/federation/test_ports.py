@@ -22,7 +22,7 @@ def test_port_in_use_is_named_with_its_address(taken):
     assert (caught.value.host, caught.value.port) == ("127.0.0.1", taken)
 
 
-def test_port_is_free_again_once_its_server_is_gone():
+def test_port_is_free_after_its_server_stops():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -33,7 +33,7 @@ def test_port_is_free_again_once_its_server_is_gone():
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, True, "8000", 80.5])
-def test_number_that_is_no_port_is_refused(port):
+def test_invalid_port_number_is_refused(port):
     with pytest.raises(ValueError, match=r"expected a port in \[1, 65535\]"):
         check_port(port)
 
@@ -43,6 +43,6 @@ def test_address_of_another_machine_is_refused(taken):
         check_port(taken, "192.0.2.1")  # reserved for documentation, assigned to no machine
 
 
-def test_text_that_is_no_address_is_refused(taken):
+def test_invalid_address_is_refused(taken):
     with pytest.raises(FederationError, match="cannot listen on not an address"):
         check_port(taken, "not an address")

@@ -33,7 +33,7 @@ replies = st.tuples(dtypes, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
 
 @given(replies)
 @settings(max_examples=400, deadline=None)
-def test_sum_is_that_of_unbounded_integers_or_is_refused(parts):
+def test_sum_is_exact_or_refused(parts):
     named = {f"party {i}": part for i, part in enumerate(parts)}
     exact = np.sum([part.items.astype(object) for part in parts], axis=0, dtype=object)
     limits = np.iinfo(parts[0].items.dtype)
@@ -51,7 +51,7 @@ def test_sum_is_that_of_unbounded_integers_or_is_refused(parts):
     assert result.items.astype(object).tolist() == np.asarray(exact).tolist()
 
 
-def test_sum_does_not_touch_its_parts():
+def test_sum_does_not_modify_its_parts():
     first, second = Integers(np.array([1, 2])), Integers(np.array([3, 4]))
 
     result = sum_replies({"a": first, "b": second})
@@ -82,7 +82,7 @@ def test_sum_of_no_reply_is_refused():
         ("x", "y", "'a' is not an integer"),
     ],
 )
-def test_replies_that_cannot_be_summed_are_refused_by_name(first, second, reason):
+def test_incompatible_replies_name_party_and_field(first, second, reason):
     replies = {"a": Sized(0, first), "b": Sized(0, second)}
 
     with pytest.raises(ProtocolError, match=r"Sized\.items of party " + reason):
@@ -104,7 +104,7 @@ def test_replies_of_different_types_are_refused():
         sum_replies(replies)
 
 
-def test_sum_that_its_message_refuses_is_a_protocol_error():
+def test_sum_rejected_by_its_class_is_a_protocol_error():
     @message
     class AtMostThree:
         n: int
@@ -117,7 +117,7 @@ def test_sum_that_its_message_refuses_is_a_protocol_error():
         sum_replies({"a": AtMostThree(2), "b": AtMostThree(2)})
 
 
-def test_one_reply_is_its_own_sum():
+def test_sum_of_one_reply_is_the_reply():
     reply = CountReply(3, np.array([1, 2]))
 
     assert sum_replies({"only": reply}) == reply

@@ -25,7 +25,7 @@ def test_wins_ties_losses_and_median_are_counted():
     assert result.median_improvement == 0.125
 
 
-def test_t_test_is_the_paired_one():
+def test_t_test_is_paired():
     result = compare_paired(METHOD, BASELINE)
 
     expected = stats.ttest_rel(METHOD, BASELINE).pvalue
@@ -41,7 +41,7 @@ def test_wilcoxon_of_five_wins_is_one_in_sixteen():
 
 @given(scores)
 @settings(deadline=None, max_examples=30)
-def test_changing_sides_or_direction_changes_wins_into_losses(columns):
+def test_swapping_sides_turns_wins_into_losses(columns):
     method, baseline = columns
 
     result = compare_paired(method, baseline)
@@ -57,14 +57,14 @@ def test_changing_sides_or_direction_changes_wins_into_losses(columns):
     assert swapped.median_improvement == -result.median_improvement
 
 
-def test_a_constant_difference_has_a_zero_t_test():
+def test_constant_difference_has_t_test_p_value_zero():
     result = compare_paired([0.5, 0.75, 1.0], [0.25, 0.5, 0.75])
 
     assert result.t_test_p == 0.0
     assert result.wilcoxon_p == 2 / 2**3
 
 
-def test_methods_that_never_differ_have_p_values_of_one():
+def test_equal_scores_have_p_values_of_one():
     result = compare_paired([0.5, 0.75], [0.5, 0.75])
 
     assert (result.t_test_p, result.wilcoxon_p, result.ties) == (1.0, 1.0, 2)
@@ -80,18 +80,18 @@ def test_methods_that_never_differ_have_p_values_of_one():
         ([0.5, float("nan")], [0.5, 0.5], "must be finite"),
     ],
 )
-def test_scores_that_cannot_be_compared_are_refused(method, baseline, message):
+def test_incomparable_scores_are_refused(method, baseline, message):
     with pytest.raises(ValueError, match=message):
         compare_paired(method, baseline)
 
 
-def test_the_average_weighs_clients_by_their_test_rows():
+def test_average_accuracy_weights_clients_by_rows():
     right = {"a": (1, 1), "b": (0, 3)}
 
     assert average_accuracy(right, ["a", "b"]) == 0.25
 
 
-def test_the_bottom_decile_is_the_tenth_of_a_hundred_from_below():
+def test_bottom_decile_of_a_hundred_is_the_tenth_worst():
     right = {str(place): (place, 100) for place in range(100)}
 
     assert bottom_decile(right, list(right)) == 0.09

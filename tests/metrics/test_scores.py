@@ -19,12 +19,12 @@ from fedneighbors.metrics import (
 pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=50)
 
 
-def test_accuracy_is_the_share_of_right_rows():
+def test_accuracy_is_the_fraction_of_correct_rows():
     assert accuracy(["a", "b", "b"], ["a", "b", "a"]) == 2 / 3
 
 
 @given(pairs)
-def test_agreement_is_the_same_both_ways_and_equals_accuracy(rows):
+def test_agreement_is_symmetric_and_equals_accuracy(rows):
     first, second = zip(*rows, strict=True)
 
     both_ways = agreement(first, second), agreement(second, first)
@@ -32,7 +32,7 @@ def test_agreement_is_the_same_both_ways_and_equals_accuracy(rows):
     assert both_ways == (accuracy(first, second), accuracy(first, second))
 
 
-def test_balanced_accuracy_weighs_each_true_class_alike():
+def test_balanced_accuracy_weights_true_classes_equally():
     # class 0: 3 of 4 right; class 1: 1 of 2; label 2 is predicted once but never true
     assert balanced_accuracy([0, 0, 0, 0, 1, 1], [0, 0, 0, 2, 1, 0]) == (3 / 4 + 1 / 2) / 2
 
@@ -41,7 +41,7 @@ def test_balanced_accuracy_weighs_each_true_class_alike():
 @pytest.mark.filterwarnings("ignore:A single label was found")
 @given(pairs)
 @settings(deadline=None)
-def test_balanced_accuracy_is_that_of_scikit_learn(rows):
+def test_balanced_accuracy_equals_scikit_learn(rows):
     true, predicted = zip(*rows, strict=True)
 
     ours = balanced_accuracy(true, predicted)
@@ -49,18 +49,18 @@ def test_balanced_accuracy_is_that_of_scikit_learn(rows):
     np.testing.assert_allclose(ours, balanced_accuracy_score(true, predicted), rtol=1e-12)
 
 
-def test_confusion_counts_true_rows_by_predicted_columns():
+def test_confusion_follows_the_given_class_order():
     counts = confusion(["a", "a", "b"], ["b", "a", "b"], classes=["b", "a", "c"])
 
     assert counts.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
 
 
-def test_confusion_refuses_a_label_that_is_no_class():
+def test_confusion_refuses_an_unknown_label():
     with pytest.raises(ValueError, match="1 labels are not among the classes"):
         confusion([0, 1], [0, 2], classes=[0, 1])
 
 
-def test_normalized_accuracy_is_0_if_equal_below_if_better():
+def test_normalized_accuracy_sign():
     assert normalized_accuracy(0.8, 0.8) == 0
     assert normalized_accuracy(0.4, 0.8) == 0.5
     assert normalized_accuracy(1.0, 0.8) == -0.25
@@ -69,13 +69,13 @@ def test_normalized_accuracy_is_0_if_equal_below_if_better():
 @pytest.mark.parametrize(
     ("a", "a_knn"), [(-0.1, 0.5), (1.1, 0.5), (0.5, 0.0), (0.5, 1.1), (float("nan"), 0.5)]
 )
-def test_normalized_accuracy_refuses_what_is_no_accuracy(a, a_knn):
+def test_normalized_accuracy_refuses_invalid_accuracies(a, a_knn):
     with pytest.raises(ValueError, match="must be an accuracy in"):
         normalized_accuracy(a, a_knn)
 
 
 @pytest.mark.parametrize("measure", [accuracy, agreement, balanced_accuracy])
-def test_lists_that_cannot_be_compared_are_refused(measure):
+def test_incomparable_lists_are_refused(measure):
     with pytest.raises(ValueError, match="must hold at least one label"):
         measure([], [])
     with pytest.raises(ValueError, match=r"has 2 labels and .* 1; they must belong to the same"):
@@ -99,7 +99,7 @@ def test_brier_score_sums_the_squares_of_all_classes():
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30))
 @settings(deadline=None)
-def test_a_binary_brier_score_is_twice_the_one_column_score(rows):
+def test_brier_score_of_two_classes_is_twice_single_column(rows):
     share, y = zip(*rows, strict=True)
     proba = np.column_stack([1 - np.array(share), share])
 
@@ -125,7 +125,7 @@ def test_reliability_counts_confidence_and_accuracy_of_each_bin():
 
 @given(st.lists(st.sampled_from([0.5, 0.6, 0.8, 1.0]), min_size=1, max_size=40), st.integers(1, 12))
 @settings(deadline=None)
-def test_every_row_is_in_one_bin_and_the_error_is_a_share(confidence, n_bins):
+def test_every_row_is_in_one_bin_and_the_error_is_bounded(confidence, n_bins):
     proba = np.column_stack([confidence, 1 - np.array(confidence)])
 
     curve = reliability(proba, np.zeros(len(confidence), dtype=int), [0, 1], n_bins=n_bins)
@@ -134,7 +134,7 @@ def test_every_row_is_in_one_bin_and_the_error_is_a_share(confidence, n_bins):
     assert 0 <= curve.expected_calibration_error <= 1
 
 
-def test_a_perfect_forecast_scores_nought():
+def test_perfect_forecast_scores_zero():
     proba = np.eye(3)
 
     assert brier_score(proba, [0, 1, 2], [0, 1, 2]) == 0
@@ -155,11 +155,11 @@ def test_a_perfect_forecast_scores_nought():
         ([[0.5, 0.5]], [2], [0, 1], "1 labels of y are not among the classes"),
     ],
 )
-def test_forecasts_that_do_not_fit_are_refused(measure, proba, y, classes, message):
+def test_mismatched_forecasts_are_refused(measure, proba, y, classes, message):
     with pytest.raises(ValueError, match=message):
         measure(proba, y, classes)
 
 
-def test_no_bins_are_refused():
+def test_zero_bins_are_refused():
     with pytest.raises(ValueError, match="n_bins must be at least 1, got 0"):
         reliability([[1.0, 0.0]], [0], [0, 1], n_bins=0)

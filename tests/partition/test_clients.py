@@ -22,7 +22,7 @@ PARTIES = np.array([f"p{i % 7}" for i in range(210)])
 LABELS = np.arange(210) % 10
 
 
-def test_groups_differ_by_one_party_and_keep_parties_whole():
+def test_groups_are_balanced_and_keep_parties_whole():
     group = groups(PARTIES, 3, seed=0)
 
     each = {name: set(group[name == PARTIES]) for name in np.unique(PARTIES)}
@@ -31,7 +31,7 @@ def test_groups_differ_by_one_party_and_keep_parties_whole():
     assert sorted(sizes) == [2, 2, 3]
 
 
-def test_the_first_group_keeps_its_labels_others_permute():
+def test_labels_are_permuted_except_in_the_first_group():
     group = groups(PARTIES, 4, seed=5)
 
     shifted = permute_labels(LABELS, PARTIES, n_groups=4, seed=5)
@@ -49,7 +49,7 @@ def test_text_labels_stay_text():
     assert set(shifted) <= {"a", "b"}
 
 
-def test_columns_move_by_the_same_for_all_parties_of_a_group():
+def test_parties_of_a_group_have_the_same_column_shift():
     x = np.random.default_rng(0).normal(size=(210, 3))
     group = groups(PARTIES, 3, seed=2)
 
@@ -61,7 +61,7 @@ def test_columns_move_by_the_same_for_all_parties_of_a_group():
         assert abs(moved[group == number][0]).min() > 0
 
 
-def test_images_are_turned_by_quarters():
+def test_images_are_rotated_by_quarter_turns():
     images = np.arange(210 * 9).reshape(210, 1, 3, 3)
     group = groups(PARTIES, 4, seed=2)
 
@@ -71,7 +71,7 @@ def test_images_are_turned_by_quarters():
         assert (turned[row, 0] == np.rot90(images[row, 0], group[row])).all()
 
 
-def test_images_that_cannot_be_turned_are_refused():
+def test_unsupported_images_are_refused():
     with pytest.raises(ValueError, match="square images"):
         shift_features(np.zeros((210, 3, 4)), PARTIES, n_groups=2, seed=0)
     with pytest.raises(ValueError, match="at most 4 groups"):
@@ -79,7 +79,7 @@ def test_images_that_cannot_be_turned_are_refused():
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 30))
-def test_parties_are_stretches_of_time(times, n_parties):
+def test_parties_are_consecutive_periods(times, n_parties):
     if n_parties > len(times):
         with pytest.raises(PartitionError):
             by_time(times, n_parties)
@@ -114,7 +114,7 @@ def test_a_missing_time_is_refused_with_its_row(times):
         by_time(times, 1)
 
 
-def test_times_that_have_no_order_are_refused():
+def test_unordered_times_are_refused():
     with pytest.raises(TypeError, match="times that can be ordered"):
         by_time([1, dt.date(2020, 1, 1)], 1)
     with pytest.raises(ValueError, match=r"a time for each row, got shape \(1, 2\)"):
@@ -123,18 +123,18 @@ def test_times_that_have_no_order_are_refused():
 
 @pytest.mark.parametrize("size", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("shape", [(210, 3), (210, 3, 3)], ids=["table", "images"])
-def test_a_shift_of_no_finite_size_is_refused(size, shape):
+def test_non_finite_shift_size_is_refused(size, shape):
     with pytest.raises(ValueError, match="a finite size"):
         shift_features(np.ones(shape), PARTIES, n_groups=2, size=size, seed=0)
 
 
 @pytest.mark.parametrize("shape", [(210,), (209, 3), (211, 3, 3), ()])
-def test_features_of_another_shape_are_refused_with_it(shape):
+def test_features_of_wrong_shape_are_refused(shape):
     with pytest.raises(ValueError, match=re.escape(f"got shape {shape}")):
         shift_features(np.ones(shape), PARTIES, n_groups=2, seed=0)
 
 
-def test_a_column_with_a_missing_cell_is_not_moved_to_nothing():
+def test_column_with_a_missing_cell_is_refused():
     x = np.ones((210, 2))
     x[7, 1] = np.nan
 
@@ -143,7 +143,7 @@ def test_a_column_with_a_missing_cell_is_not_moved_to_nothing():
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(0, 10), st.data())
-def test_rows_that_share_label_and_party_share_their_new_label(parties, seed, data):
+def test_label_permutation_depends_only_on_label_and_party(parties, seed, data):
     n_groups = data.draw(st.integers(1, len(set(parties))))
     n_rows = len(parties)
     y = data.draw(st.lists(st.integers(-3, 3), min_size=n_rows, max_size=n_rows))
@@ -156,7 +156,7 @@ def test_rows_that_share_label_and_party_share_their_new_label(parties, seed, da
     assert set(shifted) <= set(y)
 
 
-def test_labels_are_one_for_each_row():
+def test_number_of_labels_must_match_rows():
     with pytest.raises(ValueError, match="expected 210 labels, one for each row"):
         permute_labels(LABELS[:9], PARTIES, n_groups=2, seed=0)
 
@@ -171,7 +171,7 @@ def test_more_groups_than_parties_are_refused():
     st.sampled_from([0.0, 0.1, 0.25, 0.4]),
     st.sampled_from([0.0, 0.2, 0.5]),
 )
-def test_every_row_is_for_one_thing_and_every_party_can_train(parties, validation, test):
+def test_roles_are_disjoint_and_every_party_trains(parties, validation, test):
     roles = row_roles(parties, validation=validation, test=test, seed=1)
 
     together = roles.train.astype(int) + roles.validation + roles.test
@@ -206,7 +206,7 @@ NO_NUMBERS = [float("nan"), float("inf"), -float("inf")]
         *((0.2, share) for share in NO_NUMBERS),
     ],
 )
-def test_shares_are_numbers_that_leave_rows_to_train_on(validation, test):
+def test_invalid_role_shares_are_refused(validation, test):
     with pytest.raises(ValueError, match="non-negative shares with a sum below 1"):
         row_roles(["a"], validation=validation, test=test, seed=0)
     with pytest.raises(ValueError, match="non-negative shares with a sum below 1"):
@@ -214,7 +214,7 @@ def test_shares_are_numbers_that_leave_rows_to_train_on(validation, test):
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, *NO_NUMBERS])
-def test_a_share_of_parties_is_a_number_below_one(share):
+def test_invalid_share_of_unseen_parties_is_refused(share):
     with pytest.raises(ValueError, match="share of parties"):
         unseen_parties(["a", "b"], share, seed=0)
 
@@ -224,7 +224,7 @@ def test_a_share_of_parties_is_a_number_below_one(share):
     st.floats(0, 1, exclude_max=True),
     st.integers(0, 10),
 )
-def test_unseen_parties_are_some_of_all_each_once(parties, share, seed):
+def test_unseen_parties_are_distinct_parties(parties, share, seed):
     unseen = unseen_parties(parties, share, seed=seed)
 
     names = {str(party) for party in parties}
@@ -233,7 +233,7 @@ def test_unseen_parties_are_some_of_all_each_once(parties, share, seed):
     assert len(unseen) == min(int(share * len(names) + 0.5), len(names) - 1)
 
 
-def test_roles_and_unseen_parties_want_the_party_of_each_row():
+def test_roles_and_unseen_need_one_party_per_row():
     table = [["a"], ["b"]]
 
     for refused in (
@@ -245,7 +245,7 @@ def test_roles_and_unseen_parties_want_the_party_of_each_row():
             refused()
 
 
-def test_a_share_of_parties_comes_later_and_one_is_always_seen():
+def test_at_least_one_party_takes_part_in_training():
     parties = [f"p{i}" for i in range(10)] * 3
 
     assert len(unseen_parties(parties, 0.2, seed=0)) == 2
@@ -258,7 +258,7 @@ def test_a_share_of_parties_comes_later_and_one_is_always_seen():
     st.sampled_from([0.0, 0.2, 0.5]),
     st.integers(0, 4),
 )
-def test_what_comes_later_is_tested_and_a_gap_lies_between(parties, validation, test, gap):
+def test_later_rows_are_tested_after_a_gap(parties, validation, test, gap):
     drawn = row_roles(parties, validation=validation, test=test, seed=1)
 
     roles = ordered_roles(parties, validation=validation, test=test, gap=gap)
@@ -278,6 +278,6 @@ def test_what_comes_later_is_tested_and_a_gap_lies_between(parties, validation, 
 
 
 @pytest.mark.parametrize("gap", [-1, 1.5, *NO_NUMBERS])
-def test_a_gap_is_a_whole_number_from_zero_up(gap):
+def test_gap_must_be_a_non_negative_integer(gap):
     with pytest.raises(ValueError, match="gap of 0 rows or more"):
         ordered_roles(["a"], gap=gap)

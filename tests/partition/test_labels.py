@@ -33,7 +33,7 @@ def test_small_alpha_gives_each_class_to_one_party():
     assert np.array_equal(np.count_nonzero(counts, axis=1), np.ones(20))
 
 
-def test_shares_follow_the_dirichlet_law():
+def test_shares_follow_the_dirichlet_distribution():
     # With alpha = 0.5 and 4 parties a share has mean 1/4 and variance
     # (1/4 * 3/4) / (4 * 0.5 + 1) = 1/16. Over 2,000 classes the standard error of the variance
     # is below 0.002 (fourth central moment below 0.0117); six of them is a false alarm rate
@@ -69,7 +69,7 @@ def test_no_party_has_fewer_rows_than_the_minimum(y, alpha, min_rows, seed):
     assert min(np.unique(parties, return_counts=True)[1]) >= min_rows
 
 
-def test_a_minimum_that_no_draw_reaches_ends_with_what_was_tried():
+def test_unreachable_minimum_reports_the_attempts():
     y = np.zeros(100, dtype=int)
 
     with pytest.raises(PartitionError) as caught:
@@ -83,19 +83,19 @@ def test_a_minimum_that_no_draw_reaches_ends_with_what_was_tried():
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, 1e-10, 1e10, float("nan"), float("inf")])
-def test_an_alpha_that_is_no_concentration_is_refused(alpha):
+def test_invalid_alpha_is_refused(alpha):
     with pytest.raises(ValueError, match=r"alpha must be in \[1e-9, 1e9\]"):
         dirichlet([0, 1], 2, alpha=alpha, seed=0)
 
 
-def test_no_tries_and_a_negative_minimum_are_refused():
+def test_zero_tries_and_negative_minimum_are_refused():
     with pytest.raises(ValueError, match="max_tries must be at least 1"):
         dirichlet([0, 1], 2, max_tries=0, seed=0)
     with pytest.raises(ValueError, match="min_rows must not be negative"):
         dirichlet([0, 1], 2, min_rows=-1, seed=0)
 
 
-def test_recorded_dirichlet_partition_is_found_again():
+def test_dirichlet_reproduces_the_recorded_partition():
     found = dirichlet(["a"] * 6 + ["b"] * 6, 3, alpha=1.0, seed=7)
 
     assert "".join(name[-1] for name in found) == "221011220222"
@@ -108,7 +108,7 @@ def test_recorded_dirichlet_partition_is_found_again():
     seed=st.integers(0, 1000),
 )
 @settings(deadline=None)
-def test_no_party_has_more_classes_than_asked_for(y, n_parties, classes_per_party, seed):
+def test_no_party_exceeds_classes_per_party(y, n_parties, classes_per_party, seed):
     y = np.array(y)
     possible = n_parties * classes_per_party >= len(np.unique(y))
 
@@ -123,7 +123,7 @@ def test_no_party_has_more_classes_than_asked_for(y, n_parties, classes_per_part
     assert len(set(parties.tolist())) == n_parties
 
 
-def test_balanced_classes_give_shards_of_one_size():
+def test_balanced_classes_give_equal_shards():
     y = np.repeat(np.arange(10), 60)
 
     parties = pathological(y, 10, classes_per_party=2, seed=0)
@@ -142,7 +142,7 @@ def test_the_largest_class_is_cut_into_the_most_shards():
     assert sorted(counts[2].tolist()) == [0, 0, 0, 0, 0, 10]
 
 
-def test_rows_of_a_shard_that_does_not_divide_differ_by_one():
+def test_uneven_shards_differ_by_at_most_one_row():
     counts = counts_by_class(pathological([0] * 11, 4, classes_per_party=1, seed=0), np.zeros(11))
 
     assert sorted(counts[0].tolist()) == [2, 3, 3, 3]
@@ -158,14 +158,14 @@ def test_fewer_rows_than_shards_are_refused():
         pathological([0, 1, 1], 2, classes_per_party=2, seed=0)
 
 
-def test_recorded_pathological_partition_is_found_again():
+def test_pathological_reproduces_the_recorded_partition():
     found = pathological(["a"] * 6 + ["b"] * 6, 3, classes_per_party=1, seed=7)
 
     assert "".join(name[-1] for name in found) == "002022111111"
 
 
 @pytest.mark.parametrize(("n_classes", "n_parties", "each"), [(10, 20, 2), (10, 7, 3), (4, 4, 1)])
-def test_parties_hold_exactly_their_number_of_classes(n_classes, n_parties, each):
+def test_parties_have_exactly_classes_per_party(n_classes, n_parties, each):
     y = np.repeat(np.arange(n_classes), 60)
 
     parties = pathological_v2(y, n_parties, classes_per_party=each, seed=0)
@@ -185,7 +185,7 @@ def test_parties_hold_exactly_their_number_of_classes(n_classes, n_parties, each
     assert all(w.max() <= 1.5 * w.min() + 3 for w in weights)  # .6 over .4
 
 
-def test_unheld_or_too_rare_classes_are_refused():
+def test_unheld_classes_or_too_few_rows_are_refused():
     with pytest.raises(PartitionError, match="cannot hold the 10 classes"):
         pathological_v2(np.arange(10).repeat(9), 4, classes_per_party=2, seed=0)
     with pytest.raises(PartitionError, match="rows of one class"):
@@ -204,7 +204,7 @@ COARSE = FINE // 5
     st.sampled_from([1e-3, 0.1, 1.0, 100.0]),
     st.integers(0, 10),
 )
-def test_every_row_has_one_party_and_parties_are_equally_large(fine, n_parties, alpha, seed):
+def test_every_row_has_a_party_and_parties_are_balanced(fine, n_parties, alpha, seed):
     coarse = [label // 3 for label in fine]
 
     parties = pachinko(coarse, fine, n_parties, alpha=alpha, beta=alpha, seed=seed)
@@ -225,7 +225,7 @@ def test_a_small_alpha_gives_a_party_few_coarse_labels():
     assert coarse_labels_of(0.01) < 2 < 3.9 < coarse_labels_of(100.0)
 
 
-def test_draws_follow_the_laws_of_both_levels():
+def test_draws_follow_the_distributions_of_both_levels():
     """Compare the first party's mean shares with those of the Dirichlet distribution.
 
     400 splits of 30 rows; the share of a coarse label has deviation .25 / 20 at most, and four

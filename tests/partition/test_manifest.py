@@ -39,7 +39,7 @@ def test_manifest_counts_rows_and_classes_of_each_party():
 
 @given(rows=st.lists(st.tuples(st.text(max_size=3), st.integers(-3, 3)), min_size=1, max_size=30))
 @settings(deadline=None)
-def test_manifest_survives_its_text_form(rows):
+def test_manifest_round_trips_through_json(rows):
     parties, y = zip(*[(name.replace("\0", ""), label) for name, label in rows], strict=True)
     manifest = describe(parties, y, kind="natural")
 
@@ -48,7 +48,7 @@ def test_manifest_survives_its_text_form(rows):
     assert again == manifest
 
 
-def test_equal_splits_give_equal_manifests():
+def test_manifest_digest_identifies_the_split():
     y = np.repeat([0, 1], 30)
 
     first, again, other = (
@@ -61,25 +61,25 @@ def test_equal_splits_give_equal_manifests():
 
 
 @pytest.mark.parametrize("y", [[0.5, 1.5], [True, False], ["a", "b"], [1, 2]])
-def test_labels_of_every_type_survive(y):
+def test_labels_of_every_type_round_trip(y):
     manifest = describe(["a", "b"], y, kind="natural")
 
     assert Manifest.from_json(manifest.to_json()) == manifest
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"text"', "{}", '{"format": 1'])
-def test_text_that_is_no_manifest_is_refused(text):
+def test_invalid_manifest_text_is_refused(text):
     with pytest.raises(DataError, match="not a partition manifest"):
         Manifest.from_json(text)
 
 
-def changed(**fields):
+def edit_example(**fields):
     return json.dumps({**json.loads(example().to_json()), **fields})
 
 
 def test_a_later_format_is_refused():
     with pytest.raises(DataError, match="has format 2; this version reads 1"):
-        Manifest.from_json(changed(format=2))
+        Manifest.from_json(edit_example(format=2))
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_a_later_format_is_refused():
     ["kind", "parameters", "seed", "n_rows", "parties", "rows_per_party", "classes",
      "class_counts", "digest"],
 )  # fmt: skip
-def test_a_missing_or_mistyped_field_is_named_or_refused(field):
+def test_missing_field_or_wrong_type_is_refused(field):
     content = json.loads(example().to_json())
     del content[field]
 
     with pytest.raises(DataError, match=f"lacks {field}; it is truncated or was edited"):
         Manifest.from_json(json.dumps(content))
     with pytest.raises(DataError, match="damaged: "):
-        Manifest.from_json(changed(**{field: 1.5}))
+        Manifest.from_json(edit_example(**{field: 1.5}))
 
 
 @pytest.mark.parametrize(
@@ -109,17 +109,17 @@ def test_a_missing_or_mistyped_field_is_named_or_refused(field):
         {"class_counts": [[1, 1, 1], [2, 0]]},
     ],
 )
-def test_counts_that_do_not_add_up_are_refused(fields):
+def test_inconsistent_counts_are_refused(fields):
     with pytest.raises(DataError, match="do not add up"):
-        Manifest.from_json(changed(**fields))
+        Manifest.from_json(edit_example(**fields))
 
 
 def test_a_negative_count_is_refused():
     with pytest.raises(DataError, match="non-negative number, found -1"):
-        Manifest.from_json(changed(class_counts=[[1, 3, -1], [2, 0, 0]]))
+        Manifest.from_json(edit_example(class_counts=[[1, 3, -1], [2, 0, 0]]))
 
 
-def full():
+def full_manifest():
     """Return a manifest with all optional fields."""
     parties = ["b", "a", "a", "b", "a", "a", "c"]
     roles = ordered_roles(parties, test=0.3, gap=1)
@@ -128,8 +128,8 @@ def full():
     )
 
 
-def test_manifest_says_roles_unseen_parties_and_groups():
-    manifest = full()
+def test_manifest_records_roles_unseen_and_groups():
+    manifest = full_manifest()
 
     assert manifest.parties == ("a", "b", "c")
     assert manifest.role_counts == ((2, 0, 1), (0, 0, 1), (1, 0, 0))
@@ -138,7 +138,7 @@ def test_manifest_says_roles_unseen_parties_and_groups():
     assert Manifest.from_json(manifest.to_json()) == manifest
 
 
-def test_other_roles_of_as_many_rows_have_another_digest():
+def test_role_digest_distinguishes_equal_counts():
     parties = ["a"] * 20
 
     first, again, other = (
@@ -175,7 +175,7 @@ def test_roles_in_a_manifest_count_every_row_once(owners, validation, test, seed
     assert Manifest.from_json(manifest.to_json()) == manifest
 
 
-def test_a_manifest_that_knows_of_no_roles_is_read():
+def test_manifest_without_roles_is_read():
     content = json.loads(example().to_json())
     for name in ("role_counts", "role_digest", "unseen", "groups"):
         assert content.pop(name) is None
@@ -199,7 +199,7 @@ def test_a_manifest_that_knows_of_no_roles_is_read():
     ],
 )
 def test_roles_of_other_parties_are_refused(fields, what):
-    content = json.loads(full().to_json()) | fields
+    content = json.loads(full_manifest().to_json()) | fields
 
     with pytest.raises(DataError, match=f"manifest's {what} do not match its 3 parties"):
         Manifest.from_json(json.dumps(content))
@@ -210,13 +210,13 @@ def test_roles_of_other_parties_are_refused(fields, what):
     [{"role_counts": 3}, {"role_digest": 3}, {"unseen": [1]}, {"groups": [-1, 0, 0]}],
 )
 def test_roles_of_another_type_are_refused(fields):
-    content = json.loads(full().to_json()) | fields
+    content = json.loads(full_manifest().to_json()) | fields
 
     with pytest.raises(DataError, match="damaged: "):
         Manifest.from_json(json.dumps(content))
 
 
-def test_roles_and_groups_that_do_not_fit_are_refused():
+def test_mismatched_roles_and_groups_are_refused():
     three = row_roles(["a"] * 3, seed=0)
 
     with pytest.raises(ValueError, match="expected roles of 2 rows"):
@@ -230,6 +230,6 @@ def test_roles_and_groups_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize(("parties", "y"), [([], []), (["a"], [0, 1]), ([["a"]], [[0]])])
-def test_lists_that_do_not_fit_are_not_described(parties, y):
+def test_lists_of_different_length_are_refused(parties, y):
     with pytest.raises(ValueError, match="one of each per row"):
         describe(parties, y, kind="natural")

@@ -22,7 +22,7 @@ labels = st.lists(st.integers(0, 6), min_size=30, max_size=120)
 seeds = st.integers(0, 2**63)
 
 
-def dealt(kind, y, n_parties, *, seed):
+def split_by_name(kind, y, n_parties, *, seed):
     """Split by name; consecutive pairs of labels share a coarse label."""
     coarse = np.unique(y, return_inverse=True)[1] // 2 if kind == "pachinko" else None
     return split(kind, y, n_parties, seed=seed, coarse=coarse)
@@ -31,7 +31,7 @@ def dealt(kind, y, n_parties, *, seed):
 def split_where_possible(kind, y, n_parties, seed):
     """Split by name; skip the example if no such partition exists."""
     try:
-        return dealt(kind, y, n_parties, seed=seed)
+        return split_by_name(kind, y, n_parties, seed=seed)
     except PartitionError:
         assume(kind in {"iid", "pachinko", "quantity_skew"})
         raise
@@ -39,7 +39,7 @@ def split_where_possible(kind, y, n_parties, seed):
 
 @given(kind=st.sampled_from(KINDS), y=labels, n_parties=st.integers(1, 12), seed=seeds)
 @settings(max_examples=200, deadline=None)
-def test_every_row_has_one_party_and_every_party_a_row(kind, y, n_parties, seed):
+def test_every_row_has_a_party_and_every_party_a_row(kind, y, n_parties, seed):
     parties = split_where_possible(kind, y, n_parties, seed)
 
     assert parties.shape == (len(y),)
@@ -60,7 +60,7 @@ def test_same_seed_gives_the_same_partition(kind, y, n_parties, seed):
 def test_another_seed_gives_another_partition(kind):
     y = np.repeat(np.arange(10), 50)
 
-    first, second = dealt(kind, y, 8, seed=1), dealt(kind, y, 8, seed=2)
+    first, second = split_by_name(kind, y, 8, seed=1), split_by_name(kind, y, 8, seed=2)
 
     assert not np.array_equal(first, second)
 
@@ -68,21 +68,21 @@ def test_another_seed_gives_another_partition(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_parties_than_rows_are_refused(kind):
     with pytest.raises(PartitionError, match="only 3 rows; lower n_parties"):
-        dealt(kind, [0, 1, 2], 4, seed=0)
+        split_by_name(kind, [0, 1, 2], 4, seed=0)
 
 
 @pytest.mark.parametrize("kind", ["iid", "pachinko", "quantity_skew", "dirichlet"])
-def test_one_row_goes_to_the_one_party(kind):
-    assert dealt(kind, ["a"], 1, seed=0).tolist() == ["party-0"]
+def test_single_row_goes_to_the_single_party(kind):
+    assert split_by_name(kind, ["a"], 1, seed=0).tolist() == ["party-0"]
 
 
-def test_one_row_goes_to_the_one_party_of_one_class():
+def test_single_row_of_one_class_goes_to_its_party():
     assert pathological(["a"], 1, classes_per_party=1, seed=0).tolist() == ["party-0"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_class_is_split_like_any_other(kind):
-    parties = dealt(kind, ["a"] * 60, 3, seed=5)
+    parties = split_by_name(kind, ["a"] * 60, 3, seed=5)
 
     assert set(parties.tolist()) == {"party-0", "party-1", "party-2"}
 
@@ -91,29 +91,29 @@ def test_one_class_is_split_like_any_other(kind):
 def test_a_thousand_parties_share_a_hundred_thousand_rows(kind):
     y = np.arange(100_000) % 10
 
-    parties = dealt(kind, y, 1000, seed=0)
+    parties = split_by_name(kind, y, 1000, seed=0)
 
     assert len(np.unique(parties)) == 1000
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_parties_no_rows_and_a_negative_seed_are_refused(kind):
+def test_zero_parties_or_rows_and_negative_seed_are_refused(kind):
     with pytest.raises(ValueError, match="n_parties must be at least 1, got 0"):
-        dealt(kind, [0, 1], 0, seed=0)
+        split_by_name(kind, [0, 1], 0, seed=0)
     with pytest.raises(ValueError, match="at least one"):
-        dealt(kind, [], 1, seed=0)
+        split_by_name(kind, [], 1, seed=0)
     with pytest.raises(ValueError, match="seed must not be negative, got -1"):
-        dealt(kind, [0] * 10, 2, seed=-1)
+        split_by_name(kind, [0] * 10, 2, seed=-1)
 
 
-def test_numbers_that_are_none_are_refused():
+def test_nan_arguments_are_refused():
     with pytest.raises(ValueError, match="n_parties must be at least 1, got nan"):
         iid(5, float("nan"), seed=0)
     with pytest.raises(ValueError, match="min_rows must not be negative, got nan"):
         quantity_skew(5, 2, min_rows=float("nan"), seed=0)
 
 
-def test_unknown_kind_is_refused_with_the_known_ones():
+def test_unknown_kind_error_lists_the_kinds():
     with pytest.raises(ValueError, match="no split 'random'; choose one of dirichlet, iid"):
         split("random", [0, 1], 2, seed=0)
 
@@ -123,7 +123,7 @@ def test_parameter_of_another_kind_is_refused():
         split("iid", [0, 1], 2, seed=0, alpha=1.0)
 
 
-def test_split_by_name_equals_the_function_of_that_name():
+def test_split_by_name_equals_the_named_function():
     y = np.repeat([0, 1, 2], 40)
 
     named = [
@@ -148,7 +148,7 @@ def test_split_by_name_equals_the_function_of_that_name():
         assert one.tolist() == other.tolist()
 
 
-def test_coarse_labels_are_for_pachinko_and_pachinko_needs_them():
+def test_only_pachinko_takes_coarse_labels():
     with pytest.raises(ValueError, match="needs coarse labels; pass coarse="):
         split("pachinko", [0, 1], 2, seed=0)
     with pytest.raises(TypeError, match="'iid' takes no coarse labels"):
@@ -163,7 +163,7 @@ def sizes(parties):
 
 @given(n_parties=st.integers(1, 50), extra=st.integers(0, 200), seed=st.integers(0, 99))
 @settings(deadline=None)
-def test_equal_shares_differ_by_one_row_the_first_larger(n_parties, extra, seed):
+def test_equal_shares_differ_by_at_most_one_row(n_parties, extra, seed):
     n_rows = n_parties + extra
 
     found = sizes(iid(n_rows, n_parties, seed=seed))
@@ -182,7 +182,7 @@ def test_zipf_fractions_are_rounded_by_largest_remainder():
     assert sizes(quantity_skew(10, 3, factor=1.0, seed=0)) == [5, 3, 2]
 
 
-def test_small_parties_get_the_minimum_others_scale():
+def test_minimum_is_met_and_the_rest_is_proportional():
     # Shares 1 : 1/4 : 1/9 : 1/16 of 1,000 are 702, 176, 78 and 44; the first two divide 800.
     found = sizes(quantity_skew(1000, 4, factor=2.0, min_rows=100, seed=0))
 
@@ -196,7 +196,7 @@ def test_small_parties_get_the_minimum_others_scale():
     factor=st.floats(0, 500),
 )
 @settings(deadline=None)
-def test_zipf_sizes_fall_with_the_rank_and_keep_the_minimum(n_parties, min_rows, extra, factor):
+def test_zipf_sizes_decrease_and_keep_the_minimum(n_parties, min_rows, extra, factor):
     n_rows = n_parties * min_rows + extra
 
     found = sizes(quantity_skew(n_rows, n_parties, factor=factor, min_rows=min_rows, seed=1))
@@ -207,23 +207,23 @@ def test_zipf_sizes_fall_with_the_rank_and_keep_the_minimum(n_parties, min_rows,
 
 
 @pytest.mark.parametrize("factor", [-1.0, float("nan"), float("inf")])
-def test_a_factor_that_is_no_exponent_is_refused(factor):
+def test_invalid_factor_is_refused(factor):
     with pytest.raises(ValueError, match="factor must be finite and non-negative"):
         quantity_skew(10, 2, factor=factor, seed=0)
 
 
-def test_a_minimum_that_the_rows_cannot_give_is_refused():
+def test_minimum_beyond_the_rows_is_refused():
     with pytest.raises(PartitionError, match=r"4 parties with at least 3 rows .* only 10 rows"):
         quantity_skew(10, 4, min_rows=3, seed=0)
 
 
-def test_recorded_partition_is_found_again():
+def test_recorded_partition_is_reproduced():
     found = iid(12, 3, seed=7)
 
     assert "".join(name[-1] for name in found) == "012102011202"
 
 
-def test_natural_ids_are_the_parties_as_they_are():
+def test_natural_uses_the_ids_as_party_names():
     assert natural(["b", "a", "b"]).tolist() == ["b", "a", "b"]
     assert natural(np.array([3, 10, 3])).tolist() == ["3", "10", "3"]
     assert natural([3.0, 10.0]).tolist() == ["3", "10"]
@@ -236,6 +236,6 @@ def test_a_row_without_an_id_is_refused(gone):
 
 
 @pytest.mark.parametrize("ids", [[], [["a"], ["b"]]])
-def test_ids_that_are_no_column_are_refused(ids):
+def test_ids_must_be_one_dimensional(ids):
     with pytest.raises(DataError, match="one id per row"):
         natural(ids)

@@ -17,14 +17,14 @@ from fedneighbors.records import decode_pixels, encode_pixels
         elements=st.integers(0, 255),
     )
 )
-def test_every_image_comes_back_exactly(image):
+def test_every_image_round_trips(image):
     cell = encode_pixels(image)
 
     assert [list(row) for row in decode_pixels(cell)] == image.tolist()
 
 
 @pytest.mark.parametrize("image", [[], [[]], [[1, 2], [3]], [[256]], [[-1]]])
-def test_what_is_no_grayscale_image_is_a_value_error(image):
+def test_invalid_grayscale_image_is_a_value_error(image):
     with pytest.raises(ValueError, match=r"expected image rows|range\(0, 256\)"):
         encode_pixels(image)
 

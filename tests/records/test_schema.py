@@ -10,7 +10,7 @@ from importlib.metadata import version
 from fedneighbors.records import environment
 
 
-def test_environment_holds_the_versions_of_what_is_installed():
+def test_environment_contains_installed_versions():
     found = environment()
 
     assert found["python"] == platform.python_version()
@@ -19,14 +19,14 @@ def test_environment_holds_the_versions_of_what_is_installed():
     assert int(found["cores"]) >= 1
 
 
-def test_environment_holds_neither_host_name_nor_path():
+def test_environment_contains_no_host_name_or_path():
     text = " ".join(environment().values())
 
     assert socket.gethostname() not in text
     assert os.sep not in text
 
 
-def test_environment_imports_none_of_the_packages_that_it_names():
+def test_environment_imports_no_packages():
     code = (
         "import sys; from fedneighbors.records import environment; environment();"
         "print([m for m in ('numpy', 'numba', 'sklearn', 'torch', 'flwr') if m in sys.modules])"

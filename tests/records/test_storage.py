@@ -91,7 +91,7 @@ def records(draw):
 
 
 @given(record=records())
-def test_every_record_comes_back_exactly(record, tmp_path_factory):
+def test_every_record_round_trips(record, tmp_path_factory):
     path = tmp_path_factory.mktemp("records") / "run.jsonl"
 
     write_record(record, path)
@@ -100,8 +100,8 @@ def test_every_record_comes_back_exactly(record, tmp_path_factory):
     assert repr(read_record(path)) == repr(record)
 
 
-def test_nan_and_infinity_are_spelled_out_as_valid_json(tmp_path):
-    table = ResultTable("t", "", ("a",), ((math.nan,), (math.inf,), (-math.inf,)))
+def test_nan_and_infinity_are_valid_json(tmp_path):
+    table = Table("t", "", ("a",), ((math.nan,), (math.inf,), (-math.inf,)))
 
     write_record(RunRecord("run", {}, tables=(table,)), tmp_path / "run.jsonl")
 
@@ -121,7 +121,7 @@ def test_numpy_values_are_written_as_python_values(tmp_path):
     assert repr(found.parameters) == "{'grid': [1, 2], 'alpha': nan}"
 
 
-def test_a_value_that_no_record_may_hold_is_a_type_error(tmp_path):
+def test_unsupported_value_is_a_type_error(tmp_path):
     record = RunRecord("run", {"model": object()})
 
     with pytest.raises(TypeError, match="holds strings, numbers, booleans and None, got object"):
@@ -147,7 +147,7 @@ FIGURE = Figure("f", "line", "", table="t", x="a", y="b")
         ({"parameters": {"grid": [[1]]}}, "field 'parameters' of a header line"),
     ],
 )
-def test_a_record_whose_parts_do_not_fit_is_not_written(change, complaint, tmp_path):
+def test_inconsistent_record_is_not_written(change, complaint, tmp_path):
     record = dataclasses.replace(BASE, **change)
 
     with pytest.raises(ValueError, match=complaint):
@@ -156,7 +156,7 @@ def test_a_record_whose_parts_do_not_fit_is_not_written(change, complaint, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_totals_are_the_bytes_of_all_parties_over_all_rounds(tmp_path):
+def test_totals_sum_all_parties_and_rounds(tmp_path):
     first = Round(0, "A", "sum", {"p": 10, "q": 20}, {"p": 1, "q": 2}, 0.5)
     second = Round(1, "B", "gather", {"p": 5}, {}, 0.5, missing={"q": "timed out"})
     write_record(RunRecord("run", {}, rounds=(first, second)), tmp_path / "run.jsonl")
@@ -182,14 +182,14 @@ def path(tmp_path):
     return tmp_path / "run.jsonl"
 
 
-def change(path, number, **fields):
+def edit_line(path, number, **fields):
     """Overwrite fields of one line, numbered from 1."""
     lines = path.read_text().splitlines()
     lines[number - 1] = json.dumps(json.loads(lines[number - 1]) | fields)
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_every_cut_of_the_file_is_refused_with_its_name_and_line(path):
+def test_truncated_file_is_refused_with_name_and_line(path):
     whole = path.read_bytes()
 
     for length in range(len(whole)):
@@ -198,14 +198,14 @@ def test_every_cut_of_the_file_is_refused_with_its_name_and_line(path):
             read_record(path)
 
 
-def test_a_cut_after_a_whole_line_is_called_truncated(path):
+def test_cut_after_a_complete_line_is_truncated(path):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
 
     with pytest.raises(RecordError, match="line 4: truncated; expected an end line"):
         read_record(path)
 
 
-def test_a_line_lost_from_the_middle_is_noticed(path):
+def test_line_missing_from_the_middle_is_detected(path):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:4] + lines[5:]))
 
@@ -217,7 +217,7 @@ def test_a_line_lost_from_the_middle_is_noticed(path):
     "content",
     [b"\n", b"hello\n", b"[1]\n", b'{"schema": "other"}\n', b"\xff\xfe\n", b"PK\x03\x04\n"],
 )
-def test_a_foreign_file_is_no_run_record(tmp_path, content):
+def test_foreign_file_is_not_a_run_record(tmp_path, content):
     (tmp_path / "other").write_bytes(content)
 
     with pytest.raises(RecordError, match="other, line 1: not a run record; expected"):
@@ -225,7 +225,7 @@ def test_a_foreign_file_is_no_run_record(tmp_path, content):
 
 
 def test_another_version_is_refused_and_named(path):
-    change(path, 1, version=2)
+    edit_line(path, 1, version=2)
 
     with pytest.raises(RecordError, match="line 1: expected version 1, found 2"):
         read_record(path)
@@ -251,8 +251,8 @@ def test_another_version_is_refused_and_named(path):
         (6, {"lines": 7}, "line 6: lines are missing"),
     ],
 )
-def test_a_malformed_line_is_refused_with_what_was_expected(path, number, fields, complaint):
-    change(path, number, **fields)
+def test_malformed_line_error_names_the_expectation(path, number, fields, complaint):
+    edit_line(path, number, **fields)
 
     with pytest.raises(RecordError) as refusal:
         read_record(path)
@@ -291,7 +291,7 @@ def test_bare_nan_and_infinity_are_refused(path, line):
         read_record(path)
 
 
-def test_a_line_nested_too_deep_is_refused_without_a_crash(path):
+def test_deeply_nested_line_is_refused(path):
     lines = path.read_text().splitlines()
     lines[4] = "[" * 200_000
     path.write_text("\n".join(lines) + "\n")
@@ -300,12 +300,12 @@ def test_a_line_nested_too_deep_is_refused_without_a_crash(path):
         read_record(path)
 
 
-def test_a_file_that_is_not_there_is_a_record_error(tmp_path):
+def test_missing_file_is_a_record_error(tmp_path):
     with pytest.raises(RecordError, match=r"none\.jsonl: cannot be read: No such file"):
         read_record(tmp_path / "none.jsonl")
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_failed_write_keeps_only_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "run.jsonl"
     write_record(RunRecord("old", {}), path)
 
@@ -320,7 +320,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_written_file_replaces_the_old_one_and_leaves_no_part(tmp_path):
+def test_written_file_replaces_the_old_one(tmp_path):
     path = tmp_path / "run.jsonl"
     write_record(RunRecord("old", {}), path)
 
