@@ -101,7 +101,7 @@ def test_every_record_round_trips(record, tmp_path_factory):
 
 
 def test_nan_and_infinity_are_valid_json(tmp_path):
-    table = Table("t", "", ("a",), ((math.nan,), (math.inf,), (-math.inf,)))
+    table = ResultTable("t", "", ("a",), ((math.nan,), (math.inf,), (-math.inf,)))
 
     write_record(RunRecord("run", {}, tables=(table,)), tmp_path / "run.jsonl")
 
