@@ -1,4 +1,4 @@
-"""FlyNN as a scikit-learn classifier, trained on one table or on a federation in one process."""
+"""FlyNN as a scikit-learn classifier, trained on one table or an in-process federation."""
 
 import time
 from collections.abc import Sequence
@@ -37,23 +37,23 @@ from fedneighbors.tabular._schema import label_array, label_index, reserved_labe
 def fit(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy | None, *, n_threads: int
 ) -> tuple[FlyNNModel, RunRecord]:
-    """Return the model of all parties' rows and the record of the run that made it.
+    """Train a model on all parties' rows; return it with its run record.
 
     Parameters
     ----------
     holdings : Holdings
-        The table and its owners.
+        The table and the owners of its rows.
     settings : FlyNNSettings
         Sizes, decay, scaling, expansion.
     privacy : Privacy or None
-        None trains exactly.
+        Privacy terms; None trains without noise.
     n_threads : int
         Threads; the exact result does not depend on it.
 
     Raises
     ------
     MissingExtraError
-        If privacy is wanted and the packages of the extra ``privacy`` are not installed.
+        If ``privacy`` is set and the extra ``privacy`` is not installed.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     paid: dict[str, Scalar] = {}
@@ -87,7 +87,7 @@ def fit(
 def _privately(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy, *, n_threads: int
 ) -> tuple[Outcome[FlyNNModel], dict[str, Scalar]]:
-    """Return the outcome of a private training and what it cost."""
+    """Run a private training; return its outcome and privacy record."""
     from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
     from fedneighbors.tabular._private import run_paid
@@ -99,7 +99,7 @@ def _privately(
 
 
 class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Nearest-neighbour classifier that a federation trains exactly, in one round of counts.
+    """Nearest-neighbour classifier that a federation trains exactly in one round of counts.
 
     Each row is hashed to a few active units of many; for each class the filter counts how often
     each unit was active. A new row goes to the class whose filter finds it least novel. Counts of
@@ -115,24 +115,25 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_active : int, optional
         Active units of each row (rho). None derives it.
     decay : float, optional
-        Weight of one activation (gamma), in [0, 1]; 0 keeps whether, not how often. None derives
-        it from the mean load of a unit, also after later ``partial_fit`` and ``unlearn``.
+        Weight of one activation (gamma), in [0, 1]; with 0 only the presence of activations
+        matters. None derives it from the mean load of a unit, again after each ``partial_fit`` and
+        ``unlearn``.
     standardize : bool, "feature" or "global"
         Centre and scale columns; the constants come from exact sums over all parties. True
-        divides columns of like spread by one number and others each by its own.
+        divides columns of similar spread by one common number, otherwise each column by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
-        What is hashed in place of the features; ``"auto"`` is
+        Expansion that is hashed in place of the features; ``"auto"`` is
         ``"fourier"`` up to 8 columns, ``"population"`` up to 24, else ``"mirror"``.
     class_normalized : bool
-        Weigh counts by class size; keeps a frequent class from winning by its size alone.
+        Weight counts by class size, so that a frequent class does not win by its size alone.
     random_state : int, RandomState or None
-        Seed of the hash. It is public in a federation: never the seed of noise.
+        Seed of the hash. It is public in a federation and never used for noise.
     n_jobs : int, optional
         Threads. The result does not depend on it.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. What
-        is derived from the rows is then paid for or was declared public; with ``decay=None`` rows
-        get a score that suits noised counts.
+        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Everything
+        derived from the rows is then charged to the budget or was declared public. With
+        ``decay=None`` rows are scored by a function suited to noised counts.
 
     Attributes
     ----------
@@ -141,9 +142,9 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     counts_ : int32 array of shape (n_classes, n_units)
         The fly Bloom filters as activation counts.
     model_ : FlyNNModel
-        The whole model, as every party of a federation holds it.
+        The complete model, identical at every party of a federation.
     n_units_, n_inputs_, n_active_, decay_ : int, int, int, float
-        The values in force.
+        The values used by the model.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
 
@@ -200,7 +201,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
-        """Train on a table, or on a federation of the parties that own its rows.
+        """Train on a table or on a federation of its parties.
 
         Parameters
         ----------
@@ -209,7 +210,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Which party owns each row. None means one party.
+            Owner of each row. None means one party.
 
         Returns
         -------
@@ -221,14 +222,14 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
         """Add rows to the filters.
 
-        The first call fixes sizes, constants and classes; later calls add counts.
+        The first call fixes sizes, standardizing constants and classes; later calls add counts.
 
         Parameters
         ----------
         X, y
             As for :meth:`fit`.
         classes : sequence, optional
-            All labels that will ever come; needed at the first call if ``y`` lacks some.
+            All labels that any call will contain; required at the first call if ``y`` lacks some.
         """
         if not hasattr(self, "model_"):
             return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
@@ -244,17 +245,16 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def unlearn(self, X: Any, y: Any) -> Self:
-        """Take rows out of the filters again, exactly.
+        """Remove rows from the filters exactly.
 
-        After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are what they were, bit for
-        bit. Not undone: the standardizing constants, the sizes derived from the first table, the
-        calibration of the probabilities, and any copy of the model that others hold.
+        After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. Not
+        undone: the standardizing constants, the sizes derived from the first table, the
+        calibration of the probabilities, and copies of the model held by others.
 
         Raises
         ------
         ValueError
-            If a label was never learned, or if more would be taken out than was put in; the model
-            stays as it was.
+            If a label is unknown, or if a count would become negative; the model is unchanged.
         """
         check_is_fitted(self)
         self._check_exact("unlearn")
@@ -285,32 +285,32 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of least novelty for each row; ties go to the lower class."""
+        """Predict the class of lowest novelty; ties go to the lower class."""
         scores = self._novelty(X)
         return np.asarray(self.classes_[np.argmin(scores, axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return calibrated probabilities, shape (n_rows, n_classes).
+        """Return class probabilities of shape (n_rows, n_classes).
 
-        A softmax over the novelties; its one factor minimises the log-loss of training rows, each
-        scored with its own contribution taken out.
+        They are a softmax over the novelties. Its factor minimises the log-loss of the training
+        rows, each scored without its own contribution; a private model uses a constant factor.
         """
         scores = self._novelty(X)
         return self.model_.probabilities(scores)
 
     def decision_function(self, X: Any) -> Floats:
-        """Return minus the novelty, higher is better.
+        """Return the negative novelty of each class; higher is better.
 
         Returns
         -------
         float64 array of shape (n_rows, n_classes), or (n_rows,) for two classes
-            For two classes the advantage of the second.
+            For two classes, the novelty of the first class minus that of the second.
         """
         scores = self._novelty(X)
         return scores[:, 0] - scores[:, 1] if scores.shape[1] == 2 else -scores
 
     def name_features(self, names: Sequence[str]) -> Self:
-        """Give the columns names, which tables with names are then checked against.
+        """Set column names, against which later tables are validated.
 
         Raises
         ------
@@ -325,24 +325,24 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file; an interrupted write leaves nothing behind."""
+        """Write the model atomically to one file."""
         check_is_fitted(self)
         self.model_.save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "FlyNNClassifier":
-        """Read a classifier that :meth:`save`, or a party of a federation, has written.
+        """Read a classifier written by :meth:`save` or a federation's party.
 
         Raises
         ------
         ModelFileError
-            If the file is missing, truncated, altered, foreign or of another version.
+            If the file is missing, truncated, altered, not a FlyNN model or of another version.
         """
         return cls.from_model(FlyNNModel.load(path))
 
     @classmethod
     def from_model(cls, model: FlyNNModel) -> "FlyNNClassifier":
-        """Return a fitted classifier around a trained model."""
+        """Return a fitted classifier that wraps a trained model."""
         plan = model.plan
         classifier = cls(
             n_units=plan.n_units,
