@@ -1,1 +1,1 @@
-"""One folder per paper; the methods never import one another."""
+"""Implementations of published methods, one package per paper, without imports between them."""

@@ -1,6 +1,7 @@
 """FlyNN and FlyNNFL: federated nearest-neighbour classification with fly Bloom filters.
 
-The estimators resolve on first use, so that a party that only counts does not load scikit-learn.
+The estimators are imported on first use, so that a party that only counts does not load
+scikit-learn.
 """
 
 from fedneighbors._lazy import lazy_names

@@ -1,4 +1,4 @@
-"""Candidates of a search: wirings, each with a grid of settings without further hashing."""
+"""Candidates of a search: wirings, and a grid of settings that share each wiring's hashes."""
 
 import math
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ UNITS_PER_ROW = 20
 
 @dataclass(frozen=True)
 class Candidate:
-    """One wiring to try: scaling, expansion and the sizes that fix the hash.
+    """One wiring to try: scaling, expansion and the sizes of the hash.
 
     Parameters
     ----------
     standardize : bool or str
         As for :class:`~.estimator.FlyNNClassifier`.
     expand : str or None
-        Expansion, not ``"auto"``.
+        Name of the expansion; ``"auto"`` is not allowed.
     n_units, n_inputs : int
         m and s.
     """
@@ -48,24 +48,24 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class ScoringGrid:
-    """Settings that need no further hashing.
+class Grid:
+    """Settings that can be scored without hashing again.
 
     Parameters
     ----------
     n_active : tuple of int
         Values of rho, ascending.
     load : tuple of float
-        Values of kappa; the decay is exp(-kappa L m / (n rho)), so that inf is gamma = 0.
+        Values of kappa; the decay is exp(-kappa L m / (n rho)), so inf means gamma = 0.
     class_normalized : tuple of bool
-        Exponents to try.
+        Values to try, see :class:`~.estimator.FlyNNClassifier`.
     decay : tuple of float
-        Values of gamma to try in addition to those that ``load`` gives.
+        Values of gamma to try in addition to those derived from ``load``.
 
     Raises
     ------
     ValueError
-        If there is nothing to try or a value is out of range.
+        If a list of values is empty or a value is out of range.
     """
 
     n_active: tuple[int, ...]
@@ -81,14 +81,14 @@ class ScoringGrid:
         if not self.load + self.decay or not self.class_normalized:
             raise ValueError("expected a load or decay and a class_normalized to try, got none")
         if not all(kappa >= 0 for kappa in self.load):
-            raise ValueError(f"expected values of load from 0 on, got {self.load}")
+            raise ValueError(f"expected values of load of at least 0, got {self.load}")
         if not all(0 <= gamma <= 1 for gamma in self.decay):
             raise ValueError(f"expected values of decay in [0, 1], got {self.decay}")
 
     def settings(
         self, plan: HashPlan, *, n_rows: int, n_classes: int
     ) -> tuple[tuple[float, bool], ...]:
-        """Return the pairs of decay and normalization to score with this plan."""
+        """Return the pairs of decay and class normalization to score."""
         decays = [
             default_decay(n_rows, plan.n_units, plan.n_active, n_classes, kappa=kappa)
             if math.isfinite(kappa)
@@ -111,18 +111,17 @@ def draw_candidates(
     expand: Sequence[str | None],
     seed: int,
 ) -> list[Candidate]:
-    """Draw random wirings within the ranges of the paper's section 4.
+    """Draw random wirings.
 
-    The ranges are wider where that improves results.
-
-    Units are drawn between 512 and 2048 per hashed feature, at most 20 per row and 100,000; inputs
-    between 2 and half of the hashed features, at most 64; both evenly on a logarithmic scale.
-    Scalings and expansions take turns.
+    The ranges are those of section 4 of the paper, wider where that improves accuracy. Units are
+    drawn between 512 and 2048 per hashed feature, at most 20 per row and 100,000; inputs between
+    2 and half of the hashed features, at most 64; both log-uniformly. The combinations of scaling
+    and expansion are used in turn.
 
     Parameters
     ----------
     n_candidates : int
-        Number of items.
+        Number of candidates.
     n_rows : int
         Rows of all parties together.
     n_features : int
@@ -135,7 +134,8 @@ def draw_candidates(
     Raises
     ------
     ValueError
-        If there is nothing to draw from, or an expansion is unknown.
+        If ``n_candidates`` is not a positive integer, a sequence is empty, or an expansion is
+        unknown.
     """
     if not isinstance(n_candidates, Integral) or n_candidates < 1 or not standardize or not expand:
         raise ValueError(
@@ -162,7 +162,7 @@ def _log_uniform(rng: np.random.Generator, low: int, high: int) -> int:
 
 
 def default_expansions(n_features: int) -> tuple[str | None, ...]:
-    """Return the expansions worth trying for a table of this many columns."""
+    """Return the expansions to try for a table with ``n_features`` columns."""
     if n_features <= LOW_DIMENSION:
         return ("fourier", "population", "mirror")
     return ("mirror", "population", None)

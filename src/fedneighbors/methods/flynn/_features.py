@@ -1,4 +1,4 @@
-"""Conversion of a table to hash inputs: exact standardization, then expansion."""
+"""Preprocessing before the hash: standardization with exact constants, then expansion."""
 
 import math
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ _AMPLITUDE = 1 << 10
 
 
 def choose_expansion(wanted: str | None, n_features: int) -> str:
-    """Return the expansion that an estimator's ``expand`` means.
+    """Resolve the ``expand`` parameter of an estimator to an expansion name.
 
     Raises
     ------
     ValueError
-        If ``wanted`` is none of ``"auto"``, ``None`` and the names in ``EXPANSIONS``.
+        If ``wanted`` is not ``"auto"``, ``None`` or a name in ``EXPANSIONS``.
 
     Examples
     --------
@@ -61,25 +61,25 @@ def n_expanded(kind: str, n_features: int) -> int:
 
 
 def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
-    """Return the columns to hash.
+    """Expand rows to the columns that are hashed.
 
     Parameters
     ----------
     z : array of shape (n_rows, n_features)
-        Rows, standardized for all but ``"none"`` and ``"mirror"`` to make sense.
+        Rows. All kinds except ``"none"`` and ``"mirror"`` expect standardized rows.
     kind : str
-        ``"none"``: z itself. ``"mirror"``: [z, -z], so that low values are heard as well as high
-        ones. ``"population"``: -(z - u)**2 / 2 for 8 fixed centres u, so that a unit is a
-        prototype in a random subspace. ``"thermometer"``: for 7 fixed thresholds t the indicators
-        of z > t and of z <= t. ``"fourier"``: 256 random cosines of the whole row, which make up
-        a Gaussian kernel of width n_features / 5; for few columns.
+        ``"none"``: z itself. ``"mirror"``: [z, -z], so that low values activate units as well as
+        high ones. ``"population"``: -(z - u)**2 / 2 for 8 fixed centres u, so that a unit is a
+        prototype in a random subspace. ``"thermometer"``: the indicators of z > t and z <= t for
+        7 fixed thresholds t. ``"fourier"``: 256 random cosines of the whole row, which approximate
+        a Gaussian kernel of width n_features / 5; for tables with few columns.
     seed : int
         Public seed of the random cosines.
 
     Returns
     -------
     array of shape (n_rows, n_expanded(kind, n_features))
-        int16 for ``"fourier"``, uint8 for ``"thermometer"``, else numbers like ``z``.
+        int16 for ``"fourier"``, uint8 for ``"thermometer"``, else the kind of ``z``.
     """
     if kind == "mirror":
         wide = z.astype(np.int64) if z.dtype.kind in "iu" else z
@@ -102,15 +102,15 @@ def population_centers() -> Floats:
 
 
 def _normal_quantiles(n: int, *, middle: bool = False) -> Floats:
-    """Return n quantiles of the standard normal, in equal steps of probability."""
+    """Return n quantiles of the standard normal at equally spaced probabilities."""
     levels = [(k + 0.5) / n if middle else (k + 1) / (n + 1) for k in range(n)]
     return np.array([NormalDist().inv_cdf(level) for level in levels])
 
 
 def _cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
-    """Compute random Fourier features as 11-bit integers.
+    """Return random Fourier features as integers.
 
-    They are cos(w z + b) with normal w.
+    Each is cos(w z + b) with normal w, scaled to [-1024, 1024].
     """
     frequencies, phases = _waves(z.shape[1], seed)
     turns = np.tile(phases, (len(z), 1))
@@ -122,9 +122,9 @@ def _cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
 
 @cache
 def _waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
-    """Draw frequencies and phases from the seed alone.
+    """Draw frequencies and phases, both in turns.
 
-    Frequencies repeat in turn and have shape (n_features, 256).
+    The frequencies have shape (n_features, 256). Both depend only on the arguments.
     """
     words = np.random.Philox(key=seed).random_raw((n_features + 1) * N_WAVES)
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
@@ -144,12 +144,12 @@ def _cosine_table() -> npt.NDArray[np.int16]:
 
 ALIKE_RATIO = 6.0
 FARTHEST = 2.0**20
-"""Standardized values are cut here: farther than a million standard deviations, sums would lose
-their last bits, and rows could make the hash overflow."""
+"""Standardized values are clipped to this magnitude. Beyond a million standard deviations, sums
+would lose their last bits and the hash could overflow."""
 
 
 def standardizer(moments: MomentsReply, scaling: bool | str = True) -> tuple[Floats, Floats]:
-    """Return the mean of each column and what to divide it by.
+    """Return the mean and the divisor of each column.
 
     Parameters
     ----------
@@ -157,9 +157,10 @@ def standardizer(moments: MomentsReply, scaling: bool | str = True) -> tuple[Flo
         Moments of at least one row.
     scaling : {"feature", "global"} or True
         ``"feature"`` divides each column by its own standard deviation; ``"global"`` divides all
-        by their root mean square, which keeps the relative size of columns that share a unit
-        (pixels, spectra). True decides: global when the largest standard deviation is at most six
-        times the median one. A constant column is divided by 1.
+        columns by the root mean square of the standard deviations, which preserves the relative
+        scale of columns that share a unit (pixels, spectra). True selects ``"global"`` if the
+        largest standard deviation is at most six times the median, else ``"feature"``. Constant
+        columns are excluded from these statistics; ``"feature"`` divides them by 1.
 
     Returns
     -------
@@ -169,14 +170,14 @@ def standardizer(moments: MomentsReply, scaling: bool | str = True) -> tuple[Flo
     Raises
     ------
     ProtocolError
-        If no table has such moments.
+        If the moments are inconsistent.
     """
     mean, deviation = mean_and_deviation(moments)
     return mean, scales(deviation, scaling)
 
 
 def scales(deviation: Floats, scaling: bool | str = True) -> Floats:
-    """Return what to divide each column by, see :func:`standardizer`.
+    """Return the divisor of each column, see :func:`standardizer`.
 
     Parameters
     ----------
@@ -196,7 +197,7 @@ def scales(deviation: Floats, scaling: bool | str = True) -> Floats:
 
 
 def check_scaling(standardize: bool | str) -> None:
-    """Refuse a ``standardize`` that is neither a boolean, ``"feature"`` nor ``"global"``."""
+    """Check that ``standardize`` is a boolean, ``"feature"`` or ``"global"``."""
     if not isinstance(standardize, bool) and standardize not in ("feature", "global"):
         raise ValueError(
             f"expected standardize True, False, 'feature' or 'global', got {standardize!r}"
@@ -205,7 +206,7 @@ def check_scaling(standardize: bool | str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """Transformation of rows before hashing; the same at every party.
+    """Transformation of rows before hashing, identical at every party.
 
     Parameters
     ----------
@@ -216,12 +217,13 @@ class FeatureMap:
     mean, scale : float64 arrays of shape (n_features,) or None
         z = (x - mean) / scale; None leaves z = x.
     seed : int
-        Public seed, for expansions that draw.
+        Public seed of random expansions.
 
     Raises
     ------
     ValueError
-        If the expansion is unknown or the constants do not fit.
+        If the expansion is unknown, or the constants are not finite, not positive where they
+        scale, or of the wrong shape.
     """
 
     n_features: int
@@ -247,31 +249,31 @@ class FeatureMap:
 
     @property
     def n_outputs(self) -> int:
-        """Number of columns after the expansion."""
+        """Return the number of columns after the expansion."""
         return n_expanded(self.expansion, self.n_features)
 
     @property
     def scaling(self) -> bool | str:
-        """Return the ``standardize`` value that gives these constants."""
+        """Return the ``standardize`` parameter that reproduces these constants."""
         if self.scale is None:
             return False
         return "global" if (self.scale == self.scale[:1]).all() else "feature"
 
     def apply(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the rows as they are hashed, of shape (n_rows, n_outputs).
+        """Standardize and expand rows to shape (n_rows, n_outputs).
 
-        Untouched rows (no constants, no expansion) keep their dtype.
+        Without constants and expansion, the rows keep their dtype.
         """
         z = x
         if self.mean is not None and self.scale is not None:
-            with np.errstate(over="ignore"):  # overflowing values are clipped below
+            with np.errstate(over="ignore"):  # overflows are clipped below
                 z = (np.asarray(x, np.float64) - self.mean) / self.scale
             np.clip(z, -FARTHEST, FARTHEST, out=z)
         return expand(z, self.expansion, self.seed)
 
 
 def hashable_numbers(x: Any) -> Any:
-    """Return a table in a dtype that the kernels hash."""
+    """Convert a table to a dtype that the kernels support."""
     if x.dtype.kind == "b":
         return x.astype(np.uint8)
     if x.dtype == np.float16:

@@ -1,4 +1,4 @@
-"""The trained model, as every party receives it."""
+"""Trained FlyNN model, identical at every party."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from fedneighbors.methods.flynn.algorithm import (
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label, label_index
 
-PRIVATE_SHARPNESS = 2.0**2.5  # near the best over generated and real tables; fitted to no rows
+PRIVATE_SHARPNESS = 2.0**2.5  # near the best on generated and real tables; not fitted to the training rows
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FlyNNModel(ModelFile):
     Parameters
     ----------
     plan : HashPlan
-        Hash of the rows.
+        Parameters of the hash.
     classes : tuple of labels
         Ascending.
     counts : integer array of shape (n_units, n_classes)
@@ -48,14 +48,14 @@ class FlyNNModel(ModelFile):
     class_normalized : bool
         Exponent c * n_mean / n_l instead of c.
     feature_names : tuple of str or None
-        Names of the columns, where they have any.
+        Column names, if the table has any.
     losses : int64 array of shape (len(SHARPNESS),)
-        Leave-one-out log-losses, which choose the sharpness of the probabilities.
+        Leave-one-out log-losses from which the sharpness of the probabilities is chosen.
     noise_variance : float
-        Variance of the noise on each cell; 0 for exact counts, and for those of the paper's
-        mechanism, whose noise differs from cell to cell.
+        Variance of the noise on each cell; 0 for exact counts and for the paper's mechanism,
+        whose noise differs between cells.
     guarantee : str
-        The privacy of the counts in words; empty for exact counts.
+        Description of the privacy guarantee; empty for exact counts.
     """
 
     magic: ClassVar[bytes] = b"FNMODEL3"
@@ -92,19 +92,13 @@ class FlyNNModel(ModelFile):
 
     @cached_property
     def filters(self) -> Counts:
-        """Return the counts used for scoring.
-
-        Negative noisy counts are clipped to 0.
-        """
+        """Return the counts used for scoring; noised counts are clipped at 0."""
         counts = np.ascontiguousarray(self.counts, np.int32)
         return clipped(counts) if self.noise_variance else counts
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the number of training rows per class.
-
-        Noisy for a private model.
-        """
+        """Return the training rows of each class, estimated for noised counts."""
         return np.maximum(class_sizes(self.counts, self.plan.n_active), 0)
 
     @property
@@ -114,7 +108,7 @@ class FlyNNModel(ModelFile):
 
     @property
     def gamma(self) -> float:
-        """Return the decay in force."""
+        """Return the decay, derived from the load if ``decay`` is None."""
         if self.decay is not None:
             return self.decay
         plan = self.plan
@@ -122,9 +116,9 @@ class FlyNNModel(ModelFile):
 
     @cached_property
     def table(self) -> DecayTable:
-        """Return the weights of all counts.
+        """Return the weight of each count.
 
-        gamma ** c, or the score for noisy counts if gamma is not set.
+        The weight is gamma ** c, or the log score for noised counts if ``decay`` is None.
         """
         if self.noise_variance and self.decay is None:
             counts = self.counts.astype(np.int32)
@@ -140,26 +134,26 @@ class FlyNNModel(ModelFile):
     def sharpness(self) -> float:
         """Return the factor of the softmax over novelties.
 
-        It is calibrated, except for a private model, where that would cost budget.
+        A private model uses a constant because calibration would consume budget.
         """
         return PRIVATE_SHARPNESS if self.guarantee else choose_sharpness(self.losses)
 
     def novelty(self, x: Any, *, n_threads: int = 1) -> Floats:
-        """Return the novelty of each row for each class, shape (n_rows, n_classes)."""
+        """Compute the novelty of each row for each class, shape (n_rows, n_classes)."""
         active = hash_table(x, self.plan, n_threads=n_threads)
         return score_rows(active, self.filters, self.table, n_threads=n_threads)
 
     def probabilities(self, novelty: Floats) -> Floats:
-        """Return calibrated class probabilities for novelties."""
+        """Convert novelties to class probabilities."""
         return probabilities(novelty, self.sharpness, self.plan.n_active)
 
     def merged(self, other: "FlyNNModel") -> "FlyNNModel":
-        """Return the model of the rows of both.
+        """Merge two models into the model of all their rows.
 
         Raises
         ------
         ValueError
-            If they hash differently, or name their columns or classes in different ways.
+            If plans, guarantees, column names or label types differ.
         """
         if self.guarantee != other.guarantee:
             raise ValueError(
@@ -189,10 +183,7 @@ class FlyNNModel(ModelFile):
 
 
 def narrowed(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-    """Convert counts to the narrowest dtype that holds them.
-
-    It is signed only if a count is negative.
-    """
+    """Cast counts to the narrowest dtype, signed only for negative counts."""
     kinds = "BHI" if counts.min(initial=0) >= 0 else "bhi"
     for kind in kinds:
         limits = np.iinfo(kind)

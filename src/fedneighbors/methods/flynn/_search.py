@@ -1,8 +1,8 @@
-"""Federated cross-validation: one hash pass per wiring scores a whole grid of settings.
+"""Federated cross-validation that scores a grid of settings with one hash pass per wiring.
 
-Hashes depend on neither labels, folds nor decay; the ranked winners hold every smaller number of
-active units; counts of a fold are subtracted from the total. So a party hashes its rows once per
-wiring and adds up, per fold, counts and then hits. Only these sums leave it, never rows.
+Hashes are independent of labels, folds and decay; the ranked winners contain the active units for
+every smaller rho; the counts of a fold can be subtracted from the total. A party therefore hashes
+its rows once per wiring and sums counts, then hits, per fold. Only these sums leave the party.
 """
 
 import math
@@ -35,7 +35,7 @@ from fedneighbors.methods.flynn.protocol import (
 from fedneighbors.tabular._schema import Agreed, Label, MomentsReply, agree, blocks
 
 LEAVE_ONE_OUT = 0
-"""Number of folds that stands for leaving out one row at a time."""
+"""Value of ``n_folds`` that selects leave-one-out."""
 
 
 @message
@@ -52,7 +52,7 @@ class FoldCounts:
 
 @message
 class FoldCountRequest:
-    """Request for the counts of each fold, as integers of ``n_bits``."""
+    """Request for the counts of each fold, as unsigned integers of ``n_bits``."""
 
     reply: ClassVar[type] = FoldCounts
     plan: HashPlan
@@ -64,14 +64,14 @@ class FoldCountRequest:
 
 @message
 class FoldHits:
-    """Numbers of correct rows, int64 of shape (n_rhos * n_folds, n_settings, n_classes)."""
+    """Correct predictions, int64 of shape (n_rhos * n_folds, n_settings, n_classes)."""
 
     hits: npt.NDArray[np.int64]
 
 
 @message
 class FoldHitRequest:
-    """Sums over all parties and request for hits under pairs of decay and normalization.
+    """Sums over all parties, and a request for hits per pair of decay and normalization.
 
     ``decays`` holds one row of settings for each rho.
     """
@@ -84,12 +84,12 @@ class FoldHitRequest:
 
 
 class SearchParty(FlyNNParty):
-    """A party that also answers a search.
+    """FlyNN party that also answers the requests of a search.
 
     Parameters
     ----------
     folds : int array of shape (n_rows,)
-        Fold of each row; ignored when one row at a time is left out.
+        Fold of each row; ignored for leave-one-out.
     **options
         As for :class:`~.protocol.FlyNNParty`.
     """
@@ -135,14 +135,14 @@ class SearchParty(FlyNNParty):
         return FoldCounts(counts, np.stack(held).astype(np.int64))
 
     def _groups(self) -> list[npt.NDArray[np.int64]]:
-        """Return the rows of each fold; all rows for leave-one-out."""
+        """Return the rows of each fold, or all rows for leave-one-out."""
         n_folds = self._asked.n_folds if self._asked is not None else LEAVE_ONE_OUT
         if n_folds == LEAVE_ONE_OUT:
             return [np.arange(len(self._classes))]
         return [np.flatnonzero(self._folds == fold) for fold in range(n_folds)]
 
     def _hashes(self) -> Iterator[npt.NDArray[np.int32]]:
-        """Yield the hashes for each rho, taken from the largest's ranking."""
+        """Yield the hashes for each rho, taken from the ranked winners."""
         for n_active in self._asked.n_active if self._asked is not None else ():
             yield np.sort(self._ranked[:, :n_active], axis=1)
 
@@ -177,7 +177,7 @@ def _ranked_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.
 
 
 class GridScorer:
-    """Scorer of held-out rows for a whole grid of settings.
+    """Scores held-out rows for a grid of settings.
 
     Parameters
     ----------
@@ -205,14 +205,14 @@ class GridScorer:
     def leave_fold_out(
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], fold: int
     ) -> npt.NDArray[np.int64]:
-        """Return the hits of a fold's rows, shape (n_settings, n_classes)."""
+        """Count the hits of a held-out fold, shape (n_settings, n_classes)."""
         weights, offsets = self._tables(self._rows.sum(axis=0) - self._rows[fold])
         return grid_hits(active, labels, self._all, self._folds[fold], weights, offsets)
 
     def leave_one_out(
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], _fold: int
     ) -> npt.NDArray[np.int64]:
-        """Return the hits of rows, each scored without itself."""
+        """Count the hits of rows, each scored without its own contribution."""
         nothing = np.zeros_like(self._all)
         hits = np.zeros((len(self._settings), len(self._largest)), np.int64)
         for label in np.unique(labels):
@@ -228,7 +228,7 @@ class GridScorer:
     def _tables(
         self, sizes: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return weights for every setting; a class without rows cannot be predicted."""
+        """Return weights and offsets; a class without rows has offset -1."""
         present = sizes > 0
         columns = [self._column(decay, normalized, sizes) for decay, normalized in self._settings]
         largest = np.where(present, self._largest + 1, 0)
@@ -238,7 +238,7 @@ class GridScorer:
     def _column(
         self, decay: float, normalized: bool, sizes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float64]:
-        """Return the weights of one setting; without normalization they serve every fold."""
+        """Return the weights of one setting, cached across folds if unnormalized."""
         present = sizes > 0
         key = (decay, present.tobytes())
         if not normalized and key in self._plain:
@@ -260,13 +260,13 @@ class Scored:
     candidate : Candidate
         The wiring.
     n_active : tuple of int
-        Values of rho that were scored.
+        Scored values of rho.
     settings : tuple, one entry for each rho, of (decay, class_normalized) pairs
         Scored settings.
     hits : int64 array of shape (n_rhos, n_folds, n_settings, n_classes)
-        Rows predicted right.
+        Correct predictions.
     rows : int64 array of shape (n_folds, n_classes)
-        Rows.
+        Rows of each fold and class.
     """
 
     candidate: Candidate
@@ -284,14 +284,14 @@ def coordinate_search(
     seed: int,
     reserved: tuple[Label, ...] = (),
 ) -> Coordinator[list[Scored]]:
-    """Score every candidate over all parties.
+    """Score every candidate on the rows of all parties.
 
     Parameters
     ----------
     candidates, grid
-        Settings to try.
+        Wirings and settings to try.
     n_folds : int
-        Folds, or 0 to leave out one row at a time.
+        Number of folds, or 0 for leave-one-out.
     seed : int
         Public seed of the hash.
     reserved : tuple of labels
@@ -300,7 +300,7 @@ def coordinate_search(
     Yields
     ------
     Ask
-        Schema, moments, then for each candidate the counts of the folds and their hits.
+        Requests for schema and moments, then for each candidate fold counts and fold hits.
 
     Returns
     -------
@@ -310,7 +310,7 @@ def coordinate_search(
     Raises
     ------
     SchemaMismatch, PartyMissing, DataError, ProtocolError
-        As :func:`~.protocol.coordinate` does.
+        As for :func:`~.protocol.coordinate`.
     """
     replies = yield gather(SchemaRequest())
     schema = agree(replies.complete("the schema").each, reserved)
@@ -344,7 +344,7 @@ def coordinate_search(
 def _plans(
     candidate: Candidate, grid: ScoringGrid, moments: MomentsReply, schema: Agreed, seed: int
 ) -> list[HashPlan]:
-    """Return one wiring's plans, one for each rho within its units."""
+    """Return one plan per rho that fits the number of units."""
     mean, scale = (None, None)
     if candidate.standardize:
         mean, scale = standardizer(moments, candidate.standardize)
@@ -357,7 +357,7 @@ def _plans(
 def _check_folds(
     folds: Message, plans: Sequence[HashPlan], shape: tuple[int, int], n_rows: int
 ) -> None:
-    """Refuse counts of folds that do not belong to the announced rows."""
+    """Check that fold counts match the announced number of rows."""
     n_folds, n_classes = shape
     expected = (len(plans) * n_folds, plans[0].n_units, n_classes)
     if folds.counts.shape != expected or folds.rows.shape != shape:

@@ -1,4 +1,4 @@
-"""Cross-validated choice of FlyNN's settings as a scikit-learn estimator."""
+"""Scikit-learn estimator that selects FlyNN's settings by cross-validation."""
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral
@@ -29,11 +29,11 @@ from fedneighbors.tabular._ownership import public_seed, rows_by_party
 
 
 class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Cross-validated choice of FlyNN's settings with one hash pass per wiring.
+    """Cross-validated search over FlyNN's settings, with one hash pass per wiring.
 
-    Scores are exactly those of scikit-learn's ``cross_val_score`` of a :class:`FlyNNClassifier`
-    with the same settings (with constants that stay fixed over the folds), because hashes depend
-    on neither labels nor folds and counts can be subtracted.
+    Scores equal those of scikit-learn's ``cross_val_score`` for a :class:`FlyNNClassifier` with
+    the same settings (with standardizing constants fixed over the folds), because hashes are
+    independent of labels and folds, and counts can be subtracted.
 
     Parameters
     ----------
@@ -41,26 +41,26 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         Wirings to draw; each is scored under every combination of ``n_active``, ``load``,
         ``decay`` and ``class_normalized``.
     cv : int, scikit-learn splitter or "loo"
-        Folds. In a federation with an integer, each party deals its own rows into folds, class by
-        class; ``"loo"`` leaves out one row at a time and needs the fewest bytes.
+        Folds. With an integer in a federation, each party splits its own rows into stratified
+        folds. ``"loo"`` is leave-one-out, which transfers the fewest bytes.
     scoring : {"accuracy", "balanced_accuracy"}
-        Score to maximize.
+        Score to maximise.
     n_active : sequence of int
         Values of rho.
     load : sequence of float
-        Values of kappa in the decay exp(-kappa L m / (n rho)); inf stands for decay 0.
+        Values of kappa in the decay exp(-kappa L m / (n rho)); inf means decay 0.
     decay : sequence of float
-        Further values of the decay itself.
+        Values of the decay to try in addition to those derived from ``load``.
     class_normalized : sequence of bool
-        Exponents to try.
+        Values to try, see :class:`FlyNNClassifier`.
     standardize : sequence
         Scalings to try, see :class:`FlyNNClassifier`.
     expand : sequence, optional
-        Expansions to try. None means those that suit the number of columns.
+        Expansions to try. None selects them by the number of columns.
     candidates : sequence of Candidate, optional
-        Wirings to try instead of drawn ones.
+        Wirings to try instead of random ones.
     refit : bool
-        Fit ``best_estimator_`` on all rows.
+        Whether to fit ``best_estimator_`` on all rows.
     random_state : int, RandomState or None
         Seed of the candidates and of the hash.
     n_jobs : int, optional
@@ -71,9 +71,9 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     best_params_ : dict
         Arguments of :class:`FlyNNClassifier`.
     best_score_ : float
-        Mean score over the folds; ties go to the setting that was tried first.
+        Mean score over the folds; ties go to the setting tried first.
     best_estimator_ : FlyNNClassifier
-        Fitted on all rows, over the same parties.
+        Classifier fitted on all rows of the same parties.
     cv_results_ : dict of arrays
         As in scikit-learn's ``GridSearchCV``.
 
@@ -127,7 +127,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         y: Any,
         parties: Sequence[Any] | npt.NDArray[Any] | None = None,
     ) -> Self:
-        """Score the candidates and fit the best.
+        """Score the candidates and fit the best one.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Party of each row.
+            Owner of each row.
         """
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         check_classification_targets(labels)
@@ -161,11 +161,11 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the prediction of ``best_estimator_``."""
+        """Predict classes with ``best_estimator_``."""
         return self._best().predict(X)
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the probabilities of ``best_estimator_``."""
+        """Predict class probabilities with ``best_estimator_``."""
         return self._best().predict_proba(X)
 
     def decision_function(self, X: Any) -> Floats:
@@ -232,7 +232,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         return members, n_folds
 
     def _folds(self, x: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-        """Return each row's fold, as in scikit-learn, and the number of folds."""
+        """Return the fold of each row and the number of folds."""
         folds = np.full(len(y), -1, np.int64)
         if self.cv == "loo":
             return folds, LEAVE_ONE_OUT
@@ -251,7 +251,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         return folds, len(splits)
 
     def _keep(self, scored: Sequence[Scored], seed: int) -> None:
-        """Set results and the best setting."""
+        """Set the result attributes and the best setting."""
         params: list[dict[str, Any]] = []
         scores: list[Floats] = []
         for found in scored:
@@ -287,17 +287,14 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
 
 def _several(name: str, values: Any) -> tuple[Any, ...]:
-    """Return values to try as a tuple; raise for a single value."""
+    """Convert the values to try to a tuple; reject single values."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"expected {name} as a sequence of values to try, got {values!r}")
     return tuple(values)
 
 
 def _deal(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
-    """Assign one party's rows to folds.
-
-    Each class continues at the fold where the last one ended.
-    """
+    """Split one party's rows into stratified folds, round-robin within sorted labels."""
     order = np.argsort(y, kind="stable")
     folds = np.empty(len(y), np.int64)
     folds[order] = np.arange(len(y)) % n_folds

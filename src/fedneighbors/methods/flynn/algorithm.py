@@ -1,6 +1,6 @@
-"""FlyNN as pure functions: hash, count, decay, compare (Algorithm 1 of the paper).
+"""FlyNN as pure functions: hash, count, decay and score (Algorithm 1 of the paper).
 
-Letters of the paper: m units (``n_units``), s inputs of each (``n_inputs``), rho active units
+Symbols of the paper: m units (``n_units``), s inputs of each (``n_inputs``), rho active units
 (``n_active``), gamma (``decay``), L classes. Training keeps integer counts c instead of weights:
 the fly Bloom filter of class l is w_l = gamma ** c_l, so that a federation adds counts exactly.
 """
@@ -21,8 +21,8 @@ from fedneighbors.kernels.flyhash._hash import wiring as _wiring
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.tabular._schema import blocks
 
-# Decay by default: a class as frequent as the mean meets, on a unit of mean load, the weight
-# exp(-KAPPA). Only this product of decay and load matters, see ``default_decay``.
+# Default decay: for a class of mean frequency, a unit of mean load has the weight exp(-KAPPA).
+# Only this product of decay and load matters, see ``default_decay``.
 KAPPA = 0.5
 MAX_UNITS = 1 << 24
 
@@ -33,14 +33,12 @@ Counts = npt.NDArray[np.int32]
 def draw_wiring(
     n_features: int, n_units: int, n_inputs: int, seed: int
 ) -> npt.NDArray[np.uint16] | npt.NDArray[np.uint32]:
-    """Draw the lifting matrix M as inputs per unit.
-
-    Algorithm 1, line 2.
+    """Draw the lifting matrix M as the inputs of each unit.
 
     Parameters
     ----------
     n_features : int
-        Columns of what is hashed (d).
+        Columns of the hashed rows (d).
     n_units : int
         Rows of M (m).
     n_inputs : int
@@ -51,7 +49,8 @@ def draw_wiring(
     Returns
     -------
     unsigned integer array of shape (n_units, n_inputs)
-        Each row ascending, a uniform subset; a function of the four arguments alone.
+        Each row is a uniform random subset in ascending order (Algorithm 1, line 2). The result
+        depends only on the four arguments.
 
     Raises
     ------
@@ -64,9 +63,9 @@ def draw_wiring(
 def hash_rows(
     x: npt.NDArray[Any], wiring: npt.NDArray[Any], n_active: int, *, n_threads: int = 1
 ) -> Active:
-    """Compute each row's active units: the winner-take-all of M x.
+    """Return the active units of each row.
 
-    Equation 2.
+    These are the winners of M x (equation 2).
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ def hash_rows(
 
 @dataclass(frozen=True, eq=False)
 class HashPlan:
-    """Public parameters of the common hash.
+    """Public parameters of the hash, identical at every party.
 
     Parameters
     ----------
@@ -109,7 +108,7 @@ class HashPlan:
     Raises
     ------
     ValueError
-        If the sizes do not fit together.
+        If a size or the seed is out of range.
     """
 
     features: FeatureMap
@@ -138,12 +137,12 @@ class HashPlan:
 
     @cached_property
     def wiring(self) -> npt.NDArray[Any]:
-        """Return each unit's inputs, drawn on first use."""
+        """Return the inputs of each unit, drawn on first use."""
         return draw_wiring(self.features.n_outputs, self.n_units, self.n_inputs, self.seed)
 
 
 def hash_table(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
-    """Compute the active units of a dense or sparse table, by blocks."""
+    """Hash the rows of a dense or sparse table block by block."""
     parts = [
         hash_rows(plan.features.apply(block), plan.wiring, plan.n_active, n_threads=n_threads)
         for block in blocks(x)
@@ -156,7 +155,7 @@ def count_rows(
 ) -> Counts:
     """Count the activations of each unit in each class.
 
-    Algorithm 1, lines 3-7, as counts.
+    Algorithm 1, lines 3-7, with counts in place of weights.
 
     Returns
     -------
@@ -170,16 +169,16 @@ def count_rows(
 def class_sizes(counts: npt.NDArray[np.integer[Any]], n_active: int) -> npt.NDArray[np.int64]:
     """Return the number of rows of each class.
 
-    Each row added ``n_active`` to its column.
+    Each row adds ``n_active`` to the column of its class.
     """
     return np.asarray(counts.sum(axis=0, dtype=np.int64) // n_active)
 
 
 def default_sizes(n_rows: int, n_outputs: int) -> tuple[int, int, int]:
-    """Return n_units, n_inputs and n_active for a table of this size.
+    """Return default values of n_units, n_inputs and n_active.
 
-    Units grow with the rows, since the filters of large tables would fill up; the numbers are
-    those that did best over many tables with cross-validation.
+    The number of units grows with the rows because the filters of large tables would saturate.
+    The constants did best in cross-validation over many tables.
 
     Parameters
     ----------
@@ -198,8 +197,8 @@ def default_decay(
 ) -> float:
     """Return gamma = exp(-kappa L m / (n rho)).
 
-    A unit is on for n rho / m rows in the mean, n rho / (L m) in each class, so that the exponent
-    of a unit of mean load is kappa, however large the table.
+    On average a unit is active for n rho / m rows, n rho / (L m) in each class, so the exponent of
+    a unit of mean load is kappa for tables of any size.
     """
     if n_rows == 0:
         return 0.0
@@ -208,14 +207,14 @@ def default_decay(
 
 @dataclass(frozen=True)
 class DecayTable:
-    """Weight of each count in each class, in lookup order.
+    """Weight of each count in each class, as one vector for the kernel's gather.
 
     Parameters
     ----------
     weights : float64 array, 1-d
         ``weights[offsets[l] + c]`` is the weight of count c in class l.
     offsets : int64 array of shape (n_classes,)
-        Start of each class's weights.
+        Start of the weights of each class.
     """
 
     weights: Floats
@@ -229,9 +228,7 @@ def decay_table(
     decay: float,
     class_normalized: bool,
 ) -> DecayTable:
-    """Return gamma ** c for every possible count.
-
-    0 ** 0 = 1.
+    """Tabulate gamma ** c for every possible count, with 0**0 == 1.
 
     Parameters
     ----------
@@ -242,7 +239,7 @@ def decay_table(
     decay : float
         gamma, in [0, 1].
     class_normalized : bool
-        Use the exponent c * n_mean / n_l, which keeps a frequent class from winning by its size.
+        Use the exponent c * n_mean / n_l, so that a frequent class does not win by its size.
     """
     ends = np.cumsum(largest + 1)
     offsets = (ends - largest - 1).astype(np.int64)
@@ -267,10 +264,10 @@ def score_rows(active: Active, counts: Counts, table: DecayTable, *, n_threads: 
 
 
 def warmup() -> None:
-    """Compile every kernel of FlyNN in advance.
+    """Compile the kernels that FlyNN uses.
 
-    Tables of more than 8,192 hashed features use another compilation of the hash, which still
-    waits for its first call.
+    Tables with more than 8,192 hashed features use another specialization of the hash, which is
+    compiled at its first call.
     """
     wiring = draw_wiring(4, 8, 2, 0)
     labels = np.zeros(2, np.int64)
@@ -297,9 +294,9 @@ _LARGEST_LOSS = 50.0
 def leave_one_out(
     active: Active, labels: npt.NDArray[np.int64], counts: Counts, table: DecayTable
 ) -> Floats:
-    """Compute the novelty of training rows without their own contribution.
+    """Compute the novelty of training rows without each row's own contribution.
 
-    The constants of class normalization stay those of all rows.
+    The class normalization still uses the class sizes of all rows.
 
     Returns
     -------
@@ -315,9 +312,10 @@ def leave_one_out(
 
 
 def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
-    """Select the rows for calibration: all, or a part by their hash.
+    """Return a mask of the rows used for calibration.
 
-    The choice depends on the row alone, so that it is the same for every partition.
+    Large tables use a subset selected by hash. The selection depends only on the row and the
+    total number of rows, so it is the same for every partition.
 
     Parameters
     ----------
@@ -333,14 +331,14 @@ def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
 def log_losses(
     scores: Floats, labels: npt.NDArray[np.int64], n_active: int
 ) -> npt.NDArray[np.int64]:
-    """Return the summed log-loss for each sharpness, as integers.
+    """Return the summed log-loss for each sharpness.
 
-    Integers add up in any order.
+    Integers make the sum over parties independent of their order.
 
     Returns
     -------
     int64 array of shape (len(SHARPNESS),)
-        In units of 2**-20 nats; each row's loss is rounded and cut at 50 nats.
+        In units of 2**-20 nats; each row's loss is clipped at 50 nats and rounded.
     """
     result = np.zeros(len(SHARPNESS), np.int64)
     rows = np.arange(len(labels))
@@ -352,7 +350,7 @@ def log_losses(
 
 
 def choose_sharpness(losses: npt.NDArray[np.int64]) -> float:
-    """Return the sharpness of least loss; ties go to the lower one."""
+    """Return the sharpness of lowest loss, the lower one on ties."""
     return SHARPNESS[int(np.argmin(losses))]
 
 
@@ -369,25 +367,23 @@ def probabilities(scores: Floats, sharpness: float, n_active: int) -> Floats:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-FLOOR = 0.5  # share of sigma added to each count
-CLEAR = 3.0  # standard deviations by which a class must exceed the noise
+FLOOR = 0.5  # multiple of sigma added to each count
+CLEAR = 3.0  # standard deviations by which a class must exceed the noise to be predicted
 
 
 def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) -> DecayTable:
-    """Return each clipped count's novelty contribution.
+    """Return the novelty that each clipped noised count contributes.
 
-    The layout is that of gamma ** c.
-
-    A row that is active in units i has score sum of log(c_i + floor) + offset for a class. The
-    offsets put, for each pair of classes, the border half-way between what rows of either class
-    score on average, so that a frequent class does not win by its size. The averages are taken
-    from the counts themselves; the part of them that is noise meeting itself is taken out by
-    Stein's identity, E[noise g(c + noise)] = sigma ** 2 E[g'(c + noise)].
+    The score of a row with active units i for a class is the sum of log(c_i + floor) + offset.
+    For each pair of classes, the offsets place the decision boundary half-way between the mean
+    scores of rows of either class, so that a frequent class does not win by its size. The means are
+    estimated from the counts themselves; the bias from correlating the noise with itself is
+    removed by Stein's identity, E[noise g(c + noise)] = sigma ** 2 E[g'(c + noise)].
 
     Parameters
     ----------
     counts : int32 array of shape (n_units, n_classes)
-        As they were released; cells may be negative.
+        Released counts; cells may be negative.
     variance : float
         Variance of the noise on each cell, above 0.
     n_active : int
@@ -396,9 +392,9 @@ def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) 
     Returns
     -------
     DecayTable
-        For counts cut at 0 from below. The lowest sum over the active units is the prediction.
-        Classes that do not stand out of the noise by three standard deviations are never
-        predicted, unless none stands out.
+        Weights for counts clipped at 0. The lowest sum over the active units is the prediction.
+        Classes that do not exceed the noise by three standard deviations are never predicted,
+        unless no class does.
     """
     noisy = counts.astype(np.float64)
     floor = FLOOR * np.sqrt(variance) + 0.5
@@ -411,10 +407,7 @@ def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) 
 
 
 def _offsets(noisy: Floats, rows: Floats, floor: float, variance: float) -> Floats:
-    """Return each class's offset that balances the mean scores.
-
-    It closes half of the mean gap to the other classes.
-    """
+    """Return the offset per class that centres its pairwise decision boundaries."""
     logs = np.log(np.maximum(noisy, 0.0) + floor)
     slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + floor), 0.0)
     mean = (noisy.T @ logs) / rows[:, None]  # [k, l]: score of class l on a row of class k
@@ -438,5 +431,5 @@ def _laid_out(
 
 
 def clipped(counts: npt.NDArray[np.int32]) -> Counts:
-    """Clip negative counts to 0, the start of the table."""
+    """Clip counts at 0, the lowest count in the weight table."""
     return np.ascontiguousarray(np.maximum(counts, 0))

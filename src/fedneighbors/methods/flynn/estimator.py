@@ -1,4 +1,4 @@
-"""FlyNN as a scikit-learn classifier, trained on one table or on a federation in one process."""
+"""FlyNN as a scikit-learn classifier, trained on one table or an in-process federation."""
 
 import time
 from collections.abc import Sequence
@@ -37,23 +37,23 @@ from fedneighbors.tabular._schema import label_array, label_index, reserved_labe
 def fit(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy | None, *, n_threads: int
 ) -> tuple[FlyNNModel, RunRecord]:
-    """Train on all parties' rows; return the model and run record.
+    """Train a model on all parties' rows; return it with its run record.
 
     Parameters
     ----------
     holdings : Holdings
-        The table and its owners.
+        The table and the owners of its rows.
     settings : FlyNNSettings
         Sizes, decay, scaling, expansion.
     privacy : Privacy or None
-        None trains exactly.
+        Privacy terms; None trains without noise.
     n_threads : int
         Threads; the exact result does not depend on it.
 
     Raises
     ------
     MissingExtraError
-        If privacy is wanted and the packages of the extra ``privacy`` are not installed.
+        If ``privacy`` is set and the extra ``privacy`` is not installed.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     paid: dict[str, Scalar] = {}
@@ -87,7 +87,7 @@ def fit(
 def _privately(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy, *, n_threads: int
 ) -> tuple[Outcome[FlyNNModel], dict[str, Scalar]]:
-    """Return the outcome of a private training and what it cost."""
+    """Run a private training; return its outcome and privacy record."""
     from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
     from fedneighbors.tabular._private import run_paid
@@ -99,7 +99,7 @@ def _privately(
 
 
 class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Federated nearest-neighbour classifier, trained exactly in one round of counts.
+    """Nearest-neighbour classifier that a federation trains exactly in one round of counts.
 
     Each row is hashed to a few active units. A filter per class counts the activations of each
     unit, and the class whose filter finds a new row least novel is predicted. The counts of the
@@ -115,24 +115,25 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_active : int, optional
         Number of active units per row (rho). None derives it.
     decay : float, optional
-        Weight of one activation (gamma), in [0, 1]; 0 ignores how often a unit was active. None
-        derives it from the mean load of a unit, also after ``partial_fit`` and ``unlearn``.
+        Weight of one activation (gamma), in [0, 1]; with 0 only the presence of activations
+        matters. None derives it from the mean load of a unit, again after each ``partial_fit`` and
+        ``unlearn``.
     standardize : bool, "feature" or "global"
-        Centre and scale columns with constants from exact sums over all parties. True divides
-        columns of similar spread by a common number and every other column by its own.
+        Centre and scale columns; the constants come from exact sums over all parties. True
+        divides columns of similar spread by one common number, otherwise each column by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
-        Expansion of the features before hashing; ``"auto"`` is ``"fourier"`` up to 8 columns,
-        ``"population"`` up to 24, else ``"mirror"``.
+        Expansion that is hashed in place of the features; ``"auto"`` is
+        ``"fourier"`` up to 8 columns, ``"population"`` up to 24, else ``"mirror"``.
     class_normalized : bool
-        Weigh counts by class size, so that a frequent class does not win by its size.
+        Weight counts by class size, so that a frequent class does not win by its size alone.
     random_state : int, RandomState or None
-        Seed of the hash. It is public in a federation and never the seed of noise.
+        Seed of the hash. It is public in a federation and never used for noise.
     n_jobs : int, optional
         Number of threads. The result does not depend on it.
     privacy : Privacy, optional
         Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Everything
-        derived from rows is then charged or declared public; with ``decay=None`` the score is
-        adapted to noisy counts.
+        derived from the rows is then charged to the budget or was declared public. With
+        ``decay=None`` rows are scored by a function suited to noised counts.
 
     Attributes
     ----------
@@ -141,9 +142,9 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     counts_ : int32 array of shape (n_classes, n_units)
         The fly Bloom filters as activation counts.
     model_ : FlyNNModel
-        The whole model, as every party of a federation holds it.
+        The complete model, identical at every party of a federation.
     n_units_, n_inputs_, n_active_, decay_ : int, int, int, float
-        The values in force.
+        The values used by the model.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
 
@@ -200,7 +201,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
-        """Train on a table, or on a federation of its owners.
+        """Train on a table or on a federation of its parties.
 
         Parameters
         ----------
@@ -209,7 +210,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Party of each row. None means one party.
+            Owner of each row. None means one party.
 
         Returns
         -------
@@ -221,14 +222,14 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
         """Add rows to the filters.
 
-        The first call fixes sizes, constants and classes; later calls add counts.
+        The first call fixes sizes, standardizing constants and classes; later calls add counts.
 
         Parameters
         ----------
         X, y
             As for :meth:`fit`.
         classes : sequence, optional
-            All possible labels; required in the first call if ``y`` lacks some.
+            All labels that any call will contain; required at the first call if ``y`` lacks some.
         """
         if not hasattr(self, "model_"):
             return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
@@ -246,14 +247,14 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def unlearn(self, X: Any, y: Any) -> Self:
         """Remove rows from the filters exactly.
 
-        ``unlearn(X, y)`` undoes the counts of ``partial_fit(X, y)`` bit for bit. It does not undo
-        the standardizing constants, the sizes derived from the first table, the calibration of the
-        probabilities, or copies of the model that others hold.
+        After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. Not
+        undone: the standardizing constants, the sizes derived from the first table, the
+        calibration of the probabilities, and copies of the model held by others.
 
         Raises
         ------
         ValueError
-            If a label is unknown, or more would be removed than was added. The model is unchanged.
+            If a label is unknown, or if a count would become negative; the model is unchanged.
         """
         check_is_fitted(self)
         self._check_exact("unlearn")
@@ -284,32 +285,32 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Predict the class of least novelty; ties go to the lower class."""
+        """Predict the class of lowest novelty; ties go to the lower class."""
         scores = self._novelty(X)
         return np.asarray(self.classes_[np.argmin(scores, axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return calibrated probabilities, shape (n_rows, n_classes).
+        """Return class probabilities of shape (n_rows, n_classes).
 
-        A softmax over the novelties. Its factor minimizes the leave-one-out log-loss of the
-        training rows.
+        They are a softmax over the novelties. Its factor minimises the log-loss of the training
+        rows, each scored without its own contribution; a private model uses a constant factor.
         """
         scores = self._novelty(X)
         return self.model_.probabilities(scores)
 
     def decision_function(self, X: Any) -> Floats:
-        """Return minus the novelty, higher is better.
+        """Return the negative novelty of each class; higher is better.
 
         Returns
         -------
         float64 array of shape (n_rows, n_classes), or (n_rows,) for two classes
-            For two classes, the advantage of the second.
+            For two classes, the novelty of the first class minus that of the second.
         """
         scores = self._novelty(X)
         return scores[:, 0] - scores[:, 1] if scores.shape[1] == 2 else -scores
 
     def name_features(self, names: Sequence[str]) -> Self:
-        """Set the column names that later tables are checked against.
+        """Set column names, against which later tables are validated.
 
         Raises
         ------
@@ -324,24 +325,24 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, atomically."""
+        """Write the model atomically to one file."""
         check_is_fitted(self)
         self.model_.save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "FlyNNClassifier":
-        """Read a classifier written by :meth:`save` or by a federated run.
+        """Read a classifier written by :meth:`save` or a federation's party.
 
         Raises
         ------
         ModelFileError
-            If the file is missing, truncated, altered, foreign or of another version.
+            If the file is missing, truncated, altered, not a FlyNN model or of another version.
         """
         return cls.from_model(FlyNNModel.load(path))
 
     @classmethod
     def from_model(cls, model: FlyNNModel) -> "FlyNNClassifier":
-        """Return a fitted classifier around a trained model."""
+        """Return a fitted classifier that wraps a trained model."""
         plan = model.plan
         classifier = cls(
             n_units=plan.n_units,

@@ -1,8 +1,8 @@
 """FlyNN as a Flower app: ``flwr run examples/flower-flynn``.
 
-The run's configuration holds the settings of the coordinator, a node's configuration names the
-party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. A node that sets
-``epsilon`` agrees to a private training on these terms alone, charged to its ``ledger`` under
+The run configuration contains the coordinator's settings; the node configuration contains the
+party's name and files: ``party-name``, ``data``, ``label`` and ``model-path``. A node that sets
+``epsilon`` accepts only private training on these terms, charged to its ``ledger`` under
 ``dataset``.
 """
 
@@ -23,18 +23,18 @@ from fedneighbors.tabular._app_config import (
 
 
 def settings_from(config: Config) -> FlyNNSettings:
-    """Return the settings that the configuration of a run describes.
+    """Parse the settings in a run configuration.
 
     Parameters
     ----------
     config : mapping
-        One key per setting, with ``-`` for ``_``. ``"auto"`` leaves a number to be derived,
-        ``classes`` is a JSON list, ``expand = "none"`` expands nothing.
+        One key per setting, with ``-`` for ``_``. ``"auto"`` derives a number from the tables,
+        ``classes`` is a JSON list, ``expand = "none"`` disables the expansion.
 
     Raises
     ------
     ValueError
-        If a value is of another type than its setting.
+        If a value has the wrong type.
     """
     return FlyNNSettings(
         n_units=unless(config, "n-units", "auto", int),
@@ -70,6 +70,6 @@ def _private_party(table: dict[str, Any], _node: Config) -> FlyNNParty:
 
 
 _apps = table_apps(_coordinate, _party, _private_party)
-# Flower looks for plain assignments of these names in the source.
+# Flower searches the source for plain assignments to these names.
 server = _apps[0]
 client = _apps[1]

@@ -1,8 +1,7 @@
 """FlyNNFL: the party and the coordinator (Algorithm 2 of the paper, without noise).
 
-Four questions and a farewell: what do the tables look like, what are their exact moments, what are
-the counts, how sharp are the scores, and the finished model. Only sums of counts and moments reach
-the coordinator's mathematics; rows never leave a party.
+Five rounds: schema, exact moments, counts, calibration losses and finished model. The coordinator
+computes only with sums of moments, counts and losses; rows never leave a party.
 """
 
 from collections.abc import Mapping
@@ -48,7 +47,7 @@ from fedneighbors.tabular._schema import (
 
 @message
 class MomentsRequest:
-    """Request for the number of rows and the sums that standardize columns."""
+    """Request for the number of rows and, with columns, exact sums and squares."""
 
     reply: ClassVar[type] = MomentsReply
     with_columns: bool
@@ -63,9 +62,9 @@ class CountReply:
 
 @message
 class CountRequest:
-    """Hash plan, classes, and request for counts as integers of ``n_bits``.
+    """Hash plan and classes, and a request for counts as integers of ``n_bits``.
 
-    ``declared`` caps the rows of the parties that have declared how many they hold.
+    ``declared`` is the maximum number of rows of each party that declared one.
     """
 
     reply: ClassVar[type] = CountReply
@@ -75,18 +74,16 @@ class CountRequest:
     declared: Mapping[str, int]
 
     def check(self, party: str, reply: CountReply) -> None:
-        """Raise if no rows of one party can have these counts.
+        """Check that one party's counts are possible.
 
-        Runtimes call it where they see a party's reply.
-
-        Each row adds one to ``n_active`` units of its class, so that a class of n rows has counts
-        of at most n that add up to n times ``n_active``. A liar can invent rows, but not more than
-        were declared.
+        Runtimes call this if they see the individual reply. Each row adds one to ``n_active`` units
+        of its class, so a class of n rows has counts of at most n that sum to n times ``n_active``.
+        A dishonest party can invent rows, but not more than it declared.
 
         Raises
         ------
         ValueError
-            If the counts are not such.
+            If the counts are impossible or exceed the declared rows.
         """
         counts = reply.counts
         if counts.shape != (self.plan.n_units, len(self.classes)):
@@ -110,7 +107,7 @@ class CalibrationReply:
 
 @message
 class ModelRelease:
-    """The model before calibration (Algorithm 2, line 10)."""
+    """Message with the complete model before calibration (Algorithm 2, line 10)."""
 
     reply: ClassVar[type] = CalibrationReply
     model: FlyNNModel
@@ -118,7 +115,7 @@ class ModelRelease:
 
 @message
 class Finish:
-    """The summed losses, which complete the party's model."""
+    """Message with the summed losses, which complete the party's model."""
 
     reply: ClassVar[type] = Receipt
     losses: npt.NDArray[np.int64]
@@ -147,13 +144,13 @@ class FlyNNSettings:
     expand : str or None
         ``"auto"``, None, or a name in :data:`~.expansion.EXPANSIONS`.
     class_normalized : bool
-        Weigh counts by class size.
+        Weight counts by class size.
     seed : int
         Public seed of the hash.
     classes : tuple of labels
         Labels to reserve in addition to those that the parties announce.
     declared_rows : mapping of str to int
-        Most rows of parties that have declared how many they hold; more are refused.
+        Maximum number of rows of each party that declared one; larger counts are rejected.
     """
 
     n_units: int | None = None
@@ -177,20 +174,20 @@ class FlyNNSettings:
                 raise TypeError(f"expected decay as a number or None, got {self.decay!r}")
             if not 0 <= self.decay <= 1:
                 raise ValueError(f"expected decay in [0, 1] or None, got {self.decay!r}")
-            object.__setattr__(self, "decay", float(self.decay))  # 0 and 1 may come as integers
+            object.__setattr__(self, "decay", float(self.decay))  # integers 0 and 1 are accepted
         if not isinstance(self.class_normalized, bool | np.bool_):
             raise TypeError(f"expected class_normalized True or False, got {self.class_normalized}")
         check_scaling(self.standardize)
 
     def plan(self, moments: MomentsReply, n_features: int) -> HashPlan:
-        """Return the plan for these tables, deriving what was left open."""
+        """Return the hash plan; derive unset sizes from the moments."""
         mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
         expansion = choose_expansion(self.expand, n_features)
         features = FeatureMap(n_features, expansion, mean, scale, self.seed)
         return self.plan_of(features, default_sizes(moments.n_rows, features.n_outputs))
 
     def plan_of(self, features: FeatureMap, sizes: tuple[int, int, int]) -> HashPlan:
-        """Return the plan, with missing settings taken from ``sizes``."""
+        """Return the hash plan, with ``sizes`` as defaults of unset sizes."""
         units, inputs, active = sizes
         n_units = units if self.n_units is None else self.n_units
         return HashPlan(
@@ -203,11 +200,11 @@ class FlyNNSettings:
 
 
 class FlyNNParty(TableParty):
-    """One organisation's table and its replies.
+    """One organisation's table and its replies to the FlyNNFL protocol.
 
     Takes the arguments of :class:`~fedneighbors.tabular._ownership.TableParty`, with rows of finite
-    numbers. A party whose process does not live from one message to the next needs a
-    ``model_path``; the unfinished model waits there under ``.pending``.
+    numbers. A party whose process does not survive between messages needs a ``model_path``; the
+    unfinished model is stored there with the suffix ``.pending``.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -254,17 +251,14 @@ class FlyNNParty(TableParty):
         return CountReply(counts.astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
-        """Hash the table, or reuse the last message's hashes.
-
-        Hashes are reused if the plan is the same.
-        """
+        """Return the hashes of the table, cached for the last plan."""
         asked = encode(plan)
         if self._hashed is None or self._hashed[0] != asked:
             self._hashed = asked, hash_table(self._x, plan, n_threads=self._n_threads)
         return self._hashed[1]
 
     def _counted(self, plan: HashPlan, classes: tuple[Label, ...]) -> npt.NDArray[np.int32]:
-        """Return how often each unit was on in each class."""
+        """Count the activations of each unit in each class."""
         labels = self._positions(classes)
         return count_rows(self._active(plan), labels, n_units=plan.n_units, n_classes=len(classes))
 
@@ -297,12 +291,12 @@ class FlyNNParty(TableParty):
 def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     """Train one model over all parties.
 
-    It equals the model of the pooled table bit for bit.
+    The model equals that of the pooled table bit for bit.
 
     Yields
     ------
     Ask
-        Schema, moments, counts, model, farewell.
+        Requests for schema, moments and counts; the model; the summed losses.
 
     Returns
     -------
@@ -316,9 +310,9 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     PartyMissing
         If a party does not answer; no model is made.
     DataError
-        If there are no rows or fewer than two classes in all.
+        If all parties together have no rows or fewer than two classes.
     ProtocolError
-        If sums are not what tables can give.
+        If sums are impossible for any table.
     """
     replies = yield gather(SchemaRequest())
     schema = agree(replies.complete("the schema").each, settings.classes)
@@ -349,21 +343,21 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
 
 
 def checked_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
-    """Return the parties' summed moments; raise if no table has them.
+    """Check the number of rows and the shapes of summed moments.
 
     Parameters
     ----------
     reply : MomentsReply
-        The sum.
+        Sum over all parties.
     n_columns : int
-        Columns that were summed; 0 if only rows were counted.
+        Number of summed columns; 0 if only rows were counted.
 
     Raises
     ------
     DataError
-        If there is no row.
+        If there are no rows.
     ProtocolError
-        If the sums are of another shape.
+        If the sums have the wrong shape.
     """
     if reply.n_rows < 1:
         raise DataError("expected at least one row over all parties, got none; add data")

@@ -1,1 +1,1 @@
-"""FlyNN under a privacy budget: releases, the party with a ledger, the coordinator."""
+"""FlyNN under a privacy budget: releases, the private party and the coordinator."""

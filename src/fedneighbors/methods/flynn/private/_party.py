@@ -1,4 +1,4 @@
-"""A FlyNN party with a privacy budget; every reply is charged or declared public."""
+"""FlyNN party whose replies are charged to a privacy budget or derived from public facts."""
 
 import logging
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from fedneighbors.tabular._schema import Label, MomentsReply, PublicSchemaReques
 log = logging.getLogger(__name__)
 
 FARTHEST = 2.0**40
-"""Values are cut here, so that no sum or expansion of them leaves the range of its type."""
+"""Values are clipped to this magnitude so that sums and expansions cannot overflow their type."""
 
 
 def _finite_rows(rows: Any) -> npt.NDArray[np.bool_]:
@@ -53,10 +53,7 @@ def _finite_rows(rows: Any) -> npt.NDArray[np.bool_]:
 
 
 def _cut(rows: Any) -> Any:
-    """Clip values at :data:`FARTHEST`.
-
-    Rows of types that cannot exceed it are returned unchanged.
-    """
+    """Clip values to +/- :data:`FARTHEST`; smaller dtypes stay unchanged."""
     sparse = hasattr(rows, "tocsr")
     cells = rows.data if sparse else rows
     if cells.dtype.kind == "f" and np.finfo(cells.dtype).max > FARTHEST:
@@ -71,14 +68,14 @@ def _cut(rows: Any) -> Any:
 
 
 _LARGEST = np.iinfo(np.int32).max
-_MOST_CELLS = 1 << 23  # maximum cells of a reply: 32 MiB, within the ledger's limit
+_MOST_CELLS = 1 << 23  # limit of a reply: 32 MiB, which a ledger can store
 
 
 class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
-    """One organisation's table with a ledger.
+    """FlyNN party that charges its noised replies to a ledger.
 
-    It answers no request of the exact protocol but for the moments that were declared public. Rows
-    with a value that is not finite or a label that was not agreed are left out beforehand.
+    It answers no request of the exact protocol except for moments that were declared public. Rows
+    with a non-finite value or a label outside the agreed classes are dropped at construction.
     """
 
     method = "FlyNN"
@@ -103,10 +100,10 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
 
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return a table without what is no record, far values cut.
+        """Drop invalid rows and clip large values.
 
-        Left out are rows with a value that is not finite or a label that was not agreed. A row more
-        or less in the table is at most a row more or less in the result.
+        Rows with a non-finite value or a label outside the agreed classes are dropped. Adding or
+        removing one row of the table adds or removes at most one row of the result.
         """
         rows = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
         kept = with_agreed_label(y, privacy)
@@ -117,7 +114,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         return _cut(rows[kept]), y[kept]
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to a request that is not masked-only."""
+        """Answer a request in ``accepts`` that is not masked-only."""
         match request:
             case PublicSchemaRequest():
                 return self._schema(with_labels=request.with_labels)
@@ -181,15 +178,15 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
 
         def draw() -> Message:
             values = noised(self._exact_counts(plan, classes).ravel())
-            values = np.clip(values, -_LARGEST, _LARGEST)  # post-processing of noisy values
+            values = np.clip(values, -_LARGEST, _LARGEST)  # post-processing of noised values
             return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
 
         return cost, draw
 
     def _check_plan(self, plan: HashPlan, classes: tuple[Label, ...]) -> None:
-        """Raise if the party cannot follow a plan.
+        """Check that a plan fits the columns, classes and reply size.
 
-        The check does not depend on rows.
+        The check reads no values of rows, so refusing reveals nothing about them.
         """
         if self._x.shape[1] != plan.features.n_features:
             raise Refuse("the number of columns is not the announced one")

@@ -1,7 +1,7 @@
-"""Releases of a party: sensitivity, share of the budget, noise.
+"""Sensitivity, budget fraction and mechanism of each release of a private FlyNN party.
 
-Rows of different parties are disjoint, so that the releases of all parties together cost what one
-of them costs (parallel composition). One row is in one class and turns on ``n_active`` units.
+The parties' rows are disjoint, so the releases of all parties together cost as much as the release
+of one party (parallel composition). One row belongs to one class and activates ``n_active`` units.
 """
 
 from fractions import Fraction
@@ -26,16 +26,16 @@ from fedneighbors.privacy.noise._mechanisms import (
 )
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
-_FINEST, _COARSEST = 1 << 10, 1 << 4  # steps of a column's range, where its moments are paid for
+_FINEST, _COARSEST = 1 << 10, 1 << 4  # quantization steps of a column's range
 _MOST_UNITS = 200_000
 _FEWEST_UNITS = 300
 
 
 def count_sensitivity(n_active: int, neighbors: Neighbors) -> Sensitivity:
-    """Return how far one row moves the counts of all classes.
+    """Return the sensitivity of the counts of all classes to one row.
 
-    A row more or less moves ``n_active`` cells of one class by one. A row exchanged may leave so
-    many cells and enter as many others; a cell that it leaves and enters does not move.
+    Adding or removing a row changes ``n_active`` cells of one class by one. Replacing a row may
+    decrement that many cells and increment as many others; a cell that does both is unchanged.
 
     Examples
     --------
@@ -49,9 +49,8 @@ def count_sensitivity(n_active: int, neighbors: Neighbors) -> Sensitivity:
 def constants_sensitivity(n_columns: int, levels: int, neighbors: Neighbors) -> Sensitivity:
     """Return the sensitivity of :func:`quantized_moments` to one row.
 
-    Every cell changes by ``levels`` at most.
-
-    Under ``"replace_one"`` the number of rows does not move, which is not made use of.
+    One row changes every cell by at most ``levels``. Under ``"replace_one"`` the number of rows is
+    constant, which this bound does not exploit.
     """
     cells = 2 * n_columns + 1
     return Sensitivity(
@@ -60,15 +59,17 @@ def constants_sensitivity(n_columns: int, levels: int, neighbors: Neighbors) -> 
 
 
 def constants_levels(privacy: Privacy, n_columns: int) -> int:
-    """Return the number of steps in a column's range for private moments.
+    """Return the number of quantization steps for noised column moments.
 
-    The noise is the same part of the range for any number, so that the finest is taken that the
-    samplers bear; a function of what was agreed alone.
+    The noise is the same fraction of the range for any number of steps, so the finest resolution
+    that the samplers support is used. The result depends only on the agreed terms and the number
+    of columns.
 
     Raises
     ------
     PrivacyError
-        If not even coarse steps will do; mean and spread would drown in the noise anyway.
+        If the noise exceeds the samplers' range even at the coarsest resolution; it would
+        dominate mean and spread anyway.
     """
     allowed = part(privacy, of="constants", constants_paid=True)
     levels = _FINEST
@@ -89,16 +90,16 @@ def constants_levels(privacy: Privacy, n_columns: int) -> int:
 
 
 def part(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP | ZCDP:
-    """Return the part of the budget that one release may use.
+    """Return the fraction of the budget that one release may use.
 
     Parameters
     ----------
     privacy : Privacy
-        The budget of one training. One with delta is spent as zCDP, whose conversion it is.
+        The budget of one training. A budget with delta is converted to zCDP.
     of : {"constants", "counts"}
-        The release. Both add up to the whole.
+        The release. The fractions of both add up to 1.
     constants_paid : bool
-        Whether rows or scaling are paid for at all; if not, the counts get everything.
+        Whether rows or scaling are charged; if not, the counts get the whole budget.
     """
     share = exact(privacy.constants_share, "constants_share") if constants_paid else Fraction(0)
     share = share if of == "constants" else 1 - share
@@ -106,13 +107,13 @@ def part(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP | ZCDP:
 
 
 def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
-    """Return Algorithm 2's DP() as one party runs it.
+    """Return the mechanism DP() of Algorithm 2 for one party.
 
     Parameters
     ----------
     privacy : Privacy
-        With ``accounting="paper"`` each party spends its n-th part of epsilon (line 7); with
-        ``"parallel"`` all of it, because rows of parties are disjoint.
+        With ``accounting="paper"`` each party spends epsilon / tau (line 7); with ``"parallel"``
+        each spends all of epsilon, because the parties' rows are disjoint.
     constants_paid : bool
         As for :func:`part`.
     n_picks : int
@@ -121,7 +122,7 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
     Raises
     ------
     PrivacyError
-        If the number of parties is needed and not known.
+        If delta is not 0, or the number of parties is required but not set.
     """
     allowed = part(privacy, of="counts", constants_paid=constants_paid)
     if not isinstance(allowed, PureDP):
@@ -135,22 +136,21 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
 def quantized_moments(
     x: Floats, bounds: tuple[Floats, Floats], levels: int
 ) -> npt.NDArray[np.int64]:
-    """Compute row count, sums and sums of squares within known bounds.
-
-    Values are clipped to the bounds.
+    """Return quantized row count, sums and sums of squares within public bounds.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_columns)
     bounds : pair of float64 arrays of shape (n_columns,)
-        Lowest and highest value of each column; what lies beyond is cut.
+        Lowest and highest value of each column; values outside are clipped.
     levels : int
-        Steps of the range.
+        Quantization steps of the range.
 
     Returns
     -------
     int64 array of shape (2 * n_columns + 1,)
-        In steps of the range (of its square): rows, sums, squares.
+        Rows times ``levels``, then sums and sums of squares in units of 1 / ``levels`` of the
+        range and of its square.
     """
     low, high = bounds  # their difference is finite, and so is the table
     width = np.where(high > low, high - low, 1.0)
@@ -160,9 +160,10 @@ def quantized_moments(
 
 
 def active_units(privacy: Privacy) -> int:
-    """Return how many units are on by default (rho).
+    """Return the default number of active units (rho).
 
-    Laplace noise grows with rho, Gaussian noise with its root only, so that it bears more of them.
+    Laplace noise grows with rho but Gaussian noise only with its square root, so Gaussian noise
+    permits more active units.
     """
     return 64 if isinstance(part(privacy, of="counts", constants_paid=False), ZCDP) else 32
 
@@ -170,12 +171,13 @@ def active_units(privacy: Privacy) -> int:
 def private_sizes(
     n_rows: int, n_features: int, n_outputs: int, n_classes: int, *, n_active: int, spread: float
 ) -> tuple[int, int]:
-    """Return n_units and n_inputs for counts that will be noised.
+    """Return n_units and n_inputs for noised counts.
 
-    Units are as many as keep the mean count of a unit in a class, n rho / (L m), at the standard
-    deviation of its noise; more would drown, fewer tell less. The rule and its numbers did best on
-    tables of the generator of appendix D.2 (other seeds than those reported) and on parts of real
-    tables that are not reported.
+    The number of units makes the mean count of a unit in a class, n rho / (L m), equal to the
+    standard deviation of its noise: with more units noise dominates, with fewer units the counts
+    carry less information. The rule and its constants did best on tables from the generator of
+    appendix D.2 (with other seeds than those reported) and on parts of real tables that are not
+    reported.
 
     Parameters
     ----------
@@ -196,20 +198,18 @@ def private_sizes(
 
 
 def sizes_of_the_paper(n_features: int, n_outputs: int) -> tuple[int, int, int]:
-    """Return n_units, n_inputs and n_active as in appendix D.8.
+    """Return n_units, n_inputs and n_active according to appendix D.8.
 
-    These are the sizes for the paper's mechanism.
-
-    Ten units a column, of which a twentieth is on. Its noise grows with the number of picks, not
-    with the counts, so that more units do not help.
+    There are ten units per column, one twentieth of them active. The noise of the paper's mechanism
+    grows with the number of picks, not with the counts, so more units do not help.
     """
     n_units = 10 * n_features
     return n_units, max(1, min(3, n_outputs // 2)), max(1, n_units // 20)
 
 
 def default_picks(n_units: int) -> int:
-    """Return the number of picked cells (T).
+    """Return the default number of picked cells (T).
 
-    One per 30 units, 600 at most as in appendix D.8.
+    One cell per 30 units, at most 600 as in appendix D.8.
     """
     return max(1, min(600, n_units // 30))

@@ -1,7 +1,7 @@
-"""FlyNNFL under a privacy budget: coordinator of Algorithm 2 with its DP() or a better mechanism.
+"""Coordinator and messages of FlyNNFL under a privacy budget (Algorithm 2).
 
-Nothing that the coordinator learns is exact but what was declared public. The finished model is a
-function of what was released, so that it costs nothing to hand it out.
+The mechanism is the paper's DP() or a tighter one. The coordinator receives exact values only for
+facts declared public. Distributing the finished model is post-processing and costs no budget.
 """
 
 from collections.abc import Mapping
@@ -39,9 +39,9 @@ from fedneighbors.tabular._schema import Label, Receipt
 
 @message
 class PublicMomentsRequest(MomentsRequest):
-    """Request for exact moments that were declared public.
+    """Request for exact moments that every party declared public.
 
-    ``noised`` allows their sum over two parties: nothing of it is to be hidden from the other.
+    ``noised`` permits a masked sum of two parties, because the terms are public.
     """
 
     noised: ClassVar[bool] = True
@@ -56,9 +56,9 @@ class ConstantsReply:
 
 @message
 class ConstantsRequest(PaidRequest):
-    """Request for noisy moments of columns clipped to ``low`` and ``high``.
+    """Request for noised moments of columns clipped to ``low`` and ``high``.
 
-    Empty bounds ask for the number of rows alone.
+    Empty bounds request only the number of rows.
     """
 
     reply: ClassVar[type] = ConstantsReply
@@ -79,7 +79,7 @@ class ConstantsRequest(PaidRequest):
 
 @message
 class MaskedConstantsRequest(ConstantsRequest):
-    """The same request with noise shares, for masked sums alone."""
+    """Request for moments with one share of the noise; masked sums only."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -94,9 +94,9 @@ class NoisyCountReply:
 
 @message
 class NoisyCountRequest(PaidRequest):
-    """Hash plan, classes, and request for noisy counts.
+    """Hash plan and classes, and a request for noised counts.
 
-    ``constants_paid`` says whether a part of the budget went to rows or scaling.
+    ``constants_paid`` is True if part of the budget was spent on rows or scaling.
     """
 
     reply: ClassVar[type] = NoisyCountReply
@@ -107,7 +107,7 @@ class NoisyCountRequest(PaidRequest):
 
 @message
 class MaskedNoisyCountRequest(NoisyCountRequest):
-    """The same request with noise shares, for masked sums alone."""
+    """Request for counts with one share of the noise; masked sums only."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -115,9 +115,10 @@ class MaskedNoisyCountRequest(NoisyCountRequest):
 
 @message
 class PicksReply:
-    """Picked cells, ascending in class-by-class order, and their counts.
+    """Ascending indices of picked cells and their noised counts.
 
-    Two int64 arrays of one length; every other count is zero.
+    Cells index the counts flattened class by class. Both are int64 arrays of equal length; every
+    other count is zero.
     """
 
     cells: npt.NDArray[np.int64]
@@ -134,9 +135,9 @@ class PicksReply:
 
 @message
 class PicksRequest:
-    """Request for Algorithm 2's DP() with ``n_picks`` cells (T).
+    """Request for the output of Algorithm 2's DP() with ``n_picks`` cells (T).
 
-    Each party's picks are noised by themselves, so that they may be seen one by one.
+    Each party's picks carry complete noise, so the coordinator may read them individually.
     """
 
     reply: ClassVar[type] = PicksReply
@@ -151,20 +152,20 @@ class PicksRequest:
 
 @message
 class PrivateModelRelease:
-    """The finished model for every party."""
+    """Message with the finished model for every party."""
 
     reply: ClassVar[type] = Receipt
     model: FlyNNModel
 
 
-_CLEAR = 6.0  # standard deviations that noise alone hardly ever goes
+_CLEAR = 6.0  # standard deviations that noise alone almost never exceeds
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Totals over all rows, and whether the ledger was charged for them.
+    """Totals over all rows; ``paid`` is True if ledgers were charged for them.
 
-    ``n_rows`` is None where nothing needs it; ``mean`` and ``scale`` where nothing is scaled.
+    ``n_rows`` is None if it is not required, ``mean`` and ``scale`` are None without scaling.
     """
 
     n_rows: int | None
@@ -181,27 +182,28 @@ def coordinate_private(
     Parameters
     ----------
     settings : FlyNNSettings
-        As without privacy; what is left open is derived from public or paid facts alone.
+        As without privacy; values of None are derived only from public or charged facts.
     privacy : Privacy
-        Budget, mechanism, and what is public. Every party must have agreed to the same.
+        Budget, mechanism and public facts. Every party must have agreed to the same terms.
     run : str, optional
-        Name of this training. A new name is a new release, which every party charges for; the
-        same name again repeats the same answers. Drawn at random if None.
+        Identifier of this training, random if None. A new identifier is a new release, which every
+        party charges; requests under a known identifier return the stored replies.
 
     Yields
     ------
     Ask
-        Schema, public or paid constants where they are needed, noised counts, the model.
+        Requests for the schema, public or charged constants if required, and noised counts; the
+        model.
 
     Returns
     -------
     FlyNNModel
-        With noised counts, the variance of their noise and the guarantee.
+        Model with noised counts, the variance of their noise and the guarantee.
 
     Raises
     ------
     ValueError
-        If something that the training needs was neither declared public nor can be paid for.
+        If a required fact was not declared public and cannot be charged to the budget.
     SchemaMismatch, PartyMissing, PartyRefused, ProtocolError
         As without privacy. Under ``"central"`` parties may drop out of the masked sums.
     """
@@ -243,15 +245,12 @@ def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
 
 @dataclass(frozen=True)
 class _Training(PrivateTraining):
-    """One training; its generators are the coordinator's rounds."""
+    """State of one private training; its generators are the coordinator's rounds."""
 
     settings: FlyNNSettings
 
     def known(self) -> Coordinator[_Known]:
-        """Request row count and scaling.
-
-        Public facts are requested as they are; others are charged.
-        """
+        """Request rows and scaling, exact if public, otherwise noised and charged."""
         scaled = bool(self.settings.standardize)
         given = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
         decay = self.settings.decay is None and self.privacy.mechanism == "paper"
@@ -288,7 +287,7 @@ class _Training(PrivateTraining):
         return _Known(n_rows, low + mean * width, scale, paid=True)
 
     def plan(self, known: _Known) -> HashPlan:
-        """Return the plan, deriving what was left open from what is known."""
+        """Return the hash plan; derive unset sizes from the known totals."""
         settings, n_features = self.settings, self.schema.n_features
         features = FeatureMap(
             n_features,
@@ -325,7 +324,7 @@ class _Training(PrivateTraining):
     def noised(
         self, plan: HashPlan, known: _Known
     ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
-        """Request noisy counts; return their sum and noise variance."""
+        """Request noised counts; return their sum and its noise variance."""
         kind = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
         replies = yield total(kind(*self.frame, plan, self.schema.classes, known.paid))
         counts = self.survivors(replies, "the counts").total.counts
@@ -341,9 +340,9 @@ class _Training(PrivateTraining):
     def _check_size(
         self, counts: npt.NDArray[Any], plan: HashPlan, known: _Known, spread: float
     ) -> None:
-        """Raise if counts belong to more rows than declared.
+        """Check that the counts do not exceed the declared number of rows.
 
-        A dishonest party could otherwise scale all counts.
+        A dishonest party could otherwise inflate the counts.
         """
         if known.n_rows is None or known.paid:
             return
@@ -355,7 +354,7 @@ class _Training(PrivateTraining):
             )
 
     def picked(self, plan: HashPlan, known: _Known) -> Coordinator[npt.NDArray[np.int32]]:
-        """Request each party's picked cells (lines 5-8) and sum them (line 11)."""
+        """Sum the picked cells of all parties (lines 5-8 and 11)."""
         n_classes = len(self.schema.classes)
         n_picks = min(self.privacy.n_picks or default_picks(plan.n_units), plan.n_units * n_classes)
         replies = yield gather(
