@@ -48,7 +48,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ScoringGrid:
     """Settings that can be scored without hashing again.
 
     Parameters

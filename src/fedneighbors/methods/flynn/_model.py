@@ -28,7 +28,9 @@ from fedneighbors.methods.flynn.algorithm import (
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label, label_index
 
-PRIVATE_SHARPNESS = 2.0**2.5  # near the best on generated and real tables; not fitted to the training rows
+PRIVATE_SHARPNESS = (
+    2.0**2.5
+)  # near the best on generated and real tables; not fitted to the training rows
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from fedneighbors.tabular._schema import label_array, label_index, reserved_labe
 def fit(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy | None, *, n_threads: int
 ) -> tuple[FlyNNModel, RunRecord]:
-    """Train a model on all parties' rows; return it with its run record.
+    """Train on all parties' rows; return the model and run record.
 
     Parameters
     ----------
