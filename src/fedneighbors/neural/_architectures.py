@@ -18,12 +18,12 @@ def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
     shape : tuple of int
         Shape of a row: (height, width) or (channels, height, width).
     least : int
-        Pixels that a side must have.
+        Minimum side in pixels.
 
     Raises
     ------
     ValueError
-        If rows of this shape are no images, or too small.
+        If rows of this shape are not images, or a side is too short.
     """
     if len(shape) not in (2, 3):
         raise ValueError(
@@ -39,7 +39,7 @@ def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
 
 
 def with_channels(shape: tuple[int, ...]) -> nn.Module:
-    """Return the layer that gives images without channels a single one."""
+    """Return a layer that adds a channel axis to images without channels."""
     return nn.Unflatten(1, (1, shape[0])) if len(shape) == 2 else nn.Identity()
 
 
@@ -53,7 +53,7 @@ def cnn(
 ) -> Network:
     """Return a small convolutional network whose weights follow from the seed alone.
 
-    Convolutions of 3 x 3, each halving the image, and a linear layer that is the embedding.
+    Each 3 x 3 convolution halves the image; a linear layer computes the embedding.
 
     Parameters
     ----------
@@ -62,16 +62,16 @@ def cnn(
     n_outputs : int
         Number of scores.
     channels : sequence of int
-        Number of channels of each convolution.
+        Channels of each convolution.
     width : int
-        Dimensions of the embedding.
+        Embedding dimensions.
     seed : int
         Seed of the weights.
 
     Raises
     ------
     ValueError
-        If rows of this shape are no images, or smaller than two to the number of convolutions.
+        If rows of this shape are not images, or a side is below 2 to the number of convolutions.
     """
     incoming, high, wide = image_sides(shape, least=2 ** len(channels))
     layers: list[nn.Module] = [with_channels(shape)]
@@ -87,21 +87,21 @@ def cnn(
 class CharacterLSTM(nn.Module):
     """Character embeddings, recurrent layers, and scores from the last output.
 
-    The embedding is what the recurrent layers remember at the end: the hidden states of all layers,
-    then their cell states.
+    The embedding is the recurrent layers' last state: the hidden states of all layers, then their
+    cell states.
 
     Parameters
     ----------
     n_tokens : int
-        Characters that there are.
+        Number of distinct characters.
     n_outputs : int
         Number of scores.
     width : int
-        Dimensions of a character.
+        Dimensions of a character embedding.
     hidden : int
-        Units of each recurrent layer.
+        Units per recurrent layer.
     n_layers : int
-        Recurrent layers.
+        Number of recurrent layers.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class CharacterLSTM(nn.Module):
 
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""Characters that have a token, which is their place; the ones of the LEAF benchmark [1]_.
+"""Characters with a token, which is their index; those of the LEAF benchmark [1]_.
 
 .. [1] Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
 """
@@ -138,24 +138,25 @@ def lstm(
 ) -> Network:
     """Return a recurrent network whose weights follow from the seed alone.
 
-    By default the two layers of 256 units of the kNN-Per paper: an embedding of 1024 dimensions.
+    The defaults are those of the kNN-Per paper: two layers of 256 units, an embedding of 1024
+    values.
 
     Parameters
     ----------
     shape : tuple of int
         Shape of a row: (characters of a window,).
     n_outputs, n_tokens, width, hidden, n_layers
-        As :class:`CharacterLSTM` takes them.
+        As in :class:`CharacterLSTM`.
     seed : int
         Seed of the weights.
 
     Raises
     ------
     ValueError
-        If rows are no windows of tokens.
+        If rows are not windows of tokens.
     """
     if len(shape) != 1 or shape[0] < 1:
-        raise ValueError(f"expected rows that are windows of tokens, got rows of shape {shape}")
+        raise ValueError(f"expected rows with windows of tokens, got rows of shape {shape}")
     with seeded(seed):
         module = CharacterLSTM(n_tokens, n_outputs, width=width, hidden=hidden, n_layers=n_layers)
     return Network(module, embedding="body", n_tokens=n_tokens)
@@ -173,21 +174,21 @@ STAGES = (
 )
 EMBEDDING = 1280
 SMALL = 64
-"""Images with a side below this lose too much in five halvings; they are halved three times."""
+"""Images with a side below this are halved three times; five halvings would lose too much."""
 
 Stride = Literal[8, 16, 32]
 
 
 class ChannelsLast(nn.Module):
-    """Layer that arranges feature maps channels-last, which saves a third of a step on a CPU."""
+    """Layer that converts feature maps to channels-last, which saves a third of a step on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the same numbers."""
+        """Return the input with channels last in memory."""
         return x.contiguous(memory_format=torch.channels_last)
 
 
 class InvertedResidual(nn.Module):
-    """A block that expands, filters each channel, and projects (Figure 3d of [1]_).
+    """A block that expands, filters each channel and projects (Figure 3d of [1]_).
 
     Parameters
     ----------
@@ -196,7 +197,7 @@ class InvertedResidual(nn.Module):
     stride : int
         Stride of the filter.
     expansion : int
-        Factor of the inner width.
+        Ratio of inner to incoming channels.
 
     References
     ----------
@@ -217,7 +218,7 @@ class InvertedResidual(nn.Module):
         self.shortcut = stride == 1 and incoming == outgoing
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the block; add the input where shapes allow."""
+        """Compute the block; add the input if the shapes allow it."""
         made: Tensor = self.layers(x)
         return x + made if self.shortcut else made
 
@@ -233,9 +234,8 @@ def mobilenet(
 ) -> Network:
     """Return a MobileNet-v2 whose weights follow from the seed alone.
 
-    Table 2 of the paper, with fewer halvings for small images. Pixels are numbers of about 1:
-    running averages of pixels up to 255 move as far in a round as only a training that has diverged
-    does, and are refused as such.
+    Table 2 of the paper, with fewer halvings for small images. Scale pixels to about 1: with pixels
+    up to 255, running averages change so much in a round that the training is refused as diverged.
 
     Parameters
     ----------
@@ -244,19 +244,19 @@ def mobilenet(
     n_outputs : int
         Number of scores.
     width : float
-        Factor of the channels; the embedding keeps 1280 dimensions below 1.
+        Factor of the channels; the embedding keeps 1280 dimensions for factors below 1.
     stride : {8, 16, 32}, optional
-        How many times smaller the last map is than the image. 32 is the paper's; by default 8 for
-        images with a side below 64 pixels. The first halvings are the ones left out.
+        Ratio of the image's side to that of the last feature map. The paper has 32. Default: 8 for
+        images with a side below 64 pixels, by omitting the first halvings; otherwise 32.
     dropout : float
-        Share of the embedding that is hidden from the head in training.
+        Fraction of the embedding that dropout hides from the head in training.
     seed : int
         Seed of the weights.
 
     Raises
     ------
     ValueError
-        If rows of this shape are no images of 8 x 8 pixels or more, or a parameter is out of range.
+        If rows are not images of at least 8 x 8 pixels, or a parameter is out of range.
     """
     if stride not in (None, 8, 16, 32):
         raise ValueError(f"expected stride 8, 16 or 32, got {stride!r}")
@@ -292,7 +292,7 @@ def _inverted_residuals(
 
 
 def _draw_weights(module: nn.Module) -> None:
-    """Draw first weights as torchvision's reference does."""
+    """Draw initial weights like torchvision's reference."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out")
@@ -315,16 +315,16 @@ def _filtered(
 def _halvings(stride: Stride) -> Iterator[int]:
     """Return the strides of the paper's five halving layers.
 
-    The first ones do not halve if the total stride is less than 32.
+    If the total stride is less than 32, the first layers do not halve.
     """
     kept = stride.bit_length() - 1
     return iter([1] * (5 - kept) + [2] * kept)
 
 
 def _multiple(channels: float) -> int:
-    """Round to a multiple of 8 that loses at most 10 %.
+    """Round to a multiple of 8, with a loss of at most 10 %.
 
-    As in the reference implementation.
+    The reference implementation rounds in this way.
     """
     near = max(8, int(channels + 4) // 8 * 8)
     return near + 8 if near < 0.9 * channels else near

@@ -1,4 +1,4 @@
-"""The network of an estimator: its choice, the perceptron, and a description to store."""
+"""Construction of an estimator's network, and its description for storage."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +16,12 @@ from fedneighbors.neural._network import Network
 
 
 class BodyAndHead(nn.Module):
-    """Layers up to the embedding, and layers from it to the scores.
+    """A module in two parts: layers up to the embedding, and layers from it to the scores.
 
     Parameters
     ----------
     body, head : torch.nn.Module
-        Parts.
+        The two parts.
     """
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
@@ -36,7 +36,7 @@ class BodyAndHead(nn.Module):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let weights that are drawn inside follow from a seed alone."""
+    """Draw weights inside the block from a seed, then restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -61,12 +61,12 @@ def perceptron(
     Raises
     ------
     ValueError
-        If there is no hidden layer, or a width is no whole number of 1 or more.
+        If there is no hidden layer, or a width is not an integer of 1 or more.
     """
     if isinstance(hidden, str) or not isinstance(hidden, Sequence) or not hidden:
         raise ValueError(
-            "expected hidden as the widths of one hidden layer at least, such as (256, 128), whose "
-            f"last output is the embedding, got {hidden!r}"
+            "expected hidden as the widths of at least one hidden layer, such as (256, 128); the "
+            f"output of the last one is the embedding; got {hidden!r}"
         )
     if not all(isinstance(width, Integral) and width >= 1 for width in hidden):
         raise ValueError(f"expected widths of 1 or more in hidden, got {hidden!r}")
@@ -79,40 +79,40 @@ def perceptron(
 
 
 Model = Network | nn.Module | Callable[[tuple[int, ...], int], Any] | str | None
-"""What an estimator takes as ``model``."""
+"""Types of an estimator's ``model`` parameter."""
 
 READY = ("perceptron", "cnn", "mobilenet", "lstm")
-"""Names of the ready networks."""
+"""Names of the built-in networks."""
 
 
 def chosen_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int) -> Network:
-    """Return the network that is trained.
+    """Return the network to train.
 
     Parameters
     ----------
     asked : estimator
         Its parameters ``model``, ``embedding``, ``head`` and ``hidden`` are read. ``model`` is a
-        network or a module, taken as it is; a function of a row's shape and the number of scores
-        that makes one; the name of a ready one in :data:`READY`; or None for a perceptron.
+        network or a module; a function (shape of a row, number of scores) that returns one; the
+        name of a built-in network in :data:`READY`; or None for a perceptron.
     shape : tuple of int
         Shape of a row.
     n_outputs : int
-        Scores.
+        Number of scores.
     seed : int
-        From which a ready network's, or a made module's, weights follow.
+        Seed of the weights of a built-in network or of a module that a function returns.
 
     Raises
     ------
     TypeError
-        If ``model`` is none of these, a word that names no ready network among them.
+        If ``model`` has another type, or is not the name of a built-in network.
     ValueError
-        If the module has no such layers, or the ready network does not take rows of this shape.
+        If the module lacks a layer, or the built-in network does not support rows of this shape.
     """
     model: Model = asked.model
     if model is None or model == "perceptron":
         return perceptron(math.prod(shape), n_outputs, hidden=asked.hidden, seed=seed)
     if isinstance(model, str) and model in READY:
-        from fedneighbors.neural import _architectures  # they are made of the parts above
+        from fedneighbors.neural import _architectures  # imports parts of this module
 
         ready: Network = getattr(_architectures, model)(shape, n_outputs, seed=seed)
         return ready
@@ -120,12 +120,12 @@ def chosen_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: 
         with seeded(seed):
             model = model(shape, n_outputs)
     if isinstance(model, Network):
-        return replace(model)  # its module may have been trained since: weights are read again
+        return replace(model)  # read the weights again: the module may have been trained since
     if isinstance(model, nn.Module):
         return Network(model, asked.embedding, _layers(asked.head))
     raise TypeError(
-        "expected model as a torch.nn.Module, a function (shape, n_outputs) that makes one, one of "
-        f"{', '.join(map(repr, READY))}, or None, got "
+        "expected model as a torch.nn.Module, a function (shape, n_outputs) that returns one, "
+        f"one of {', '.join(map(repr, READY))}, or None, got "
         f"{repr(model) if isinstance(model, str) else type(model).__name__}"
     )
 
@@ -135,7 +135,7 @@ def _layers(head: str | Sequence[str]) -> tuple[str, ...]:
 
 
 OWN = "own"
-"""Stands for a module of the user's own, whose code is in no file and travels nowhere."""
+"""Model name of a user's module, whose code is neither stored nor sent."""
 
 
 @dataclass(frozen=True)
@@ -145,17 +145,17 @@ class Blueprint:
     Parameters
     ----------
     model : str
-        ``"perceptron"`` or the name of another ready network; :data:`OWN` for the user's module.
+        ``"perceptron"`` or the name of another built-in network; :data:`OWN` for a user's module.
     shape : tuple of int
         Shape of a row.
     n_outputs : int
-        Scores.
+        Number of scores.
     embedding : str
-        Name of the layer whose output is memorized.
+        Name of the embedding layer.
     head : tuple of str
-        Names of the layers after it.
+        Names of the layers after the embedding.
     hidden : tuple of int
-        Widths of a perceptron's layers.
+        Widths of a perceptron's hidden layers.
     """
 
     model: str
@@ -176,7 +176,7 @@ class Blueprint:
 
     @classmethod
     def of(cls, asked: Any, shape: tuple[int, ...], n_outputs: int) -> "Blueprint":
-        """Return what describes the network that an estimator asks for.
+        """Return the description of an estimator's network.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Blueprint:
         shape : tuple of int
             Shape of a row.
         n_outputs : int
-            Scores.
+            Number of scores.
         """
         named = "perceptron" if asked.model is None else asked.model
         return cls(
@@ -198,12 +198,12 @@ class Blueprint:
         )
 
     def parameters(self, own: Model = None) -> dict[str, Any]:
-        """Return the parameters of an estimator that asks for this network.
+        """Return the estimator parameters that select this network.
 
         Parameters
         ----------
         own : Network, module or callable
-            The user's own, where there is one.
+            The user's module, if any.
         """
         ready = None if self.model == "perceptron" else self.model
         return {
@@ -219,14 +219,14 @@ class Blueprint:
         Parameters
         ----------
         own : Network, module or callable
-            The user's own, where the blueprint says so.
+            The user's module, if the blueprint refers to one.
         seed : int
-            From which the weights of one that is made here follow.
+            Seed of the weights of a network that is built here.
 
         Raises
         ------
         ValueError
-            If the user's own is missing, or has no such layers.
+            If the user's module is missing, or lacks a layer.
         """
         if self.model == OWN and own is None:
             raise ValueError("expected model=, the module that was trained: its code is not stored")

@@ -1,13 +1,13 @@
 """DP-SGD: Poisson-sampled rows, clipped gradients, Gaussian noise on the sum.
 
-Gradients of single rows, their cut, and the noise are those of Opacus. What it does not do is done
-here: a row whose gradient is not finite counts as zero, since no factor can bound it, and the
-generator is filled with random words of the operating system.
+Opacus computes the gradients of single rows, clips them and adds noise. This module adds two
+things: a row whose gradient is not finite counts as zero, because no factor can bound it, and the
+generator's state is filled with random words of the operating system.
 
-Steps are counted by the accountant of Opacus. A step draws each row by itself with a fixed chance
-(Poisson sampling), bounds what the row adds, and adds Gaussian noise: the subsampled Gaussian
-mechanism, whose steps compose in Renyi divergence [1]_. Neighbors are tables with one row more or
-less.
+The accountant of Opacus counts the steps. A step draws each row independently with a fixed
+probability (Poisson sampling), bounds the contribution of a row, and adds Gaussian noise: the
+subsampled Gaussian mechanism, whose steps compose in Renyi divergence [1]_. Neighboring tables
+differ by one row, added or removed.
 
 References
 ----------
@@ -35,15 +35,15 @@ from fedneighbors.privacy._guarantees import ApproxDP, PureDP, exact
 from fedneighbors.privacy._policy import Privacy
 
 TOLERANCE = 0.01
-"""Share of epsilon that the search for a noise multiplier may leave unused."""
+"""Fraction of epsilon that the search for a noise multiplier may leave unused."""
 
 RATE_STEPS = 1 << 24
-"""A uniform number of torch is a multiple of one in so many; so are the sample rates."""
+"""Steps of torch's uniform numbers between 0 and 1; sample rates are multiples of such a step."""
 
 ORDERS = (*range(2, 64), 64, 80, 96, 128, 192, 256, 384, 512, 1024)
-"""Orders of the divergence among which the best is taken.
+"""Renyi orders over which the accountant minimizes epsilon.
 
-Whole numbers: others take Opacus many times as long and gain nothing up to an epsilon of 20."""
+Integers only: Opacus takes many times as long for others and gains nothing up to epsilon 20."""
 
 _DIGITS = 10**6
 _RATE_BITS = 4
@@ -56,9 +56,9 @@ class Budget:
     Parameters
     ----------
     counts : PureDP
-        For the noised class counts.
+        Budget of the noisy class counts.
     steps : ApproxDP
-        For all steps of training.
+        Budget of all training steps.
     """
 
     counts: PureDP
@@ -66,7 +66,7 @@ class Budget:
 
     @classmethod
     def of(cls, privacy: Privacy) -> "Budget":
-        """Divide as ``constants_share`` says; all of delta goes to the steps."""
+        """Split by ``constants_share``; all of delta goes to the steps."""
         share = exact(privacy.constants_share, "constants_share")
         epsilon = exact(privacy.epsilon, "epsilon")
         delta = exact(privacy.delta, "delta")
@@ -75,21 +75,21 @@ class Budget:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Steps of one client per round, and the cost of all its rounds.
+    """Training steps of one client per round, and the cost of all its rounds.
 
     Parameters
     ----------
     sample_rate : float
-        Chance of each row to be in a step; a multiple of 2**-24, so that torch's comparison of a
-        uniform float32 with it has exactly this chance.
+        Probability of each row to be in a step; a multiple of 2**-24, so that torch's comparison
+        with a uniform float32 has exactly this probability.
     batch_size : int
-        Rows by which the sum of a step is divided; a function of what is public.
+        Divisor of a step's sum; a function of public facts.
     n_steps : int
-        Steps of a round.
+        Steps per round.
     n_rounds : int
-        Rounds that the client takes part in.
+        Rounds with this client.
     noise_multiplier : float
-        Deviation of the noise over the bound on a row's gradient.
+        Standard deviation of the noise divided by the bound on a row's gradient.
     cost : ApproxDP
         Cost of all steps, rounded up to six digits.
     """
@@ -105,25 +105,25 @@ class StepPlan:
 def plan_of(
     n_rows: int, batch_size: int, *, epochs: int, n_rounds: int, allowed: ApproxDP
 ) -> StepPlan:
-    """Return the steps of a client with so many declared rows.
+    """Return the steps of a client with a given number of declared rows.
 
     Parameters
     ----------
     n_rows : int
         Announced number of rows, 1 or more; never the exact number.
     batch_size : int
-        Rows that a step has in the mean.
+        Mean number of rows per step.
     epochs : int
-        Passes in a round.
+        Passes per round.
     n_rounds : int
-        Rounds that it takes part in, 1 or more.
+        Rounds with this client, 1 or more.
     allowed : ApproxDP
-        For all of them; delta above 0.
+        Budget of all rounds; delta above 0.
 
     Raises
     ------
     ValueError
-        If no noise is enough.
+        If no amount of noise meets the budget.
     """
     rate = _rounded_rate(min(batch_size / n_rows, 1.0))
     n_steps = epochs * math.ceil(1 / rate)
@@ -142,9 +142,8 @@ def plan_of(
 def _rounded_rate(rate: float) -> float:
     """Round a rate up to four binary digits.
 
-    torch draws such rates exactly.
-
-    So few that clients of about the same size share one search for their noise.
+    torch draws such rates exactly. With so few digits, clients of similar size share one search for
+    their noise.
     """
     _, exponent = math.frexp(rate)
     places = min(_RATE_BITS - exponent, round(math.log2(RATE_STEPS)))
@@ -152,21 +151,18 @@ def _rounded_rate(rate: float) -> float:
 
 
 def accountant() -> Any:
-    """Return a new accountant of Opacus, by Renyi divergence."""
+    """Return a new Renyi accountant of Opacus."""
     return optional_module("opacus.accountants", "dpsgd").RDPAccountant()
 
 
 @lru_cache(maxsize=1024)
 def _calibrated(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, float]:
-    """Return a noise multiplier and its epsilon, within the allowed one.
-
-    Opacus computes the epsilon.
-    """
+    """Return a noise multiplier and its epsilon, within the allowed one."""
     get_noise_multiplier = optional_module("opacus.accountants.utils", "dpsgd").get_noise_multiplier
     target = math.nextafter(float(allowed.epsilon), 0.0)
     delta = math.nextafter(float(allowed.delta), 0.0)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Optimal order is the")  # less tight, yet valid
+        warnings.filterwarnings("ignore", message="Optimal order is the")  # less tight, but valid
         try:
             noise = get_noise_multiplier(
                 target_epsilon=target,
@@ -188,15 +184,14 @@ def _calibrated(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, fl
 
 
 _FIRST_WORD, _N_WORDS, _WORD_BYTES = 24, 624, 8
-"""Where torch keeps the words of its Mersenne twister among the bytes of a state."""
+"""Position of the Mersenne twister's words among the bytes of a torch generator state."""
 
 
 def fresh_generator() -> torch.Generator:
     """Return a generator seeded from the operating system.
 
-    Its state has 19,968 bits.
-
-    ``manual_seed`` keeps 32 bits of a seed, few enough to try all of them.
+    All 19,968 bits of its state are random. ``manual_seed`` uses 32 bits of a seed, which can be
+    found by trying all of them.
     """
     generator = torch.Generator()
     state = generator.get_state()
@@ -209,21 +204,21 @@ def fresh_generator() -> torch.Generator:
 
 
 def refuse_unfit(network: Network, x: Tensor) -> None:
-    """Raise unless a network has separate gradients for rows.
+    """Raise unless a network has separate gradients for each row.
 
     Parameters
     ----------
     network : Network
         Network to train.
     x : Tensor of shape (n_rows, ...)
-        Rows of the shape that it takes; their values are not looked at.
+        Rows of the expected shape; their values are not used.
 
     Raises
     ------
     MissingExtraError
         If Opacus is not installed.
     ValueError
-        If a layer mixes rows, as batch normalization does, or Opacus knows no gradients of it.
+        If a layer mixes rows, such as batch normalization, or Opacus does not support it.
     """
     validators = optional_module("opacus.validators", "dpsgd")
     module = copy.deepcopy(network.module).train()
@@ -233,8 +228,8 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
     ]
     if wrong:
         raise ValueError(
-            f"the model cannot be trained under privacy: {'; '.join(sorted(set(wrong)))}. Take "
-            "layers that see one row at a time: GroupNorm or LayerNorm for BatchNorm"
+            f"the model cannot be trained under privacy: {'; '.join(sorted(set(wrong)))}. Use "
+            "layers that process each row separately: GroupNorm or LayerNorm instead of BatchNorm"
         )
     try:
         wrapped, _ = _wrapped(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
@@ -248,8 +243,8 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
         raise ValueError(f"the model cannot be trained under privacy: {error}") from None
     if lost:
         raise ValueError(
-            f"the model cannot be trained under privacy: parameters {lost[:5]} do not take part "
-            "in its output; leave them out"
+            f"the model cannot be trained under privacy: parameters {lost[:5]} do not affect its "
+            "output; remove them"
         )
 
 
@@ -273,22 +268,22 @@ def stepped(
     start : State
         Initial weights.
     x, y : Tensor
-        The client's rows and labels; there may be none.
+        The client's rows and labels; may be empty.
     plan : StepPlan
-        Chance of each row, number of steps, noise.
+        Sample rate, number of steps, noise.
     regime : Regime
-        Learning rate, momentum and decay; its epochs and batch size are those of the plan.
+        Learning rate, momentum and decay; epochs and batch size come from the plan.
     bound : float
-        Largest length of a row's gradient.
+        Maximum norm of a row's gradient.
     generator : torch.Generator, optional
-        Generator of rows and noise. Anything but a fresh one is for tests.
+        Generator of rows and noise. Pass one in tests only; by default, a new generator.
 
     Returns
     -------
     state : State
-        Parameters of the last step; buffers as they came.
+        Parameters after the last step; buffers unchanged.
     counted : accountant
-        Accountant of Opacus, told of every step by the optimizer.
+        Accountant of Opacus with all steps recorded by the optimizer.
     """
     chance = fresh_generator() if generator is None else generator
     module = copy.deepcopy(network.module).train()
@@ -299,7 +294,7 @@ def stepped(
     optimizer.generator = chance
     counted = accountant()
     optimizer.attach_step_hook(counted.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # for example of dropout
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # dropout draws from it
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         for _ in range(plan.n_steps):
             drawn = torch.rand(len(x), generator=chance) < plan.sample_rate
@@ -331,7 +326,7 @@ def _wrapped(
         max_grad_norm=bound,
         expected_batch_size=batch_size,
         loss_reduction="mean",
-        secure_mode=True,  # sums of four draws: noise whose last bits do not tell what it was on
+        secure_mode=True,  # sum of four draws: the last bits do not reveal the value without noise
     )
     return wrapped, optimizer
 

@@ -27,39 +27,39 @@ _OF_LOCKS = RLock()
 def alone_in(module: nn.Module) -> AbstractContextManager[Any]:
     """Return a reentrant lock for a module.
 
-    A module itself holds no lock, which could be neither copied nor sent to another process.
+    The lock is not an attribute of the module, because locks can be neither copied nor pickled.
     """
     with _OF_LOCKS:
         return _LOCKS.setdefault(module, RLock())
 
 
 Device = Literal["auto", "cpu", "cuda"]
-"""What an estimator takes as ``device``."""
+"""Types of an estimator's ``device`` parameter."""
 
 
 def chosen_device(device: Device) -> torch.device:
-    """Return the device that a word stands for.
+    """Return the torch device of a name.
 
     Parameters
     ----------
     device : {"auto", "cpu", "cuda"}
-        ``"auto"`` is the graphics card where there is one. Only on the processor do equal seeds
-        promise equal bits on every machine, which is why it is the default everywhere.
+        ``"auto"`` is the GPU if there is one. Equal seeds give equal bits on every machine only on
+        the CPU, so that is the default everywhere.
 
     Raises
     ------
     ValueError
-        If it is none of these words.
+        If the name is unknown.
     MissingDeviceError
-        If ``"cuda"`` is asked for and torch sees no such card.
+        If ``"cuda"`` is requested and torch finds no GPU.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"expected device 'auto', 'cpu' or 'cuda', got {device!r}")
     there = device != "cpu" and torch.cuda.is_available()
     if device == "cuda" and not there:
         raise MissingDeviceError(
-            f"device='cuda' was asked for, but torch {torch.__version__} sees no such card; "
-            "install a build of torch for it, or take device='cpu' or 'auto'"
+            f"expected a GPU for device='cuda', but torch {torch.__version__} finds none; "
+            "install a torch build for your GPU, or use device='cpu' or 'auto'"
         )
     return torch.device("cuda" if there else "cpu")
 
@@ -68,7 +68,7 @@ def chosen_device(device: Device) -> torch.device:
 def repeatable(device: torch.device) -> Iterator[None]:
     """Make GPU convolutions deterministic and full float32.
 
-    On a CPU they always are.
+    Convolutions on a CPU always are.
     """
     if device.type == "cpu":
         yield
@@ -80,7 +80,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
 
 
 State = dict[str, Tensor]
-"""Parameters and buffers of a module by name; :func:`state_of` makes it."""
+"""Parameters and buffers of a module by name; see :func:`state_of`."""
 
 
 def state_of(module: nn.Module) -> State:
@@ -90,7 +90,7 @@ def state_of(module: nn.Module) -> State:
 
 
 def copied(state: Mapping[str, Tensor]) -> State:
-    """Return a state that shares nothing with another."""
+    """Return a deep copy of a state."""
     return {name: tensor.detach().clone() for name, tensor in state.items()}
 
 
@@ -99,29 +99,28 @@ Vector = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A module with external weights, so that one module serves all clients.
+    """A module with external weights: one module serves all clients.
 
-    Its weights are also one vector: parameters and floating-point buffers in the module's order.
-    Whole numbers, such as a count of batches, are no weights and stay as the module has them.
+    The weights also form one vector: parameters and floating-point buffers in the module's order.
+    Integer buffers, such as a count of batches, are not weights and stay unchanged.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Takes a batch and returns scores of shape (n_rows, n_outputs). Its own weights are where
-        training begins; they are never changed. Parameters that it has frozen
-        (``requires_grad`` is False) stay as they are.
+        Maps a batch to scores of shape (n_rows, n_outputs). Training begins at its weights, which
+        are never changed. Frozen parameters (``requires_grad`` is False) are not trained.
     embedding : str
-        Name of the submodule whose output is phi(x), such as ``"body"``. Of a recurrent layer its
-        last hidden and cell states are put side by side.
+        Name of the submodule whose output is phi(x), such as ``"body"``. The embedding of a
+        recurrent layer is the concatenation of its last hidden and cell states.
     head : tuple of str
-        Names of the submodules that turn the embedding into scores.
+        Names of the submodules between embedding and scores.
     n_tokens : int, optional
-        Where rows are tokens: they are whole numbers from 0 up to this.
+        Number of tokens if rows are tokens: integers from 0 up to this.
 
     Raises
     ------
     ValueError
-        If the module has no submodule of such a name, the head has no parameters that move, or
+        If the module lacks a submodule of such a name, the head has no trainable parameters, or the
         weights are not all of 32 or all of 64 bits.
     """
 
@@ -138,14 +137,14 @@ class Network:
                 raise ValueError(f"the model has no layer named {name!r}; its layers are: {have}")
         if not self.head_names:
             raise ValueError(
-                f"the head {self.head} has no parameters that training may move; name the last "
-                "linear layer, and do not freeze it"
+                f"the head {self.head} has no trainable parameters; name the last linear layer, "
+                "and do not freeze it"
             )
         if any(tensor.dtype != self.dtype for _, tensor in self._weights()):
             raise ValueError("expected a model whose weights are all of one type")
         if self.dtype not in (torch.float32, torch.float64):
             raise ValueError(
-                f"expected a model whose weights are of 32 or 64 bits, got {self.dtype}; call its "
+                f"expected a model with weights of 32 or 64 bits, got {self.dtype}; call its "
                 "method float()"
             )
 
@@ -172,27 +171,27 @@ class Network:
     def stacks(self) -> bool:
         """Return whether many clients can be trained as one batched product.
 
-        Running averages, as batch normalization keeps them, and dropout cannot.
+        Running averages (batch normalization) and dropout rule it out.
         """
         refused = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RNNBase)
         return not self._has(refused)
 
     @property
     def reads_tokens(self) -> bool:
-        """Return whether rows of whole numbers contain tokens."""
+        """Return whether integer rows are tokens."""
         looked_up = (nn.Embedding, nn.EmbeddingBag)
         return self.n_tokens is not None or self._has(looked_up)
 
     @property
     def convolves(self) -> bool:
-        """Return whether there are convolutions."""
+        """Return whether the module has convolutions."""
         return self._has(nn.modules.conv._ConvNd)
 
     @property
     def least_rows(self) -> int:
         """Return the minimum number of rows per step.
 
-        Batch normalization needs two.
+        Batch normalization needs two rows.
         """
         return 2 if self._has(nn.modules.batchnorm._BatchNorm) else 1
 
@@ -244,12 +243,12 @@ class Network:
         Raises
         ------
         ValueError
-            If the vector is of another network.
+            If the vector belongs to another network.
         """
         if vector.shape != (self.n_weights,):
             raise ValueError(
-                f"expected {self.n_weights} weights, got an array of shape {vector.shape}; it is "
-                "of another network"
+                f"expected {self.n_weights} weights, got an array of shape {vector.shape}; it "
+                "belongs to another network"
             )
         sizes = [math.prod(shape) for shape in self._shapes.values()]
         parts = torch.split(torch.from_numpy(np.array(vector)).to(self.dtype), sizes)
@@ -264,23 +263,23 @@ class Network:
                 yield name, tensor
 
     def head_moves_alone(self, only: Sequence[str] | None) -> bool:
-        """Return whether none but the head's parameters move, where some do."""
+        """Return whether only the head's parameters are trained, and the body has some."""
         return only is not None and set(only) <= set(self.head_names)
 
     def alone(self) -> AbstractContextManager[Any]:
-        """Return what keeps all other threads out of the module."""
+        """Return a context manager with exclusive use of the module."""
         return alone_in(self.module)
 
     def prepare(self, only: Sequence[str] | None = None) -> None:
         """Put the layers into training mode.
 
-        Where nothing but the head moves, all other layers stay as they are when rows are seen:
-        running averages do not move, and nothing is dropped.
+        If only the head is trained, all other layers stay in evaluation mode: running averages do
+        not change, and dropout is off.
 
         Parameters
         ----------
         only : sequence of str, optional
-            Names of the parameters that move; by default all.
+            Names of the trained parameters; by default all.
         """
         self.module.train(not self.head_moves_alone(only))
         if self.head_moves_alone(only):
@@ -309,8 +308,8 @@ class Network:
         x : Tensor of shape (n_rows, ...)
             Rows.
         batch_size : int, optional
-            Rows at a time; it changes nothing but the memory that is needed. By default 1024, and
-            128 through convolutions.
+            Rows per batch; affects only the memory in use. Default: 1024, and 128 for modules with
+            convolutions.
         device : {"cpu", "cuda", "auto"}
             Device of the computation.
 
@@ -318,7 +317,7 @@ class Network:
         -------
         embeddings : Tensor of shape (n_rows, n_dimensions)
         scores : Tensor of shape (n_rows, n_outputs)
-            Both on the processor.
+            Both on the CPU.
         """
         caught: list[Tensor] = []
         hook = self._hooked(self.embedding, lambda own, _, out: caught.append(_flat(own, out)))
@@ -351,7 +350,7 @@ class Network:
         Returns
         -------
         list of Tensor of shape (n_rows, ...) or None
-            None where the module does more than to let a single layer make scores of one tensor.
+            None unless the scores are the output of a single layer with a single input tensor.
         """
         calls: list[tuple[tuple[Any, ...], Any]] = []
         found, size = [], self._usual_size
@@ -367,7 +366,7 @@ class Network:
 
     @contextmanager
     def _hooked(self, name: str, hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
-        """Let a function see what a layer takes and gives."""
+        """Call a function on each input and output of a layer."""
         handle = self.module.get_submodule(name).register_forward_hook(hook)
         try:
             yield
@@ -376,7 +375,7 @@ class Network:
 
     @contextmanager
     def _evaluating(self, device: Device) -> Iterator[torch.device]:
-        """Put the layers into evaluation mode; gives the place of computation."""
+        """Set evaluation mode inside the block; yield the device."""
         place = chosen_device(device)
         was_training = self.module.training
         self.module.train(False)
@@ -389,13 +388,13 @@ class Network:
     def _in_parts(
         self, state: Mapping[str, Tensor], x: Tensor, size: int, place: torch.device
     ) -> list[Tensor]:
-        """Return the scores of some rows at a time."""
+        """Return the scores of consecutive batches of rows."""
         there = {name: _filters_last(tensor.to(place)) for name, tensor in state.items()}
         return [self.scores(there, part.to(place)) for part in torch.split(x, size)]
 
     @property
     def _usual_size(self) -> int:
-        """Return the number of rows per batch of predictions."""
+        """Return the default number of rows per batch of predictions."""
         return 128 if self.convolves else 1024
 
     def _has(self, kinds: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:
@@ -403,7 +402,7 @@ class Network:
 
 
 def _gives(calls: Sequence[tuple[tuple[Any, ...], Any]], scores: Sequence[Tensor]) -> bool:
-    """Return whether a layer took one tensor and gave each score."""
+    """Return whether a layer took one tensor and returned each score."""
     return len(calls) == len(scores) and all(
         out is score and len(given) == 1 and isinstance(given[0], Tensor)
         for (given, out), score in zip(calls, scores, strict=True)
@@ -419,13 +418,13 @@ def _filters_last(weights: Tensor) -> Tensor:
 
 
 def _flat(layer: nn.Module, output: Any) -> Tensor:
-    """Return what a layer gave as one row for each input.
+    """Return a layer's output as one row per input.
 
-    Of a recurrent layer its last states: hidden, and cell where it has them, of all its layers.
+    For a recurrent layer: the last hidden states of all layers, and the cell states if any.
     """
     if isinstance(layer, nn.RNNBase):
         states = output[1] if isinstance(output[1], tuple) else (output[1],)
         return torch.cat([state.detach().transpose(0, 1).flatten(1) for state in states], dim=1)
     if isinstance(output, Tensor):
         return output.detach().flatten(1)
-    raise TypeError(f"an embedding layer gives a tensor, this one gave {type(output).__name__}")
+    raise TypeError(f"expected a tensor from the embedding layer, got {type(output).__name__}")

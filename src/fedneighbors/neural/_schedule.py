@@ -20,15 +20,15 @@ class Regime:
     epochs : int
         Passes over the client's rows.
     batch_size : int
-        Rows of a step.
+        Rows per step.
     learning_rate : float
-        Learning rate of a step.
+        Learning rate.
     momentum : float
-        Share of the last step that is kept, in [0, 1).
+        Fraction of the last step that is kept, in [0, 1).
     weight_decay : float
         Pull of the trained weights towards zero.
     proximal : float
-        Pull towards the anchor: FedProx's and Ditto's penalty is ``proximal / 2`` times the squared
+        Pull towards the anchor: FedProx and Ditto penalize ``proximal / 2`` times the squared
         distance.
     """
 
@@ -54,27 +54,27 @@ class Regime:
 
 
 def row_order(n_rows: int, *words: object) -> Integers:
-    """Return the rows of one pass, shuffled as the words say.
+    """Return the row order of one pass, shuffled by a seed from words.
 
     Parameters
     ----------
     n_rows : int
         Rows of the client.
     *words : objects
-        Seed, name of the client, round, pass: whatever tells this pass from all others.
+        Seed, name of the client, round, pass: together unique to this pass.
     """
     return np.random.default_rng(words_seed(*words)).permutation(n_rows)
 
 
 def words_seed(*words: object, n_bytes: int = 16) -> int:
-    """Return the number that words stand for.
+    """Return a number derived from words.
 
     Parameters
     ----------
     *words : objects
-        As :func:`row_order` takes them.
+        As in :func:`row_order`.
     n_bytes : int
-        Length of the number.
+        Bytes of the number.
     """
     digest = hashlib.sha256("\x1f".join(map(repr, words)).encode()).digest()
     return int.from_bytes(digest[:n_bytes], "little")
@@ -87,11 +87,12 @@ class BatchPlan:
     Parameters
     ----------
     rows : list of int64 array of shape (n_active, batch_size)
-        For each step the rows of the clients that are not through, 0 where a batch is short.
+        For each step, the rows of the clients with batches left; 0 in short batches.
     weights : list of float64 array of shape (n_active, batch_size)
-        One over the rows of the batch, 0 where it is short: sums are means.
+        1 / (rows of the batch), and 0 in the unused places of short batches: weighted sums are
+        means.
     order : int64 array of shape (n_clients,)
-        Client of each place.
+        Client at each position.
     """
 
     rows: list[Integers]
@@ -105,12 +106,12 @@ def batch_plan(passes: list[list[Integers]], batch_size: int, *, least_rows: int
     Parameters
     ----------
     passes : list of list of int64 array
-        For each client the rows of each of its passes, in order. All have equally many passes.
+        The rows of each pass, in order, for each client. All clients have equally many passes.
     batch_size : int
-        Rows of a batch; the last of a pass may have fewer.
+        Rows per batch; the last batch of a pass may have fewer.
     least_rows : int
-        Rows that a batch must have, at most ``batch_size``. A last batch of fewer is put to the one
-        before it; a pass of fewer has no batch.
+        Minimum number of rows per batch, at most ``batch_size``. A smaller last batch is merged
+        into the one before it; a pass with fewer rows has no batch.
     """
     each = [
         [part[a:b] for part in parts for a, b in _cuts(len(part), batch_size, least_rows)]
@@ -133,7 +134,7 @@ def batch_plan(passes: list[list[Integers]], batch_size: int, *, least_rows: int
 
 
 def _cuts(n_rows: int, batch_size: int, least_rows: int) -> list[tuple[int, int]]:
-    """Return where each batch of a pass begins and ends."""
+    """Return the beginning and end of each batch of a pass."""
     if n_rows < least_rows:
         return []
     begins = list(range(0, n_rows, batch_size))

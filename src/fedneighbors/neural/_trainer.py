@@ -1,6 +1,6 @@
 """Training of client networks, one after another or as one batched product.
 
-Where nothing but heads is trained, the rest is computed once for a row, not in every pass.
+If only heads are trained, the inputs of the heads are computed once per row, not in every pass.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,9 +46,9 @@ class LocalTask:
 
 
 class HeadsApart(NamedTuple):
-    """Inputs of a training of heads: head, its inputs and labels, and the clients' tasks.
+    """Inputs for training heads only: the head, its inputs and labels, and the clients' tasks.
 
-    The first row is zero, and stands in short batches.
+    The first row is zero and fills short batches.
     """
 
     network: Network
@@ -60,9 +60,9 @@ class HeadsApart(NamedTuple):
 def heads_apart(
     network: Network, tasks: Sequence[LocalTask], x: Tensor, y: Tensor, *, device: Device
 ) -> HeadsApart | None:
-    """Return what a trainer needs that moves nothing but heads.
+    """Return the inputs for training heads only.
 
-    None where no client has rows, or where the head is not a single layer that gives the network's
+    None if no client has rows, or if the head is not a single layer whose output is the network's
     scores: such a network is trained as a whole.
     """
     head = network.head_network()
@@ -93,7 +93,7 @@ def heads_apart(
 
 
 def _head_of(state: State, network: Network) -> State:
-    """Return the head's part of a state, under its own names."""
+    """Return the head's part of a state, under the names of the head alone."""
     prefix = f"{network.head[0]}."
     own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
     return {_name_alone(name, network): tensor for name, tensor in own.items()}
@@ -104,13 +104,13 @@ def _name_alone(name: str, network: Network) -> str:
 
 
 Objective = Callable[[Network, Mapping[str, Tensor], Tensor, Tensor, Tensor], Tensor]
-"""Takes network, state, rows, labels and their weights; returns the weighted loss of a batch."""
+"""Function of network, state, rows, labels and weights; returns the weighted loss of a batch."""
 
 CHUNK = 128
-"""Most clients that are trained side by side, so that memory does not grow with their number."""
+"""Maximum number of clients trained as one product; it bounds the memory."""
 
 STACKED_BYTES = 6 * 2**20
-"""Of weights that move side by side: with more they leave the processor's cache in every step."""
+"""Maximum number of weights trained as one product; more do not stay in the CPU's cache."""
 
 
 def cross_entropy(
@@ -124,7 +124,7 @@ def cross_entropy(
 def squared_error(
     network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
 ) -> Tensor:
-    """Return the weighted halves of squared errors, summed over the outputs."""
+    """Return the weighted half squared errors, summed over outputs."""
     scores = network.scores(state, x)
     if scores.shape != y.shape:
         raise ValueError(
@@ -135,7 +135,7 @@ def squared_error(
 
 
 class Trainer:
-    """Trains clients on rows of one table.
+    """Local training of clients whose rows are in one table.
 
     Parameters
     ----------
@@ -144,20 +144,20 @@ class Trainer:
     x, y : Tensor
         Rows and labels of all clients.
     method : {"auto", "stacked", "reuse"}
-        ``"stacked"`` trains the clients side by side, each layer one batched product; ``"reuse"``
-        one after another. They give the same up to rounding. ``"auto"`` stacks what can be stacked
-        and has no convolutions, for which it is slower.
+        ``"stacked"`` trains the clients together, each layer as one batched product; ``"reuse"``
+        trains one after another. They agree up to rounding. ``"auto"`` stacks networks that allow
+        it, except those with convolutions, where stacking is slower.
     objective : callable
-        Function to minimize.
+        Loss to minimize.
     device : {"cpu", "cuda", "auto"}
         Device of the steps. States come from, and return to, the CPU.
 
     Raises
     ------
     ValueError
-        If there is no such method or device, or the network cannot be stacked.
+        If the method or device is unknown, or the network cannot be stacked.
     MissingDeviceError
-        If there is no graphics card and one is asked for.
+        If a GPU is requested and there is none.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Trainer:
         if method == "stacked" and not network.stacks:
             raise ValueError(
                 "networks with batch normalization, dropout or recurrent layers cannot be stacked; "
-                "take method='reuse'"
+                "use method='reuse'"
             )
         calm = network.stacks and not network.convolves
         stacked = method == "stacked" or (method == "auto" and calm)
@@ -193,21 +193,21 @@ class Trainer:
         Parameters
         ----------
         tasks : sequence of LocalTask
-            One for each client. A client without rows keeps its weights, and so does one with a
-            single row where the network normalizes batches.
+            One task per client. A client without rows keeps its weights, and so does one with a
+            single row if the network has batch normalization.
         regime : Regime
             Settings of the training.
         only : sequence of str, optional
-            Names of the parameters that move; by default all.
+            Names of the trained parameters; by default all.
 
         Raises
         ------
         ValueError
-            If batches of one row are to be normalized.
+            If batch normalization would get batches of one row.
         """
         if regime.batch_size < self.network.least_rows:
             raise ValueError(
-                "batch normalization knows no deviation of a single row; raise batch_size to 2"
+                "batch normalization needs two rows in a batch; raise batch_size to 2 or more"
             )
         if self.network.body_names and self.network.head_moves_alone(only):
             found = self._heads_trained(tasks, regime, only or ())
@@ -219,7 +219,7 @@ class Trainer:
         cards = [self._place] if self._place.type == "cuda" else []
         with torch.random.fork_rng(devices=cards), repeatable(self._place):
             for first in range(0, len(tasks), size):
-                # dropout is seeded by the first client: there is no other
+                # dropout is seeded by the first client: there is only one
                 self._sow(words_seed(*tasks[first].words, n_bytes=8))
                 ended += self._together(tasks[first : first + size], regime, only)
         return ended
@@ -227,7 +227,7 @@ class Trainer:
     def _heads_trained(
         self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str]
     ) -> list[State] | None:
-        """Return whole networks with separately trained heads, or None."""
+        """Train the heads separately and return whole networks, or None."""
         apart = heads_apart(self.network, tasks, self.x, self.y, device=self.device)
         if apart is None:
             return None
@@ -243,12 +243,12 @@ class Trainer:
         ]
 
     def _n_side_by_side(self) -> int:
-        """Return how many clients' weights stay in the cache."""
+        """Return the number of clients whose weights fit in the cache together."""
         own = sum(part.nbytes for part in self.network.module.parameters())
         return min(CHUNK, max(1, STACKED_BYTES // own))
 
     def _sow(self, seed: int) -> None:
-        """Let what is drawn from now on follow from a seed."""
+        """Seed torch's default generator."""
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 500 times as long
         if self._place.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -282,7 +282,7 @@ class Trainer:
         names: Sequence[str],
         anchor: Mapping[str, Tensor] | None,
     ) -> None:
-        """Move the stacked weights, step by step; ``state`` is changed."""
+        """Update the stacked weights step by step, in place."""
         velocity = {name: torch.zeros_like(state[name]) for name in names}
         for rows, weights in zip(plan.rows, plan.weights, strict=True):
             n = len(rows)
@@ -295,7 +295,7 @@ class Trainer:
                     speed.mul_(regime.momentum).add_(place, alpha=regime.weight_decay)
                     if anchor is not None:
                         speed.add_(place - anchor[name][:n], alpha=regime.proximal)
-                    speed.add_(slope)  # once: slopes of stacked layers lie transposed
+                    speed.add_(slope)  # one call: gradients of stacked layers are transposed
                     place.sub_(speed, alpha=regime.learning_rate)
 
     def _slopes(
@@ -312,14 +312,14 @@ class Trainer:
         else:
             alone = {name: tensor[0] for name, tensor in whole.items()}
             losses = self._objective(self.network, alone, *(part[0] for part in batch))
-        # a layer that scores do not depend on has slopes of zero
+        # a layer that does not affect the scores has zero gradients
         return torch.autograd.grad(losses.sum(), list(moving.values()), materialize_grads=True)
 
     def _stacked(self, states: Sequence[State]) -> State:
-        """Return the states side by side, where steps are computed.
+        """Return the stacked states on the device of the steps.
 
-        Matrices lie transposed, as the slopes of stacked linear layers do: 30 % fewer seconds a
-        round. Filters of images lie with their channels last, which convolutions follow.
+        Matrices are stored transposed like the gradients of stacked linear layers: a round takes 30
+        % less time. Filters of images are stored channels last for fast convolutions.
         """
         stacked = {
             name: torch.stack([state[name] for state in states]).to(self._place)

@@ -37,7 +37,7 @@ def test_a_missing_card_is_refused_before_anything_runs(no_card):
         lambda: small(device="cuda").fit(X, Y),
         lambda: DittoClassifier(hidden=(5,), n_rounds=1, device="cuda").fit(X, Y),
     ):
-        with pytest.raises(MissingDeviceError, match=r"sees no such card; .* device='cpu'"):
+        with pytest.raises(MissingDeviceError, match=r"finds none; .* device='cpu'"):
             ask()
     assert issubclass(MissingDeviceError, FedneighborsError)
 

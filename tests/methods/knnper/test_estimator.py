@@ -177,7 +177,7 @@ def test_a_custom_network_is_trained_by_its_layer_names():
         ({"participation": 0.0}, "expected participation above 0"),
         ({"n_rounds": 0}, "expected n_rounds"),
         ({"capacity": 0}, "expected capacity"),
-        ({"hidden": ()}, "expected hidden as the widths of one hidden layer at least"),
+        ({"hidden": ()}, "expected hidden as the widths of at least one hidden layer"),
         ({"trainer": "fast"}, "expected method 'auto', 'stacked' or 'reuse'"),
         ({"model": nn.Linear(13, 3)}, "no layer named 'body'"),
         ({"classes": [0, 1]}, "not among classes"),

@@ -185,7 +185,7 @@ def test_running_averages_are_those_of_a_client_of_its_own():
 def test_networks_that_cannot_be_stacked_train_in_turn():
     assert Trainer(normalized(), X, Y).method == "reuse"
     assert Trainer(network(), X, Y).method == "stacked"
-    with pytest.raises(ValueError, match="cannot be stacked; take method='reuse'"):
+    with pytest.raises(ValueError, match="cannot be stacked; use method='reuse'"):
         Trainer(normalized(), X, Y, method="stacked")
 
 
