@@ -71,7 +71,7 @@ def test_private_node_refuses_exact_training(folder):
 def test_coordinator_with_other_privacy_terms_is_refused(folder):
     grid = ProcessGrid(flower_app.client, *nodes(folder, LOCAL, PureDP(9), masked=False))
 
-    with pytest.raises(PartyRefused, match="not the one that was agreed"):
+    with pytest.raises(PartyRefused, match="differ from the agreed ones"):
         train(folder, grid, **{**LOCAL, "epsilon": "9"})
 
     with Ledger(folder / "ann.ledger") as ledger:

@@ -154,7 +154,7 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
     if cls is None:
         if file.method not in baselines.TITLES.values():
             raise ModelFileError(
-                f"{path} holds no usable model: no method is called {file.method!r:.40}"
+                f"{path} has no usable model: no method is called {file.method!r:.40}"
             )
         cls = getattr(baselines, file.method)
     if file.method != cls.__name__:

@@ -1,8 +1,8 @@
 """Flower apps of methods on tables, and the configurations of runs and nodes.
 
-A run's configuration holds the settings of the coordinator, a node's names the party and its files:
-``party-name``, ``data``, ``label`` and ``model-path``. A value of another type than its setting is
-an error at the coordinator; what is wrong at a node is refused without naming its paths.
+A run's configuration has the settings of the coordinator; a node's has the party's name and files:
+``party-name``, ``data``, ``label`` and ``model-path``. The coordinator raises an error if a setting
+has the wrong type. Errors of a node do not name its paths.
 """
 
 import json
@@ -50,14 +50,15 @@ def table_apps(
     Parameters
     ----------
     coordinate : callable
-        Makes the coordinator from the run's configuration and privacy, None without a budget.
+        Function that creates the coordinator from the run's configuration and the privacy settings,
+        which are None without a budget.
     make_party : callable
-        Makes a party from the arguments of its table and the node's configuration.
+        Function that creates a party from the arguments of its table and the node's configuration.
     make_private : callable
-        The same on a node that sets ``epsilon``; the arguments include ``privacy`` and the ledger.
-        None leaves that setting to ``make_party``.
+        The same for a node that sets ``epsilon``; the arguments include ``privacy`` and the ledger.
+        If None, ``make_party`` reads that setting.
     keep : callable
-        Keeps the outcome of the run.
+        Function that stores the outcome of the run.
     keep_missing : bool
         Leave missing cells of numeric columns NaN.
     """
@@ -85,7 +86,7 @@ def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
     Raises
     ------
     ValueError
-        If it is absent, or not of one of the kinds; a boolean is no integer here.
+        If it is absent or has another type; a boolean is not an integer here.
     """
     value = config.get(key)
     if type(value) is int and float in kinds and int not in kinds:
@@ -97,19 +98,19 @@ def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
 
 
 def unless(config: Mapping[str, Any], key: str, word: str, *kinds: type) -> Any:
-    """Return None for the given word, else :func:`typed`'s value.
+    """Return None for the given word, otherwise the value of :func:`typed`.
 
     Raises
     ------
     ValueError
-        As :func:`typed` does; it also says the word.
+        As for :func:`typed`; the message also names the word.
     """
     if config.get(key) == word:
         return None
     try:
         return typed(config, key, *kinds)
     except ValueError as error:
-        raise ValueError(f"{error}; {word!r} leaves it open") from None
+        raise ValueError(f"{error}, or {word!r} for automatic choice") from None
 
 
 def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
@@ -118,7 +119,7 @@ def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
     Raises
     ------
     ValueError
-        If it is no such list.
+        If it is not such a list.
     """
     text = typed(config, "classes", str)
     try:
@@ -131,12 +132,12 @@ def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
 
 
 def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
-    """Return ``declared-rows`` of a run's configuration: JSON, numbers of rows by party.
+    """Return ``declared-rows`` of a run: a JSON object with row counts by party.
 
     Raises
     ------
     ValueError
-        If it is no such object.
+        If it is not such an object.
     """
     text = config.get("declared-rows", "")
     try:
@@ -146,21 +147,21 @@ def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
             f'expected declared-rows as a JSON object such as {{"north": 500}}, got {text!r}'
         ) from error
     if not isinstance(rows, dict) or any(type(n) is not int or n < 0 for n in rows.values()):
-        raise ValueError(f"expected declared-rows as numbers of rows by party, got {text!r}")
+        raise ValueError(f"expected declared-rows with numbers of rows by party, got {text!r}")
     return rows
 
 
 def _check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
-    """Check that shares of noise will be added up under masks alone.
+    """Raise unless noise shares are aggregated as masked sums.
 
     Raises
     ------
     ValueError
-        If the run's configuration says otherwise.
+        If the run's configuration turns masked sums off.
     """
     if privacy.mechanism == "central" and not config.get("secure-aggregation"):
         raise ValueError(
-            "mechanism 'central' adds shares of noise that protect only a masked sum; set "
+            "mechanism 'central' adds noise shares that protect a masked sum only; set "
             "secure-aggregation=true, or mechanism='local'"
         )
 
@@ -171,8 +172,8 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
     Parameters
     ----------
     node : mapping
-        The node's configuration. ``data`` and ``model-path`` are needed, ``label`` is ``target``
-        where it is not set.
+        The node's configuration. ``data`` and ``model-path`` are required; ``label`` is ``target``
+        by default.
     keep_missing : bool
         Leave missing cells of numeric columns NaN.
 
@@ -184,7 +185,7 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
     Raises
     ------
     Refuse
-        If a key is not set, or the file cannot be used.
+        If a key is missing, or the file cannot be used.
     """
     label = str(node.get("label", "target"))
     data = _read(Path(node_value(node, "data")), label, keep_missing=keep_missing)
@@ -201,13 +202,13 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
 def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ledger, data set and user of a private party.
 
-    They come from the configuration of its node.
+    Their names come from the configuration of its node.
 
     Parameters
     ----------
     node : mapping
-        The node's configuration. ``ledger`` and ``dataset`` are needed, ``ledger-user`` is
-        ``coordinator`` where it is not set.
+        The node's configuration. ``ledger`` and ``dataset`` are required; ``ledger-user`` is
+        ``coordinator`` by default.
 
     Returns
     -------
@@ -217,7 +218,7 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     Refuse
-        If a key is not set, or the ledger is not there or cannot be used.
+        If a key is missing, or the ledger does not exist or cannot be used.
     """
     from fedneighbors.privacy.ledger._ledger import Ledger
 
@@ -242,7 +243,7 @@ def _read(path: Path, label: str, *, keep_missing: bool) -> Dataset:
     except MissingExtraError as error:
         raise Refuse("a package is not installed", error.package) from error
     except DataError as error:
-        raise Refuse("its data file cannot be used; read it with read_table there") from error
+        raise Refuse("its data file cannot be used; check it there with read_table") from error
 
 
 def node_value(node: Mapping[str, Any], key: str) -> str:

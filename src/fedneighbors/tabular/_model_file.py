@@ -1,11 +1,11 @@
 """Codec of saved models: magic bytes, SHA-256, and the canonical frame of a record.
 
-A record is a dataclass, and its fields are the schema of the file. The frame is that of
-:mod:`fedneighbors.federation._messages`, so that opening a foreign file cannot run code, each
-length is checked before memory is taken, and each value is of its declared type. Limits of values
-belong into ``__post_init__``, as a ``ValueError``.
+A record is a dataclass whose fields are the schema of the file. The frame is that of
+:mod:`fedneighbors.federation._messages`: opening an untrusted file cannot run code, each length is
+checked before memory is allocated, and each value has its declared type. Check limits of values in
+``__post_init__`` and raise ``ValueError``.
 
-The last byte of the magic is the version of the schema: it goes up when a field changes.
+The last byte of the magic is the version of the schema. Increase it when a field changes.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ class ModelFile:
     """Base of models whose dataclass fields are the schema of their file."""
 
     magic: ClassVar[bytes]
-    """How files of the model begin, ending in the version of the schema."""
+    """First bytes of the model's files, ending in the version of the schema."""
 
     def to_bytes(self) -> bytes:
         """Serialize the model; equal models have equal bytes."""
@@ -35,7 +35,7 @@ class ModelFile:
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> Self:
-        """Return the model that :meth:`to_bytes` wrote.
+        """Return the model of bytes from :meth:`to_bytes`.
 
         Raises
         ------
@@ -45,7 +45,7 @@ class ModelFile:
         return open_model(cls.magic, raw, cls, source=source)
 
     def save(self, path: str | Path) -> None:
-        """Write the model file; an interrupted write leaves nothing behind."""
+        """Write the model file atomically."""
         replace_file(path, self.to_bytes())
 
     @classmethod
@@ -66,7 +66,7 @@ def sealed_model(magic: bytes, record: Any) -> bytes:
     Parameters
     ----------
     magic : bytes
-        Magic bytes of the method, ending in its version.
+        Magic bytes of the method, ending in the version.
     record : dataclass
         The model.
     """
@@ -75,14 +75,14 @@ def sealed_model(magic: bytes, record: Any) -> bytes:
 
 
 def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
-    """Return the record whose bytes :func:`sealed_model` made.
+    """Return the record of bytes from :func:`sealed_model`.
 
     Parameters
     ----------
     magic : bytes
-        As it was sealed with.
+        Expected magic bytes.
     raw : bytes
-        Content of the file; not trusted.
+        Content of the file; untrusted.
     kind : dataclass
         Class of the record.
     source : str
@@ -95,7 +95,7 @@ def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
     """
     start, version = len(magic) + _DIGEST_BYTES, len(magic) - 1
     if raw[:version] != magic[:version]:
-        raise ModelFileError(f"{source} is not a fedneighbors model; give a file made by save")
+        raise ModelFileError(f"{source} is not a fedneighbors model; expected a file from save")
     if raw[: len(magic)] != magic:
         raise ModelFileError(
             f"{source} has format version {raw[version : len(magic)]!r}, this release reads "
@@ -110,7 +110,7 @@ def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
 
 @contextmanager
 def usable(source: str) -> Iterator[None]:
-    """Turn errors of values that were read from a file into ModelFileError.
+    """Convert errors about values from a file to ModelFileError.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def usable(source: str) -> Iterator[None]:
     try:
         yield
     except _UNUSABLE as error:
-        raise ModelFileError(f"{source} holds no usable model: {error}") from None
+        raise ModelFileError(f"{source} has no usable model: {error}") from None
 
 
 def read_model_file(path: str | Path) -> bytes:

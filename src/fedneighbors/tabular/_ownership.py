@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, which is to be limited, too
+import scipy.linalg  # noqa: F401 - loads its own BLAS, so that its threads are limited, too
 from threadpoolctl import ThreadpoolController
 
 from fedneighbors._typing import Integers
@@ -23,7 +23,7 @@ class TableParty:
     Parameters
     ----------
     name : str
-        Its name in the federation.
+        Name in the federation.
     x : array or sparse matrix of shape (n_rows, n_features)
         Rows.
     y : array of shape (n_rows,)
@@ -33,26 +33,26 @@ class TableParty:
     label_name : str
         Name of the label, for error messages.
     n_threads : int
-        Threads; no answer depends on it.
+        Number of threads; replies do not depend on it.
     model_path : path, optional
-        Path of the finished model.
+        File for the final model.
 
     Attributes
     ----------
     model : model of the method or None
-        The finished model, once training is over.
+        The final model after training.
 
     Raises
     ------
     ValueError
-        If there is not one label for each row.
+        If the numbers of labels and rows differ.
     """
 
     accepts: tuple[type[Any], ...]
-    """Requests that the party answers."""
+    """Requests that the party supports."""
 
     allows_missing: ClassVar[bool] = False
-    """Cells may be NaN."""
+    """True if cells may be NaN."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class TableParty:
     def _positions(self, classes: tuple[Label, ...], y: npt.NDArray[Any] | None = None) -> Integers:
         """Return each label's position among the classes.
 
-        For all rows by default.
+        By default, the positions of all rows.
         """
         return label_positions(self._y if y is None else y, classes, name=self._label_name)
 
     def _keep(self, model: Any) -> None:
-        """Keep the finished model, in its file as well."""
+        """Store the final model, also in its file."""
         if self._path is not None:
             model.save(self._path)
         self.model = model
@@ -158,17 +158,17 @@ class Holdings:
 def party_name(name: object) -> str:
     """Return a party's name as text.
 
-    5 and "5" are the same party.
+    5 and "5" name the same party.
 
     Parameters
     ----------
     name : str, number or other scalar
-        The name, as an entry of a column of parties.
+        The name, for example an entry of a party column.
 
     Raises
     ------
     ValueError
-        If it is missing (None, NaN, an empty text), or several.
+        If it is missing (None, NaN, an empty text) or not a scalar.
     """
     if _is_missing(name) or (hasattr(name, "__iter__") and not isinstance(name, str | bytes)):
         raise ValueError(f"expected the name of one party, such as 'north' or 5, got {name!r}")
@@ -178,22 +178,21 @@ def party_name(name: object) -> str:
 def row_names(ids: Iterable[object]) -> list[str]:
     """Return the names of rows as text.
 
-    11 and "11" are the same row.
-
-    A single name, which would be taken apart, is a TypeError.
+    11 and "11" name the same row. A single text raises TypeError, because its characters would
+    become names.
     """
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise TypeError(f"expected a list of names of rows, got {ids!r}; pass a list: [{ids!r}]")
+        raise TypeError(f"expected a list of row names, got {ids!r}; pass a list: [{ids!r}]")
     return [str(name) for name in ids]
 
 
 def new_names(
     ids: Iterable[object] | None, n_rows: int, held: Container[str], first: int
 ) -> list[str]:
-    """Return names for rows that come, none of which is held.
+    """Return names for new rows, none of which is in use.
 
-    Without names, numbers from ``first`` on are given, without those that are held. Too few or too
-    many names, or one that is held, are a ValueError.
+    Without names, return numbers from ``first`` on, except those in use. A wrong number of names,
+    or a name in use, raises ValueError.
     """
     if ids is None:
         numbers = map(str, count(first))
@@ -205,23 +204,23 @@ def new_names(
         [] if len(set(names)) == len(names) else ["the same name twice"]
     )
     if twice:
-        raise ValueError(f"expected new names, got {twice[0]!r}; forget the row before")
+        raise ValueError(f"expected new names, got {twice[0]!r}; forget that row first")
     return names
 
 
 def rows_by_party(parties: Sequence[Any] | npt.NDArray[Any] | None, n_rows: int) -> dict[str, Any]:
     """Return each party's rows, in name order; all rows for None.
 
-    Names become text, as :func:`party_name` has it.
+    Names are converted by :func:`party_name`.
 
     Raises
     ------
     ValueError
-        If there is not one party for each row, or its name is missing (None, NaN, an empty text).
+        If the numbers of parties and rows differ, or a name is missing (None, NaN, an empty text).
     """
     if parties is None:
         return {"all": slice(None)}
-    owner = np.asarray(parties, dtype=object)  # as text, a NaN among names would become one
+    owner = np.asarray(parties, dtype=object)  # an array of text would convert NaN to "nan"
     if owner.shape != (n_rows,):
         raise ValueError(f"expected one party for each of {n_rows} rows, got shape {owner.shape}")
     missing = sum(_is_missing(name) for name in owner)
@@ -245,7 +244,7 @@ def _is_missing(name: Any) -> bool:
 
 
 def public_seed(random_state: int | np.random.RandomState | None) -> int:
-    """Return the seed that a ``random_state`` stands for.
+    """Return the seed for a ``random_state``.
 
     Raises
     ------
@@ -256,7 +255,7 @@ def public_seed(random_state: int | np.random.RandomState | None) -> int:
         if not 0 <= random_state < 2**63:
             raise ValueError(f"expected random_state in [0, 2**63), got {random_state}")
         return int(random_state)
-    from sklearn.utils import check_random_state  # slow; nodes of Flower do without
+    from sklearn.utils import check_random_state  # slow to import; Flower nodes do not need it
 
     return int(check_random_state(random_state).randint(2**31 - 1))
 

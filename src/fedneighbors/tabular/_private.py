@@ -1,7 +1,7 @@
-"""Private trainings on tables: the party with a ledger, the coordinator, and the cost.
+"""Private training on tables: party with a ledger, coordinator, and cost.
 
-A party charges its ledger for each reply before the noise is drawn; a federation in this process
-gives each party a ledger of its own.
+A party charges its ledger for each reply before it draws noise. In a simulated federation, each
+party has its own ledger.
 """
 
 import os
@@ -37,8 +37,8 @@ R = TypeVar("R")
 class PaidRequest:
     """Request for a noisy reply, which the party charges to its ledger.
 
-    ``run`` names the training, so that asking again in it costs nothing; ``n_shares`` is the least
-    number of honest noise shares in a masked sum, 1 in the plain.
+    ``run`` names the training; repeating a request in the same run costs nothing. ``n_shares`` is
+    the minimum number of honest noise shares in a masked sum, 1 in plain mode.
     """
 
     run: str
@@ -49,27 +49,27 @@ class PaidRequest:
 class PrivateTableParty(TableParty, ABC):
     """One organisation's table with a ledger.
 
-    Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
-    again in the same run, it says the same again.
+    Its replies are noisy. They are charged to the ledger before the noise is drawn, and stored
+    there: a repeated request in the same run gets the same reply.
 
-    Nothing that it does fails because of a row: rows are cut, or left out, beforehand, and a wrong
-    request is refused before the charge. A failure behind the charge stays charged, and tells
-    nothing but that there was one.
+    No row makes a request fail: rows are clipped or dropped before, and an invalid request is
+    refused before the charge. A failure after the charge stays charged, and its error reveals
+    nothing else.
 
     Parameters
     ----------
     name, x, y, *others
-        As for the party of the method without privacy.
+        As for the method's party without privacy.
     privacy : Privacy
-        Terms of this party; other terms are refused.
+        Terms of this party; a request with other terms is refused.
     ledger : Ledger
-        Keeps the budget of the data set.
+        Ledger with the budget of the data set.
     dataset, user : str
         Names under which the ledger is charged.
     bits : callable
-        Source of the noise; anything but the operating system's is for tests.
+        Source of randomness for the noise. Replace the operating system's in tests only.
     **table
-        The other arguments of that class.
+        The other arguments of the party.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class PrivateTableParty(TableParty, ABC):
     @staticmethod
     @abstractmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the rows that count as records, clipped to agreed bounds."""
+        """Return the valid records, clipped to the agreed bounds."""
 
     def _schema(self, *, with_labels: bool) -> Schema:
         if with_labels and not self._privacy.knows("classes"):
@@ -113,16 +113,16 @@ class PrivateTableParty(TableParty, ABC):
 
     def _check_terms(self, request: Any) -> None:
         if dict(request.privacy) != terms(self._privacy):
-            raise Refuse("the privacy asked for is not the one that was agreed")
+            raise Refuse("the privacy terms differ from the agreed ones")
 
     def _check_classes(self, classes: tuple[Any, ...], *, fewest: int = 0) -> None:
-        agreed = self._privacy.classes or np.unique(self._y).tolist()  # these are public
+        agreed = self._privacy.classes or np.unique(self._y).tolist()  # the latter if public
         if len(classes) < fewest or not set(agreed) <= set(classes):
-            raise Refuse("a class that was agreed or is public is missing")
+            raise Refuse("an agreed or public class is missing")
 
 
 class ChargedReplies(ABC):
-    """Noisy replies of a private party, charged before they are drawn."""
+    """Noisy replies of a private party, charged before the noise is drawn."""
 
     _gate: ReleaseGate
     _privacy: Privacy
@@ -130,7 +130,7 @@ class ChargedReplies(ABC):
 
     @abstractmethod
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
-        """Return a reply's cost and the function that draws it.
+        """Return a reply's cost and the function that draws the reply.
 
         The function is called after the charge.
         """
@@ -138,8 +138,8 @@ class ChargedReplies(ABC):
     def contribute(self, request: Message, masked: MaskedRound) -> Message:
         """Return the reply with this party's noise share, for a masked sum.
 
-        Every attempt at a sum is a release of its own: two sums over different parties would
-        otherwise tell the shares of those that differ.
+        Every attempt at a sum is a separate release. Otherwise the difference of two sums over
+        different parties would reveal noise shares.
         """
         check_noise_shares(masked, n_shares=request.n_shares, colluders=self._privacy.colluders)
         return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
@@ -147,7 +147,6 @@ class ChargedReplies(ABC):
     def _paid_for(self, request: Any, *, attempt: str = "", n_shares: int | None = None) -> Message:
         """Charge for a reply, draw, store and return it.
 
-        The ledger stores it.
         """
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
@@ -160,7 +159,7 @@ def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Flo
     Raises
     ------
     ValueError
-        If they are not finite numbers in order, one or one for each column.
+        If they are not finite numbers in order, one for all columns or one per column.
     """
     low, high = (np.asarray(bound, np.float64) for bound in bounds)
     for bound in (low, high):
@@ -175,7 +174,7 @@ def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Flo
 
 
 def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
-    """Mark rows with an agreed label; all if labels are public."""
+    """Mark rows with an agreed label; all rows if labels are public."""
     if privacy.classes is None:
         return np.ones(len(y), bool)
     return np.array([label in privacy.classes for label in y.tolist()], bool)
@@ -183,18 +182,18 @@ def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.b
 
 @dataclass(frozen=True)
 class PrivateTraining:
-    """One private training; base of the methods' coordinators.
+    """A private training; base class of the methods' coordinators.
 
     Parameters
     ----------
     privacy : Privacy
-        Terms that all parties agreed to.
+        Terms that all parties have accepted.
     schema : Agreed
         Columns and classes.
     run : str
-        Name of the training; replies are charged once per name.
+        Name of the training; a reply is charged once per name.
     n_parties : int
-        Parties that take part.
+        Number of participating parties.
     """
 
     privacy: Privacy
@@ -206,18 +205,18 @@ class PrivateTraining:
     def begin(
         cls, privacy: Privacy, run: str | None, *, reserved: tuple[Any, ...] = (), **more: Any
     ) -> Coordinator[Self]:
-        """Ask for the schema; return the training.
+        """Request the schemas and return the training.
 
         Parameters
         ----------
         privacy : Privacy
-            Terms that all parties agreed to.
+            Terms that all parties have accepted.
         run : str or None
-            Name of the training; None draws one at random.
+            Name of the training; None draws a random one.
         reserved : tuple of labels
-            Labels to reserve in addition to the agreed ones.
+            Labels to reserve in addition to the agreed classes.
         **more
-            Further fields of the class.
+            Other fields of the class.
         """
         replies = yield gather(PublicSchemaRequest(privacy.classes is None))
         schemas = replies.complete("the schema").each
@@ -231,7 +230,7 @@ class PrivateTraining:
 
     @property
     def guarantee(self) -> str:
-        """Return the model's privacy in words."""
+        """Return a description of the model's privacy."""
         privacy = self.privacy
         return f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}"
 
@@ -242,7 +241,7 @@ class PrivateTraining:
 
     @property
     def masked(self) -> bool:
-        """Return whether parties add shares of the noise inside masked sums."""
+        """Return whether noise is shared by the parties under masked sums."""
         return self.privacy.mechanism == "central" and self.n_parties > 1
 
     @property
@@ -260,9 +259,9 @@ class PrivateTraining:
         )
 
     def survivors(self, replies: Replies, during: str) -> Any:
-        """Return replies with a sum.
+        """Return the replies, which must have a sum.
 
-        In a masked sum parties may be missing.
+        Parties may be missing from a masked sum.
         """
         if self.masked and replies.total is not None:
             return replies
@@ -300,7 +299,7 @@ def run_paid(
 ) -> tuple[Outcome[R], dict[str, Scalar]]:
     """Return a private training's outcome and its cost for the record.
 
-    Each party has a ledger with the budget of this one training, which ends with it.
+    Each party has a ledger with the budget of this training only, deleted at the end.
 
     Parameters
     ----------
@@ -308,17 +307,17 @@ def run_paid(
         Coordinator of the training.
     holdings : Holdings
         The table and its owners.
-    make : callable
+    Function that creates a party; takes ``privacy`` and ``ledger`` besides the usual arguments.
         Makes a party; takes ``privacy`` and ``ledger`` in addition to the usual arguments.
     privacy : Privacy
         The budget.
     n_threads : int
-        Threads.
+        Number of threads.
 
     Raises
     ------
     ValueError
-        If a label is not among the classes that were agreed.
+        If a label is not among the agreed classes.
     """
     _check_labels(holdings, privacy)
     with ExitStack() as stack:
@@ -342,13 +341,13 @@ def _check_labels(holdings: Holdings, privacy: Privacy) -> None:
     unknown = set(holdings.y.tolist()) - set(privacy.classes or holdings.y.tolist())
     if unknown:
         raise ValueError(
-            f"y holds labels {sorted(unknown)[:5]} that are not among the classes of privacy, "
-            f"{list(privacy.classes or ())[:10]}; name all labels there"
+            f"y has labels {sorted(unknown)[:5]} that are not among the classes of privacy, "
+            f"{list(privacy.classes or ())[:10]}; list all labels there"
         )
 
 
 def _paid(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
-    """Return the privacy of a run as its record says it."""
+    """Return the privacy of a run for its record."""
     divided = privacy.mechanism == "paper" and privacy.accounting == "paper"
     return {
         "epsilon": float(exact(privacy.epsilon, "epsilon")),

@@ -29,9 +29,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         if self.feature_names is not None and len(self.feature_names) != len(self.kinds):
-            raise ValueError("names and kinds of columns differ in number")
+            raise ValueError("the numbers of column names and column kinds differ")
         if self.label_kind != _label_kind(self.labels):
-            raise ValueError("labels are not of the announced type")
+            raise ValueError("labels are not of the declared type")
 
 
 @message
@@ -54,11 +54,11 @@ class Agreed:
     Parameters
     ----------
     n_features : int
-        Columns.
+        Number of columns.
     feature_names : tuple of str or None
-        Their names.
+        Column names.
     classes : tuple of labels
-        Union of the parties' labels, ascending; none where numbers are predicted.
+        Union of the parties' labels, ascending; empty for regression.
     """
 
     n_features: int
@@ -79,21 +79,21 @@ def describe(
     Parameters
     ----------
     x : array or sparse matrix of shape (n_rows, n_features)
-        Numbers.
+        Rows of numbers.
     y : array of shape (n_rows,)
         Labels.
     feature_names : sequence of str or None
-        Names of the columns.
+        Column names.
     label_name : str
-        Name of the column of labels.
+        Name of the label column.
     allow_missing : bool
         Whether cells may be NaN.
 
     Raises
     ------
     Refuse
-        If a column is not numeric or holds a value that is not finite, or if labels are missing or
-        of a type that a frame cannot carry; the column is named.
+        If a column is not numeric or has a value that is not finite, or if labels are missing or of
+        an unsupported type. The error names the column.
     """
     kind = _KINDS.get(x.dtype.kind, "text")
     names = tuple(feature_names) if feature_names is not None else None
@@ -145,15 +145,15 @@ def _label_kind(labels: tuple[Any, ...]) -> str:
 def agree(
     schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...] = ()
 ) -> Agreed:
-    """Return what the tables have in common.
+    """Return the columns and labels common to all tables.
 
     Raises
     ------
     SchemaMismatch
-        If a party's columns or labels differ from those of the first party in order of names;
-        names the party and the column.
+        If a party's columns or labels differ from those of the first party by name. The error names
+        the party and the column.
     DataError
-        If the parties hold fewer than two classes together.
+        If the parties have fewer than two classes together.
     """
     columns = agree_columns(schemas)
     _compare_labels(schemas, reserved)
@@ -167,12 +167,12 @@ def agree(
 
 
 def agree_columns(schemas: Mapping[str, Schema]) -> Agreed:
-    """Return what the tables have in common where rows have no labels.
+    """Return the columns common to all tables without labels.
 
     Raises
     ------
     SchemaMismatch
-        If a party's columns differ from those of the first party in order of names.
+        If a party's columns differ from those of the first party by name.
     """
     parties = sorted(schemas)
     first = schemas[parties[0]]
@@ -237,7 +237,7 @@ def label_positions(
     classes : tuple of labels
         Classes of the federation.
     name : str
-        Name of the column of labels.
+        Name of the label column.
 
     Raises
     ------
@@ -253,24 +253,24 @@ def label_positions(
 
 
 def label_array(classes: Sequence[Any], *, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return classes as an array, of objects where the labels were objects."""
+    """Return classes as an array, with dtype object if the labels had it."""
     return np.array(classes, dtype=object if like.dtype == object else None)
 
 
 def reserved_labels(classes: Sequence[Any] | npt.NDArray[Any], y: Any) -> tuple[Any, ...]:
-    """Return the classes that were announced for all rows to come, ascending.
+    """Return the classes announced for all current and future rows, ascending.
 
     Raises
     ------
     ValueError
-        If ``y`` holds others.
+        If ``y`` has other labels.
     """
     reserved = np.unique(np.asarray(classes)).tolist()
     unknown = set(np.asarray(y).ravel().tolist()) - set(reserved)
     if unknown:
         raise ValueError(
-            f"y holds labels {list(unknown)[:5]} that are not among classes={reserved[:10]}; "
-            "name all labels that will ever come"
+            f"y has labels {list(unknown)[:5]} that are not among classes={reserved[:10]}; "
+            "list all current and future labels"
         )
     return tuple(reserved)
 
@@ -285,12 +285,12 @@ class MomentsReply:
     Parameters
     ----------
     n_rows : int
-        Rows summed over.
+        Number of rows in the sums.
     sums : int64 array of shape (n_features, 13)
-        Sum of each column in fixed point, see :mod:`fedneighbors.kernels._exactsum`; without rows
-        where only their number was asked for.
+        Sum of each column in fixed point, see :mod:`fedneighbors.kernels._exactsum`; empty if only
+        the number of rows was requested.
     squares : int64 array of shape (n_features, 26)
-        Sum of each column's squares in fixed point, or without rows likewise.
+        Sum of the squares of each column in fixed point; empty likewise.
     """
 
     n_rows: int
@@ -319,7 +319,7 @@ def column_moments(x: Any) -> MomentsReply:
 def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of each column, correctly rounded.
 
-    They are formed in exact integers, where nothing cancels.
+    Exact integers avoid cancellation.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     Raises
     ------
     ProtocolError
-        If no table has such moments.
+        If no table can have such moments.
     """
     n = moments.n_rows
     mean = np.empty(len(moments.sums))

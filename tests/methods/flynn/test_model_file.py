@@ -152,7 +152,7 @@ def test_forged_files_are_refused_or_read_unchanged(data):
 def test_a_model_that_contradicts_itself_is_refused(change):
     forged = altered(MODEL, change)
 
-    with pytest.raises(ModelFileError, match="holds no usable model"):
+    with pytest.raises(ModelFileError, match="has no usable model"):
         FlyNNModel.from_bytes(sealed(encode(forged)))
 
 

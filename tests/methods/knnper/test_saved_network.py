@@ -65,10 +65,10 @@ def test_keys_of_another_width_than_embeddings_are_refused(path):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"model": "quantum"}, "holds no usable model: .*expected a network among"),
-        ({"model": "cnn"}, "holds no usable model"),
+        ({"model": "quantum"}, "has no usable model: .*expected a network among"),
+        ({"model": "cnn"}, "has no usable model"),
         ({"hidden": (16, 9)}, "was written for another network"),
-        ({"shape": (14,)}, "holds no usable model: .*columns"),
+        ({"shape": (14,)}, "has no usable model: .*columns"),
         ({"shape": (0,)}, "expected names and sizes of a network"),
         ({"hidden": (1 << 24,)}, "expected names and sizes of a network"),
     ],
@@ -90,7 +90,7 @@ def test_a_custom_network_that_cannot_take_rows_is_refused(tmp_path):
     kept = KNNPerClassifier(own(nn.Identity()), n_rounds=2).fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
 
-    with pytest.raises(ModelFileError, match=r"holds no usable model: .*shapes cannot be"):
+    with pytest.raises(ModelFileError, match=r"has no usable model: .*shapes cannot be"):
         KNNPerClassifier.load(tmp_path / "m", model=own(nn.ReflectionPad1d(1)))
     assert KNNPerClassifier.load(tmp_path / "m", model=own(nn.Identity())).n_features_in_ == 13
 

@@ -99,7 +99,7 @@ def test_targets_of_codes_that_cannot_be_are_refused(labels, path):
 
     path.write_bytes(resealed(path.read_bytes(), {"clients.north.memory.labels": labels}))
 
-    with pytest.raises(ModelFileError, match="holds no usable model"):
+    with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerRegressor.load(path)
 
 
@@ -171,8 +171,8 @@ def test_a_file_that_is_none_of_ours_is_told_apart(path):
         (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
-        (resealed(raw, {}, magic=CLASSES.magic), "holds no usable model: it has no classes"),
-        (sealed_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "holds no usable model"),
+        (resealed(raw, {}, magic=CLASSES.magic), "has no usable model: it has no classes"),
+        (sealed_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -223,7 +223,7 @@ def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
     changed = {f"clients.north.{name}": value for name, value in changed.items()}
     path.write_bytes(resealed(raw, changed))
 
-    with pytest.raises(ModelFileError, match="holds no usable model"):
+    with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerRegressor.load(path)
 
 
@@ -257,7 +257,7 @@ def test_a_model_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
 
     path.write_bytes(resealed(raw, changed))
 
-    with pytest.raises(ModelFileError, match="holds no usable model"):
+    with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerRegressor.load(path)
 
 

@@ -141,7 +141,7 @@ def test_a_file_that_is_none_of_ours_is_told_apart(fitted, path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (b"", "is not a fedneighbors model"),
-        (sealed_model(CLASSES.magic, MemorySettings()), "holds no usable model"),
+        (sealed_model(CLASSES.magic, MemorySettings()), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -175,7 +175,7 @@ def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
     changed = {f"clients.north.{name}": value for name, value in changed.items()}
     path.write_bytes(resealed(path.read_bytes(), changed))
 
-    with pytest.raises(ModelFileError, match="holds no usable model"):
+    with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerClassifier.load(path)
 
 

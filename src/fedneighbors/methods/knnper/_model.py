@@ -216,4 +216,4 @@ def _tried(kept: KNNPerModel, network: Network, source: str) -> tuple[View, int]
 
 def _unusable(source: str, reason: object) -> ModelFileError:
     first, _, _ = str(reason).partition("\n")
-    return ModelFileError(f"{source} holds no usable model: {first}")
+    return ModelFileError(f"{source} has no usable model: {first}")

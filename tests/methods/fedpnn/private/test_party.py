@@ -181,7 +181,7 @@ def test_two_data_sets_of_one_ledger_are_charged_separately():
 def test_terms_not_agreed_are_refused_without_a_charge(ask, change):
     north = party()
 
-    with pytest.raises(Refuse, match="not the one that was agreed"):
+    with pytest.raises(Refuse, match="differ from the agreed ones"):
         north.answer(ask(replace(LOCAL, **change)))
 
     assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
@@ -286,8 +286,8 @@ def test_noise_differs_between_processes(ask):
         (cells_request(place=np.zeros(3), axis=np.zeros(3)), "number of columns"),
         (cells_request(axis=np.full(4, 0.6)), "axis is longer than 1"),
         (cells_request(classes=(0, 1, 2)), "exactly two classes"),
-        (origin_request(classes=(0,)), "a class that was agreed or is public is missing"),
-        (origin_request(classes=(0, 2)), "a class that was agreed or is public is missing"),
+        (origin_request(classes=(0,)), "an agreed or public class is missing"),
+        (origin_request(classes=(0, 2)), "an agreed or public class is missing"),
     ],
 )
 def test_invalid_requests_are_refused_without_a_charge(request_, words):

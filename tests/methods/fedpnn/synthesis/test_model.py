@@ -79,7 +79,7 @@ def test_model_file_contains_no_training_rows():
         (b"FNSYNTH9" + VALID[8:], "has format version b'9'"),
         (VALID[:-1], "is truncated or altered"),
         (VALID[:100] + bytes([VALID[100] ^ 1]) + VALID[101:], "is truncated or altered"),
-        (sealed(VALID[40:-1]), "holds no usable model"),
+        (sealed(VALID[40:-1]), "has no usable model"),
     ],
     ids=["empty", "another model", "version", "truncated", "altered", "short frame"],
 )

@@ -136,9 +136,9 @@ def test_a_name_that_is_not_there_deletes_nothing():
 def test_a_single_name_is_not_taken_apart(gone):
     store = filled("concatenate", None, [20])
 
-    with pytest.raises(TypeError, match=r"expected a list of names of rows, .* pass a list: \["):
+    with pytest.raises(TypeError, match=r"expected a list of row names, .* pass a list: \["):
         store.forget(gone)
-    with pytest.raises(TypeError, match="expected a list of names of rows"):
+    with pytest.raises(TypeError, match="expected a list of row names"):
         store.add([[1.0], [2.0]], [0, 1], ids=gone)
 
     assert len(store) == 20

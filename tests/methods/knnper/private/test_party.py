@@ -192,11 +192,11 @@ def test_a_killed_client_resumes_its_round_at_no_cost(tmp_path):
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (replace(BEGIN, privacy={}), "privacy asked for is not the one that was agreed"),
+        (replace(BEGIN, privacy={}), "privacy terms differ from the agreed ones"),
         (replace(BEGIN, numbers=(0, 0)), "announced steps make no sense"),
         (replace(BEGIN, bound=0.0), "announced steps make no sense"),
-        (replace(COUNTS, privacy={}), "privacy asked for is not the one that was agreed"),
-        (replace(COUNTS, classes=(0, 1)), "a class that was agreed or is public is missing"),
+        (replace(COUNTS, privacy={}), "privacy terms differ from the agreed ones"),
+        (replace(COUNTS, classes=(0, 1)), "an agreed or public class is missing"),
         (PublicClientSchemaRequest("other", False), "the network is not the one"),
         (ClientSchemaRequest("x"), "unknown request"),
     ],

@@ -196,7 +196,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
 
     def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
         if self._privacy.mechanism != "paper":
-            raise Refuse("the privacy asked for is not the one that was agreed")
+            raise Refuse("the privacy terms differ from the agreed ones")
         plan, classes = request.plan, request.classes
         self._check_plan(plan, classes)
         if not 1 <= request.n_picks <= plan.n_units * len(classes):
