@@ -145,9 +145,7 @@ class ChargedReplies(ABC):
         return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
 
     def _paid_for(self, request: Any, *, attempt: str = "", n_shares: int | None = None) -> Message:
-        """Charge for a reply, draw, store and return it.
-
-        """
+        """Charge for a reply, draw, store and return it."""
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
