@@ -15,21 +15,21 @@ LONGEST = 12
 PROGRAMS = ("experiments", "benchmarks")
 VERBS = frozenset(
     """
-    accept add advance allocate answer append apply arrange ask assign audit begin bound
-    broadcast build call carry cast certify charge check choose clip close cluster collect
-    combine commit compare compile compute condense connect continue convert copy count create
-    decide decode delete deliver derive describe divide double download draw drive drop emit
-    enclose encode encrypt end equalize erase estimate expand extend fetch fill find fit fix
-    flush forget format generate give go group halve hash hold ignore import initialize insert
-    iterate join keep kill label lay learn leave let limit list load log lower make map mark
-    mask match maximize measure merge mix move multiply name number open order parse pass
-    perform permute pick plan predict print process project put queue raise rank read recompute
-    reconstruct record refuse relax release remove repair repeat reply report request resolve
-    restore restrict return reweight round run sample save scale scan score search select send
-    serialize serve set settle share shift shorten show sleep sort split standardize stop store
-    stretch subtract sum suppress sync tabulate take train transfer transform truncate tune
-    turn verify wait warn widen wrap write yield
-    """.split()  # noqa: SIM905 - a list would take a line for each word
+accept add advance allocate answer append apply arrange ask assign audit begin bound broadcast
+build call carry cast certify charge check choose clip close cluster collect combine commit
+compare compile compute condense connect continue convert copy count create decide decode
+delete deliver derive describe divide double download draw drive drop emit enclose encode
+encrypt end equalize erase estimate expand extend fetch fill find fit fix flush forget format
+generate give go group halve hash hold ignore import initialize insert iterate join keep kill
+label lay learn leave let limit list load log lower make map mark mask match maximize measure
+merge mix move multiply name number open order parse pass perform permute pick plan predict
+print process project put queue raise rank read recompute reconstruct record refuse relax
+release remove repair repeat reply report request resolve restore restrict return reweight
+round run sample save scale scan score search select send serialize serve set settle share
+shift shorten show sleep sort split standardize stop store stretch subtract sum suppress sync
+tabulate take train transfer transform truncate tune turn verify void wait warn widen wrap
+write yield
+""".split()  # noqa: SIM905 - a list would take a line for each word
 )
 
 

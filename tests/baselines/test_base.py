@@ -80,9 +80,9 @@ def test_shares_add_up_and_agree_with_the_predicted_class(fitted):
 
 
 def test_a_client_that_is_not_known_gets_what_all_have_in_common(fitted):
-    with pytest.warns(UserWarning, match=r"clients \['moon'\] are not known"):
+    with pytest.warns(UserWarning, match=r"clients \['moon'\] are unknown"):
         unknown = fitted.predict_proba(X[:4], ["moon"] * 4)
-    with pytest.warns(UserWarning, match="no client asks"):
+    with pytest.warns(UserWarning, match="parties= is missing"):
         nobody = fitted.predict_proba(X[:4])
 
     assert unknown.tobytes() == nobody.tobytes()
@@ -100,7 +100,7 @@ def test_a_later_client_is_served_and_changes_no_other(fitted):
     assert fitted.predict_proba(X, OWNER).tobytes() == before
     assert fitted.weights_.tobytes() == weights
     assert fitted.predict(NEW_X, ["new"] * len(NEW_X)).shape == NEW_Y.shape
-    with pytest.raises(ValueError, match="'new' is here already"):
+    with pytest.raises(ValueError, match="'new' already exists"):
         fitted.add_client("new", NEW_X, NEW_Y)
     del fitted.clients_["new"]
 
@@ -115,7 +115,7 @@ def test_a_client_of_one_row_is_served(fitted):
 def test_rows_that_do_not_fit_are_refused(fitted):
     with pytest.raises(ValueError, match="expected one label for each of 3 rows, got 2"):
         fitted.add_client("odd", NEW_X[:3], NEW_Y[:2])
-    with pytest.raises(ValueError, match=r"got \['77'\]; name all"):
+    with pytest.raises(ValueError, match=r"got \['77'\]; list all"):
         fitted.add_client("odd", NEW_X[:2], [1, 77])
     with pytest.raises(ValueError, match="features"):
         fitted.predict(X[:, 1:], OWNER)
@@ -208,7 +208,7 @@ def test_clients_that_join_together_are_added_all_or_none():
     before = dict(found.clients_)
     names = np.repeat(["first", sorted(before)[0]], 20)
 
-    with pytest.raises(ValueError, match="is here already"):
+    with pytest.raises(ValueError, match="already exists"):
         found.add_clients(NEW_X, NEW_Y, names)
 
     assert found.clients_ == before

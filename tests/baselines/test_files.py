@@ -44,7 +44,7 @@ def test_a_baseline_from_a_file_says_the_same_and_goes_on_alike(fitted, path, tm
 
     for name in [*NAMES, "new"]:
         assert answers(found, name) == answers(fitted, name)
-    with pytest.warns(UserWarning, match="are not known"):
+    with pytest.warns(UserWarning, match="are unknown"):
         assert answers(found, "moon") == answers(fitted, "moon")
     found.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
@@ -80,7 +80,7 @@ def test_a_client_is_given_its_own_part_and_rows_and_no_others(fitted, path, tmp
     parts = BaselineFile.from_bytes(own)
     assert not any(name in NAMES for cluster in parts.clusters for name in cluster)
     assert len(parts.networks) <= 1
-    with pytest.raises(ValueError, match="'moon' is not known"):
+    with pytest.raises(ValueError, match="'moon' is unknown"):
         fitted.save(tmp_path / "moon", client="moon")
     assert not (tmp_path / "moon").exists()
 

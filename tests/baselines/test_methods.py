@@ -325,7 +325,7 @@ def test_a_later_client_makes_its_head_before_tuning(method):
 
     assert found._rounds.course() == [(0.1, 2 / 3), (pytest.approx(0.03), 1 / 3)]
     own = found.predict_proba(NEW_X, parties=["new"] * len(NEW_X))
-    with pytest.warns(UserWarning, match="are not known"):
+    with pytest.warns(UserWarning, match="are unknown"):
         mean = found.predict_proba(NEW_X, parties=["nobody"] * len(NEW_X))
     truth = np.arange(len(NEW_Y)), np.searchsorted(found.classes_, NEW_Y)
     assert own[truth].mean() > mean[truth].mean() + 0.01

@@ -36,7 +36,7 @@ def answers(model, name, rows=NEW_X):
 
 
 def for_all(model):
-    with pytest.warns(UserWarning, match="are not known"):
+    with pytest.warns(UserWarning, match="are unknown"):
         return answers(model, "nobody")
 
 
@@ -121,9 +121,9 @@ def test_a_training_row_is_named_by_its_place_in_its_client(ditto):
     [
         (lambda m: m.forget("new", ["0", "99"]), KeyError, "no rows named .'99'.; it holds 40"),
         (lambda m: m.forget("new", "12"), TypeError, r"got '12'; pass a list: \['12'\]"),
-        (lambda m: m.forget("moon", ["0"]), ValueError, "'moon' is not known; add_client takes"),
-        (lambda m: m.update("moon", NEW_X, NEW_Y), ValueError, "'moon' is not known"),
-        (lambda m: m.update("new", NEW_X[:2], [1, 77]), ValueError, r"got \['77'\]; name all"),
+        (lambda m: m.forget("moon", ["0"]), ValueError, "'moon' is unknown; add it with"),
+        (lambda m: m.update("moon", NEW_X, NEW_Y), ValueError, "'moon' is unknown"),
+        (lambda m: m.update("new", NEW_X[:2], [1, 77]), ValueError, r"got \['77'\]; list all"),
         (lambda m: m.update("new", NEW_X[:3], [1, 2]), ValueError, "one label for each of 3 rows"),
         (lambda m: m.update("new", NEW_X[:2], [1, 2], ids="ab"), TypeError, "pass a list"),
         (lambda m: m.update("new", NEW_X[:2], [1, 2], ids=["a"]), ValueError, "a name for each"),

@@ -29,10 +29,10 @@ ALL = [KNNPerClassifier, *(getattr(baselines, name) for name in baselines.TITLES
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        (Small(n_outputs=7), "expected a model that gives 3 scores for each row"),
-        (Small(n_outputs=2), "expected a model that gives 3 scores for each row"),
-        (Small(n_inputs=9), r"cannot take rows of shape \(13,\)"),
-        (Small().half(), "weights are of 32 or 64 bits, got torch.float16"),
+        (Small(n_outputs=7), "expected a model with 3 scores for each row"),
+        (Small(n_outputs=2), "expected a model with 3 scores for each row"),
+        (Small(n_inputs=9), r"does not support rows of shape \(13,\)"),
+        (Small().half(), "weights of 32 or 64 bits, got torch.float16"),
     ],
 )
 def test_a_network_of_other_sizes_is_refused(method, module, said):

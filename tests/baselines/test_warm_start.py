@@ -176,7 +176,7 @@ def test_a_network_for_other_rows_or_labels_is_refused(average):
         FedAvgClassifier(start=average).fit(X[:, 4:], Y)
     with pytest.raises(ValueError, match=r"rows of shape \(64,\), X has \(64, 2\)"):
         FedAvgClassifier(start=average).fit(np.stack([X, X], axis=2), Y)
-    with pytest.raises(ValueError, match=r"y has \[11\] besides; name all labels"):
+    with pytest.raises(ValueError, match=r"y also has \[11\]; list all labels"):
         FedAvgClassifier(start=average).fit(X, np.where(Y == 1, 11, Y))
 
 

@@ -302,7 +302,7 @@ def test_private_runs_keep_their_guarantee_in_all_outputs(tmp_path):
     [
         (["--epsilon", "0", *FACTS], "expected epsilon above 0"),
         (["--epsilon", "much", *FACTS], "expected epsilon as a number"),
-        (["--epsilon", "1", "--delta", "1e-6", *FACTS], "needs no delta"),
+        (["--epsilon", "1", "--delta", "1e-6", *FACTS], "does not use a delta"),
         (["--epsilon", "1", "--mechanism", "magic", *FACTS], "expected mechanism as one of"),
         (["--epsilon", "1"], "classes is read off the rows"),
         (["--epsilon", "1", "--public", "classes"], "scaling is read off the rows"),

@@ -137,14 +137,14 @@ def test_a_budget_in_no_notion_is_not_understood(path, options):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["show", "{folder}/none"], "check the path; to make one, name its party"),
+        (["show", "{folder}/none"], "check the path, or name the party to create a ledger"),
         (["export", "{folder}/none"], "no ledger at"),
         (["budget", "{folder}/none", "--dataset", "d", "--epsilon", 1], "no ledger at"),
         (["budget", "{path}", "--dataset", "d", "--epsilon", "much"], "epsilon as a number"),
         (["budget", "{path}", "--dataset", "d", "--epsilon", -1], "epsilon of 0 or more"),
         (
             ["budget", "{path}", "--dataset", "d", "--epsilon", 1, "--party", "south"],
-            "is of party 'north', not of 'south'",
+            "belongs to party 'north', not of 'south'",
         ),
     ],
 )

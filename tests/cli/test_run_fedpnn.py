@@ -135,8 +135,8 @@ def test_columns_of_most_use_are_kept_and_shown(loans, tmp_path):
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    assert "Columns that were kept" in result.output
+    assert "Selected columns" in result.output
     model = FedPNNClassifier.load(out / "model.fnp")
     assert model.support_.sum() == 2
     assert model.support_[0]
-    assert "Columns that were kept" in (out / "report.html").read_text("utf-8")
+    assert "Selected columns" in (out / "report.html").read_text("utf-8")

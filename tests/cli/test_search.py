@@ -152,8 +152,11 @@ def test_only_the_first_objects_are_taken_where_a_limit_is_set(titles, tmp_path)
         (["--query", "x", "--parties", 99], "there are only 12 rows"),
         (["--query", "x", "--columns", "title"], "has no columns"),
         (["--queries", "none.txt"], "there is no file none.txt"),
-        (["--query", "x", "--algorithm", "dann*"], "needs to know how private a query is to be"),
-        (["--query", "x", "--algorithm", "hufu", "--epsilon", 1], "tells parties of one another"),
+        (["--query", "x", "--algorithm", "dann*"], "needs a privacy cost per query"),
+        (
+            ["--query", "x", "--algorithm", "hufu", "--epsilon", 1],
+            "reveals information about other parties",
+        ),
         (["--query", "x", "--epsilon", 1], "delta"),
         (["--query", "x", "--ledger", "none.ledger"], "none.ledger"),
         (["--query", "x", "--partition", "zipf:-1"], "factor must be finite"),
@@ -267,7 +270,7 @@ def test_the_choice_of_an_algorithm_is_told(titles, tmp_path):
 
     (cost,) = table(record, "cost")
     assert cost["algorithm"] in ("baseline", "dann")
-    (why,) = [note for note in record.notes if "expected for k = 10" in note]
+    (why,) = [note for note in record.notes if "expected time for k = 10" in note]
     assert why in " ".join(printed.split())
 
 

@@ -181,7 +181,7 @@ def test_a_checkpoint_of_another_run_is_refused(folder):
     with pytest.raises(ConnectionError):
         train(folder, broken, **kept)
 
-    with pytest.raises(ModelFileError, match="holds another training"):
+    with pytest.raises(ModelFileError, match="belongs to another training"):
         train(folder, grid_of(folder), seed=1, **kept)
 
 
@@ -225,7 +225,7 @@ def test_custom_network_is_imported_on_the_training_node(folder, towers):
     ("model", "words"),
     [
         (None, "a key is not set in the configuration of the node .model"),
-        ("towers_b:tower", "the network is not the one of the coordinator"),
+        ("towers_b:tower", "the network differs from the coordinator's"),
         ("towers_c:tower", "its own network cannot be imported"),
     ],
 )

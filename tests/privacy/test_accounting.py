@@ -83,7 +83,7 @@ def test_an_approximate_cost_of_delta_zero_is_a_pure_one():
         (ApproxDP(1, "1e-6"), PureDP(9), "without a delta for the budget epsilon=9"),
         (ApproxDP(1, "1e-6"), ZCDP(9), "without a delta for the budget rho=9"),
         (ZCDP("0.1"), PureDP(9), "releases of pure epsilon for the budget epsilon=9"),
-        (ZCDP("0.1"), ApproxDP(9, 0), "nothing of delta=0 is left"),
+        (ZCDP("0.1"), ApproxDP(9, 0), "no part of delta=0 is left"),
     ],
 )
 def test_what_has_no_cost_in_the_notion_of_the_budget_is_refused(cost, budget, match):
@@ -101,7 +101,7 @@ def test_zcdp_is_refused_once_delta_is_spent():
 
 
 def test_deltas_of_one_or_more_promise_nothing():
-    with pytest.raises(ValueError, match="deltas add up to 6/5, which promises nothing"):
+    with pytest.raises(ValueError, match="deltas add up to 6/5; expected less than 1"):
         spent_after([ApproxDP(0, "0.6")] * 2, ApproxDP(1, "0.9"))
 
 

@@ -84,7 +84,7 @@ def test_a_release_is_the_vector_plus_noise_of_the_mechanism(mechanism):
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 def test_values_that_noise_could_wrap_around_are_refused(mechanism):
     for value in (LARGEST_VALUE + 1, -LARGEST_VALUE - 1):
-        with pytest.raises(ValueError, match="noise could wrap them around"):
+        with pytest.raises(ValueError, match="noise could make them overflow"):
             mechanism.release(np.array([0, value]), ROW)
     with pytest.raises(ValueError, match="wrap"):
         mechanism.release(np.array([2**64 - 1], np.uint64), ROW)
@@ -123,7 +123,7 @@ def test_noise_too_wide_for_a_table_comes_from_opendp_alone(mechanism, sigma):
     noise = mechanism.noise(2_000)
 
     assert 0.8 < noise.std() / sigma < 1.2  # more than six deviations of the estimate
-    with pytest.raises(ValueError, match="drawn by OpenDP, which takes no bits"):
+    with pytest.raises(ValueError, match="drawn by OpenDP, which does not accept bits"):
         mechanism.noise(10, bits=lambda n: bytes(n))
 
 

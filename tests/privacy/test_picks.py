@@ -145,5 +145,5 @@ def test_picks_need_cells_and_a_positive_epsilon():
         TopPicks(0, 1)
     with pytest.raises(ValueError, match="expected n_picks of 1 or more"):
         TopPicks(1, 0)
-    with pytest.raises(ValueError, match="expected one cell or more"):
+    with pytest.raises(ValueError, match="expected at least one cell"):
         TopPicks(1, 1).release(np.zeros(0, np.int64), ROW)

@@ -82,7 +82,7 @@ def test_file_that_is_no_roster_is_refused(tmp_path, text):
 def test_roster_file_of_absurd_size_is_not_read(tmp_path):
     (tmp_path / "roster.json").write_bytes(b" " * ((1 << 20) + 1))
 
-    with pytest.raises(ValueError, match="larger than a roster"):
+    with pytest.raises(ValueError, match="too large for a roster"):
         Roster.read(tmp_path / "roster.json")
 
 

@@ -1,6 +1,6 @@
 """Baselines for comparison with the methods, as scikit-learn estimators.
 
-The estimators resolve on first use; what trains networks needs the extra ``torch``.
+The estimators are imported on first use; training networks needs the extra ``torch``.
 """
 
 from fedneighbors._lazy import lazy_names
@@ -41,7 +41,7 @@ TITLES = {
     "FedPer": "FedPerClassifier",
     "APFL": "APFLClassifier",
 }
-"""What the methods are called in tables, and their estimators."""
+"""Names of the methods in tables, and their estimators."""
 
 __all__ = ["TITLES", *_HOMES]
 

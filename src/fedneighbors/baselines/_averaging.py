@@ -19,7 +19,7 @@ from fedneighbors.baselines._base import (
 from fedneighbors.baselines._dynamic_clients import NOTHING, Owns, Vector
 from fedneighbors.methods.knnper.algorithm import local_prior
 
-if TYPE_CHECKING:  # it needs torch
+if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import Bench
 
 
@@ -66,7 +66,7 @@ class FedProxClassifier(Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WarmStart:
-    """Own parts of clients on a shared network, trained here or given.
+    """Clients' own parts on a shared network, which is trained here or given.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Base of the baselines that train networks: parameters, checks, training and prediction."""
+"""Base class of the baselines that train networks: parameters, checks, training, prediction."""
 
 import math
 from abc import abstractmethod
@@ -31,7 +31,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.tabular._ownership import Holdings, one_thread, public_seed, rows_by_party
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
-if TYPE_CHECKING:  # they need torch
+if TYPE_CHECKING:  # these import torch
     from fedneighbors.baselines._files import BaselineFile
     from fedneighbors.baselines._trainer import Agreement, Bench
 
@@ -54,7 +54,7 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
     Raises
     ------
     MissingExtraError, ModelFileError, ValueError
-        As the ``load`` of the class does.
+        As the ``load`` of the class.
     """
     needs_torch()
     from fedneighbors.baselines._files import read_baseline
@@ -131,18 +131,18 @@ class Baseline(
         Parameters
         ----------
         X : array or DataFrame of shape (n_rows, ...)
-            Rows: numbers, or whole numbers that stand for tokens.
+            Rows of numbers, or of integer tokens.
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
-            Client of each row. None means a single one.
+            Client of each row. None means a single client.
 
         Raises
         ------
         MissingExtraError
             If torch is not installed.
         ValueError
-            If a parameter is out of range, or there is not one owner for each row.
+            If a parameter is out of range, or the numbers of parties and rows differ.
         DataError
             If there are fewer than two classes.
         PartyRefused
@@ -170,7 +170,7 @@ class Baseline(
         return self
 
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
-        """Return the shares of the classes, shape (n_rows, n_classes).
+        """Return the class probabilities, shape (n_rows, n_classes).
 
         Parameters
         ----------
@@ -191,23 +191,22 @@ class Baseline(
         return np.asarray(np.exp(scores))
 
     def save(self, path: str | Path, client: object = None) -> None:
-        """Write the model to one file; an interrupted write leaves nothing behind.
+        """Write the model to one file, atomically.
 
-        The file holds numbers and words alone, the rows of clients among them, from which
-        :meth:`update` and :meth:`forget` make own parts again: give a client its own, not those of
-        others.
+        The file contains numbers and text only, including the rows of clients, from which
+        :meth:`update` and :meth:`forget` rebuild own parts: give each client only its own file.
 
         Parameters
         ----------
         path : path
             The file.
         client : str or number, optional
-            Write this client's own part and rows only, to hand it the file. None: those of all.
+            Write this client's own part and rows only, for handing over to it. None: all clients.
 
         Raises
         ------
         ValueError
-            If the client is not known.
+            If the client is unknown.
         """
         from fedneighbors.baselines._files import BaselineFile
 
@@ -219,17 +218,17 @@ class Baseline(
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:
-        """Read an estimator of this class that :meth:`save` has written.
+        """Read an estimator of this class from :meth:`save`.
 
-        It says the same, and goes on in the same way. ``device`` is the default; a network that was
-        taken over (``start``) is in the file itself.
+        Predictions and later changes are the same as for the saved one. ``device`` is the default;
+        a given network (``start``) is part of the file.
 
         Parameters
         ----------
         path : path
             The file.
         model : torch.nn.Module or callable, optional
-            The network, where the file is of one of the user's own: its code is in no file.
+            The network, if the file refers to a user's module: files do not contain code.
 
         Raises
         ------
@@ -239,7 +238,7 @@ class Baseline(
             If the file is missing, truncated, altered, foreign, of another version, another method
             or another network.
         ValueError
-            If the file is of a network of the user's own and ``model`` is not given.
+            If the file refers to a user's module and ``model`` is missing.
         """
         needs_torch()
         from fedneighbors.baselines._files import read_baseline
@@ -249,26 +248,26 @@ class Baseline(
 
     @abstractmethod
     def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        """Return the weights for all, and each client's own part."""
+        """Return the shared weights, and each client's own part."""
 
     def _join(self, bench: "Bench") -> Owns:
-        """Return the own parts of clients that come after training."""
+        """Return the own parts of later clients."""
         return dict.fromkeys(bench.names, NOTHING)
 
     def _for_all(self, x: Any) -> Floats:
-        """Return logarithms of the shares for a client that is not known."""
+        """Return log-probabilities for unknown clients."""
         return self._agreement.log_shares(self.weights_, x, self.device)
 
     def _for_one(self, own: Vector, x: Any, _scores: Floats) -> Floats:
-        """Return a client's log shares from those of the shared model."""
+        """Return a client's log-probabilities from those of the shared model."""
         return self._agreement.log_shares(self._network_weights(own), x, self.device)
 
     def _network_weights(self, own: Vector) -> Vector:
-        """Return the network's weights for a client with such a part."""
+        """Return the network's weights for a client's own part."""
         return self._agreement.with_head(self.weights_, own) if self._own_part == "head" else own
 
     def _fits(self, own: Vector) -> bool:
-        """Return whether a vector may be a client's own part."""
+        """Return whether a vector is valid as a client's own part."""
         sizes = {
             "nothing": 0,
             "head": int(self._agreement.head.sum()),
@@ -281,7 +280,7 @@ class Baseline(
         return {name: self.clients_[name] for name in names}, [], []
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
-        """Take over the clusters and networks that :meth:`_kept` gave."""
+        """Set the clusters and networks from :meth:`_kept`."""
         if clusters or networks:
             raise ValueError(f"{type(self).__name__} has no clusters")
 
@@ -307,14 +306,14 @@ class Baseline(
         return Agreement.new(self, holdings, self._rounds.seed, reserved)
 
     def _know(self, agreement: "Agreement", classes: npt.NDArray[Any]) -> None:
-        """Set the attributes of the model for all."""
+        """Set the attributes of the shared model."""
         self._agreement, self._blueprint = agreement, agreement.blueprint
         self._network, self._shared = agreement.network, agreement.shared
         self._row_shape, self.classes_ = agreement.blueprint.shape, classes
         self.weights_, self.overall_ = agreement.shared.weights, agreement.shared.overall
 
     def _restore(self, agreement: "Agreement", kept: "BaselineFile") -> Self:
-        """Set all fitted attributes as a file has them."""
+        """Set all fitted attributes from a file."""
         shared = agreement.shared
         self._rounds = RoundSettings.asked_by(self, kept.model.settings.seed)
         self._check_all()
@@ -327,9 +326,7 @@ class Baseline(
         self.rows_ = {name: each.rows() for name, each in kept.clients.items()}
         for name, own in self.clients_.items():
             if own.ndim != 1 or not np.isfinite(own).all() or not self._fits(own):
-                raise ValueError(
-                    f"the own part of client {name!r:.40} has for itself does not fit the model"
-                )
+                raise ValueError(f"the own part of client {name!r:.40} does not fit the model")
         return self
 
 
@@ -354,7 +351,7 @@ def check_count(name: str, value: Any, *, least: int = 1) -> None:
 def check_rate(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ValueError unless a parameter is finite and positive.
 
-    None is valid where the parameter is optional.
+    None is valid if the parameter is optional.
     """
     if optional and value is None:
         return

@@ -12,19 +12,19 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._base import Baseline, check_not_negative, check_share
 from fedneighbors.baselines._dynamic_clients import Owns, Vector
 
-if TYPE_CHECKING:  # it needs torch
+if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import Bench
 
 
 def pulls_apart(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> bool:
-    """Return whether clients still change while their mean change vanishes.
+    """Return whether clients still change although their mean change vanishes.
 
     Parameters
     ----------
     changes : float64 array of shape (n_clients, n_weights)
         Weight changes of each client in a round.
     n_rows : sequence of int
-        Rows of each client.
+        Number of rows of each client.
     tolerance : float
         Maximum length of the mean change, relative to the longest change.
     """
@@ -34,22 +34,22 @@ def pulls_apart(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> 
 
 
 def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
-    """Return the clients that leave a cluster in a split by directions.
+    """Return the clients that leave a cluster in a split.
 
-    The directions are those of the weight changes.
+    The split is based on the directions of the weight changes.
 
-    Complete-linkage clustering: groups whose least similar members are most similar are joined
-    until two are left.
+    Complete-linkage clustering: the two groups whose least similar members are most similar are
+    merged until two groups are left.
 
     Parameters
     ----------
     changes : float64 array of shape (n_clients, n_weights)
-        Changes of two clients or more.
+        Changes of at least two clients.
 
     Returns
     -------
     bool array of shape (n_clients,)
-        False for the first client and those with it.
+        False for the first client and those in its group.
     """
     lengths = np.sqrt((changes**2).sum(axis=1, keepdims=True))
     units = changes / np.where(lengths > 0, lengths, 1.0)
@@ -68,7 +68,7 @@ class Cluster:
     members : tuple of str
         The clients, ascending.
     weights : float array of shape (n_weights,)
-        Weights of their network.
+        Weights of the cluster's network.
     """
 
     members: tuple[str, ...]
@@ -87,9 +87,9 @@ def after_round(
     number : int
         Number of the round, from 0.
     clusters : sequence of Cluster
-        Before the round.
+        Clusters before the round.
     tolerance : float
-        As :func:`pulls_apart` takes it; 0 for no cut.
+        As in :func:`pulls_apart`; 0 for no split.
     """
     of = {name: cluster.weights for cluster in clusters for name in cluster.members}
     starts = {name: of[name] for name in bench.participants(number)}
@@ -119,7 +119,7 @@ def _parts(
 
 
 def _to_be_cut(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
-    """Return whether changes pull a cluster of three or more apart."""
+    """Return whether a cluster of three or more clients must be split."""
     if tolerance == 0 or len(cluster.members) < 3 or len(ends) < 2:
         return False
     changes = _changes(cluster.weights, list(ends.values()))
@@ -162,13 +162,13 @@ class ClusteredFLClassifier(Baseline):
     clusters_ : list of tuple of str
         The clients of each cluster at the end of training; later clients are in none.
     networks_ : list of float32 array of shape (n_weights,)
-        Their networks; what a client has in ``clients_`` is the place of its own among them.
+        Networks of the clusters; ``clients_`` has each client's index among them.
 
     References
     ----------
     .. [1] Sattler, Mueller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed
        Multitask Optimization under Privacy Constraints", IEEE TNNLS 32, 2021, Algorithm 3; for
-       clients that come later Marfoq et al., ICML 2022, Section 6.
+       later clients Marfoq et al., ICML 2022, Section 6.
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
@@ -205,9 +205,9 @@ class ClusteredFLClassifier(Baseline):
         return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
 
     def _kept(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
-        """Return some clients' state.
+        """Return the state of some clients.
 
-        For a part of the clients, no clusters but their own.
+        Only with the clusters of these clients.
         """
         kept = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
         if set(names) == set(self.clients_):
@@ -222,14 +222,14 @@ class ClusteredFLClassifier(Baseline):
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
         if len(clusters) != len(networks):
-            raise ValueError("expected a network for each cluster")
+            raise ValueError("expected one network per cluster")
         self.clusters_, self.networks_ = clusters, networks
 
     def _network_weights(self, own: Vector) -> Vector:
         return self.networks_[int(own[0])]
 
     def _best(self, bench: "Bench", name: str) -> int:
-        """Return the most accurate network for a client, the likeliest if tied."""
+        """Return the most accurate network for a client; ties by likelihood."""
         x, labels = bench.x[bench.rows[name]], bench.labels(name)
         places = np.arange(len(labels))
         found = []

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 Vector = npt.NDArray[np.floating[Any]]
 Owns = dict[str, Vector]
-"""What each client has for itself, as one vector."""
+"""Own part of each client, as one vector."""
 
 NOTHING: Vector = np.empty(0, np.float32)
-"""What a client has where a method leaves nothing to it, or where it has no rows any more."""
+"""Own part of a client without one, or without rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,11 @@ class OwnRows:
     x : array of shape (n_rows, ...)
         Rows.
     labels : int64 array of shape (n_rows,)
-        Positions of their labels among the classes.
+        Class position of each row's label.
     ids : tuple of str
-        Their names, each once.
+        Unique names of the rows.
     n_named : int
-        The first number that has not been a name yet.
+        Smallest number that has not been used as a name.
     """
 
     x: Array
@@ -57,21 +57,21 @@ class OwnRows:
     def first(
         cls, x: Array, labels: npt.NDArray[np.int64], ids: Iterable[object] | None = None
     ) -> "OwnRows":
-        """Return the rows with which a client comes.
+        """Return the first rows of a client.
 
         Parameters
         ----------
         x : array of shape (n_rows, ...)
             Rows.
         labels : int64 array of shape (n_rows,)
-            Positions of their labels.
+            Class position of each row's label.
         ids : iterable of str or int, optional
-            Their names; by default ``"0"``, ``"1"`` and so on.
+            Names of the rows; by default ``"0"``, ``"1"`` and so on.
 
         Raises
         ------
         ValueError, TypeError
-            If ``ids`` are no list of one new name for each row.
+            If ``ids`` is not a list of one new name per row.
         """
         return cls(x[:0], labels[:0], (), 0).with_more(x, labels, ids)
 
@@ -81,18 +81,17 @@ class OwnRows:
     def with_more(
         self, x: Array, labels: npt.NDArray[np.int64], ids: Iterable[object] | None = None
     ) -> "OwnRows":
-        """Return these rows and some that come after them.
+        """Return these rows with more rows appended.
 
         Parameters
         ----------
         x, labels, ids
-            As :meth:`first` takes them. By default rows are numbered on, without names that are
-            taken.
+            As in :meth:`first`. By default, rows get the next free numbers as names.
 
         Raises
         ------
         ValueError, TypeError
-            If ``ids`` are no list of one new name for each row.
+            If ``ids`` is not a list of one new name per row.
         """
         names = new_names(ids, len(x), set(self.ids), self.n_named)
         n_named = self.n_named + len(x)
@@ -111,19 +110,19 @@ class OwnRows:
         Parameters
         ----------
         ids : iterable of str or int
-            Names of those that go.
+            Names of the rows to remove.
 
         Raises
         ------
         KeyError
-            If a name is not here.
+            If there is no row of a name.
         TypeError
-            If it is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         """
         gone = set(row_names(ids))
         unknown = sorted(gone - set(self.ids))
         if unknown:
-            raise KeyError(f"the client has no rows named {unknown[:5]}; it holds {len(self)} rows")
+            raise KeyError(f"the client has no rows named {unknown[:5]}; it has {len(self)} rows")
         kept = [place for place, name in enumerate(self.ids) if name not in gone]
         names = tuple(self.ids[place] for place in kept)
         return OwnRows(self.x[kept], self.labels[kept], names, self.n_named)
@@ -132,9 +131,9 @@ class OwnRows:
 class DynamicClients:
     """Clients of a fitted baseline, each with rows and an own part.
 
-    What a client has follows from the model for all and from its rows: with each change of these it
-    makes its own part again, as one does that comes later. So it does not matter in how many steps
-    rows came, and nothing of a row that is taken back stays in a client's own part.
+    A client's own part depends on the shared model and its rows. After each change of its rows it
+    is rebuilt, as for a later client. So the number of steps in which rows arrived does not matter,
+    and no trace of a deleted row remains in the own part.
     """
 
     trainer: Literal["auto", "stacked", "reuse"]
@@ -153,28 +152,28 @@ class DynamicClients:
     _positions: Any
 
     def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Take in a client that did not take part in training.
+        """Add a client after training.
 
-        Nothing changes for the others.
+        The other clients do not change.
 
         Parameters
         ----------
         name : str or number
-            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
-            one client.
+            Name, which must be new. Names are converted to str, as in :meth:`fit`: 5 and ``"5"``
+            are one client.
         X, y : arrays of shape (n_rows, ...) and (n_rows,)
-            Its rows and labels.
+            Rows and labels.
         ids : iterable of str or int, optional
-            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
-            ``"1"`` and so on.
+            Names of the rows for :meth:`forget`, converted to str; by default ``"0"``, ``"1"`` and
+            so on.
 
         Raises
         ------
         ValueError
-            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
+            If the name is missing (None, NaN, an empty text) or taken, a label is not among the
             classes, or shapes disagree.
         TypeError
-            If ``ids`` is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         PartyRefused
             If its training has diverged.
         """
@@ -184,24 +183,24 @@ class DynamicClients:
         return self
 
     def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
-        """Take in several clients, which train side by side.
+        """Add several clients, which train together.
 
-        Each comes to what :meth:`add_client` would bring it to, up to rounding.
+        The result equals that of :meth:`add_client` up to rounding.
 
         Parameters
         ----------
         X, y : arrays of shape (n_rows, ...) and (n_rows,)
-            Their rows and labels.
+            Rows and labels.
         parties : sequence of shape (n_rows,)
             Client of each row; the names must be new.
 
         Raises
         ------
         ValueError
-            If a name is taken, a label is none of the classes, a row has no owner, or shapes
+            If a name is taken, a label is not among the classes, a row has no owner, or shapes
             disagree.
         PartyRefused
-            If the training of one of them has diverged; none is taken in then.
+            If the training of a client has diverged; none is added in this case.
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
@@ -212,23 +211,23 @@ class DynamicClients:
     def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
         """Add rows to a client and rebuild its own part.
 
-        The model for all is not changed.
+        The shared model is not changed.
 
         Parameters
         ----------
         name, X, y, ids
-            As :meth:`add_client` takes them, of a client that is known. By default rows are
-            numbered on, without names that are taken.
+            As in :meth:`add_client`, for a known client. By default, rows get the next free numbers
+            as names.
 
         Raises
         ------
         ValueError
-            If the client is not known, a label is none of the classes, shapes disagree, or a row's
+            If the client is unknown, a label is not among the classes, shapes disagree, or a row
             name is taken.
         TypeError
-            If ``ids`` is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         PartyRefused
-            If its training has diverged; it stays as it was then.
+            If its training has diverged; the client is not changed in this case.
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
@@ -240,26 +239,26 @@ class DynamicClients:
     def forget(self, name: object, ids: Iterable[object]) -> Self:
         """Delete rows of a client and rebuild its own part.
 
-        Without any row it gets what the model for all says. That model, which may have been trained
-        on them, is not changed.
+        A client without rows gets the predictions of the shared model. That model may have been
+        trained on the rows, and is not changed.
 
         Parameters
         ----------
         name : str or number
             The client.
         ids : iterable of str or int
-            Names of the rows, as they were given, or as ``rows_[name].ids`` has them.
+            Names of the rows, as given, or from ``rows_[name].ids``.
 
         Raises
         ------
         ValueError
-            If the client is not known.
+            If the client is unknown.
         KeyError
-            If it has no such row; nothing is taken back then.
+            If it has no such row; nothing is deleted in this case.
         TypeError
-            If ``ids`` is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         PartyRefused
-            If its training has diverged; it stays as it was then.
+            If its training has diverged; the client is not changed in this case.
         """
         check_is_fitted(self)
         with self._network.alone():
@@ -268,7 +267,7 @@ class DynamicClients:
         return self
 
     def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return rows, and positions of their labels, which all are known."""
+        """Return rows and the class positions of their labels."""
         labels, x = self._positions(y), self._rows(X)
         refuse_lengths(x, labels)
         return x, labels
@@ -289,7 +288,7 @@ class DynamicClients:
         self.rows_ |= clients
 
     def _bench(self, clients: Mapping[str, OwnRows]) -> "Bench":
-        """Return where clients train on their rows."""
+        """Return a bench of clients with their rows."""
         from fedneighbors.baselines._trainer import Bench
 
         ends = np.cumsum([len(rows) for rows in clients.values()])
@@ -306,4 +305,4 @@ class DynamicClients:
 
     @abstractmethod
     def _join(self, bench: "Bench") -> Owns:
-        """Return the own parts of clients that come after training."""
+        """Return the own parts of later clients."""

@@ -23,7 +23,7 @@ TOLD_BY_THE_MODEL = {
     "model", "embedding", "head", "hidden", "standardize", "classes", "random_state",
 }  # fmt: skip
 NOT_KEPT = {"start", "device"}
-"""What has been taken over is in the file itself; where networks are computed is up to a reader."""
+"""Parameters that files omit: a given network is stored itself, and readers choose the device."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class BaselineClient:
         return OwnRows(x, self.labels, tuple(read_names(self.ids, len(x))), self.n_named)
 
     def check(self, name: str, model: KNNPerModel) -> None:
-        """Raise ValueError unless the rows are such as the model is for."""
+        """Raise ValueError unless the rows fit the model."""
         party_name(name)
         rows, n_classes = self.rows(), len(model.shared.classes)
         x, labels = rows.x, rows.labels
@@ -57,16 +57,16 @@ class BaselineClient:
         if not np.isfinite(x).all() or labels.shape != (len(x),) or rows.n_named < len(x):
             raise ValueError(f"rows of client {name!r:.40} are not finite, or lack labels")
         if len(x) and not (labels.min() >= 0 and labels.max() < n_classes):
-            raise ValueError(f"labels of client {name!r:.40} are none of the classes")
+            raise ValueError(f"labels of client {name!r:.40} are not among the classes")
         if len(rows) != len(x) or len(set(rows.ids)) != len(x):
-            raise ValueError(f"names of the rows of client {name!r:.40} do not fit them")
+            raise ValueError(f"the number of row names of client {name!r:.40} is wrong")
 
 
 @dataclass(frozen=True, eq=False)
 class BaselineFile(ModelFile):
     """A baseline: class and parameters, shared model, and clients.
 
-    ``clusters`` and ``networks`` are those of clustered clients who are in the file.
+    ``clusters`` and ``networks`` are those of the clients in the file.
     """
 
     magic: ClassVar[bytes] = b"FNKNRIV2"
@@ -80,13 +80,13 @@ class BaselineFile(ModelFile):
 
     def __post_init__(self) -> None:
         if self.model.task is not CLASSES or self.model.clients:
-            raise ValueError("that for all is none of a baseline")
+            raise ValueError("the shared model is not that of a baseline")
         shape = self.model.shared.weights.shape
         if any(each.shape != shape or not np.isfinite(each).all() for each in self.networks):
             raise ValueError("networks of clusters do not fit the model")
         named = [name for cluster in self.clusters for name in cluster]
         if not set(named) <= set(self.clients) or len(named) > len(set(named)):
-            raise ValueError("clusters are of clients that are not in the file, or are in it twice")
+            raise ValueError("clusters have clients that are not in the file, or twice")
         for name, client in self.clients.items():
             client.check(name, self.model)
 
@@ -113,7 +113,7 @@ class BaselineFile(ModelFile):
     def baseline(self, cls: Any, network: Any, model: Any) -> Any:
         """Return the fitted baseline of the file.
 
-        Uses the network of the user if the file has none.
+        Uses the user's network if the file has none.
         """
         expected = _own_parameters(cls)
         if sorted(self.parameters) != sorted(expected):
@@ -138,9 +138,9 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
     path : path
         The file.
     model : torch.nn.Module, callable or None
-        The network, where the file is of one of the user's own.
+        The network, if the file refers to a user's module.
     cls : class of a baseline, optional
-        The expected one; by default the class that has written the file.
+        Expected class; by default the class in the file.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
         If the file is missing, truncated, altered, foreign, of another version, another method or
         another network.
     ValueError
-        If the file is of a network of the user's own and ``model`` is not given.
+        If the file refers to a user's module and ``model`` is missing.
     """
     file = BaselineFile.load(path)
     if cls is None:
@@ -159,7 +159,7 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
         cls = getattr(baselines, file.method)
     if file.method != cls.__name__:
         raise ModelFileError(
-            f"{path} holds a model of {file.method!r:.40}, not of {cls.__name__}; read it with "
+            f"{path} has a model of {file.method!r:.40}, not of {cls.__name__}; read it with "
             "the load of that class, or with baselines.load"
         )
     network = kept_network(file.model, model, source=str(path))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fedneighbors.baselines._base import Baseline, check_count, check_rate
 from fedneighbors.baselines._dynamic_clients import Owns, Vector
 
-if TYPE_CHECKING:  # it needs torch
+if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import Bench, Ends
 
 
 FIRST_PASSES = 20
-"""In which a client that comes later makes a head, at the rates that the rounds went through."""
+"""Epochs of a later client's head, with the learning rates of the rounds."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,7 +76,7 @@ class SharedBody:
         bench : Bench
             All clients.
         starts : dict of str to float array of shape (n_weights,)
-            Those who take part: the body of all, each with its own head.
+            Participants: the shared body, each with its own head.
         number : int
             Number of the round, from 0.
         """

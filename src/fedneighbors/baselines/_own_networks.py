@@ -16,13 +16,13 @@ from fedneighbors.baselines._base import (
 )
 from fedneighbors.baselines._dynamic_clients import Owns, Vector
 
-if TYPE_CHECKING:  # it needs torch
+if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import Bench
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LocalClassifier(Baseline):
-    """A network for each client, trained on its own rows alone.
+    """A network for each client, trained on its own rows only.
 
     Each client trains for as many epochs as in ``n_rounds`` rounds, with the same learning rates.
     There is no shared network, and ``participation`` has no effect. Later clients do the same; an

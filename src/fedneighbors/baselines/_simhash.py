@@ -28,7 +28,7 @@ def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
     x : array of shape (n_rows, n_features)
         Finite numbers.
     n_bits : int
-        Projections (m), each with independent standard normal weights.
+        Number of projections (m), each with independent standard normal weights.
     seed : int
         Seed of the weights. Fewer bits of a seed are a prefix of more.
 
@@ -56,10 +56,11 @@ def bit_counts(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Cou
 def matched_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
     """Return the decay gamma = exp(-2 kappa L / n).
 
-    It suits bits that half of the rows share.
+    For bits that are set for half of the rows.
 
-    A bit is on for about n / 2 rows, n / (2 L) of each class, so that a bit of mean load has the
-    weight exp(-kappa). A fixed gamma such as 0.5 would vanish after a few dozen rows of a class.
+    A bit is set for about n / 2 rows, n / (2 L) of each class, so a bit of mean load has the weight
+    exp(-kappa). With a fixed gamma such as 0.5, weights would vanish after a few dozen rows of a
+    class.
     """
     return math.exp(-2 * kappa * n_classes / max(n_rows, 1))
 
@@ -77,7 +78,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Parameters
     ----------
     n_bits : int, optional
-        Projections (m). None takes 16 for each feature, at least 256 and at most 8192.
+        Number of projections (m). None: 16 per feature, at least 256 and at most 8192.
     decay : float, optional
         Weight of one activation (gamma), in [0, 1]. None matches it to the mean load of a bit,
         see :func:`matched_decay`.
@@ -91,7 +92,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     counts_ : int64 array of shape (n_classes, n_bits)
         Number of rows with each bit set.
     n_bits_, decay_ : int, float
-        The values in force.
+        Values of ``n_bits`` and ``decay`` in use.
 
     Notes
     -----

@@ -1,7 +1,7 @@
 """Baselines of at most one round: averaged models, exact moments, pooled rows.
 
-All of them see rows in the same frame as FedPNN does: quantiles of all parties, and a coordinate
-for the missing cells of a column.
+All of them use rows scaled as for FedPNN: by quantiles over all parties, with an indicator
+coordinate for the missing cells of a column.
 """
 
 from abc import ABC, abstractmethod
@@ -64,15 +64,15 @@ class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _shares(self, points: Floats) -> Floats:
-        """Return a share for each class."""
+        """Return a probability for each class."""
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return a share for each class, shape (n_rows, n_classes)."""
+        """Return the class probabilities, shape (n_rows, n_classes)."""
         check_is_fitted(self, "frame_")
         return self._shares(self.frame_.apply(np.asarray(X, np.float64)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Predict the class of the largest share; ties to the lower."""
+        """Predict the most probable class; ties go to the lower class."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
@@ -171,7 +171,7 @@ class FederatedNaiveBayes(_Framed):
 
 
 def _within(owned: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Return who owns which of the chosen rows."""
+    """Return each party's positions among the chosen rows."""
     place = np.cumsum(chosen) - 1
     rows = {name: np.arange(len(chosen))[own] for name, own in owned.items()}
     return {name: place[own[chosen[own]]] for name, own in rows.items()}
@@ -218,4 +218,4 @@ BASELINES: Mapping[str, Callable[[], Any]] = {
         lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
     ),
 }
-"""Baselines by name, federated in one round unless they are called central."""
+"""Baselines by name, federated in one round unless named central."""

@@ -36,10 +36,10 @@ from fedneighbors.tabular._schema import (
 )
 
 Ends = Iterable[tuple[str, Vector]]
-"""Clients and their weights after training, as they come."""
+"""Clients and their weights after training, in order of completion."""
 
 Pair = tuple[Vector, Vector]
-"""Weights of the network for all, and of a client's own."""
+"""Weights of the shared network, and of a client's own."""
 
 OURS, OWN = "for all.", "own."
 """Prefixes of the names of the two networks' weights."""
@@ -49,17 +49,17 @@ DIVERGED = "training has diverged: lower the learning rate"
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """A network and the conversion of rows and labels for it.
+    """A network and the conversion of rows and labels to its inputs and targets.
 
     Parameters
     ----------
     network : Network
         Network to train.
     shared : Shared
-        Classes and their shares, columns' means and deviations; weights where training begins, or
-        of a network that is trained already.
+        Classes and their shares, columns' means and deviations; weights at the beginning of
+        training, or of a trained network.
     blueprint : Blueprint
-        Blueprint of the network.
+        Description of the network.
     """
 
     network: Network
@@ -70,7 +70,7 @@ class Agreement:
     def new(
         cls, asked: Any, holdings: Holdings, seed: int, reserved: tuple[Label, ...]
     ) -> "Agreement":
-        """Return what clients agree on before they train.
+        """Return the agreement of all clients before training.
 
         Parameters
         ----------
@@ -80,19 +80,19 @@ class Agreement:
         holdings : Holdings
             The table and its owners.
         seed : int
-            From which the first weights follow.
+            Seed of the initial weights.
         reserved : tuple of labels
-            Classes that may come later.
+            Classes that may occur later.
 
         Raises
         ------
         PartyRefused
-            If a client's rows cannot be used.
+            If a client's rows are invalid.
         DataError
-            If the clients hold fewer than two classes together, or what the network gives is not
+            If the clients have fewer than two classes together, or the network's output is not
             finite.
         ValueError
-            If the network does not take such rows, or gives another number of scores.
+            If the network does not accept the rows, or has another number of scores.
         """
         agreed = _agreed(holdings, reserved)
         shape = holdings.x.shape[1:]
@@ -113,9 +113,9 @@ class Agreement:
         Raises
         ------
         TypeError
-            If it is no fitted classifier with a network.
+            If it is not a fitted classifier with a network.
         ValueError
-            If its rows or labels are others.
+            If its rows or labels differ.
         """
         if not isinstance(start, ClientClassifier):
             raise TypeError(
@@ -132,8 +132,8 @@ class Agreement:
         unknown = sorted(set(np.unique(labels).tolist()) - set(known.classes_.tolist()))
         if unknown:
             raise ValueError(
-                f"start knows the labels {known.classes_[:10].tolist()}, y has {unknown[:5]} "
-                "besides; name all labels in its classes="
+                f"start has the labels {known.classes_[:10].tolist()}, y also has {unknown[:5]}; "
+                "list all labels in its classes="
             )
         return cls(known._network, known._shared, known._blueprint)
 
@@ -152,16 +152,16 @@ class Agreement:
         return whole
 
     def tensor(self, x: npt.NDArray[Any]) -> Tensor:
-        """Return rows as the network takes them."""
+        """Return rows as network inputs."""
         return as_tensor(x, self.shared.center, self.shared.scale, self.network)
 
     def log_shares(self, weights: Vector, x: Tensor, device: Device) -> Floats:
-        """Return logarithms of the shares that a network with these weights gives."""
+        """Return log-probabilities of a network with these weights."""
         return shared_log_shares(self.network, weights, x, device=device)[1]
 
 
 def _agreed(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
-    """Return the common schema of the clients' rows, by the protocol."""
+    """Return the common schema of the clients' rows."""
     described = {}
     for name, rows in holdings.owned.items():
         table = holdings.x[rows]
@@ -180,18 +180,18 @@ def _columns(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 class Bench:
-    """Clients that are trained together, and the use of their weights.
+    """Clients that are trained together, and operations on their weights.
 
     Parameters
     ----------
     agreement : Agreement
-        Network, classes and scales, and the weights where training begins.
+        Network, classes and scales, and the weights at the beginning of training.
     holdings : Holdings
-        Rows and labels, all of which are among the classes.
+        Rows and labels; all labels are among the classes.
     rounds : RoundSettings
-        Settings of the training.
+        Training settings.
     method : {"auto", "stacked", "reuse"}
-        As :class:`Trainer` takes it.
+        As in :class:`Trainer`.
     device : {"cpu", "cuda", "auto"}
         Device of the training.
 
@@ -202,11 +202,11 @@ class Bench:
     initial : float array of shape (n_weights,)
         Initial weights.
     head : bool array of shape (n_weights,)
-        Marks of the head's weights.
+        True for the head's weights.
     body : bool array of shape (n_weights,)
-        Marks of all other weights.
+        True for all other weights.
     overall : float64 array of shape (n_classes,)
-        Shares of the classes over all clients that train.
+        Class shares over all training clients.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Bench:
         Parameters
         ----------
         proximal : float
-            Strength of the pull towards the weights that a client was sent.
+            Strength of the pull towards the weights sent to a client.
         """
         weights: Vector = self.initial
         for number in range(self.rounds.n_rounds):
@@ -249,20 +249,20 @@ class Bench:
         return weights
 
     def labels(self, name: str) -> npt.NDArray[np.int64]:
-        """Return the positions of a client's labels."""
+        """Return the class positions of a client's labels."""
         found: npt.NDArray[np.int64] = self.y[self.rows[name]]
         return found
 
     def n_rows(self, names: Iterable[str]) -> list[int]:
-        """Return how many rows clients have."""
+        """Return the number of rows of each client."""
         return [len(self.rows[name]) for name in names]
 
     def participants(self, number: int) -> tuple[str, ...]:
-        """Return who takes part in a round, from 0."""
+        """Return the participants of a round, counted from 0."""
         return self.rounds.participants(self.names, number)
 
     def regime(self, number: int, **changed: Any) -> Regime:
-        """Return how clients train in a round, from 0."""
+        """Return the local training settings of a round, counted from 0."""
         rate = self.rounds.learning_rate(number)
         return replace(self.rounds.regime, **({"learning_rate": rate} | changed))
 
@@ -274,7 +274,7 @@ class Bench:
     def tuning(self, epochs: int, rate: float | None, *, proximal: float = 0.0) -> Regime:
         """Return the local training settings.
 
-        Without a rate, that of the last round.
+        Without a rate, the rate of the last round.
         """
         regime = self.rounds.regime
         rate = self.rounds.learning_rate(self.rounds.n_rounds - 1) if rate is None else rate
@@ -288,25 +288,25 @@ class Bench:
         only: Sequence[str] | None = None,
         anchors: Mapping[str, Vector] | None = None,
     ) -> Iterator[tuple[str, Vector]]:
-        """Yield each client's weights after its steps, some clients at a time.
+        """Yield each client's weights after training, some clients at a time.
 
         Parameters
         ----------
         starts : mapping of str to float array of shape (n_weights,)
             Initial weights of each training client.
         regime : Regime
-            How.
+            Local training settings.
         *words : objects
             Identification of these epochs: the round and its epoch.
         only : sequence of str, optional
-            Names of the parameters that move; by default all.
+            Names of the trained parameters; by default all.
         anchors : mapping of str to float array of shape (n_weights,), optional
             Center of a proximal term; by default the initial weights.
 
         Raises
         ------
         PartyRefused
-            If weights are no numbers any more: training has diverged.
+            If weights are not finite: training has diverged.
         """
         for some in self.groups(starts):
             states = self._states(starts[name] for name in some)
@@ -332,7 +332,7 @@ class Bench:
         starts : mapping of str to float array of shape (n_weights,)
             Initial weights of each training client.
         regime : Regime
-            How.
+            Local training settings.
         """
         only = self.network.head_names
         ends = self.trained(starts, regime, "heads", only=only)
@@ -348,26 +348,26 @@ class Bench:
     ) -> Iterator[tuple[str, Pair]]:
         """Yield each client's two trained networks, some clients at a time.
 
-        In each step both see the same rows: the network for all moves by the slope of its own loss,
-        the client's by that of the mixture's.
+        In each step both use the same rows: the shared network follows the gradient of its own
+        loss, the client's that of the mixture's loss.
 
         Parameters
         ----------
         starts : mapping of str to Pair
             Initial weights of each training client.
         regime : Regime
-            How.
+            Local training settings.
         *words : objects
-            As :meth:`trained` takes them.
+            As in :meth:`trained`.
         share : float
-            Share of the client's own network in the mixture.
+            Weight of the client's own network in the mixture.
         moving : sequence of str
             Trained networks: :data:`OURS`, :data:`OWN` or both.
 
         Raises
         ------
         PartyRefused
-            If weights are no numbers any more: training has diverged.
+            If weights are not finite: training has diverged.
         """
         trainer = self._trainer(MixtureLoss(share))
         only = [start + name for start in moving for name in self.network.parameter_names]
@@ -381,12 +381,12 @@ class Bench:
                 yield name, (self.finite(name, ours), self.finite(name, own))
 
     def averaged(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
-        """Return the next weights of all when some have trained (Eq 13).
+        """Return the shared weights after a round with some clients (Eq 13).
 
         Parameters
         ----------
         before : float array of shape (n_weights,)
-            Weights sent to the clients; non-participants count with these.
+            Weights sent to the clients; absent clients count with these.
         ends : pairs of str and float array of shape (n_weights,)
             Trained weights by client.
         names : sequence of str, optional
@@ -395,7 +395,7 @@ class Bench:
         Raises
         ------
         PartyRefused
-            If weights have moved further than any that can be added up.
+            If a weight has changed by more than sums can represent.
         """
         n_rows = sum(self.n_rows(names or self.names))
         bits = scale_bits(n_rows)
@@ -409,7 +409,7 @@ class Bench:
         return averaged(before, total, n_rows=n_rows, bits=bits)
 
     def finite(self, name: str, weights: Vector) -> Vector:
-        """Return a client's weights, if they are numbers.
+        """Return a client's weights, which must be finite.
 
         Raises
         ------
@@ -421,7 +421,7 @@ class Bench:
         return weights
 
     def _states(self, vectors: Iterable[Vector]) -> list[State]:
-        """Return what vectors stand for; what several clients share is unpacked once."""
+        """Return the states of vectors; unpack shared vectors once."""
         kept = list(vectors)
         made: dict[int, State] = {}
         for vector in kept:

@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper.personal._client_state import held_out_rows
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
 
 LARGEST_GRID = 4
-"""Most candidates: no baseline is given more tries than another."""
+"""Maximum number of candidates, the same for every baseline."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Starts:
     Parameters
     ----------
     chosen_on : fitted estimator
-        Its network has seen no held-out row.
+        Its network has not seen any held-out row.
     final : fitted estimator
         Its network has seen all rows.
     """
@@ -98,7 +98,7 @@ def tuned(
     Parameters
     ----------
     estimator : Baseline
-        Not changed.
+        Estimator to tune; not changed.
     X, y : arrays of shape (n_rows, ...) and (n_rows,)
         Rows and labels of all clients.
     parties : sequence of shape (n_rows,)
@@ -112,7 +112,7 @@ def tuned(
     Raises
     ------
     ValueError
-        If there is no candidate or more than four.
+        If there are no candidates or more than four.
     """
     candidates = tuple(estimator.grid if grid is None else grid)
     if not 1 <= len(candidates) <= LARGEST_GRID:
@@ -165,13 +165,13 @@ def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> t
     for each in tried:
         try:
             scores.append(each.fit(**train).score(**test))
-        except PartyRefused:  # its training has diverged
+        except PartyRefused:  # training has diverged
             scores.append(0.0)
     return tuple(scores)
 
 
 def _held_out(asked: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]:
-    """Return which rows are held out, of all clients."""
+    """Return a mask of all clients' held-out rows."""
     seed = public_seed(asked.random_state)
     settings, held = MemorySettings(validation=asked.validation, seed=seed), np.zeros(n_rows, bool)
     for name, rows in rows_by_party(parties, n_rows).items():
@@ -181,7 +181,7 @@ def _held_out(asked: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]
 
 
 def _takes_over(asked: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether candidates differ only in what comes after federated averaging."""
+    """Return whether candidates differ only after federated averaging."""
     names = {name for each in candidates for name in each}
     return hasattr(asked, "start") and not names & set(_training_parameters())
 
@@ -194,7 +194,7 @@ def _training_parameters() -> list[str]:
 def _settled(estimator: Any, y: Any) -> Any:
     """Return a clone with all labels and one seed.
 
-    Some labels may occur in held-out rows alone.
+    Some labels may occur in held-out rows only.
     """
     asked = clone(estimator)
     if asked.classes is None:

@@ -322,7 +322,7 @@ def _halvings(stride: Stride) -> Iterator[int]:
 
 
 def _multiple(channels: float) -> int:
-    """Round to a multiple of 8, with a loss of at most 10 %.
+    """Round to a multiple of 8 that loses at most 10 %.
 
     The reference implementation rounds in this way.
     """

@@ -105,7 +105,7 @@ class StepPlan:
 def plan_of(
     n_rows: int, batch_size: int, *, epochs: int, n_rounds: int, allowed: ApproxDP
 ) -> StepPlan:
-    """Return the steps of a client with a given number of declared rows.
+    """Return a client's steps for a declared number of rows.
 
     Parameters
     ----------

@@ -263,7 +263,7 @@ class Network:
                 yield name, tensor
 
     def head_moves_alone(self, only: Sequence[str] | None) -> bool:
-        """Return whether only the head's parameters are trained, and the body has some."""
+        """Return whether only the head is trained."""
         return only is not None and set(only) <= set(self.head_names)
 
     def alone(self) -> AbstractContextManager[Any]:

@@ -54,7 +54,7 @@ class Regime:
 
 
 def row_order(n_rows: int, *words: object) -> Integers:
-    """Return the row order of one pass, shuffled by a seed from words.
+    """Return the seeded row order of one pass.
 
     Parameters
     ----------

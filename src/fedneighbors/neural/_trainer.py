@@ -93,7 +93,7 @@ def heads_apart(
 
 
 def _head_of(state: State, network: Network) -> State:
-    """Return the head's part of a state, under the names of the head alone."""
+    """Return the head's part of a state, under its own names."""
     prefix = f"{network.head[0]}."
     own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
     return {_name_alone(name, network): tensor for name, tensor in own.items()}
@@ -110,7 +110,7 @@ CHUNK = 128
 """Maximum number of clients trained as one product; it bounds the memory."""
 
 STACKED_BYTES = 6 * 2**20
-"""Maximum number of weights trained as one product; more do not stay in the CPU's cache."""
+"""Maximum bytes of weights trained as one product; more do not stay in the CPU's cache."""
 
 
 def cross_entropy(
@@ -248,7 +248,7 @@ class Trainer:
         return min(CHUNK, max(1, STACKED_BYTES // own))
 
     def _sow(self, seed: int) -> None:
-        """Seed torch's default generator."""
+        """Set the seed of torch's default generator."""
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 500 times as long
         if self._place.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -282,7 +282,7 @@ class Trainer:
         names: Sequence[str],
         anchor: Mapping[str, Tensor] | None,
     ) -> None:
-        """Update the stacked weights step by step, in place."""
+        """Run the steps; update the stacked weights in place."""
         velocity = {name: torch.zeros_like(state[name]) for name in names}
         for rows, weights in zip(plan.rows, plan.weights, strict=True):
             n = len(rows)

@@ -1,7 +1,7 @@
 """Total cost of releases: composition and conversions, rounded upward.
 
-Sums are exact fractions. The one step that is not exact, zCDP to (epsilon, delta), is OpenDP's
-and never below the true value.
+Sums are exact fractions. Only the conversion from zCDP to (epsilon, delta) is not exact; it is
+OpenDP's and never below the true value.
 """
 
 import bisect
@@ -48,7 +48,7 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
     guarantees : iterable of Guarantee
         One per release. An ``ApproxDP`` of delta 0 is the same as a ``PureDP``.
     budget : Guarantee
-        Decides the notion, and the delta at which zCDP is converted.
+        Determines the notion, and the delta of the zCDP conversion.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def spent_by_counts(counts: Mapping[Guarantee, int], budget: Guarantee) -> Guara
     counts : mapping of Guarantee to int
         Number of releases of each cost.
     budget : Guarantee
-        Decides the notion.
+        Determines the notion.
 
     Raises
     ------
@@ -131,12 +131,12 @@ def _approximate(parts: _Parts, budget: ApproxDP) -> ApproxDP:
     epsilon = parts.pure + parts.epsilon
     if not parts.rho:
         if parts.delta >= 1:
-            raise ValueError(f"deltas add up to {parts.delta}, which promises nothing")
+            raise ValueError(f"deltas add up to {parts.delta}; expected less than 1")
         return ApproxDP(epsilon, parts.delta)
     left = budget.delta - parts.delta
     if left <= 0:
         raise ValueError(
-            f"nothing of delta={budget.delta} is left to convert rho={parts.rho}; set a budget "
+            f"no part of delta={budget.delta} is left to convert rho={parts.rho}; set a budget "
             "with a larger delta"
         )
     return ApproxDP(epsilon + zcdp_to_approx(parts.rho, left), budget.delta)
@@ -334,7 +334,7 @@ def _opendp_epsilon(rho: float, delta: float) -> float:
     profile = dp.c.make_zCDP_to_approxDP(release).map(1)
     try:
         epsilon = float(profile.epsilon(delta))
-        # OpenDP searches for epsilon with its curve of delta; the curve has the last word.
+        # OpenDP searches for epsilon with its curve of delta; verify the result with the curve.
         while epsilon < math.inf and profile.delta(epsilon) > delta:
             epsilon = math.nextafter(epsilon, math.inf)
     except dp.OpenDPException:

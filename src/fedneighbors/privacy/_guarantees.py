@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Literal
 
 Neighbors = Literal["add_remove", "replace_one"]
-"""Which tables a guarantee compares: one record more or less, or one record exchanged."""
+"""Neighboring tables: one record added or removed, or one record replaced."""
 
 NEIGHBORS: tuple[Neighbors, ...] = ("add_remove", "replace_one")
 
@@ -120,7 +120,7 @@ class ZCDP:
 
 
 Guarantee = PureDP | ApproxDP | ZCDP
-"""What a release costs, and what a budget allows."""
+"""Cost of a release, or limit of a budget."""
 
 
 def _short(number: Fraction) -> str:

@@ -19,7 +19,7 @@ from fedneighbors.privacy._guarantees import (
 )
 
 PUBLIC_FACTS = ("classes", "n_rows", "scaling")
-"""What a caller may declare to be public knowledge instead of paying for it."""
+"""Facts about rows that may be declared public instead of being charged."""
 
 MECHANISMS = ("paper", "local", "central")
 
@@ -125,7 +125,7 @@ class Privacy:
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
     def require_delta_used(self) -> None:
-        """Return if a training by this mechanism can use its delta.
+        """Raise if a training with this mechanism cannot use its delta.
 
         Raises
         ------
@@ -134,8 +134,8 @@ class Privacy:
         """
         if self.delta and self.mechanism != "central":
             raise ValueError(
-                f"mechanism {self.mechanism!r} needs no delta and would not use it: expected "
-                f"delta=0, got {self.delta!r}; leave it out, or take mechanism='central'"
+                f"mechanism {self.mechanism!r} does not use a delta: expected "
+                f"delta=0, got {self.delta!r}; omit it, or use mechanism='central'"
             )
 
     def require_classes(self) -> None:
@@ -150,7 +150,7 @@ class Privacy:
         """
         if self.classes is None and not self.knows("classes"):
             raise ValueError(
-                "which labels occur is read off the rows and cannot be paid for: give them as "
+                "the label set depends on rows and cannot be charged: pass it as "
                 "Privacy(classes=[...]), or declare public=('classes', ...)"
             )
 
@@ -168,7 +168,7 @@ class Privacy:
         ]
         if idle or others:
             raise ValueError(
-                f"{', '.join([*idle, *others])} mean nothing to {method}; leave them out of Privacy"
+                f"{', '.join([*idle, *others])} have no effect for {method}; omit them from Privacy"
             )
 
     def knows(self, fact: str) -> bool:

@@ -23,10 +23,10 @@ from fedneighbors.reports._style import (
 
 _MANY_POINTS = 2_000
 _UNIT = (-0.015, 1.015)  # the unit interval, with room for markers at its ends
-_TEXT_LINE = 0.068  # height of a label, as a fraction of a panel that stands alone
+_TEXT_LINE = 0.068  # height of a label, as a fraction of a single panel
 _LONG_NAME = 11
 _FEW_BARS = 16
-_HEADROOM = 0.1  # for the values beyond the bars, as a fraction of the axis
+_HEADROOM = 0.1  # room for values beyond the bars, as a fraction of the axis
 
 
 def draw_lines(axes: Axes, chart: Chart, panel: Panel) -> None:
@@ -270,5 +270,5 @@ def _finish_bars(axes: Axes, chart: Chart, *, flat: bool) -> None:
     dress(values, figure.y, log=any(logs))
     dress(names, figure.x)
     name_positions(names, chart.categories, longest=36 if flat else 24)
-    if flat and not axes.yaxis_inverted():  # panels that share the axis turn it once
+    if flat and not axes.yaxis_inverted():  # invert an axis shared by panels only once
         axes.invert_yaxis()

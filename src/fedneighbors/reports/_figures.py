@@ -42,7 +42,7 @@ _METADATA: Mapping[str, dict[str, Any]] = {
 _BARS = ("bar", "stacked")
 _SQUARE = ("reliability",)
 _MOST_END_LABELS = 8
-_LETTER = 0.08  # inches of a letter of a name at the end of a line
+_LETTER = 0.08  # width in inches of a letter of a name at the end of a line
 
 
 def picture(figure: Figure, table: ResultTable, form: str, *, titled: bool = False) -> bytes:
@@ -63,7 +63,7 @@ def picture(figure: Figure, table: ResultTable, form: str, *, titled: bool = Fal
 
     Raises
     ------
-    RecordError
+    If an image cell is not an image.
         If a cell that should hold an image does not.
     """
     content = io.BytesIO()
@@ -167,7 +167,7 @@ def _shared(data: Chart) -> tuple[bool, bool]:
 
 
 def _alike(panels: list[Floats], *, log: bool) -> bool:
-    """Return whether one scale suits all panels.
+    """Return whether one scale fits all panels.
 
     Each panel must fill at least a quarter of it.
     """
@@ -184,7 +184,7 @@ def _alike(panels: list[Floats], *, log: bool) -> bool:
 
 
 def _tidy(grid: np.ndarray, n_panels: int, *, share_x: bool, share_y: bool) -> None:
-    """Remove empty places and labels that the neighbouring panel repeats."""
+    """Remove empty panels and labels repeated by neighbouring panels."""
     n_lines, n_columns = grid.shape
     for place, axes in enumerate(grid.flat):
         if place >= n_panels:

@@ -112,7 +112,7 @@ def cells(column: str, values: Sequence[Scalar]) -> list[str]:
     Parameters
     ----------
     column : str
-        Name of the column; it says whether the values are bytes or seconds.
+        Name of the column; it determines whether values are bytes or seconds.
     values : sequence of scalars
         One per row.
 
@@ -134,7 +134,7 @@ def _cell(column: str, value: Scalar, decimals: int | None) -> str:
         return value
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if abs(value) > _LARGEST and isinstance(value, int):  # no float is as large
+    if abs(value) > _LARGEST and isinstance(value, int):  # too large for a float
         return str(value)
     if is_bytes(column):
         return size(value)

@@ -21,7 +21,7 @@ _PER_LINE = 10
 _PITCH_X, _PITCH_Y = 1.14, 1.42  # an image is 1 wide and 1 high
 _INCHES = 0.66
 _FEW_CELLS = 200
-_LETTER = 0.075  # inches of a letter
+_LETTER = 0.075  # width of a letter in inches
 _LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f4f8fc", "#a9cbe3", "#3f7fb5", "#123a66"])
 _TWO_SIDED = LinearSegmentedColormap.from_list(
@@ -49,7 +49,7 @@ def draw_images(axes: Axes, figure: Figure, table: ResultTable) -> None:
     Raises
     ------
     RecordError
-        If a cell holds no image.
+        If an image cell is not an image.
     """
     lines = _lines(figure, table)
     hues, texts = labels(figure.hue, table), labels(figure.x, table)
@@ -128,11 +128,11 @@ def heatmap_size(figure: Figure, table: ResultTable) -> tuple[float, float]:
 
 
 def draw_heatmap(drawn: Picture, figure: Figure, table: ResultTable) -> None:
-    """Draw a coloured cell per pair of x and y.
+    """Draw a heat map with a coloured cell per (x, y) pair.
 
     The column ``hue`` gives the colour.
 
-    Values on both sides of 0 have a colour for each side.
+    Values on both sides of 0 get a diverging colour scale.
     """
     axes = drawn.subplots()
     value_column = figure.hue or figure.y

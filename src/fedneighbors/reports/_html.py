@@ -72,21 +72,21 @@ def write_report(records: Sequence[RunRecord], path: Path | str) -> None:
     records : sequence of RunRecord
         At least one; each becomes a chapter.
     path : path
-        The file, by custom ``*.html``; its folder must exist. An older file is replaced.
+        The file, usually ``*.html``; its folder must exist. An existing file is replaced.
 
     Raises
     ------
     MissingExtraError
         If matplotlib or jinja2 is not installed.
     RecordError
-        If a cell that should hold an image does not.
+        If an image cell is not an image.
     ValueError
-        If there is no record.
+        If there are no records.
     OSError
         If the file cannot be written.
     """
     if not records:
-        raise ValueError("a report is drawn from at least one record, got none")
+        raise ValueError("expected at least one record for a report, got none")
     require_drawing()
     from fedneighbors.reports._figures import picture
 
@@ -100,9 +100,9 @@ def save_figures(record: RunRecord, folder: Path | str) -> list[Path]:
     Parameters
     ----------
     record : RunRecord
-        Holds figures and tables.
+        Record with figures and tables.
     folder : path
-        Made if it is not there.
+        Created if missing.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def save_figures(record: RunRecord, folder: Path | str) -> list[Path]:
     MissingExtraError
         If matplotlib or jinja2 is not installed.
     RecordError
-        If a cell that should hold an image does not.
+        If an image cell is not an image.
     OSError
         If a file cannot be written.
     """
@@ -132,12 +132,12 @@ def save_figures(record: RunRecord, folder: Path | str) -> list[Path]:
 
 
 def require_drawing() -> None:
-    """Return if a report can be drawn.
+    """Raise if the packages for drawing a report are missing.
 
     Raises
     ------
     MissingExtraError
-        If matplotlib or jinja2 is not installed; names the extra that brings them.
+        If matplotlib or jinja2 is not installed; the error names the extra.
     """
     for package in ("matplotlib", "jinja2"):
         if find_spec(package) is None:
@@ -158,16 +158,16 @@ def _render(chapters: Sequence[Chapter]) -> str:
 
 
 def chapter(record: RunRecord, *, place: int, draw: Draw) -> Chapter:
-    """Put a record into words.
+    """Return the chapter of a record.
 
     Parameters
     ----------
     record : RunRecord
         Record to report.
     place : int
-        Place in the report, for links.
+        Index in the report, for links.
     draw : callable
-        Gives the picture of a figure and its table as SVG.
+        Function from a figure and its table to an SVG picture.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _rounds(rounds: Sequence[Round]) -> TextTable:
         (
             entry.index + 1,
             entry.request,
-            {"sum": "their sum alone", "masked": "under masks"}.get(entry.reduce, "one by one"),
+            {"sum": "only their sum", "masked": "masked sum"}.get(entry.reduce, "one by one"),
             len(entry.upload_bytes),
             sum(entry.upload_bytes.values()),
             sum(entry.download_bytes.values()),
@@ -271,7 +271,7 @@ def _text(name: str, value: Scalar | list[Scalar]) -> str:
     if isinstance(value, list):
         return ", ".join(_text(name, part) for part in value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)  # a seed or a size is quoted as it was given
+        return str(value)  # keep seeds and sizes unchanged
     return cells(name, [value])[0]
 
 

@@ -66,11 +66,11 @@ def chart(figure: Figure, table: ResultTable, *, categorical: bool = False) -> C
     Parameters
     ----------
     figure : Figure
-        Names the columns.
+        Description with the names of the columns.
     table : Table
-        Holds them.
+        Table with the columns.
     categorical : bool
-        Take the values of x as names even if they are numbers, as bars do.
+        Treat values of x as names even if they are numbers, as for bars.
     """
     hues, hue = _codes(figure.hue, table)
     facets, facet = _codes(figure.facet, table)
@@ -107,7 +107,7 @@ def labels(name: str, table: ResultTable) -> list[str]:
 
 
 class _Points:
-    """Rows of a table as arrays, to be split by panel and colour."""
+    """Rows of a table as arrays, for splitting by panel and colour."""
 
     def __init__(
         self, hue: Integers, facet: Integers, x: Floats, figure: Figure, table: ResultTable

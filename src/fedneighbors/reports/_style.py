@@ -1,7 +1,8 @@
 """Colours, markers and fonts of figures.
 
-The colours are Paul Tol's "bright" and "rainbow discrete" schemes, which people with any of the
-common colour vision deficiencies can tell apart; markers and dashes repeat what colours say.
+The colours are Paul Tol's "bright" and "rainbow discrete" schemes, which are distinguishable with
+any of the common colour vision deficiencies; markers and dashes repeat the information of the
+colours.
 """
 
 import math
@@ -68,7 +69,7 @@ RULES: Mapping[str, Any] = {
 }
 """Settings of matplotlib while a picture is drawn.
 
-``text.parse_math`` is off: a record's strings are text, never formulas to be interpreted.
+``text.parse_math`` is off: a record's strings are plain text, never formulas.
 """
 
 
@@ -85,14 +86,14 @@ def darker(color: str) -> str:
 
 
 def colors(n_colors: int, *, ordered: bool = False) -> list[str]:
-    """Return hexadecimal colours for so many groups.
+    """Return hexadecimal colours for a number of groups.
 
     Parameters
     ----------
     n_colors : int
         Number of groups; beyond 14 the colours repeat.
     ordered : bool
-        Take a scheme that runs from cold to warm also for a small number of groups.
+        Use a scheme from cold to warm for any number of groups.
     """
     if n_colors <= len(_BRIGHT) and not ordered:
         return list(_BRIGHT[:n_colors])
@@ -108,9 +109,9 @@ class Ticks(Formatter):
     Parameters
     ----------
     column : str
-        Says whether the values are bytes; seconds below 1 are shown as they are.
+        Column name; determines whether the values are bytes; seconds below 1 are shown unchanged.
     log : bool
-        Whether the ticks lie on a logarithmic axis.
+        True for a logarithmic axis.
     """
 
     def __init__(self, column: str, *, log: bool) -> None:
@@ -118,7 +119,7 @@ class Ticks(Formatter):
         self.log = log
 
     def __call__(self, value: float, pos: int | None = None) -> str:  # noqa: ARG002 - matplotlib's
-        """Label of one tick."""
+        """Return the label of one tick."""
         return size(value) if is_bytes(self.column) else number(value)
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
@@ -127,7 +128,7 @@ class Ticks(Formatter):
         if self.log or is_bytes(self.column) or step <= 0 or not 1e-4 <= step < 1e6:
             return [self(value) for value in values]
         decimals = max(0, math.ceil(-math.log10(step) - 1e-9))
-        if not math.isclose(step, round(step, decimals), rel_tol=1e-6):  # as of 0.025
+        if not math.isclose(step, round(step, decimals), rel_tol=1e-6):  # for example 0.025
             decimals += 1
         return [f"{value:,.{decimals}f}".replace("-", "\N{MINUS SIGN}") for value in values]
 
@@ -149,11 +150,11 @@ def use_log(
     Parameters
     ----------
     axes : Axes
-        Holds its data already.
+        Axes with their data.
     x, y : bool
         Requested axes.
     nonpositive : str
-        ``"mask"`` leaves out what is not positive, ``"clip"`` draws it at the edge, where bars
+        ``"mask"`` omits values that are not positive, ``"clip"`` draws them at the edge, where bars
         begin.
 
     Returns

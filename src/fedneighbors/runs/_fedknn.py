@@ -30,7 +30,7 @@ class Searched:
         Label of each object.
     queries : sequence of objects
         Search query.
-    query_labels : sequence of str
+    Search queries.
         Label of each query.
     """
 
@@ -53,12 +53,12 @@ def search_and_record(
     ----------
     search : FederatedNeighbors
         Fitted on the objects.
-    about : Searched
+    Objects and queries, with their labels.
         Queries, and what objects are called.
     k : int
-        Neighbours of each.
+        Number of neighbours.
     parameters : mapping
-        Settings to keep in the record.
+        Settings for the record.
 
     Returns
     -------
@@ -138,12 +138,11 @@ def _cost(records: Sequence[QueryRecord]) -> ResultTable:
     columns = ("query", "algorithm", "answer", "asked", "verified", "rounds")
     return ResultTable(
         "cost",
-        "What it cost",
+        "Cost of the queries",
         (*columns, "upload_bytes", "download_bytes", "seconds"),
         tuple(rows),
-        caption="Queries in the order in which they were asked. Asked: objects that the parties "
-        "returned; verified: objects whose distance they computed. Upload is from all parties, "
-        "download to them.",
+        caption="Queries in order. Asked: objects returned by the parties; verified: objects whose "
+        "distance they computed. Upload is from all parties, download to them.",
     )
 
 
@@ -168,11 +167,11 @@ def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
     ]
     return ResultTable(
         "providers",
-        "What each party was asked",
+        "Requests to each party",
         ("party", "holds", "asked", "verified", "busy_s"),
         tuple(rows),
-        caption="Objects that it holds, returned and verified, and how long it was busy, waiting "
-        "for the moment of a reply included; means over the queries.",
+        caption="Objects held, returned and verified, and working time including time-grid waits; "
+        "means over the queries.",
     )
 
 
@@ -191,7 +190,7 @@ def _phases(records: Sequence[QueryRecord]) -> ResultTable:
     ]
     return ResultTable(
         "phases",
-        "Where the time went",
+        "Time by exchange",
         ("query", "phase", "seconds"),
         tuple(rows),
         caption="Wall time of the exchanges: lower bounds, counts within a radius, objects.",
@@ -209,7 +208,7 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
             "rank",
             "distance",
             hue="query" if few and n_queries > 1 else "",
-            caption="Where it is flat, objects further on are hardly farther away.",
+            caption="A flat curve means that further objects are hardly farther away.",
         ),
         Figure(
             "asked",
@@ -218,12 +217,12 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
             "providers",
             "party",
             "asked",
-            caption="The baseline has every party return k.",
+            caption="With the baseline, every party returns k objects.",
         ),
         Figure(
             "phases",
             "stacked" if n_queries <= _MOST_BARS else "scatter",
-            "Where the time went",
+            "Time by exchange",
             "phases",
             "query",
             "seconds",
@@ -234,11 +233,13 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
 
 def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
     n_exact = sum(record.exact for record in records)
-    exactness = "Every answer is exact: no object of any party comes before one of it."
+    exactness = "Every answer is exact: no other object of any party comes before a returned one."
     if n_exact < len(records):
-        exactness = f"{len(records) - n_exact} of {len(records)} answers are not certainly exact."
+        exactness = (
+            f"{len(records) - n_exact} of {len(records)} answers are not certified as exact."
+        )
     missing = {name: why for record in records for name, why in record.missing.items()}
-    left_out = [f"Party {name} was left out: {why}." for name, why in sorted(missing.items())]
+    left_out = [f"Party {name} is missing: {why}." for name, why in sorted(missing.items())]
     trust = sorted({record.trust for record in records})
     return (
         exactness,
@@ -262,7 +263,7 @@ def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
         "epsilon": float(max(getattr(cost, "epsilon", 0) for cost in spent)),
         "delta": float(max(getattr(cost, "delta", 0) for cost in spent)),
         "towards": "each party, about the objects of all others",
-        "neighbors": "one object of another party is replaced, added or left out",
+        "neighbors": "one object of another party replaced, added or removed",
         "per query": str(search.privacy.total) if search.privacy else "",
     }
 

@@ -29,18 +29,18 @@ Labels = npt.NDArray[Any]
 _COMPARED = ("averaged logistic regression", "central kNN", "central boosting")
 OURS = "FedPNN, federated"
 _NOT_PRIVATE = (
-    "The model keeps its budget. This report is not private: scores, numbers of rows and the "
-    "methods beside FedPNN are exact."
+    "The model is within its budget. This report is not private: scores, numbers of rows and "
+    "the other methods are exact."
 )
 
 _ACCURACY = Figure(
     name="accuracy",
     kind="bar",
-    title="Balanced accuracy on rows that no method has seen",
+    title="Balanced accuracy on held-out rows",
     table="summary",
     x="method",
     y="balanced accuracy",
-    caption="Central methods pool the rows, which the others do not.",
+    caption="Central methods use the pooled rows, the others do not.",
 )
 
 
@@ -72,13 +72,13 @@ def run(
     parameters : mapping, optional
         Arguments of :class:`FedPNNClassifier`.
     progress : callable
-        Told what is going on.
+        Function called with the current step.
 
     Returns
     -------
     FedPNNClassifier, RunRecord
         Trained on the training rows; tables ``summary``, ``exposure``, ``holdings``, ``traffic``
-        and ``reliability``, and ``columns`` where some were chosen. Under privacy there is no
+        and ``reliability``, and ``columns`` if columns were selected. Under privacy there is no
         ``exposure``: the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
@@ -86,7 +86,7 @@ def run(
     progress(0, 1 + len(_COMPARED), "training over all parties")
     given = dict(parameters or {})
     if given.get("privacy") is None:
-        given.setdefault("classes", np.unique(y[rows]).tolist())  # as those of the baselines
+        given.setdefault("classes", np.unique(y[rows]).tolist())  # as for the baselines
     model = FedPNNClassifier(**given)
     model.fit(x[rows], y[rows], parties=parties[rows])
     shares = {OURS: model.predict_proba(x[held_out])}
@@ -129,7 +129,7 @@ def _baseline_shares(
     x, y, parties = table
     shares = {}
     if model.privacy is not None:
-        known = np.unique(y[rows]).tolist()  # as the private one has them declared
+        known = np.unique(y[rows]).tolist()  # as declared for the private model
         exact = clone(model).set_params(privacy=None, bounds=None, classes=known)
         exact.fit(x[rows], y[rows], parties=parties[rows])
         shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
@@ -169,10 +169,10 @@ def _reading(truth: Labels) -> str:
     """Describe the significance of a summary's score differences."""
     counts = np.unique(truth, return_counts=True)[1]
     rarest = int(counts.min())
-    several = " ROC-AUC: each class against the rest, in the mean." if len(counts) > 2 else ""
+    several = " ROC-AUC: mean over the classes, each against the rest." if len(counts) > 2 else ""
     return (
         f"{len(truth):,} rows are held out, {rarest:,} of them of the rarest class: one of these "
-        f"moves balanced accuracy by {1 / (len(counts) * rarest):.2g}.{several}"
+        f"changes balanced accuracy by {1 / (len(counts) * rarest):.2g}.{several}"
     )
 
 
@@ -194,14 +194,14 @@ def _columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
     return (
         ResultTable(
             name="columns",
-            title="Columns that were kept",
+            title="Selected columns",
             columns=("column", "t"),
             rows=tuple(
                 (str(names[j]), float(found[j]) if np.isfinite(found[j]) else None) for j in order
             ),
             caption=f"{len(found):,} of {len(model.support_):,} columns, by the largest |t| of a "
-            "class against the rest (Welch). Without a number: at the top, classes are apart and "
-            "nothing spreads within them; at the end, the column is constant.",
+            "class against the rest (Welch). Columns without a number: at the top, classes differ "
+            "without variance within them; at the end, the column is constant.",
         ),
     )
 
@@ -209,7 +209,7 @@ def _columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
 def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
     return ResultTable(
         name="exposure",
-        title="What centers tell of single records",
+        title="Exposure of single records by centers",
         columns=(
             "party", "records", "withheld", "clusters", "of one record", "of too few",
             "centers sent", "fewest", "risk",
@@ -222,6 +222,6 @@ def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
             for name, e in exposures.items()
         ),
         caption="Withheld: records of classes that are too rare at a party. Clusters of one record "
-        "and others of too few go into the nearest of their class before centers are sent. Fewest: "
-        "records of the smallest center that is sent; risk: one over that.",
+        "and others of too few are merged into the nearest of their class before centers are sent. "
+        "Fewest: records of the smallest sent center; risk: 1 / fewest.",
     )  # fmt: skip

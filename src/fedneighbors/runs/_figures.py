@@ -43,7 +43,7 @@ def held_out_rows(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return training and held-out rows.
 
-    Stratified by class where each has two rows.
+    Stratified by class if each has two rows.
     """
     _, counts = np.unique(y, return_counts=True)
     stratify = y if counts.min() > 1 else None
@@ -54,13 +54,13 @@ def held_out_rows(
 
 
 def most_frequent(y: npt.NDArray[Any]) -> Any:
-    """Return the label of most rows, the lowest of equals."""
+    """Return the most frequent label; ties go to the lowest."""
     labels, counts = np.unique(y, return_counts=True)
     return labels[np.argmax(counts)]
 
 
 def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
-    """Return how many rows of each class each party holds."""
+    """Return the number of rows of each class at each party."""
     cells = []
     for party in np.unique(parties):
         labels, counts = np.unique(y[parties == party], return_counts=True)
@@ -68,7 +68,7 @@ def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
         cells += [(str(party), str(label), held.get(label, 0)) for label in np.unique(y).tolist()]
     table = ResultTable(
         name="holdings",
-        title="Who holds what",
+        title="Rows by party and class",
         columns=("party", "class", "rows"),
         rows=tuple(cells),
     )
@@ -80,7 +80,7 @@ def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
         x="party",
         y="rows",
         hue="class",
-        caption="The parties' tables differ in size and in the classes that they hold.",
+        caption="The parties' tables differ in size and in class shares.",
     )
     return table, figure
 
@@ -101,18 +101,18 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
     figure = Figure(
         name="traffic",
         kind="bar",
-        title="What travels between a party and the coordinator",
+        title="Bytes between a party and the coordinator",
         table="traffic",
         x="round",
         y="bytes",
         hue="direction",
-        caption="Summaries go up and models come down; rows stay where they are.",
+        caption="Parties send summaries and receive models; rows never leave a party.",
     )
     return table, figure
 
 
 def _worded(request: str) -> str:
-    """Return a request's name in words, with its masking step."""
+    """Return a readable name of a request, with its masking step."""
     name, _, step = request.partition(": ")
     words = _IN_WORDS.get(re.sub("^(Public|Private|Masked)", "", name), name)
     return f"{words}: {_STEPS.get(step, step)}" if step else words
@@ -143,15 +143,15 @@ def reliability_curves(
     figure = Figure(
         name="reliability",
         kind="reliability",
-        title="How far probabilities can be trusted",
+        title="Reliability of the probabilities",
         table="reliability",
         x="predicted probability",
         y="observed frequency",
         hue="method",
         error="half-width",
         diagonal=True,
-        caption="On the diagonal a probability of 80 % is right in 80 % of the cases. "
-        "Bars show 95 % confidence; few rows make them long.",
+        caption="On the diagonal, predictions with a probability of 80 % are right in 80 % of the "
+        "cases. Bars show 95 % confidence; they are long for few rows.",
     )
     return table, figure
 

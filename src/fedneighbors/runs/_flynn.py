@@ -37,13 +37,13 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
     Parameters
     ----------
     n_parties : int
-        Parties.
+        Number of parties.
     alpha : float
         Concentration of the Dirichlet label skew; lower is more skewed.
     seed : int
         Seed of split, skew and hash.
     progress : callable
-        Told what is going on.
+        Function called with the current step.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
         tables=(summary, *(table for table, _ in chapters)),
         figures=(
             _accuracy_figure(
-                "Joining the federation is worth the step from the last bar to the first."
+                "The gain of joining the federation is the step from the last bar to the first."
             ),
             *(figure for _, figure in chapters),
         ),
@@ -113,7 +113,7 @@ def _each_alone(
     x_test: npt.NDArray[Any],
     y_test: Labels,
 ) -> dict[str, float]:
-    """Return the accuracy that each party reaches with its own rows."""
+    """Return each party's accuracy with its own rows only."""
     result = {}
     for party in np.unique(parties):
         own = parties == party
@@ -136,7 +136,7 @@ def _summary(
     per_party = record.upload_bytes / len(alone)
     rows: list[tuple[Any, ...]] = []
     for method, model, needs in (
-        ("FlyNN, federated", federated, "rows stay put"),
+        ("FlyNN, federated", federated, "rows stay at the parties"),
         ("FlyNN, pooled", pooled, "pooled rows"),
     ):
         run = model.run_record_
@@ -151,7 +151,7 @@ def _summary(
     rows.append(("one party alone (mean)", mean, "own rows", 0, 0, None))
     return ResultTable(
         name="summary",
-        title="Accuracy on rows that no method has seen",
+        title="Accuracy on held-out rows",
         columns=("method", "accuracy", "needs", "sent_bytes", "rounds", "train_s"),
         rows=tuple(rows),
         caption="Bytes sent per party, over all rounds; seconds to train.",
@@ -162,7 +162,7 @@ def _accuracy_figure(caption: str) -> Figure:
     return Figure(
         name="accuracy",
         kind="bar",
-        title="Accuracy on rows that no method has seen",
+        title="Accuracy on held-out rows",
         table="summary",
         x="method",
         y="accuracy",
@@ -173,7 +173,7 @@ def _accuracy_figure(caption: str) -> Figure:
 def _alone_chapter(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
     table = ResultTable(
         name="alone",
-        title="What each party reaches alone",
+        title="Accuracy of each party alone",
         columns=("party", "accuracy"),
         rows=tuple(alone.items()),
     )
@@ -184,7 +184,7 @@ def _alone_chapter(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
         table="alone",
         x="party",
         y="accuracy",
-        caption="A party cannot recognise a class that it has never seen.",
+        caption="A party cannot predict a class that it has never seen.",
     )
     return table, figure
 
@@ -192,7 +192,7 @@ def _alone_chapter(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
 def _images(
     model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels, n_images: int = 24
 ) -> tuple[ResultTable, Figure]:
-    """Return the test digits of which the model is least sure."""
+    """Return the least certain test digits."""
     proba = model.predict_proba(x)
     doubtful = np.argsort(proba.max(axis=1), kind="stable")[:n_images]
     predicted = model.classes_[proba.argmax(axis=1)]
@@ -203,13 +203,11 @@ def _images(
         )
         for i in doubtful
     )
-    table = ResultTable(
-        "images", "The test rows of least certainty", ("prediction", "pixels"), rows
-    )
+    table = ResultTable("images", "The least certain test rows", ("prediction", "pixels"), rows)
     figure = Figure(
         name="images",
         kind="images",
-        title="Where the federated model is least sure",
+        title="The least certain predictions of the federated model",
         table="images",
         x="prediction",
         y="pixels",
@@ -234,8 +232,8 @@ def _demo_notes(
         "The federated and the pooled model are "
         + ("equal bit for bit." if same else "NOT equal, which is a defect."),
         f"Brier score of the probabilities, lower is better: {scores}.",
-        "Counts leave a party as they are. They can reveal records; use them among parties that "
-        "trust the coordinator, or under secure aggregation or noise.",
+        "Counts are sent without protection and can reveal records; use them among parties that "
+        "trust the coordinator, or with secure aggregation or noise.",
     )
 
 
@@ -270,7 +268,7 @@ def run(
     parameters : mapping
         Arguments of :class:`FlyNNClassifier`.
     progress : callable
-        Told what is going on.
+        Function called with the current step.
 
     Returns
     -------
@@ -310,7 +308,7 @@ def run(
         rounds=model.run_record_.rounds,
         tables=(summary, *(table for table, _ in chapters)),
         figures=(
-            _accuracy_figure("The federation never pools the rows; its rival here does."),
+            _accuracy_figure("The federation does not pool the rows; kNN does."),
             *(figure for _, figure in chapters),
         ),
         privacy=model.run_record_.privacy,

@@ -24,18 +24,18 @@ Labels = npt.NDArray[Any]
 
 OURS = "kNN-Per"
 _NOTE = (
-    "Every client keeps a share of its rows out of training, on which all methods are scored. "
+    "Every client holds out a part of its rows, on which all methods are scored. "
     "Nothing here is differentially private."
 )
 
 _ACCURACY = Figure(
     name="accuracy",
     kind="bar",
-    title="Accuracy on rows that each client held out",
+    title="Accuracy on each client's held-out rows",
     table="summary",
     x="method",
     y="accuracy",
-    caption="The shared network is the same for all clients; its mixtures are not.",
+    caption="All clients share one network; their mixtures differ.",
 )
 
 
@@ -56,7 +56,7 @@ def run(
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        Finite.
+        Finite numbers.
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
     feature_names : sequence of str
@@ -68,9 +68,9 @@ def run(
     parameters : mapping
         Arguments of :class:`KNNPerClassifier`.
     with_baselines : bool
-        Train the methods of :mod:`~.baselines`, too, each under the best of at most four settings.
+        Train the methods of :mod:`~.baselines`, too, each with the best of at most four settings.
     progress : callable
-        Told what is going on.
+        Function called with the current step.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def run(
     progress(0, n_steps, "training over all clients")
     model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **parameters)
     model.fit(x[~test], y[~test], parties=parties[~test])
-    progress(1, n_steps, "asking every client")
+    progress(1, n_steps, "predicting for every client")
     shares = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
     progress(2, n_steps, "training every client alone")
     shares["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
@@ -126,7 +126,7 @@ def run(
 def _parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
-    """Return what the parts of the mixture say by themselves."""
+    """Return the predictions of the mixture's parts alone."""
     view, scores = model._view(x[test])
     shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
     overall = model.overall_
@@ -141,14 +141,14 @@ def _parts(
         "shared network (FedAvg)": shared,
         "shared network, each client's class shares": corrected,
         "memory alone": memory,
-        "memory and network in equal shares": mixed(memory, shared, 0.5),
+        "memory and network with equal weights": mixed(memory, shared, 0.5),
     }
 
 
 def _alone(
     x: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> Floats:
-    """Return what each client reaches without the others."""
+    """Return each client's predictions from its own rows only."""
     shares = np.zeros((int(test.sum()), len(classes)))
     for name in np.unique(parties):
         train, asked = (parties == name) & ~test, parties[test] == name
@@ -204,7 +204,7 @@ def _summary(right: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTable:
     names = list(next(iter(right.values())))
     return ResultTable(
         name="summary",
-        title="On rows that each client held out",
+        title="On each client's held-out rows",
         columns=("method", "accuracy", "bottom decile"),
         rows=tuple(
             (method, average_accuracy(found, names), bottom_decile(found, names))
@@ -232,7 +232,7 @@ def _clients(
             )
             for name, personal in model.clients_.items()
         ),
-        caption="lambda: how much the memory weighs beside the network (Eq 7).",
+        caption="lambda: weight of the memory against the network (Eq 7).",
     )
 
 
@@ -241,7 +241,7 @@ def _share(found: tuple[int, int] | None) -> float | None:
 
 
 def _first_rounds(model: KNNPerClassifier) -> tuple[Any, ...]:
-    """Return one exchange of each kind: rounds of training are alike."""
+    """Return the first exchange of each kind: training rounds are alike."""
     first: dict[str, Any] = {}
     for entry in model.run_record_.rounds:
         first.setdefault(entry.request, entry)

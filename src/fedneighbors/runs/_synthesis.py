@@ -27,9 +27,9 @@ class Synthesis:
     Parameters
     ----------
     synthesizer : TabularSynthesizer
-        Trained.
+        Trained synthesizer.
     table : Table
-        Synthetic rows, the labels in the last column.
+        Synthetic rows, with labels in the last column.
     record : RunRecord
         Quality of the rows.
     """
@@ -49,24 +49,24 @@ def synthesize(
     parameters: Mapping[str, Any] | None = None,
     progress: Progress,
 ) -> Synthesis:
-    """Train on a table, make rows, and measure them.
+    """Train on a table, sample rows, and measure their quality.
 
     Parameters
     ----------
     table : Table
-        Numbers, words and missing cells.
+        Numbers, text and missing cells.
     label : str or None
-        Column of the labels; None trains one generator for all rows.
+        Label column; None trains one generator for all rows.
     n_rows : int, optional
-        Rows to make; as many as the table has by default.
+        Number of rows to sample; by default as many as the table has.
     test_size : float
-        Share of rows that are kept out of the training, in [0, 1), to try classifiers on.
+        Share of rows held out from training, in [0, 1), for testing classifiers.
     seed : int
-        Seed of all that is drawn.
+        Seed of all random draws.
     parameters : mapping, optional
         Other arguments of :class:`TabularSynthesizer`.
     progress : callable
-        Told epochs done, epochs in all and what is going on.
+        Function called with epochs done, total epochs and the current step.
 
     Raises
     ------
@@ -112,14 +112,14 @@ def sampled(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: i
     label : str
         Name of the label column.
     n_rows : int
-        Number of items.
+        Number of rows.
     seed : int
         Seed of the rows.
 
     Raises
     ------
     ValueError
-        If a column has the name of the labels.
+        If a column has the name of the label column.
     """
     x, y = _drawn(synthesizer, n_rows, seed)
     if y is not None and label in x.columns:

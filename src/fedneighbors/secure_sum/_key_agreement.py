@@ -18,7 +18,7 @@ try:
     )
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-except ModuleNotFoundError as error:  # an older cryptography has no hpke
+except ModuleNotFoundError as error:  # older versions of cryptography lack hpke
     raise MissingExtraError("cryptography", "privacy") from error
 
 
@@ -60,7 +60,7 @@ class Identity:
         Raises
         ------
         ValueError
-            If the file holds no Ed25519 private key, or others than its owner may read it.
+            If the file has no Ed25519 private key, or other users may read it.
         OSError
             If it cannot be read.
         """
@@ -71,7 +71,7 @@ class Identity:
         except (ValueError, TypeError):
             raise ValueError(f"{path.name} is not a private key in PEM without password") from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ValueError(f"{path.name} is not an Ed25519 key; make one with keys new")
+            raise ValueError(f"{path.name} is not an Ed25519 key; create one with keys new")
         return cls(key.private_bytes_raw())
 
     def write(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class Identity:
         Raises
         ------
         FileExistsError
-            If the file exists: a key that is overwritten is gone.
+            If the file exists: overwriting a key would destroy it.
         """
         key = Ed25519PrivateKey.from_private_bytes(self.private)
         content = key.private_bytes(
@@ -112,7 +112,7 @@ class Roster:
     Raises
     ------
     ValueError
-        If a name or key is malformed, or two names have one key: one party could then count twice.
+        If a name or key is malformed, or two names have one key, so that a party could count twice.
     """
 
     keys: Mapping[str, bytes]
@@ -120,11 +120,11 @@ class Roster:
     def __post_init__(self) -> None:
         for name, key in self.keys.items():
             if not (0 < len(name) <= MAX_NAME and name.isprintable()):
-                raise ValueError(f"a party's name has 1 to {MAX_NAME} printable characters")
+                raise ValueError(f"expected party names of 1 to {MAX_NAME} printable characters")
             if len(key) != KEY_BYTES:
                 raise ValueError(f"the key of {name!r} has {len(key)} bytes, expected {KEY_BYTES}")
         if len(set(self.keys.values())) < len(self.keys):
-            raise ValueError("two parties have the same key; each needs one of its own")
+            raise ValueError("two parties have the same key; each needs its own")
 
     @classmethod
     def read(cls, path: Path) -> "Roster":
@@ -140,7 +140,7 @@ class Roster:
             If it cannot be read.
         """
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise ValueError(f"{path.name} is larger than a roster can be")
+            raise ValueError(f"{path.name} is too large for a roster")
         try:
             content = json.loads(path.read_text("utf-8"))
             return cls({name: bytes.fromhex(key) for name, key in content.items()})
@@ -148,7 +148,7 @@ class Roster:
             raise ValueError(f"{path.name} is not a roster of public keys: {error}") from None
 
     def to_json(self) -> str:
-        """Return the roster as :meth:`read` takes it."""
+        """Return the roster as JSON for :meth:`read`."""
         keys = {name: self.keys[name].hex() for name in sorted(self.keys)}
         return json.dumps(keys, indent=2, ensure_ascii=False) + "\n"
 
@@ -169,7 +169,7 @@ class Roster:
 
 
 Part = bytes | str | int | tuple["Part", ...]
-"""What can be bound: bytes, text, integers of 64 bits, and tuples of these."""
+"""Types of digest parts: bytes, text, integers of 64 bits, and tuples of these."""
 
 
 def digest(purpose: str, *parts: Part) -> bytes:
@@ -216,7 +216,7 @@ def seal(content: bytes, public: bytes, *, info: bytes) -> bytes:
     Raises
     ------
     AggregationError
-        If the key is not one with which a secret can be agreed.
+        If the key is not a valid public key.
     """
     try:
         return _SUITE.encrypt(content, X25519PublicKey.from_public_bytes(public), info)
@@ -225,12 +225,12 @@ def seal(content: bytes, public: bytes, *, info: bytes) -> bytes:
 
 
 def unseal(sealed: bytes, private: bytes, *, info: bytes) -> bytes:
-    """Return the content of a seal.
+    """Return the content of a sealed message.
 
     Raises
     ------
     AggregationError
-        If it was altered, or sealed to another key or for another purpose.
+        If it was altered, or sealed for another key or purpose.
     """
     try:
         return _SUITE.decrypt(sealed, X25519PrivateKey.from_private_bytes(private), info)

@@ -1,12 +1,12 @@
 """Masks: keystreams that hide an integer vector and cancel in the sum over all parties.
 
-Party ``u`` adds a stream that it alone knows, and for each other party ``v`` a stream that the two
-share: the one whose name comes first adds it, the other subtracts it (Bonawitz et al., CCS 2017,
-section 4). All arithmetic is modulo 2^32 or 2^64, that of the cells' dtype, and therefore exact.
+Party ``u`` adds a stream of its own, and for each other party ``v`` a stream shared by the two: the
+party whose name comes first adds it, the other subtracts it (Bonawitz et al., CCS 2017, section 4).
+All arithmetic is modulo 2^32 or 2^64, depending on the dtype of the cells, and therefore exact.
 
-Arrays of integers become one vector of residues, and a sum becomes arrays. The bound that rules out
-wrapping: with ``n`` parties each number ``x`` must satisfy ``|x| * n < modulus / 2``. The sum then
-lies within half the modulus and reads back as it is, negative sums included.
+Arrays of integers become one vector of residues, and a sum becomes arrays. Condition against
+overflow: with ``n`` parties each number ``x`` must satisfy ``|x| * n < modulus / 2``. The sum then
+lies within half the modulus and is decoded exactly, including negative sums.
 """
 
 import math
@@ -34,8 +34,8 @@ Cells = npt.NDArray[np.unsignedinteger]
 """Vector of shape (n_cells,) of little-endian uint32 or uint64: numbers modulo 2^32 or 2^64."""
 
 KEY_BYTES = 32
-_CHUNK_BYTES = 1 << 18  # a keystream is added while it still is in the cache: no second vector
-_NONCE = bytes(16)  # counter and nonce; each key makes one stream
+_CHUNK_BYTES = 1 << 18  # add a keystream while it is still in the cache, without a second vector
+_NONCE = bytes(16)  # counter and nonce; each key is used for one stream
 _ZEROS = bytes(_CHUNK_BYTES)
 
 
@@ -59,11 +59,11 @@ class Secrets:
     Parameters
     ----------
     name : str
-        The party.
+        Name of the party.
     private : bytes
-        Its X25519 private key of this round, for the streams that it shares with others.
+        X25519 private key of this round, for the shared streams.
     seed : bytes
-        32 bytes, for the stream that it alone knows.
+        Seed of the party's own stream, 32 bytes.
     """
 
     name: str
@@ -77,18 +77,18 @@ def mask(cells: Cells, own: Secrets, publics: Mapping[str, bytes], *, context: b
     Parameters
     ----------
     cells : uint32 or uint64 array of shape (n_cells,)
-        The party's numbers; afterwards uniform to all who lack the secrets.
+        The party's numbers; afterwards uniform to anyone without the secrets.
     own : Secrets
-        Used for this one vector and never again.
+        Secrets for this vector only.
     publics : mapping of str to bytes
-        Public key of every party whose vectors are added up; the own one is left aside.
+        Public key of every party in the sum; the party's own is ignored.
     context : bytes
-        Digest of all that the parties agreed on; the same for all.
+        Digest of the agreed facts; the same for all parties.
 
     Raises
     ------
     AggregationError
-        If no secret can be agreed with a key; names its party.
+        If a key is invalid; the error names its party.
     """
     _add(cells, _seed_key(own.seed, own.name, context))
     for name, public in publics.items():
@@ -105,7 +105,7 @@ def lift(
     publics: Mapping[str, bytes],
     context: bytes,
 ) -> None:
-    """Take the masks off a sum of masked vectors, in place.
+    """Remove the masks from a sum of masked vectors, in place.
 
     Parameters
     ----------
@@ -114,16 +114,16 @@ def lift(
     seeds : mapping of str to bytes
         Seed of each party whose vector is in the sum.
     dropped : mapping of str to bytes
-        Private key of each party that the others masked with and whose vector did not come.
+        Private key of each party without a vector whose masks are in the sum.
     publics : mapping of str to bytes
-        Public keys of the parties in ``seeds``, at least.
+        Public keys of at least the parties in ``seeds``.
     context : bytes
         As for :func:`mask`.
 
     Raises
     ------
     AggregationError
-        If no secret can be agreed with a key; names its party.
+        If a key is invalid; the error names its party.
     """
     for name, seed in seeds.items():
         _add(cells, _seed_key(seed, name, context), negative=True)
@@ -185,7 +185,7 @@ def layout_of(arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Layout:
 
 
 def check_layout(layout: Layout) -> None:
-    """Raise for a received layout that no arrays can have.
+    """Raise for a received layout of invalid arrays.
 
     Raises
     ------
@@ -193,16 +193,16 @@ def check_layout(layout: Layout) -> None:
         If a dtype is unknown or the arrays are too many or too large.
     """
     if len(layout) > MAX_ARRAYS:
-        raise ValueError(f"a masked sum has {MAX_ARRAYS} arrays at most, got {len(layout)}")
+        raise ValueError(f"a masked sum has at most {MAX_ARRAYS} arrays, got {len(layout)}")
     for code, shape in layout:
         if code not in _CODES or len(shape) > MAX_DIMS or min(shape, default=0) < 0:
             raise ValueError("an array of a masked sum is not of integers or has a wrong shape")
     if n_cells(layout) > MAX_CELLS:
-        raise ValueError(f"a masked sum has {MAX_CELLS} numbers at most")
+        raise ValueError(f"a masked sum has at most {MAX_CELLS} numbers")
 
 
 def n_cells(layout: Layout) -> int:
-    """Return how many numbers the arrays hold."""
+    """Return the number of cells of the arrays."""
     return sum(math.prod(shape) for _, shape in layout)
 
 
@@ -212,7 +212,7 @@ def width(layout: Layout) -> int:
 
 
 def to_cells(arrays: Sequence[npt.NDArray[np.integer[Any]]], *, n_parties: int) -> Cells:
-    """Return the numbers of integer arrays as one vector of residues.
+    """Return integer arrays as one vector of residues.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def to_cells(arrays: Sequence[npt.NDArray[np.integer[Any]]], *, n_parties: int) 
     Returns
     -------
     uint32 or uint64 array of shape (n_cells,)
-        A fresh array, little-endian.
+        A new array, little-endian.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def to_cells(arrays: Sequence[npt.NDArray[np.integer[Any]]], *, n_parties: int) 
 
 
 def from_cells(cells: Cells, layout: Layout) -> list[npt.NDArray[np.integer[Any]]]:
-    """Return the arrays that a summed vector stands for.
+    """Return the arrays of a summed vector.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def from_cells(cells: Cells, layout: Layout) -> list[npt.NDArray[np.integer[Any]
     AggregationError
         If a sum does not fit the dtype of its array.
     """
-    numbers = cells.view(f"<i{cells.itemsize}")  # half the modulus is negative
+    numbers = cells.view(f"<i{cells.itemsize}")  # the upper half of the residues is negative
     arrays: list[npt.NDArray[np.integer[Any]]] = []
     at = 0
     for code, shape in layout:
@@ -273,7 +273,7 @@ def from_cells(cells: Cells, layout: Layout) -> list[npt.NDArray[np.integer[Any]
         limits = np.iinfo(dtype)
         if low < limits.min or high > limits.max:
             raise AggregationError(
-                f"a sum does not fit {dtype.name}; a party sent numbers that cannot be, or the "
+                f"a sum does not fit {dtype.name}; a party sent invalid numbers, or the "
                 "parties need a wider dtype"
             )
         arrays.append(part.astype(dtype).reshape(shape))

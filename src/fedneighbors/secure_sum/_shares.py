@@ -1,4 +1,4 @@
-"""Secret sharing: a threshold of shares gives the secret, fewer reveal nothing (Shamir 1979)."""
+"""Secret sharing: a threshold of shares reveals the secret, fewer reveal nothing (Shamir 1979)."""
 
 from collections.abc import Mapping
 
@@ -11,16 +11,16 @@ except ModuleNotFoundError as error:
 
 
 SECRET_BYTES = 32
-_HALF = 16  # the field has 2**128 elements; a secret is two of them, shared one by one
+_HALF = 16  # the field has 2**128 elements; a secret consists of two, shared separately
 
 
 def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
-    """Return shares of a secret, random with the operating system's entropy.
+    """Return shares of a secret, with the operating system's entropy.
 
     Parameters
     ----------
     secret : bytes
-        32 bytes.
+        Secret of 32 bytes.
     threshold : int
         Number of shares that reconstruct the secret.
     n_shares : int
@@ -29,12 +29,12 @@ def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
     Returns
     -------
     list of bytes
-        Share k, from 0, is the point k + 1 of two polynomials over GF(2^128): 32 bytes.
+        Share k, from 0, is the point k + 1 on two polynomials over GF(2^128): 32 bytes.
 
     Raises
     ------
     ValueError
-        If the secret is of another length or the numbers are out of order.
+        If the secret has another length or the numbers are out of order.
     """
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= n_shares:
         raise ValueError(
@@ -48,19 +48,19 @@ def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
-    """Return the secret that shares stand for.
+    """Return the secret of some shares.
 
     Parameters
     ----------
     shares : mapping of int to bytes
-        Position of each share, from 0, to its 32 bytes; those of the lowest positions are used.
+        Position of each share, from 0, and its 32 bytes; the lowest positions are used.
     threshold : int
-        The number with which the secret was split.
+        Number of shares that reconstruct the secret.
 
     Raises
     ------
     ValueError
-        If there are fewer shares than the threshold, or one is of another length.
+        If there are fewer shares than the threshold, or one has another length.
     """
     if len(shares) < threshold or any(len(share) != SECRET_BYTES for share in shares.values()):
         raise ValueError(f"expected {threshold} shares of {SECRET_BYTES} bytes, got {len(shares)}")
@@ -71,10 +71,10 @@ def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
 
 
 LEAST_WITHOUT_NOISE = 3
-"""In an exact sum of two, each reads the other's part off by subtracting its own."""
+"""Minimum number of parties: in an exact sum of two, each can subtract its own part."""
 
 MAX_PARTIES = 128
-"""Shares are combined in plain Python in quadratic time; a consortium is smaller than this."""
+"""Maximum number of parties: shares are combined in plain Python in quadratic time."""
 
 
 def default_threshold(n_parties: int) -> int:
@@ -93,16 +93,16 @@ def default_threshold(n_parties: int) -> int:
 def check_threshold(n_parties: int, threshold: int, *, noised: bool) -> None:
     """Raise for a sum that is not safe.
 
-    Its result would show a part, or too few parties could lift its masks.
+    Its result would reveal a part, or too few parties could remove its masks.
 
     Parameters
     ----------
     n_parties : int
-        Parties that are asked.
+        Number of invited parties.
     threshold : int
-        Least number of parties whose sum is unmasked.
+        Minimum number of parties whose sum is unmasked.
     noised : bool
-        Whether each part carries noise, so that even a sum of two shows neither part.
+        True if each part has noise, so that even a sum of two reveals neither part.
 
     Raises
     ------
@@ -113,8 +113,8 @@ def check_threshold(n_parties: int, threshold: int, *, noised: bool) -> None:
     if not least_parties <= n_parties <= MAX_PARTIES:
         raise AggregationError(
             f"a masked sum {'with' if noised else 'without'} noise needs {least_parties} to "
-            f"{MAX_PARTIES} parties, got {n_parties}; with fewer, the others could read a party's "
-            "part off the sum"
+            f"{MAX_PARTIES} parties, got {n_parties}; with fewer, the others could compute a "
+            "party's part from the sum"
         )
     least = max(least_parties, -(-2 * n_parties // 3))
     if not least <= threshold <= n_parties:

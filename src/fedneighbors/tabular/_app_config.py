@@ -132,7 +132,7 @@ def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
 
 
 def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
-    """Return ``declared-rows`` of a run: a JSON object with row counts by party.
+    """Return ``declared-rows`` of a run, a JSON object by party.
 
     Raises
     ------

@@ -253,7 +253,7 @@ def label_positions(
 
 
 def label_array(classes: Sequence[Any], *, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return classes as an array, with dtype object if the labels had it."""
+    """Return classes as an array, with the labels' object dtype."""
     return np.array(classes, dtype=object if like.dtype == object else None)
 
 

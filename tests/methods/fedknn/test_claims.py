@@ -121,7 +121,7 @@ def test_bounds_that_no_honest_provider_sends_are_refused(algorithm, lie):
 
 
 def test_an_object_nearer_than_the_own_bounds_allow_is_refused():
-    with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than the lower bounds"):
+    with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than its lower bounds"):
         asked(dann, BoundReply, lambda r, _: forged(r, bounds=r.bounds + 0.5))
 
 
@@ -129,7 +129,7 @@ def test_distances_made_smaller_to_be_in_the_result_are_refused():
     def nearer(reply, _):
         return forged(reply, distances=reply.distances - 0.75)
 
-    with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than the lower bounds"):
+    with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than its lower bounds"):
         asked(dann, NearestReply, nearer)
 
 
@@ -144,7 +144,7 @@ def test_a_provider_at_its_end_had_no_further_bounds():
 def test_more_objects_than_bounds_are_refused():
     part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
 
-    with pytest.raises(ProtocolError, match="party 'p0': 3 objects came, bounds of 2"):
+    with pytest.raises(ProtocolError, match="party 'p0': 3 objects, but 2 bounds"):
         require_bounds_kept({"p0": part}, {"p0": np.zeros(2)}, k=5)
 
 

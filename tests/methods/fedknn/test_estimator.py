@@ -113,14 +113,14 @@ def test_no_neighbours_cannot_be_asked_for(k):
 def test_owners_and_names_must_be_one_for_each_object():
     with pytest.raises(ValueError, match="expected one party for each of 2 objects"):
         FederatedNeighbors().fit([[0.0], [1.0]], parties=["a"])
-    with pytest.raises(ValueError, match="expected a name of its own"):
+    with pytest.raises(ValueError, match="expected a unique name"):
         FederatedNeighbors().fit([[0.0], [1.0]], ids=["a", "a"])
 
 
 def test_a_query_of_another_kind_is_refused_by_the_parties():
     search = FederatedNeighbors().fit([[0.0, 1.0]])
 
-    with pytest.raises(PartyRefused, match="the query is no object of this metric"):
+    with pytest.raises(PartyRefused, match="the query is not an object of this metric"):
         search.kneighbors([[0.0, 1.0, 2.0]])
 
 

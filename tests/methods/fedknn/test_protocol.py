@@ -161,7 +161,7 @@ def test_a_query_of_one_name_cannot_be_another_one():
     (provider,) = federation.providers()
     run(dann(b"0.0", 1, name="q"), [provider])
 
-    with pytest.raises(PartyRefused, match="a query of this name is another one"):
+    with pytest.raises(PartyRefused, match="another query has this name"):
         run(dann(b"5.0", 1, name="q"), [provider])
     run(farewell(["q", "never asked"]), [provider])
     again = run(dann(b"5.0", 1, name="q"), [provider]).result

@@ -93,7 +93,7 @@ def test_clients_without_any_rows_are_told_to_bring_some():
     x, y = np.zeros((0, 64)), np.zeros(0, np.int64)
     parties = [KNNPerParty(name, x, y, network()) for name in ("a", "b")]
 
-    with pytest.raises(DataError, match="the clients hold no rows to train on; give them rows"):
+    with pytest.raises(DataError, match="the clients have no rows to train on; add rows"):
         run_rounds(training(parties, reserved=tuple(range(10))), Cohort(parties))
 
 
@@ -130,7 +130,9 @@ def test_a_client_that_joins_without_rows_is_refused(fitted):
 
 
 def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
-    with pytest.warns(UserWarning, match=r"\['moon'\] are not known and get what the shared"):
+    with pytest.warns(
+        UserWarning, match=r"\['moon'\] are unknown and get predictions of the shared"
+    ):
         found = fitted.predict(X[:2], ["moon", "north"])
 
     scores = fitted.embed(X[:2])[1]
@@ -206,14 +208,14 @@ class Body(nn.Module):
     ("module", "error", "words"),
     [
         (nn.Linear(13, 3), ValueError, "no layer named 'body'; its layers are: none"),
-        (Body(9), ValueError, r"cannot take rows of shape \(13,\)"),
-        (Body(13, 7), ValueError, r"gives 3 scores for each row, got an output of shape \(2, 7\)"),
-        (Body(13, 2), ValueError, r"gives 3 scores for each row, got an output of shape \(2, 2\)"),
+        (Body(9), ValueError, r"does not support rows of shape \(13,\)"),
+        (Body(13, 7), ValueError, r"with 3 scores for each row, got an output of shape \(2, 7\)"),
+        (Body(13, 2), ValueError, r"with 3 scores for each row, got an output of shape \(2, 2\)"),
         (Body(skipped=True), ValueError, "embedding from its layer 'body'"),
         (
             Body(spoiled=True),
             DataError,
-            "not finite for rows of zeros; mend its layers",
+            "not finite for rows of zeros; check its layers",
         ),
     ],
     ids=["no layer", "inputs", "more outputs", "fewer outputs", "layer not passed", "NaN"],
@@ -249,7 +251,7 @@ def test_embeddings_that_are_not_finite_are_told_with_the_client():
 def test_rows_whose_embeddings_overflow_are_not_answered(fitted):
     far = np.full((1, 13), 1e300)
 
-    with pytest.raises(DataError, match="embeddings that are not finite for these rows"):
+    with pytest.raises(DataError, match="embeddings of these rows are not finite"):
         fitted.predict(far, ["north"])
 
 
@@ -373,7 +375,7 @@ def plan(changed):
         ({"blueprint.hidden": (-1,)}, "malformed request"),
         ({"settings.n_neighbors": -1}, "malformed request"),
         ({"settings.sigma": -1.0}, "malformed request"),
-        ({"layout": "0" * 64}, "the network is not the one of the coordinator"),
+        ({"layout": "0" * 64}, "the network differs from the coordinator's"),
     ],
 )
 def test_a_plan_that_a_node_cannot_follow_is_refused(changed, words, tmp_path):
@@ -396,7 +398,7 @@ def test_a_plan_with_a_codebook_is_refused(tmp_path):
 
 
 def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):
-    with pytest.raises(Refuse, match="its rows are not of the shape that the network takes"):
+    with pytest.raises(Refuse, match="its rows do not have the shape of the network's input"):
         on_node(tmp_path, X[:, :5]).answer(plan({}))
 
 
@@ -410,7 +412,7 @@ def test_a_node_asks_for_the_plan_first(tmp_path):
     with pytest.raises(Refuse, match="no plan has come yet"):
         party.answer(counts)
     party.answer(plan({}))
-    with pytest.raises(Refuse, match="no classes have come yet"):
+    with pytest.raises(Refuse, match="no classes have arrived yet"):
         party.answer(release)
     party.answer(counts)
     party.answer(release)

@@ -80,7 +80,7 @@ def test_a_stage_comes_back_as_it_was(tmp_path):
 def test_the_stage_of_another_training_is_refused(tmp_path):
     Checkpoint(tmp_path / "c", "mine").keep(stage())
 
-    with pytest.raises(ModelFileError, match="holds another training"):
+    with pytest.raises(ModelFileError, match="belongs to another training"):
         Checkpoint(tmp_path / "c", "yours").resumed()
 
 
@@ -183,7 +183,7 @@ def test_a_checkpoint_of_other_settings_is_refused(kept, before, after):
 
 def test_a_seed_that_is_drawn_anew_cannot_go_on(tmp_path):
     model = KNNPerClassifier(random_state=None, checkpoint=tmp_path / "c")
-    with pytest.raises(ValueError, match="give random_state a number"):
+    with pytest.raises(ValueError, match="set random_state to"):
         model.fit(X, Y, parties=CELLAR)
 
 

@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_bits():
 def test_who_asks_for_nobody_gets_the_shared_network_and_is_told(fitted):
     _, scores = fitted.embed(X)
 
-    with pytest.warns(UserWarning, match="no client asks"):
+    with pytest.warns(UserWarning, match="parties= is missing"):
         shares = fitted.predict_proba(X)
 
     assert shares.tolist() == np.exp(scores).tolist()
@@ -69,7 +69,7 @@ def test_who_asks_for_nobody_gets_the_shared_network_and_is_told(fitted):
 def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
     _, scores = fitted.embed(X[:2])
 
-    with pytest.warns(UserWarning, match=r"clients \['moon'\] are not known"):
+    with pytest.warns(UserWarning, match=r"clients \['moon'\] are unknown"):
         shares = fitted.predict_proba(X[:2], parties=["moon", "north"])
 
     alone = fitted.predict_proba(X[1:2], parties=["north"])[0]
@@ -88,7 +88,7 @@ def test_a_later_client_is_served_and_changes_no_other(combine):
 
     assert len(found.clients_["new"].memory) == 40
     assert found.predict_proba(DIGITS[:200], OWNER[:200]).tobytes() == before.tobytes()
-    with pytest.raises(ValueError, match="is here already"):
+    with pytest.raises(ValueError, match="already exists"):
         found.add_client("new", DIGITS[:5], LABELS[:5])
 
 
@@ -104,7 +104,7 @@ def test_rows_come_and_go_by_their_names():
     assert found.predict_proba(X, CELLAR).tobytes() == before.tobytes()
     with pytest.raises(KeyError, match="no rows named"):
         found.forget("north", ["a"])
-    with pytest.raises(ValueError, match="client 'moon' is not known; add_client takes it in"):
+    with pytest.raises(ValueError, match="client 'moon' is unknown; add it with add_client"):
         found.update("moon", X[:1], Y[:1])
 
 
@@ -122,7 +122,7 @@ def test_labels_that_may_come_later_are_announced():
     without = KNNPerClassifier(**QUICK).fit(X[some], Y[some])
     announced = KNNPerClassifier(**QUICK, classes=[0, 1, 2]).fit(X[some], Y[some])
 
-    with pytest.raises(ValueError, match=r"among \[0, 1\], got \['2'\]; name all"):
+    with pytest.raises(ValueError, match=r"among \[0, 1\], got \['2'\]; list all"):
         without.update("all", X[~some], Y[~some])
     announced.clients_["all"].weight = 1.0  # what its memory alone says
     before = announced.score(X[~some], Y[~some])
@@ -214,7 +214,7 @@ def test_a_fit_that_was_interrupted_goes_on_from_its_file(tmp_path, monkeypatch)
     monkeypatch.setattr(on_disk.Checkpoint, "keep", kept_twice)
     with pytest.raises(KeyboardInterrupt):
         KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=CELLAR)
-    with pytest.raises(ModelFileError, match="holds another training"):
+    with pytest.raises(ModelFileError, match="belongs to another training"):
         KNNPerClassifier(**QUICK, checkpoint=path).fit(X + 1, Y, parties=CELLAR)
     again = KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=CELLAR)
 

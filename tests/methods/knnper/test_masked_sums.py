@@ -48,7 +48,7 @@ def test_two_clients_would_tell_each_other_and_are_refused():
 
 
 def test_clients_under_masks_cannot_be_trained_side_by_side():
-    with pytest.raises(ValueError, match="take trainer='auto' or 'reuse'"):
+    with pytest.raises(ValueError, match="use trainer='auto' or 'reuse'"):
         KNNPerClassifier(**QUICK, sums="masked", trainer="stacked").fit(X, Y, parties=CELLAR)
 
 

@@ -59,7 +59,7 @@ def test_clients_that_trained_under_numbers_are_found_by_numbers(method):
     model.update(0, x[:2], y[:2], ids=["a", "b"]).forget(0, ["a"])
 
     assert ids(model, "0")[-1] == "b"
-    with pytest.raises(ValueError, match="client '0' is here already"):
+    with pytest.raises(ValueError, match="client '0' already exists"):
         model.add_client(0, x[:9], y[:9])
     assert sorted(model.clients_) == ["0", "1"]
 
@@ -95,7 +95,7 @@ def test_baselines_name_clients_alike(baseline):
     model.add_clients(WINE[:40], KIND[:40], [6, "7"] * 20)
 
     assert sorted(model.clients_) == ["0", "1", "5", "6", "7"]
-    with pytest.raises(ValueError, match="client '0' is here already"):
+    with pytest.raises(ValueError, match="client '0' already exists"):
         model.add_client(0, WINE[:30], KIND[:30])
     for name in MISSING:
         with pytest.raises(ValueError, match="expected the name of one party"):

@@ -134,7 +134,7 @@ def test_a_client_with_another_network_is_named():
     parties = members()
     parties[2] = members(perceptron(64, 10, hidden=(16, 9)))[2]
 
-    with pytest.raises(PartyRefused, match=r"party-2.*the network is not the one"):
+    with pytest.raises(PartyRefused, match=r"party-2.*the network differs from"):
         run_rounds(training(parties), Cohort(parties))
 
 

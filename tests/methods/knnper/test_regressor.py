@@ -75,7 +75,7 @@ def test_an_outlying_client_is_served_by_its_memory():
 
     found = KNNPerRegressor(n_rounds=10, hidden=(16,)).fit(X, higher, parties=CLINIC)
 
-    with pytest.warns(UserWarning, match="no client asks"):
+    with pytest.warns(UserWarning, match="parties= is missing"):
         shared = r2_score(higher, found.predict(X))
     assert shared < 0.2
     assert found.score(X, higher, parties=CLINIC) > 0.9
@@ -102,7 +102,7 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
     center, scale = fitted.overall_
     shared = center + scale * fitted.embed(X[:2])[1]
 
-    with pytest.warns(UserWarning, match=r"clients \['moon'\] are not known") as caught:
+    with pytest.warns(UserWarning, match=r"clients \['moon'\] are unknown") as caught:
         found = fitted.predict(X[:2], parties=["moon", "north"])
 
     assert caught[0].filename == __file__  # the line that asked is shown
@@ -123,7 +123,7 @@ def test_a_later_client_is_served_and_changes_no_other(combine):
     assert len(found.clients_["new"].memory) == 60
     assert found.predict(X[:100], CLINIC[:100]).tobytes() == before.tobytes()
     assert own.mean() > shared.mean() + 100
-    with pytest.raises(ValueError, match="is here already"):
+    with pytest.raises(ValueError, match="already exists"):
         found.add_client("new", X[:5], Y[:5])
 
 
@@ -138,7 +138,7 @@ def test_rows_come_and_go_by_their_names(fitted):
     assert fitted.predict(X, CLINIC).tobytes() == before.tobytes()
     with pytest.raises(KeyError, match="no rows named"):
         fitted.forget("north", ["a"])
-    with pytest.raises(ValueError, match="client 'moon' is not known; add_client takes it in"):
+    with pytest.raises(ValueError, match="client 'moon' is unknown; add it with add_client"):
         fitted.update("moon", X[:1], BOTH[:1])
 
 
@@ -168,9 +168,9 @@ def test_one_row_clients_and_constant_targets_work():
         ({"combine": "vote"}, "expected combine among"),
         (
             {"strategy": "drift"},
-            r"expected strategy among .* got 'drift'; drift is told",
+            r"expected strategy among .* got 'drift'; drift detection needs",
         ),
-        ({"memory": "centers"}, r"expected memory among .* got 'centers'; centers are of classes"),
+        ({"memory": "centers"}, r"expected memory among .* got 'centers'; centers need classes"),
         ({"memory": "zip"}, r"expected memory among \('exact', '8-bit', 'product'\), got 'zip'"),
         ({"validation": 1.0}, "expected validation between 0 and 1"),
         ({"trainer": "fast"}, "expected method 'auto', 'stacked' or 'reuse'"),
@@ -299,7 +299,7 @@ def test_targets_of_other_outputs_or_without_a_value_stay_out(fitted):
 
 
 def test_embeddings_that_are_not_finite_stay_out(fitted):
-    with pytest.raises(DataError, match="embeddings that are not finite"):
+    with pytest.raises(DataError, match="embeddings of these rows are not finite"):
         fitted.update("north", np.full((1, 10), 1e300), BOTH[:1])
 
 
@@ -319,7 +319,7 @@ def test_the_checkpoint_of_other_targets_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(on_disk.Checkpoint, "keep", kept_twice)
     with pytest.raises(KeyboardInterrupt):
         KNNPerRegressor(**QUICK, checkpoint=path).fit(X, Y, parties=CLINIC)
-    with pytest.raises(ModelFileError, match="holds another training"):
+    with pytest.raises(ModelFileError, match="belongs to another training"):
         KNNPerRegressor(**QUICK, checkpoint=path).fit(X, Y + 1, parties=CLINIC)
     again = KNNPerRegressor(**QUICK, checkpoint=path).fit(X, Y, parties=CLINIC)
 

@@ -31,11 +31,11 @@ def test_discriminants_come_back_as_they_were(path):
     [
         ({"features.seed": -1}, "seed or rate"),
         ({"features.rate": -0.5}, "seed or rate"),
-        ({"directions": np.ones(3)}, "no table"),
-        ({"directions": np.empty((3, 0))}, "no table"),
-        ({"directions": np.ones((2, 3))}, "no table"),
+        ({"directions": np.ones(3)}, "not a table"),
+        ({"directions": np.empty((3, 0))}, "not a table"),
+        ({"directions": np.ones((2, 3))}, "not a table"),
         ({"directions": np.array([[np.nan]])}, "not finite"),
-        ({"features.n_features": 3}, "not of all random features"),
+        ({"features.n_features": 3}, "do not cover all random features"),
         ({"directions": np.ones((1025, 1)), "features.n_features": 1025}, "more than 1024"),
     ],
 )

@@ -38,7 +38,7 @@ def test_weights_of_another_number_are_refused(path):
 
     rewritten(path, shared__weights=weights[:-1])
 
-    with pytest.raises(ModelFileError, match=rf"has {len(weights)} weights, it holds"):
+    with pytest.raises(ModelFileError, match=rf"has {len(weights)} weights, the file has"):
         KNNPerClassifier.load(path)
 
 
@@ -57,7 +57,7 @@ def test_keys_of_another_width_than_embeddings_are_refused(path):
     rewritten(path, **{north + "n_dimensions": 9, north + "keys": np.zeros((118, 9))})
 
     with pytest.raises(
-        ModelFileError, match=r"'north' has .* of widths \[9\]; its network gives \[8\]"
+        ModelFileError, match=r"'north' has .* of widths \[9\]; its network has \[8\]"
     ):
         KNNPerClassifier.load(path)
 
@@ -116,7 +116,7 @@ def test_a_memory_of_other_features_is_refused(widths, tmp_path):
     extras = tuple(np.zeros((len(kept.clients_["north"].memory), width)) for width in widths)
     rewritten(tmp_path / "m", clients__north__memory__extras=extras)
 
-    with pytest.raises(ModelFileError, match="has embeddings and further features of widths"):
+    with pytest.raises(ModelFileError, match="has embeddings and additional features of widths"):
         KNNPerClassifier.load(tmp_path / "m")
 
 

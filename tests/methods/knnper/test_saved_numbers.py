@@ -134,7 +134,7 @@ def test_a_client_is_given_its_own_memory_and_no_others(fitted, tmp_path):
     south, raw = fitted.clients_["south"].memory, (tmp_path / "north.fnk").read_bytes()
     kept = (*south.keys.astype(np.float32), *south.labels)
     assert not any(row.tobytes() in raw for row in kept)
-    with pytest.raises(ValueError, match=r"client 'moon' is not known; .* Known are \['north'"):
+    with pytest.raises(ValueError, match=r"client 'moon' is unknown; .* Known clients: \['north'"):
         fitted.save(tmp_path / "moon.fnk", client="moon")
 
 
@@ -158,7 +158,9 @@ def test_the_file_says_who_reads_it(path, tmp_path):
 
     with pytest.raises(ModelFileError, match=r"predicts numbers; read it with KNNPerRegressor"):
         KNNPerClassifier.load(path)
-    with pytest.raises(ModelFileError, match=r"classes apart; read it with KNNPerClassifier"):
+    with pytest.raises(
+        ModelFileError, match=r"distinguishes classes; read it with KNNPerClassifier"
+    ):
         KNNPerRegressor.load(tmp_path / "classes")
     assert KNNPerClassifier.load(tmp_path / "classes").classes_.tolist() == [0, 1, 2]
 
@@ -184,7 +186,7 @@ def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
     KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(path)
     path.write_bytes(resealed(path.read_bytes(), {}, magic=NUMBERS.magic))
 
-    with pytest.raises(ModelFileError, match="has classes, in a file of a model of numbers"):
+    with pytest.raises(ModelFileError, match="has classes, in a file of a regression model"):
         KNNPerRegressor.load(path)
 
 

@@ -85,7 +85,7 @@ def test_a_client_is_given_its_own_memory_and_no_others(fitted, tmp_path):
     south = fitted.clients_["south"].memory.keys.astype(np.float32)
     raw = (tmp_path / "north.fnk").read_bytes()
     assert not any(row.tobytes() in raw for row in south)
-    with pytest.raises(ValueError, match=r"client 'moon' is not known; .* Known are \['north'"):
+    with pytest.raises(ValueError, match=r"client 'moon' is unknown; .* Known clients: \['north'"):
         fitted.save(tmp_path / "moon.fnk", client="moon")
 
 

@@ -82,9 +82,9 @@ def test_what_is_no_token_is_refused_before_it_is_looked_up(roles, odd):
     found = classifier(model=reader, n_rounds=1).fit(x, data.y[own], data.parties[own])
     x[3, 2] = odd
 
-    with pytest.raises(DataError, match="whole numbers from 0 to 79"):
+    with pytest.raises(DataError, match="integers from 0 to 79"):
         found.predict(x, data.parties[own])
-    with pytest.raises(DataError, match="whole numbers from 0 to 79"):
+    with pytest.raises(DataError, match="integers from 0 to 79"):
         classifier(model=reader).fit(x, data.y[own], data.parties[own])
 
 

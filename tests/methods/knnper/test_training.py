@@ -192,7 +192,7 @@ def test_networks_that_cannot_be_stacked_train_in_turn():
 def test_a_layer_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(ValueError, match=r"no layer named 'trunk'; its layers are: body, body\.0"):
         Network(network().module, "trunk")
-    with pytest.raises(ValueError, match="has no parameters"):
+    with pytest.raises(ValueError, match="has no trainable parameters"):
         Network(network().module, "body", ("body.2",))
 
 

@@ -23,7 +23,7 @@ _WEIGHTS = ("uniform", "distance")
 
 
 class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
-    """Common part of classifier and regressor: settings, search, weights of neighbors."""
+    """Common base of classifier and regressor: settings, search, neighbor weights."""
 
     _predicts_numbers: bool
 
@@ -75,23 +75,25 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ids: Sequence[Any] | None = None,
         ledger: Ledger | None = None,
     ) -> Self:
-        """Give every party its objects and their targets.
+        """Assign objects and targets to their parties.
 
         Parameters
         ----------
         X : sequence of objects
-            A table under a numeric metric, else strings, sets, graphs, or what the metric takes.
+            A table for a numeric metric; otherwise strings, sets, graphs, or other objects of the
+            metric.
         y : array-like of shape (n_objects,) or (n_objects, n_outputs)
-            Labels for a classifier, one of each object; finite numbers for a regressor.
+            Labels for a classifier, one per object; finite numbers for a regressor.
         parties, ids : sequence of shape (n_objects,), optional
             As for :meth:`FederatedNeighbors.fit`.
         ledger : Ledger, optional
-            Pays for private queries.
+            Budgets for private queries.
 
         Raises
         ------
         ValueError, TypeError
-            If a setting, an object or a target is none, or there is not one for each object.
+            If a setting, an object or a target is invalid, or the numbers of objects and targets
+            differ.
         """
         whole_neighbors(self.n_neighbors)
         if self.weights not in _WEIGHTS:
@@ -117,19 +119,19 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _is_numeric(self) -> bool:
-        """Return whether objects are rows of a table, which scikit-learn can check."""
+        """Return whether objects are rows of a numeric table."""
         return isinstance(self.metric, str) and self.metric in _NUMERIC
 
     def _objects(self, X: Any, *, fitting: bool) -> Any:
         if self._is_numeric:
             return validate_data(self, X, dtype=np.float64, reset=fitting)
-        objects = X if isinstance(X, np.ndarray) else listed(X)  # a pandas Series by its values
+        objects = X if isinstance(X, np.ndarray) else listed(X)  # the values of a pandas Series
         if fitting and len(objects) == 0:
             raise ValueError("expected at least one object, got none")
         return objects
 
     def _targets(self, y: Any, n_objects: int) -> npt.NDArray[Any]:
-        """Return targets of objects that are no table."""
+        """Return the targets of objects that are not a table."""
         kind = "numeric" if self._predicts_numbers else None
         targets = check_array(y, ensure_2d=False, dtype=kind, input_name="y")
         if targets.ndim != 1 and not self._predicts_numbers:
@@ -139,13 +141,13 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return np.asarray(targets)
 
     def _neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
-        """Return places and weights of each query's neighbors, nearest first."""
+        """Return positions and weights of each query's neighbors, nearest first."""
         check_is_fitted(self, "search_")
         distances, places = self.search_.kneighbors(
             self._objects(X, fitting=False), self.n_neighbors
         )
         if not all(map(len, places)):
-            raise ValueError("expected neighbors, got none: no party that answered holds an object")
+            raise ValueError("expected neighbors, got none: no party that replied has an object")
         return [(where, self._weigh(far)) for where, far in zip(places, distances, strict=True)]
 
     def _weigh(self, distances: Floats) -> Floats:
@@ -166,24 +168,24 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
 class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignore[misc]
     """Majority class of the nearest objects of several parties.
 
-    The search is exact, so that predictions are those of the pooled objects wherever distances are
-    untied. The label of an object found comes from the party that owns it, and the asker sees it:
-    the labels of all ``n_neighbors`` neighbors of each query, not only the majority. Parties see
-    the query, and no labels of others.
+    The search is exact: predictions equal those on the pooled objects, except where distances are
+    tied. The label of a returned object comes from its party, and the user sees the labels of all
+    ``n_neighbors`` neighbors of each query, not only the majority. Parties see the query, but no
+    labels of others.
 
     Parameters
     ----------
     n_neighbors : int
-        Neighbors that vote; all objects if there are fewer.
+        Number of neighbors that vote; all objects if there are fewer.
     weights : {"uniform", "distance"}
-        Every neighbor counts alike, or by the inverse of its distance; objects at distance 0 then
-        decide alone.
+        Equal weights, or the inverse of the distance; objects at distance 0 then have all the
+        weight.
     metric : str, Metric or callable
-        As for :class:`FederatedNeighbors`: also strings, sets and graphs can be classified.
+        As in :class:`FederatedNeighbors`: strings, sets and graphs can be classified too.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
-        As for :class:`FederatedNeighbors`.
+        As in :class:`FederatedNeighbors`.
     allow_partial, check_distances, workers, link, deadline_s
-        As there.
+        As in :class:`FederatedNeighbors`.
 
     Attributes
     ----------
@@ -192,7 +194,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
     search_ : FederatedNeighbors
         The search, with ``query_records_`` of the last prediction.
     n_features_in_, feature_names_in_
-        Number and names of the features of the table, under a numeric metric.
+        Number and names of the columns, for a numeric metric.
 
     Examples
     --------
@@ -209,7 +211,7 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
         self.classes_, self._codes = np.unique(targets, return_inverse=True)
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the share of each class in the weight of the neighbors.
+        """Return the share of each class in the neighbors' weight.
 
         Parameters
         ----------
@@ -228,43 +230,43 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of the largest weight, the lower one of equals.
+        """Return the class of largest weight; ties go to the lower class.
 
         Parameters
         ----------
         X : sequence of objects
             Queries.
         """
-        shares = self.predict_proba(X)  # before classes_, which an unfitted model has not
+        shares = self.predict_proba(X)  # checks that the model is fitted, before classes_ is used
         return np.asarray(self.classes_[shares.argmax(axis=1)])
 
 
 class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly):  # type: ignore[misc]
     """Mean target of the nearest objects of several parties.
 
-    The search is exact, so that predictions are those of the pooled objects wherever distances are
-    untied. The number of an object found comes from the party that owns it, and the asker sees it.
+    The search is exact: predictions equal those on the pooled objects, except where distances are
+    tied. The target of a returned object comes from its party, and the user sees it.
 
     Parameters
     ----------
     n_neighbors : int
-        Neighbors to average; all objects if there are fewer.
+        Number of neighbors to average; all objects if there are fewer.
     weights : {"uniform", "distance"}
-        Every neighbor counts alike, or by the inverse of its distance; objects at distance 0 then
-        decide alone.
+        Equal weights, or the inverse of the distance; objects at distance 0 then have all the
+        weight.
     metric : str, Metric or callable
-        As for :class:`FederatedNeighbors`.
+        As in :class:`FederatedNeighbors`.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
-        As for :class:`FederatedNeighbors`.
+        As in :class:`FederatedNeighbors`.
     allow_partial, check_distances, workers, link, deadline_s
-        As there.
+        As in :class:`FederatedNeighbors`.
 
     Attributes
     ----------
     search_ : FederatedNeighbors
         The search, with ``query_records_`` of the last prediction.
     n_features_in_, feature_names_in_
-        Number and names of the features of the table, under a numeric metric.
+        Number and names of the columns, for a numeric metric.
 
     Examples
     --------
@@ -279,7 +281,7 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
         self._numbers = targets
 
     def predict(self, X: Any) -> Floats:
-        """Return the mean of the neighbors' numbers.
+        """Return the weighted mean of the neighbors' targets.
 
         Parameters
         ----------

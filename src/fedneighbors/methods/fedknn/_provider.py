@@ -1,9 +1,9 @@
 """A provider: one organisation's objects and its open query sessions.
 
-Under DANN* it sends lower bounds of which each says something of its own object alone. The price of
-the first counts rests on this: another record changes one bound and no other. Bounds that follow
-from a whole table (its main directions, its longest row, the words that it knows) are tighter, and
-move all together when one record does.
+Under DANN* each lower bound that it sends depends on one object only. The privacy cost of the first
+counts relies on this: another record changes one bound and no other. Bounds based on a whole table
+(principal directions, the longest row, the known words) are tighter, but one record can change all
+of them.
 """
 
 import math
@@ -42,7 +42,7 @@ from fedneighbors.methods.fedknn.protocol import (
 )
 
 MOST_OPEN = 1000
-"""Queries that a provider keeps open; a broker that never closes any is refused."""
+"""Maximum number of open queries, against brokers that never close any."""
 
 
 class Provider:
@@ -51,22 +51,22 @@ class Provider:
     Parameters
     ----------
     name : str
-        Its name in the federation.
+        Name in the federation.
     objects : sequence
         Objects of the metric; may be empty.
     metric : Metric
         The distance.
     decode : callable
-        Turns the bytes of a query into an object.
+        Function from the bytes of a query to an object.
     ids : sequence of str, optional
-        Names of the objects, each once. Their positions if None.
+        Unique names of the objects; by default their positions.
     key : bytes
         Public key of the federation's tie order.
 
     Raises
     ------
     ValueError
-        If ids do not name each object once.
+        If ids are not one unique name per object.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -94,14 +94,14 @@ class Provider:
         self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
         if len(self.ids) != len(objects) or len(set(self.ids)) < len(self.ids):
             raise ValueError(
-                f"expected a name of its own for each of {len(objects)} objects of {name!r}"
+                f"expected a unique name for each of {len(objects)} objects of {name!r}"
             )
         longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
         self._pads = longest <= MOST_BYTES_OF_A_NAME
         self._ties = tie_keys(self.ids, owner=name, key=key)
         self._index = metric.index(objects, ranks=ranks_of(self._ties))
         self._decode = decode
-        self._epoch = secrets.token_bytes(EPOCH_BYTES)  # new with every table of objects
+        self._epoch = secrets.token_bytes(EPOCH_BYTES)  # changes with the table of objects
         self._open: dict[str, tuple[bytes, Session]] = {}
 
     def answer(self, request: Message) -> Message:
@@ -114,7 +114,7 @@ class Provider:
                 return self._nearest(request, request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
                 if not self._pads:
-                    raise Refuse("a name is too long for replies of one size")
+                    raise Refuse("a name is too long for replies of fixed size")
                 with on_grid(request.grid_s):
                     bounds = separate_bounds(self._session(request))
                     return pad_bounds(bounds, request.k, self._epoch)
@@ -123,7 +123,7 @@ class Provider:
                     count = int(request.count[0])
                     return pad_nearest(self._nearest(request, count), request.k)
             case RangeCountRequest():
-                if request.radius is None:  # which takes no search
+                if request.radius is None:  # needs no search
                     return RangeCountReply(self._index.n_objects)
                 return RangeCountReply(self._session(request).count(request.radius))
             case FinishRequest():
@@ -151,14 +151,14 @@ class Provider:
         )
 
     def _session(self, request: Any) -> Session:
-        """Return the session of a query, opened when its name is new."""
+        """Return the session of a query; open a new one."""
         known = self._open.get(request.name)
         if known is not None:
             if known[0] != request.query:
-                raise Refuse("a query of this name is another one")
+                raise Refuse("another query has this name")
             return known[1]
         if len(self._open) >= MOST_OPEN:
-            raise Refuse("too many queries are open; finish some")
+            raise Refuse("too many queries are open; close some")
         session = self._opened(request.query)
         self._open[request.name] = request.query, session
         return session
@@ -167,20 +167,20 @@ class Provider:
         try:
             return self._index.open(self._decode(query))
         except (TypeError, ValueError) as error:
-            raise Refuse("the query is no object of this metric") from error
+            raise Refuse("the query is not an object of this metric") from error
 
 
 @contextmanager
 def on_grid(step_s: float) -> Iterator[None]:
-    """Leave the block on a multiple of so many seconds.
+    """Leave the block at a multiple of a number of seconds.
 
-    Counted from the start of the block; exceptions are delayed too.
+    Time counts from the start of the block; exceptions are delayed too.
 
-    How long an answer took then tells in which step it was ready, and nothing else.
+    The duration then reveals only the time step in which the answer was ready.
 
     Parameters
     ----------
-    step_s : float
+    Seconds; 0 for no delay. A step longer than any answer reveals nothing.
         0 for at once. A step longer than any answer takes tells nothing at all.
     """
     began = time.monotonic()
@@ -190,7 +190,7 @@ def on_grid(step_s: float) -> Iterator[None]:
         if step_s > 0:
             took = time.monotonic() - began
             left = math.ceil(took / step_s) * step_s - took
-            time.sleep(max(left, 0.0))  # by rounding it may fall below 0
+            time.sleep(max(left, 0.0))  # rounding may make it negative
 
 
 def nearest_reply(
@@ -207,7 +207,7 @@ def nearest_reply(
     Parameters
     ----------
     session : Session
-        A query under way.
+        An open query.
     count : int
         Number of objects, 0 or more.
     cutoff, tie : float and int, optional
@@ -230,30 +230,30 @@ def nearest_reply(
 
 
 def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Found:
-    """Emit the next ``k`` objects up to a place, or slightly more.
+    """Emit the next ``k`` objects up to a position, or slightly more.
 
-    The place is one in the total order.
+    The position is one in the total order.
 
-    Objects at the cutoff are searched in parts that grow, so that of many that are tied there few
-    are searched for beyond the place.
+    Objects at the cutoff distance are searched in growing batches, so that few of many tied objects
+    are searched beyond the position.
 
     Parameters
     ----------
     session : Session
-        A query under way.
+        An open query.
     k : int
         Number of objects, 0 or more.
     cutoff : float
-        Distance of the place.
+        Distance of the position.
     tie : int
-        Tie key of the place.
+        Tie key of the position.
     ties : int64 array of shape (n_objects,)
-        Tie keys, by position, in the order of the session's ranks.
+        Tie keys by position, in the order of the session's ranks.
 
     Returns
     -------
     Found
-        ``exhausted`` where no further object comes before the place.
+        ``exhausted`` is true if no further object comes before the position.
     """
     found = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
     n_left, part, passed = k - len(found[0].positions), 1, False
@@ -274,13 +274,13 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
 def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
     """Compute each object's lower bound independently of other objects.
 
-    A session that can tell such bounds has a method ``separate_bounds``. For others it is 0, which
-    bounds every distance.
+    A session that supports such bounds has a method ``separate_bounds``. For others the bound is 0,
+    which holds for every distance.
 
     Parameters
     ----------
     session : Session
-        A query that nothing was asked of yet.
+        A query without previous requests.
 
     Returns
     -------
@@ -289,8 +289,8 @@ def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
     Raises
     ------
     Refuse
-        If the index is approximate: which objects it finds depends on all of them, so that counts
-        may tell more than they are charged for.
+        If the index is approximate: its results depend on all objects, so counts may reveal more
+        than they are charged for.
     """
     if not session.exact:
         raise Refuse("a private search needs an exact index")

@@ -1,6 +1,6 @@
-"""Queries of a caller: canonical frames, open queries, checks of answers, and records.
+"""Queries of a user: canonical frames, open queries, checks of answers, and records.
 
-Providers are told that a query is over after its answer is there, so that no answer waits for it.
+Queries are closed at the providers after the answer is returned, so that no answer waits for it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import Metric
 from fedneighbors.methods.fedknn.protocol import Answer, farewell
 
 EncodedQuery = tuple[Any, bytes]
-"""A query as the caller gave it, and as providers are sent it."""
+"""A query as the user gave it, and its bytes for providers."""
 
 
 @message
@@ -59,7 +59,7 @@ _KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery)
 
 
 def listed(queries: Any) -> list[Any]:
-    """Return the caller's queries as a list.
+    """Return the user's queries as a list.
 
     A single string, set or graph is one query.
 
@@ -73,7 +73,7 @@ def listed(queries: Any) -> list[Any]:
 
 
 def encode_query(item: Any) -> bytes:
-    """Return the one frame that stands for a query.
+    """Return the canonical frame of a query.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def encode_query(item: Any) -> bytes:
     Raises
     ------
     TypeError
-        If it is none of these; a metric on other objects needs an encoding of its own.
+        If it has another type; a metric on other objects needs its own encoding.
 
     Examples
     --------
@@ -97,37 +97,37 @@ def encode_query(item: Any) -> bytes:
         return encode(GraphQuery(item.node_labels, edges, item.edge_labels))
     if isinstance(item, set | frozenset):
         if not all(type(element) in (str, int) for element in item):
-            raise TypeError("expected a set of strings and whole numbers")
+            raise TypeError("expected a set of strings and integers")
         ordered = sorted(item, key=lambda element: (isinstance(element, str), element))
         return encode(SetQuery(tuple(ordered)))
     try:
         point = np.array(item, np.float64)
     except (TypeError, ValueError):
         raise TypeError(
-            f"expected a vector, string, set or Graph as query, got {type(item).__name__}; give "
-            "other objects an encoding of their own"
+            f"expected a vector, string, set or Graph as query, got {type(item).__name__}; other "
+            "objects need an encoding of their own"
         ) from None
     return encode(VectorQuery(np.atleast_1d(point)))
 
 
 def encoded(queries: Any) -> list[EncodedQuery]:
-    """Return the queries that a caller gave, each with its frame.
+    """Return a user's queries with their frames.
 
     Raises
     ------
     TypeError
-        If one is nothing that a frame carries.
+        If a query has an unsupported type.
     """
     return [(query, encode_query(query)) for query in listed(queries)]
 
 
 def decode_query(frame: bytes) -> Any:
-    """Return the query that a frame stands for.
+    """Return the query of a frame.
 
     Raises
     ------
     WireError
-        If it is no such frame.
+        If it is not a frame of a query.
     """
     found = decode(frame, _KINDS)
     match found:
@@ -141,23 +141,23 @@ def decode_query(frame: bytes) -> Any:
 
 
 def require_known_ids(merged: Merged, known: Mapping[str, Collection[str]]) -> None:
-    """Refuse names of objects that their provider does not have.
+    """Raise for names of objects that their provider does not have.
 
     Parameters
     ----------
     merged : Merged
         Objects of an answer.
     known : mapping of str to collection of str
-        Names of the objects of each provider, where whoever asks knows them.
+        Names of the objects of each provider, as far as known.
 
     Raises
     ------
     ProtocolError
-        The provider is named, the object is not.
+        The error names the provider, but not the object.
     """
     for owner, name in zip(merged.owners, merged.ids, strict=True):
         if name not in known.get(owner, ()):
-            raise ProtocolError(f"party {owner!r}: it returned an object that is not one of its")
+            raise ProtocolError(f"party {owner!r}: it returned an object that it does not have")
 
 
 def require_true_distances(
@@ -187,7 +187,7 @@ def require_true_distances(
     ValueError
         If objects, distances and owners differ in number.
     ProtocolError
-        If a distance is another one, or an object is none of the metric; the provider is named.
+        If a distance differs, or an object is invalid for the metric; the error names the provider.
     """
     if not len(objects) == len(distances) == len(owners):
         raise ValueError(
@@ -199,17 +199,17 @@ def require_true_distances(
             real = metric.distance(query, item)
         except (TypeError, ValueError) as error:
             raise ProtocolError(
-                f"party {owner!r}: it returned what is no object of {metric.name!r}"
+                f"party {owner!r}: it returned an object that is invalid for {metric.name!r}"
             ) from error
         if real != claimed:
             raise ProtocolError(
-                f"party {owner!r}: the distance of an object is not the one it claimed; run the "
-                "query again without it"
+                f"party {owner!r}: the distance of an object differs from the recomputed one; run "
+                "the query again without it"
             )
 
 
 MOST_OPEN = 64
-"""Queries after which providers are told that these are over."""
+"""Number of queries after which finished ones are closed at the providers."""
 
 
 class OpenQueries:
@@ -220,23 +220,23 @@ class OpenQueries:
     federation : Connected
         Parties that answer the queries.
     names : iterator of str
-        A new one for each query.
+        Iterator of new names, one for each query.
     """
 
     def __init__(self, federation: Connected, names: Iterator[str]) -> None:
         self._federation = federation
         self._names = names
-        self._open: dict[str, Mapping[str, str]] = {}  # and who was missing
+        self._open: dict[str, Mapping[str, str]] = {}  # with the missing parties
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
-            self._close()  # an interrupt waits for nobody
+            self._close()  # not after an interrupt
 
     def new(self) -> str:
-        """Return the name of a new query; close earlier queries first."""
+        """Return the name of a new query; close finished queries first."""
         if len(self._open) == MOST_OPEN:
             self._close()
         name = next(self._names)
@@ -244,14 +244,14 @@ class OpenQueries:
         return name
 
     def run(self, name: str, coordinator: Coordinator[Answer]) -> Outcome[Answer]:
-        """Ask an open query.
+        """Run a coordinator for an open query.
 
         Parameters
         ----------
         name : str
-            From :meth:`new`.
+            Name from :meth:`new`.
         coordinator : generator
-            Asks it under this name.
+            Coordinator with this name for its query.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class OpenQueries:
         return outcome
 
     def _close(self) -> None:
-        """Close open queries at the parties that took part."""
+        """Close open queries at the parties that participated."""
         over, self._open = self._open, {}
         told = {
             party: [name for name, missing in over.items() if party not in missing]
@@ -275,7 +275,7 @@ class OpenQueries:
         }
         told = {party: names for party, names in told.items() if names}
         if told:
-            with suppress(Exception):  # the answers stand whatever a party makes of it
+            with suppress(Exception):  # the answers are valid even if closing fails
                 self._federation.run(farewell(told))
 
 
@@ -297,27 +297,27 @@ class QueryRecord:
     algorithm : str
         Algorithm that was run.
     why : str
-        Why, where it was not the caller who said so.
+        Reason for the choice of the algorithm; empty if the user chose it.
     exact : bool
-        Whether the answer is certainly that of all objects of the federation.
+        True if the answer is guaranteed to be exact over all objects of the federation.
     trust : str
         Protection against disclosure by the broker.
     answered : tuple of str
         Providers whose objects were searched.
     missing : dict of str to str
-        Providers that were left out, and why.
+        Providers without a reply, and the reasons.
     asked, verified : dict of str to int
-        Objects that each provider returned, and whose distance it computed.
+        Objects returned and distances computed by each provider.
     n_rounds : int
-        Exchanges until the answer was there.
+        Exchanges until the answer.
     upload_bytes, download_bytes : int
-        From and to all providers.
+        Bytes from and to all providers.
     seconds : float
-        Wall time until the answer was there, the broker's own included.
+        Wall time until the answer, including the broker's own time.
     phase_seconds : dict of str to float
-        Wall time of the exchanges: of ``"bounds"``, ``"counts"``, ``"objects"``.
+        Wall time of the exchanges for ``"bounds"``, ``"counts"``, ``"objects"``.
     busy_seconds : dict of str to float
-        Working seconds of each provider.
+        Processing seconds of each provider.
     """
 
     algorithm: str
@@ -337,16 +337,16 @@ class QueryRecord:
 
     @classmethod
     def of(cls, outcome: Outcome[Answer], *, seconds: float, why: str = "") -> "QueryRecord":
-        """Return the record of a query that has been run.
+        """Return the record of a finished query.
 
         Parameters
         ----------
         outcome : Outcome
             Outcome of the coordinator.
         seconds : float
-            Wall time of all of it.
+            Total wall time.
         why : str
-            Why this algorithm was chosen.
+            Reason for the choice of the algorithm.
         """
         answer, rounds = outcome.result, outcome.rounds
         return cls(

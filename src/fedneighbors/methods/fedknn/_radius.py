@@ -1,7 +1,7 @@
 """Searches by radius: HuFu, its extension, and range queries.
 
-A coordinator counts what lies within radii until one holds enough, then fetches it. Each takes a
-query as :mod:`~fedneighbors.methods.fedknn.protocol` does.
+A coordinator counts the objects within radii until one has enough, then fetches these objects. Each
+takes a query as in :mod:`~fedneighbors.methods.fedknn.protocol`.
 """
 
 import math
@@ -32,10 +32,10 @@ from fedneighbors.methods.fedknn.protocol import (
 _DOUBLINGS, _HALVINGS, _FEW_HALVINGS = 64, 64, 8
 
 _FINEST = 2.0**-40
-"""Radii that differ by less in proportion are one."""
+"""Relative difference below which two radii are considered equal."""
 
 _DIMENSION = 16.0
-"""Power of the radius by which counts are taken to grow before two of them tell."""
+"""Assumed power of the radius by which counts grow, before two counts are known."""
 
 _LEAST_GROWTH, _MOST_GROWTH, _SMALL_STEPS = 1 / 32, 1 / 2, 64
 
@@ -45,16 +45,17 @@ def hufu(
 ) -> Coordinator[Answer]:
     """Find the smallest radius with k objects by counts, then fetch.
 
-    The extension of HuFu to any metric that the paper compares with (HuFu-Ext): a binary search
-    over the radius, a range count of every provider at each step. The search ends when the radius
-    holds k objects, or when no other radius is worth a count; what lies within is sorted and cut.
+    The extension of HuFu to any metric in the paper's comparison (HuFu-Ext): a binary search over
+    the radius, with a range count of every provider at each step. The search ends when the radius
+    has exactly k objects, or when no other radius is worth a count; the fetched objects are sorted
+    and truncated.
 
     Parameters
     ----------
     query, k, name, allow_partial
         As for :func:`baseline`.
     step : float
-        Distances are multiples of it; 0 if they may be any number.
+        Unit of the distances, which are multiples of it; 0 for any number.
     """
     roll = Roll(allow_partial=allow_partial)
     tally = _Tally(query, name, roll)
@@ -71,11 +72,11 @@ def hufu(
 def hufu_plus(
     query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
 ) -> Coordinator[Answer]:
-    """Count within ascending radii until k objects lie within; then fetch.
+    """Count within ascending radii until there are k objects; then fetch.
 
-    The fairer competitor (HuFu-Ext+). The first radius is the k-th lowest of all lower bounds,
-    which the k-th distance cannot be below; the next ones are a little larger each, so that little
-    is verified beyond that distance, and sessions keep every verdict.
+    A stronger competitor (HuFu-Ext+). The first radius is the k-th lowest of all lower bounds,
+    which cannot exceed the k-th distance. Each following radius is slightly larger, so that few
+    objects beyond that distance are verified, and sessions keep their results.
 
     Parameters
     ----------
@@ -93,11 +94,11 @@ def hufu_plus(
         while (yield from tally.within(high)) < min(k, sum(map(len, roll.left(bounds).values()))):
             if high == math.inf:
                 require_objects_of_bounds(tally.held(high), bounds)
-            counted = [(radius, tally.total(radius)) for radius in radii]  # by who is still there
+            counted = [(radius, tally.total(radius)) for radius in radii]  # over present providers
             low, high = high, next_radius(counted, k, step=step)
             radii.append(high)
         most = (
-            _FEW_HALVINGS  # all objects within are verified by now, so this saves only objects sent
+            _FEW_HALVINGS  # all objects within are verified already: this only saves sending some
         )
         high = yield from _narrowed(tally, low, high, k=k, enough=2 * k, step=step, most=most)
     return (yield from _fetched(tally, high, k, algorithm="hufu+"))
@@ -108,26 +109,27 @@ def within(
 ) -> Coordinator[Answer]:
     """Find all objects within a distance of the query.
 
-    Each provider is asked for as many objects as it says that it holds there; it learns nothing of
+    Each provider is asked for the number of objects that it counted there; it learns nothing about
     the others.
 
     Parameters
     ----------
     query : bytes
-        As providers decode it.
+        Query as bytes for providers.
     radius : float
-        0 or more, in the unit of the metric; objects at this very distance count.
+        Radius, 0 or more, in the unit of the metric; objects at exactly this distance count.
     name : str
-        Names the query at the providers, new for each.
+        Unique name of the query at the providers.
     allow_partial : bool
-        Leave out a provider that is missing, and say so in the answer.
+        Leave out a missing provider, and report it in the answer.
 
     Raises
     ------
     PartyMissing
-        If a provider is missing and must not be.
+        If a provider is missing and partial answers are not allowed.
     ProtocolError
-        If a provider returns less than it counted, or breaks the protocol in another way.
+        If a provider returns fewer objects than it counted, or violates the protocol in another
+        way.
     """
     tally = _Tally(query, name, Roll(allow_partial=allow_partial))
     yield from tally.within(radius)
@@ -144,7 +146,7 @@ class _Tally:
         self._counts: dict[float, dict[str, int]] = {}
 
     def within(self, radius: float) -> Coordinator[int]:
-        """Count the objects of all that are present within a radius."""
+        """Count the objects of all present providers within a radius."""
         sent = radius if radius < math.inf else None
         replies = yield self.roll.ask(RangeCountRequest(self.name, self.query, sent))
         each = self.roll.read(replies, "the counts")
@@ -154,7 +156,7 @@ class _Tally:
         return self.total(radius)
 
     def held(self, radius: float) -> dict[str, int]:
-        """Return what each that is present had counted within a radius."""
+        """Return the counts of the present providers within a radius."""
         return self.roll.left(self._counts[radius])
 
     def total(self, radius: float) -> int:
@@ -169,15 +171,15 @@ class _Tally:
             larger, smaller = (count, known) if other < radius else (known, count)
             if larger < smaller or count < 0:
                 raise ProtocolError(
-                    f"party {provider!r}: it counts fewer objects within a larger radius, or fewer "
-                    "than none"
+                    f"party {provider!r}: it counts fewer objects within a larger radius, or a "
+                    "negative number"
                 )
 
 
 def _narrowed(
     tally: _Tally, low: float, high: float, *, k: int, enough: int, step: float, most: int
 ) -> Coordinator[float]:
-    """Halve between two radii until the larger holds ``enough`` objects at most."""
+    """Halve between two radii until the larger has ``enough`` objects."""
     for _ in range(most):
         middle = halfway(low, min(high, float(np.finfo(np.float64).max)), step=step)
         if tally.total(high) <= enough or middle is None:
@@ -190,9 +192,9 @@ def _narrowed(
 
 
 def _fetched(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordinator[Answer]:
-    """Fetch all objects within a radius that holds k.
+    """Fetch all objects within a radius with at least k objects.
 
-    Fetches all objects if no radius holds k.
+    Fetch all objects if there is no such radius.
     """
     if not tally.knows(radius):
         yield from tally.within(radius)
@@ -204,10 +206,10 @@ def _fetched(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordin
 
 
 def _objects_within(tally: _Tally, radius: float) -> Coordinator[Returned]:
-    """Fetch all objects within a radius in which providers have counted theirs."""
+    """Fetch all objects within a radius with known counts."""
     cutoff = radius if radius < math.inf else None
     replies = yield gather(
-        {  # one more than there are, so that the end is seen
+        {  # one more than counted, so that the reply reports the end
             provider: NearestRequest(tally.name, tally.query, count + 1, cutoff)
             for provider, count in tally.held(radius).items()
         }
@@ -224,9 +226,9 @@ def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
     Parameters
     ----------
     low, high : float
-        Too few objects lie within the one, enough within the other. A negative one holds none.
+        The first has too few objects within it, the second enough. A negative radius has none.
     step : float
-        Distances are multiples of it; 0 if they may be any number.
+        Unit of the distances, which are multiples of it; 0 for any number.
 
     Examples
     --------
@@ -249,18 +251,18 @@ def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
 def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: float = 0.0) -> float:
     """Return a slightly larger radius with few surplus objects.
 
-    Multiples of ``step`` follow one another. Where distances may be any number, the last two counts
-    tell how fast counts grow with the radius, and the next is to reach what is wanted, within
-    bounds. After many steps they double, so that there is an end.
+    With a ``step``, radii are successive multiples of it. Otherwise, the growth between the last
+    two counts is extrapolated to the required count, within limits. After many steps the radius
+    doubles, so that the search ends.
 
     Parameters
     ----------
     counted : sequence of (radius, count)
         Known counts, ascending; at least one.
     wanted : int
-        Objects that the radius must hold.
+        Required number of objects within the radius.
     step : float
-        Distances are multiples of it; 0 if they may be any number.
+        Unit of the distances, which are multiples of it; 0 for any number.
 
     Examples
     --------
@@ -273,7 +275,7 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
     if step > 0:
         grown = radius + step
     elif radius <= 0:
-        grown = 1.0  # nothing tells the scale
+        grown = 1.0  # the scale is unknown
     else:
         grown = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
     if len(counted) > _SMALL_STEPS:
@@ -286,7 +288,7 @@ def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
     growth = lacking ** (1 / _DIMENSION)
     if len(counted) > 1 and counted[-2][0] > 0:
         (shorter, fewer), (longer, more) = counted[-2:]
-        if more == fewer:  # nothing is near: go faster
+        if more == fewer:  # no objects in between: grow faster
             growth = (longer / shorter) ** 2
         elif longer > shorter and fewer > 0:
             steepness = math.log(more / fewer) / math.log1p((longer - shorter) / shorter)

@@ -23,10 +23,10 @@ ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
     "hufu": hufu,
     "hufu+": hufu_plus,
 }
-"""Coordinators that need no budget, by name."""
+"""Coordinators without a budget, by name."""
 
 PRIVATE = ("auto", "baseline", "dann*")
-"""Algorithms that tell a party little or nothing of the others."""
+"""Algorithms that reveal little or nothing about other parties."""
 
 
 class SearchParameters:
@@ -75,14 +75,14 @@ class SearchSettings:
     algorithm, privacy, guarantee, variant, failure, max_queries, grid_s
         As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
     random_state, allow_partial
-        As there.
+        As in :class:`~fedneighbors.methods.fedknn.estimator.FederatedNeighbors`.
     step : float
-        Distances are multiples of it; 0 if they may be any number.
+        Unit of the distances, which are multiples of it; 0 for any number.
 
     Raises
     ------
     ValueError, TypeError
-        If a setting is unknown, out of range, or does not go with another.
+        If a setting is unknown, out of range, or conflicts with another.
     """
 
     algorithm: str
@@ -110,19 +110,19 @@ class SearchSettings:
         if self.privacy is None:
             if self.algorithm == "dann*":
                 raise ValueError(
-                    "algorithm 'dann*' needs to know how private a query is to be: give "
-                    "privacy=Privacy(epsilon=..., delta=...), or take algorithm='dann'"
+                    "algorithm 'dann*' needs a privacy cost per query: pass "
+                    "privacy=Privacy(epsilon=..., delta=...), or use algorithm='dann'"
                 )
             return
         if not isinstance(self.privacy, Privacy):
             raise TypeError(f"expected privacy as a Privacy or None, got {self.privacy!r}")
         if self.algorithm not in PRIVATE:
             raise ValueError(
-                f"algorithm {self.algorithm!r} tells parties of one another's objects: expected "
-                f"one of {PRIVATE} under privacy, got {self.algorithm!r}"
+                f"algorithm {self.algorithm!r} reveals information about other parties' objects: "
+                f"expected one of {PRIVATE} under privacy, got {self.algorithm!r}"
             )
         if self.may_pad and self.allow_partial:
-            raise ValueError("allow_partial does not go with 'dann*'; leave it out")
+            raise ValueError("'dann*' does not support allow_partial; omit it")
         self.law(n_parties=1, k=1)
 
     @property
@@ -136,7 +136,7 @@ class SearchSettings:
         Raises
         ------
         ValueError
-            If epsilon, delta and guarantee do not go together.
+            If epsilon, delta and guarantee conflict.
         """
         privacy = self.privacy
         if privacy is None:
@@ -153,7 +153,7 @@ class SearchSettings:
         )
 
     def require_names(self, names: Sequence[Any]) -> None:
-        """Refuse names that have no room in a reply of one size.
+        """Raise if a name is too long for a padded reply.
 
         Raises
         ------
@@ -166,11 +166,11 @@ class SearchSettings:
         if longest > MOST_BYTES_OF_A_NAME:
             raise ValueError(
                 f"replies of 'dann*' have room for names of {MOST_BYTES_OF_A_NAME} bytes, got one "
-                f"of {longest}; give shorter ids"
+                f"of {longest}; use shorter ids"
             )
 
     def ledger_for(self, parties: tuple[str, ...], given: Ledger | None) -> Ledger | None:
-        """Return the ledger of private queries, None where none are asked."""
+        """Return the ledger of private queries, None without privacy."""
         if not self.may_pad or given is not None:
             return given
         ledger = Ledger(":memory:", party="broker")
@@ -178,7 +178,7 @@ class SearchSettings:
             ledger.set_budget(
                 party,
                 _times(self.law(n_parties=1, k=1).cost, self.max_queries),
-                note="what this party may learn of the others",
+                note="information about other parties",
             )
         return ledger
 
@@ -197,17 +197,17 @@ class SearchSettings:
         Parameters
         ----------
         algorithm : str
-            Which; not ``"auto"``.
+            Algorithm; not ``"auto"``.
         query : bytes
-            As providers decode it.
+            Query as bytes for providers.
         k : int
-            Neighbours.
+            Number of neighbors.
         name : str
-            Name of the query, new for each.
+            Unique name of the query.
         n_parties : int
             Number of parties of the federation.
         ledger : Ledger or None
-            Pays for private queries.
+            Budgets for private queries.
         """
         if algorithm in ("hufu", "hufu+"):
             return ALGORITHMS[algorithm](
@@ -216,7 +216,7 @@ class SearchSettings:
         if algorithm != "dann*":
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:
-            raise ValueError("fit was not told of privacy; fit again")
+            raise ValueError("privacy was not set at fit; fit again")
         noise_of = charged_noise(ledger, self.law(n_parties=n_parties, k=k), query=query)
         if self.variant == "paper":
             return dann_star_as_printed(
@@ -233,12 +233,12 @@ class SearchSettings:
 
 
 def whole_neighbors(n_neighbors: Any) -> int:
-    """Return how many neighbors are wanted.
+    """Return a valid number of neighbors.
 
     Raises
     ------
     TypeError
-        If it is no integer.
+        If it is not an integer.
     ValueError
         If it is below 1.
     """
@@ -247,12 +247,12 @@ def whole_neighbors(n_neighbors: Any) -> int:
 
 
 def _times(cost: Guarantee, n: int) -> Guarantee:
-    """Return the budget of ``n`` releases of one cost, by adding up."""
+    """Return the budget of ``n`` releases of one cost, by basic composition."""
     if isinstance(cost, ApproxDP):
         if cost.delta * n >= 1:
             raise ValueError(
                 f"expected delta times max_queries below 1, got {float(cost.delta):g} times {n}; "
-                "take a smaller one of both"
+                "reduce one of them"
             )
         return ApproxDP(cost.epsilon * n, cost.delta * n)
     if isinstance(cost, PureDP):

@@ -1,12 +1,12 @@
 """FedKNN as pure functions: total order, merge, expected counts, certificate, checks.
 
-Letters of the paper: m providers, k neighbours, k_i objects asked of provider i in the first round,
-k_i' in all, q_i the rank of a provider's last object in the merged result. A row of objects is in
-ascending order of (distance, tie); ties are keyed digests of the objects' ids, so that all objects
-of the federation stand in one order that tells nothing of who holds them.
+Letters of the paper: m providers, k neighbours, k_i objects requested from provider i in the first
+round, k_i' in total, q_i the rank of a provider's last object in the merged result. Objects are in
+ascending order of (distance, tie). Ties are keyed digests of the objects' ids, so that all objects
+of the federation have one order, which does not reveal their providers.
 
-A broker cannot see what a provider hides, but what a provider said first it must keep: objects that
-contradict its bounds or counts are refused.
+A broker cannot detect hidden objects, but a provider must be consistent: objects that contradict
+its own bounds or counts are refused.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 
 LAST_TIE = 2**63 - 1
-"""Comes after every tie key."""
+"""Greater than every tie key."""
 
 
 def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
@@ -31,9 +31,9 @@ def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
     ids : sequence of str
         Names of the objects at their provider.
     owner : str
-        The provider, so that objects of one name at two of them differ.
+        Provider, so that objects of one name at two providers differ.
     key : bytes
-        Public key of the federation, 64 bytes at most.
+        Public key of the federation, at most 64 bytes.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
 
 
 def ranks_of(ties: Integers) -> Integers:
-    """Rank objects by tie key; equal keys are ranked by position."""
+    """Rank objects by tie key; ties go to the earlier position."""
     ranks = np.empty(len(ties), np.int64)
     ranks[np.argsort(ties, kind="stable")] = np.arange(len(ties))
     return ranks
@@ -73,12 +73,12 @@ class Part:
     ids : tuple of str
         Names of the objects.
     exhausted : bool
-        Whether the provider has no further object within a distance of ``within``.
+        True if the provider has no further object within a distance of ``within``.
     exact : bool
-        Whether its index can have missed none.
+        True if its index is exact.
     within, within_tie : float and int
-        The place in the total order up to which it was asked last: objects at that distance with a
-        greater tie key did not matter. Infinity for everything.
+        Limit of the last request in the total order: objects at that distance with a greater tie
+        key were not requested. Infinity for no limit.
     """
 
     distances: Floats
@@ -94,11 +94,11 @@ class Part:
 
     @property
     def hides_nothing(self) -> bool:
-        """Return whether the provider reports no further objects."""
+        """Return whether the provider has no further objects to report."""
         return self.exhausted and self.exact and self.within == math.inf
 
     def then(self, more: "Part") -> "Part":
-        """Return this part with the next one behind it."""
+        """Return this part with the next one appended."""
         return Part(
             np.concatenate([self.distances, more.distances]),
             np.concatenate([self.ties, more.ties]),
@@ -117,15 +117,16 @@ class Merged:
     Parameters
     ----------
     distances : float64 array of shape (n,)
-        At most k.
+        Distances, ascending; at most k.
     owners : tuple of str
         Provider of each object.
     ids : tuple of str
-        Its name there.
+        Name of each object at its provider.
     last : mapping of str to int
-        Rank, from 1, of each provider's last object in the result (q_i); absent if it is outside.
+        Rank, from 1, of each provider's last object in the result (q_i); absent if outside the
+        result.
     last_tie : int
-        Tie key of the last object; greater than all if it is not known.
+        Tie key of the last object; greater than all if unknown.
     """
 
     distances: Floats
@@ -135,7 +136,7 @@ class Merged:
     last_tie: int = LAST_TIE
 
     def place(self, k: int) -> tuple[float, int]:
-        """Return the k-th object's place in the total order.
+        """Return the k-th object's position in the total order.
 
         The end of the order if there are fewer objects.
         """
@@ -152,7 +153,7 @@ def merge(parts: Mapping[str, Part], k: int) -> Merged:
     Parameters
     ----------
     parts : mapping of str to Part
-        By provider.
+        Objects by provider.
     k : int
         Number of objects; all if there are fewer.
 
@@ -188,17 +189,17 @@ def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) 
 
     Algorithm 1, lines 5-10.
 
-    Counts whose lower bounds are among the k lowest of all, and at least one. Bounds of equal value
-    go to the provider of the lower name, which a count may depend on and an answer may not.
+    This is the number of its lower bounds among the k lowest of all, but at least one. Equal bounds
+    go to the provider with the lower name; this may affect a count, but never an answer.
 
     Parameters
     ----------
     bounds : mapping of str to float64 array
         The k lowest bounds of each provider, ascending; fewer if it has fewer objects.
     k : int
-        Neighbours wanted.
+        Number of neighbours.
     at_least : int
-        Floor of each count; Lemma 4.7's option is ``ceil(k / m)``.
+        Minimum of each count; Lemma 4.7's option is ``ceil(k / m)``.
 
     Returns
     -------
@@ -225,8 +226,9 @@ def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) 
 def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[str, int]:
     """Compute the maximum number of further results per provider: k - q_i.
 
-    Only providers whose last object is in the result, not at its end, and which are not exhausted
-    within the k-th distance (Algorithm 1, lines 15-19: k_i' is what was returned plus this).
+    Only for providers whose last object is in the result, but not at its end, and which are not
+    exhausted within the k-th distance (Algorithm 1, lines 15-19: k_i' is the number returned plus
+    this).
 
     Parameters
     ----------
@@ -235,7 +237,7 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
     merged : Merged
         Their merge to k.
     k : int
-        Neighbours wanted.
+        Number of neighbours.
     """
     more = {}
     for name, part in parts.items():
@@ -248,20 +250,20 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
 
 
 def certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
-    """Return whether the result is certainly that of all objects.
+    """Return whether the result is certified to be exact.
 
-    It is if every provider is exhausted, or its last object lies outside the result or at its end:
-    then whatever it holds beyond comes later in the total order.
+    This holds if every provider is exhausted, or its last object is outside the result or at its
+    end: then its other objects come later in the total order.
     """
     return not remaining_counts(parts, merged, k)
 
 
 SURPLUS = 0.25
-"""Objects asked beyond a provider's share, in units of the share's square root.
+"""Additional objects per provider, in units of the square root of its share.
 
-What a provider really has among the nearest scatters about its share by about that root. Too few
-in all are dear: without k objects there is no place at which a second round may stop. Chosen on
-titles, places and molecules, see ``benchmarks/counts.py``.
+The true number of a provider's objects among the nearest deviates from its share by about this
+root. Too few in total are expensive: without k objects there is no position at which a second round
+may stop. Chosen on titles, places and molecules, see ``benchmarks/counts.py``.
 """
 
 
@@ -271,25 +273,25 @@ _ROUNDING = 1e-9
 def shared_counts(
     bounds: Mapping[str, Floats], k: int, *, surplus: float = SURPLUS
 ) -> dict[str, int]:
-    """Return how many objects to ask of each provider at first.
+    """Compute the first request size of each provider by proportional shares.
 
-    A provider's share of the k nearest is the number of its bounds below the k-th lowest of all;
-    what is left of k is divided among the bounds that equal it, in proportion to how many each
-    provider has. To the shares a surplus is added that grows with their square roots.
+    A provider's share of the k nearest is the number of its bounds below the k-th lowest of all.
+    The rest of k is divided among the bounds equal to it, in proportion to each provider's number
+    of them. A surplus proportional to the square root is added to each share.
 
     Parameters
     ----------
     bounds : mapping of str to float64 array
         The k lowest bounds of each provider, ascending; fewer if it has fewer objects.
     k : int
-        Neighbours wanted, 1 or more.
+        Number of neighbours, 1 or more.
     surplus : float
-        0 for none.
+        Surplus factor; 0 for none.
 
     Returns
     -------
     dict of str to int
-        Between 1 and k. Before these limits they add up to k and the surplus, rounded down.
+        Between 1 and k. Before these limits, the sum is k plus the surplus, rounded down.
 
     Examples
     --------
@@ -319,7 +321,7 @@ def _shares(bounds: list[Floats], k: int) -> Floats:
 
 
 def _rounded(wanted: Floats, total: int) -> Integers:
-    """Round to whole numbers of the given total by largest remainder.
+    """Round to integers with the given sum by largest remainder.
 
     Ties go to the first.
     """
@@ -330,53 +332,53 @@ def _rounded(wanted: Floats, total: int) -> Integers:
 
 
 def require_bounds(bounds: Mapping[str, Floats], k: int) -> None:
-    """Refuse more bounds than were asked for.
+    """Raise if a provider sent more bounds than requested.
 
     Raises
     ------
     ProtocolError
-        The provider is named.
+        The error names the provider.
     """
     for provider, lowest in bounds.items():
         if len(lowest) > k:
-            raise ProtocolError(f"party {provider!r}: {len(lowest)} bounds came, {k} were asked")
+            raise ProtocolError(f"party {provider!r}: expected {k} bounds, got {len(lowest)}")
 
 
 def require_bounds_kept(parts: Mapping[str, Part], bounds: Mapping[str, Floats], *, k: int) -> None:
-    """Refuse objects that the lower bounds of their own provider rule out.
+    """Raise for objects that contradict their provider's lower bounds.
 
-    The j-th smallest distance is never below the j-th smallest bound, and there are as many bounds
-    as objects if there are fewer than k of them.
+    The j-th smallest distance is never below the j-th smallest bound. With fewer than k objects,
+    there are as many bounds as objects.
 
     Parameters
     ----------
     parts : mapping of str to Part
         Objects returned by each provider.
     bounds : mapping of str to float64 array
-        Bounds sent before: the k lowest, ascending.
+        The k lowest bounds sent before, ascending.
     k : int
-        Bounds that were asked for.
+        Number of requested bounds.
 
     Raises
     ------
     ProtocolError
-        The provider is named.
+        The error names the provider.
     """
     for provider, part in parts.items():
         lowest = bounds[provider]
         n = min(len(part), len(lowest))
         if (part.distances[:n] < lowest[:n]).any():
             raise ProtocolError(
-                f"party {provider!r}: an object is nearer than the lower bounds it sent allow"
+                f"party {provider!r}: an object is nearer than its lower bounds allow"
             )
         if len(lowest) < k and len(part) > len(lowest):
             raise ProtocolError(
-                f"party {provider!r}: {len(part)} objects came, bounds of {len(lowest)}"
+                f"party {provider!r}: {len(part)} objects, but {len(lowest)} bounds"
             )
         if part.hides_nothing and len(part) < len(lowest):
             raise ProtocolError(
-                f"party {provider!r}: it has no more than {len(part)} objects, and sent bounds of "
-                f"{len(lowest)}"
+                f"party {provider!r}: it has no more than {len(part)} objects, but sent "
+                f"{len(lowest)} bounds"
             )
 
 
@@ -388,11 +390,11 @@ def require_count_kept(provider: str, part: Part, count: int) -> None:
     Raises
     ------
     ProtocolError
-        The provider is named.
+        The error names the provider.
     """
     if len(part) > count or (part.exact and len(part) < count):
         raise ProtocolError(
-            f"party {provider!r}: {len(part)} objects came from within a radius in which it had "
+            f"party {provider!r}: {len(part)} objects within a radius for which it had "
             f"counted {count}"
         )
 
@@ -403,11 +405,11 @@ def require_objects_of_bounds(counts: Mapping[str, int], bounds: Mapping[str, Fl
     Raises
     ------
     ProtocolError
-        The provider is named.
+        The error names the provider.
     """
     for provider, count in counts.items():
         if count < len(bounds[provider]):
             raise ProtocolError(
-                f"party {provider!r}: it counts {count} objects in all, and sent bounds of "
-                f"{len(bounds[provider])}"
+                f"party {provider!r}: it counts {count} objects in total, but sent "
+                f"{len(bounds[provider])} bounds"
             )

@@ -156,7 +156,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         self._chooser = Chooser(settings, len(members), side_by_side=self.workers == "processes")
         self.ledger_ = settings.ledger_for(tuple(members), ledger)
         self.n_objects_ = len(X)
-        # from a counter that threads may share; of one length, which tells nothing
+        # from a counter shared by threads; of constant length, which reveals nothing
         self._names = map("query {:012d}".format, itertools.count())
         self.query_records_: list[QueryRecord] = []
         return self
@@ -180,20 +180,20 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         distances : list of float64 arrays
             Ascending, in the unit of the metric; only with ``return_distance``.
         positions : list of int64 arrays
-            Places of the objects in what ``fit`` was given.
+            Positions of the objects in the order of ``fit``.
 
         Raises
         ------
         ValueError
             If ``n_neighbors`` is below 1.
         PartyRefused
-            If a query is no object of the metric.
+            If a query is not an object of the metric.
         PartyMissing
-            If a party does not answer.
+            If a party does not reply.
         ProtocolError
-            If a party breaks the protocol.
+            If a party violates the protocol.
         BudgetExceeded
-            If a private query is not paid for any more.
+            If the budget of private queries is used up.
         """
         check_is_fitted(self, "providers_")
         k = whole_neighbors(n_neighbors)
@@ -224,14 +224,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """Return all objects within a distance of each query, the nearest first.
 
-        Each party is asked for what it holds there; it learns nothing of the others.
+        Each party is asked for its objects within the radius; it learns nothing about the others.
 
         Parameters
         ----------
         X : sequence of objects
             Queries, as for :meth:`kneighbors`.
         radius : float
-            0 or more, in the unit of the metric; objects at this very distance belong to it.
+            Radius, 0 or more, in the unit of the metric; objects at exactly this distance count.
         return_distance : bool
             Return distances too.
 
@@ -243,7 +243,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If the radius is negative or no finite number.
+            If the radius is negative or not a finite number.
         PartyRefused, PartyMissing, ProtocolError
             As for :meth:`kneighbors`.
         """
@@ -280,14 +280,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If this is not one query, or ``n_neighbors`` is below 1.
+            If there is not exactly one query, or ``n_neighbors`` is below 1.
         PartyRefused, PartyMissing, ProtocolError
             As for :meth:`kneighbors`.
         """
         check_is_fitted(self, "providers_")
         queries, k = encoded(X), whole_neighbors(n_neighbors)
         if len(queries) != 1:
-            raise ValueError(f"expected one query, got {len(queries)}; give it as a list of one")
+            raise ValueError(f"expected one query, got {len(queries)}; pass a list with one query")
         with self._connected() as federation:
             return self._chooser.explain(federation, queries[0][1], k)
 
@@ -296,7 +296,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return float(getattr(self._metric, "step", 0.0))
 
     def _settings(self, step: float) -> SearchSettings:
-        """Return the settings, checked against each other."""
+        """Return the settings, checked for conflicts."""
         names = [field.name for field in fields(SearchSettings) if field.name != "step"]
         return SearchSettings(**{name: getattr(self, name) for name in names}, step=step)
 
@@ -304,7 +304,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return connected(
             self.providers_,
             workers=self.workers,
-            n_workers=len(self.providers_) if self.privacy else None,  # they wait side by side
+            n_workers=len(self.providers_) if self.privacy else None,  # they wait in parallel
             link=self.link,
             deadline_s=self.deadline_s,
         )
@@ -318,7 +318,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         why: str = "",
         return_distance: bool,
     ) -> Any:
-        """Ask every query and return what was found."""
+        """Run every query and return the results."""
         self.query_records_ = []
         with OpenQueries(federation, self._names) as open_queries:
             answers = [self._ask(open_queries, query, coordinator_of, why) for query in queries]
@@ -361,23 +361,23 @@ def members_of(
     Parameters
     ----------
     n_objects : int
-        In the whole federation.
+        Number of objects of the whole federation.
     parties : sequence of shape (n_objects,), optional
         Owner of each object. None means one party.
     ids : sequence of shape (n_objects,), optional
-        Names, each once. Positions if None.
+        Unique names; by default positions.
 
     Returns
     -------
     members : dict of str to list of int
         By party, in ascending order; one party without objects if there are none.
     names : list
-        As given.
+        Names as given.
 
     Raises
     ------
     ValueError
-        If owners or names are not one for each object.
+        If the numbers of owners or names and objects differ.
 
     Examples
     --------
@@ -389,7 +389,7 @@ def members_of(
         raise ValueError(f"expected one party for each of {n_objects} objects, got {len(owners)}")
     names = list(range(n_objects)) if ids is None else list(ids)
     if len(names) != n_objects or len(set(map(str, names))) < n_objects:
-        raise ValueError(f"expected a name of its own for each of {n_objects} objects")
+        raise ValueError(f"expected a unique name for each of {n_objects} objects")
     members: dict[str, list[int]] = {name: [] for name in sorted(set(owners))}
     for place, name in enumerate(owners):
         members[name].append(place)

@@ -1,10 +1,9 @@
 """FedKNN's messages and coordinators: the algorithms of the paper.
 
-Each is sent the query as bytes and returns an :class:`Answer`. The order of objects is total, so
-that every one of them gives the same answer to the last tie. All take ``allow_partial``: a provider
-that is missing in an exchange is then left out of all that follows, its objects too, and the answer
-says so. Queries stay open at the providers until they are told :func:`farewell`, for which no
-answer has to wait.
+Each takes the query as bytes and returns an :class:`Answer`. The order of objects is total, so all
+of them give the same answer, ties included. All have ``allow_partial``: a provider that is missing
+in an exchange is excluded from the rest of the query, with its objects, and the answer reports it.
+Queries stay open at the providers until :func:`farewell`, for which no answer has to wait.
 """
 
 import math
@@ -36,7 +35,7 @@ def check_distances(what: str, values: Floats) -> None:
     """Raise if values are not a vector of ascending distances."""
     good = values.ndim == 1 and (np.isfinite(values) & (values >= 0)).all()
     if not good or (np.diff(values) < 0).any():
-        raise ValueError(f"{what} are not an ascending vector of numbers of 0 or more")
+        raise ValueError(f"{what} are not an ascending vector of non-negative numbers")
 
 
 def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:
@@ -70,8 +69,8 @@ class BoundRequest:
 class NearestReply:
     """The next objects of a provider in ascending order of distance and tie key.
 
-    ``n_verified`` counts the objects whose distance was computed for this query so far; ``exact``
-    is false where the provider's index may have missed some.
+    ``n_verified`` counts the distances computed for this query so far; ``exact`` is false if the
+    provider's index may have missed objects.
     """
 
     distances: npt.NDArray[np.float64]
@@ -83,12 +82,12 @@ class NearestReply:
 
     def __post_init__(self) -> None:
         check_objects(self.distances, self.ties, self.ids)
-        # not by differences of tie keys, which may run over
+        # not by differences of tie keys, which may overflow
         tied = np.diff(self.distances) == 0
         if (tied & (self.ties[1:] <= self.ties[:-1])).any():
             raise ValueError("objects are not in ascending order")
         if len(set(self.ids)) < len(self.ids):
-            raise ValueError("an object comes twice")
+            raise ValueError("an object is returned twice")
 
     def require_number(self, count: int) -> None:
         """Raise for more objects than ``count``, or too few.
@@ -97,17 +96,17 @@ class NearestReply:
         """
         n = len(self.ids)
         if n > count:
-            raise ValueError(f"{n} objects came, {count} were asked for")
+            raise ValueError(f"expected {count} objects, got {n}")
         if n < count and not self.exhausted:
-            raise ValueError(f"{n} of {count} objects came, and more are left")
+            raise ValueError(f"expected {count} objects, got {n}, although more are left")
 
 
 @message
 class NearestRequest:
     """Request for the next ``count`` objects of a query, new or open.
 
-    ``cutoff`` leaves out objects farther away; None for none. Of objects at the cutoff those with a
-    tie key above ``tie`` need not come, but may.
+    ``cutoff`` excludes objects farther away; None for no limit. Objects at the cutoff distance with
+    a tie key above ``tie`` may be omitted.
     """
 
     reply: ClassVar[type] = NearestReply
@@ -117,14 +116,14 @@ class NearestRequest:
     cutoff: float | None
     tie: int | None = None
 
-    def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - runtimes name it
+    def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for more objects than requested, or too few.
 
         A provider with more objects must return all requested ones.
         """
         reply.require_number(self.count)
         if self.cutoff is not None and (reply.distances > self.cutoff).any():
-            raise ValueError(f"an object lies beyond the cutoff of {self.cutoff}")
+            raise ValueError(f"an object is beyond the cutoff of {self.cutoff}")
 
 
 @message
@@ -146,7 +145,7 @@ class RangeCountRequest:
 
 @message
 class Finished:
-    """The queries are closed."""
+    """Confirmation that the queries are closed."""
 
 
 @message
@@ -159,17 +158,17 @@ class FinishRequest:
 
 @dataclass(frozen=True)
 class Answer:
-    """Neighbours of one query, and the course of the search.
+    """Neighbours of one query, and statistics of the search.
 
     Parameters
     ----------
     merged : Merged
         Objects in the total order.
     exact : bool
-        Whether nothing that a provider holds can come before; false where one has an approximate
-        index or is missing. The certificate over what was returned is checked in any case.
+        True if no other object of a provider can come earlier; false if an index is approximate or
+        a provider is missing. The certificate over the returned objects is checked in any case.
     asked : mapping of str to int
-        Objects that each provider returned.
+        Objects returned by each provider.
     verified : mapping of str to int
         Objects whose distance each provider computed.
     algorithm : str
@@ -177,7 +176,7 @@ class Answer:
     answered : tuple of str
         Providers whose objects were searched, ascending.
     missing : mapping of str to str
-        Providers that were left out, and why; empty unless partial answers are allowed.
+        Missing providers, and the reasons; empty unless partial answers are allowed.
     trust : str
         Protection against disclosure by the broker: ``"trusted"`` means none.
     """
@@ -193,17 +192,17 @@ class Answer:
 
 
 class Roll:
-    """Providers that take part in a query.
+    """Providers that participate in a query.
 
     Parameters
     ----------
     allow_partial : bool
-        Go on without a provider that is missing. Otherwise it is an error.
+        Continue without a missing provider. Otherwise raise an error.
 
     Attributes
     ----------
     missing : dict of str to str
-        Providers that are left out, and why.
+        Missing providers, and the reasons.
     """
 
     def __init__(self, *, allow_partial: bool = False) -> None:
@@ -224,12 +223,12 @@ class Roll:
         return gather({name: request for name in self._names if name in self})
 
     def read(self, replies: Replies, during: str) -> dict[str, Any]:
-        """Return the replies by provider and strike off who did not answer.
+        """Return the replies by provider; exclude providers without a reply.
 
         Raises
         ------
         PartyMissing
-            If a provider is missing and must not be, or nobody is left.
+            If a provider is missing and partial answers are not allowed, or all are missing.
         """
         if replies.missing and not self._allow_partial:
             raise PartyMissing(replies.missing, during)
@@ -241,7 +240,7 @@ class Roll:
         return dict(replies.each)
 
     def left(self, of: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what belongs to those that are present."""
+        """Return the entries of present providers."""
         return {name: value for name, value in of.items() if name in self}
 
 
@@ -249,7 +248,7 @@ Returned = tuple[dict[str, Part], dict[str, int]]
 
 
 Estimate = Callable[[Mapping[str, Floats], int], Mapping[str, int]]
-"""From the k lowest bounds of each provider to the number of objects to ask of it at first."""
+"""Function from the k lowest bounds of each provider to its first request size."""
 
 
 def baseline(
@@ -260,13 +259,13 @@ def baseline(
     Parameters
     ----------
     query : bytes
-        As providers decode it.
+        Query as bytes for providers.
     k : int
-        Neighbours, 1 or more.
+        Number of neighbours, 1 or more.
     name : str
-        Names the query at the providers, new for each.
+        Unique name of the query at the providers.
     allow_partial : bool
-        Leave out a provider that is missing, and say so in the answer. Otherwise
+        Leave out a missing provider, and report it in the answer. Otherwise
         :class:`~fedneighbors.errors.PartyMissing` is raised.
     """
     roll = Roll(allow_partial=allow_partial)
@@ -292,9 +291,9 @@ def dann(
     query, k, name, allow_partial
         As for :func:`baseline`.
     at_least : int
-        Floor of the first counts; ``ceil(k / m)`` is the option of Lemma 4.7.
+        Minimum of the first counts; ``ceil(k / m)`` is the option of Lemma 4.7.
     with_cutoff : bool
-        Send the place of the k-th object found so far along in the second round.
+        Send the position of the k-th object found so far in the second round.
     estimate : callable
         Function from bounds to first counts. The paper's is
         :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts`.
@@ -329,8 +328,8 @@ def completed(
 
     Algorithm 1, lines 15-24.
 
-    Once is enough: of each provider the objects asked for reach the k-th place. Only if one of them
-    is missing do others have to stand in for its objects.
+    One request is enough: the requested objects of each provider reach the k-th position. Only if a
+    provider is missing then must others replace its objects.
     """
     parts, verified = found
     while True:
@@ -370,12 +369,12 @@ def read_parts(
     roll : Roll
         Participating providers.
     within, tie : float and int, optional
-        The cutoff that was sent along, and its tie key.
+        The cutoff of the request, and its tie key.
 
     Raises
     ------
     PartyMissing
-        If a provider is missing and must not be.
+        If a provider is missing and partial answers are not allowed.
     """
     each = roll.read(replies, during)
     limit = math.inf if within is None else within, LAST_TIE if tie is None else tie
@@ -387,12 +386,13 @@ def read_parts(
 
 
 def joined(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Part]:
-    """Return each provider's part with its next one behind it.
+    """Return each provider's part with its next one appended.
 
     Raises
     ------
     ProtocolError
-        If a provider's next objects do not come after its first, or one comes twice; it is named.
+        If a provider's next objects are not after its first, or one is repeated; the error names
+        it.
     """
     result = dict(parts)
     for provider, part in more.items():
@@ -409,14 +409,14 @@ def finished(
     algorithm: str,
     roll: Roll,
 ) -> Answer:
-    """Check what was returned, and put the answer together.
+    """Check the returned objects and build the answer.
 
     Parameters
     ----------
     parts, verified
-        By provider; those of providers that are missing by now are left out.
+        By provider; providers that are missing by now are ignored.
     k : int
-        Neighbours wanted.
+        Number of neighbours.
     algorithm : str
         Algorithm that was run.
     roll : Roll
@@ -425,7 +425,7 @@ def finished(
     Raises
     ------
     ProtocolError
-        If a provider's objects contradict each other, or the result is not certain.
+        If a provider's objects contradict each other, or the result is not certified.
     """
     used = roll.left(parts)
     for provider, part in used.items():
@@ -433,8 +433,8 @@ def finished(
     merged = merge(used, k)
     if not certified(used, merged, k):
         raise ProtocolError(
-            "the result is not certain: a provider returned less than it was asked for; run the "
-            "query again, or without it"
+            "the result is not certified: a provider returned fewer objects than requested; run "
+            "the query again, or without it"
         )
     return answer_of(used, verified, merged, algorithm=algorithm, roll=roll)
 
@@ -447,7 +447,7 @@ def answer_of(
     algorithm: str,
     roll: Roll,
 ) -> Answer:
-    """Return the answer that these parts and their merge make."""
+    """Return the answer of these parts and their merge."""
     return Answer(
         merged=merged,
         exact=not roll.missing and all(part.exact for part in parts.values()),
@@ -461,21 +461,21 @@ def answer_of(
 
 def _require_order(provider: str, part: Part) -> None:
     if len(set(part.ids)) < len(part.ids):
-        raise ProtocolError(f"party {provider!r}: an object came in both rounds")
+        raise ProtocolError(f"party {provider!r}: an object is repeated in the second round")
     rise = np.diff(part.distances)
     if (rise < 0).any() or ((rise == 0) & (np.diff(part.ties) <= 0)).any():
-        raise ProtocolError(f"party {provider!r}: its second objects come before its first")
+        raise ProtocolError(f"party {provider!r}: its second objects are before its first")
 
 
 def farewell(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[None]:
     """Close queries.
 
-    No answer waits for it; a missing reply has no effect.
+    No answer waits for it; missing replies are ignored.
 
     Parameters
     ----------
     names : sequence of str, or mapping of str to sequence of str
-        Names of the queries: to be closed everywhere, or by provider.
+        Names of the queries to close, at all providers or by provider.
     """
     if isinstance(names, Mapping):
         yield gather({provider: FinishRequest(tuple(own)) for provider, own in names.items()})

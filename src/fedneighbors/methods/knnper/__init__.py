@@ -1,6 +1,6 @@
 """kNN-Per: a network trained by all clients, and a memory of rows for each client.
 
-The estimators resolve on first use; what trains networks needs the extra ``torch``.
+The estimators are imported on first use; training networks needs the extra ``torch``.
 """
 
 from fedneighbors._lazy import lazy_names

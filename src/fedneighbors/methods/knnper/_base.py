@@ -1,4 +1,4 @@
-"""Bases of estimators that predict per client, shared with the baselines."""
+"""Base classes of estimators that predict per client, shared with the baselines."""
 
 import warnings
 from abc import abstractmethod
@@ -29,7 +29,7 @@ def needs_torch() -> None:
 
 
 class ClientEstimator:
-    """Base of estimators that predict per client."""
+    """Base class of estimators that predict per client."""
 
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     clients_: dict[str, Any]
@@ -48,17 +48,15 @@ class ClientEstimator:
         Returns
         -------
         keys : float64 array of shape (n_rows, n_dimensions)
-            Embeddings; for a pool followed by the rows themselves, as the network takes them, and
-            their discriminants.
+            Embeddings; for a pool followed by the network's input rows and their discriminants.
         scores : float64 array of shape (n_rows, n_outputs)
-            Logarithms of the classes' shares; or targets in standard units, where numbers are
-            predicted.
+            Log-probabilities of the classes, or standardized targets for regression.
         """
         view, said = self._view(X)
         return view.table(), said
 
     def _view(self, X: Any) -> tuple[View, Floats]:
-        """Return views of rows, and the network's answers."""
+        """Return views of rows, and the network's scores."""
         from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, view_of
 
         check_is_fitted(self)
@@ -74,8 +72,8 @@ class ClientEstimator:
         )
         if not np.isfinite(keys).all():
             raise DataError(
-                "the network gives embeddings that are not finite for these rows; look for cells "
-                "far outside those it was trained on"
+                "the embeddings of these rows are not finite; look for cells far outside the "
+                "range of the training rows"
             )
         settings = getattr(self, "_memory_settings", None)
         if settings is None:
@@ -83,12 +81,12 @@ class ClientEstimator:
         return view_of(keys, tensor, settings, shared.seen), said
 
     def name_features(self, names: Sequence[str]) -> Self:
-        """Give the columns names, which tables with names are then checked against.
+        """Set column names; tables with names are then checked against them.
 
         Raises
         ------
         ValueError
-            If there is not one name for each column.
+            If the numbers of names and columns differ.
         """
         check_is_fitted(self)
         if isinstance(names, str) or (len(names),) != self._row_shape:
@@ -107,7 +105,7 @@ class ClientEstimator:
         return None if names is None else tuple(map(str, names))
 
     def _positions(self, y: Any) -> npt.NDArray[np.int64]:
-        """Return the place of each label among the classes."""
+        """Return the position of each label among the classes."""
         index = label_index(tuple(self.classes_.tolist()))
         labels = np.asarray(y)
         if labels.ndim != 1:
@@ -118,17 +116,17 @@ class ClientEstimator:
         unknown = sorted({str(label) for label in labels.tolist() if label not in index})
         if unknown:
             raise ValueError(
-                f"expected labels among {self.classes_[:10].tolist()}, got {unknown[:5]}; name all "
-                "labels that may ever come in classes= before training"
+                f"expected labels among {self.classes_[:10].tolist()}, got {unknown[:5]}; list all "
+                "current and future labels in classes= before training"
             )
         return np.array([index[label] for label in labels.tolist()], np.int64)
 
     def _known(self, name: object) -> str:
-        """Return the name of a client that is here."""
+        """Return the name of a known client; raise ValueError for others."""
         name = party_name(name)
         if name not in self.clients_:
             raise ValueError(
-                f"client {name!r} is not known; add_client takes it in. Known are "
+                f"client {name!r} is unknown; add it with add_client. Known clients: "
                 f"{sorted(self.clients_)[:5]}"
             )
         return name
@@ -138,8 +136,8 @@ class ClientEstimator:
         taken = sorted(set(names) & set(self.clients_))
         if taken:
             raise ValueError(
-                f"client {taken[0]!r} is here already; use update to add rows, or give the new "
-                "one a name of its own"
+                f"client {taken[0]!r} already exists; use update to add rows, or give the new "
+                "client another name"
             )
 
     def _askers(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
@@ -151,8 +149,8 @@ class ClientEstimator:
             return {next(iter(self.clients_)): slice(None)}
         if parties is None:
             warnings.warn(
-                "no client asks: rows get what the shared network says; name one of the model's "
-                f"{len(self.clients_)} clients for each row in parties=",
+                "parties= is missing: all rows get predictions of the shared network; name one "
+                f"of the {len(self.clients_)} clients for each row in parties=",
                 stacklevel=frames,
             )
             return {}
@@ -160,24 +158,24 @@ class ClientEstimator:
         unknown = sorted(set(rows) - set(self.clients_))
         if unknown:
             warnings.warn(
-                f"clients {unknown[:5]} are not known and get what the shared network says; "
-                "add_client takes them in",
+                f"clients {unknown[:5]} are unknown and get predictions of the shared network; "
+                "add them with add_client",
                 stacklevel=frames,
             )
         return {name: rows[name] for name in rows if name in self.clients_}
 
 
 class ClientClassifier:
-    """Base of classifiers that predict per client."""
+    """Base class of classifiers that predict per client."""
 
     classes_: npt.NDArray[Any]
 
     @abstractmethod
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
-        """Return the shares of the classes, shape (n_rows, n_classes)."""
+        """Return the class probabilities, shape (n_rows, n_classes)."""
 
     def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
-        """Predict each row's likeliest class for its client.
+        """Predict each row's most probable class for its client.
 
         Ties go to the lower class.
         """
@@ -199,6 +197,6 @@ class ClientClassifier:
 
 
 def refuse_lengths(rows: Sized, labels: npt.NDArray[Any]) -> None:
-    """Raise ValueError unless there is one label for each row."""
+    """Raise ValueError if the numbers of rows and labels differ."""
     if len(rows) != len(labels):
         raise ValueError(f"expected one label for each of {len(rows)} rows, got {len(labels)}")

@@ -36,7 +36,7 @@ class FingerprintInputs:
 
 
 def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> str:
-    """Return what tells a training from others: its settings, clients and rows.
+    """Return a digest of a training's settings, clients and rows.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ class Checkpoint:
         The file.
     mark : str
         :func:`fingerprint` of the training.
-    probe : float64 array, optional
+    Outputs of the network with its initial weights, which identify its code.
         Outputs of the network with its first weights, which identify its code.
 
     Raises
     ------
     ValueError
-        If there is no folder for it.
+        If its folder does not exist.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Checkpoint:
         self._probe = np.empty(0) if probe is None else probe
 
     def keep(self, stage: Stage) -> None:
-        """Write a stage over the one before."""
+        """Write a stage over the previous one."""
         kept = Kept(self._mark, self._probe, stage)
         replace_file(self._path, sealed_model(MAGIC, kept))
 
@@ -93,22 +93,22 @@ class Checkpoint:
         kept = open_model(MAGIC, raw, Kept, source=str(self._path))
         if kept.fingerprint != self._mark or not _alike(kept.probe, self._probe):
             raise ModelFileError(
-                f"{self._path} holds another training: its settings, network, clients or rows "
-                "differ; give another path, or delete the file to begin again"
+                f"{self._path} belongs to another training: its settings, network, clients or rows "
+                "differ; choose another path, or delete the file to start again"
             )
         return kept.stage
 
     def done(self) -> None:
-        """Delete the file: the training has ended."""
+        """Delete the file after the training has finished."""
         self._sweep()
         self._path.unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Delete what a training left that was killed while it wrote."""
+        """Delete temporary files of interrupted writes."""
         for part in self._path.absolute().parent.glob(f".{escape(self._path.name)}.*.part"):
             part.unlink(missing_ok=True)
 
 
 def _alike(kept: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> bool:
-    """Return whether two probes differ by no more than other processors round."""
+    """Return whether two probes differ by rounding only."""
     return kept.shape == found.shape and np.allclose(kept, found, rtol=1e-3, atol=1e-5)

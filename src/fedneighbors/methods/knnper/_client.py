@@ -46,14 +46,14 @@ from fedneighbors.tabular._schema import Receipt, column_moments
 def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None) -> View:
     """Return embeddings with the additional features of the pool's heads.
 
-    A pool with exact memories has them. Tokens are no coordinates and are left out.
+    Pools with exact memories have them. Tokens are not coordinates and are omitted.
 
     Parameters
     ----------
     keys : float64 array of shape (n_rows, n_dimensions)
         Embeddings.
     x : Tensor of shape (n_rows, ...)
-        Rows as the network takes them.
+        Rows as network inputs.
     settings : MemorySettings
         Settings of the memory.
     seen : Discriminants or None
@@ -62,31 +62,31 @@ def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminan
     if not (settings.looks_at_rows and x.is_floating_point()):
         return View(keys)
     rows = flat_rows(x)
-    with one_blas_thread():  # products of several round otherwise
+    with one_blas_thread():  # products with several threads are rounded differently
         return View(keys, rows, None if seen is None else seen.of(rows))
 
 
 def flat_rows(x: Tensor) -> Floats:
-    """Return rows as a float64 table, whatever their shape."""
+    """Return rows of any shape as a float64 table."""
     return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
 
 
 def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Network) -> Tensor:
-    """Return rows as a network takes them.
+    """Return rows as network inputs.
 
     Parameters
     ----------
     x : array of shape (n_rows, ...)
-        Numbers, or whole numbers that stand for tokens.
+        Numbers, or integer tokens.
     center, scale : float64 array of shape (n_features,)
-        Center and scale of the columns; empty if they are left as they are.
+        Center and scale of the columns; empty for no scaling.
     network : Network
         Network that determines the dtype.
 
     Raises
     ------
     DataError
-        If the network reads tokens and rows hold what is none.
+        If the network reads tokens and rows have other values.
     """
     if len(center):
         x = (x - center) / scale
@@ -103,19 +103,19 @@ def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
     Parameters
     ----------
     x : array of shape (n_rows, n_tokens_of_a_row)
-        Whole numbers.
+        Integers.
     n_tokens : int
         Size of the alphabet.
 
     Raises
     ------
     DataError
-        If a token is none of the alphabet.
+        If a token is not in the alphabet.
     """
     if not ((x >= 0) & (x < n_tokens) & (x == np.floor(x))).all():
         raise DataError(
-            f"expected rows of tokens, whole numbers from 0 to {n_tokens - 1}; encode them with "
-            "the alphabet that the network was made for"
+            f"expected rows of tokens, integers from 0 to {n_tokens - 1}; encode them with "
+            "the alphabet of the network"
         )
     return np.asarray(x, np.int64)
 
@@ -128,9 +128,9 @@ def shared_log_shares(
     kind: Task = CLASSES,
     device: Device = "cpu",
 ) -> tuple[Floats, Floats]:
-    """Return embeddings and logarithms of the shared model's shares, as float64 arrays.
+    """Return embeddings and log-probabilities of the shared model, as float64 arrays.
 
-    Where numbers are predicted, in place of logarithms what the model says of them.
+    For regression, its predictions instead of log-probabilities.
     """
     embeddings, scores = network.seen(network.state(weights), x, device=device)
     return embeddings.double().numpy(), kind.said(scores).double().numpy()
@@ -139,9 +139,9 @@ def shared_log_shares(
 def refuse_unsuited(
     network: Network, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
 ) -> None:
-    """Raise if a network does not suit rows of a shape.
+    """Raise if a network does not support rows of a shape.
 
-    It must give finite embeddings and the right number of scores.
+    It must return finite embeddings and the right number of scores.
 
     Parameters
     ----------
@@ -150,15 +150,15 @@ def refuse_unsuited(
     shape : tuple of int
         Shape of a row.
     n_outputs : int
-        Scores of a row.
+        Scores per row.
     kind : {"f", "i"}
-        Whether rows are numbers, or whole numbers that may stand for tokens.
+        Rows of floats, or of integers, which may be tokens.
 
     Raises
     ------
     ValueError
-        If it cannot take them, does not pass the layer of the embedding, or gives another number of
-        scores.
+        If the network does not accept the rows, does not use the embedding layer, or returns
+        another number of scores.
     DataError
         If embeddings or scores are not finite.
     """
@@ -167,17 +167,17 @@ def refuse_unsuited(
         keys, scores = _first_outputs(network, rows)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ValueError(
-            f"the model cannot take rows of shape {shape} with the embedding from its layer "
+            f"the model does not support rows of shape {shape} with the embedding from its layer "
             f"{network.embedding!r}: {str(error).splitlines()[0]}"
         ) from error
     if tuple(scores.shape) != (2, n_outputs):
         raise ValueError(
-            f"expected a model that gives {n_outputs} scores for each row, got an output of shape "
+            f"expected a model with {n_outputs} scores for each row, got an output of shape "
             f"{tuple(scores.shape)} for 2 rows"
         )
     if not (torch.isfinite(keys).all() and torch.isfinite(scores).all()):
         raise DataError(
-            f"the model gives embeddings or scores that are not finite for rows of zeros; mend its "
+            f"the model's embeddings or scores are not finite for rows of zeros; check its "
             f"layers up to {network.embedding!r}"
         )
 
@@ -185,12 +185,12 @@ def refuse_unsuited(
 def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.NDArray[np.float64]:
     """Compute embeddings and scores of two fixed rows.
 
-    Uses the first weights.
+    With the initial weights.
 
     Parameters
     ----------
     network, shape, kind
-        As :func:`refuse_unsuited` takes them.
+        As in :func:`refuse_unsuited`.
     """
     size = 2 * math.prod(shape)
     cells = np.zeros(size, np.int64) if kind in "iu" else np.linspace(-1, 1, size)
@@ -199,7 +199,7 @@ def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.N
 
 
 def _first_outputs(network: Network, rows: npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
-    """Return embeddings and scores of rows under the first weights."""
+    """Return embeddings and scores of rows under the initial weights."""
     none = np.empty(0)
     return network.seen(network.state(network.initial), as_tensor(rows, none, none, network))
 
@@ -210,16 +210,15 @@ class KNNPerParty(TableParty):
     Parameters
     ----------
     name : str
-        Its name in the federation.
+        Name in the federation.
     x : array of shape (n_rows, ...)
-        Its rows: numbers, which become those of the network's weights, or whole numbers that stand
-        for tokens.
+        Rows: numbers, converted to the dtype of the network's weights, or integer tokens.
     y : array of shape (n_rows,) or (n_rows, n_outputs)
-        Labels: strings, integers, floats or booleans; or numbers that are to be predicted.
+        Labels: strings, integers, floats or booleans; or targets of a regression.
     network : Network
-        The same for all clients.
+        Network; the same for all clients.
     settings : MemorySettings, optional
-        Settings of its memory.
+        Settings of the memory.
     kind : Task
         Task: classification or regression.
     device : {"cpu", "cuda", "auto"}
@@ -230,18 +229,18 @@ class KNNPerParty(TableParty):
     Raises
     ------
     ValueError
-        If there is not one label for each row, or no such device.
+        If the numbers of labels and rows differ, or the device is unknown.
     MissingDeviceError
-        If there is no graphics card and one is asked for.
+        If a GPU is requested and there is none.
     DataError
-        If the network reads tokens and rows hold what is none.
+        If the network reads tokens and rows have other values.
 
     Attributes
     ----------
     x : Tensor of shape (n_rows, ...)
-        Its rows as the network takes them, once training has begun.
+        Rows as network inputs, set when training begins.
     personal : OwnPart or None
-        Memory and mixture, once the final model is here.
+        Memory and mixture, set when the final model arrives.
     """
 
     def __init__(
@@ -283,7 +282,7 @@ class KNNPerParty(TableParty):
         match request:
             case ClientSchemaRequest():
                 if request.layout != self.network.digest:
-                    raise Refuse("the network is not the one of the coordinator")
+                    raise Refuse("the network differs from the coordinator's")
                 return self.kind.described(self._table, self._y, self._feature_names)
             case ClientMomentsRequest():
                 return column_moments(self._table)
@@ -331,7 +330,7 @@ class KNNPerParty(TableParty):
         return np.flatnonzero(~self.held_out if held_out else np.ones(self.n_rows, bool))
 
     def task(self, request: TrainRequest) -> LocalTask:
-        """Return what the client is to train in a round."""
+        """Return the client's training task for a round."""
         return LocalTask(
             rows=self.rows(held_out=request.held_out),
             start=self.network.state(request.weights),
@@ -339,19 +338,19 @@ class KNNPerParty(TableParty):
         )
 
     def update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
-        """Return what the client's new weights add to the sum."""
+        """Return the client's weighted change of the weights."""
         n = len(self.rows(held_out=request.held_out))
         try:
             change = weighted_change(request.weights, after, n_rows=n, bits=request.bits)
         except FloatingPointError:
             raise Refuse(
-                "training has diverged: lower the learning rate, and let rows be numbers of about "
-                "1, such as pixels divided by 255"
+                "training has diverged: lower the learning rate, and scale rows to numbers of "
+                "about 1, such as pixels divided by 255"
             ) from None
         return UpdateReply(change)
 
     def _prepared(self, request: Any) -> Message:
-        """Reply with labels or targets; set column units once labels are known."""
+        """Reply with labels or targets; set column units when labels are known."""
         reply, values = self.kind.answered(
             request, self._y, lambda held_out: self.rows(held_out=held_out)
         )
@@ -369,7 +368,7 @@ class KNNPerParty(TableParty):
             device=self.device,
         )
         if not np.isfinite(keys).all():
-            raise Refuse("embeddings are not finite: lower the learning rate, or mend the model")
+            raise Refuse("embeddings are not finite: lower the learning rate, or check the model")
         view = view_of(keys, self.x, self.settings, request.seen)
         if not request.final:
             self._found = HeldOut.of(
@@ -395,7 +394,7 @@ class KNNPerParty(TableParty):
 
     def _pool(self, request: PoolRequest) -> PoolReply:
         if self._found is None:
-            raise Refuse("no model has come yet")
+            raise Refuse("no model has arrived yet")
         terms = self._found.terms(request.weights)
         return PoolReply(
             n_rows=terms.n_rows,

@@ -27,7 +27,7 @@ from fedneighbors.tabular._model_file import ModelFile, open_model, sealed_model
 
 @dataclass(frozen=True, eq=False)
 class KNNPerModel(ModelFile):
-    """A shared network and the own parts of no, some or all clients.
+    """A shared network and the client state of no, some or all clients.
 
     Parameters
     ----------
@@ -38,18 +38,18 @@ class KNNPerModel(ModelFile):
     shared : Shared
         State shared by all clients.
     settings : MemorySettings
-        Settings of the memories of clients that come later.
+        Settings of the memories of later clients.
     clients : mapping of str to ClientRecord
-        Own part of each client.
+        Client state of each client.
     guarantee : str
-        The privacy of the shared network in words; empty for an exact training.
+        Description of the shared network's privacy; empty for training without a budget.
     flat : bool
-        Whether a regression model predicts an array of shape (n_rows,).
+        True if a regression model predicts arrays of shape (n_rows,).
 
     Raises
     ------
     ValueError
-        If its parts do not fit one another.
+        If the fields do not fit together.
     """
 
     blueprint: Blueprint
@@ -65,23 +65,23 @@ class KNNPerModel(ModelFile):
         _check_shared(shared)
         n_outputs = shared.overall.shape[-1]
         if self.blueprint.n_outputs != n_outputs or (self.flat and n_outputs > 1):
-            raise ValueError("the network does not fit the classes, or the targets")
+            raise ValueError("the network does not fit the classes or targets")
         if len(shared.center) not in (0, n_cells) or shared.agreed.n_features != n_cells:
             raise ValueError("columns, or their center and scale, do not fit the rows")
         self.task.check_settings(self.settings)
 
     @property
     def task(self) -> Task:
-        """Return the task that the model has learned."""
+        """Return the task of the model."""
         return task_of(self.shared.overall)
 
     def own_parts(self) -> dict[str, OwnPart]:
-        """Return what each client has for itself.
+        """Return the state of each client.
 
         Raises
         ------
         ValueError, DataError
-            If a memory is none.
+            If a memory is invalid.
         """
         return {
             name: own_part(each, self.shared.overall, self.shared.pool, self.settings.codec)
@@ -94,7 +94,7 @@ class KNNPerModel(ModelFile):
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "KNNPerModel":
-        """Return the model that :meth:`to_bytes` wrote.
+        """Return the model of bytes from :meth:`to_bytes`.
 
         Raises
         ------
@@ -104,13 +104,13 @@ class KNNPerModel(ModelFile):
         task = NUMBERS if raw.startswith(NUMBERS.magic[:-1]) else CLASSES
         found = open_model(task.magic, raw, cls, source=source)
         if found.task is not task:
-            mixed = "it has classes, in a file of a model of numbers"
+            mixed = "it has classes, in a file of a regression model"
             raise _unusable(source, "it has no classes" if task is CLASSES else mixed)
         return found
 
 
 def _check_shared(shared: Shared) -> None:
-    """Raise ValueError for what clients cannot have in common."""
+    """Raise ValueError if the shared state is invalid."""
     classes, overall, pool, agreed = shared.classes, shared.overall, shared.pool, shared.agreed
     if shared.weights.ndim != 1 or not np.isfinite(shared.weights).all():
         raise ValueError("weights of the network are not finite")
@@ -118,7 +118,7 @@ def _check_shared(shared: Shared) -> None:
     n_experts = len(task_of(overall).experts)
     if pool is not None and pool.shape != (n_experts,):
         raise ValueError(
-            f"its pool weighs {pool.size} experts, that of this release {n_experts}; train it again"
+            f"its pool has {pool.size} experts, this release has {n_experts}; train it again"
         )
     if pool is not None and not np.isfinite(pool).all():
         raise ValueError("weights of the pool are not finite")
@@ -127,11 +127,11 @@ def _check_shared(shared: Shared) -> None:
     if not np.isfinite(shared.center).all() or not np.isfinite(shared.scale).all():
         raise ValueError("center or scale of a column is not finite")
     if agreed.feature_names is not None and len(agreed.feature_names) != agreed.n_features:
-        raise ValueError("names of the columns do not fit them")
+        raise ValueError("the number of column names is wrong")
     if agreed.classes != classes:
-        raise ValueError("the classes that were agreed are others")
+        raise ValueError("the classes differ from the agreed ones")
     if shared.seen is not None and shared.seen.features.n_features > MOST_FEATURES:
-        raise ValueError(f"directions are of more than {MOST_FEATURES} random features")
+        raise ValueError(f"directions have more than {MOST_FEATURES} random features")
 
 
 def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
@@ -140,25 +140,26 @@ def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
     Parameters
     ----------
     kept : KNNPerModel
-        The model that was read.
+        The model from the file.
     own : Network, module or callable
-        The user's own, where the file is of such a one.
+        The user's module, if the file refers to one.
     source : str
         The file, for errors.
 
     Raises
     ------
     ModelFileError
-        If the network is another, cannot be made, or does not fit weights, rows, outputs or keys.
+        If the network is another one, cannot be built, or does not fit weights, rows, outputs or
+        keys.
     ValueError
-        If the user's own is missing, or has no such layers.
+        If the user's module is missing, or lacks a layer.
     """
     network = _network(kept, own, source)
     _refuse_other(kept, network, source)
     view, n_outputs = _tried(kept, network, source)
     if n_outputs != kept.blueprint.n_outputs:
         raise _unusable(
-            source, f"its network gives {n_outputs} scores, expected {kept.blueprint.n_outputs}"
+            source, f"its network has {n_outputs} scores, expected {kept.blueprint.n_outputs}"
         )
     made = [each.shape[1] for each in (view.embedding, *view.extras)]
     for name, client in kept.clients.items():
@@ -167,8 +168,8 @@ def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
         if told != made:
             raise _unusable(
                 source,
-                f"the memory of {name!r} has embeddings and further features of widths {told}; its "
-                f"network gives {made}",
+                f"the memory of {name!r} has embeddings and additional features of widths "
+                f"{told}; its network has {made}",
             )
     return network
 
@@ -178,7 +179,7 @@ def _network(kept: KNNPerModel, own: Model, source: str) -> Network:
     if blueprint.model == OWN:
         return blueprint.network(own)
     try:
-        with torch.device("meta"):  # sizes alone: what a file asks for may be beyond all memory
+        with torch.device("meta"):  # no storage: a malicious file could ask for more than fits
             sizes = blueprint.network()
         _refuse_other(kept, sizes, source)
         return blueprint.network()
@@ -187,16 +188,16 @@ def _network(kept: KNNPerModel, own: Model, source: str) -> Network:
 
 
 def _refuse_other(kept: KNNPerModel, network: Network, source: str) -> None:
-    """Refuse weights of another network."""
+    """Raise if the weights belong to another network."""
     if network.digest != kept.layout:
         raise ModelFileError(
             f"{source} was written for another network, whose layers differ in name, shape or "
-            "type; give the one that was trained as model="
+            "type; pass the trained one as model="
         )
     n_weights = len(kept.shared.weights)
     if network.n_weights != n_weights:
         raise _unusable(
-            source, f"its network has {network.n_weights} weights, it holds {n_weights}"
+            source, f"its network has {network.n_weights} weights, the file has {n_weights}"
         )
 
 

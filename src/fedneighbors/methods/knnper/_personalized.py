@@ -1,4 +1,4 @@
-"""Base of kNN-Per's estimators: parameters, training, clients and their rows, model files."""
+"""Base class of kNN-Per's estimators: training, changes of clients and rows, model files."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ from fedneighbors.tabular._ownership import (
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PersonalizedEstimator(ClientEstimator):
-    """Base of estimators with a shared network and a memory for each client.
+    """Base class of estimators with a shared network and a memory per client.
 
-    Parameters and attributes are those of the classifier and the regressor.
+    Parameters and attributes are documented in the classifier and the regressor.
     """
 
     model: Any = field(default=None, kw_only=False)
@@ -69,7 +69,7 @@ class PersonalizedEstimator(ClientEstimator):
     ) -> Sequence[Any]:
         """Run federated training, set the fitted attributes and return the clients.
 
-        Labels in ``reserved`` may come later.
+        Labels in ``reserved`` may occur later.
         """
         seed = public_seed(self.random_state)
         rounds, settings = RoundSettings.asked_by(self, seed), MemorySettings.asked_by(self, seed)
@@ -118,32 +118,32 @@ class PersonalizedEstimator(ClientEstimator):
         self.pool_ = dict(zip(self._task.experts, weights, strict=False))
 
     def _values(self, y: Any) -> npt.NDArray[Any]:
-        """Return labels or targets as memories keep them."""
+        """Return labels or targets in the form that memories store."""
         return self._positions(y)
 
     def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
         """Add a client after training, with one pass over its rows.
 
-        How much its memory weighs is chosen on a share of its rows; the network is not changed.
+        The weight of its memory is chosen on a part of its rows; the network is not changed.
 
         Parameters
         ----------
         name : str or number
-            Its name, which must be new. Names become text here as in :meth:`fit`: 5 and ``"5"`` are
-            one client.
+            Name, which must be new. Names are converted to str, as in :meth:`fit`: 5 and ``"5"``
+            are one client.
         X, y : arrays of shape (n_rows, ...) and (n_rows,) or (n_rows, n_outputs)
-            Its rows and labels, or targets.
+            Rows and labels, or targets.
         ids : iterable of str or int, optional
-            Names of the rows, kept as text, by which :meth:`forget` finds them; by default ``"0"``,
-            ``"1"`` and so on.
+            Names of the rows for :meth:`forget`, converted to str; by default ``"0"``, ``"1"`` and
+            so on.
 
         Raises
         ------
         ValueError
-            If the name is missing (None, NaN, an empty text) or taken, a label is none of the
+            If the name is missing (None, NaN, an empty text) or taken, a label is not among the
             classes, a target is not finite, or shapes disagree.
         TypeError
-            If ``ids`` is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         """
         check_is_fitted(self)
         name = party_name(name)
@@ -170,16 +170,16 @@ class PersonalizedEstimator(ClientEstimator):
         Parameters
         ----------
         name, X, y, ids
-            As :meth:`add_client` takes them, of a client that is known. By default rows are
-            numbered on, without names that are taken.
+            As in :meth:`add_client`, for a known client. By default, rows get the next free numbers
+            as names.
 
         Raises
         ------
         ValueError
-            If the client is not known, a label is none of the classes, a target is not finite,
-            shapes disagree, or a row's name is taken.
+            If the client is unknown, a label is not among the classes, a target is not finite,
+            shapes disagree, or a row name is taken.
         TypeError
-            If ``ids`` is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         """
         (view, _), values = self._view(X), self._values(y)
         refuse_lengths(view, values)
@@ -190,24 +190,24 @@ class PersonalizedEstimator(ClientEstimator):
     def forget(self, name: object, ids: Iterable[object]) -> Self:
         """Delete rows from the memory of a client.
 
-        The shared network, which may have been trained on them, is not changed, and neither are the
-        discriminants that were found with them.
+        The shared network may have been trained on the rows. It is not changed, and neither are
+        discriminants.
 
         Parameters
         ----------
         name : str or number
             The client.
         ids : iterable of str or int
-            Names of the rows, as they were given, or as ``clients_[name].memory.ids`` has them.
+            Names of the rows, as given, or from ``clients_[name].memory.ids``.
 
         Raises
         ------
         ValueError
-            If the client is not known.
+            If the client is unknown.
         KeyError
-            If a row is not in its memory; nothing is deleted then.
+            If a row is not in its memory; nothing is deleted in this case.
         TypeError
-            If ``ids`` is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         """
         check_is_fitted(self)
         with self._network.alone():
@@ -221,25 +221,25 @@ class PersonalizedEstimator(ClientEstimator):
         return None if codec is None else codec.book
 
     def share_codebook(self, X: Any, *, n_stretches: int = 8, bits: Literal[4, 8] = 8) -> Self:
-        """Learn a codebook on public rows and compress all memories with it.
+        """Fit a codebook on public rows and compress all memories with it.
 
-        A key becomes ``n_stretches`` numbers of ``bits`` bits: with the defaults 8 bytes in place
-        of the 512 of an embedding of 128 numbers. Clients that come later get the same codebook,
-        and rows come and go as before. It tells nothing of any client's rows, so that
-        :meth:`forget` leaves nothing of them; what it tells is told of ``X``. Keys are given up:
-        there is no way back but a new :meth:`fit`. Each client's weight of its memory stays what
-        :meth:`fit` chose with all of each key.
+        A key becomes ``n_stretches`` numbers of ``bits`` bits. With the defaults these are 8 bytes
+        instead of 512 for an embedding of 128 numbers. Later clients get the same codebook, and
+        rows can be added and deleted as before. The codebook depends on ``X`` only, so
+        :meth:`forget` removes every trace of a row. Exact keys are discarded: only a new
+        :meth:`fit` restores them. The weight of each client's memory stays the one that :meth:`fit`
+        chose with exact keys.
 
         Parameters
         ----------
         X : array of shape (n_rows, ...)
-            Rows that are nobody's, such as those of a public data set, and like those of the
-            clients. A few hundred at least: each stretch has ``2 ** bits`` entries, or as many as
-            there are rows.
+            Public rows, such as those of a public data set, similar to those of the clients; at
+            least a few hundred. Each part of a key has ``2 ** bits`` codebook entries, or as many
+            as there are rows.
         n_stretches : int
-            Into how many parts a key is cut; more of them keep more of it.
+            Number of parts of a key; more parts are more accurate.
         bits : {4, 8}
-            Bits of the number of an entry.
+            Bits per codebook index.
 
         Returns
         -------
@@ -248,11 +248,11 @@ class PersonalizedEstimator(ClientEstimator):
         Raises
         ------
         ValueError
-            If memories are not exact, or belong to a pool, whose heads are made of whole keys; if
-            clients chose among metrics, each of which would need a codebook; or if a parameter is
-            out of range.
+            If memories are not exact, or belong to a pool, whose heads need exact keys; if clients
+            chose among metrics, each of which would need its own codebook; or if a parameter is out
+            of range.
         DataError
-            If an embedding is not finite, or beyond what 32 bits hold. No memory is changed then.
+            If an embedding is not finite or overflows 32 bits. No memory is changed in this case.
 
         Examples
         --------
@@ -280,20 +280,20 @@ class PersonalizedEstimator(ClientEstimator):
     def save(self, path: str | Path, client: object = None) -> None:
         """Write network and memories to one file, atomically.
 
-        The file holds numbers and words alone. The memories in it are embeddings and labels, or
-        targets, of the clients' rows: give a client its own, not those of others.
+        The file contains numbers and text only. The memories in it are embeddings and labels, or
+        targets, of the clients' rows: give each client only its own.
 
         Parameters
         ----------
         path : path
             The file.
         client : str or number, optional
-            Write this client's memory only, to hand it the file. None: those of all.
+            Write this client's memory only, for handing over to it. None: all clients.
 
         Raises
         ------
         ValueError
-            If the client is not known.
+            If the client is unknown.
         """
         from fedneighbors.methods.knnper._model import KNNPerModel
         from fedneighbors.methods.knnper._records import ClientRecord
@@ -314,14 +314,14 @@ class PersonalizedEstimator(ClientEstimator):
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:
-        """Read an estimator written by :meth:`save` or by a federated run.
+        """Read an estimator from :meth:`save` or a federated run.
 
         Parameters
         ----------
         path : path
             The file.
         model : torch.nn.Module or callable, optional
-            The network, where the file is of one of the user's own: its code is in no file.
+            The network, if the file refers to a user's module: files do not contain code.
 
         Raises
         ------
@@ -329,9 +329,9 @@ class PersonalizedEstimator(ClientEstimator):
             If torch is not installed.
         ModelFileError
             If the file is missing, truncated, altered, foreign, of another version, of another
-            network than ``model``, or of numbers where classes are told apart, or the other way.
+            network than ``model``, or of a regressor instead of a classifier, or vice versa.
         ValueError
-            If the file is of a network of the user's own and ``model`` is not given.
+            If the file refers to a user's module and ``model`` is missing.
         """
         needs_torch()
         from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
@@ -340,7 +340,7 @@ class PersonalizedEstimator(ClientEstimator):
         kept = KNNPerModel.load(path)
         if kept.task is not cls._task:
             what, reader = kept.task.reader
-            raise ModelFileError(f"{path} holds a model that {what}; read it with {reader}.load")
+            raise ModelFileError(f"{path} has a model that {what}; read it with {reader}.load")
         network = kept_network(kept, model, source=str(path))
         found = cls(**cls._parameters_of(kept, model))
         with usable(str(path)):
@@ -353,12 +353,12 @@ class PersonalizedEstimator(ClientEstimator):
         return found
 
     def _take(self, kept: Any) -> None:
-        """Set the attributes that only a classifier or only a regressor has."""
+        """Set the attributes specific to a classifier or a regressor."""
         self.classes_ = np.array(kept.shared.classes)
 
     @classmethod
     def _parameters_of(cls, kept: Any, model: Any) -> dict[str, Any]:
-        """Return the parameters that a model file describes; the rest are defaults."""
+        """Return the parameters in a model file; the others keep their defaults."""
         settings: MemorySettings = kept.settings
         described: Mapping[str, Any] = {
             **vars(settings),
@@ -371,20 +371,20 @@ class PersonalizedEstimator(ClientEstimator):
 
 
 def _refuse_unsuited(settings: MemorySettings) -> None:
-    """Refuse memories that cannot become codes by one book."""
+    """Raise unless the memories can be coded with one codebook."""
     if settings.memory != "exact":
         raise ValueError(
-            f"expected memories that keep their keys, memory='exact', got {settings.memory!r}; fit "
-            "again, and share a codebook then"
+            f"expected exact memories, memory='exact', got {settings.memory!r}; fit "
+            "again, then share a codebook"
         )
     if settings.combine != "paper":
         raise ValueError(
-            f"expected combine='paper', got {settings.combine!r}: the heads of a pool are made of "
-            "whole keys and rows; fit with combine='paper', or with memory='8-bit', whose pool is "
-            "weighed for its codes"
+            f"expected combine='paper', got {settings.combine!r}: the heads of a pool need exact "
+            "keys and rows; fit with combine='paper', or with memory='8-bit', whose pool weights "
+            "are chosen for its codes"
         )
     if len(settings.metrics) > 1:
         raise ValueError(
-            f"expected one metric, got {settings.metrics}: keys of each would need a codebook of "
-            "their own; fit with one"
+            f"expected one metric, got {settings.metrics}: each metric would need its own "
+            "codebook; fit with one metric"
         )

@@ -1,4 +1,4 @@
-"""Records of clients' own parts in model files, with their checks."""
+"""Records of client state in model files, with their checks."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 
 MOST_DIGITS = 19
-"""Names of so many digits are no longer numbers that count up."""
+"""Names with this many digits are not treated as consecutive numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,17 +29,17 @@ class RowMemory:
     n_dimensions : int
         Width of a key.
     keys : float array of shape (n_rows, n_dimensions) or uint8 array of shape (n_rows, n_bytes)
-        Keys, or codes of them.
+        Keys or their codes.
     labels : array of shape (n_rows,) or (n_rows, n_outputs)
-        Positions of classes, or targets in standard units.
+        Class positions, or standardized targets.
     ids : str
-        JSON of the rows' names, or of the first where they count up from it.
+        JSON of the rows' names, or of the first name if they are consecutive numbers.
     state : str
-        JSON of what the memory needs to go on.
+        JSON of the state that the memory needs to continue.
     book : Codebook or None
-        Codebook of the memory's own; one that clients share is none.
+        The memory's own codebook; None if the codebook is shared.
     extras : tuple of float arrays of shape (n_rows, n_columns)
-        Further features of the rows.
+        Additional features of the rows.
     """
 
     n_dimensions: int
@@ -66,16 +66,16 @@ MemoryRecord = RowMemory | CenterMemory
 
 @dataclass(frozen=True, eq=False)
 class ClientRecord:
-    """One client's own part: memory, its weight, and the settings of predictions.
+    """State of one client: memory, its weight, and prediction settings.
 
     Parameters
     ----------
     memory : RowMemory or CenterMemory
-        Its rows.
+        Stored rows.
     weight : float
-        Weight of the memory by Eq 7 (lambda).
+        Weight of the memory in Eq 7 (lambda).
     settings : MemorySettings
-        Its own, without the codec that clients share.
+        The client's settings, without a shared codec.
     """
 
     memory: RowMemory | CenterMemory
@@ -84,7 +84,7 @@ class ClientRecord:
 
     @classmethod
     def of(cls, own: OwnPart) -> "ClientRecord":
-        """Return the record of a client's own part."""
+        """Return the record of a client's state."""
         settings = replace(own.settings, codec=None)
         return cls(memory_record(own.memory), float(own.weight), settings)
 
@@ -92,30 +92,30 @@ class ClientRecord:
 def own_part(
     record: ClientRecord, overall: Floats, pool: Floats | None, codec: ProductCodec | None = None
 ) -> OwnPart:
-    """Return a client's own part.
+    """Return the client state of a record.
 
     Parameters
     ----------
     record : ClientRecord
-        As :meth:`ClientRecord.of` made it.
+        Record from :meth:`ClientRecord.of`.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
         Facts about all clients.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts.
     codec : ProductCodec, optional
-        The one that all clients share.
+        Codec shared by all clients.
 
     Raises
     ------
     ValueError, DataError
-        If there is none.
+        If the record is invalid.
     """
     settings = replace(record.settings, codec=codec)
     task_of(overall).check_settings(settings)
     if not 0 <= record.weight <= 1:
         raise ValueError("the weight of a memory is out of range")
     if pool is not None and settings.combine != "pool":
-        raise ValueError("a memory of the paper's mixture is in a pool")
+        raise ValueError("the model has a pool, but the memory is for the paper's mixture")
     memory = read_memory(record.memory, settings, overall)
     return OwnPart(memory, record.weight, overall, pool, settings)
 
@@ -142,16 +142,16 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
     Parameters
     ----------
     record : RowMemory or CenterMemory
-        As :func:`memory_record` made it.
+        Record from :func:`memory_record`.
     settings : MemorySettings
-        Settings of its client, with the codec that it shares with others.
+        Settings of the client, with a shared codec if any.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
         Facts about all clients.
 
     Raises
     ------
     ValueError, DataError
-        If there is none, or it is not as the settings say.
+        If the record is invalid, or does not match the settings.
     """
     if isinstance(record, CenterMemory) != (settings.memory == "centers"):
         raise ValueError(f"a memory is not of the kind {settings.memory!r}")
@@ -169,23 +169,23 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
     memory = settings.new_datastore(record.n_dimensions, task.n_classes(overall))
     coded = isinstance(memory, CodedDatastore)
     if record.keys.dtype.kind != ("u" if coded else "f") or record.keys.ndim > 2:
-        raise ValueError(f"keys are no table of a memory of the kind {settings.memory!r}")
+        raise ValueError(f"keys are not a table of a memory of the kind {settings.memory!r}")
     if any(extra.dtype.kind != "f" or extra.ndim != 2 or coded for extra in record.extras):
-        raise ValueError("features of rows are no tables of numbers, or belong to codes")
+        raise ValueError("features of rows are not numeric tables, or belong to codes")
     names, state = read_names(record.ids, len(record.keys)), _from_json(record.state)
     if not isinstance(memory, CodedDatastore):
         keys, *extras = (each.astype(np.float64) for each in (record.keys, *record.extras))
         return memory.restore(keys, record.labels, names, state, extras=extras)
     if record.book is not None:
         if not isinstance(memory.codec, ProductCodec) or memory.codec.book is not None:
-            raise ValueError("a memory has a book of its own, which its codes do not look into")
+            raise ValueError("a memory has its own codebook, but its codes use another")
         codec = replace(memory.codec, book=record.book, learned_here=True)
         memory = replace(memory, codec=codec)
     return memory.restore_codes(record.keys, record.labels, names, state)
 
 
 def narrowed(keys: Floats) -> npt.NDArray[np.floating[Any]]:
-    """Convert keys to float32 if that loses nothing.
+    """Convert keys to float32 if that is exact.
 
     Embeddings of a network are float32.
     """
@@ -212,20 +212,20 @@ def read_names(words: str, n_rows: int) -> list[str]:
     Parameters
     ----------
     words : str
-        A list of texts, or the first of numbers that count up.
+        A list of texts, or the first of consecutive numbers.
     n_rows : int
-        Rows.
+        Number of rows.
 
     Raises
     ------
     ValueError
-        If they are none.
+        If the text is neither.
     """
     found = _from_json(words)
     if type(found) is int and found >= 0:
         return [str(found + i) for i in range(n_rows)]
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise ValueError("names of rows are no list of texts")
+        raise ValueError("names of rows are not a list of texts")
     return found
 
 
@@ -233,4 +233,4 @@ def _from_json(words: str) -> Any:
     try:
         return json.loads(words)
     except RecursionError:
-        raise ValueError("words of a memory are nested too deeply") from None
+        raise ValueError("state of a memory is nested too deeply") from None

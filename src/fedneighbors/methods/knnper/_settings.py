@@ -1,4 +1,4 @@
-"""Settings of kNN-Per's rounds and memories, checked before any client is asked."""
+"""Settings of kNN-Per's rounds and memories, checked before any request is sent."""
 
 import math
 from collections import Counter
@@ -24,14 +24,14 @@ Kind = Literal["exact", "8-bit", "product", "centers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 ROW_KINDS: tuple[Kind, ...] = ("exact", "8-bit", "product")
-"""Kinds of memory with a key for each row, also where rows have numbers in place of classes."""
+"""Kinds of memory with a key for each row; regression supports these only."""
 
 
 MILESTONES = (0.6, 0.85)
-"""Shares of the rounds after which the learning rate falls."""
+"""Fractions of the rounds after which the learning rate drops."""
 
 DECAY = 0.3
-"""Factor by which it falls."""
+"""Factor of each drop."""
 
 
 def _is_number(value: Any) -> bool:
@@ -50,13 +50,13 @@ class RoundSettings:
     Parameters
     ----------
     n_rounds : int
-        Rounds.
+        Number of rounds.
     participation : float
-        Share of the clients that take part in a round, in (0, 1]; one at least.
+        Fraction of the clients in a round, in (0, 1]; at least one client.
     regime : Regime
-        Local training of a client.
+        Local training settings.
     seed : int
-        Seed of the orders of rows and of who takes part. Public.
+        Public seed of row orders and of the participants.
     """
 
     n_rounds: int = 50
@@ -71,7 +71,7 @@ class RoundSettings:
 
     @classmethod
     def asked_by(cls, estimator: Any, seed: int) -> "RoundSettings":
-        """Return the rounds that an estimator's parameters ask for."""
+        """Return the round settings of an estimator's parameters."""
         regime = Regime(
             epochs=estimator.local_epochs,
             batch_size=estimator.batch_size,
@@ -87,12 +87,12 @@ class RoundSettings:
         )
 
     def learning_rate(self, number: int) -> float:
-        """Return the learning rate of a round, from 0."""
+        """Return the learning rate of a round, counted from 0."""
         passed = sum(number >= share * self.n_rounds for share in MILESTONES)
         return self.regime.learning_rate * DECAY**passed
 
     def course(self) -> list[tuple[float, float]]:
-        """Return the learning rates in order, with their shares of the rounds."""
+        """Return the learning rates in order, with their fractions of the rounds."""
         each = Counter(self.learning_rate(number) for number in range(self.n_rounds))
         return [(rate, n / self.n_rounds) for rate, n in each.items()]
 
@@ -112,29 +112,29 @@ class MemorySettings:
     Parameters
     ----------
     n_neighbors : int or tuple of int
-        Keys that vote (k); of several each client chooses one.
+        Number of voting keys (k); from a tuple, each client chooses one.
     metric : {"euclidean", "cosine"} or tuple of these
-        Distance of keys. From a sequence each client chooses one.
+        Distance of keys; from a tuple, each client chooses one.
     kernel : {"paper", "gaussian", "uniform"}
-        Weight of a vote.
+        Vote weight as a function of the distance.
     sigma : float
         Unit of the distances.
     capacity : int, optional
-        Most keys of a memory.
+        Maximum number of keys in a memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
         Handling of new rows by a memory.
     memory : {"exact", "8-bit", "product", "centers"}
-        What a memory keeps: keys as they are; a byte for a cell; 16 numbers of four bits in a
-        codebook; or a center for nine rows of a class.
+        Stored form of keys: exact; one byte per cell; 16 codebook indices of four bits; or one
+        center per nine rows of a class.
     combine : {"paper", "pool"}
         Combination of memory and shared model.
     validation : float
-        Share of each client's rows that is held out to choose the mixture, in (0, 1).
+        Fraction of each client's rows held out to choose the mixture, in (0, 1).
     seed : int
-        Seed of the held-out rows and of the reservoirs. Public.
+        Public seed of the held-out rows and of the reservoirs.
     codec : ProductCodec, optional
-        What product codes of all clients share; as ``share_codebook`` learns it. None: each memory
-        learns a book of its own.
+        Product codec shared by all clients, from ``share_codebook``. None: each memory fits its own
+        codebook.
     """
 
     n_neighbors: int | tuple[int, ...] = 10
@@ -171,7 +171,7 @@ class MemorySettings:
 
     @classmethod
     def asked_by(cls, estimator: Any, seed: int) -> "MemorySettings":
-        """Return the memories that an estimator's parameters ask for."""
+        """Return the memory settings of an estimator's parameters."""
         known = [each.name for each in fields(cls) if each.name != "seed"]
         names = [name for name in known if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
@@ -179,7 +179,7 @@ class MemorySettings:
     def new_memory(self, n_dimensions: int, n_classes: int | None) -> Memory:
         """Create an empty memory.
 
-        None means numeric targets, for which there are no centers.
+        None means numeric targets, which do not support centers.
         """
         if self.memory == "centers" and n_classes is not None:
             return ClassCenters(n_dimensions, n_classes, random_state=self.seed)
@@ -188,7 +188,7 @@ class MemorySettings:
     def new_datastore(self, n_dimensions: int, n_classes: int | None = None) -> Datastore:
         """Create an empty memory with one key per row.
 
-        Without classes, labels are numbers.
+        Without classes, labels are numeric targets.
         """
         rows = (n_dimensions, self.capacity, self.strategy, self.seed, n_classes)
         if self.memory == "exact":
@@ -220,12 +220,12 @@ class MemorySettings:
             _refuse_count("capacity", self.capacity)
         if self.memory == "centers" and (self.capacity, self.strategy) != (None, "concatenate"):
             raise ValueError(
-                "memory='centers' keeps no rows that could be left out or go; leave capacity at "
+                "memory='centers' does not store rows, so none can be evicted; leave capacity at "
                 f"None and strategy at 'concatenate', got {self.capacity!r} and {self.strategy!r}"
             )
         if self.codec is not None and (self.memory != "product" or self.codec.book is None):
             raise ValueError(
-                f"expected a shared codebook with memory='product' alone, got {self.memory!r}"
+                f"expected memory='product' with a shared codebook, got {self.memory!r}"
             )
         if not (_is_number(self.validation) and 0 < self.validation < 1):
             raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")

@@ -62,39 +62,39 @@ if TYPE_CHECKING:  # estimators are imported without torch
     from fedneighbors.neural._trainer import Objective
 
 HEAD_SCALE = 5.0
-"""What the outputs of heads are multiplied by to be scores."""
+"""Factor from outputs of heads to scores."""
 
 NUMBER_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
-"""What a full memory of targets can do; drift is told by classes."""
+"""Strategies for full memories of numeric targets; drift detection needs classes."""
 
 
 Values = npt.NDArray[Any]
-"""What is learned of each row: int64 positions of classes, or float64 standardized targets."""
+"""Values to learn, one per row: int64 class positions, or float64 standardized targets."""
 
 Basis = tuple[int, Floats]
-"""Rows that are trained on, and what is known of all clients' labels or targets (``overall``)."""
+"""Number of training rows, and facts about the labels or targets of all clients (``overall``)."""
 
 Rows = Callable[[bool], npt.NDArray[np.int64]]
-"""Takes whether held-out rows are left out; returns the rows that remain."""
+"""Function of a flag (omit held-out rows); returns the row positions."""
 
 
 class _Task(ABC):
-    """Common part of both tasks; instances hold no state.
+    """Common part of both tasks; instances have no state.
 
     Attributes
     ----------
     requests : tuple of type
-        Messages that clients answer in addition to those of every training.
+        Messages that clients support besides those of every training.
     experts : tuple of str
         Experts of a pool, in order.
     first_weights : tuple of float
-        Weights of a pool without any rows.
+        Weights of a pool before any row is seen.
     discriminates : bool
-        Whether there are classes that scatter within and between.
+        True if there are classes, so that scatter matrices are defined.
     magic : bytes
         First bytes of model files.
     reader : tuple of str
-        Task of a saved model in words, and the estimator that loads it.
+        Description of a saved model's task, and the estimator that loads it.
     """
 
     requests: ClassVar[tuple[type[Any], ...]]
@@ -119,7 +119,7 @@ class _Task(ABC):
         own: Integers | None = None,
     ) -> Floats | None:
         """Return Eq 6 for some rows; None if the memory is empty."""
-        assert isinstance(memory, Datastore)  # summaries are of classes alone
+        assert isinstance(memory, Datastore)  # only classification has summaries
         found = memory.nearest(np.ascontiguousarray(keys), settings.ks[0], own=own)
         if found.positions.shape[1] == 0:
             return None
@@ -143,10 +143,10 @@ class _Task(ABC):
 
 
 class Classification(_Task):
-    """Task with labels; the network returns a score for each class.
+    """Classification task; the network returns a score for each class.
 
-    What is known of all clients (``overall``) are the shares of the classes, with one row of each
-    class added.
+    The facts about all clients (``overall``) are the class shares, with one row added to each
+    class.
     """
 
     requests = (CountsRequest, ScatterRequest)
@@ -154,7 +154,7 @@ class Classification(_Task):
     first_weights = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
     discriminates = True
     magic = b"FNKNPER2"
-    reader = "tells classes apart", "KNNPerClassifier"
+    reader = "distinguishes classes", "KNNPerClassifier"
 
     @property
     def objective(self) -> "Objective":
@@ -179,7 +179,7 @@ class Classification(_Task):
         counts = replies.summed("the class counts").counts
         n_rows = int(counts.sum())
         if n_rows < 1:
-            raise DataError("the clients hold no rows to train on; give them rows")
+            raise DataError("the clients have no rows to train on; add rows")
         return n_rows, np.asarray((counts + 1) / (n_rows + len(counts)))
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
@@ -189,13 +189,13 @@ class Classification(_Task):
     def described(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
     ) -> Schema:
-        """Return the columns, and the labels that occur."""
+        """Return the columns, and the labels of the rows."""
         return describe(table, y, names, "target")
 
     def answered(
         self, request: Message, y: npt.NDArray[Any], rows: Rows
     ) -> tuple[Message, Values | None]:
-        """Return counts and the rows' places among the classes."""
+        """Return class counts, or store the rows' class positions."""
         if not isinstance(request, CountsRequest):
             raise Refuse("unknown request")
         labels = label_positions(y, request.classes, name="target")
@@ -203,32 +203,32 @@ class Classification(_Task):
         return CountsReply(np.bincount(own, minlength=len(request.classes))), labels
 
     def said(self, scores: "Tensor") -> "Tensor":
-        """Return logarithms of the classes' shares."""
+        """Return log-probabilities of the classes."""
         return scores.double().log_softmax(dim=1)
 
     def check_settings(self, settings: Any) -> None:
-        """Accept all settings: they suit classes."""
+        """Accept all settings: classification supports each of them."""
 
     def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
         """Raise unless two or more classes have positive shares."""
         if len(classes) < 2 or overall.shape != (len(classes),):
             raise ValueError("shares do not fit the classes")
         if not (np.isfinite(overall).all() and (overall > 0).all()):
-            raise ValueError("shares of the classes are out of range")
+            raise ValueError("class shares are out of range")
 
     def check_values(self, values: Values, overall: Floats) -> None:
-        """Raise ValueError for labels that are no classes."""
+        """Raise ValueError if a label is not a class."""
         if values.ndim != 1 or values.dtype.kind not in "iu":
-            raise ValueError("labels of a memory are no classes")
+            raise ValueError("labels of a memory are not classes")
         if len(values) and not 0 <= values.min() <= values.max() < len(overall):
-            raise ValueError("a label is none of the classes")
+            raise ValueError("a label is not among the classes")
 
     def n_classes(self, overall: Floats) -> int:
         """Return the number of classes."""
         return len(overall)
 
     def shares(self, said: Floats) -> Floats:
-        """Return the shares of the classes."""
+        """Return the class probabilities."""
         return np.exp(said)
 
     def targets(self, values: Values, n_outputs: int) -> Floats:
@@ -236,7 +236,7 @@ class Classification(_Task):
         return np.asarray(np.eye(n_outputs)[values])
 
     def prior(self, values: Values, overall: Floats) -> Floats:
-        """Return logarithms of the client's shares of the classes."""
+        """Return the logarithms of the client's class shares."""
         return np.log(local_prior(values, overall))
 
     def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
@@ -246,7 +246,7 @@ class Classification(_Task):
         return np.stack([said, softened(local), priors, *scaled], axis=2)
 
     def pool(self, experts: Floats, weights: Floats) -> Floats:
-        """Return the shares of a log-linear pool."""
+        """Return the probabilities of a log-linear pool."""
         return pooled(experts, weights)
 
     def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
@@ -265,7 +265,7 @@ class Classification(_Task):
     def combine(
         self, found: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
-        """Return the shares of the neighbors' votes."""
+        """Return the class shares of the neighbors' votes."""
         kernel, sigma = settings.kernel, settings.sigma
         return local_votes(found, values, n_outputs, kernel=kernel, sigma=sigma)
 
@@ -289,11 +289,11 @@ class Classification(_Task):
 
 
 class Regression(_Task):
-    """Task with one or several numbers per row; the network returns as many.
+    """Regression task with one or several outputs; the network returns as many.
 
-    What is known of all clients (``overall``) are the means and deviations of these numbers, by
-    exact sums. A deviation of 0 counts as 1. Everything else is in standard units: targets less
-    their mean, by their deviation.
+    The facts about all clients (``overall``) are the means and standard deviations of the targets,
+    from exact sums. A deviation of 0 counts as 1. Everything else is standardized: (target - mean)
+    / deviation.
     """
 
     requests = (TargetsRequest, UnitsRequest)
@@ -328,7 +328,7 @@ class Regression(_Task):
         replies = yield total(TargetsRequest(held_out))
         found = replies.summed("the sums of targets")
         if found.n_rows < 1:
-            raise DataError("the clients hold no rows to train on; give them rows")
+            raise DataError("the clients have no rows to train on; add rows")
         mean, spread = mean_and_deviation(found)
         deviation = np.where(spread > 0, spread, 1.0)
         replies = yield gather(UnitsRequest(center, scale, mean, deviation))
@@ -336,13 +336,13 @@ class Regression(_Task):
         return int(found.n_rows), np.stack([mean, deviation])
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Find the weights of least squared error by one sum."""
+        """Compute the least-squares weights from one sum."""
         return linear_pool(self.first_weights)
 
     def described(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
     ) -> Schema:
-        """Return the columns; nothing is said of the targets."""
+        """Return the columns; nothing about the targets."""
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
             raise Refuse("a target is missing or not a finite number", "target")
         return describe(table, np.empty(0), names, "target")
@@ -360,20 +360,19 @@ class Regression(_Task):
         raise Refuse("unknown request")
 
     def said(self, scores: "Tensor") -> "Tensor":
-        """Return the scores, which are targets in standard units."""
+        """Return the scores, which are standardized targets."""
         return scores
 
     def check_settings(self, settings: Any) -> None:
-        """Raise ValueError for a strategy or memory that only classes have."""
+        """Raise ValueError for a classification-only strategy or memory."""
         if settings.strategy not in NUMBER_STRATEGIES:
             raise ValueError(
-                f"expected strategy among {NUMBER_STRATEGIES}, got {settings.strategy!r}; drift is "
-                "told by classes"
+                f"expected strategy among {NUMBER_STRATEGIES}, got {settings.strategy!r}; drift "
+                "detection needs classes"
             )
         if settings.memory not in ROW_KINDS:
             raise ValueError(
-                f"expected memory among {ROW_KINDS}, got {settings.memory!r}; centers are of "
-                "classes"
+                f"expected memory among {ROW_KINDS}, got {settings.memory!r}; centers need classes"
             )
 
     def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
@@ -387,17 +386,19 @@ class Regression(_Task):
         """Raise unless targets are finite numbers of the right shape."""
         shape = (len(values), overall.shape[1])
         if values.dtype != np.float64 or values.shape != shape or not np.isfinite(values).all():
-            raise ValueError(f"targets of a memory are not {overall.shape[1]} numbers for each row")
+            raise ValueError(
+                f"expected memory targets with {overall.shape[1]} numbers for each row"
+            )
 
     def n_classes(self, _overall: Floats) -> None:
         """Return None: there are no classes."""
 
     def shares(self, said: Floats) -> Floats:
-        """Return the predictions as they are."""
+        """Return the predictions unchanged."""
         return said
 
     def targets(self, values: Values, _n_outputs: int) -> Floats:
-        """Return the targets as they are."""
+        """Return the targets unchanged."""
         return values
 
     def prior(self, values: Values, overall: Floats) -> Floats:
@@ -405,7 +406,7 @@ class Regression(_Task):
         return local_mean(values.reshape(-1, overall.shape[1]))
 
     def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
-        """Return the experts' predictions; there are no discriminants."""
+        """Return the experts' predictions; regression has no discriminants."""
         return np.stack([said, local, np.broadcast_to(prior, said.shape), *heads[:2]], axis=2)
 
     def pool(self, experts: Floats, weights: Floats) -> Floats:
@@ -417,7 +418,7 @@ class Regression(_Task):
         return linear_terms(experts, values, weights)
 
     def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
-        """Return the weight of least squared error, and this error."""
+        """Return the weight with the lowest squared error, and this error."""
         weight = least_mixture(local, shared, values)
         return weight, float(((mixed(local, shared, weight) - values) ** 2).sum())
 
@@ -429,7 +430,7 @@ class Regression(_Task):
 
 
 def _table(y: npt.NDArray[Any]) -> Floats:
-    """Return targets as a table of one column or more."""
+    """Return targets as a two-dimensional table."""
     return np.asarray(y.reshape(len(y), -1), np.float64)
 
 

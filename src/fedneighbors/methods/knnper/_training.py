@@ -1,4 +1,4 @@
-"""Training of clients in this process: their transport, and the fit of a table."""
+"""Training of clients in this process: transport, and fit of a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -26,15 +26,15 @@ from fedneighbors.tabular._schema import Label
 class Cohort:
     """Transport to clients in this process that are trained together.
 
-    Nothing is packed, and sums are formed as their parts come, so that memory does not grow with
-    the number of clients.
+    Messages are not serialized, and sums are accumulated on arrival, so that memory does not grow
+    with the number of clients.
 
     Parameters
     ----------
     parties : sequence of KNNPerParty
         The clients; they train on the device of the first.
     method : {"auto", "stacked", "reuse"}
-        As :class:`~fedneighbors.neural._trainer.Trainer` takes it.
+        As in :class:`~fedneighbors.neural._trainer.Trainer`.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Cohort:
         Raises
         ------
         PartyRefused
-            If one refuses.
+            If a client refuses.
         """
         if all(isinstance(request, TrainRequest) for request in requests.values()):
             each = self._train(requests)
         else:
-            self._trainer = None  # the targets of clients and their units may change
+            self._trainer = None  # the clients' targets and their units may change
             each = self._answers(requests)
         if reduce == "gather":
             replies = Replies(dict(each), None, {})
@@ -73,7 +73,7 @@ class Cohort:
         else:
             replies = Replies({}, _running_sum(each), {})
             upload_bytes = dict.fromkeys(requests, len(encode(replies.total)))
-        first = next(iter(requests.values()))  # all clients are sent equally many bytes
+        first = next(iter(requests.values()))  # all clients get the same number of bytes
         return Delivery(replies, upload_bytes, dict.fromkeys(requests, len(encode(first))))
 
     def _answers(self, requests: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
@@ -103,7 +103,7 @@ class Cohort:
         return LocalTask(task.rows + self._offsets[name], task.start, task.words)
 
     def _table(self) -> Trainer:
-        """Return a trainer of all clients, with rows joined once."""
+        """Return a trainer of all clients on their joined rows, cached."""
         if self._trainer is None:
             parties = list(self.parties.values())
             ends = torch.tensor([0, *(party.n_rows for party in parties)]).cumsum(0).tolist()
@@ -154,7 +154,7 @@ def federated(
     settings : MemorySettings
         Settings of the clients' memories.
     reserved : tuple of labels
-        Classes that may come later.
+        Classes that may occur later.
     kind : Task
         Task: classification or regression.
     """
@@ -164,8 +164,7 @@ def federated(
         return federated_privately(asked, holdings, rounds, settings, reserved)
     if asked.sums == "masked" and asked.trainer == "stacked":
         raise ValueError(
-            "clients whose sums are masked train by themselves, one after another; take "
-            "trainer='auto' or 'reuse'"
+            "clients with masked sums train one after another; use trainer='auto' or 'reuse'"
         )
     x = holdings.x
     n_outputs = kind.n_outputs(holdings.y, reserved)
@@ -203,11 +202,11 @@ def _checkpoint(
     kind: Task,
     reserved: tuple[Label, ...],
 ) -> Checkpoint:
-    """Return the training's place on disk, which tells it from all others."""
+    """Return the training's checkpoint, identified by a fingerprint."""
     if asked.random_state is None:
         raise ValueError(
-            "a training whose seed is drawn again is never the one on disk; give random_state a "
-            "number, or leave checkpoint out"
+            "a training with a random seed cannot be resumed from a checkpoint; set random_state "
+            "to an integer, or omit checkpoint"
         )
     x, labels = holdings.x, tuple(map(str, holdings.y.tolist()))
     owned = {name: np.arange(len(labels))[rows] for name, rows in holdings.owned.items()}

@@ -18,14 +18,14 @@ Kernel = Literal["paper", "gaussian", "uniform"]
 
 KERNELS: tuple[Kernel, ...] = ("paper", "gaussian", "uniform")
 GRID = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-"""Weights of the memory among which each client chooses."""
+"""Weights of the memory from which each client chooses."""
 
 LARGEST_CHANGE_BITS = 6
-"""A weight that moves by more than two to this power in one round has diverged."""
+"""Training has diverged if a weight changes by more than 2 to this power in one round."""
 
 
 _BLOCK = 1 << 22
-"""Most products that are held at once: 32 MiB."""
+"""Maximum number of products computed at once: 32 MiB."""
 
 
 @dataclass(frozen=True)
@@ -35,40 +35,40 @@ class Neighbors:
     Parameters
     ----------
     positions : int64 array of shape (n_queries, k)
-        Rows of the keys, nearest first; of equally near ones the lower row first.
+        Rows of the keys, nearest first; ties to the lower row.
     distances : float64 array of shape (n_queries, k)
-        Euclidean, ascending.
+        Euclidean distances, ascending.
     """
 
     positions: Integers
     distances: Floats
 
     def first(self, k: int) -> "Neighbors":
-        """Return the k nearest of them, or all if there are fewer."""
+        """Return the first k of them, or all if there are fewer."""
         return Neighbors(self.positions[:, :k], self.distances[:, :k])
 
 
 def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
     """Find the k nearest keys of each query, or all if fewer.
 
-    A distance depends on its two rows alone: neither on the other rows nor on the machine.
+    A distance depends on its two rows only: neither on the other rows nor on the machine.
 
     Parameters
     ----------
     keys : float64 array of shape (n_keys, n_dimensions), C order
-        Finite.
+        Finite keys.
     queries : float64 array of shape (n_queries, n_dimensions), C order
-        Finite.
+        Finite queries.
     k : int
-        1 or more.
+        Number of neighbors, at least 1.
     own : int64 array of shape (n_queries,), optional
-        For each query a key that does not count, because it is the query itself; -1 for none. Every
-        query must have one or none may have.
+        For each query, the key to exclude because it is the query itself; -1 for none. Either all
+        queries have one, or none has.
 
     Returns
     -------
     Neighbors
-        With ``min(k, n_keys)`` columns, one less where queries have a key of their own.
+        With ``min(k, n_keys)`` columns; one less if keys are excluded.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def refuse_infinite(queries: Floats) -> None:
     if bad.any():
         raise ValueError(
             f"expected finite queries, got {int(bad.sum())} of {len(queries)} with cells that are "
-            "not; embed rows whose cells are all finite"
+            "not; embed only rows with finite cells"
         )
 
 
@@ -145,14 +145,14 @@ def _proposed(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Inte
 
 
 def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0) -> Floats:
-    """Compute the weight of each neighbor's vote (Eq 6).
+    """Compute the relative weight of each neighbor's vote (Eq 6).
 
-    Up to a factor for each query.
+    The weights of a query have an arbitrary common factor.
 
     Parameters
     ----------
     distances : float64 array of shape (n_queries, k)
-        Ascending, not negative.
+        Distances, ascending, not negative.
     kernel : {"paper", "gaussian", "uniform"}
         ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))``, or 1.
     sigma : float
@@ -161,7 +161,7 @@ def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0
     Returns
     -------
     float64 array of shape (n_queries, k)
-        In [0, 1]; the nearest weighs 1, so that no query is left without a vote.
+        In [0, 1]; the nearest neighbor has weight 1, so every query has a vote.
     """
     if kernel == "uniform":
         return np.ones_like(distances)
@@ -170,7 +170,7 @@ def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0
         if kernel == "paper":
             gaps = scaled - scaled[:, :1]
         else:
-            # (a - b) (a + b) / 2 stays exact where a and b are large and near
+            # (a - b) (a + b) / 2 is exact even if a and b are large and close
             gaps = (scaled - scaled[:, :1]) * (scaled + scaled[:, :1]) / 2
     return np.exp(-np.where(distances == distances[:, :1], 0.0, gaps))
 
@@ -184,18 +184,18 @@ def local_votes(
     sigma: float = 1.0,
     counts: Floats | None = None,
 ) -> Floats:
-    """Return the classes' shares of the neighbors' votes (Eq 6).
+    """Return the class shares of the neighbors' votes (Eq 6).
 
     Parameters
     ----------
     found : Neighbors
-        Neighbors of n queries, at least one each.
+        Neighbors of n queries, at least one for each.
     labels : int64 array of shape (n_keys,)
         Class of each key, from 0.
     n_classes : int
-        Classes.
+        Number of classes.
     kernel, sigma
-        As :func:`closeness` takes them.
+        As in :func:`closeness`.
     counts : float64 array of shape (n_keys,), optional
         Number of rows represented by each key.
 
@@ -207,13 +207,13 @@ def local_votes(
     Raises
     ------
     ValueError
-        If there are no neighbors, or a label is none of the classes.
+        If there are no neighbors, or a label is not among the classes.
     """
     weights = _weights(found, kernel, sigma, counts)
     refuse_foreign(labels, n_classes)
     shares = np.zeros((len(weights), n_classes))
     rows = np.arange(len(weights))
-    for place in range(weights.shape[1]):  # nearest first: one order of additions
+    for place in range(weights.shape[1]):  # nearest first: a fixed order of additions
         shares[rows, labels[found.positions[:, place]]] += weights[:, place]
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
@@ -242,11 +242,11 @@ def local_means(
     Parameters
     ----------
     found : Neighbors
-        Neighbors of n queries, at least one each.
+        Neighbors of n queries, at least one for each.
     targets : float64 array of shape (n_keys, n_outputs)
         Target of each key.
     kernel, sigma, counts
-        As :func:`local_votes` takes them.
+        As in :func:`local_votes`.
 
     Returns
     -------
@@ -272,14 +272,14 @@ def _weights(found: Neighbors, kernel: Kernel, sigma: float, counts: Floats | No
 
 
 def mixed(local: Floats, shared: Floats, weight: float) -> Floats:
-    """Mix memory (``weight``) and shared model (the rest), Eq 7.
+    """Mix memory (with ``weight``) and shared model (the rest), Eq 7.
 
     Parameters
     ----------
     local, shared : float64 array of shape (n_queries, n_classes)
-        Shares of the memory and of the model.
+        Class shares of the memory and of the model.
     weight : float
-        lambda of the client, in [0, 1].
+        The client's lambda, in [0, 1].
     """
     if not 0 <= weight <= 1:
         raise ValueError(f"expected a weight from 0 to 1, got {weight!r}")
@@ -289,18 +289,18 @@ def mixed(local: Floats, shared: Floats, weight: float) -> Floats:
 def best_mixture(
     local: Floats, shared: Floats, labels: Integers, grid: Sequence[float] = GRID
 ) -> float:
-    """Return the weight of the memory that gets most held-out rows right.
+    """Return the memory weight with the highest accuracy on held-out rows.
 
-    Among equally good ones the middle one is taken, the lower of two.
+    The middle of equally good weights; the lower of two.
 
     Parameters
     ----------
     local, shared : float64 array of shape (n_rows, n_classes)
         For rows that neither the memory nor the model has seen.
     labels : int64 array of shape (n_rows,)
-        Their classes.
+        Classes of the rows.
     grid : sequence of float
-        Ascending.
+        Weights, ascending.
 
     Returns
     -------
@@ -313,18 +313,18 @@ def best_mixture(
 def least_mixture(
     local: Floats, shared: Floats, targets: Floats, grid: Sequence[float] = GRID
 ) -> float:
-    """Return the memory weight of least squared error on held-out rows.
+    """Return the memory weight with the lowest squared error on held-out rows.
 
-    Among equally good ones the middle one is taken, the lower of two.
+    The middle of equally good weights; the lower of two.
 
     Parameters
     ----------
     local, shared : float64 array of shape (n_rows, n_outputs)
         For rows that neither the memory nor the model has seen.
     targets : float64 array of shape (n_rows, n_outputs)
-        Target outputs.
+        Targets of the rows.
     grid : sequence of float
-        Ascending.
+        Weights, ascending.
     """
     errors = [float(((mixed(local, shared, w) - targets) ** 2).sum()) for w in grid]
     return _middle([w for w, error in zip(grid, errors, strict=True) if error == min(errors)])
@@ -335,14 +335,14 @@ def _middle(weights: Sequence[float]) -> float:
 
 
 def scale_bits(n_rows: int) -> int:
-    """Return the binary places with which weight changes fit 63 bits.
+    """Return the binary places of weight changes in 63 bits.
 
-    The limit holds for the sum over so many rows.
+    The sum is over the given number of rows.
 
     Parameters
     ----------
     n_rows : int
-        Rows of all clients together, 1 or more.
+        Number of rows of all clients together, 1 or more.
     """
     return 62 - LARGEST_CHANGE_BITS - n_rows.bit_length()
 
@@ -359,21 +359,21 @@ def weighted_change(
     Parameters
     ----------
     before, after : float array of shape (n_weights,)
-        Weights that the client was sent, and its own after training.
+        Weights sent to the client, and its weights after training.
     n_rows : int
-        Its rows.
+        Number of the client's rows.
     bits : int
-        Binary places, as :func:`scale_bits` gives them for all rows.
+        Binary places, from :func:`scale_bits` for all rows.
 
     Returns
     -------
     int64 array of shape (n_weights,)
-        ``n_rows`` times the change, rounded: sums of it do not depend on the order of clients.
+        ``n_rows`` times the change, rounded; its sums do not depend on the order of clients.
 
     Raises
     ------
     FloatingPointError
-        If a weight moved by more than 64 or is not finite: training has diverged.
+        If a weight changed by more than 64 or is not finite: training has diverged.
     """
     change = after.astype(np.float64) - before.astype(np.float64)
     if not (np.abs(change) <= 2.0**LARGEST_CHANGE_BITS).all():
@@ -384,36 +384,36 @@ def weighted_change(
 def averaged(
     before: npt.NDArray[np.floating[Any]], total: Integers, *, n_rows: int, bits: int
 ) -> npt.NDArray[np.floating[Any]]:
-    """Return the next shared weights when some clients took part (Eq 13).
+    """Return the shared weights after a round (Eq 13).
 
-    Those who did not are taken to hold what they were sent: they count with no change.
+    Absent clients count with zero change.
 
     Parameters
     ----------
     before : float array of shape (n_weights,)
-        Weights that the clients were sent.
+        Weights sent to the clients.
     total : int64 array of shape (n_weights,)
-        Sum of :func:`weighted_change` over those who took part.
+        Sum of :func:`weighted_change` over the participants.
     n_rows : int
-        Rows of all clients, also of those who did not take part.
+        Number of rows of all clients, also of absent ones.
     bits : int
         Binary places of ``total``.
 
     Returns
     -------
     float array of shape (n_weights,)
-        Of the type of ``before``, and equal to it where no client changed it.
+        With the dtype of ``before``, and equal to it if no client changed it.
     """
     change = np.ldexp(total.astype(np.float64), -bits) / n_rows
     return (before.astype(np.float64) + change).astype(before.dtype)
 
 
 SOFTENING = 0.02
-"""Share of the uniform law that is mixed into votes, without which a label unseen has -inf."""
+"""Fraction of the uniform distribution in the votes; prevents -inf for labels without votes."""
 
 
 def softened(shares: Floats) -> Floats:
-    """Return log votes mixed with a little of the uniform law.
+    """Return log votes mixed with a small fraction of the uniform distribution.
 
     Parameters
     ----------
@@ -426,14 +426,14 @@ def softened(shares: Floats) -> Floats:
 def local_prior(labels: Integers, overall: Floats) -> Floats:
     """Return a client's smoothed class shares.
 
-    One row is added that follows the overall shares.
+    One row with the overall shares is added.
 
     Parameters
     ----------
     labels : int64 array of shape (n_rows,)
-        The client's classes.
+        Class of each row of the client.
     overall : float64 array of shape (n_classes,)
-        Shares over all clients, above 0.
+        Class shares over all clients, above 0.
     """
     counts = np.bincount(labels, minlength=len(overall))
     return (counts + overall) / (len(labels) + 1)
@@ -442,28 +442,28 @@ def local_prior(labels: Integers, overall: Floats) -> Floats:
 def local_mean(targets: Floats) -> Floats:
     """Return a client's smoothed mean.
 
-    One row is added at the mean of all clients.
+    One row with the mean of all clients is added.
 
     Parameters
     ----------
     targets : float64 array of shape (n_rows, n_outputs)
-        In standard units.
+        Standardized targets.
     """
     return np.asarray(targets.sum(axis=0) / (len(targets) + 1))
 
 
 WIDTH = 0.5
-"""Exponent of the kernel that random features stand for, at the mean squared distance of rows."""
+"""Exponent of the random features' kernel, at the mean squared distance of two rows."""
 
 
 def feature_rate(deviations: Floats) -> float:
-    """Return the rate of random features that suits rows.
+    """Return the rate of the random features' kernel.
 
     Parameters
     ----------
     deviations : float64 array of shape (n_columns,)
-        Of the columns over all clients; twice the sum of their squares is the mean squared
-        distance of two rows.
+        Standard deviations of the columns over all clients; twice the sum of their squares is the
+        mean squared distance of two rows.
     """
     with np.errstate(over="ignore"):
         unit = 2 * (deviations**2).sum()

@@ -1,4 +1,4 @@
-"""kNN-Per as a scikit-learn classifier and regressor over the clients that own the rows."""
+"""kNN-Per as a scikit-learn classifier and regressor; each row belongs to a client."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -115,8 +115,8 @@ class KNNPerClassifier(
     spent_ : dict of str to Guarantee
         Charges of each client's ledger; empty without ``privacy``.
     guarantee_ : str
-        Privacy of the shared network in words; empty for an exact one. Memories are not covered:
-        they contain the clients' own rows.
+        Description of the shared network's privacy; empty without a budget. Memories are not
+        covered: they contain the clients' own rows.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds, privacy spent.
 
@@ -145,7 +145,7 @@ class KNNPerClassifier(
         Parameters
         ----------
         X : array or DataFrame of shape (n_rows, ...)
-            Rows of numbers, or of whole numbers that represent tokens.
+            Rows of numbers, or of integer tokens.
         y : array of shape (n_rows,)
             Labels.
         parties : sequence of shape (n_rows,), optional
@@ -158,7 +158,7 @@ class KNNPerClassifier(
         MissingDeviceError
             If a GPU is requested and none is available.
         ValueError
-            If a parameter is out of range, or there is not one owner for each row.
+            If a parameter is out of range, or the numbers of parties and rows differ.
         AggregationError
             If there are too few clients for masked sums.
         DataError
@@ -176,7 +176,7 @@ class KNNPerClassifier(
         return self
 
     def predict_proba(self, X: Any, parties: Owners = None) -> Floats:
-        """Return the shares of the classes, shape (n_rows, n_classes).
+        """Return the class probabilities, shape (n_rows, n_classes).
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class KNNPerRegressor(
     n_outputs_ : int
         Number of outputs.
     guarantee_ : str
-        Privacy of the shared network in words; empty, since it is exact.
+        Empty: the regressor has no privacy budget.
     run_record_ : RunRecord
         Rounds, bytes up and down, seconds.
 
@@ -290,7 +290,7 @@ class KNNPerRegressor(
         Parameters
         ----------
         X : array or DataFrame of shape (n_rows, ...)
-            Rows: numbers, or whole numbers that stand for tokens.
+            Rows of numbers, or of integer tokens.
         y : array of shape (n_rows,) or (n_rows, n_outputs)
             Finite numbers.
         parties : sequence of shape (n_rows,), optional
@@ -301,10 +301,10 @@ class KNNPerRegressor(
         MissingExtraError
             If torch is not installed.
         MissingDeviceError
-            If there is no graphics card and one is asked for.
+            If a GPU is requested and none is available.
         ValueError
-            If a parameter is out of range, the network does not give as many numbers as ``y`` has,
-            or there is not one owner for each row.
+            If a parameter is out of range, the network's outputs and the columns of ``y`` differ in
+            number, or the numbers of parties and rows differ.
         AggregationError
             If there are too few clients for masked sums.
         """
@@ -319,9 +319,9 @@ class KNNPerRegressor(
         return self
 
     def predict(self, X: Any, parties: Owners = None) -> Floats:
-        """Predict numbers, of the shape that ``y`` had in fit.
+        """Predict targets, in the shape of ``y`` in fit.
 
-        (n_rows,) or (n_rows, n_outputs).
+        The shape is (n_rows,) or (n_rows, n_outputs).
 
         Parameters
         ----------
@@ -341,14 +341,14 @@ class KNNPerRegressor(
         return np.asarray(numbers[:, 0] if self._is_flat else numbers)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
-        """Return the share of the variance that :meth:`predict` explains, as scikit-learn's R2."""
+        """Return the coefficient of determination (R2) of :meth:`predict`."""
         return float(r2_score(y, self.predict(X, parties), sample_weight=sample_weight))
 
     def _take(self, kept: Any) -> None:
         self.n_outputs_, self._is_flat = kept.blueprint.n_outputs, kept.flat
 
     def _values(self, y: Any) -> Floats:
-        """Return targets in standard units."""
+        """Return standardized targets."""
         given = np.asarray(y, np.float64)
         targets = given[:, None] if given.ndim == 1 else given
         if targets.shape[1:] != (self.n_outputs_,) or not np.isfinite(targets).all():
@@ -368,14 +368,14 @@ def _spending(privacy: Privacy, members: Sequence[Any]) -> dict[str, Scalar]:
         "epsilon": float(exact(privacy.epsilon, "epsilon")),
         "delta": float(exact(privacy.delta, "delta")),
         "neighbors": "add_remove, one row of one client",
-        "mechanism": "noised class counts and private steps of each client by itself",
+        "mechanism": "noisy class counts and private steps of each client separately",
         "composition": (
-            "clients in parallel, for their rows are disjoint; counts and steps of one add up, its "
-            "steps by the Renyi accountant of Opacus"
+            "clients in parallel, because their rows are disjoint; counts and steps of one client "
+            "add up, steps by the Renyi accountant of Opacus"
         ),
         "public": ", ".join(privacy.public) or "nothing",
         "largest epsilon spent": max(spent),
         "smallest noise multiplier": min(noise),
         "largest noise multiplier": max(noise),
-        "not covered": "memories, and what a client predicts from its own",
+        "not covered": "memories, and a client's predictions from its own memory",
     }

@@ -1,10 +1,10 @@
 """kNN-Per as a Flower app: ``flwr run examples/flower-knnper``.
 
-The run's configuration holds the settings of the coordinator and the words for the network; a
+The run's configuration has the settings of the coordinator and the description of the network. A
 node's configuration names the party and its files: ``party-name``, ``data``, ``label`` and
-``model-path``, where its own part of the model goes. A run whose ``model`` is an import path trains
-a network of the user's own: the coordinator imports that path, and each node the one that its own
-configuration gives as ``model``. No path travels.
+``model-path``, the file for its own part of the model. If ``model`` of a run is an import path, the
+run trains a user's network: the coordinator imports that path, and each node imports the ``model``
+of its own configuration. No path is sent.
 """
 
 import importlib
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 @message
 class OpeningRequest:
-    """Request for a client's schema, before the plan of the training is known."""
+    """Request for a client's schema, before the training plan exists."""
 
     reply: ClassVar[type] = Schema
 
@@ -90,37 +90,38 @@ class RepeatedRequests:
     release: ReleaseRequest | None = None
 
     def before(self, request: Message) -> list[Message]:
-        """Return the requests that must precede another in a training."""
+        """Return the requests that precede another in a training."""
         if isinstance(request, ClientMomentsRequest | CountsRequest):
             return []
         trains = isinstance(request, TrainRequest | ScatterRequest)
         needed = [self.counts] if trains else [self.counts, self.release]
         found = [each for each in needed if each is not None]
         if not found:
-            raise Refuse("no classes have come yet")
+            raise Refuse("no classes have arrived yet")
         return found
 
 
 class NodeParty(TableParty):
     """A client whose rows, memory and lambda stay on its node.
 
-    It is built for each message. Between messages a file next to the model holds the requests that
-    the client still needs: the plan, the classes, and the model on which it chooses its mixture.
-    Repeated, they lead to the same state. The file is deleted once the client has its own part.
+    A node builds it again for each message. Between messages, a file next to the model stores the
+    requests that the client still needs: the plan, the classes, and the model for choosing its
+    mixture. Repeating them restores the same state. The file is deleted when the client has its own
+    part.
 
     Parameters
     ----------
     name : str
-        Its name in the federation.
+        Name in the federation.
     x : array of shape (n_rows, n_features)
-        Rows of its table.
+        Rows of the table.
     y : array of shape (n_rows,)
         Labels.
     model_path : path
-        File of its part of the model, used for predictions. State between messages is stored
+        File of the client's part of the model, for predictions. State between messages is stored
         next to it with the suffix ``.pending``.
     own : callable, optional
-        Returns the function that makes this node's own network, for runs that ask for one.
+        Returns the function that builds this node's own network, for runs that require one.
     **table
         The other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
     """
@@ -172,10 +173,10 @@ class NodeParty(TableParty):
         return reply
 
     def _member(self, plan: PlanRequest) -> KNNPerParty:
-        """Return the client as it is at the beginning of a training."""
+        """Return the client in its state at the beginning of a training."""
         network, shape = self._network(plan), plan.blueprint.shape
         if int(np.prod(shape)) != int(np.prod(self._x.shape[1:])):
-            raise Refuse("its rows are not of the shape that the network takes")
+            raise Refuse("its rows do not have the shape of the network's input")
         return KNNPerParty(
             self.name,
             self._x.reshape(len(self._x), *shape),
@@ -187,7 +188,7 @@ class NodeParty(TableParty):
 
     def _network(self, plan: PlanRequest) -> Network:
         if plan.settings.codec is not None:
-            raise Refuse("the plan has a codebook, which clients share after a training alone")
+            raise Refuse("the plan has a codebook; codebooks are shared only after a training")
         if plan.blueprint.model != OWN:
             return plan.blueprint.network()
         if self._own is None:
@@ -205,10 +206,10 @@ class NodeParty(TableParty):
         replace_file(self._pending, sealed_model(MAGIC, told))
 
     def _finish(self, told: RepeatedRequests, member: KNNPerParty, final: ReleaseRequest) -> None:
-        """Write the client's own part, and delete the requests."""
+        """Write the client's own part, and delete the stored requests."""
         plan, counts = told.plan, told.counts
-        assert counts is not None  # no model without classes
-        assert member.personal is not None  # the final model has just come
+        assert counts is not None  # a model has classes
+        assert member.personal is not None  # set by the final model
         shared = Shared(
             weights=final.shared,
             classes=counts.classes,
@@ -236,7 +237,7 @@ def rounds_from(config: Config) -> RoundSettings:
     Raises
     ------
     ValueError
-        If a value is of another type than its setting, or out of range.
+        If a value has another type than its setting, or is out of range.
     """
     asked = _typed_settings(
         config,
@@ -257,13 +258,13 @@ def memories_from(config: Config) -> MemorySettings:
     Parameters
     ----------
     config : mapping
-        One key per setting, with ``-`` for ``_``. ``capacity = "none"`` bounds no memory; of
-        several values with commas for ``n-neighbors`` or ``metric`` each client chooses one.
+        One key per setting, with ``-`` for ``_``. ``capacity = "none"`` means no limit.
+        ``n-neighbors`` and ``metric`` accept several values with commas; each client chooses one.
 
     Raises
     ------
     ValueError
-        If a value is of another type than its setting, or out of range.
+        If a value has another type than its setting, or is out of range.
     """
     return MemorySettings(
         n_neighbors=_candidates(typed(config, "n-neighbors", int, str), int),
@@ -283,12 +284,12 @@ def memories_from(config: Config) -> MemorySettings:
 
 
 def _typed_settings(config: Config, **kinds: type) -> dict[str, Any]:
-    """Return settings by name, whose keys have ``-`` for ``_``."""
+    """Return settings by name from keys with ``-`` for ``_``."""
     return {name: typed(config, name.replace("_", "-"), kind) for name, kind in kinds.items()}
 
 
 def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
-    """Return several values where there are commas between them."""
+    """Split a text with commas into several values."""
     if not isinstance(value, str):
         return value
     found = tuple(kind(word.strip()) for word in value.split(","))
@@ -332,7 +333,7 @@ def _training(
 
 
 def _sketch(config: Config) -> Blueprint:
-    """Return the blueprint without the facts about the tables."""
+    """Return the blueprint without the sizes of the tables."""
     model = typed(config, "model", str)
     head = tuple(name.strip() for name in typed(config, "head", str).split(","))
     return Blueprint(
@@ -365,12 +366,12 @@ def _checkpoint_path(config: Config) -> Path | None:
 
 
 def _imported(words: str) -> Any:
-    """Return what an import path such as ``package.module:function`` names.
+    """Import an object by a path such as ``package.module:function``.
 
     Raises
     ------
     ValueError
-        If there is no such thing.
+        If the import fails.
     """
     module, _, name = words.partition(":")
     try:
@@ -391,7 +392,7 @@ def _keep(outcome: Outcome[Any], config: Config) -> None:
 
 def _party(table: dict[str, Any], node: Config) -> NodeParty:
     if node.get("epsilon"):
-        raise Refuse("kNN-Per keeps to no budget over nodes; epsilon is set on this one")
+        raise Refuse("kNN-Per over nodes does not support a budget; remove epsilon from this node")
     return NodeParty(**table, own=partial(_own_model, node) if node.get("model") else None)
 
 
@@ -405,6 +406,6 @@ def _own_model(node: Config) -> Any:
 
 
 _apps = table_apps(_coordinate, _party, keep=_keep)
-# Flower looks for plain assignments of these names in the source.
+# Flower finds only plain assignments of these names in the source.
 server = _apps[0]
 client = _apps[1]

@@ -1,8 +1,7 @@
 """kNN-Per's messages and coordinator: federated averaging, then memories (Algorithm 1).
 
-What the clients see of one another are sums: of class counts, of changes of weights, of the scatter
-of random features, and of the terms from which a pool is weighed. Rows, embeddings, memories and
-mixtures never leave a client.
+Clients see only sums of one another: of class counts, weight changes, scatter of random features,
+and the terms of a pool. Rows, embeddings, memories and mixtures never leave a client.
 """
 
 from collections.abc import Generator
@@ -37,7 +36,7 @@ from fedneighbors.tabular._schema import (
     mean_and_deviation,
 )
 
-if TYPE_CHECKING:  # they import this module, or torch
+if TYPE_CHECKING:  # these modules import this one, or torch
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
     from fedneighbors.methods.knnper._task import Task
     from fedneighbors.neural._network import Network
@@ -45,7 +44,7 @@ if TYPE_CHECKING:  # they import this module, or torch
 Weights = npt.NDArray[np.floating[Any]]
 
 FIXED_POINT = 32
-"""Binary places of scatter and of the terms of a pool."""
+"""Binary places of scatter and of pool terms in fixed point."""
 
 
 @message
@@ -59,7 +58,7 @@ class ClientSchemaRequest:
 
 @message
 class ClientMomentsRequest:
-    """Request for the sums that standardize columns."""
+    """Request for the column sums for standardization."""
 
     reply: ClassVar[type] = MomentsReply
 
@@ -75,7 +74,7 @@ class CountsReply:
 class CountsRequest:
     """Request for class counts, without held-out rows if ``held_out``.
 
-    ``center`` and ``scale`` say how columns are standardized; both are empty where they are not.
+    ``center`` and ``scale`` standardize the columns; both are empty for no standardization.
     """
 
     classes: tuple[Label, ...]
@@ -90,7 +89,7 @@ class CountsRequest:
 class TargetsRequest:
     """Request for the sums that standardize targets, without held-out rows if ``held_out``.
 
-    Nothing is standardized by this request yet: :class:`UnitsRequest` follows.
+    Columns are not standardized at this point: :class:`UnitsRequest` follows.
     """
 
     held_out: bool
@@ -121,7 +120,7 @@ class UpdateReply:
 class TrainRequest:
     """Request for one round of local training.
 
-    ``held_out`` says that held-out rows are left out, ``bits`` how many binary places changes have.
+    If ``held_out`` is true, held-out rows are omitted; ``bits`` is the binary places of changes.
     """
 
     number: int
@@ -138,7 +137,7 @@ class TrainRequest:
 class ScatterReply:
     """Scatter of random features within classes and between them, summed over the clients.
 
-    The upper triangles, row after row, in units of 2 to the power of -32.
+    Upper triangles, row by row, in units of 2 to the power of -32.
     """
 
     within: Integers
@@ -185,8 +184,8 @@ class PoolRequest:
 class ReleaseRequest:
     """The shared model; each client then builds its memory.
 
-    ``overall`` are shares of the classes, or means and deviations of the targets. ``final`` is
-    false for the model on which mixtures are chosen, which has not seen held-out rows. ``pool`` and
+    ``overall`` are class shares, or means and standard deviations of the targets. ``final`` is
+    false for the model for choosing mixtures, which has not seen held-out rows. ``pool`` and
     ``seen`` are as in :class:`Shared`.
     """
 
@@ -208,18 +207,18 @@ class Shared:
     weights : float array of shape (n_weights,)
         Weights of the network.
     classes : tuple of labels
-        Ascending; none where numbers are predicted.
+        Ascending; empty for regression.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        Shares of the classes over all clients, with one row of each class added; or means and
+        Class shares over all clients, with one row of each class added; or means and standard
         deviations of the targets.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None for the paper's mixture.
     center, scale : float64 array of shape (n_features,)
-        Center and scale of the columns of a table; empty if they are left as they are.
+        Center and scale of the columns of a table; empty for no standardization.
     agreed : Agreed
         Common schema of the clients' tables.
     seen : Discriminants or None
-        Directions found from all clients' scatter, for a pool that looks at rows.
+        Directions from all clients' scatter, for a pool with heads on rows.
     """
 
     weights: Weights
@@ -239,13 +238,13 @@ class Stage:
     Parameters
     ----------
     number : int
-        Rounds that are done. The first stage leaves held-out rows out, the second does not.
+        Rounds done. The first stage omits held-out rows, the second does not.
     weights : float array of shape (n_weights,)
-        Weights of the network after them.
+        Weights of the network after these rounds.
     chosen_on : float array of shape (n_weights,) or None
-        Weights on which mixtures are chosen, once they are there: those of the first stage.
+        Weights for choosing mixtures, from the end of the first stage; None before.
     pool : float64 array of shape (n_experts,) or None
-        Weights of the experts, once they are chosen.
+        Weights of the experts; None before they are chosen.
     """
 
     number: int
@@ -255,7 +254,7 @@ class Stage:
 
     @property
     def held_out(self) -> bool:
-        """Return whether held-out rows are left out."""
+        """Return whether held-out rows are omitted."""
         return self.chosen_on is None
 
 
@@ -281,25 +280,25 @@ def coordinate(
     settings : MemorySettings
         Settings of the clients' memories.
     network : Network
-        The same for all clients; training begins at its weights.
+        Network of all clients; training begins at its weights.
     kind : Task
         Task: classification or regression.
     standardize : bool
-        Bring the columns of all clients' tables to mean 0 and deviation 1, by exact sums; tokens
-        stay.
+        Scale the columns of all clients' tables to mean 0 and standard deviation 1 by exact sums.
+        Tokens are not scaled.
     reserved : tuple of labels
-        Classes that may come later.
+        Classes that may occur later.
     checkpoint : Checkpoint, optional
-        Keeps every stage that is reached, and may hold that of an interrupted training.
+        Stores every stage; may contain the stage of an interrupted training.
     opening : message, optional
-        Request for the schema, if not a :class:`ClientSchemaRequest`.
+        Request for the schema; by default a :class:`ClientSchemaRequest`.
 
     Yields
     ------
     Ask
-        Schema; sums of columns, to standardize; class counts, or sums of targets; rounds of
-        training on the rows that are not held out; their scatter; the model, on which clients
-        choose; the pool's terms; rounds on all rows; their scatter; the final model.
+        Schema; sums of columns for standardization; class counts, or sums of targets; rounds of
+        training without held-out rows; scatter; the model for choosing mixtures; the pool's terms;
+        rounds on all rows; scatter; the final model.
 
     Returns
     -------
@@ -310,9 +309,9 @@ def coordinate(
     SchemaMismatch
         If a client's rows differ from the others'.
     PartyMissing
-        If a client does not answer; nothing is released.
+        If a client does not reply; nothing is released.
     DataError
-        If the clients hold no rows or fewer than two classes together.
+        If the clients have no rows or fewer than two classes together.
     """
     resumed = None if checkpoint is None else checkpoint.resumed()
     replies = yield gather(opening or ClientSchemaRequest(network.digest))
@@ -348,7 +347,7 @@ def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats,
     replies = yield total(ClientMomentsRequest())
     found = replies.summed("the sums of columns")
     if found.n_rows < 1:
-        raise DataError("the clients hold no rows to train on; give them rows")
+        raise DataError("the clients have no rows to train on; add rows")
     mean, deviation = mean_and_deviation(found)
     if not standardize:
         return np.empty(0), np.empty(0), feature_rate(deviation)
@@ -365,12 +364,12 @@ class _Averaging:
     checkpoint: "Checkpoint | None"
 
     def keep(self, stage: Stage) -> None:
-        """Write a stage to the checkpoint, where there is one."""
+        """Write a stage to the checkpoint, if any."""
         if self.checkpoint is not None:
             self.checkpoint.keep(stage)
 
     def rest(self, stage: Stage, n_rows: int) -> Generator[Ask, Replies, Stage]:
-        """Run the remaining rounds over clients that have ``n_rows`` rows together."""
+        """Run the remaining rounds for ``n_rows`` rows of all clients."""
         rounds, bits = self.rounds, scale_bits(n_rows)
         for number in range(stage.number, rounds.n_rounds):
             request = TrainRequest(
@@ -392,11 +391,11 @@ class _Averaging:
 def _discriminants(
     features: tuple[int, float] | None, overall: Floats, n_rows: int, *, held_out: bool
 ) -> Generator[Ask, Replies, Discriminants | None]:
-    """Compute discriminants from sums of scatter alone.
+    """Compute discriminants from summed scatter.
 
-    They separate the classes of every client.
+    They separate the classes of every client. The result is None if ``features``, the seed and rate
+    of the random features, is None.
 
-    None where ``features``, the seed and rate of random features, are None.
     """
     if features is None:
         return None
@@ -405,7 +404,7 @@ def _discriminants(
     found = replies.summed("the scatter of classes")
     within, between = (_whole(part, drawn.n_features) for part in (found.within, found.between))
     counts = overall * (n_rows + len(overall)) - 1
-    n_present = int((counts > 0.5).sum())  # classes that may come later scatter nowhere
+    n_present = int((counts > 0.5).sum())  # absent classes have no scatter
     return Discriminants.best(drawn, Scatter(within, between), n_present)
 
 

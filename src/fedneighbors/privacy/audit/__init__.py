@@ -1,6 +1,6 @@
-"""Audits: certified lower bounds on a mechanism's cost, from samples or its exact law.
+"""Audits: certified lower bounds on a mechanism's cost, from samples or its exact distribution.
 
-An audit can prove a claim wrong, never right.
+An audit can disprove a claim, but not prove it.
 """
 
 from fedneighbors._lazy import lazy_names

@@ -1,9 +1,9 @@
 """Certified lower bounds on a privacy loss, from samples of two outputs.
 
-Half of the samples chooses an event that tells the two apart; the other half, independent of that
-choice, bounds its probability p under one input from below and q under the other from above
-(Clopper-Pearson). Every guarantee bounds p in terms of q, so p and q bound the guarantee.
-:func:`audit_release` does this for a mechanism and its claim on several pairs of inputs.
+One half of the samples selects an event that distinguishes the two outputs; the other half,
+independent of the selection, bounds its probability p under one input from below and q under the
+other from above (Clopper-Pearson). Every guarantee bounds p in terms of q, so p and q bound the
+guarantee. :func:`audit_release` does this for a mechanism and its claim on several pairs of inputs.
 """
 
 import math
@@ -18,10 +18,10 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, 
 from fedneighbors.privacy.audit._events import Event, Score, choose_event
 
 _ORDERS = 1 + np.geomspace(1e-3, 200, 60)
-"""Orders at which a Renyi divergence is compared; any of them gives a valid bound."""
+"""Orders of the Renyi divergence; each of them gives a valid bound."""
 
 _SLACK = 1e-9
-"""Relative, for the floating point of the bounds: they are rounded against the accusation."""
+"""Relative rounding margin of the bounds, in favor of the mechanism."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Certificate:
     Parameters
     ----------
     event : str
-        The event in words.
+        Description of the event.
     n_first, n_second : int
         Numbers of certifying samples of both outputs.
     hits_first, hits_second : int
@@ -53,9 +53,9 @@ class Certificate:
     confidence: float
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the least epsilon for which (epsilon, delta) can hold.
+        """Return the smallest epsilon consistent with the samples.
 
-        0 if any can.
+        It is 0 if every epsilon is.
 
         Parameters
         ----------
@@ -65,9 +65,9 @@ class Certificate:
         return _epsilon(self.p_low, self.q_high, delta)
 
     def rho(self) -> float:
-        """Return the least rho for which zero-concentrated privacy can still hold.
+        """Return the smallest rho consistent with the samples.
 
-        The event turns each output into one bit, whose Renyi divergence cannot be larger.
+        The event maps each output to one bit, whose Renyi divergence cannot be larger.
         """
         return float(_rho(np.array([self.p_low]), np.array([self.q_high]))[0])
 
@@ -109,9 +109,9 @@ def certified_loss(
     first, second : integer arrays of shape (n, n_cells)
         Independent outputs for two neighboring inputs, one per row.
     claim : Guarantee
-        In whose notion the loss is measured; only its kind and delta matter.
+        Claim whose notion measures the loss; only its kind and delta matter.
     confidence : float
-        That the returned bounds hold.
+        Confidence of the returned bounds.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def certified_loss(
         raise ValueError(f"expected outputs of one width, got {p.shape[1]} and {q.shape[1]}")
     if not 0 < confidence < 1:
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
-    error = (1 - confidence) / 2  # in either direction
+    error = (1 - confidence) / 2  # per direction
     score = _score(claim, error)
     both = [_certified(a, b, score, error) for a, b in ((p, q), (q, p))]
     return max(both, key=lambda certificate: certificate.loss(claim))
@@ -141,7 +141,7 @@ def certified_epsilon(
     delta : float
         As in (epsilon, delta).
     confidence : float
-        That the returned bounds hold.
+        Confidence of the returned bounds.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def certified_rho(
     first, second : integer arrays of shape (n, n_cells)
         Independent outputs, one per row.
     confidence : float
-        That the returned bounds hold.
+        Confidence of the returned bounds.
     """
     return certified_loss(first, second, ZCDP(Fraction(0)), confidence=confidence)
 
@@ -211,7 +211,7 @@ def _hits(event: Event, outputs: npt.NDArray[np.int64]) -> tuple[int, int]:
 def _below(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
     """Compute the lower Clopper-Pearson limit of a probability.
 
-    It fails with a chance of ``error``.
+    It fails with probability ``error``.
     """
     from scipy.special import betaincinv
 
@@ -222,7 +222,7 @@ def _below(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.
 def _above(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
     """Compute the upper Clopper-Pearson limit of a probability.
 
-    It fails with a chance of ``error``.
+    It fails with probability ``error``.
     """
     from scipy.special import betaincinv
 
@@ -271,10 +271,10 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Two neighboring vectors of counts."""
 
 Release = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
-"""Turns inputs of shape (n, n_cells), one per row, into n independent outputs, one per row."""
+"""Function from inputs of shape (n, n_cells), one per row, to n independent outputs."""
 
 _BASES = (0, 4, 30)
-"""Counts below what a record adds: at the edge where values are clipped, near it, far from it."""
+"""Base counts of the pairs: at the edge where values are clipped, near it, and far from it."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Verdict:
     ----------
     claim : Guarantee
         Guarantee claimed by the mechanism.
-    pair : tuple
+    The neighboring inputs with the largest certified loss.
         The neighboring inputs that told most.
     certificate : Certificate
         Bound certified by the outputs.
@@ -302,20 +302,20 @@ class Verdict:
 
     @property
     def accused(self) -> bool:
-        """Return whether the claim is proved wrong."""
+        """Return whether the claim is disproved."""
         return self.certificate.refutes(self.claim)
 
 
 def neighboring_pairs(sensitivity: Sensitivity, n_cells: int) -> list[Pair]:
-    """Return neighboring vectors that stretch a sensitivity as far as it goes.
+    """Return neighboring vectors with the largest difference allowed by a sensitivity.
 
-    One record more raises the first cells by ``linf`` each; one record exchanged raises the first
-    half of them and lowers as many others.
+    An added record raises the first cells by ``linf`` each; a replaced record raises the first half
+    of them and lowers the same number of other cells.
 
     Parameters
     ----------
     sensitivity : Sensitivity
-        Largest difference of two neighbors.
+        Largest difference between two neighbors.
     n_cells : int
         Length of the vectors.
 
@@ -345,8 +345,8 @@ def audit_release(
 ) -> Verdict:
     """Audit a mechanism; return the verdict of the strongest input pair.
 
-    A correct mechanism is accused with a probability of at most ``1 - confidence`` per audit: what
-    may go wrong is divided by the number of pairs.
+    A correct mechanism is accused with a probability of at most ``1 - confidence`` per audit: the
+    error probability is divided by the number of pairs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The exact law of a mechanism on a tiny input, by enumeration of all draws."""
+"""The exact distribution of a mechanism on a tiny input, by enumeration of all draws."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -16,16 +16,16 @@ _ONE = Enclosure(1 << _PRECISION, 1 << _PRECISION)
 
 @dataclass(frozen=True)
 class ExactLaw:
-    """Enclosed probabilities of all outputs; noise beyond the reach may belong to any of them.
+    """Enclosed probabilities of all outputs; noise beyond the reach may lead to any of them.
 
     Parameters
     ----------
     low : dict of hashable to Fraction
-        Lower bounds; what is missing has 0.
+        Lower bounds; 0 for absent outputs.
     high : dict of hashable to Fraction
-        Upper bounds of what was enumerated.
+        Upper bounds of enumerated outputs.
     high_beyond : Fraction
-        Probability that a draw went beyond the reach, rounded up.
+        Probability of a draw beyond the reach, rounded up.
     """
 
     low: dict[Hashable, Fraction]
@@ -38,14 +38,14 @@ class ExactLaw:
         Parameters
         ----------
         output : hashable
-            As the mechanism returned it.
+            Output as returned by the mechanism.
         """
         return self.high.get(output, Fraction(0)) + self.high_beyond
 
 
 @dataclass
 class _Replay:
-    """Draws that follow a path through the tree of all draws, first branch where it is new."""
+    """Draws along a path through the tree of all draws; new nodes start at the first branch."""
 
     reach: int
     path: list[tuple[int, int]] = field(default_factory=list)  # (branch taken, branches)
@@ -106,7 +106,7 @@ def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactL
         The mechanism on one input, as a function of its draws, such as
         ``lambda draws: tuple(TopPicks(1, 2).answer([3, 1, 0], draws))``.
     reach : int
-        Noise beyond it is not followed; its probability is ``high_beyond``.
+        Limit of enumerated noise; the probability beyond it is ``high_beyond``.
 
     Examples
     --------
@@ -134,12 +134,12 @@ def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactL
 def exact_epsilon(first: ExactLaw, second: ExactLaw) -> float:
     """Return the largest log-ratio of probabilities of one output, in both directions.
 
-    It is a lower bound of the true epsilon, rounded down; infinite is written ``inf``.
+    It is a lower bound of the true epsilon, rounded down; may be ``inf``.
 
     Parameters
     ----------
     first, second : ExactLaw
-        For two neighboring inputs.
+        Distributions for two neighboring inputs.
     """
     ratios = [
         low / q.at_most(output) if q.at_most(output) else math.inf
@@ -152,17 +152,17 @@ def exact_epsilon(first: ExactLaw, second: ExactLaw) -> float:
 
 
 def exact_delta(first: ExactLaw, second: ExactLaw, epsilon: float) -> float:
-    """Compute a lower bound of the least possible delta at epsilon.
+    """Compute a lower bound of the smallest delta for an epsilon.
 
-    With epsilon 0 this bounds the total variation from below: two laws with a positive bound
-    differ.
+    With epsilon 0 this bounds the total variation distance from below: two distributions with a
+    positive bound differ.
 
     Parameters
     ----------
     first, second : ExactLaw
-        For two neighboring inputs.
+        Distributions for two neighboring inputs.
     epsilon : float
-        0 or more.
+        Epsilon, 0 or more.
     """
     factor = Fraction(math.exp(epsilon) * (1 + 1e-12)) if epsilon else Fraction(1)
     return max(

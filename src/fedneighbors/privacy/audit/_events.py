@@ -8,13 +8,13 @@ import numpy.typing as npt
 
 Outputs = npt.NDArray[np.int64]
 Feature = Callable[[Outputs], Outputs]
-"""Outputs of shape (n, n_cells) to columns of numbers of shape (n, n_columns)."""
+"""Function from outputs of shape (n, n_cells) to columns of numbers of shape (n, n_columns)."""
 
 Score = Callable[[npt.NDArray[np.int64], int, npt.NDArray[np.int64], int], npt.NDArray[np.float64]]
-"""From hits among n outputs of either side (arrays, one entry per event): larger tells more."""
+"""Score from hits among n outputs of either side (one entry per event); higher is better."""
 
 _MOST_CELLS = 8
-"""Features of single cells look at the first few; audits use tiny vectors."""
+"""Maximum number of cells with their own features; audits use tiny vectors."""
 
 _BINS_PER_NAT = 4
 _FACTORS = np.array([1, 1_000_003, 998_244_353, 777_767_777, 433_494_437, 27_644_437, 479_001_599])
@@ -33,7 +33,7 @@ class Event:
     place : int
         Column of the feature.
     values : int64 array
-        Ascending.
+        Values, ascending.
     """
 
     name: str
@@ -60,17 +60,17 @@ class Event:
 
 
 def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
-    """Find an event that is likely under p and unlikely under q.
+    """Find an event with high probability under p and low under q.
 
-    One half of the outputs sorts the values of each feature by their likelihood ratio: by Neyman
-    and Pearson the best event of a feature holds all values above some bound. The other half
-    scores every bound of every feature; were it the same half, features of many values would win
-    by chance.
+    One half of the outputs sorts the values of each feature by their likelihood ratio: by the
+    Neyman-Pearson lemma, the best event of a feature consists of all values above some bound. The
+    other half scores every bound of every feature; with the same half, features with many values
+    would win by chance.
 
     Parameters
     ----------
     p, q : int64 arrays of shape (n, n_cells)
-        Outputs that are not used again.
+        Outputs that are not used for certification.
     score : callable
         Score of events, from their counts.
     """
@@ -87,12 +87,12 @@ def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
                     Event(name, feature, place, np.sort(values[: top + 1])),
                     scores[top],
                 )
-    assert best is not None  # there is always a cell
+    assert best is not None  # there is at least one cell
     return best
 
 
 def _sorted_values(p: Outputs, q: Outputs) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the values of each column, likelier under p first."""
+    """Yield the values of each column, sorted by likelihood ratio."""
     for place in range(p.shape[1]):
         values = np.unique(np.concatenate([p[:, place], q[:, place]]))
         yield values[np.argsort(-_log_ratio(values, p[:, place], q[:, place]), kind="stable")]
@@ -124,7 +124,7 @@ def _evidence(p: Outputs, q: Outputs) -> Feature:
 
     Bins are a quarter nat wide.
 
-    Where cells get independent noise, this is the log-ratio of the whole output.
+    If cells have independent noise, this is the log-ratio of the whole output.
     """
     tables = []
     for cell in range(p.shape[1]):

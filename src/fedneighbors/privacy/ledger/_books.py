@@ -1,4 +1,4 @@
-"""Entries of a ledger and the tables that hold them: budgets, charges, answers."""
+"""Entries of a ledger and its tables: budgets, charges, answers."""
 
 import hashlib
 from collections import Counter
@@ -15,10 +15,10 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP
 from fedneighbors.privacy.ledger._file import LedgerFile
 
 EntryKind = Literal["budget", "reserved", "released", "voided"]
-"""What happened: a budget was set, a charge made, an answer stored, a charge taken back."""
+"""Kinds of entries: a budget was set, a charge made, an answer stored, a charge voided."""
 
 Columns = tuple[str, str, str]
-"""A guarantee in the file: notion, first and second number as exact fractions."""
+"""A guarantee in the file: notion, and two numbers as exact fractions."""
 
 _NOTIONS: dict[str, type[Guarantee]] = {"pure": PureDP, "approx": ApproxDP, "zcdp": ZCDP}
 
@@ -48,9 +48,9 @@ class ChargeTerms:
     Raises
     ------
     ValueError
-        If a name is empty, too long or holds control characters, or the cost has too many digits.
+        If a name is empty, too long or has control characters, or the cost has too many digits.
     TypeError
-        If a name is no text or the cost no guarantee.
+        If a name is not a text or the cost not a guarantee.
     """
 
     query: str
@@ -76,7 +76,7 @@ class LedgerEntry:
     number : int
         Position in the ledger, ascending.
     at : str
-        When, in UTC, as ISO 8601.
+        Time in UTC, as ISO 8601.
     kind : {"budget", "reserved", "released", "voided"}
         Kind of the entry.
     dataset, user : str
@@ -88,9 +88,9 @@ class LedgerEntry:
     note : str
         Purpose of a release, or remark on a budget.
     sha256 : str
-        Digest of the answer in hex, where one was stored.
+        Digest of the answer in hex, if one is stored.
     size : int
-        Bytes of the answer, where one was stored.
+        Bytes of the answer, if one is stored.
     """
 
     number: int
@@ -116,7 +116,7 @@ class BudgetState:
     allowed, spent, left : Guarantee
         Amounts of one type.
     note : str
-        Remark of whoever set it.
+        Remark on the budget.
     """
 
     dataset: str
@@ -133,7 +133,7 @@ def to_columns(guarantee: Guarantee) -> Columns:
     Raises
     ------
     TypeError
-        If it is no guarantee.
+        If it is not a guarantee.
     ValueError
         If a number has too many digits.
 
@@ -155,33 +155,33 @@ def from_columns(notion: str, first: str, second: str) -> Guarantee:
 
     Raises
     ------
-    LedgerError
+    If the text has another format.
         If the text is not of that form: the ledger was written by another hand.
     """
     try:
         return _NOTIONS[notion](*(Fraction(text) for text in (first, second) if text))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(
-            f"the ledger holds a guarantee that cannot be read: {notion} {first} {second}; "
-            "restore it from a copy"
+            f"the ledger has a guarantee that cannot be read: {notion} {first} {second}; "
+            "restore it from a backup"
         ) from error
 
 
 def count_costs(rows: Iterable[tuple[str, str, str, int]]) -> Counter[Guarantee]:
     """Count the releases of each cost.
 
-    The arguments are rows of columns and a number.
+    The arguments are rows of columns and a count.
     """
     return Counter({from_columns(*columns): number for *columns, number in rows})
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuse a name that is empty, too long or cannot be printed.
+    """Raise for an empty, too long or unprintable name.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not usable; the message names ``what``.
+        If it is invalid; the message names ``what``.
     """
     check_text(name, what, _LONGEST_NAME)
     if not name:
@@ -194,7 +194,7 @@ def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
     Raises
     ------
     TypeError, ValueError
-        If it is not usable; the message names ``what``.
+        If it is invalid; the message names ``what``.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected {what} as text, got {type(text).__name__}")
@@ -231,7 +231,7 @@ class Books:
         ValueError
             If it was charged under other terms.
         LedgerError
-            If the answer is not the one that was stored.
+            If the stored answer was altered.
         """
         rows = self._file.rows(
             "SELECT dataset, user, notion, first, second, sha256, content "
@@ -297,7 +297,7 @@ class Books:
         self._add_release("reserved", terms)
 
     def drop_charge(self, terms: ChargeTerms) -> None:
-        """Take back a charge that has no answer."""
+        """Void a charge that has no answer."""
         self._file.write("DELETE FROM charge WHERE query = ?", (terms.query,))
         self._add_release("voided", terms)
 
@@ -323,7 +323,7 @@ class Books:
         )
 
     def spent(self, dataset: str, user: str) -> Guarantee:
-        """Add up the charges, in the notion of the budget.
+        """Compute the total of the charges, in the notion of the budget.
 
         Raises
         ------
@@ -363,7 +363,7 @@ class Books:
         return BudgetState(dataset, user, budget, spent, difference(budget, spent), note)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """Return all that happened, oldest first."""
+        """Return all entries, oldest first."""
         rows = self._file.rows(
             "SELECT number, at, kind, dataset, user, notion, first, second, query, note, sha256, "
             "size FROM entry ORDER BY number"

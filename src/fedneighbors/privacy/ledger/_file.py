@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: created atomically, checked when opened, with readable errors."""
+"""The SQLite file of a ledger: atomic creation, checks on opening, readable errors."""
 
 import os
 import secrets
@@ -67,14 +67,14 @@ class LedgerFile:
     timeout_s : float
         Seconds to wait for another process.
     must_exist : bool
-        Refuse to make a new ledger.
+        Raise instead of creating a new ledger.
     made : str
-        Time that a new ledger is given.
+        Creation time for a new ledger.
 
     Raises
     ------
     LedgerError
-        If there is no usable ledger there.
+        If the file is not a usable ledger.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class LedgerFile:
         Raises
         ------
         LedgerError
-            If the file cannot be written; then nothing of the block was kept.
+            If the file cannot be written; the writes of the block are then rolled back.
         """
         with self._lock:
             connection = self._usable()
@@ -136,7 +136,7 @@ class LedgerFile:
                 with self._in_words():
                     connection.execute("COMMIT")
             except BaseException:
-                # an error of SQLite may have ended the transaction already
+                # an SQLite error may have ended the transaction already
                 if connection.in_transaction:
                     with suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
@@ -153,7 +153,7 @@ class LedgerFile:
         self.rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """Close the file; closing twice is no error."""
+        """Close the file; no effect if already closed."""
         if self._connection is None or os.getpid() != self._process:
             return
         with self._lock, self._in_words():
@@ -165,7 +165,7 @@ class LedgerFile:
             raise LedgerError(f"ledger {self.path} is closed; open it again")
         if os.getpid() != self._process:
             raise LedgerError(
-                f"ledger {self.path} was opened by another process than this one, its parent; "
+                f"ledger {self.path} was opened by the parent of this process; "
                 "open it again after the fork"
             )
         return self._connection
@@ -183,19 +183,19 @@ class LedgerFile:
         return self._connect(self.path)
 
     def _make(self, party: str | None, must_exist: bool, made: str) -> None:
-        """Put a new ledger in place.
+        """Create a ledger atomically.
 
-        If another process was faster, its ledger stays.
+        An existing ledger, also one created meanwhile, is kept.
         """
         if party is None or must_exist:
             raise LedgerError(
-                f"no ledger at {self.path}; check the path; to make one, name its party"
+                f"no ledger at {self.path}; check the path, or name the party to create a ledger"
             )
         for ending in ("-wal", "-journal"):
             if os.path.lexists(self.path + ending):
                 raise LedgerError(
-                    f"{self.path} is gone but {self.path + ending} remains: bring back the file; "
-                    "a new ledger would forget what was spent"
+                    f"{self.path} is missing but {self.path + ending} exists: restore the file; "
+                    "a new ledger would lose the charges"
                 )
         target = Path(self.path).absolute()
         part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
@@ -205,7 +205,7 @@ class LedgerFile:
                 _fill(connection, party, made)
             _sync(part)
             with suppress(FileExistsError):
-                os.link(part, target)  # unlike a rename, it replaces nothing
+                os.link(part, target)  # unlike a rename, it never replaces a file
             _sync(target.parent)
         finally:
             for ending in ("", "-wal", "-shm", "-journal"):
@@ -217,7 +217,7 @@ class LedgerFile:
             place,
             uri=path != ":memory:",
             timeout=self.timeout_s,
-            isolation_level=None,  # transactions are begun and ended here alone
+            isolation_level=None,  # transactions are controlled here
             check_same_thread=False,
         )
         connection.execute("PRAGMA synchronous = FULL")
@@ -225,7 +225,7 @@ class LedgerFile:
         return connection
 
     def _check(self, party: str | None) -> str:
-        """Return the ledger's owner; raise unless the ledger is whole.
+        """Return the ledger's owner; check that the file is intact.
 
         A ledger of another party is refused.
         """
@@ -233,10 +233,10 @@ class LedgerFile:
             self.rows(f"PRAGMA {name}")[0] for name in ("application_id", "user_version")
         )
         if application != _APPLICATION:
-            raise LedgerError(f"{self.path} is no ledger of fedneighbors; it was left as it is")
+            raise LedgerError(f"{self.path} is not a fedneighbors ledger; it was not changed")
         if version != _VERSION:
             raise LedgerError(
-                f"ledger {self.path} is of version {version}, this program reads version "
+                f"ledger {self.path} has version {version}, this program reads version "
                 f"{_VERSION}; use the program that wrote it"
             )
         damage = self.rows("PRAGMA quick_check(1)")[0][0]
@@ -248,7 +248,8 @@ class LedgerFile:
         (owner,) = self.rows("SELECT party FROM about")[0]
         if party not in (None, owner):
             raise LedgerError(
-                f"ledger {self.path} is of party {owner!r}, not of {party!r}; use that party's own"
+                f"ledger {self.path} belongs to party {owner!r}, not to {party!r}; use that "
+                "party's own"
             )
         return str(owner)
 
@@ -273,39 +274,39 @@ class LedgerFile:
         return f"{_ADVICE.get(code, 'cannot be used')} ({error})"
 
 
-_TRIES = 3  # another process may just have finished writing between two looks at the file
+_TRIES = 3  # another process may finish writing between two reads of the file
 
-_RESTORE = "restore it from a copy that is as new as the last release, with its -wal file"
+_RESTORE = "restore it, with its -wal file, from a backup made after the last release"
 
 _ADVICE = {
     sqlite3.SQLITE_READONLY: "is read-only; make file and folder writable for this user",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; make file and folder writable for this user",
-    sqlite3.SQLITE_PERM: "may not be used; make file and folder writable for this user",
-    sqlite3.SQLITE_FULL: "could not be written: the disk is full; make room",
-    sqlite3.SQLITE_IOERR: "could not be written or read: the disk is full or fails; make room",
+    sqlite3.SQLITE_PERM: "cannot be used; make file and folder writable for this user",
+    sqlite3.SQLITE_FULL: "could not be written: the disk is full; free some space",
+    sqlite3.SQLITE_IOERR: "could not be written or read: the disk is full or fails; free space",
     sqlite3.SQLITE_CORRUPT: f"is truncated or damaged; {_RESTORE}",
-    sqlite3.SQLITE_NOTADB: f"is no SQLite file, or damaged; {_RESTORE}",
+    sqlite3.SQLITE_NOTADB: f"is not an SQLite file, or damaged; {_RESTORE}",
 }
 
 
 def _require_whole(path: str) -> None:
     """Raise if a file is empty or shorter than its header states.
 
-    SQLite itself reads zeros for the missing end of the last page.
+    SQLite itself reads zeros for a missing end of the last page.
     """
     if os.path.getsize(path) == 0:
         raise LedgerError(
-            f"{path} is empty: this was no ledger, or it was wiped. Bring back the file; "
-            "a new ledger would forget what was spent"
+            f"{path} is empty: it is not a ledger, or it was wiped. Restore the file; "
+            "a new ledger would lose the charges"
         )
     for _ in range(_TRIES):
         with open(path, "rb") as file:
             header = file.read(100)
-        page_bytes = int.from_bytes(header[16:18]) or 1  # 1 stands for 65536
+        page_bytes = int.from_bytes(header[16:18]) or 1  # 1 means 65536
         n_pages = int.from_bytes(header[28:32])
         expected = n_pages * (65536 if page_bytes == 1 else page_bytes)
         found = os.path.getsize(path)
-        # With a log, the file may be behind it; SQLite brings both together.
+        # With a log, the file may be older than the log; SQLite merges them.
         if found == expected or not header.startswith(b"SQLite format 3") or _has_log(path):
             return
     raise LedgerError(
@@ -325,7 +326,7 @@ def _fill(connection: sqlite3.Connection, party: str, made: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file or a folder's names are on disk."""
+    """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

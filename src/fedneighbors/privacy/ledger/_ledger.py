@@ -91,7 +91,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file; closing twice is no error."""
+        """Close the file; no effect if already closed."""
         self._void_the_rest()
         self._file.close()
 
@@ -159,19 +159,19 @@ class Ledger:
             before the release. The same id can be requested again at no further cost; ``draw`` is
             then called again.
         purpose : str
-            For people.
+            Description for readers.
 
         Returns
         -------
         bytes
-            The answer that the ledger holds: that of ``draw``, or an earlier one.
+            The stored answer: the result of ``draw``, or an earlier one.
 
         Raises
         ------
         BudgetExceeded
-            If the budget of the data set, or of the user, does not allow it; nothing changed.
+            If the budget of the data set or of the user is too small; nothing is changed.
         ValueError, TypeError
-            If the id was charged under other terms, or ``draw`` returns no usable answer.
+            If the id was charged under other terms, or ``draw`` returns an invalid answer.
         LedgerError
             If the ledger cannot be read or written; nothing is released.
         """
@@ -201,13 +201,13 @@ class Ledger:
         BudgetExceeded
             If a budget would be exceeded; nothing is changed.
         ValueError, TypeError
-            If an id comes twice or was charged under other terms, or ``draw`` returns no usable
+            If an id is repeated or was charged under other terms, or ``draw`` returns invalid
             answers.
         LedgerError
-            If the ledger cannot be read or written; nothing was released.
+            If the ledger cannot be read or written; nothing is released.
         """
         if len({each.query for each in terms}) < len(terms):
-            raise ValueError("expected each id once; ask for it once, and use the answer twice")
+            raise ValueError("expected unique ids; request each id once, and reuse its answer")
         self._void_the_rest()
         while True:
             answers = self._reserve(terms)
@@ -278,7 +278,9 @@ class Ledger:
             return _answers(terms, known)
         for each, (charged, _) in zip(terms, known, strict=True):
             if not charged:
-                self._books.require_room(each)  # first without the lock: a refusal holds up nobody
+                self._books.require_room(
+                    each
+                )  # without the lock first: refusals do not block others
         with self._file.transaction():
             known = [self._books.look_up(each) for each in terms]
             for each, (charged, _) in zip(terms, known, strict=True):
@@ -302,14 +304,14 @@ class Ledger:
         return _answers(terms, known)
 
     def _void(self, terms: ChargeTerms) -> None:
-        """Take a charge back unless an answer is stored.
+        """Void a charge unless an answer is stored.
 
         A stored answer may have been released.
         """
         with self._file.transaction():
             try:
                 charged, answer = self._books.look_up(terms)
-            except ValueError:  # the id has been charged again by someone else, under other terms
+            except ValueError:  # the id was charged again elsewhere, under other terms
                 return
             if charged and answer is None:
                 self._books.drop_charge(terms)
@@ -319,16 +321,16 @@ class Ledger:
         self._void_the_rest()
 
     def _void_the_rest(self) -> None:
-        """Take back charges of failed releases.
+        """Void the charges of failed releases.
 
-        Charges that cannot be taken back are kept for later.
+        Charges that cannot be voided are kept for a later attempt.
         """
         for query, terms in list(self._to_void.items()):
             try:
                 self._void(terms)
             except LedgerError:
                 try:
-                    self._file.reuse_log()  # on a full disk the log has no room to grow
+                    self._file.reuse_log()  # on a full disk the log cannot grow
                     self._void(terms)
                 except LedgerError as error:
                     log.warning("query %s stays charged for now: %s", query, error)

@@ -1,7 +1,7 @@
 """Calibration of noise to a fraction of the budget, central or distributed.
 
-Rows of different parties are disjoint, so that the releases of all parties together cost what one
-of them costs (parallel composition).
+Rows of different parties are disjoint, so the releases of all parties together cost as much as
+those of one party (parallel composition).
 """
 
 import math
@@ -21,7 +21,9 @@ from fedneighbors.privacy.noise._samplers import BitSource
 Mechanism = DiscreteLaplace | DiscreteGaussian
 Shares = LaplaceShares | GaussianShares
 
-_STEP = Fraction(1, 1 << 10)  # variances are rounded up to it, so that the sampler's table is small
+_STEP = Fraction(
+    1, 1 << 10
+)  # variances are rounded up to it, which keeps the sampler's table small
 _INFLATIONS = 64
 _LEAST_SHARE = Fraction(1, 4)  # minimum variance: below it the bound on a sum does not hold
 
@@ -34,9 +36,9 @@ def portion(privacy: Privacy, share: Fraction) -> PureDP | ZCDP:
     Parameters
     ----------
     privacy : Privacy
-        One with delta is spent as zCDP, whose conversion it is.
+        Settings; a budget with delta is spent as zCDP, after conversion.
     share : Fraction
-        In [0, 1].
+        Fraction of the budget, in [0, 1].
     """
     if isinstance(privacy.total, ApproxDP):
         return ZCDP(share * largest_zcdp(privacy.total.epsilon, privacy.total.delta))
@@ -57,13 +59,13 @@ def shares(
 
     ``n_shares`` of them suffice.
 
-    Where so much budget is left that shares would be too small to add up to Gaussian noise, they
-    are taken larger.
+    If the budget is so large that the shares would be too small to add up to Gaussian noise, larger
+    shares are used.
 
     Raises
     ------
     PrivacyError
-        If shares of no size are found that add up to Gaussian noise.
+        If no share size adds up to Gaussian noise.
     """
     if isinstance(allowed, PureDP):
         return LaplaceShares(sensitivity.l1 / allowed.epsilon, n_shares)
@@ -84,7 +86,7 @@ def _rounded_up(number: Fraction) -> Fraction:
 
 
 def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
-    """Return the noise variance of each cell with so many parties.
+    """Return the noise variance of each cell of a sum.
 
     Parameters
     ----------
@@ -110,25 +112,25 @@ def shares_counted_on(*, n_asked: int, threshold: int, colluders: int) -> int:
     Parameters
     ----------
     n_asked, threshold : int
-        Parties with which the sum was opened, and how many must stay to the end.
+        Number of invited parties, and minimum number that must stay to the end.
     colluders : int
-        Parties that may side with the coordinator.
+        Number of parties that may collude with the coordinator.
 
     Raises
     ------
     PrivacyError
-        If so many colluders could open the masks of one party, whose share alone protects nothing,
-        or leave no other share.
+        If the colluders could remove the masks of one party, whose share alone does not protect it,
+        or if no other share remains.
     """
     if 2 * threshold <= n_asked + colluders:
         raise PrivacyError(
-            f"masks with a threshold of {threshold} of {n_asked} parties do not hold against "
+            f"masks with a threshold of {threshold} of {n_asked} parties do not protect against "
             f"colluders={colluders} and the coordinator; raise the threshold or lower colluders"
         )
     if threshold - colluders < 1:
         raise PrivacyError(
-            f"{threshold} of {n_asked} parties are sure to stay, and colluders={colluders} leaves "
-            "none to add noise; lower colluders"
+            f"only {threshold} of {n_asked} parties are guaranteed to stay, and "
+            f"colluders={colluders} leaves none to add noise; lower colluders"
         )
     return threshold - colluders
 
@@ -141,18 +143,18 @@ def noising(
     n_cells: int,
     bits: BitSource = os.urandom,
 ) -> tuple[Guarantee, Callable[[Integers], Integers]]:
-    """Return the cost of noising a vector within part of the budget.
+    """Return the cost of noise within part of the budget.
 
-    Also returns the function that adds the noise.
+    Also return the function that adds the noise.
 
     Parameters
     ----------
     allowed : PureDP or ZCDP
-        The part.
+        Part of the budget.
     moved : Sensitivity
-        Sensitivity of the vector, or of the sum that it goes into.
+        Sensitivity of the vector, or of the sum that includes it.
     n_shares : int or None
-        Shares that are sure to be in the masked sum; None noises the vector by itself.
+        Minimum number of noise shares in the masked sum; None adds full noise to the vector.
     n_cells : int
         Length of the vector.
     bits : callable

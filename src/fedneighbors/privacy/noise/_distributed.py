@@ -1,7 +1,7 @@
 """Noise shares: each party draws a part, and the sum of the parts protects a masked sum.
 
-A sum in which fewer than ``n_shares`` honest shares remain has no guarantee: set ``n_shares`` to
-the number of parties less those that may drop out *and* those that may collude.
+A sum with fewer than ``n_shares`` honest shares has no guarantee: set ``n_shares`` to the number of
+parties minus those that may drop out *and* those that may collude.
 """
 
 import math
@@ -23,7 +23,7 @@ from fedneighbors.privacy.noise._samplers import (
 )
 
 _TWO_PI_SQUARED = Fraction(197392, 10000)
-"""Below 2 pi**2 = 19.73920880..., so that bounds built on it err upward."""
+"""Lower bound of 2 pi**2 = 19.73920880..., so that derived bounds are rounded upward."""
 
 _PRECISION = 256
 
@@ -41,12 +41,12 @@ class LaplaceShares:
     scale : Fraction
         Scale of the sum, above 0 and at most :data:`~._mechanisms.LARGEST_SCALE`.
     n_shares : int
-        Least number of honest shares in the sum.
+        Minimum number of honest shares in the sum.
 
     Raises
     ------
     ValueError
-        If the scale is out of range or there is no share.
+        If the scale is out of range or there are no shares.
 
     References
     ----------
@@ -63,7 +63,7 @@ class LaplaceShares:
         if self.scale > LARGEST_SCALE:
             raise ValueError(
                 f"expected a scale of at most {LARGEST_SCALE}, got {self.scale}; "
-                "counts drown in such noise: release less or allow a larger epsilon"
+                "such noise hides all counts: release less or allow a larger epsilon"
             )
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
@@ -104,12 +104,12 @@ class GaussianShares:
     variance : Fraction
         Variance of the sum; each share needs 1/4 or more for the bound to hold.
     n_shares : int
-        Least number of honest shares in the sum.
+        Minimum number of honest shares in the sum.
 
     Raises
     ------
     ValueError
-        If the variance of a share is out of range or there is no share.
+        If the variance of a share is out of range or there are no shares.
 
     References
     ----------

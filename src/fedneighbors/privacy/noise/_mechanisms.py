@@ -1,11 +1,11 @@
 """Mechanisms on integer vectors: discrete Laplace, discrete Gaussian, noisy top-k.
 
-Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity`, which states
-norm, unit and neighbouring relation, and returns the cost of a release.
+Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity` (norms, unit,
+neighbouring relation) and returns the cost of a release.
 
-OpenDP draws noise that is too wide for a table and selects the largest cells. Its integers have
-64 bits here: its samplers clip at the ends of the type, which has 32 bits for Python's ``int``, and
-clipped noise does not protect.
+OpenDP draws noise that is too wide for a table and selects the largest cells. It is called with
+64-bit integers: its samplers clip at the ends of the type, which has 32 bits for Python's ``int``,
+and clipped noise does not protect.
 """
 
 import math
@@ -63,7 +63,7 @@ def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
 def top_k_measurement(k: int, scale: Fraction) -> Any:
     """Return OpenDP's measurement of noisy top-k under pure differential privacy.
 
-    Scores may move in both directions: OpenDP's cheaper ``monotonic`` case is not claimed.
+    Scores may change in both directions: OpenDP's cheaper ``monotonic`` case does not apply.
 
     Parameters
     ----------
@@ -95,16 +95,16 @@ def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.
 
 
 LARGEST_SCALE = 1 << 14
-"""Up to this scale Laplace noise is drawn from a table of ours, above it by OpenDP."""
+"""Up to this scale Laplace noise is drawn from our own table, above it by OpenDP."""
 
 LARGEST_VARIANCE = 1 << 32
-"""Up to this variance Gaussian noise is drawn from a table of ours, above it by OpenDP."""
+"""Up to this variance Gaussian noise is drawn from our own table, above it by OpenDP."""
 
 WIDEST_SCALE = 1 << 40
-"""Wider noise is refused: samplers cut at the ends of 64 bits, which must be out of its reach."""
+"""Maximum scale; samplers clip at the ends of 64 bits, which must be out of reach of the noise."""
 
 LARGEST_VALUE = 1 << 61
-"""Values beyond it are refused, so that no sum with noise can wrap around."""
+"""Maximum absolute value, so that no sum with noise can overflow."""
 
 
 def positive(value: Number, name: str) -> Fraction:
@@ -129,14 +129,13 @@ def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.
     Raises
     ------
     TypeError
-        If the values are not integers or the sensitivity is no :class:`Sensitivity`.
+        If the values are not integers or the sensitivity is not a :class:`Sensitivity`.
     ValueError
         If a value is so large that noise could overflow it.
     """
     if not isinstance(sensitivity, Sensitivity):
         raise TypeError(
-            f"expected the Sensitivity of the vector, got {sensitivity!r}; "
-            "a vector is released only together with it"
+            f"expected the Sensitivity of the vector, got {sensitivity!r}; a release needs both"
         )
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
@@ -146,7 +145,7 @@ def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.
     if array.size and (int(array.max()) > LARGEST_VALUE or int(array.min()) < -LARGEST_VALUE):
         raise ValueError(
             f"expected values between -{LARGEST_VALUE} and {LARGEST_VALUE}, got larger ones; "
-            "noise could wrap them around"
+            "noise could make them overflow"
         )
     return array.astype(np.int64)
 
@@ -155,22 +154,22 @@ def _refuse_width(width: Fraction, name: str, *, power: int = 1) -> None:
     if width > WIDEST_SCALE**power:
         raise ValueError(
             f"expected a {name} of at most 2**{40 * power}, got about "
-            f"2**{int(width).bit_length()}; such noise leaves nothing: raise epsilon"
+            f"2**{int(width).bit_length()}; such noise hides everything: raise epsilon"
         )
 
 
 def _refuse_bits(bits: BitSource, what: str) -> None:
     if bits is not os.urandom:
-        raise ValueError(f"{what} is drawn by OpenDP, which takes no bits; leave bits out")
+        raise ValueError(f"{what} is drawn by OpenDP, which does not accept bits; omit bits")
 
 
 def _plus(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Add noise to checked values; raise if the sum could overflow.
 
-    The odds are below exp(-2**40).
+    The probability is below exp(-2**40).
     """
     if noise.size and max(int(noise.max()), -int(noise.min())) > LARGEST_VALUE:
-        raise ValueError("the noise is too wide for int64; ask for less noise")
+        raise ValueError("the noise is too wide for int64; request less noise")
     return values + noise.reshape(values.shape)
 
 
@@ -217,7 +216,7 @@ class DiscreteLaplace(_Additive):
     Parameters
     ----------
     scale : Fraction
-        ``l1 / epsilon`` for a wanted epsilon; any number above 0.
+        ``l1 / epsilon`` for a given epsilon; any number above 0.
 
     Raises
     ------
@@ -282,7 +281,7 @@ class DiscreteGaussian(_Additive):
     Parameters
     ----------
     variance : Fraction
-        ``l2_squared / (2 rho)`` for a wanted rho; any number above 0. Not sigma: its square.
+        ``l2_squared / (2 rho)`` for a given rho; any number above 0. This is the square of sigma.
 
     Raises
     ------
@@ -371,7 +370,7 @@ class NoisyTopK:
         Parameters
         ----------
         sensitivity : Sensitivity
-            Sensitivity of the vector; linf counts.
+            Sensitivity of the vector; only linf matters.
 
         Raises
         ------

@@ -1,18 +1,19 @@
-"""Exact integer noise: lazy inversion of uniform random bits, without rounding of the law.
+"""Exact integer noise by lazy inversion of uniform random bits.
 
-Let U be uniform on [0, 1), an endless string of random bits, and k(U) the least k with U < F(k),
-F being the cumulative law. Then k(U) has the law exactly. The first n bits of U, read as an integer
-``prefix``, place U in [prefix, prefix + 1) * 2**-n. Where that whole interval lies between two
-neighboring thresholds, k(U) is the same for every continuation, and is returned. Otherwise more
-bits are drawn *behind the same prefix* and the thresholds are computed more finely; a threshold is
-one point, so this ends with probability 1. What is returned is therefore always k(U): thresholds
-are only ever compared through integers known to enclose them, and how closely they do decides how
-many bits are drawn, never which value comes out.
+Let U be uniform on [0, 1), an endless string of random bits, and k(U) the smallest k with U < F(k),
+where F is the cumulative distribution function. Then k(U) has exactly the distribution F. The first
+n bits of U, read as an integer ``prefix``, place U in [prefix, prefix + 1) * 2**-n. If the whole
+interval lies between two neighboring thresholds, k(U) is the same for every continuation and is
+returned. Otherwise more bits are drawn *after the same prefix*, and the thresholds are computed
+with higher precision; a threshold is one point, so this ends with probability 1. The result is
+therefore always k(U): thresholds are only compared through integers known to enclose them, and the
+precision of the enclosure affects the number of drawn bits, never the result.
 
 One word of 64 bits per cell decides all but about one in 2**50 cells (a sign bit and 63 bits of U).
 
-A law is the weights of 0, 1, 2, ..., enclosed by integers to any precision. A symmetric law is one
-of magnitudes: value k > 0 stands for +k and -k, each with the weight of k.
+A distribution is given by the weights of 0, 1, 2, ..., enclosed by integers to any precision. A
+symmetric distribution is given by its magnitudes: k > 0 represents +k and -k, each with the weight
+of k.
 """
 
 import os
@@ -45,14 +46,14 @@ def times(a: Enclosure, b: Enclosure, precision: int) -> Enclosure:
 def exp_minus(x: Fraction, precision: int) -> Enclosure:
     """Enclose exp(-x) for x of 0 or more.
 
-    The argument is halved until it is at most 1/2, where the alternating series has falling terms:
-    what is left out is at most the first term left out. Squaring undoes the halving; it can double
-    a relative error, so each halving takes two more bits.
+    The argument is halved until it is at most 1/2, where the terms of the alternating series
+    decrease: the truncation error is at most the first omitted term. Squaring undoes the halving;
+    it can double a relative error, so each halving takes two more bits.
 
     Parameters
     ----------
     x : Fraction
-        0 or more.
+        Exponent, 0 or more.
     precision : int
         Bits after the point.
     """
@@ -97,7 +98,7 @@ class Law(Protocol):
     def __hash__(self) -> int:
         """Return a hash of the parameters.
 
-        Laws with equal parameters are equal.
+        Distributions with equal parameters are equal.
         """
 
     @property
@@ -140,7 +141,7 @@ class GaussianLaw:
     Parameters
     ----------
     variance : Fraction
-        Positive; the parameter, of which the variance itself falls short by a hair.
+        Positive parameter; the true variance is slightly smaller.
     """
 
     variance: Fraction
@@ -149,7 +150,7 @@ class GaussianLaw:
     def weights(self, precision: int) -> Iterator[Weight]:
         """Yield exp(-k**2 / (2 v)) for k = 0, 1, 2, ...
 
-        The ratio of neighbours starts at exp(-1 / (2 v)) and falls.
+        The ratio of neighbours starts at exp(-1 / (2 v)) and decreases.
         """
         fall = exp_minus(1 / self.variance, precision)
         ratio = exp_minus(1 / (2 * self.variance), precision)
@@ -209,15 +210,15 @@ class Cumulative(NamedTuple):
 
 
 def cumulative(law: Law, n_bits: int, guard: int = 64) -> Cumulative:
-    """Sum a law's weights until the tail is below 2**-(n_bits + 8).
+    """Sum a distribution's weights until the tail is below 2**-(n_bits + 8).
 
-    The weights after w[k] fall at least as fast as powers of ``ratio``, so that they sum to
-    w[k] * ratio / (1 - ratio) at most.
+    The weights after w[k] decrease at least as fast as powers of ``ratio``, so their sum is at most
+    w[k] * ratio / (1 - ratio).
 
     Parameters
     ----------
     law : Law
-        Law of the weights.
+        Distribution with these weights.
     n_bits : int
         Bits of the thresholds.
     guard : int
@@ -237,7 +238,7 @@ def cumulative(law: Law, n_bits: int, guard: int = 64) -> Cumulative:
         highs.append(high)
         if factor * weight.high * weight.ratio < rest * (one - weight.ratio):
             return Cumulative(lows, highs, Enclosure(low, high + rest))
-    raise AssertionError("weights never end")  # pragma: no cover
+    raise AssertionError("weights do not decrease")  # pragma: no cover
 
 
 def probability(law: Law, value: int, *, n_bits: int = 128) -> tuple[Fraction, Fraction]:
@@ -246,7 +247,7 @@ def probability(law: Law, value: int, *, n_bits: int = 128) -> tuple[Fraction, F
     Parameters
     ----------
     law : Law
-        Law of the probability.
+        Distribution of the value.
     value : int
         Any integer.
     n_bits : int
@@ -263,17 +264,17 @@ def probability(law: Law, value: int, *, n_bits: int = 128) -> tuple[Fraction, F
 
 
 BitSource = Callable[[int], bytes]
-"""Gives so many random bytes; the operating system's, unless a test passes a generator."""
+"""Function that returns a number of random bytes; replace the operating system's in tests only."""
 
 WORD_BITS = 63
 CHUNK = 1 << 16
-"""Words drawn at once: half a megabyte."""
+"""Maximum number of words drawn at once: half a megabyte."""
 
 _GUIDE_BITS = (8, 16)
 
 
 class ThresholdTable(NamedTuple):
-    """Thresholds of a law, rounded to integers of ``n_bits`` bits; see ``kernels.inversion``."""
+    """Thresholds of a distribution, as integers of ``n_bits`` bits; see ``kernels.inversion``."""
 
     limits: npt.NDArray[np.uint64]
     guide: npt.NDArray[np.int32]
@@ -283,16 +284,16 @@ class ThresholdTable(NamedTuple):
 
 @lru_cache(maxsize=16)
 def table(law: Law, n_bits: int = WORD_BITS) -> ThresholdTable:
-    """Build the cached table of a law.
+    """Return the cached table of a distribution.
 
-    The same law always gives the same table.
+    The same distribution always has the same table.
 
     Parameters
     ----------
     law : Law
-        Law to tabulate.
+        Distribution to tabulate.
     n_bits : int
-        Bits of U that one word carries; fewer than 63 only in proofs by exhaustion.
+        Bits of U in one word; fewer than 63 only in exhaustive tests.
     """
     limits = np.array(_limits(law, n_bits), np.uint64)
     guide_bits = min(max(_GUIDE_BITS[0], len(limits).bit_length() + 1), _GUIDE_BITS[1], n_bits)
@@ -312,7 +313,7 @@ def _limits(law: Law, n_bits: int) -> list[int]:
         lows = [(low << n_bits) // sums.total.high for low in sums.lows]
         highs = [-(-(high << n_bits) // sums.total.low) for high in sums.highs]
         if all(high <= low + 2 for low, high in zip(lows, highs, strict=True)):
-            last = bisect_left(lows, (1 << n_bits) - 1)  # later thresholds decide nothing
+            last = bisect_left(lows, (1 << n_bits) - 1)  # later thresholds have no effect
             return [low + 1 for low in lows[: last + 1]]
         guard *= 2
 
@@ -323,11 +324,11 @@ def locate(law: Law, prefix: int, n_bits: int) -> int | None:
     Parameters
     ----------
     law : Law
-        Law whose cumulative probabilities are the thresholds.
+        Distribution whose cumulative probabilities are the thresholds.
     prefix : int
         First bits of U.
     n_bits : int
-        Their number.
+        Number of these bits.
     """
     sums = cumulative(law, n_bits)
     k = bisect_left(sums.highs, True, key=lambda high: high << n_bits > prefix * sums.total.low)
@@ -342,24 +343,24 @@ def draw_words(n_words: int, bits: BitSource) -> npt.NDArray[np.uint64]:
     Raises
     ------
     ValueError
-        If the source gives another number of bytes.
+        If the source returns another number of bytes.
     """
     drawn = bits(8 * n_words)
     if len(drawn) != 8 * n_words:
         raise ValueError(
             f"expected {8 * n_words} random bytes, got {len(drawn)}; "
-            "a source of bits must give as many bytes as it is asked for"
+            "a source of bits must return as many bytes as requested"
         )
     return np.frombuffer(drawn, "<u8").astype(np.uint64, copy=False)
 
 
 def sample(law: Law, size: int, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
-    """Draw independent values of exactly a law.
+    """Draw independent values of exactly a distribution.
 
     Parameters
     ----------
     law : Law
-        Law to draw from.
+        Distribution to draw from.
     size : int
         Number of values.
     bits : callable
@@ -381,7 +382,7 @@ def sample(law: Law, size: int, bits: BitSource = os.urandom) -> npt.NDArray[np.
 
 
 def warmup() -> None:
-    """Compile what a draw needs; the result is kept on disk."""
+    """Compile the kernels of a draw; the result is cached on disk."""
     sample(LaplaceLaw(Fraction(1)), 1)
 
 
@@ -399,7 +400,7 @@ def _invert(
 
 
 def _refine(law: Law, word: int, bits: BitSource) -> int:
-    """Decide an undecided word by drawing more bits behind it."""
+    """Decide an undecided word by drawing more bits after it."""
     prefix, n_bits = word >> 1, WORD_BITS
     magnitude = None
     while magnitude is None:

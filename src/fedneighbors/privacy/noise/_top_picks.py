@@ -49,20 +49,20 @@ class CellWeights:
         self._highs: list[int] = []
 
     def change(self, cell: int, count: int) -> None:
-        """Give a cell another count.
+        """Set the count of a cell.
 
         Parameters
         ----------
         cell : int
             Position of the cell.
         count : int
-            Its new count.
+            New count.
         """
         self.counts[cell] = count
         if not self._lows:
             return
         if count > self._reference:
-            self._lows = []  # all weights change: the next draw builds the tree again
+            self._lows = []  # all weights change: the next draw rebuilds the tree
             return
         node = self._width + cell
         self._lows[node], self._highs[node] = self._weight(count)
@@ -81,7 +81,7 @@ class CellWeights:
         prefix : int
             First bits of U, a number in [0, 1).
         n_bits : int
-            Their number.
+            Number of these bits.
         """
         if not self._lows:
             self._build()
@@ -138,7 +138,7 @@ class CellWeights:
             self._highs[node] = self._highs[2 * node] + self._highs[2 * node + 1]
 
     def _weight(self, count: int) -> Enclosure:
-        """Multiply the powers of exp(-rate) that give the distance to the reference."""
+        """Multiply powers of exp(-rate) for the distance to the reference."""
         known = self._known.get(count)
         if known is not None:
             return known
@@ -201,7 +201,7 @@ class BitDraws:
         Parameters
         ----------
         scale : Fraction
-            Its scale.
+            Scale of the noise.
         """
         return int(DiscreteLaplace(scale).noise(1, bits=self.bits)[0])
 
@@ -211,24 +211,24 @@ class TopPicks:
     """Noisy counts of the picked cells, zero elsewhere, line by line as printed [1]_.
 
     A pick draws a cell with probability proportional to exp(epsilon c / 4T) (line 19) and replaces
-    its count by max(c + noise, 0), the noise being discrete Laplace of scale 2T / epsilon (line
-    20); a later pick may draw it again. Cells that are never picked become 0 (line 24).
+    its count by max(c + noise, 0) with discrete Laplace noise of scale 2T / epsilon (line 20); a
+    later pick may draw it again. Cells that are never picked become 0 (line 24).
 
-    Cost: if no count changes by more than linf, one pick by the exponential mechanism costs
-    2 linf epsilon / 4T and its noise linf epsilon / 2T; T adaptive picks add up to linf epsilon. A
-    repeated pick starts from a released value. Setting the rest to zero follows from the output.
+    Cost: if no count changes by more than linf, one pick by the exponential mechanism costs 2 linf
+    epsilon / 4T and its noise linf epsilon / 2T; T adaptive picks add up to linf epsilon. A
+    repeated pick starts from a released value. Setting the other cells to zero is post-processing.
 
     Parameters
     ----------
     epsilon : Fraction
-        Above 0, for counts that change by at most one.
+        Epsilon above 0, for counts that change by at most one.
     n_picks : int
         Number of cells drawn (T), with repetition.
 
     Raises
     ------
     ValueError
-        If epsilon is not above 0 or there is no pick.
+        If epsilon is not above 0 or there are no picks.
 
     References
     ----------
@@ -249,7 +249,7 @@ class TopPicks:
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         if self.n_picks < 1:
             raise ValueError(f"expected n_picks of 1 or more, got {self.n_picks}")
-        DiscreteLaplace(self.scale)  # refuses a width that no sampler bears, before any charge
+        DiscreteLaplace(self.scale)  # raises before any charge if no sampler supports the scale
 
     @property
     def rate(self) -> Fraction:
@@ -258,7 +258,7 @@ class TopPicks:
 
     @property
     def scale(self) -> Fraction:
-        """Scale of the noise on a picked cell (line 20)."""
+        """Return the scale of the noise on a picked cell (line 20)."""
         return 2 * self.n_picks / self.epsilon
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
@@ -293,18 +293,18 @@ class TopPicks:
         ------
         TypeError
             If the values are not integers.
-        ValueError
+        If there are no cells, or a value is beyond
             If there is no cell, or a value is beyond
             :data:`~fedneighbors.privacy.noise._mechanisms.LARGEST_VALUE`.
         """
         vector = integers(values, sensitivity)
         if vector.size == 0:
-            raise ValueError("expected one cell or more to pick from, got none")
+            raise ValueError("expected at least one cell to pick from, got none")
         released = self.answer(vector.ravel().tolist(), BitDraws(bits))
         return np.array(released, np.int64).reshape(vector.shape)
 
     def answer(self, counts: list[int], draws: Draws) -> list[int]:
-        """Return the released counts, given the draws: what an exact audit enumerates.
+        """Return the released counts for given draws; audits enumerate it.
 
         Parameters
         ----------

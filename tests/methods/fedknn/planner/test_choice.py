@@ -23,7 +23,7 @@ def test_auto_runs_one_of_both_and_says_why():
     assert [near.tolist() for near in found] == [near.tolist() for near in expected[1]]
     for record in chosen.query_records_:
         assert record.algorithm in ("baseline", "dann")
-        assert "ms are expected for k = 7" in record.why
+        assert "expected time for k = 7" in record.why
     assert len(distances) == 3
 
 

@@ -108,18 +108,18 @@ def test_the_printed_variant_is_never_exact_and_costs_double():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"privacy": None}, "needs to know how private"),
-        ({"algorithm": "dann"}, "tells parties of one another"),
-        ({"algorithm": "hufu+"}, "tells parties of one another"),
+        ({"privacy": None}, "needs a privacy cost"),
+        ({"algorithm": "dann"}, "reveals information about other parties"),
+        ({"algorithm": "hufu+"}, "reveals information about other parties"),
         ({"privacy": Privacy(epsilon=1)}, "always exact need a delta"),
-        ({"guarantee": "certified"}, "need no delta"),
+        ({"guarantee": "certified"}, "do not use a delta"),
         ({"guarantee": "sure"}, "expected guarantee as one of"),
         ({"variant": "new"}, "expected variant as one of"),
         ({"max_queries": 0}, "expected max_queries of 1 or more"),
         ({"grid_s": -1}, "expected grid_s from 0"),
         ({"privacy": Privacy(epsilon=1, delta="0.1")}, "delta times max_queries below 1"),
-        ({"allow_partial": True}, "does not go with"),
-        ({"failure": 1.0, "guarantee": "certified"}, "expected failure|need no delta"),
+        ({"allow_partial": True}, "does not support"),
+        ({"failure": 1.0, "guarantee": "certified"}, "expected failure|do not use a delta"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings, words):

@@ -247,7 +247,7 @@ def test_missing_or_invalid_settings_raise(change, words):
 def test_more_colluders_than_survivors_are_rejected():
     policy = replace(CENTRAL, colluders=3)
 
-    with pytest.raises(PrivacyError, match="do not hold against colluders=3"):
+    with pytest.raises(PrivacyError, match="do not protect against colluders=3"):
         train(parties(4, policy), policy)
 
 

@@ -198,7 +198,7 @@ def test_a_useless_delta_is_refused_by_the_training(mechanism):
     privacy = Privacy(epsilon=1, delta=1e-6, mechanism=mechanism, public=("classes",))
     classifier = FlyNNClassifier(n_units=64, n_active=4, standardize=False, privacy=privacy)
 
-    with pytest.raises(ValueError, match="needs no delta"):
+    with pytest.raises(ValueError, match="does not use a delta"):
         classifier.fit(np.eye(6), [0, 1] * 3)
 
 
@@ -219,7 +219,7 @@ def test_labels_outside_the_agreed_classes_are_named():
     x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 3
     policy = Privacy(epsilon=1, public=("n_rows", "scaling"), classes=(0, 1))
 
-    with pytest.raises(ValueError, match=r"y holds labels \[2\] that are not among the classes"):
+    with pytest.raises(ValueError, match=r"y has labels \[2\] that are not among the classes"):
         FlyNNClassifier(privacy=policy).fit(x, y)
 
 

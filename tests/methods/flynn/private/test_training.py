@@ -190,7 +190,7 @@ def test_one_party_alone_noises_by_itself_under_central():
 def test_more_colluders_than_survivors_are_refused():
     policy = replace(CENTRAL, colluders=3)
 
-    with pytest.raises(PrivacyError, match="do not hold against colluders=3"):
+    with pytest.raises(PrivacyError, match="do not protect against colluders=3"):
         train(parties(4, policy), policy)
 
 

@@ -98,7 +98,7 @@ def test_a_full_memory_drops_the_oldest_codes():
 def test_unfit_keys_and_labels_are_refused_without_effect():
     store = memory(np.ones((2, 2)))
 
-    with pytest.raises(DataError, match="beyond the numbers of 32 bits"):
+    with pytest.raises(DataError, match="overflows float32"):
         store.add([[1e39, 0.0]], [0])
     with pytest.raises(ValueError, match="expected classes from 0 to 2, got"):
         store.add([[1.0, 0.0]], [3])
@@ -183,7 +183,7 @@ def test_an_own_codebook_hinders_forgetting():
     store.add(rows, np.arange(50) % 10)
 
     assert store.nbytes == 50 * (4 + 1) + 16 * 32 * 4
-    with pytest.raises(RebuildNeeded, match="learned from these rows"):
+    with pytest.raises(RebuildNeeded, match="fitted on these rows"):
         store.forget(["0"])
     assert len(store) == 50
 
@@ -231,10 +231,10 @@ def test_codes_of_any_rows_are_taken_for_codes(rows, n_stretches, bits):
 @pytest.mark.parametrize(
     ("codec", "codes", "words"),
     [
-        (codec_of(2, 5, 8), [[4, 5]], "number that is beyond the book"),
-        (codec_of(2, 5, 4), [[5]], "number that is beyond the book"),
-        (codec_of(2, 5, 4), [[5 << 4]], "number that is beyond the book"),
-        (codec_of(3, 16, 4), [[255, 15 + 16]], "a stretch that is none"),
+        (codec_of(2, 5, 8), [[4, 5]], "index beyond the codebook"),
+        (codec_of(2, 5, 4), [[5]], "index beyond the codebook"),
+        (codec_of(2, 5, 4), [[5 << 4]], "index beyond the codebook"),
+        (codec_of(3, 16, 4), [[255, 15 + 16]], "unused bits of a code must be zero"),
         (codec_of(3, 16, 4), [[255]], "codes of 2 bytes a row"),
         (codec_of(3, 16, 4), [255, 15], "codes of 2 bytes a row"),
         (codec_of(3, 16, 4), np.empty((0, 3), np.uint8), "codes of 2 bytes a row"),
@@ -256,7 +256,7 @@ def test_what_are_no_codes_is_refused(codec, codes, words):
         ),
         (lambda: learned_codebook(np.empty((0, 3))), ValueError, "expected rows"),
         (lambda: learned_codebook(np.ones((2, 3)), n_stretches=0), ValueError, "expected rows"),
-        (lambda: learned_codebook(np.full((2, 3), 1e39)), DataError, "32 bits"),
+        (lambda: learned_codebook(np.full((2, 3), 1e39)), DataError, "overflows float32"),
         (lambda: ProductCodec().encode(np.ones((1, 2))), ValueError, "no codebook yet"),
     ],
 )

@@ -339,8 +339,8 @@ def test_a_memory_from_its_parts_weighs_votes_as_it_did():
     assert again.votes(asked, 6, n_neighbors=10).tobytes() == votes.tobytes()
     assert again.state() == memory.state()
     for strategy, past, words in (
-        ("drift", 119, "more keys of the past than it holds"),
-        ("fifo", 1, "more keys of the past than it holds"),
+        ("drift", 119, "more past keys than keys"),
+        ("fifo", 1, "more past keys than keys"),
         ("drift", 2.7, "expected the state of a memory"),
         ("drift", -1, "expected the state of a memory"),
     ):

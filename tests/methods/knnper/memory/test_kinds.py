@@ -65,8 +65,8 @@ def test_a_pool_reads_keys_and_labels_of_a_coded_memory():
     [
         ({"memory": "zip"}, "expected memory among"),
         ({"memory": "protonn"}, r"expected memory among .* got 'protonn'"),
-        ({"memory": "centers", "capacity": 5}, "keeps no rows that could be left out"),
-        ({"memory": "centers", "strategy": "fifo"}, "keeps no rows that could be left out"),
+        ({"memory": "centers", "capacity": 5}, "does not store rows"),
+        ({"memory": "centers", "strategy": "fifo"}, "does not store rows"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused(parameters, words):

@@ -90,7 +90,7 @@ def test_a_row_that_is_forgotten_has_never_been_there(exact, exact_file, tmp_pat
 def test_an_own_codebook_can_not_forget():
     model = KNNPerClassifier(**QUICK, memory="product").fit(X[:200], Y[:200])
 
-    with pytest.raises(RebuildNeeded, match="use a codebook learned elsewhere"):
+    with pytest.raises(RebuildNeeded, match="use an external codebook"):
         model.forget("all", ["0"])
 
 
@@ -176,7 +176,7 @@ def test_a_file_of_codes_is_read_as_what_it_was(exact, tmp_path):
     assert found.predict_proba(NEW, ASKER).tobytes() == exact.predict_proba(NEW, ASKER).tobytes()
     asked = exact.predict_proba(NEW, [WRITERS[2]] * len(NEW))
     assert one.predict_proba(NEW).tobytes() == asked.tobytes()
-    with pytest.raises(ValueError, match="expected memories that keep their keys"):
+    with pytest.raises(ValueError, match="expected exact memories"):
         found.share_codebook(PUBLIC)
 
 
@@ -185,8 +185,8 @@ def test_a_file_of_codes_is_read_as_what_it_was(exact, tmp_path):
     [
         ({"memory": "8-bit"}, r"memory='exact', got '8-bit'; fit again"),
         ({"memory": "centers"}, r"memory='exact', got 'centers'"),
-        ({"combine": "pool"}, "the heads of a pool are made of whole keys"),
-        ({"metric": ("cosine", "euclidean")}, "keys of each would need a codebook of their own"),
+        ({"combine": "pool"}, "the heads of a pool need exact keys"),
+        ({"metric": ("cosine", "euclidean")}, "each metric would need its own codebook"),
     ],
 )
 def test_memories_that_do_not_suit_are_refused(parameters, words):
@@ -203,8 +203,8 @@ def test_memories_that_do_not_suit_are_refused(parameters, words):
     ("options", "words"),
     [
         ({"bits": 5}, "bits of 4 or 8, got 5"),
-        ({"n_stretches": 0}, "rows and a stretch or more"),
-        ({"n_stretches": 2.5}, "rows and a stretch or more"),
+        ({"n_stretches": 0}, "rows and at least one segment"),
+        ({"n_stretches": 2.5}, "rows and at least one segment"),
     ],
 )
 def test_a_codebook_that_cannot_be_is_refused(exact, options, words):

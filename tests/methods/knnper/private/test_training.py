@@ -94,7 +94,7 @@ def test_the_estimator_reports_what_is_spent_and_not_covered():
         assert fits([spent], PRIVACY.total)
         assert float(spent.epsilon) > 1.9
     assert told["largest epsilon spent"] <= 2
-    assert told["not covered"] == "memories, and what a client predicts from its own"
+    assert told["not covered"] == "memories, and a client's predictions from its own memory"
     assert told["smallest noise multiplier"] > 0.5
 
 
@@ -109,7 +109,7 @@ def test_negligible_noise_learns_like_exact_training():
     settings = {"hidden": (16,), "n_rounds": 20, "batch_size": 20, "learning_rate": 0.3}
     found = KNNPerClassifier(**settings, momentum=0.0, privacy=LAVISH).fit(X, Y, OWNER)
 
-    with pytest.warns(UserWarning, match="no client asks"):
+    with pytest.warns(UserWarning, match="parties= is missing"):
         alone = found.score(X, Y)
 
     assert alone > 0.85  # of 30 runs the lowest reached .95, with a deviation of .01
@@ -138,15 +138,15 @@ class Normed(nn.Module):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"combine": "pool"}, "weights of a pool .* take combine='paper'"),
-        ({"checkpoint": "x"}, "leave checkpoint out"),
-        ({"trainer": "stacked"}, "leave trainer at 'auto'"),
-        ({"device": "cuda"}, "private clients train on the processor"),
+        ({"combine": "pool"}, "weights of a pool .* use combine='paper'"),
+        ({"checkpoint": "x"}, "omit checkpoint"),
+        ({"trainer": "stacked"}, "use trainer='auto'"),
+        ({"device": "cuda"}, "private clients train on the CPU"),
         ({"max_grad_norm": 0}, "expected max_grad_norm above 0, got 0"),
         ({"privacy": PRIVACY}, r"Privacy\(bounds=\(low, high\)\), or standardize=False"),
         ({"privacy": replace(LAVISH, bounds=((0,) * 3, (1,) * 3))}, "one or 4 of them"),
         ({"privacy": replace(LAVISH, classes=(0, 1))}, r"labels \['2'\] that are not among"),
-        ({"classes": [0, 1, 2, 3]}, r"name all labels in Privacy\(classes"),
+        ({"classes": [0, 1, 2, 3]}, r"list all labels in Privacy\(classes"),
         ({"model": lambda shape, n: Normed(shape[0], n)}, "BatchNorm cannot support"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
@@ -159,11 +159,11 @@ def test_what_cannot_be_kept_private_is_refused_with_the_way_out(changed, words)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"mechanism": "central"}, "take mechanism='local'"),
-        ({"neighbors": "replace_one"}, "take neighbors='add_remove'"),
+        ({"mechanism": "central"}, "use mechanism='local'"),
+        ({"neighbors": "replace_one"}, "use neighbors='add_remove'"),
         ({"delta": 0}, "needs a delta above 0"),
         ({"colluders": 2, "n_picks": 3}, "n_picks, colluders mean nothing to kNN-Per"),
-        ({"public": ("classes", "n_rows")}, "public='n_rows' mean nothing"),
+        ({"public": ("classes", "n_rows")}, "public='n_rows' have no effect"),
         ({"classes": None}, r"Privacy\(classes="),
     ],
 )

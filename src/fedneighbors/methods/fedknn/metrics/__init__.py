@@ -1,6 +1,6 @@
 """Metrics and their search indexes, one file per kind of object.
 
-A metric is named, given as an object of its own, or as a plain distance function::
+A metric is a name, an object, or a plain distance function::
 
     metric_of("euclidean")
     metric_of(lambda first, second: abs(first - second))
@@ -11,7 +11,7 @@ from typing import Any
 from fedneighbors._lazy import lazy_names
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 
-# Loaded on first use: strings need no trees, points no graphs.
+# Imported on first use: strings do not need trees, points do not need graphs.
 _HOMES = {
     "BrowsingSession": f"{__name__}._sessions",
     "EditMetric": f"{__name__}._strings",
@@ -47,16 +47,16 @@ def metric_of(metric: Any) -> Metric:
     Parameters
     ----------
     metric : str, Metric or callable
-        A name among ``METRIC_NAMES``; an object that is a metric already; an object with a method
-        ``distance``; or a function of two objects that returns a number of 0 or more. The last
-        two get a search that is correct and computes every distance.
+        A name in ``METRIC_NAMES``; a metric object; an object with a method ``distance``; or a
+        function from two objects to a non-negative number. The last two get a correct search that
+        computes every distance.
 
     Raises
     ------
     ValueError
         If the name is unknown.
     TypeError
-        If ``metric`` is none of these.
+        If ``metric`` has another type.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def metric_of(metric: Any) -> Metric:
     if isinstance(metric, str):
         return _named(metric)
     if isinstance(metric, type):
-        raise TypeError(f"expected a metric, got the class {metric.__name__}; pass an object of it")
+        raise TypeError(f"expected a metric, got the class {metric.__name__}; pass an instance")
     if isinstance(metric, Metric):
         return metric
     function = getattr(metric, "distance", metric)

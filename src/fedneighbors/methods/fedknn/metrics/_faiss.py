@@ -1,7 +1,7 @@
 """Approximate vector search with Faiss, for tables too large for an exact index.
 
-What it finds has exact distances; what it misses, nobody learns. Its sessions say so: they are not
-``exact``, and no object is certified.
+Returned objects have exact distances; missed objects are not detected. Sessions report this: they
+are not ``exact``, and no object is certified.
 """
 
 import math
@@ -23,7 +23,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import (
 from fedneighbors.methods.fedknn.metrics._vectors import VectorMetric
 
 Find = Callable[[int], Integers]
-"""Positions of about the nearest ``k`` objects, fewer if no more are found."""
+"""Function that returns about the ``k`` nearest positions, fewer if no more are found."""
 
 
 class FaissMetric(VectorMetric):
@@ -34,12 +34,12 @@ class FaissMetric(VectorMetric):
     name : {"euclidean", "cosine"}
         The distance.
     factory : str, default "HNSW32"
-        Kind of index, in the language of ``faiss.index_factory``.
+        Index type, in the syntax of ``faiss.index_factory``.
 
     Raises
     ------
     ValueError
-        If the name is another.
+        If the name is unknown.
     MissingExtraError
         If Faiss is not installed.
     """
@@ -57,7 +57,7 @@ class FaissMetric(VectorMetric):
         Raises
         ------
         ValueError
-            As for an exact one.
+            As for the exact index.
         """
         rows = self.scaled_rows(objects)
         return _FaissIndex(self, rows, checked_ranks(ranks, len(rows)))
@@ -71,9 +71,9 @@ class ApproximateSession:
     ranks : int64 array of shape (n_objects,)
         Order of objects of equal distance.
     measure : callable
-        Computes distances.
+        Function that computes distances.
     find : callable
-        Names candidates.
+        Function that proposes candidates.
     """
 
     exact = False
@@ -87,11 +87,11 @@ class ApproximateSession:
         self._known = np.full(len(ranks), np.nan)
 
     def bounds(self) -> Floats:
-        """Return zeros: an approximate index bounds nothing."""
+        """Return zeros: an approximate index has no bounds."""
         return np.zeros(len(self._ranks))
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - a search cannot be cut short
-        """Return the next ``k`` of those found; none is certified.
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - a search cannot be interrupted
+        """Return the next ``k`` of the candidates; none is certified.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class ApproximateSession:
         )
 
     def count(self, radius: float) -> int:
-        """Return how many objects lie within ``radius``: exactly, by computing all distances."""
+        """Return the number of objects within ``radius``, from all distances."""
         check_radius(radius)
         return int((self._distances(np.arange(len(self._ranks))) <= radius).sum())
 

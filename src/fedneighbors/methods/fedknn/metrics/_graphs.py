@@ -27,7 +27,7 @@ class Alphabet:
     Parameters
     ----------
     known : mapping of str to int, optional
-        Labels that have a number.
+        Labels with their numbers.
     """
 
     def __init__(self, known: dict[str, int] | None = None) -> None:
@@ -100,7 +100,7 @@ def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
         if n_graphs and sizes.max() > _MOST:
             raise ValueError(
                 f"graph {sizes.argmax()} has {sizes.max()} {what}; at most {_MOST} are supported, "
-                "leave it out"
+                "remove it"
             )
     owner, degree = np.repeat(np.arange(n_graphs), n_nodes), np.diff(table.first_arc)
     arcs = _counts(table.bond, np.repeat(owner, degree), n_bonds, n_graphs)
@@ -115,7 +115,7 @@ def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
 
 
 def bound_distances(table: Counts, query: Counts) -> _Int32s:
-    """Bound the distance of each graph of a table to the query."""
+    """Return lower bounds of each graph's distance to the query."""
     n_degrees = max(len(table.degrees), len(query.degrees))
     bounds: _Int32s = table_bounds(
         table._replace(degrees=_padded(table.degrees, n_degrees)),
@@ -138,16 +138,16 @@ def _padded(rows: npt.NDArray[np.uint16], n_rows: int) -> npt.NDArray[np.uint16]
     return np.concatenate([rows, np.zeros((n_rows - len(rows), rows.shape[1]), np.uint16)])
 
 
-_UNKNOWN = np.int32(1 << 30)  # upper bound of a distance that nothing is known of
-_SLICE = 20_000  # work between two looks at the clock, a few milliseconds
-_SHORT = 300  # work that an upper bound may cost where the time is over already
+_UNKNOWN = np.int32(1 << 30)  # upper bound of an unknown distance
+_SLICE = 20_000  # work between two clock checks, a few milliseconds
+_SHORT = 300  # work for an upper bound after the deadline
 
 
 class GraphEdit:
     """Edit distance of labelled undirected graphs with unit costs.
 
-    An edit inserts, deletes or relabels one node or one edge; a node that is deleted must have no
-    edges left. The distance is a metric: the triangle inequality holds.
+    An edit inserts, deletes or relabels one node or one edge; only a node without edges can be
+    deleted. The distance is a metric: the triangle inequality holds.
 
     Examples
     --------
@@ -158,18 +158,18 @@ class GraphEdit:
     """
 
     name = "graph_edit"
-    step = 1.0  # distances are whole numbers
+    step = 1.0  # distances are integers
 
     def distance(self, first: Graph, second: Graph) -> float:
         """Return the distance of two graphs.
 
-        Its time grows exponentially with their size and distance: seconds to forever for two
-        unlike molecules of 30 atoms. Open a session to set a deadline.
+        The time grows exponentially with size and distance: two different molecules of 30 atoms
+        can take seconds, or never finish. Open a session to set a deadline.
 
         Raises
         ------
         TypeError
-            If one is no `Graph`.
+            If one is not a `Graph`.
         """
         found = self.index([first], ranks=np.zeros(1, np.int64)).open(second).next(1)
         return float(found.distances[0])
@@ -187,9 +187,9 @@ class GraphEdit:
         Raises
         ------
         TypeError
-            If an object is no `Graph`; its position is named.
+            If an object is not a `Graph`; the error names its position.
         ValueError
-            If the ranks are not one different integer per object, or a graph has more than 65,535
+            If the ranks are not one distinct integer per object, or a graph has more than 65,535
             nodes or edges.
         """
         for position, graph in enumerate(objects):
@@ -231,7 +231,7 @@ class _GraphSession:
         self._members: Integers = np.empty(0, np.int64)
         self._place = 0
 
-    @cached_property  # bounds alone need no buffers
+    @cached_property  # bounds do not need the buffers
     def _search(self) -> GedSearch:
         """Return the buffers of the levels.
 
@@ -252,7 +252,7 @@ class _GraphSession:
         return self._lower.astype(np.float64)
 
     def separate_bounds(self) -> Floats:
-        return self.bounds()  # counts of each graph against those of the query
+        return self.bounds()  # each depends on one graph and the query only
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         check_step(k, cutoff)
@@ -293,7 +293,7 @@ class _GraphSession:
         return self._level <= cutoff
 
     def _emit(self, n_wanted: int, end: float) -> Integers:
-        """Return up to so many graphs of this level.
+        """Return up to a number of graphs of this level.
 
         Fewer if the level or the time ends.
         """
@@ -333,7 +333,7 @@ class _GraphSession:
         )
 
     def _guess(self, k: int, cutoff: float) -> Integers:
-        """Find the graphs of least upper bound among the least lower bounds."""
+        """Return the lowest upper bounds among the lowest lower bounds."""
         left = np.flatnonzero(~self._given & (self._lower <= cutoff))
         ranks = self._index.ranks
         left = left[np.lexsort((ranks[left], self._lower[left]))][: 2 * k + 8]
@@ -346,7 +346,7 @@ class _GraphSession:
     def _improve(self, position: int, search: GedSearch) -> None:
         """Lower the upper bound by short searches with decreasing thresholds."""
         here = np.array([position])
-        if self._upper[position] == _UNKNOWN:  # the first assignment lies within any threshold
+        if self._upper[position] == _UNKNOWN:  # the first assignment is within any threshold
             self._verify(here, int(_UNKNOWN) - 1, search)
         low = int(self._lower[position])
         while low < self._upper[position]:

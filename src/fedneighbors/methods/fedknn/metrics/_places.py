@@ -1,4 +1,4 @@
-"""Places on the Earth, longitude and latitude in degrees, under the great-circle distance."""
+"""Places on the Earth (longitude and latitude in degrees) under the great-circle distance."""
 
 import math
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class HaversineMetric:
         Raises
         ------
         ValueError
-            If one is no pair of finite numbers, a latitude lies outside [-90, 90] or a longitude
+            If one is not a pair of finite numbers, a latitude is outside [-90, 90] or a longitude
             outside [-360, 360].
         """
         query = as_row(first, _check, n_columns=2)
@@ -52,7 +52,7 @@ class HaversineMetric:
         Raises
         ------
         ValueError
-            As for ``distance``; the position of the object is named.
+            As for ``distance``; the error names the position of the object.
         """
         places = as_rows(objects, _check, n_columns=2)
         return _PlaceIndex(places, checked_ranks(ranks, len(places)))
@@ -76,7 +76,7 @@ class _PlaceIndex:
         return TreeSession(
             self._ranks,
             measure,
-            # a quarter of the time of the formula, and a micrometre lower
+            # takes a quarter of the time of the formula, and is a micrometre lower
             lambda: scale.lower(np.sqrt(square_sums(self._points, point))),
             tree=self._tree,
             point=point,
@@ -87,9 +87,9 @@ class _PlaceIndex:
 class ChordScale(Scale):
     """Conversion between chords of the unit sphere and metres, with error margins.
 
-    Coordinates of a point on the unit sphere, and the sines of the haversine formula, err by less
-    than 2**-48 for angles of up to 360 degrees; so do chords, ``2 sqrt(h)``, of either kind. The
-    margin is 32 times that, about a micrometre where the sphere is flat.
+    Coordinates of a point on the unit sphere, and the sines of the haversine formula, have errors
+    below 2**-48 for angles of up to 360 degrees; so have chords, ``2 sqrt(h)``, computed from
+    either. The margin is 32 times that, about a micrometre for small distances.
     """
 
     power = 2

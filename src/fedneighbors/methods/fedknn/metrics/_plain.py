@@ -18,7 +18,8 @@ class PlainMetric:
     Parameters
     ----------
     function : callable
-        Takes two objects, returns a number of 0 or more. Need not obey the triangle inequality.
+        Function of two objects that returns a non-negative number. It need not obey the triangle
+        inequality.
     name : str
         Name of the metric.
     """
@@ -33,7 +34,7 @@ class PlainMetric:
         Raises
         ------
         ValueError
-            If the function returns no number of 0 or more.
+            If the function does not return a non-negative number.
         """
         value = float(self._function(first, second))
         if not value >= 0:
@@ -85,7 +86,7 @@ class _PlainSession:
         return int((self._distances <= radius).sum())
 
     def _compute(self, deadline_s: float | None) -> bool:
-        """Compute the distances that are missing; return whether all are known."""
+        """Compute the missing distances; return whether all are known."""
         end = end_of(deadline_s)
         while self.n_verified < len(self._objects):
             if time.monotonic() > end:

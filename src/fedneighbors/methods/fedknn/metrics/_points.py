@@ -1,10 +1,10 @@
-"""Query sessions over points: a tree in few dimensions, bounds in many, else a scan.
+"""Query sessions over points: trees for few dimensions, bounds for many, else a scan.
 
-Each computes the distances that it emits by the metric's own function; tree and features only say
-which objects to look at. They add in another order than the metric, so what they say holds up to
-rounding: a scale turns a computed distance into a safe lower bound of the metric's, and a distance
-of the metric into a safe radius, with a margin far above any rounding error and far below any
-difference that matters.
+The metric's own function computes all emitted distances; trees and features only select candidates.
+They add terms in another order than the metric, so their values are exact up to rounding. A scale
+converts a computed distance into a safe lower bound of the metric's distance, and a distance of the
+metric into a safe radius, with a margin far above rounding errors and far below any relevant
+difference.
 """
 
 import math
@@ -21,7 +21,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check
 # Squares of differences below 2**501 stay finite, and so do sums of up to 2**21 of them.
 MAX_MAGNITUDE = 2.0**500
 
-# Squares below 2**-1022 lose bits or vanish: what that does to a root is below 2**-500.
+# Squares below 2**-1022 lose bits or underflow: the effect on a root is below 2**-500.
 _UNDERFLOW = 2.0**-500
 
 
@@ -47,7 +47,7 @@ class Scale(ABC):
         return self._radius(distance, 1) if distance >= 0 else 0.0
 
     def inside(self, distance: float) -> float:
-        """Return a search radius, maybe negative; all within it is within ``distance``."""
+        """Return a radius, maybe negative; all objects in it are within ``distance``."""
         return self._radius(distance, -1) if distance >= 0 else -1.0
 
 
@@ -60,9 +60,9 @@ class MinkowskiScale(Scale):
     power : {1, 2}
         Power of the search space.
     halved_square : bool
-        Whether the metric is half the square of the search distance (cosine).
+        True if the metric is half the square of the search distance (cosine).
     n_columns : int
-        Length of the vectors: the more terms, the larger the rounding of their sum.
+        Length of the vectors: more terms have larger rounding errors in their sum.
     """
 
     power: int
@@ -71,9 +71,9 @@ class MinkowskiScale(Scale):
 
     @property
     def _relative(self) -> float:
-        # A sum of n terms errs by less than (n + 3) 2**-53 of itself, the metric's and the tree's
-        # alike; a tree adds up to two roundings for each of its levels, of which it has fewer
-        # than 200. Four times that.
+        # A sum of n terms has a relative error below (n + 3) 2**-53, in the metric and in the tree;
+        # a tree adds up to two roundings for each of its levels, of which it has fewer than 200.
+        # Four times that.
         return (8 * self.n_columns + 2048) * 2.0**-53
 
     def lower(self, found: Floats) -> Floats:
@@ -89,10 +89,10 @@ class MinkowskiScale(Scale):
 
 
 Measure = Callable[[Integers | None], Floats]
-"""Distances of the query to the objects at some positions, or to all."""
+"""Function that returns the distances of the query to the objects at some positions, or to all."""
 
-# Beyond this share of all objects a scan is cheaper than a tree: 1/8 of 100,000 points of the
-# plane take a tree 9 ms, a scan of all 0.3 ms and their partition 1.5 ms.
+# Beyond this fraction of all objects a scan is cheaper than a tree: for 1/8 of 100,000 points in
+# the plane a tree takes 9 ms, a scan of all 0.3 ms and their partition 1.5 ms.
 _TREE_SHARE = 1 / 16
 _SPARE = 8
 _SMALLEST_BATCH = 64
@@ -106,7 +106,7 @@ class ScanSession(BrowsingSession):
     ranks : int64 array of shape (n_objects,)
         Order of objects of equal distance.
     measure : callable
-        Computes distances.
+        Function that computes distances.
     """
 
     def __init__(self, ranks: Integers, measure: Measure) -> None:
@@ -116,25 +116,25 @@ class ScanSession(BrowsingSession):
         self._bounds: Floats | None = None
 
     def bounds(self) -> Floats:
-        """Return the distances themselves: nothing cheaper is tighter."""
+        """Return the distances themselves, the tightest bounds."""
         if self._bounds is None:
             self._bounds = self._measure(None)
             self._take_rest(self._bounds)
         return self._bounds.copy()
 
     def separate_bounds(self) -> Floats:
-        """Return the distances: features and their margins follow from the whole table."""
+        """Return the distances: features and their margins depend on the whole table."""
         distances = self._measure(None)
         self._take_rest(distances)
         return distances
 
     def count(self, radius: float) -> int:
-        """Return how many objects lie within a distance of ``radius``."""
+        """Return the number of objects within a distance of ``radius``."""
         check_radius(radius)
         self._complete()
         return self._n_verified_within(radius)
 
-    def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - all at once, however many
+    def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - computes all at once
         self._complete()
 
     def _complete(self) -> None:
@@ -147,7 +147,7 @@ class ScanSession(BrowsingSession):
         self._verified(rest, distances[rest], math.inf)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
-        """Compute the distances of those not seen before."""
+        """Compute the distances of objects not seen before."""
         fresh = positions[~self._seen[positions]]
         self._seen[fresh] = True
         self._verified(fresh, self._measure(fresh), frontier)
@@ -161,15 +161,15 @@ class TreeSession(ScanSession):
     ranks : int64 array of shape (n_objects,)
         Order of objects of equal distance.
     measure : callable
-        Computes distances.
+        Function that computes distances.
     bound : callable
-        Computes lower bounds of all distances.
+        Function that computes lower bounds of all distances.
     tree : cKDTree
-        Holds the points of the search space.
+        Tree of the points in the search space.
     point : float64 array of shape (n_columns,)
         The query in the search space.
     scale : Scale
-        From the search space to the metric.
+        Scale from the search space to the metric.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class TreeSession(ScanSession):
         return self._bound()
 
     def count(self, radius: float) -> int:
-        """Return how many lie within ``radius``; only those in doubt are verified."""
+        """Return the number within ``radius``; verify only uncertain objects."""
         check_radius(radius)
         if self.n_verified == self._n_objects:
             return self._n_verified_within(radius)
@@ -220,7 +220,7 @@ class TreeSession(ScanSession):
 
     def _widen(self, k: int, cutoff: float) -> None:
         wanted = self._n_given + k
-        # A few more than wanted: the last one may be tied or within rounding of the next.
+        # A few more than requested: the last one may be tied or within rounding of the next.
         self._asked = max(wanted + wanted // 8 + _SPARE, 2 * self._asked)
         if self._asked > self._n_objects * _TREE_SHARE or self._asked >= self._n_objects:
             self._complete()
@@ -246,9 +246,9 @@ class BoundedSession(ScanSession):
     ranks : int64 array of shape (n_objects,)
         Order of objects of equal distance.
     measure : callable
-        Computes distances.
+        Function that computes distances.
     bound : callable
-        Computes the lower bounds of all distances.
+        Function that computes the lower bounds of all distances.
     """
 
     def __init__(self, ranks: Integers, measure: Measure, bound: Callable[[], Floats]) -> None:
@@ -258,11 +258,11 @@ class BoundedSession(ScanSession):
         self._n_taken = 0
 
     def bounds(self) -> Floats:
-        """Return the bounds by which objects are verified."""
+        """Return the bounds that order the verification."""
         return self._own_bounds().copy()
 
     def count(self, radius: float) -> int:
-        """Return how many lie within ``radius``; those whose bound does are verified."""
+        """Return the number within ``radius``; verify objects with bounds within it."""
         check_radius(radius)
         near = np.flatnonzero(self._own_bounds() <= radius)
         self._verify(near, self._frontier)
@@ -280,7 +280,7 @@ class BoundedSession(ScanSession):
         batch = max(_SMALLEST_BATCH, k - len(front), self._n_taken)
         self._sort_bounds(self._n_taken + batch + 1)
         end = self._n_taken + batch
-        # Beyond the k-th distance known, or the cutoff, no object can be among the next k.
+        # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
         limit = min(kth, cutoff)
         ahead = self._order[self._n_taken : end]
         ahead = ahead[: max(1, int(bounds[ahead].searchsorted(limit, side="right")))]
@@ -289,7 +289,7 @@ class BoundedSession(ScanSession):
         self._verify(ahead, float(bounds[left[0]]) if len(left) else math.inf)
 
     def _sort_bounds(self, n: int) -> None:
-        """Sort objects by bound, the first ``n`` at least."""
+        """Sort at least the first ``n`` objects by bound."""
         if n <= len(self._order) or len(self._order) == self._n_objects:
             return
         bounds = self._own_bounds()

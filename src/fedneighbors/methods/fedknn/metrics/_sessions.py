@@ -1,11 +1,11 @@
 """Interfaces of metrics, indexes and sessions, and the common emission logic.
 
-A session answers one query. It emits objects in one total order (distance, then rank), a part at a
-time: the second round of a federated search continues the first. What it has emitted as certain it
-never emits again.
+A session answers one query. It emits objects in one total order (distance, then rank), in batches:
+the second round of a federated search continues the first. Certified objects are never emitted
+again.
 
-A search that can name candidates and a *frontier* (no object outside the pool is nearer than that)
-derives from :class:`BrowsingSession` and gets resumable, exact emission.
+A search with candidates and a *frontier* (no object outside the pool is nearer than that) derives
+from :class:`BrowsingSession`, which implements resumable, exact emission.
 """
 
 import math
@@ -30,12 +30,12 @@ class Found:
     positions : int64 array of shape (n,)
         Positions of the objects in the index.
     distances : float64 array of shape (n,)
-        Their distances to the query, in the unit of the metric.
+        Distances to the query, in the unit of the metric.
     exhausted : bool
-        Whether no further object is left, or none within the cutoff.
+        True if no further object is left, or none within the cutoff.
     n_certified : int
-        How many from the front are exact. All of them, unless a deadline passed or the index is
-        approximate; the distances of the others are upper bounds of what they stand for.
+        Number of leading objects that are exact. This is all of them, unless a deadline passed or
+        the index is approximate; the distances of the others are upper bounds.
     """
 
     positions: Integers
@@ -48,10 +48,10 @@ class Session(Protocol):
     """One open query."""
 
     exact: bool
-    """Return whether emitted order and distances are exact; false for approximate indexes."""
+    """True if emitted order and distances are exact; false for approximate indexes."""
 
     n_verified: int
-    """Objects whose distance was computed so far (not bounded)."""
+    """Number of distances computed so far (bounds do not count)."""
 
     def bounds(self) -> Floats:
         """Return a lower bound of the distance of each object, shape (n_objects,)."""
@@ -65,9 +65,9 @@ class Session(Protocol):
         k : int
             Number of objects, 0 or more; fewer are returned if no more are left.
         cutoff : float
-            Objects farther than this are not asked for.
+            Maximum distance of returned objects.
         deadline_s : float, optional
-            Seconds from now after which the best found so far is returned.
+            Seconds from now after which the best objects so far are returned.
         """
         ...
 
@@ -82,7 +82,7 @@ class Index(Protocol):
     n_objects: int
 
     def open(self, query: Any) -> Session:
-        """Begin a search for the neighbours of a query.
+        """Open a session for a query.
 
         Raises
         ------
@@ -99,9 +99,9 @@ class SessionIndex:
     Parameters
     ----------
     n_objects : int
-        Objects of the party.
+        Number of the party's objects.
     open : callable
-        Takes a query, returns its session.
+        Function from a query to its session.
     """
 
     n_objects: int
@@ -112,10 +112,10 @@ class SessionIndex:
 class Metric(Protocol):
     """A distance on objects of one kind.
 
-    A class whose distances are multiples of a number names it in ``step``: searches by radius then
-    try no other ones.
+    A class whose distances are multiples of a number has it in ``step``: searches by radius then
+    try only multiples.
 
-    A metric of a user's own needs ``distance`` alone, see
+    A user's metric needs ``distance`` only, see
     :class:`~fedneighbors.methods.fedknn.metrics._plain.PlainMetric`.
     """
 
@@ -138,7 +138,7 @@ class Metric(Protocol):
         Raises
         ------
         TypeError, ValueError
-            If an object is not one of this metric; its position is named.
+            If an object is invalid for this metric; the error names its position.
         """
         ...
 
@@ -156,7 +156,7 @@ def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
     Raises
     ------
     ValueError
-        If there are not ``n_objects``, they are no integers, or two are equal.
+        If there are not ``n_objects``, they are not integers, or two are equal.
     """
     array = np.asarray(ranks)
     if array.shape != (n_objects,) or (n_objects and array.dtype.kind not in "iu"):
@@ -165,7 +165,7 @@ def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
             f"{array.shape}"
         )
     if len(np.unique(array)) != n_objects:
-        raise ValueError("expected ranks of which no two are equal; rank equal distances apart")
+        raise ValueError("expected distinct ranks; assign a different rank to each object")
     return array.astype(np.int64)
 
 
@@ -176,7 +176,7 @@ def check_step(k: int, cutoff: float) -> None:
 
 
 def check_radius(radius: float) -> None:
-    """Refuse a radius that is not a number."""
+    """Raise for a NaN radius."""
     if math.isnan(radius):
         raise ValueError("expected a radius, got NaN")
 
@@ -189,10 +189,10 @@ def end_of(deadline_s: float | None) -> float:
 class Pool:
     """Verified objects that are not yet emitted.
 
-    A front stretch is kept in ascending order of (distance, rank). All objects behind it are above
-    a limit of (distance, rank) and lie unsorted among those that were moved to the front, so that
-    the first few of many objects cost two looks at each. The stretch doubles when it runs out:
-    emitting all objects in small parts sorts each of them once.
+    The front is a stretch in ascending order of (distance, rank). All objects behind it are above a
+    limit of (distance, rank) and are stored unsorted, mixed with those that were moved to the
+    front, so that emitting the first few of many objects reads each object twice. The stretch
+    doubles when it is used up: emitting all objects in small batches sorts each of them once.
 
     Parameters
     ----------
@@ -206,18 +206,18 @@ class Pool:
         self._stretch = _SMALLEST_STRETCH
 
     def _hold(self, positions: Integers, distances: Floats) -> None:
-        """Begin again with these objects, none in order yet."""
+        """Set the objects, all unsorted."""
         self._positions, self._distances = positions, distances
         self._limit, self._rank_limit = -math.inf, _ANY_RANK
         self._n_behind = len(positions)
         self._front = np.empty(0, np.int64), np.empty(0)
-        self._first = 0  # objects before it in the front were taken
+        self._first = 0  # objects before this index of the front were taken
 
     def __len__(self) -> int:
         return len(self._front[0]) - self._first + self._n_behind
 
     def add(self, positions: Integers, distances: Floats) -> None:
-        """Put in objects that were never in it."""
+        """Add objects that were never in the pool."""
         if len(self) == 0:
             self._hold(positions, distances)
             return
@@ -234,18 +234,18 @@ class Pool:
         return self._front[1][self._first : self._first + k]
 
     def peek(self, k: int) -> tuple[Integers, Floats]:
-        """Return positions and distances of the first ``k`` without taking them out."""
+        """Return positions and distances of the first ``k`` without removing them."""
         distances = self.front(k)
         return self._front[0][self._first : self._first + k], distances
 
     def take(self, k: int) -> tuple[Integers, Floats]:
-        """Take out the first ``k``."""
+        """Remove and return the first ``k``."""
         positions, distances = self.peek(k)
         self._first += len(positions)
         return positions, distances
 
     def n_within(self, radius: float) -> int:
-        """Return how many objects in the pool lie within a distance."""
+        """Return the number of objects in the pool within a distance."""
         ahead = int(self._front[1][self._first :].searchsorted(radius, side="right"))
         return ahead + int(np.count_nonzero(self._distances[self._behind()] <= radius))
 
@@ -270,7 +270,7 @@ class Pool:
             limit = _value_above(distances, self._stretch)
             near = np.flatnonzero(distances <= limit)
             positions, distances = positions[near], distances[near]
-            if len(near) > _MOST_SPARE * self._stretch:  # most are tied: by rank, then
+            if len(near) > _MOST_SPARE * self._stretch:  # most are tied: select by rank
                 within, rank_limit = self._lowest(positions, distances < limit)
                 positions, distances = positions[within], distances[within]
         order = np.lexsort((self._ranks[positions], distances))
@@ -298,11 +298,11 @@ class Pool:
 
 
 def _value_above(values: Floats, n: int) -> float:
-    """Return a value that at least ``n`` values do not exceed.
+    """Return a value with at least ``n`` values not above it.
 
     Few more values lie below it.
 
-    A sample tells where it is about: 20,000 values take 0.03 ms, their partition 0.19 ms.
+    A sample estimates it: for 20,000 values this takes 0.03 ms, a partition 0.19 ms.
     """
     step = len(values) // _SAMPLE
     place = n // max(step, 1) * 5 // 4 + _SAMPLE_SPARE
@@ -339,7 +339,7 @@ class BrowsingSession(ABC):
 
     @abstractmethod
     def count(self, radius: float) -> int:
-        """Return how many objects lie within a distance of ``radius``."""
+        """Return the number of objects within a distance of ``radius``."""
 
     @abstractmethod
     def _widen(self, k: int, cutoff: float) -> None:
@@ -350,7 +350,7 @@ class BrowsingSession(ABC):
 
         Objects left uncertain by a deadline may be emitted again.
 
-        A deadline is looked at between two widenings, and each call makes one at least.
+        The deadline is checked between two widenings; each call makes at least one.
 
         Raises
         ------
@@ -379,13 +379,13 @@ class BrowsingSession(ABC):
     def _n_certain(self, k: int, cutoff: float) -> int:
         """Count the certain objects among the next ``k``.
 
-        They lie before the frontier and within the cutoff.
+        They are before the frontier and within the cutoff.
         """
         front = self._pool.front(k)
         within = int(front.searchsorted(cutoff, side="right"))
         if self.n_verified == self._n_objects:
             return within
-        # An object outside may lie at the frontier itself and have a lower rank.
+        # An object outside may be at the frontier itself and have a lower rank.
         return min(within, int(front.searchsorted(self._frontier, side="left")))
 
     def _may_hold_more(self, cutoff: float) -> bool:
@@ -398,7 +398,7 @@ class BrowsingSession(ABC):
         return pool_is_spent and not self._may_hold_more(cutoff)
 
     def _provisional(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Found:
-        """Return certain objects, then the pool's nearest, which stay there."""
+        """Return certain objects, then the pool's nearest, which stay in the pool."""
         more, farther = self._pool.peek(k - len(positions))
         more = more[farther <= cutoff]
         return Found(
@@ -409,7 +409,7 @@ class BrowsingSession(ABC):
         )
 
     def _verified(self, positions: Integers, distances: Floats, frontier: float) -> None:
-        """Take in objects whose distance was computed, and the frontier that follows."""
+        """Add objects with computed distances, and update the frontier."""
         self.n_verified += len(positions)
         self._pool.add(positions, distances)
         self._frontier = math.inf if self.n_verified == self._n_objects else frontier

@@ -43,15 +43,15 @@ class StringTable:
     slices : Slices
         All groups; some long ones are not sliced.
     n_short : int
-        Strings in groups of short ones; they come first.
+        Number of strings in groups of short ones; they come first.
     n_short_groups : int
-        Groups of short strings.
+        Number of groups of short strings.
     long : Strings
-        The letters of the long strings.
+        Letters of the long strings.
     pieces : uint16 array of shape (n_strings - n_short, N_BINS + N_BUCKETS)
-        Counts of their letters and pieces.
+        Counts of letters and pieces of the long strings.
     group_of_long : int64 array of shape (n_strings - n_short,)
-        The groups of the long strings.
+        Group of each long string.
     """
 
     order: Integers
@@ -91,21 +91,21 @@ def lay_out(
         May be empty.
     longest_short : int
         Longer strings are bounded before they are compared; for shorter ones the exact distance in
-        slices costs no more than a bound (30 to 200 ns a string).
+        slices costs no more than a bound (30 to 200 ns per string).
     least_group : int
-        Long strings are sliced in groups of at least this many: their planes take as much memory
-        as those of 512.
+        Long strings are sliced only in groups of at least this many: the planes of a group take as
+        much memory as those of 512 strings.
 
     Raises
     ------
     TypeError
-        If an object is not a string; its position is named.
+        If an object is not a string; the error names its position.
     """
     for position, string in enumerate(strings):
         if not isinstance(string, str):
             raise TypeError(
                 f"expected strings, got {type(string).__name__} at position {position}; convert "
-                "it with str() or leave it out"
+                "it with str() or remove it"
             )
     given = np.fromiter((len(string) for string in strings), np.int64, len(strings))
     order = np.argsort(given, kind="stable")
@@ -128,7 +128,7 @@ def lay_out(
         n_short=n_short,
         n_short_groups=n_short_groups,
         long=long,
-        # code points, not codes, which depend on which letters other strings have
+        # code points, not codes, because codes depend on the letters of other strings
         pieces=count_pieces(Strings(points[offsets[n_short] :].astype(np.int32), long.offsets)),
         group_of_long=np.repeat(np.arange(len(sizes)), sizes)[n_short:],
     )
@@ -150,20 +150,20 @@ def _groups(lengths: Integers) -> Integers:
 UNKNOWN = np.iinfo(np.int32).max
 
 BETWEEN_LOOKS = 1_000_000
-"""Steps of a kernel between two looks at the clock: a few milliseconds."""
+"""Kernel steps between two clock checks: a few milliseconds."""
 
 
 WORD_STEP, CELL_STEP = 2, 1
-"""Cost of 64 rows of one string's column, and of a cell of 512 strings: 3 ns and 1.5 ns."""
+"""Costs of 64 rows of one string's column, and of a cell of 512 strings: 3 ns and 1.5 ns."""
 
 
 class StringSession:
     """A search for the nearest strings of one query.
 
-    Short strings (256 letters at most) are compared a whole group at a time, groups in ascending
-    order of their difference in length. Long ones are bounded first and compared, in ascending
-    order of their bounds, with a limit that is known to be needed; if too few lie within it, the
-    limit is doubled. Each string keeps its distance or the largest limit it was seen to exceed.
+    Short strings (at most 256 letters) are compared a whole group at a time, groups in ascending
+    order of their difference in length. Long ones are bounded first and compared in ascending order
+    of their bounds, with a limit that is known to be needed; if too few are within it, the limit is
+    doubled. Each string stores its distance or the largest limit that it exceeds.
 
     Parameters
     ----------
@@ -206,11 +206,11 @@ class StringSession:
         return bounds
 
     def separate_bounds(self) -> Floats:
-        """Return the bounds: each follows from its string and the query alone."""
+        """Return the bounds: each depends on its string and the query only."""
         return self.bounds()
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
-        """Emit the next ``k`` strings, as every session does.
+        """Emit the next ``k`` strings, like every session.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class StringSession:
         )
 
     def count(self, radius: float) -> int:
-        """Return how many strings lie within ``radius``."""
+        """Return the number of strings within ``radius``."""
         limit = math.floor(min(max(radius, -1), self._largest))
         self._settle(len(self._distances) + 1, limit, math.inf)
         return int(self._tally[: limit + 1].sum())
@@ -275,7 +275,7 @@ class StringSession:
     def _settle(self, wanted: int, limit: int, end: float) -> bool:
         """Compute all distances within ``limit`` among the ``wanted`` nearest candidates.
 
-        Returns whether that was reached before ``end``.
+        Returns whether this was finished before ``end``.
         """
         reach = self._first_reach(wanted, limit)
         while True:
@@ -366,14 +366,14 @@ class StringSession:
         return done
 
     def _least_open(self) -> int:
-        """Return a lower bound of all distances that are not known."""
+        """Return a lower bound of all unknown distances."""
         rest = self._group_bounds[self._n_scanned :]
         least = int(rest[0]) if len(rest) else self._largest + 1
         unknown = self._long_bounds[self._distances[self._table.n_short :] == UNKNOWN]
         return min(least, int(unknown.min())) if len(unknown) else least
 
     def _nearest(self, wanted: int, limit: int) -> Integers:
-        """Return the ``wanted`` nearest known strings not yet given, in order."""
+        """Return the ``wanted`` nearest known strings not yet emitted, in order."""
         farthest = self._state(max(wanted, 1), limit)[LIMIT]
         nearer = np.flatnonzero(self._distances < farthest)
         equal = np.flatnonzero(self._distances == farthest)
@@ -391,7 +391,7 @@ class StringSession:
 def _budget(end: float) -> int:
     """Return the number of kernel steps until the next clock check.
 
-    Without limit if there is no deadline.
+    Unlimited if there is no deadline.
     """
     return 2**62 if end == math.inf else BETWEEN_LOOKS
 
@@ -399,9 +399,9 @@ def _budget(end: float) -> int:
 class EditMetric:
     """Levenshtein distance of Unicode strings.
 
-    A letter is a code point: composed and decomposed forms of one character differ, so normalize
-    strings beforehand if they may come in both (``unicodedata.normalize``). The bounds of strings
-    of 256 letters or fewer are their distances.
+    A letter is a code point. Composed and decomposed forms of one character differ: normalize
+    strings before (``unicodedata.normalize``) if both forms may occur. The bounds of strings of at
+    most 256 letters are their distances.
 
     Examples
     --------
@@ -416,7 +416,7 @@ class EditMetric:
     """
 
     name = "edit"
-    step = 1.0  # distances are whole numbers
+    step = 1.0  # distances are integers
 
     def distance(self, first: Any, second: Any) -> float:
         """Return the distance of two strings.
@@ -435,7 +435,7 @@ class EditMetric:
         Raises
         ------
         TypeError
-            If an object is not a string; its position is named.
+            If an object is not a string; the error names its position.
         """
         table = lay_out(objects)
         return StringIndex(table, np.asarray(ranks, np.int64)[table.order])
@@ -458,7 +458,7 @@ class StringIndex:
         self._ranks = ranks
 
     def open(self, query: Any) -> StringSession:
-        """Begin a search.
+        """Open a session.
 
         Raises
         ------

@@ -1,10 +1,10 @@
 """Vectors of numbers under the Euclidean, Manhattan and cosine distance.
 
-Long vectors have a few features, whose distances never exceed those of the vectors. Euclidean:
-coordinates along the directions in which a sample varies most, and the length of what they leave
-out. With ``a`` and ``b`` the coordinates of two vectors along orthonormal directions and ``r`` and
-``s`` the lengths of the rest, ``|a - b|**2 + (r - s)**2`` is at most the squared distance.
-Manhattan: sums over stretches of neighbouring columns.
+Long vectors have a few features whose distances never exceed those of the vectors. Euclidean:
+coordinates along the directions of largest variance in a sample, and the length of the residual. If
+``a`` and ``b`` are the coordinates of two vectors along orthonormal directions and ``r`` and ``s``
+the lengths of the residuals, ``|a - b|**2 + (r - s)**2`` is at most the squared distance.
+Manhattan: sums over stretches of adjacent columns.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ _N_SAMPLED = 4096
 _N_ITERATIONS = 4
 _ROWS_PER_BLOCK = 8192
 
-# Features are kept as float32: half the memory to read, and the bound barely lower. What is below
-# 2**-149 vanishes there.
+# Features are stored as float32: half the memory to read, and bounds are barely lower. Values
+# below 2**-149 underflow.
 _STORAGE = 2.0**-23
 _UNDERFLOW = 2.0**-140
 
@@ -59,7 +59,7 @@ class DirectionFeatures:
             self._longest = max(self._longest, longest)
 
     def bounds(self, query: Floats) -> Floats:
-        """Bound each row's Euclidean distance to the query from below.
+        """Return lower bounds of each row's Euclidean distance to the query.
 
         Bounds are not negative.
         """
@@ -76,9 +76,9 @@ class DirectionFeatures:
         return np.column_stack([along, rest]), float(np.sqrt(squares.max()))
 
     def _margin(self, length: float) -> float:
-        # Products and squares of n columns err by less than n 2**-50 of the squared lengths, the
-        # directions' orthogonality included (checked when they are made); the root of that is
-        # what can be missing from the length of the rest.
+        # Products and squares of n columns have errors below n 2**-50 of the squared lengths,
+        # including the directions' deviation from orthogonality (checked when they are made); the
+        # root of that is the possible error of the residual's length.
         n_columns = len(self._center)
         rounding = np.sqrt((n_columns + 64) * 2.0**-48) + _STORAGE
         return float(rounding * (self._longest + length)) + _UNDERFLOW
@@ -101,7 +101,7 @@ class StretchFeatures:
         self._longest = float(absolute_sums(rows, np.zeros(n_columns)).max())
 
     def bounds(self, query: Floats) -> Floats:
-        """Bound each row's Manhattan distance to the query from below.
+        """Return lower bounds of each row's Manhattan distance to the query.
 
         Bounds are not negative.
         """
@@ -112,9 +112,9 @@ class StretchFeatures:
 
 
 def _main_directions(centered: Floats, n_directions: int) -> Floats:
-    """Return orthonormal columns that span most of what varies, by subspace iteration.
+    """Return orthonormal columns that span most of the variance, by subspace iteration.
 
-    Any orthonormal columns give valid bounds, so the start may be any: it is always the same.
+    Any orthonormal columns give valid bounds, so the start is arbitrary, but always the same.
     """
     start = np.random.default_rng(0).standard_normal((centered.shape[1], n_directions))
     directions = np.linalg.qr(start)[0]
@@ -122,7 +122,7 @@ def _main_directions(centered: Floats, n_directions: int) -> Floats:
         directions = np.linalg.qr(centered.T @ (centered @ directions))[0]
     excess = np.abs(directions.T @ directions - np.eye(n_directions)).sum(axis=0).max()
     if not excess < centered.shape[1] * 2.0**-50:
-        raise ArithmeticError(f"directions are not orthonormal: off by {excess:.3g}")
+        raise ArithmeticError(f"directions are not orthonormal: deviation {excess:.3g}")
     return np.asarray(directions)
 
 
@@ -132,7 +132,7 @@ _MOST_TREE_COLUMNS = 12
 _FEWEST_TREE_ROWS = 1024
 _FEWEST_FEATURE_COLUMNS = 64
 _FEWEST_FEATURE_ROWS = 4096
-_MAX_FEATURE_MAGNITUDE = 2.0**60  # features are float32, squares of them stay finite
+_MAX_FEATURE_MAGNITUDE = 2.0**60  # features are float32, and their squares stay finite
 
 
 class VectorMetric:
@@ -141,13 +141,13 @@ class VectorMetric:
     Parameters
     ----------
     name : {"euclidean", "manhattan", "cosine"}
-        Cosine is one minus the cosine of the angle, computed as half the squared distance of the
-        vectors scaled to length one: exact near zero, never negative.
+        Cosine distance is one minus the cosine of the angle, computed as half the squared distance
+        of the vectors scaled to length one: exact near zero, never negative.
 
     Raises
     ------
     ValueError
-        If the name is another.
+        If the name is unknown.
 
     Examples
     --------
@@ -166,7 +166,7 @@ class VectorMetric:
         Raises
         ------
         ValueError
-            If one is no vector of finite numbers, the lengths differ, a magnitude is 2**500 or
+            If one is not a vector of finite numbers, the lengths differ, a magnitude is 2**500 or
             more, or, for the cosine, all numbers are zero.
         """
         query = as_row(first, self._check)
@@ -180,7 +180,7 @@ class VectorMetric:
         Raises
         ------
         ValueError
-            As for ``distance``; the position of the object is named.
+            As for ``distance``; the error names the position of the object.
         """
         rows = self.scaled_rows(objects)
         return _VectorIndex(self, rows, checked_ranks(ranks, len(rows)))
@@ -195,14 +195,14 @@ class VectorMetric:
         return np.asarray(self._scaled(row[np.newaxis])[0])
 
     def distances(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
-        """Return distances of scaled rows: the one place where they are computed."""
+        """Return distances of scaled rows; all distances are computed here."""
         if self.name == "manhattan":
             return absolute_sums(rows, point, positions)
         squares = square_sums(rows, point, positions)
         return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
 
     def _scaled(self, rows: Floats) -> Floats:
-        """Return rows as they are compared: of length one for the cosine."""
+        """Return rows for comparison: of length one for the cosine."""
         if self.name != "cosine" or len(rows) == 0:
             return rows
         safe = rows / np.abs(rows).max(axis=1, keepdims=True)
@@ -266,13 +266,13 @@ class _VectorIndex:
 
 
 RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
-"""Takes rows; returns which of them are bad and what was expected instead."""
+"""Function from rows to a mask of invalid ones and a description of valid ones."""
 
 _NUMBERS = "buif"
 
 
 def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = None) -> Floats:
-    """Return objects as the rows of one table.
+    """Return objects as a table with one row each.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = 
     check : callable
         Check of rows of finite numbers.
     n_columns : int, optional
-        Length that each object must have; by default that of the first one.
+        Required length of each object; by default that of the first one.
 
     Returns
     -------
@@ -291,8 +291,8 @@ def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = 
     Raises
     ------
     ValueError
-        If an object is no vector of finite numbers, differs in length, or fails the check; its
-        position is named.
+        If an object is not a vector of finite numbers, has another length, or fails the check; the
+        error names its position.
     """
     if isinstance(objects, np.ndarray) and objects.ndim == 2 and objects.dtype.kind in _NUMBERS:
         rows = np.array(objects, np.float64, order="C")
@@ -314,7 +314,7 @@ def as_row(query: Any, check: RowCheck, *, n_columns: int | None = None) -> Floa
     Raises
     ------
     ValueError
-        If it is no vector of finite numbers, differs in length, or fails the check.
+        If it is not a vector of finite numbers, has another length, or fails the check.
     """
     row = _vector(query, "the query").astype(np.float64)
     _expect_length(row, n_columns or max(1, len(row)), "the query")

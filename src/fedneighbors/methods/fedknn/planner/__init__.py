@@ -1,4 +1,4 @@
-"""Choice of the algorithm of a query: samples, measured costs, recorded courses, plans."""
+"""Choice of the algorithm of a query: samples, measured costs, replays, plans."""
 
 from fedneighbors._lazy import lazy_names
 

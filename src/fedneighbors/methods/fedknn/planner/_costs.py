@@ -17,7 +17,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import Session
 from fedneighbors.methods.fedknn.protocol import check_distances, check_objects
 
 MOST_ECHOED = 1 << 24
-"""Bytes of an echo at most."""
+"""Maximum number of bytes of an echo."""
 
 _N_ECHOES = 3
 _ECHOED = 1 << 18  # 0.1 s at 20 Mbit/s
@@ -33,7 +33,7 @@ class EchoReply:
 
 @message
 class EchoRequest:
-    """Request for ``n_bytes`` bytes; its own payload measures the way to the party."""
+    """Request for ``n_bytes`` bytes; its own payload measures the other direction."""
 
     reply: ClassVar[type] = EchoReply
     payload: bytes
@@ -43,23 +43,23 @@ class EchoRequest:
         if not 0 <= self.n_bytes <= MOST_ECHOED:
             raise ValueError(f"expected 0 to {MOST_ECHOED} bytes, got {self.n_bytes}")
 
-    def check(self, party: str, reply: EchoReply) -> None:  # noqa: ARG002 - runtimes name it
-        """Refuse an echo of another length."""
+    def check(self, party: str, reply: EchoReply) -> None:  # noqa: ARG002 - passed by runtimes
+        """Raise for an echo of another length."""
         if len(reply.payload) != self.n_bytes:
-            raise ValueError(f"{len(reply.payload)} bytes came, {self.n_bytes} were asked for")
+            raise ValueError(f"expected {self.n_bytes} bytes, got {len(reply.payload)}")
 
 
 @message
 class SampleReply:
     """Result of a sample query at one provider, with the time of each step.
 
-    Objects in the order of a :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`; the
-    ``bounds`` are the k lowest, ascending. ``exhausted``: it has no others. ``complete``: it
-    reached all that was asked for within the time limit.
+    Objects are in the order of a :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`; the
+    ``bounds`` are the k lowest, ascending. ``exhausted`` is true if it has no other objects,
+    ``complete`` if it reached all requested ones within the time limit.
 
-    Seconds: ``open_s`` to begin a search, ``bounds_s`` until its bounds were there, and from then
-    ``reached_s[i]`` until ``steps[i]`` objects were (1, 2, 4 and so on, ascending); ``first_s``
-    until the first object was there in a search without bounds, 0 if that was not tried.
+    Seconds: ``open_s`` to open a session, ``bounds_s`` to compute its bounds, and from then
+    ``reached_s[i]`` to reach ``steps[i]`` objects (1, 2, 4 and so on, ascending); ``first_s`` to
+    the first object in a search without bounds, 0 if not measured.
     """
 
     bounds: Floats
@@ -90,7 +90,7 @@ class SampleReply:
 class SampleRequest:
     """Request for a timed search of the ``k`` nearest objects of a query.
 
-    The search ends after ``limit_s`` seconds with what it has.
+    The search ends after ``limit_s`` seconds with the objects found so far.
     """
 
     reply: ClassVar[type] = SampleReply
@@ -104,10 +104,10 @@ class SampleRequest:
                 f"expected k of 1 or more and a limit above 0 s, got {self.k} and {self.limit_s}"
             )
 
-    def check(self, party: str, reply: SampleReply) -> None:  # noqa: ARG002 - runtimes name it
-        """Refuse more than was asked for."""
+    def check(self, party: str, reply: SampleReply) -> None:  # noqa: ARG002 - passed by runtimes
+        """Raise for more objects or bounds than requested."""
         if max(len(reply.ids), len(reply.bounds)) > self.k:
-            raise ValueError(f"more objects or bounds came than the {self.k} asked for")
+            raise ValueError(f"expected at most {self.k} objects and bounds, got more")
 
 
 def sample(
@@ -119,13 +119,13 @@ def sample(
 ) -> SampleReply:
     """Search for the k nearest by doubling steps; return the times.
 
-    Costs what a search of the baseline costs, the bounds, and a second search for one object, which
-    tells how much of a search the bounds had done already.
+    Costs a search of the baseline, the bounds, and a second search for one object, which measures
+    the part of a search that the bounds had already done.
 
     Parameters
     ----------
     open_session : callable
-        Begins a search of the query.
+        Function that opens a session of the query.
     request : SampleRequest
         Query and time limit.
     ties : int64 array of shape (n_objects,)
@@ -146,7 +146,7 @@ def sample(
         wanted = step - len(positions)
         found = session.next(wanted, deadline_s=max(end - time.perf_counter(), 0.0))
         reached = time.perf_counter() - bounded
-        # an approximate index certifies nothing, and emits nothing twice
+        # an approximate index certifies nothing, and emits no object twice
         n = found.n_certified if session.exact else len(found.positions)
         positions = np.concatenate([positions, found.positions[:n]])
         distances = np.concatenate([distances, found.distances[:n]])
@@ -174,7 +174,7 @@ def sample(
 
 
 def _doubling(k: int) -> Iterator[int]:
-    """Yield 1, 2, 4 and so on, and k at last."""
+    """Yield 1, 2, 4 and so on, and finally k."""
     step = 1
     while step < k:
         yield step
@@ -196,9 +196,9 @@ class LinkCost:
     Parameters
     ----------
     round_trip_s : float
-        Seconds of an exchange of next to nothing, with all that a runtime adds.
+        Seconds of an almost empty exchange, including the runtime's overhead.
     download_s, upload_s : float
-        Seconds for each byte to and from the provider.
+        Seconds per byte to and from the provider.
     """
 
     round_trip_s: float
@@ -217,9 +217,9 @@ class Costs:
     Parameters
     ----------
     k : int
-        Objects that the samples searched for.
+        Number of objects requested in the samples.
     samples : tuple of mapping of str to SampleReply
-        For each sample query what each provider found, and when.
+        For each sample query, the reply of each provider.
     links : mapping of str to LinkCost
         The link to each provider.
     limit_s : float
@@ -244,31 +244,31 @@ def measure(
 
     Section 5 of the paper.
 
-    A sample costs each provider what the baseline costs it, its bounds, and one nearest object.
+    A sample costs each provider a search of the baseline, its bounds, and one nearest object.
     Providers return the names and distances of their nearest objects and the time of each step,
-    nothing of what was asked of others.
+    nothing about the requests to others.
 
     Parameters
     ----------
     federation : Federation
         The providers; :func:`~fedneighbors.federation.connected` yields one.
-    queries : sequence of bytes
-        Sample queries as providers decode them, like those to come. The first is also asked
+    Sample queries as bytes for providers, similar to future ones. The first is also run before for
+    one object, so that one-time costs are not measured.
         beforehand for one object, so that nothing is measured that happens once only.
     k : int
-        Neighbours, 1 or more; plans for fewer follow from the same samples.
+        Number of neighbours, 1 or more; plans for fewer use the same samples.
     limit_s : float
-        Seconds that a sample may take a provider.
+        Time limit per sample and provider, in seconds.
     apart : bool
-        Ask the providers one after another. Those that share a machine then do not slow one
-        another, and each link is measured by itself; it takes as many times the round trips.
+        Query the providers one after another. Providers on the same machine then do not slow each
+        other down, and each link is measured separately, at the cost of more round trips.
 
     Raises
     ------
     ValueError
         If there is no query, or k or the limit is out of range.
     PartyMissing, PartyRefused, WireError, ProtocolError
-        If a provider does not answer as it should.
+        If a provider does not reply correctly.
     """
     if not queries:
         raise ValueError("expected at least one sample query")
@@ -297,7 +297,7 @@ def _asked(requests: Message | Mapping[str, Message]) -> Coordinator[dict[str, S
 
 
 def _link(federation: Connected, names: Sequence[str]) -> LinkCost:
-    """Return the cost of asking some providers at once."""
+    """Return the cost of an exchange with some providers at once."""
     small_s = _echo_s(federation, names, EchoRequest(b"", 0))
     down_s = _echo_s(federation, names, EchoRequest(bytes(_ECHOED), 0))
     up_s = _echo_s(federation, names, EchoRequest(b"", _ECHOED))

@@ -1,8 +1,8 @@
 """Plans: the fastest algorithm of a query by measured costs (section 5 of the paper).
 
-Sample queries tell what bounds and objects cost each provider, echoes what the links cost. Each
-algorithm is run over the samples as they were recorded; an exchange takes as long as the slowest
-provider in it, with its way there and back::
+Sample queries measure the cost of bounds and objects at each provider, echoes the cost of the
+links. Each algorithm is replayed over the recorded samples; an exchange takes as long as its
+slowest provider, including the way there and back::
 
     with connected(providers) as federation:
         costs = measure(federation, sample_queries, k)
@@ -10,7 +10,7 @@ provider in it, with its way there and back::
         print(plan)
         federation.run(CANDIDATES[plan.algorithm](query, k, name="q"))
 
-Under privacy the choice follows from public numbers alone.
+Under privacy the choice depends on public numbers only.
 """
 
 import os
@@ -35,7 +35,7 @@ from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.records import Round
 
 CANDIDATES: Mapping[str, Candidate] = MappingProxyType({"baseline": baseline, "dann": dann})
-"""Algorithms that a plan is made of by default."""
+"""Default algorithms of a plan."""
 
 _MOST_SAMPLES = 2
 _LIMIT_S = 2.0
@@ -48,19 +48,19 @@ class Prediction:
     Parameters
     ----------
     algorithm : str
-        Its name.
+        Name of the algorithm.
     exchanges : float
         Number of exchanges.
     asked : float
-        Objects that all providers return.
+        Objects returned by all providers.
     local_s : float
-        Seconds in local search: of the slowest provider, summed over the exchanges.
+        Seconds of local search: of the slowest provider, summed over the exchanges.
     link_s : float
         Seconds on the links.
     broker_s : float
-        Seconds of the broker, and of packing and reading what travels.
+        Seconds of the broker, including encoding and decoding of messages.
     total_s : float
-        From query to answer.
+        Seconds from query to answer.
     """
 
     algorithm: str
@@ -81,9 +81,9 @@ class Plan:
     algorithm : str
         Algorithm to run.
     why : str
-        A sentence.
+        Reason for the choice, a sentence.
     k : int
-        Neighbours that it is for.
+        Number of neighbours.
     predictions : tuple of Prediction
         Fastest first.
     """
@@ -117,31 +117,31 @@ def make_plan(
     candidates: Mapping[str, Candidate] = CANDIDATES,
     n_side_by_side: int | None = None,
 ) -> Plan:
-    """Predict what each algorithm takes and choose the fastest.
+    """Predict the cost of each algorithm and choose the fastest.
 
     Parameters
     ----------
     costs : Costs
         Costs from :func:`measure`.
     k : int
-        Neighbours, from 1 to those that were measured.
+        Number of neighbours, from 1 to the measured number.
     candidates : mapping of str to callable
-        The algorithms that may be chosen; each takes a query, ``k`` and ``name=`` and returns its
-        coordinator. It may ask for bounds and nearest objects, padded or not.
+        Algorithms to choose from; each takes a query, ``k`` and ``name=`` and returns its
+        coordinator, which may request bounds and nearest objects, padded or not.
     n_side_by_side : int, optional
-        How many providers can be at work at the same time. None if each has a machine of its own;
-        1 if they answer one after another.
+        Number of providers that can work at the same time. None if each has its own machine; 1 if
+        they answer one after another.
 
     Raises
     ------
     ValueError
-        If nothing may be chosen, or ``k`` or ``n_side_by_side`` is out of range.
+        If there are no candidates, or ``k`` or ``n_side_by_side`` is out of range.
     """
     if not candidates:
         raise ValueError("expected at least one algorithm to choose from")
     if not 1 <= k <= costs.k:
         raise ValueError(
-            f"expected k from 1 to the {costs.k} that were measured, got {k}; measure with more"
+            f"expected k from 1 to the measured {costs.k}, got {k}; measure with a larger k"
         )
     if n_side_by_side is not None and n_side_by_side < 1:
         raise ValueError(f"expected n_side_by_side of 1 or more, got {n_side_by_side}")
@@ -157,15 +157,16 @@ def make_plan(
 def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) -> Candidate:
     """Return DANN* as a candidate of a plan.
 
-    Its noise in a plan is drawn for samples that the broker has seen whole; no provider is told a
-    count, so that nothing is charged.
+    The noise of a plan is for samples that the broker has seen completely. No count is sent to a
+    provider, so nothing is charged.
 
     Parameters
     ----------
     draw : callable
-        Draws what is added to the two counts of a provider, such as ``CountNoise(...).draw``.
+        Function that draws the noise on the two counts of a provider, such as
+        ``CountNoise(...).draw``.
     grid_s : float
-        Grid of time on which replies leave.
+        Step of the time grid of replies, in seconds.
     """
 
     def candidate(query: bytes, k: int, *, name: str) -> Coordinator[Answer]:
@@ -220,7 +221,7 @@ def _local_s(exchange: Round, n_side_by_side: int | None) -> float:
 def _exchange_s(
     exchange: Round, links: Mapping[str, LinkCost], n_side_by_side: int | None
 ) -> float:
-    """Return the seconds until the last reply is there."""
+    """Return the seconds until the last reply."""
     travel = {
         name: links[name].seconds(
             download_bytes=exchange.download_bytes[name],
@@ -237,11 +238,12 @@ def _exchange_s(
 def _reason(predictions: list[Prediction], k: int) -> str:
     best = predictions[0]
     if len(predictions) == 1:
-        return f"it alone may be chosen; {1e3 * best.total_s:.1f} ms are expected for k = {k}"
+        return f"it is the only candidate; expected time for k = {k}: {1e3 * best.total_s:.1f} ms"
     other = predictions[1]
     return (
-        f"{1e3 * best.total_s:.1f} ms are expected for k = {k}, {1e3 * other.total_s:.1f} ms of "
-        f"{other.algorithm}: {_difference(best.local_s - other.local_s, 'in local search')} and "
+        f"expected time for k = {k}: {1e3 * best.total_s:.1f} ms, with {other.algorithm} "
+        f"{1e3 * other.total_s:.1f} ms: "
+        f"{_difference(best.local_s - other.local_s, 'in local search')} and "
         f"{_difference(best.link_s - other.link_s, 'on the link')}"
     )
 
@@ -260,7 +262,7 @@ class Chooser:
     n_parties : int
         Number of parties of the federation.
     side_by_side : bool
-        Whether the parties are at work at the same time.
+        True if the parties work at the same time.
     """
 
     def __init__(self, settings: SearchSettings, n_parties: int, *, side_by_side: bool) -> None:
@@ -273,12 +275,12 @@ class Chooser:
     def choose(self, federation: Connected, queries: Sequence[bytes], k: int) -> tuple[str, str]:
         """Return the choice of ``"auto"`` for such queries, and the reason.
 
-        The first two are asked as samples where nothing was measured yet for so many neighbours.
+        The first two are run as samples unless there is a measurement for so many neighbours.
         """
         if self._settings.privacy is not None:
             return public_choice(self._settings, self._n_parties, k)
         if self._n_parties == 1 or not queries:
-            return "baseline", "there is one party, which alone has all that is near"
+            return "baseline", "there is only one party"
         if k not in self._plans:
             if self._costs is None or self._costs.k < k:
                 self._costs = measure(
@@ -289,7 +291,7 @@ class Chooser:
 
     def explain(self, federation: Connected, query: bytes, k: int) -> Plan:
         """Predict each algorithm's cost for a query and the choice."""
-        # one after another each would see how long those before it had searched
+        # a later provider would see the search time of the earlier ones
         apart = self._settings.privacy is None
         costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)
         settings, n_parties = self._settings, self._n_parties
@@ -300,7 +302,7 @@ class Chooser:
             n_side_by_side=self._n_side_by_side,
         )
         if settings.algorithm != "auto":
-            return replace(plan, algorithm=settings.algorithm, why="it was asked for by name")
+            return replace(plan, algorithm=settings.algorithm, why="chosen by the user")
         if settings.privacy is not None:
             algorithm, why = public_choice(settings, n_parties, k)
             return replace(plan, algorithm=algorithm, why=why)
@@ -308,19 +310,22 @@ class Chooser:
 
 
 def public_choice(settings: SearchSettings, n_parties: int, k: int) -> tuple[str, str]:
-    """Return the private algorithm, and why, by numbers that everyone knows.
+    """Return the private algorithm and the reason, from public numbers.
 
-    A choice by what searches cost would tell parties something of the objects of the others.
+    A choice by measured costs would reveal information about the objects of other parties.
     """
     law = settings.law(n_parties=n_parties, k=k)
     shifts = law.first_shift + law.second_shift if isinstance(law, CountNoise) else 2 * law.shift
     expected = -(-k // n_parties) + shifts
     if expected < k:
-        return "dann*", f"about {expected} of {k} objects are asked of a party, noise included"
+        return (
+            "dann*",
+            f"about {expected} of {k} objects are requested from a party, including noise",
+        )
     return (
         "baseline",
-        f"the noise alone would ask about {expected} objects of a party, the baseline asks {k} and "
-        "tells parties nothing of one another",
+        f"the noise alone would request about {expected} objects from a party; the baseline "
+        f"requests {k} and reveals nothing about other parties",
     )
 
 

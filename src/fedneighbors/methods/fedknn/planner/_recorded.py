@@ -1,7 +1,7 @@
-"""Providers that replay a recorded sample, and the course of an algorithm over them.
+"""Providers that replay a recorded sample, and the replay of an algorithm over them.
 
-The coordinator of an algorithm itself is run against the recordings: what it asks for follows from
-bounds and distances alone, so that it asks what it would ask the real providers.
+The real coordinator of an algorithm runs against the recordings. Its requests depend on bounds and
+distances only, so they are the same as with the real providers.
 """
 
 import logging
@@ -38,7 +38,7 @@ from fedneighbors.methods.fedknn.protocol import (
 from fedneighbors.records import Round
 
 Candidate = Callable[..., Coordinator[Answer]]
-"""Takes a query as bytes, k and ``name=``, and returns the coordinator of an algorithm."""
+"""Function from a query as bytes, k and ``name=`` to the coordinator of an algorithm."""
 
 _LAST_TIES = 1 << 62
 
@@ -49,12 +49,12 @@ class Recorded:
     Parameters
     ----------
     name : str
-        The provider.
+        Name of the provider.
     sampled : SampleReply
-        What it found. Objects that it did not reach within the time limit are taken to lie at
-        their lower bounds, and to take their share of the limit each; both is the least possible.
+        Its reply to a sample request. Objects not reached within the time limit are assumed at
+        their lower bounds, each with its share of the time limit; both are lower estimates.
     k : int
-        Objects of the sample that were asked for.
+        Number of objects requested in the sample.
     limit_s : float
         Time limit of the sample.
 
@@ -63,7 +63,7 @@ class Recorded:
     spent_s : float
         Seconds of search that the real provider would have spent so far.
     n_verified : int
-        Objects that it has returned so far.
+        Number of objects returned so far.
     """
 
     def __init__(self, name: str, sampled: SampleReply, *, k: int, limit_s: float) -> None:
@@ -81,7 +81,7 @@ class Recorded:
             self._guess(k, limit_s)
 
     def answer(self, request: Message) -> Message:
-        """Return the real provider's reply and count its predicted seconds."""
+        """Return the real provider's reply and add its predicted seconds."""
         match request:
             case BoundRequest():
                 self._open(bounded=True)
@@ -95,16 +95,16 @@ class Recorded:
             case PaddedNearestRequest():
                 with self._on_grid(request.grid_s):
                     return pad_nearest(self._nearest(int(request.count[0])), request.k)
-        raise Refuse("a recorded sample does not tell", type(request).__name__)
+        raise Refuse("a recorded sample does not support this", type(request).__name__)
 
     def next(
         self,
         k: int,
         *,
         cutoff: float = math.inf,
-        deadline_s: float | None = None,  # noqa: ARG002 - a recording is never late
+        deadline_s: float | None = None,  # noqa: ARG002 - a replay is never late
     ) -> Found:
-        """Emit the next objects, as a session of the real provider would."""
+        """Emit the next objects, like a session of the real provider."""
         first = self.n_verified
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
         last = min(first + k, max(n_within, first))
@@ -113,7 +113,7 @@ class Recorded:
         return Found(
             positions=np.arange(first, last),
             distances=self._distances[first:last],
-            # beyond the end of the recording nothing is known; the coordinator is to come to an end
+            # nothing is known beyond the end of the recording; let the coordinator finish
             exhausted=last < first + k or (last >= n_within and self._ends(last)),
             n_certified=last - first,
         )
@@ -123,8 +123,8 @@ class Recorded:
         return self._sampled.bounds
 
     def count(self, radius: float) -> int:
-        """Refuse: a recording ends with the k-th object."""
-        raise Refuse("a recorded sample does not tell", f"the objects within {radius}")
+        """Raise: a recording ends with the k-th object."""
+        raise Refuse("a recorded sample does not support this", f"the objects within {radius}")
 
     def _nearest(
         self, count: int, cutoff: float | None = None, tie: int | None = None
@@ -133,7 +133,7 @@ class Recorded:
         return nearest_reply(self, count, cutoff=cutoff, tie=tie, ties=self._ties, ids=self._ids)
 
     def _ends(self, n: int) -> bool:
-        """Return whether nothing comes after ``n`` objects, or nothing within the cutoff."""
+        """Return whether no object follows ``n`` objects, or none within the cutoff."""
         return n < len(self._distances) or self._sampled.exhausted
 
     def _open(self, *, bounded: bool) -> None:
@@ -158,7 +158,7 @@ class Recorded:
     def _search_s(self, n: float) -> float:
         """Return the seconds to the n-th object.
 
-        Bounds are included if they were not requested.
+        Bounds are included unless they were requested.
         """
         seconds = float(np.interp(n, self._steps, self._reached_s))
         if self._bounded or n == 0 or len(self._steps) < 2:
@@ -193,11 +193,11 @@ class Course:
     Parameters
     ----------
     answer : Answer
-        The coordinator's.
+        The coordinator's answer.
     exchanges : tuple of Round
-        In order, with the seconds of search of each provider.
+        Exchanges in order, with the seconds of search of each provider.
     broker_s : float
-        Seconds that the coordinator took, and packing and reading what travels.
+        Seconds of the coordinator, and of encoding and decoding messages.
     """
 
     answer: Answer
@@ -211,7 +211,7 @@ def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) 
     Raises
     ------
     Refuse
-        If it asks what a sample does not tell, such as range counts.
+        If it requests data that a sample lacks, such as range counts.
     FederationError
         Any exception of the coordinator.
     """
@@ -246,7 +246,7 @@ class _Recordings:
         self,
         requests: Mapping[str, Message],
         *,
-        reduce: Literal["gather", "sum"],  # noqa: ARG002 - searches ask for no sums
+        reduce: Literal["gather", "sum"],  # noqa: ARG002 - searches do not request sums
     ) -> Delivery:
         each, up, busy_s, packing_s = {}, {}, {}, 0.0
         with self._watch:
@@ -260,5 +260,5 @@ class _Recordings:
             up[name], packing_s = len(frame), max(packing_s, packing.spent_s)
             with self._watch:
                 each[name] = read_reply(name, requests[name], frame)
-        self._watch.spent_s += packing_s  # providers pack side by side
+        self._watch.spent_s += packing_s  # providers encode in parallel
         return Delivery(Replies(each, None, {}), up, down, busy_s)

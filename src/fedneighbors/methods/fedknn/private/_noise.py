@@ -1,7 +1,7 @@
-"""Noise on the counts of DANN*: laws, costs, and releases charged to a ledger.
+"""Noise on the counts of DANN*: distributions, costs, and releases charged to a ledger.
 
 Letters: k_i and k_i' are the counts of a provider in the two rounds, as in Algorithm 2 of the
-paper. PAPER.md proves what is claimed here.
+paper. PAPER.md has the proofs.
 """
 
 import hashlib
@@ -31,18 +31,18 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
 
 Promise = Literal["exact", "certified"]
-"""What is promised of the answer: always exact, or flagged where it is not."""
+"""Promise about the answer: always exact, or flagged if it is not."""
 
 FIRST_COUNTS = Sensitivity(
     unit="a record of another provider", neighbors="replace_one", l1=2, l2_squared=2, linf=1
 )
-"""How far the first counts of all providers together move: one bound leaves the k lowest, one
+"""Sensitivity of the first counts of all providers together: one bound leaves the k lowest, one
 enters."""
 
 SECOND_COUNT = Sensitivity(
     unit="a record of another provider", neighbors="replace_one", l1=1, l2_squared=1, linf=1
 )
-"""How far one provider's second count moves, given all first counts as they were sent."""
+"""Sensitivity of one provider's second count, given all first counts as sent."""
 
 _FIRST_SHARE = Fraction(2, 5)
 _DIGITS = 60
@@ -57,11 +57,11 @@ class Noise(ABC):
     Parameters
     ----------
     epsilon : number
-        Above 0.
+        Epsilon, above 0.
     n_providers, k : int
         Number of providers and k of the query; public.
     failure : number
-        A probability in (0, 1).
+        Probability in (0, 1).
 
     Raises
     ------
@@ -89,17 +89,17 @@ class Noise(ABC):
     def cost(self) -> Guarantee:
         """Return one query's guarantee for one provider.
 
-        It concerns the records of the other providers.
+        It protects the records of the other providers.
         """
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Return a canonical text of the noise and its price."""
+        """Return a canonical text of the distribution and its cost."""
 
     @abstractmethod
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
-        """Draw noise for ``n`` providers, each independently of the others, shifts included."""
+        """Draw independent noise for ``n`` providers, shifts included."""
 
     def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
         """Draw noise on the two counts of one provider, shifts included."""
@@ -110,23 +110,22 @@ class Noise(ABC):
 class CountNoise(Noise):
     """Noise of the corrected DANN* (``variant="mended"``).
 
-    The first count may come out too low: the second round mends that. It is shifted up all the
-    same, since asking for a few objects too many costs less than a long second round. The second
-    count is shifted so far that it seldom (``"certified"``) or never (``"exact"``) comes out below
-    what is needed.
+    The first count may be too low: the second round corrects that. It is shifted up nevertheless,
+    because a few surplus objects cost less than a long second round. The second count is shifted so
+    far that it is rarely (``"certified"``) or never (``"exact"``) below the required number.
 
     Parameters
     ----------
     epsilon : number
-        Epsilon of one query, above 0; two fifths pay for the first counts, the rest for the second.
+        Epsilon of one query, above 0; two fifths for the first counts, the rest for the second.
     delta : number
-        In (0, 1) for ``promise="exact"``, which cuts noise below 0; 0 for ``"certified"``.
+        In (0, 1) for ``promise="exact"``, which clamps negative noise to 0; 0 for ``"certified"``.
     n_providers, k : int
         Number of providers and k of the query; public.
     promise : {"exact", "certified"}
-        See above.
+        Promise about the answer, see above.
     failure : number
-        Under ``"certified"``: how likely any of the providers is asked for too little.
+        For ``"certified"``: probability that any provider is asked for too few objects.
 
     Raises
     ------
@@ -151,15 +150,12 @@ class CountNoise(Noise):
         delta = exact(self.delta, "delta")
         if self.promise == "exact" and not 0 < delta < 1:
             raise ValueError(
-                f"answers that are always exact need a delta in (0, 1), got {self.delta!r}; give "
-                "one such as 1e-6, or take guarantee='certified'"
+                f"answers that are always exact need a delta in (0, 1), got {self.delta!r}; pass "
+                "one such as 1e-6, or use guarantee='certified'"
             )
         if self.promise == "certified" and delta:
-            raise ValueError(
-                f"certified answers need no delta and would not use it: got {self.delta!r}; leave "
-                "it out"
-            )
-        for name in ("epsilon", "delta", "failure"):  # so that equal laws are equal in all digits
+            raise ValueError(f"certified answers do not use a delta, got {self.delta!r}; omit it")
+        for name in ("epsilon", "delta", "failure"):  # equal values get equal representations
             object.__setattr__(self, name, exact(getattr(self, name), name))
 
     @property
@@ -169,26 +165,26 @@ class CountNoise(Noise):
 
     @property
     def identity(self) -> str:
-        """Return a canonical text of the noise and its price."""
+        """Return a canonical text of the distribution and its cost."""
         first = f"{self.first_scale} {self.first_shift}"
         second = f"{self.second_scale} {self.second_shift}"
         return f"mended {self.promise} {self.k} {first} {second} {self.cost!r}"
 
     @property
     def first_scale(self) -> Fraction:
-        """Scale of the noise on a first count."""
+        """Return the scale of the noise on a first count."""
         return _settled(self).first.scale
 
     @property
     def second_scale(self) -> Fraction:
-        """Scale of the noise on a second count."""
+        """Return the scale of the noise on a second count."""
         return _settled(self).second.scale
 
     @property
     def first_shift(self) -> int:
         """Return the shift of first counts.
 
-        The noise's scale plus half of the counts' own spread.
+        It is the scale of the noise plus half the standard deviation of the counts themselves.
         """
         return _settled(self).first_shift
 
@@ -196,13 +192,13 @@ class CountNoise(Noise):
     def second_shift(self) -> int:
         """Return the shift of second counts.
 
-        ``"exact"``: the least B with P(noise <= -B) <= delta, which is what cutting the sum at 0
-        costs. ``"certified"``: the least with P(noise < -B) <= failure / n_providers.
+        ``"exact"``: the smallest B with P(noise <= -B) <= delta, the cost of clamping the sum at 0.
+        ``"certified"``: the smallest B with P(noise < -B) <= failure / n_providers.
         """
         return _settled(self).second_shift
 
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
-        """Draw the same for ``n`` providers, each independently of the others."""
+        """Draw independent noise for ``n`` providers, shifts included."""
         settled = _settled(self)
         first = settled.first.noise(n, bits=bits) + settled.first_shift
         second = settled.second.noise(n, bits=bits) + settled.second_shift
@@ -212,7 +208,7 @@ class CountNoise(Noise):
 
 
 class _Settled(NamedTuple):
-    """Values derived from the parameters of a noise law."""
+    """Values derived from the parameters of a noise distribution."""
 
     first: DiscreteLaplace
     second: DiscreteLaplace
@@ -223,7 +219,7 @@ class _Settled(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _settled(law: CountNoise) -> _Settled:
-    """Compute a law, cached for equal queries."""
+    """Compute the derived values, cached for equal queries."""
     epsilon, delta = exact(law.epsilon, "epsilon"), exact(law.delta, "delta")
     first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
     second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * (1 - _FIRST_SHARE)))
@@ -246,19 +242,19 @@ def _settled(law: CountNoise) -> _Settled:
 class PaperNoise(Noise):
     """Noise of Algorithm 2 as printed (lines 12-13); its guarantee does not hold.
 
-    Each count gets integer Laplace noise of scale 2 / epsilon and is raised by
-    -(2 / epsilon) ln(2 lambda). The paper claims epsilon for a query. The first counts of all
-    providers together move by 2, and given those the second by 2, so that a query costs at most
-    2 epsilon; on small tables it is found to cost 1.5 epsilon.
+    Each count gets integer Laplace noise of scale 2 / epsilon and is raised by -(2 / epsilon) ln(2
+    lambda). The paper claims epsilon for a query. The first counts of all providers together change
+    by at most 2, and given those the second by at most 2, so a query costs at most 2 epsilon;
+    enumeration on small tables finds a cost of 1.5 epsilon.
 
     Parameters
     ----------
     epsilon : number
-        As the paper counts it.
+        Epsilon in the sense of the paper.
     n_providers, k : int
         Number of providers and k of the query.
     failure : number
-        lambda: how likely one count, not one answer, comes out too low.
+        lambda: probability that one count, not one answer, is too low.
     """
 
     @cached_property
@@ -268,12 +264,12 @@ class PaperNoise(Noise):
 
     @property
     def identity(self) -> str:
-        """Return a canonical text of the noise and its price."""
+        """Return a canonical text of the distribution and its cost."""
         return f"as printed {self.k} {self.scale} {self.shift} {self.cost!r}"
 
     @property
     def scale(self) -> Fraction:
-        """Scale of the noise on either count."""
+        """Return the scale of the noise on either count."""
         return self._noise.scale
 
     @cached_property
@@ -282,7 +278,7 @@ class PaperNoise(Noise):
         return max(math.ceil(-float(self.scale) * math.log(2 * exact(self.failure, "failure"))), 0)
 
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
-        """Draw the same for ``n`` providers, each independently of the others."""
+        """Draw independent noise for ``n`` providers, shifts included."""
         drawn = self._noise.noise(2 * n, bits=bits) + self.shift
         return list(zip(drawn[:n].tolist(), drawn[n:].tolist(), strict=True))
 
@@ -292,12 +288,12 @@ class PaperNoise(Noise):
 
 
 def least_shift(scale: Fraction, chance: Fraction) -> int:
-    """Return the least B with P(L <= -B) <= ``chance``.
+    """Return the smallest B with P(L <= -B) <= ``chance``.
 
     B is at least 0 and L is discrete Laplace noise.
 
-    With a = exp(-1 / scale) the probability is a^B / (1 + a). Sixty digits are kept, and a hair is
-    given away to their rounding.
+    With a = exp(-1 / scale) the probability is a^B / (1 + a). Sixty digits are computed, with a
+    margin for their rounding.
     """
     with localcontext() as context:
         context.prec = _DIGITS
@@ -315,23 +311,24 @@ def charged_noise(
     user: str = "search",
     bits: Callable[[int], bytes] = os.urandom,
 ) -> Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]:
-    """Return what draws the noise of a query under a ledger.
+    """Return a function that draws and charges a query's noise.
 
-    The broker's ledger has a data set of the name of each provider: what that provider may learn of
-    the objects of all others. One query costs every provider's budget the same. The same query in
-    the same epoch gets the same noise, at no further cost, so that asking again tells nothing new;
-    when the objects of a provider change, so does the epoch, and new noise is drawn and charged.
+    The broker's ledger has one data set per provider, under its name: the limit of information
+    about the objects of all others. One query costs every provider's budget the same. The same
+    query in the same epoch gets the same noise at no further cost, so that repetition reveals
+    nothing new. When the objects of a provider change, so does the epoch, and new noise is drawn
+    and charged.
 
-    Another user who asks what was asked before gets the same noise too, but is charged as for a new
-    query: a budget of his is his own, and whether it shrinks must not tell him what others ask. The
-    budgets of the data sets count that once more, which is more than the providers learn.
+    If another user repeats a query, the noise is the same, but it is charged like a new query: the
+    remaining budget of a user must not reveal the queries of others. The budgets of the data sets
+    count the query twice, which overestimates what the providers learn.
 
     Parameters
     ----------
     ledger : Ledger
-        With a budget for each provider.
+        Ledger with a budget for each provider.
     law : Noise
-        Law of the noise. However its numbers were written, it is the same law.
+        Distribution of the noise; equal values in different notations are the same distribution.
     query : bytes
         The query.
     user : str
@@ -342,9 +339,9 @@ def charged_noise(
     Returns
     -------
     callable
-        Takes the epoch and the providers, returns the noise on both counts of each. Raises
-        :class:`~fedneighbors.errors.BudgetExceeded` if the budget of a provider, or of the user,
-        does not allow it; nothing was charged then.
+        Function from the epoch and the providers to the noise on both counts of each. Raises
+        :class:`~fedneighbors.errors.BudgetExceeded` if the budget of a provider or of the user is
+        too small; nothing is charged in this case.
     """
 
     def drawn(lacking: tuple[ChargeTerms, ...]) -> list[bytes]:
@@ -366,7 +363,7 @@ def charged_noise(
             except ValueError:
                 if ledger.users_of(ids.values()) == users:
                     raise
-                continue  # another user was faster in asking the same
+                continue  # another user asked the same query at the same time
             return dict(zip(providers, map(_PAIR.unpack, answers), strict=True))
 
     return noise_of
@@ -378,11 +375,11 @@ def _released(
     user: str,
     drawn: Callable[[tuple[ChargeTerms, ...]], list[bytes]],
 ) -> list[bytes]:
-    """Return the answers to a user.
+    """Return the stored noise to a user.
 
-    Answers that others received before are stored again under the user's ids.
+    Noise drawn for other users is stored again under the user's ids.
 
-    He is charged before the answers to others are looked up.
+    The user is charged before the lookup of others' noise.
     """
     own = [
         each if each.user == user else replace(each, query=_id_of(each, user), user=user)
@@ -406,7 +403,7 @@ def _id_of(terms: ChargeTerms, user: str) -> str:
 
 
 def _release_id(*words: bytes) -> str:
-    """Return an id that is the same for the same words."""
+    """Return an id derived from words."""
     digest = hashlib.sha256()
     for word in words:
         digest.update(struct.pack("<q", len(word)))

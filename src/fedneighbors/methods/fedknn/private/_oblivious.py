@@ -1,10 +1,10 @@
-"""Oblivious broker steps of DANN*: memory access depends on m and k alone.
+"""Oblivious broker steps of DANN*: memory access depends on m and k only.
 
-A shelf holds a row of k places for each provider and round, filled up with infinite distances. Rows
-are merged by the bitonic network of :mod:`~fedneighbors.kernels._bitonic`, along which names follow
-in the end; counts and ranks are sums over whole arrays, so that no address depends on what a shelf
-holds. (That Python itself keeps no secret of small integers is left aside: an enclave would run
-this compiled.)
+A shelf has a row of k slots for each provider and round, padded with infinite distances. The
+bitonic network of :mod:`~fedneighbors.kernels._bitonic` merges the rows and finally moves the
+names. Counts and ranks are sums over whole arrays, so that no address depends on the contents of a
+shelf. (Python's own handling of small integers is out of scope: an enclave would run compiled
+code.)
 """
 
 from collections.abc import Mapping
@@ -32,15 +32,15 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
 
     Algorithm 2, lines 5-9.
 
-    Ties go to the provider of the lower name. The counts are those of
-    :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts` without their floor of 1.
+    Ties go to the provider with the lower name. The counts are those of
+    :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts` without their minimum of 1.
 
     Parameters
     ----------
     bounds : mapping of str to float64 array of shape (k,)
-        Ascending, filled up with infinity.
+        Ascending, padded with infinity.
     k : int
-        Neighbours wanted.
+        Number of neighbours.
 
     Examples
     --------
@@ -57,24 +57,24 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Shelf:
-    """Returned objects, with a row of k places for each provider and round.
+    """Returned objects, with a row of k slots for each provider and round.
 
     Parameters
     ----------
     providers : tuple of str
-        In ascending order.
+        Ascending.
     replies : tuple of tuples of PaddedNearestReply
-        For each round the reply of each provider.
+        Reply of each provider in each round.
     distances : float64 array of shape (m, n_rounds, k)
         Ascending, then infinite.
     ties : int64 array of shape (m, n_rounds, k)
         Tie keys.
     filled : int64 array of shape (m, n_rounds)
-        Places taken, from the left.
+        Number of filled slots, from the left.
     exhausted : bool array of shape (m,)
-        Whether the provider has no further object.
+        True if the provider has no further object.
     exact : bool array of shape (m,)
-        Whether its index can have missed none.
+        True if its index is exact.
     """
 
     providers: tuple[str, ...]
@@ -87,7 +87,7 @@ class Shelf:
 
     @classmethod
     def of(cls, replies: Mapping[str, PaddedNearestReply]) -> "Shelf":
-        """Lay out one reply of each provider."""
+        """Return a shelf with one reply of each provider."""
         names = tuple(sorted(replies))
         rows = tuple(replies[name] for name in names)
         numbers = np.array([reply.numbers for reply in rows], np.int64)
@@ -104,7 +104,7 @@ class Shelf:
 
     @property
     def k(self) -> int:
-        """Return the number of places in a row."""
+        """Return the number of slots per row."""
         return int(self.distances.shape[2])
 
     @property
@@ -115,7 +115,7 @@ class Shelf:
 
     @property
     def positions(self) -> Integers:
-        """Return each object's place among its provider's objects.
+        """Return each object's position among its provider's objects.
 
         Shape (m, n_rounds, k).
         """
@@ -130,7 +130,7 @@ class Shelf:
         return {name: int(reply.numbers[1]) for name, reply in last}
 
     def then(self, more: "Shelf") -> "Shelf":
-        """Return the shelf with the rows of the next round behind it."""
+        """Return the shelf with the rows of the next round appended."""
         return Shelf(
             providers=self.providers,
             replies=self.replies + more.replies,
@@ -142,7 +142,7 @@ class Shelf:
         )
 
     def cut(self, lengths: Mapping[str, int]) -> "Shelf":
-        """Return the shelf truncated to so many objects per provider."""
+        """Return the shelf truncated to a number of objects per provider."""
         limits = np.array([lengths[name] for name in self.providers], np.int64)[:, np.newaxis]
         before = self.filled.cumsum(axis=1) - self.filled
         kept = self.positions < limits[:, :, np.newaxis]
@@ -157,7 +157,7 @@ class Shelf:
     def ranks_of_last(self) -> dict[str, int]:
         """Return q_i: the rank of each provider's last object.
 
-        From 1; k if it is outside.
+        Ranks start at 1; k if it is outside the result.
 
         Algorithm 2, lines 18-19. A provider without objects counts as outside.
         """
@@ -165,7 +165,7 @@ class Shelf:
         return dict(zip(self.providers, ranks.tolist(), strict=True))
 
     def certain(self) -> bool:
-        """Return whether the shelf's k nearest are certainly the global ones."""
+        """Return whether the shelf's k nearest are certified."""
         outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_filled > 0))
         return bool((outside | self.exhausted).all())
 
@@ -190,7 +190,7 @@ class Shelf:
 
     @cached_property
     def _ranks(self) -> Integers:
-        """Return each last object's rank, from 1; 0 if outside."""
+        """Return each last object's rank, from 1; 0 if outside the result."""
         smallest = self._merge.smallest
         owners = np.arange(len(self.providers))[:, np.newaxis]
         last = smallest.positions == self.n_filled[:, np.newaxis] - 1
@@ -199,7 +199,7 @@ class Shelf:
         return ranks
 
     def _names(self) -> Integers:
-        """Return the names' bytes and lengths in words of eight bytes."""
+        """Return the names' bytes and lengths as eight-byte words."""
         m, n_rounds, k = self.distances.shape
         words = np.empty((m, n_rounds, k, LOAD_WORDS), np.int64)
         for number, round_ in enumerate(self.replies):
@@ -210,7 +210,7 @@ class Shelf:
 
 
 def _entries(distances: Floats, ties: Integers | np.int64, places: Integers) -> Entries:
-    """Return rows as lists of the network.
+    """Return rows as entries of the network.
 
     Infinite entries are padding and come last.
     """

@@ -1,4 +1,4 @@
-"""Messages of DANN* with one size per kind, whatever a provider holds."""
+"""Messages of DANN* with a fixed size per kind."""
 
 from typing import ClassVar
 
@@ -10,20 +10,20 @@ from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedknn.protocol import NearestReply, check_distances
 
 MOST_BYTES_OF_A_NAME = 64
-"""Bytes that the name of an object takes in UTF-8, filled up to this number."""
+"""Maximum length of an object's name in UTF-8; shorter names are padded."""
 
 EPOCH_BYTES = 16
-"""Bytes of the word that stands for a table of objects."""
+"""Length of the random word that identifies a table of objects."""
 
 LONGEST_STEP_S = 600.0
-"""Seconds between two points of the grid on which replies leave, at most."""
+"""Maximum step of the time grid of replies, in seconds."""
 
 
 @message
 class PaddedBoundReply:
     """The k lowest bounds of a provider, padded with infinity, and its epoch.
 
-    The epoch is a random word that a provider draws again when its objects change.
+    The epoch is a random word; a provider draws a new one when its objects change.
     """
 
     bounds: Floats
@@ -33,7 +33,7 @@ class PaddedBoundReply:
         known = self.bounds[np.isfinite(self.bounds)]
         check_distances("bounds", known)
         if self.bounds.ndim != 1 or not np.isposinf(self.bounds[len(known) :]).all():
-            raise ValueError("bounds are not filled up at their end")
+            raise ValueError("bounds are not padded at the end")
         if len(self.epoch) != EPOCH_BYTES:
             raise ValueError(f"an epoch has {EPOCH_BYTES} bytes")
 
@@ -51,19 +51,20 @@ class PaddedBoundRequest:
     def __post_init__(self) -> None:
         _require_shape(self.k, self.grid_s)
 
-    def check(self, party: str, reply: PaddedBoundReply) -> None:  # noqa: ARG002 - runtimes name it
-        """Refuse a reply of another size."""
+    def check(self, party: str, reply: PaddedBoundReply) -> None:  # noqa: ARG002 - passed by runtimes
+        """Raise for a reply of another size."""
         if reply.bounds.shape != (self.k,):
-            raise ValueError(f"{len(reply.bounds)} bounds came, {self.k} are a full reply")
+            raise ValueError(f"expected {self.k} bounds, got {len(reply.bounds)}")
 
 
 @message
 class PaddedNearestReply:
     """The next objects of a provider, padded to ``k``.
 
-    Arrays of ``k`` rows: ``distances`` (infinite) and ``ties`` (0), the bytes of ``names``, zeros
-    behind their end, and the ``lengths`` of names. ``numbers`` are how many objects these are, and
-    how many the provider has verified; ``flags`` are ``exhausted`` and ``exact``.
+    Arrays of ``k`` rows: ``distances`` (padded with infinity), ``ties`` (padded with 0), the bytes
+    of ``names`` (padded with zeros) and their ``lengths``. ``numbers`` are the number of objects
+    and the number of objects that the provider has verified; ``flags`` are ``exhausted`` and
+    ``exact``.
     """
 
     distances: Floats
@@ -90,7 +91,7 @@ class PaddedNearestRequest:
         if self.count.shape != (1,) or not 0 <= self.count[0] <= self.k:
             raise ValueError(f"expected one count from 0 to {self.k}, got {self.count}")
 
-    def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - runtimes name it
+    def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for a reply of another size or content than requested."""
         unpad_nearest(reply, self.k).require_number(int(self.count[0]))
 
@@ -112,12 +113,12 @@ def pad_bounds(bounds: Floats, k: int, epoch: bytes) -> PaddedBoundReply:
 
 
 def pad_nearest(reply: NearestReply, k: int) -> PaddedNearestReply:
-    """Return a reply of at most ``k`` objects as one of ``k``.
+    """Return a reply of at most ``k`` objects padded to ``k``.
 
     Raises
     ------
     ValueError
-        If a name takes more than ``MOST_BYTES_OF_A_NAME``.
+        If a name is longer than ``MOST_BYTES_OF_A_NAME``.
     """
     n = len(reply.ids)
     distances, ties = np.full(k, np.inf), np.zeros(k, np.int64)
@@ -142,12 +143,12 @@ def pad_nearest(reply: NearestReply, k: int) -> PaddedNearestReply:
 
 
 def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
-    """Return the objects that a padded reply holds.
+    """Return the objects of a padded reply.
 
     Raises
     ------
     ValueError
-        If it is not a reply of ``k`` rows, or its objects break the rules of
+        If it is not a reply of ``k`` rows, or its objects are invalid for
         :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`.
     """
     shapes = (reply.distances.shape, reply.ties.shape, reply.names.shape, reply.lengths.shape)
@@ -178,7 +179,7 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
 def _require_empty_filling(reply: PaddedNearestReply, n: int) -> None:
     """Raise if padding is not empty.
 
-    The merge would read values that no check sees.
+    The merge reads the padding without further checks.
     """
     behind = np.arange(MOST_BYTES_OF_A_NAME) >= reply.lengths[:, np.newaxis]
     written = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[behind].any()

@@ -1,8 +1,8 @@
 """Coordinator of DANN* (Algorithm 2): counts that reveal little about other providers.
 
-Providers see the query and their own two counts. Both are noised; replies have one size and leave
-on a grid of time; the broker's steps touch the same memory whatever comes. Lines of the algorithm
-stand next to the code; PAPER.md says which of them had to be mended, and proves what is promised.
+Providers see the query and their own two counts. Both are noisy; replies have one size and leave on
+a time grid; the broker's memory accesses do not depend on the data. Comments name the lines of the
+algorithm; PAPER.md lists the corrections and has the proofs.
 """
 
 import hashlib
@@ -30,8 +30,9 @@ Flags = npt.NDArray[np.bool_]
 _NAME = np.dtype((np.void, MOST_BYTES_OF_A_NAME))
 
 NoiseOf = Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]
-"""Takes the epoch of the federation and the providers; returns what is added to the two counts of
-each. Charges for it, and returns the same for the same query and epoch."""
+"""Function from the federation's epoch and the providers to the noise on both counts of each.
+
+It charges for the noise, and returns the same noise for the same query and epoch."""
 
 
 def dann_star(
@@ -43,30 +44,30 @@ def dann_star(
     always_exact: bool = True,
     grid_s: float = 0.0,
 ) -> Coordinator[Answer]:
-    """Find the k nearest objects under noised counts (Algorithm 2, mended).
+    """Find the k nearest objects with noisy counts (Algorithm 2, corrected).
 
     Parameters
     ----------
     query : bytes
-        As providers decode it.
+        Query as bytes for providers.
     k : int
-        Neighbours, 1 or more.
+        Number of neighbours, 1 or more.
     name : str
-        Names the query at the providers, new for each.
+        Unique name of the query at the providers.
     noise_of : callable
-        Gives the noise, see :data:`NoiseOf`.
+        Function that returns the noise, see :data:`NoiseOf`.
     always_exact : bool
-        Whether the noise rules out that a provider is asked for too little. Then an answer that is
-        not certain is an error; otherwise it says that it is not exact.
+        True if the noise rules out requests for too few objects. Then an uncertified answer is an
+        error; otherwise the answer is flagged as not exact.
     grid_s : float
-        Replies leave a multiple of so many seconds after the request came; 0 for at once.
+        Replies leave at a multiple of this many seconds after the request; 0 for no delay.
 
     Raises
     ------
     BudgetExceeded
-        If the noise is not paid for any more; no provider was told a count.
+        If the budget for the noise is used up; no count was sent to a provider.
     ProtocolError
-        If a provider breaks the protocol; it is named where it is known.
+        If a provider violates the protocol; the error names it if known.
     """
     # Phase 1, lines 5-10: lower bounds
     replies = yield gather(PaddedBoundRequest(name, query, k, grid_s))
@@ -79,7 +80,7 @@ def dann_star(
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
     shelf = Shelf.of(replies.complete("the first round").each)
-    # lines 17-21, counted on from what was returned, and phase 3, lines 22-23
+    # lines 17-21, counted from the returned objects, and phase 3, lines 22-23
     second = {
         provider: second_asked(first[provider], rank, noise[provider][1], k)
         for provider, rank in shelf.ranks_of_last().items()
@@ -92,8 +93,8 @@ def dann_star(
     certain = shelf.certain()
     if always_exact and not certain:
         raise ProtocolError(
-            "the result is not certain although noise cannot make it so: a provider returned less "
-            "than it was asked for; run the query again, or without it"
+            "the result is not certified, which noise cannot cause: a provider returned fewer "
+            "objects than requested; run the query again, or without it"
         )
     return _answer(shelf, certain=certain, algorithm="dann*")
 
@@ -105,8 +106,8 @@ def dann_star_as_printed(
 
     Its answers are often wrong.
 
-    The second count goes on from the count without noise (line 20), and the result is made of the
-    second round's objects alone (line 22), which may be fewer than the first round's.
+    The second count starts from the count without noise (line 20), and the result consists of the
+    second round's objects only (line 22), which may be fewer than the first round's.
 
     Parameters
     ----------
@@ -144,28 +145,28 @@ def first_asked(count: int, noise: int, k: int) -> int:
 def second_asked(first: int, rank: int, noise: int, k: int) -> int:
     """Return the second request size.
 
-    No provider is asked for more than k in all.
+    No provider is asked for more than k objects in total.
 
     Parameters
     ----------
     first : int
-        Objects asked for in the first round. The provider is counted on from there, not from the
+        Objects requested in the first round. The second request continues from there, not from the
         count without noise (line 20 as printed).
     rank : int
-        q_i, of its last object.
+        Rank of the provider's last object (q_i).
     noise : int
-        On the second count.
+        Noise on the second count.
     k : int
-        Neighbours wanted.
+        Number of neighbours.
     """
     return min(max(k - rank + noise, 0), k - first)
 
 
 def _epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
-    """Return a word that changes whenever the objects of a provider do.
+    """Return a digest that changes when the objects of a provider change.
 
-    It covers the bounds too: who sends others under the same epoch gets other noise, which is
-    charged, and cannot take what one noise was added to from what it was added to before.
+    It includes the bounds: a provider that sends other bounds in the same epoch gets other noise,
+    which is charged, and cannot compute the difference of two values with the same noise.
     """
     digest = hashlib.sha256()
     for provider, reply in sorted(replies.items()):
@@ -185,7 +186,7 @@ def _requests(
 
 
 def _require_follows(shelf: Shelf, more: Shelf) -> None:
-    """Refuse second parts that do not follow the first."""
+    """Raise if second parts do not follow the first."""
     rows, n, n_more = np.arange(len(shelf.providers)), shelf.n_filled, more.n_filled
     distances, ties = shelf.distances[rows, 0, n - 1], shelf.ties[rows, 0, n - 1]
     next_distances, next_ties = more.distances[:, 0, 0], more.ties[:, 0, 0]
@@ -196,9 +197,9 @@ def _require_follows(shelf: Shelf, more: Shelf) -> None:
         for part, next_part in zip(shelf.replies[0], more.replies[0], strict=True)
     ]
     for broken, how in (
-        ((n_more > 0) & shelf.exhausted, "it had no more objects, and returned some"),
-        ((n_more > 0) & (n > 0) & before, "its second objects come before its first"),
-        (np.array(doubled), "an object came in both rounds"),
+        ((n_more > 0) & shelf.exhausted, "it had no more objects, but returned some"),
+        ((n_more > 0) & (n > 0) & before, "its second objects are before its first"),
+        (np.array(doubled), "an object is repeated in the second round"),
     ):
         _refuse(shelf, broken, how)
 
@@ -218,16 +219,14 @@ def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: S
 
     The same check as in Algorithm 1.
 
-    The j-th smallest distance is never below the j-th smallest bound, and there is a bound for each
-    of the first k objects.
+    The j-th smallest distance is never below the j-th smallest bound, and each of the first k
+    objects has a bound.
     """
     known = np.array([bounds[provider] for provider in shelf.providers])
     rows = np.arange(len(known))[:, np.newaxis, np.newaxis]
     own = known[rows, np.minimum(shelf.positions, shelf.k - 1)]
     nearer: Any = shelf.distances < own
-    _refuse(
-        shelf, nearer.any(axis=(1, 2)), "an object is nearer than the lower bounds it sent allow"
-    )
+    _refuse(shelf, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow")
     n = shelf.n_filled
     n_bounds: npt.NDArray[np.int64] = np.isfinite(known).sum(axis=1)
     missing = shelf.exhausted & shelf.exact & (n < n_bounds)
@@ -235,12 +234,12 @@ def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: S
     _refuse(
         shelf,
         missing,
-        f"it has no more than {n[row]} objects, and sent bounds of {n_bounds[row]}",
+        f"it has no more than {n[row]} objects, but sent {n_bounds[row]} bounds",
     )
 
 
 def _refuse(shelf: Shelf, broken: Flags, how: str) -> None:
-    """Name the first provider that broke the protocol, if one did."""
+    """Raise an error that names the first provider with a violation."""
     if broken.any():
         raise ProtocolError(f"party {shelf.providers[int(broken.argmax())]!r}: {how}")
 

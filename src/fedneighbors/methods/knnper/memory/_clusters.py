@@ -11,25 +11,25 @@ MOST_STEPS = 25
 def clustered(
     rows: Floats, n_centers: int, *, weights: Floats | None = None, random_state: int = 0
 ) -> tuple[Floats, Integers]:
-    """Return centers of rows, and which center each row belongs to.
+    """Return centers of rows, and the center of each row.
 
     Parameters
     ----------
     rows : float64 array of shape (n_rows, n_columns), C order
-        Finite; their squared distances must be finite too.
+        Finite, with finite squared distances.
     n_centers : int
-        Most centers. Where rows are fewer, or alike, each is a center of its own.
+        Maximum number of centers. If there are fewer distinct rows, each is a center.
     weights : float64 array of shape (n_rows,), optional
         Number of rows represented by each row, above 0.
     random_state : int
-        Seed of the first centers.
+        Seed of the initial centers.
 
     Returns
     -------
     centers : float64 array of shape (n, n_columns)
         Each is the nearest of at least one row.
     owners : int64 array of shape (n_rows,)
-        The nearest center of each row, the earlier of equally near ones.
+        The nearest center of each row; ties go to the earlier center.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def clustered(
     """
     weights = np.ones(len(rows)) if weights is None else weights
     if n_centers < 1 or not (weights > 0).all():
-        raise ValueError(f"expected a center or more and weights above 0, got {n_centers}")
+        raise ValueError(f"expected at least one center and weights above 0, got {n_centers}")
     centers = first_centers(rows, n_centers, weights, np.random.default_rng(random_state))
     owners = _owners(rows, centers)
     for _ in range(MOST_STEPS):
@@ -60,14 +60,14 @@ def first_centers(
     Parameters
     ----------
     rows, n_centers, weights
-        As :func:`clustered` takes them.
+        As in :func:`clustered`.
     random : Generator
-        One number is drawn for each center.
+        Generator; one number is drawn per center.
 
     Returns
     -------
     float64 array of shape (n, n_columns)
-        Fewer than ``n_centers`` where no other row lies apart from them.
+        Fewer than ``n_centers`` if all remaining rows equal a chosen one.
     """
     chosen: list[int] = []
     squares = np.ones(len(rows))
@@ -76,7 +76,7 @@ def first_centers(
         if not heights[-1] > 0:
             break
         place = int(np.searchsorted(heights, random.random() * heights[-1], side="right"))
-        # A product that was rounded up to the last height lies behind all rows.
+        # Rounding can raise the product to the total, which is beyond all rows.
         chosen.append(min(place, int(np.flatnonzero(squares)[-1])))
         apart = square_sums(rows, rows[chosen[-1]])
         squares = apart if len(chosen) == 1 else np.minimum(squares, apart)
@@ -86,19 +86,19 @@ def first_centers(
 def moved(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> Floats:
     """Move centers to the means of their rows.
 
-    Centers without rows stay.
+    Centers without rows stay in place.
 
     Parameters
     ----------
     rows, weights
-        As :func:`clustered` takes them.
+        As in :func:`clustered`.
     centers : float64 array of shape (n, n_columns)
         Positions of the centers.
     owners : int64 array of shape (n_rows,)
-        The center of each row.
+        Center of each row.
     """
     sums = np.zeros_like(centers)
-    np.add.at(sums, owners, weights[:, None] * rows)  # one row after another: one order
+    np.add.at(sums, owners, weights[:, None] * rows)  # row by row: a fixed order of additions
     totals = np.bincount(owners, weights, minlength=len(centers))
     full = totals > 0
     sums[full] /= totals[full, None]

@@ -17,18 +17,18 @@ WIDEST = float(np.finfo(np.float32).max)
 
 
 def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:
-    """Raise DataError if a cell is beyond what 32 bits hold."""
+    """Raise DataError if a cell overflows float32."""
     if len(rows) and np.abs(rows).max() > WIDEST:
         raise DataError(
-            "a key is beyond the numbers of 32 bits, which compressed memories keep; use "
-            "memory='exact', or lower the learning rate of the network that gives such keys"
+            "a key overflows float32, the precision of compressed memories; use memory='exact', or "
+            "lower the learning rate of the network"
         )
 
 
 def refuse_table(codes: npt.NDArray[Any], n_bytes: int) -> None:
     """Raise ValueError unless an array is a table of bytes.
 
-    It needs one row per key.
+    It must have one row per key.
     """
     if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != n_bytes:
         raise ValueError(
@@ -37,20 +37,20 @@ def refuse_table(codes: npt.NDArray[Any], n_bytes: int) -> None:
 
 
 SCALE_BYTES = 8
-"""Lowest cell and step of a row, as two floats of 32 bits."""
+"""Bytes of a row's lowest cell and step, two float32 numbers."""
 
 
 @dataclass(frozen=True)
 class EightBitCodec:
     """Codec with 256 levels between the lowest and highest cell of a row.
 
-    The scale is the row's own: a code depends on nothing but its row, so that rows come and go
-    without touching others, and a row whose code is deleted has left nothing.
+    The scale is per row: a code depends only on its row. So rows can be added and deleted without
+    changing others, and deleting a code removes every trace of its row.
 
     Parameters
     ----------
     n_dimensions : int
-        Cells of a row.
+        Number of cells per row.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class EightBitCodec:
 
     n_dimensions: int
     nbytes: ClassVar[int] = 0
-    """Bytes that rows share."""
+    """Bytes shared by all rows."""
     learned_here: ClassVar[bool] = False
     """Return whether a deleted row leaves a trace."""
 
@@ -70,8 +70,8 @@ class EightBitCodec:
         """Return the bytes per row."""
         return SCALE_BYTES + self.n_dimensions
 
-    def fitted(self, rows: Floats) -> "EightBitCodec":  # noqa: ARG002 - it learns nothing
-        """Return itself."""
+    def fitted(self, rows: Floats) -> "EightBitCodec":  # noqa: ARG002 - nothing to fit
+        """Return the codec itself."""
         return self
 
     def encode(self, rows: Floats) -> Bytes:
@@ -80,23 +80,23 @@ class EightBitCodec:
         Parameters
         ----------
         rows : float64 array of shape (n_rows, n_dimensions)
-            Finite.
+            Finite rows.
 
         Returns
         -------
         uint8 array of shape (n_rows, n_bytes)
-            Scale, little-endian, then a byte for each cell.
+            Scale, little-endian, then one byte per cell.
 
         Raises
         ------
         DataError
-            If a cell does not fit into 32 bits.
+            If a cell overflows float32.
         """
         refuse_wide(rows)
         low = rows.min(axis=1, initial=0.0 if not self.n_dimensions else np.inf)
         scale = np.empty((len(rows), 2), "<f4")
         scale[:, 0] = low
-        # Halves first: the difference of two floats of 32 bits may be twice the largest.
+        # Halve first: the difference of two float32 numbers may overflow.
         scale[:, 1] = rows.max(axis=1, initial=-np.inf) / 255 - low / 255
         start, step = (column[:, None].astype(np.float64) for column in scale.T)
         steps = np.divide(rows - start, step, out=np.zeros_like(rows), where=step > 0)
@@ -104,7 +104,7 @@ class EightBitCodec:
         return np.concatenate([scale.view(np.uint8).reshape(len(rows), SCALE_BYTES), codes], axis=1)
 
     def decode(self, codes: Bytes) -> Floats:
-        """Return the keys that codes stand for, float64 of shape (n_rows, n_dimensions)."""
+        """Return the keys of codes, float64 of shape (n_rows, n_dimensions)."""
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4").astype(np.float64)
         return np.asarray(scale[:, :1] + scale[:, 1:] * codes[:, SCALE_BYTES:])
 
@@ -116,7 +116,7 @@ class EightBitCodec:
         refuse_table(codes, self.n_bytes)
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4")
         if not np.isfinite(scale).all() or (scale[:, 1:] < 0).any():
-            raise ValueError("the scale of a code is not finite, or falls")
+            raise ValueError("the scale of a code is not finite, or decreases")
 
     def nearest(
         self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
@@ -128,7 +128,7 @@ class EightBitCodec:
 Bits = Literal[4, 8]
 
 _BLOCK = 1 << 21
-"""Most distances that are held at once: 16 MiB."""
+"""Maximum number of distances computed at once: 16 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +138,10 @@ class Codebook:
     Parameters
     ----------
     entries : float32 array of shape (n_stretches, n_entries, width)
-        Stretches lie side by side; the last may reach beyond the key, with zeros. A stretch with
-        fewer entries than others repeats its last.
+        Segments are adjacent; the last is padded with zeros if it extends beyond the key. A segment
+        with fewer entries than others repeats its last entry.
     n_dimensions : int
-        Cells of a key.
+        Number of cells per key.
     """
 
     entries: npt.NDArray[np.float32]
@@ -153,11 +153,11 @@ class Codebook:
             raise ValueError(f"expected three axes of 32-bit entries, got shape {shape}")
         if self.n_dimensions < 1 or -(-self.n_dimensions // shape[2]) != shape[0]:
             raise ValueError(
-                f"expected stretches that make up a key of {self.n_dimensions} cells, got "
+                f"expected segments that cover a key of {self.n_dimensions} cells, got "
                 f"{shape[0]} of {shape[2]}"
             )
         if not np.isfinite(self.entries).all():
-            raise ValueError("an entry of the book is not finite")
+            raise ValueError("an entry of the codebook is not finite")
 
     @property
     def nbytes(self) -> int:
@@ -165,7 +165,7 @@ class Codebook:
         return int(self.entries.nbytes)
 
     def squares(self, queries: Floats) -> Floats:
-        """Return squared distances of each stretch of queries to all its entries.
+        """Return squared distances from each query segment to all its entries.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class Codebook:
         entries = self.entries.astype(np.float64)
         cut = _cut(queries, len(entries), entries.shape[2])
         found = np.zeros((*cut.shape[:2], entries.shape[1]))
-        for cell in range(entries.shape[2]):  # one cell after another: one order of additions
+        for cell in range(entries.shape[2]):  # cell by cell: a fixed order of additions
             found += (cut[:, :, None, cell] - entries[:, None, :, cell]) ** 2
         return found
 
@@ -190,23 +190,23 @@ def learned_codebook(
     bits: Bits = 8,
     random_state: int = 0,
 ) -> Codebook:
-    """Return the book whose entries are the centers of the rows' stretches.
+    """Return a codebook whose entries are the centers of the rows' segments.
 
     Parameters
     ----------
     rows : float array of shape (n_rows, n_dimensions)
-        Keys; what the book reveals, it reveals of these.
+        Keys; the codebook reveals information about these rows.
     n_stretches : int
-        Into how many parts a key is cut, at most one for each dimension.
+        Number of segments per key, at most one per dimension.
     bits : {4, 8}
-        Of the number of an entry: 16 or 256 entries for a stretch, or as many as there are rows.
+        Bits per index: 16 or 256 entries per segment, or as many as there are rows.
     random_state : int
-        Seed of the first centers.
+        Seed of the initial centers.
 
     Raises
     ------
     DataError
-        If a cell does not fit into 32 bits.
+        If a cell overflows float32.
     ValueError
         If there are no rows or ``n_stretches`` is below 1.
     """
@@ -214,7 +214,7 @@ def learned_codebook(
     whole = isinstance(n_stretches, int | np.integer) and not isinstance(n_stretches, bool)
     if rows.ndim != 2 or not rows.size or not whole or n_stretches < 1:
         raise ValueError(
-            f"expected rows and a stretch or more, got shape {rows.shape} and {n_stretches!r}"
+            f"expected rows and at least one segment, got shape {rows.shape} and {n_stretches!r}"
         )
     n_dimensions = rows.shape[1]
     width = -(-n_dimensions // min(n_stretches, n_dimensions))
@@ -238,16 +238,16 @@ class ProductCodec:
     Parameters
     ----------
     n_stretches : int
-        Into how many parts a key is cut.
+        Number of segments per key.
     bits : {4, 8}
-        Bits of a number.
+        Bits per index.
     random_state : int
-        Seed of a book that is learned.
+        Seed for fitting a codebook.
     book : Codebook, optional
-        A book learned elsewhere. None: it is learned from the first rows of the memory; then it
-        holds means of them, and in small memories rows themselves.
+        An external codebook. None: it is fitted on the first rows of the memory; it then contains
+        means of them, and in small memories the rows themselves.
     learned_here : bool
-        Whether the book was learned from the rows of the memory.
+        True if the codebook was fitted on rows of the memory.
     """
 
     n_stretches: int = 16
@@ -261,8 +261,8 @@ class ProductCodec:
             raise ValueError(f"expected bits of 4 or 8, got {self.bits!r}")
         if self.book is not None and self.book.entries.shape[1] > 1 << self.bits:
             raise ValueError(
-                f"expected a book of at most {1 << self.bits} entries for {self.bits} bits, got "
-                f"{self.book.entries.shape[1]}"
+                f"expected a codebook of at most {1 << self.bits} entries for {self.bits} bits, "
+                f"got {self.book.entries.shape[1]}"
             )
 
     @property
@@ -277,7 +277,7 @@ class ProductCodec:
         return 0 if self.book is None else self.book.nbytes
 
     def fitted(self, rows: npt.NDArray[np.floating[Any]]) -> "ProductCodec":
-        """Return a codec with a codebook, learned from rows if missing."""
+        """Return a codec with a codebook, fitted on rows if missing."""
         if self.book is not None:
             return self
         book = learned_codebook(
@@ -286,17 +286,17 @@ class ProductCodec:
         return replace(self, book=book, learned_here=True)
 
     def encode(self, rows: Floats) -> Bytes:
-        """Return a code for each row: of equally near entries the first.
+        """Return a code for each row; ties go to the first entry.
 
         Parameters
         ----------
         rows : float64 array of shape (n_rows, n_dimensions)
-            Finite.
+            Finite rows.
 
         Returns
         -------
         uint8 array of shape (n_rows, n_bytes)
-            With four bits, the even stretches lie in the low halves of the bytes.
+            With four bits, even segments are in the low halves of the bytes.
         """
         refuse_wide(rows)
         numbers = self._book.squares(rows).argmin(axis=2).astype(np.uint8).T
@@ -307,7 +307,7 @@ class ProductCodec:
         return np.asarray(even | odd << 4, np.uint8)
 
     def decode(self, codes: Bytes) -> Floats:
-        """Return the keys that codes stand for, float64 of shape (n_rows, n_dimensions)."""
+        """Return the keys of codes, float64 of shape (n_rows, n_dimensions)."""
         entries = self._book.entries.astype(np.float64)
         numbers = self._numbers(codes)
         parts = [entries[s][numbers[:, s]] for s in range(len(entries))]
@@ -316,22 +316,22 @@ class ProductCodec:
     def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
         """Raise ValueError unless all codes are in this codebook."""
         if len(codes) and self.book is None:
-            raise ValueError("codes have no book")
+            raise ValueError("codes have no codebook")
         refuse_table(codes, self.n_bytes)
         if not len(codes):
             return
         if self._numbers(codes).max() >= self._book.entries.shape[1]:
-            raise ValueError("a code has a number that is beyond the book")
+            raise ValueError("a code has an index beyond the codebook")
         if self.bits == 4 and len(self._book.entries) % 2 and (codes[:, -1] >> 4).any():
-            raise ValueError("a code says something of a stretch that is none")
+            raise ValueError("unused bits of a code must be zero")
 
     def nearest(
         self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
     ) -> Neighbors:
         """Find the k nearest keys of codes with tables of distances.
 
-        Queries are not coded, so that only keys are off (asymmetric distances). Ties go to the
-        earlier row; ``own`` is the key that does not count for each query, -1 for none.
+        Queries are not coded, so only keys are approximate (asymmetric distances). Ties go to the
+        earlier row; ``own`` is the excluded key of each query, -1 for none.
         """
         if k < 1:
             raise ValueError(f"expected k of 1 or more, got {k}")
@@ -361,14 +361,14 @@ class ProductCodec:
     @property
     def _book(self) -> Codebook:
         if self.book is None:
-            raise ValueError("no codebook yet; it is learned from the first rows that come")
+            raise ValueError("no codebook yet; it is fitted on the first rows")
         return self.book
 
 
 def shared_codec(
     rows: npt.NDArray[np.floating[Any]], *, n_stretches: int, bits: Bits, random_state: int = 0
 ) -> ProductCodec:
-    """Learn a codec for many memories on rows outside all of them.
+    """Fit a codec for many memories on external rows.
 
     Parameters and errors are those of :func:`learned_codebook`.
     """
@@ -377,4 +377,4 @@ def shared_codec(
 
 
 Codec = EightBitCodec | ProductCodec
-"""Turns keys into codes, and finds the nearest among codes."""
+"""Encoder of keys, with nearest-neighbor search among codes."""

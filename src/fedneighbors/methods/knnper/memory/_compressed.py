@@ -28,9 +28,9 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory._rows import RowWindow, checked_rows
 
 MOST_ROWS = 1 << 22
-"""So many rows no summary stands for: each took a search among a ninth of them when it was made.
+"""Maximum number of rows represented by the centers of a memory.
 
-A file that claims more would have a pool's heads ask for room that nobody has.
+The limit protects against files with huge counts, for which a pool's heads would allocate memory.
 """
 
 
@@ -43,9 +43,9 @@ class CodedDatastore(Datastore):
     Parameters
     ----------
     n_dimensions, capacity, strategy, random_state, n_classes
-        As :class:`~.datastore.Datastore` takes them.
+        As in :class:`~._datastore.Datastore`.
     codec : Codec
-        Encoder of keys. A learning codec is fitted to the first rows.
+        Encoder of keys. A codec without a codebook is fitted on the first rows.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class CodedDatastore(Datastore):
         book = self.codec.book if isinstance(self.codec, ProductCodec) else None
         if book is not None and book.n_dimensions != self.n_dimensions:
             raise ValueError(
-                f"expected a book of keys of width {self.n_dimensions}, got {book.n_dimensions}"
+                f"expected a codebook of keys of width {self.n_dimensions}, got {book.n_dimensions}"
             )
         super().__post_init__()
 
@@ -89,19 +89,21 @@ class CodedDatastore(Datastore):
         return super().nbytes + (self.codec.nbytes if self.codec.learned_here else 0)
 
     def forget(self, ids: Iterable[object]) -> "CodedDatastore":
-        """Delete keys by their names; nothing of them stays.
+        """Delete keys by name, without a trace.
 
         Raises
         ------
         TypeError, KeyError
-            As :meth:`Datastore.forget` raises them.
+            As in :meth:`Datastore.forget`.
         RebuildNeeded
-            If the codec was learned from the rows, of which it would tell on.
+            If the codec was fitted on the memory's own rows, so that it contains information about
+            them.
         """
         if self.codec.learned_here:
             raise RebuildNeeded(
-                "the codebook was learned from these rows and would keep what was forgotten; build "
-                "the memory again from the rows that stay, or use a codebook learned elsewhere"
+                "the codebook was fitted on these rows and would keep information about deleted "
+                "ones; build the memory again from the remaining rows, or use an external "
+                "codebook"
             )
         super().forget(ids)
         return self
@@ -109,19 +111,19 @@ class CodedDatastore(Datastore):
     def restore_codes(
         self, codes: Bytes, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
     ) -> "CodedDatastore":
-        """Restore codes, as :meth:`restore` restores keys.
+        """Restore codes, like :meth:`restore` for keys.
 
         Parameters
         ----------
         codes : uint8 array of shape (n_keys, n_bytes)
-            Its :attr:`codes`.
+            Value of :attr:`codes`.
         labels, ids, state
-            As :meth:`restore` takes them.
+            As in :meth:`restore`.
 
         Raises
         ------
         ValueError
-            If they are no parts of a memory.
+            If they are not parts of a valid memory.
         """
         self.codec.refuse_codes(codes)
         values = self._narrowed(np.asarray(labels))
@@ -152,7 +154,7 @@ class CodedDatastore(Datastore):
         if not len(rows):
             return self.codes[:0]
         codec = self.codec.fitted(rows)
-        if codec is not self.codec:  # only the first rows teach a codec
+        if codec is not self.codec:  # only the first rows fit a codec
             self.codec = codec
             self._rows = self._emptied(self._rows.labels, self.extras)
         return codec.encode(rows)
@@ -176,26 +178,26 @@ class CodedDatastore(Datastore):
 class ClassCenters:
     """Centers of each class's keys; votes are weighted by their row counts.
 
-    Rows are not kept: a center is a mean of rows, and of one row where a class has few. So no
-    row can be deleted, and centers reveal rows as a memory does.
+    Rows are not stored. A center is a mean of rows, or a single row if a class has few. So rows
+    cannot be deleted, and centers reveal rows as a memory does.
 
     Parameters
     ----------
     n_dimensions : int
         Width of a key.
     n_classes : int
-        Classes.
+        Number of classes.
     share : float
-        Centers over rows, in (0, 1]; each class has one at least.
+        Number of centers per row, in (0, 1]; each class has at least one center.
     random_state : int
-        Seed of the first centers.
+        Seed of the initial centers.
 
     Attributes
     ----------
     codes : uint8 array of shape (n_centers, n_bytes)
-        Centers in eight bits a cell.
+        Centers with eight bits per cell.
     classes, counts : unsigned integer array of shape (n_centers,)
-        Class of each center, and rows that it stands for.
+        Class of each center, and number of rows that it represents.
     """
 
     extras: ClassVar[tuple[Floats, ...]] = ()
@@ -238,7 +240,7 @@ class ClassCenters:
     def recent_labels(self) -> Integers:
         """Return each row's class.
 
-        The time of rows is not stored.
+        Arrival times of rows are not stored.
         """
         return self.labels
 
@@ -256,25 +258,25 @@ class ClassCenters:
         labels: npt.ArrayLike,
         ids: Iterable[object] | None = None,  # noqa: ARG002 - centers have no names
         *,
-        extras: Sequence[Floats] = (),  # noqa: ARG002 - nor further features
+        extras: Sequence[Floats] = (),  # noqa: ARG002 - nor additional features
     ) -> "ClassCenters":
-        """Draw new rows and the centers so far together to new centers.
+        """Combine new rows and the current centers into new centers.
 
         Parameters
         ----------
         keys : array of shape (n, n_dimensions)
             Embeddings.
         labels : array of shape (n,)
-            Their classes, from 0.
+            Class of each row, from 0.
         ids, extras
-            Not kept.
+            Ignored.
 
         Raises
         ------
         ValueError
-            If shapes disagree or a label is none of the classes.
+            If shapes disagree or a label is not among the classes.
         DataError
-            If a key is not finite, or beyond what 32 bits hold.
+            If a key is not finite, or overflows float32.
         """
         rows, classes = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
         refuse_wide(rows)
@@ -294,7 +296,7 @@ class ClassCenters:
         Raises
         ------
         ValueError
-            If they are no parts of a memory.
+            If they are not parts of a valid memory.
         """
         self._codec.refuse_codes(codes)
         if counts.shape != (len(codes),) or counts.dtype.kind != "u":
@@ -302,7 +304,7 @@ class ClassCenters:
                 f"expected {len(codes)} counts of rows, got {counts.dtype} of {counts.shape}"
             )
         if not (counts > 0).all() or sum(counts.tolist()) >= MOST_ROWS:
-            raise ValueError(f"counts of rows are not from 1 on, or add up to {MOST_ROWS} or more")
+            raise ValueError(f"counts of rows must be 1 or more and sum to less than {MOST_ROWS}")
         refuse_foreign(classes, self.n_classes)
         if classes.shape != counts.shape:
             raise ValueError(f"expected a class for each center, got shape {classes.shape}")
@@ -310,8 +312,8 @@ class ClassCenters:
         self.classes = classes.astype(self.classes.dtype)
         return self
 
-    def forget(self, ids: Sequence[str]) -> "ClassCenters":  # noqa: ARG002 - none can go
-        """Refuse: a row is part of a mean.
+    def forget(self, ids: Sequence[str]) -> "ClassCenters":  # noqa: ARG002 - always an error
+        """Raise: a row is part of a mean.
 
         Raises
         ------
@@ -319,8 +321,8 @@ class ClassCenters:
             Always.
         """
         raise RebuildNeeded(
-            "centers are means of rows, of which none can be deleted alone; build the memory again "
-            "from the rows that stay"
+            "centers are means of rows, so single rows cannot be deleted; build the memory again "
+            "from the remaining rows"
         )
 
     def votes(
@@ -334,8 +336,8 @@ class ClassCenters:
     ) -> Floats | None:
         """Return the nearest centers' vote shares; None without centers.
 
-        ``n_neighbors`` centers vote; the other parameters are as
-        :func:`~.algorithm.local_votes` takes them.
+        ``n_neighbors`` centers vote; the other parameters are as in
+        :func:`~.algorithm.local_votes`.
 
         Raises
         ------
@@ -371,20 +373,20 @@ class ClassCenters:
 def dealt(n_rows: Integers, share: float) -> list[int]:
     """Allocate centers to classes.
 
-    Each class gets one, and the rest go where most rows share a center.
+    Each class gets one; the others go where the number of rows per center is largest.
 
     Parameters
     ----------
     n_rows : int64 array of shape (n_classes,)
-        Rows of each class, 1 or more.
+        Number of rows of each class, 1 or more.
     share : float
-        Centers over rows.
+        Number of centers per row.
 
     Returns
     -------
     list of int
-        Their sum is ``share`` of the rows, rounded, or the number of classes if that is more. Of
-        equally crowded classes the first comes first.
+        The sum is ``share`` of the rows, rounded, or the number of classes if that is more. Ties go
+        to the first class.
 
     Examples
     --------
@@ -398,4 +400,4 @@ def dealt(n_rows: Integers, share: float) -> list[int]:
 
 
 Memory = Datastore | ClassCenters
-"""What a client keeps of its rows."""
+"""A client's memory: keys of single rows, or centers."""

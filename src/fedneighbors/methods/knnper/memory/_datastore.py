@@ -1,6 +1,6 @@
 """The memory of one client: stores, searches and evicts keys and labels.
 
-Of large memories Faiss proposes the nearest keys, and exact distances decide.
+For large memories Faiss proposes the nearest keys, and exact distances decide.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,13 +38,13 @@ _COUNTS = {
     "evictions": "n_evictions",
     "reweighings": "n_reweighings",
 }
-"""Attributes of a memory that its state holds, by the name that they have there."""
+"""Attributes in a memory's state, by their names there."""
 
 FAISS_FROM = 20_000
-"""Keys from which Faiss is asked, if it is installed; it finds the same."""
+"""Minimum number of keys for a search with Faiss, if installed; the result is the same."""
 
 SPARE = 16
-"""More neighbors that Faiss is asked for, so that rounding and ties rarely leave a doubt."""
+"""Additional neighbors requested from Faiss, so that rounding and ties rarely need a full scan."""
 
 
 @dataclass
@@ -56,37 +56,38 @@ class Datastore:
     n_dimensions : int
         Width of a key.
     capacity : int, optional
-        Most keys that it holds. None: as many as come.
+        Maximum number of keys. None: no limit.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
-        What happens to keys that come when it is full: with ``"concatenate"`` and ``"fixed"`` they
-        are left out, with ``"fifo"`` and ``"drift"`` they take the places of the oldest, with
-        ``"reservoir"`` those of random ones, so that it stays a uniform sample of all that came and
-        was not forgotten, see below. ``"fixed"`` takes nothing after the first rows. ``"drift"``
-        forgets what is older than a change of what labels mean, once it notices one; where only the
-        shares of the classes have changed, votes for each class weigh as much more or less.
+        Handling of new keys in a full memory. ``"concatenate"`` and ``"fixed"`` drop them.
+        ``"fifo"`` and ``"drift"`` replace the oldest. ``"reservoir"`` replaces random ones, so that
+        the memory stays a uniform sample of all arrived keys that were not forgotten, see below.
+        ``"fixed"`` accepts nothing after the first rows. ``"drift"`` detects changes: if the
+        meaning of labels has changed, it deletes the older keys; if only the class shares have
+        changed, it reweights votes by class.
     random_state : int
         Seed of the reservoir.
     n_classes : int, optional
-        Classes, which ``"drift"`` needs. Where they are given, labels are to be among them.
+        Number of classes; required by ``"drift"``. If given, labels must be among them.
 
     Attributes
     ----------
     ids : list of str
         Name of each key, in the order of :attr:`keys`.
     n_evictions : int
-        Number of deletions by ``"drift"``.
+        Number of times ``"drift"`` deleted keys.
     n_reweighings : int
-        Number of detected changes of the class shares alone.
+        Number of detected changes of class shares only.
 
     Notes
     -----
-    What a reservoir forgets leaves its place open, and later keys enter as if it were still there.
-    So of n keys that came, each that was not forgotten is kept with the same chance,
-    ``min(1, capacity / n)``, if what is to be forgotten is told without looking at what is here
-    (what is not here is a KeyError and changes nothing). Where it is picked from :attr:`ids`, the
-    chance is the same for all keys that come later, and lower for those that came before. Open
-    places fill up by and by. Random pairing [1]_ fills them sooner, but has to count deletions of
-    keys that are not here, which a memory cannot tell from names that never were.
+    A deletion in a reservoir leaves its slot open, and later keys enter as if the deleted key were
+    still there. So after n arrived keys, each one that was not forgotten is kept with the same
+    probability, ``min(1, capacity / n)``, if the deletions are chosen without looking at the
+    contents (a name that is not in the memory raises KeyError and changes nothing). If they are
+    chosen from :attr:`ids`, the probability is the same for all later keys, and lower for earlier
+    ones. Open slots fill up over time. Random pairing [1]_ fills them sooner, but must count
+    deletions of keys that are not in the memory, and a memory cannot distinguish these from unknown
+    names.
 
     References
     ----------
@@ -111,7 +112,7 @@ class Datastore:
         self._random = np.random.default_rng(self.random_state)
         if self.strategy == "drift":
             if self.n_classes is None:
-                raise ValueError("expected n_classes, without which drift cannot be told")
+                raise ValueError("expected n_classes, which drift detection needs")
             self._watch = DriftWatch(self.n_classes)
 
     def __len__(self) -> int:
@@ -127,7 +128,7 @@ class Datastore:
 
     @property
     def labels(self) -> npt.NDArray[Any]:
-        """Label or targets of each key; read only."""
+        """Return a read-only view of each key's label or targets."""
         return _read_only(self._rows.labels)
 
     @property
@@ -154,7 +155,7 @@ class Datastore:
 
     @property
     def ids(self) -> list[str]:
-        """Name of each key."""
+        """Return the name of each key."""
         return self._rows.ids
 
     def add(
@@ -165,28 +166,29 @@ class Datastore:
         *,
         extras: Sequence[Floats] = (),
     ) -> "Datastore":
-        """Let new keys in, as far as capacity and strategy allow.
+        """Add keys within capacity and strategy.
 
         Parameters
         ----------
         keys : array of shape (n, n_dimensions)
             Embeddings, oldest first.
         labels : array of shape (n,) or (n, n_outputs)
-            Their labels, from 0, or targets.
+            Labels, from 0, or targets.
         ids : iterable of str or int, optional
-            Names by which they can be forgotten, kept as text; by default ``"0"``, ``"1"`` and so
-            on in the order in which rows came, without those that are taken.
+            Names for :meth:`forget`, converted to str; by default ``"0"``, ``"1"`` and so on in
+            order of arrival, except names in use.
         extras : sequence of float64 arrays of shape (n, n_columns)
-            Further features, as many and as wide in each call, which no distance uses.
+            Additional features, of the same number and widths in each call; distances do not use
+            them.
 
         Raises
         ------
         ValueError
-            If shapes disagree, a label is none of ``n_classes``, or a name is taken.
+            If shapes disagree, a label is not among ``n_classes``, or a name is taken.
         TypeError
             If ``ids`` is a single name.
         DataError
-            If a key is not finite. Nothing was added then.
+            If a key is not finite. Nothing is added in this case.
         """
         rows, values, names = self._checked(keys, labels, ids)
         check_extras(extras, len(rows), self.extras if self._n_seen else extras)
@@ -204,31 +206,31 @@ class Datastore:
         return self
 
     def forget(self, ids: Iterable[object]) -> "Datastore":
-        """Delete keys by their names; nothing of them stays.
+        """Delete keys by name, without a trace.
 
         Raises
         ------
         KeyError
-            If a name is not here; nothing was deleted then.
+            If a name is not in the memory; nothing is deleted in this case.
         TypeError
-            If it is a single name and no list.
+            If ``ids`` is a single name instead of a list.
         """
         gone = set(row_names(ids))
         unknown = sorted(name for name in gone if name not in self._rows)
         if unknown:
-            raise KeyError(f"the memory has no rows named {unknown[:5]}; it holds {len(self)} rows")
+            raise KeyError(f"the memory has no rows named {unknown[:5]}; it has {len(self)} rows")
         if self.strategy == "drift":
-            self._watch.restore([])  # counts of the last batches tell of rows, too
+            self._watch.restore([])  # counts of the last batches are derived from rows, too
         return self.keep([i for i, name in enumerate(self.ids) if name not in gone])
 
     def keep(self, places: Sequence[int]) -> "Datastore":
-        """Delete all keys but those at ``places``, which are to ascend."""
+        """Delete all keys except those at ``places``, in ascending order."""
         self._rows.keep(places)
         self._n_past = int(sum(place < self._n_past for place in places))
         return self
 
     def state(self) -> dict[str, Any]:
-        """Return the state besides keys as plain numbers."""
+        """Return the state without keys as plain numbers."""
         return {
             **{name: getattr(self, attribute) for name, attribute in _COUNTS.items()},
             "random": self._random.bit_generator.state,
@@ -251,16 +253,16 @@ class Datastore:
         Parameters
         ----------
         keys, labels, ids
-            Its :attr:`keys`, :attr:`labels` and :attr:`ids`.
+            Values of :attr:`keys`, :attr:`labels` and :attr:`ids`.
         state : dict
-            As :meth:`state` gave it.
+            Value of :meth:`state`.
         extras : sequence of float64 arrays
-            Its :attr:`extras`.
+            Value of :attr:`extras`.
 
         Raises
         ------
         ValueError, DataError
-            If they are no parts of a memory.
+            If they are not parts of a valid memory.
         """
         rows, values, names = self._checked(keys, labels, ids)
         check_extras(extras, len(rows), extras)
@@ -269,7 +271,7 @@ class Datastore:
         return self
 
     def _go_on_from(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`state` gave, once the rows are here."""
+        """Restore the state from :meth:`state`, after the rows."""
         try:
             for name, attribute in _COUNTS.items():
                 if type(state[name]) is not int or state[name] < 0:
@@ -281,12 +283,12 @@ class Datastore:
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"expected the state of a memory, got {state!r:.80}") from error
         if self._n_seen < len(self) or (self.capacity or len(self)) < len(self):
-            raise ValueError("a memory has more keys than came, or than it holds")
+            raise ValueError("a memory has more keys than arrived, or than its capacity")
         if self._n_past > (len(self) if self.strategy == "drift" else 0):
-            raise ValueError("a memory has more keys of the past than it holds")
+            raise ValueError("a memory has more past keys than keys")
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
-        """Return the k nearest keys of each query as :func:`~.algorithm.nearest` does."""
+        """Return the k nearest keys of each query, like :func:`~.algorithm.nearest`."""
         keys = self._rows.keys
         if len(keys) >= FAISS_FROM:
             with suppress(MissingExtraError):
@@ -305,13 +307,13 @@ class Datastore:
     ) -> Floats | None:
         """Return the nearest keys' vote shares (Eq 6); None without keys.
 
-        Queries, ``n_neighbors`` and ``own`` are as :meth:`nearest` takes them, the others as
-        :func:`~.algorithm.local_votes` does.
+        Queries, ``n_neighbors`` and ``own`` are as in :meth:`nearest`, the others as in
+        :func:`~.algorithm.local_votes`.
 
         Raises
         ------
         ValueError
-            If a query is not finite, or a label is none of the classes.
+            If a query is not finite, or a label is not among the classes.
         """
         found = self.nearest(queries, n_neighbors, own=own)
         if found.positions.shape[1] == 0:
@@ -322,12 +324,12 @@ class Datastore:
         return weighed_anew(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
     def _emptied(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
-        """Return a place for rows with labels and extras like these."""
+        """Return an empty window for such labels and extras."""
         empty = [extra[:0] for extra in extras]
         return RowWindow(np.empty((0, self.n_dimensions)), labels[:0], extras=empty)
 
     def _held(self, rows: Floats) -> npt.NDArray[Any]:
-        """Return keys as they are kept."""
+        """Return keys in their stored form."""
         return rows
 
     def _admitted(self, n_new: int) -> Sequence[int]:
@@ -368,9 +370,8 @@ class Datastore:
 
         The memory is a uniform sample of all keys so far.
 
-        Keys at places below ``len(self)`` have to go. What was forgotten still counts among those
-        that came and has its place, one of those from there on: to fill it at once would favor
-        the next keys.
+        Keys at slots below ``len(self)`` must be replaced. A forgotten key still counts as arrived
+        and keeps a slot at or above ``len(self)``: filling it at once would favor the next keys.
         """
         drawn: dict[int, int] = {}
         for number in range(n_new):
@@ -386,11 +387,13 @@ class Datastore:
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows, values = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
         if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
-            raise ValueError(f"expected labels like those before, got shape {values.shape}")
+            raise ValueError(
+                f"expected labels of the same shape as before, got shape {values.shape}"
+            )
         return rows, values, self._names(len(rows), ids)
 
     def _names(self, n_rows: int, ids: Iterable[object] | None) -> list[str]:
-        """Return names for new rows, none of which is taken."""
+        """Return names for new rows, none of which is in use."""
         return new_names(ids, n_rows, self._rows, max(self._n_seen, self._n_named))
 
 
@@ -403,22 +406,22 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def nearest_by_faiss(
     keys: Floats, queries: Floats, k: int, *, own: Integers | None = None
 ) -> Neighbors:
-    """Return what :func:`~.algorithm.nearest` returns: Faiss proposes, exact distances decide.
+    """Search like :func:`~.algorithm.nearest`, with candidates from Faiss.
 
-    Faiss adds up in 32 bits. A key that it does not propose is further than those it does, but for
-    its rounding, of which there is a bound; where that leaves a doubt, all keys are looked at.
+    Faiss adds in float32. A key that it does not propose is farther than the proposed ones, up to a
+    rounding error with a known bound. If the bound leaves a doubt, all keys are searched.
 
     Parameters
     ----------
     keys, queries, k, own
-        As :func:`~.algorithm.nearest` takes them.
+        As in :func:`~.algorithm.nearest`.
 
     Raises
     ------
     MissingExtraError
         If Faiss is not installed.
     ValueError
-        As :func:`~.algorithm.nearest` raises it.
+        As in :func:`~.algorithm.nearest`.
     """
     faiss = optional_module("faiss", "faiss")
     refuse_infinite(queries)
@@ -450,14 +453,14 @@ def nearest_by_faiss(
 def _slack(keys: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Floats | None:
     """Return the error bound of Faiss for each query.
 
-    None where 32 bits cannot represent the bound.
+    None if float32 cannot represent the bound.
     """
     lengths = np.einsum("ij,ij->i", keys, keys).max(initial=0)
     reach = np.einsum("ij,ij->i", queries, queries)
     if not np.isfinite(4 * (reach.max(initial=0) + lengths)):
         return None
-    # As for products in 64 bits: some (n + 8) roundings of the squares of both lengths. Below the
-    # smallest normal number a rounding may be as large as that number itself.
+    # As for products in float64: about (n + 8) roundings of the squares of both lengths. Below the
+    # smallest normal number, a rounding error may be as large as that number.
     info = np.finfo(np.float32)
     roundings = 16 * (keys.shape[1] + 8)
     total = reach.astype(np.float64) + float(lengths)

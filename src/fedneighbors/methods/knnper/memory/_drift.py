@@ -1,11 +1,10 @@
-"""Detection of drift: a client's new rows differ from those in its memory.
+"""Drift detection: a client's new rows differ from those in its memory.
 
-As long as nothing has changed, the rows before a moment and those since are drawn alike: of all
-ways in which what both have together can fall to the two sides, each has the chance of a draw
-without replacement, whatever the shares of the classes are. A story in which the two sides have
-shares of their own gives other chances. How many times likelier it makes what has come has a mean
-of 1 as long as nothing has changed: by Markov's inequality it is beyond ``c`` in at most one of
-``c`` cases, which bounds false alarms for every law of the rows.
+If nothing has changed, the rows before and after a moment have the same distribution: given both
+together, the later rows are a random draw without replacement, whatever the class shares. The
+alternative hypothesis has separate shares before and after. The likelihood ratio of the alternative
+against the draw has a mean of 1 if nothing has changed. By Markov's inequality it exceeds ``c``
+with probability at most ``1 / c``, which bounds false alarms for every distribution of rows.
 """
 
 from collections import deque
@@ -24,18 +23,18 @@ from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 def class_weights(held: Integers, now: Integers, n_classes: int) -> Floats:
     """Return vote weights that adapt keys to current class shares [1]_.
 
-    A key of a class says where its rows lie, whatever share of all rows the class has; but among
-    the neighbors of a row are the more keys of a class the larger its share was. What it is now
-    over what it is among all keys makes up for that.
+    The distribution of rows within a class does not depend on the share of the class, but the
+    number of its keys among the neighbors of a row does. The ratio of the current share to the
+    share among the keys corrects for this.
 
     Parameters
     ----------
     held : int64 array of shape (n_keys,)
-        Classes of the keys that vote.
+        Class of each voting key.
     now : int64 array of shape (n_rows,)
-        Classes of rows that came since the shares changed.
+        Classes of the rows since the change of shares.
     n_classes : int
-        Classes, which have one row together where nothing is known of them.
+        Number of classes; together they get one pseudo-row.
 
     Returns
     -------
@@ -70,36 +69,36 @@ def weighed_anew(votes: Floats, weights: Floats) -> Floats:
 NEIGHBORS = 10
 
 FALSE_ALARMS = 0.005
-"""How many steps of those at which nothing has changed may be told as a change, at most.
+"""Maximum fraction of steps without a change that raise a false alarm.
 
-Each of ``2 * window + 1`` ratios must reach ``(2 * window + 1) / FALSE_ALARMS``. After a change
-that has been told, this holds no longer exactly: what stays was chosen.
+Each of ``2 * window + 1`` ratios must reach ``(2 * window + 1) / FALSE_ALARMS``. After a detected
+change the bound is no longer exact, because the remaining keys were selected.
 """
 
 MISTAKEN = 0.05
-"""How many changes of shares alone may be taken for one of meaning when they are told.
+"""Maximum fraction of share changes that are mistaken for a change of meaning.
 
-Errors must be ``1 / MISTAKEN`` times likelier under a rate of their own.
+Errors must be ``1 / MISTAKEN`` times more likely under a separate rate.
 """
 
 
 def label_evidence(before: Integers, since: Integers) -> float:
     """Compute the evidence for a change of class shares.
 
-    The likelihood ratio of two samples with separate shares against common shares.
+    The evidence is the likelihood ratio of separate shares against common shares.
 
-    Both samples together are taken as given. The shares of a sample of its own follow a Dirichlet
-    law, by which all kinds together weigh as much as one row.
+    The two samples together are taken as given. Separate shares have a Dirichlet prior in which all
+    kinds together count as one row.
 
     Parameters
     ----------
     before, since : int64 array of shape (n_kinds,)
-        Rows of each kind before a moment, and since then.
+        Rows of each kind before a moment, and after it.
 
     Returns
     -------
     float
-        Logarithm of the ratio, in nats. The ratio has mean 1 where ``since`` is drawn without
+        Natural logarithm of the ratio. The ratio has mean 1 if ``since`` is drawn without
         replacement from both.
     """
     weight = 1 / len(before)
@@ -122,7 +121,7 @@ def _log_kinds(counts: Integers, weight: float) -> Floats:
 
 def _log_splits(together: Integers, n_since: int, weight: float) -> float:
     """Sum these contributions over all splits of the rows."""
-    sums, scale = np.ones(1), 0.0  # by how many rows have fallen to the second sample
+    sums, scale = np.ones(1), 0.0  # indexed by the number of rows in the second sample
     for n in together.tolist():
         fallen = np.arange(min(n, n_since) + 1)
         part = _log_kinds(fallen, weight) + _log_kinds(n - fallen, weight)
@@ -133,7 +132,7 @@ def _log_splits(together: Integers, n_since: int, weight: float) -> float:
 
 
 def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> float:
-    """Return how likely a sample is that is drawn without replacement."""
+    """Return the probability of a sample drawn without replacement."""
     ways = gammaln(together + 1) - gammaln(since + 1) - gammaln(together - since + 1)
     return float(ways.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
 
@@ -141,12 +140,12 @@ def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> flo
 def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
     """Compute the evidence for a rise of the error rate.
 
-    The likelihood ratio of two rates against one.
+    The evidence is the likelihood ratio of two rates against one.
 
-    ``before`` and ``since`` are errors of the memory's votes, and rows: on its own rows, each left
-    out in turn, and on the rows that came since. The evidence is :func:`label_evidence` of errors
-    and rows without one, and minus infinity where errors have not become more frequent, which is no
-    reason to forget anything.
+    ``before`` and ``since`` are (errors of the memory's votes, rows): on its own rows by
+    leave-one-out, and on the rows since. The evidence is :func:`label_evidence` of wrong and right
+    rows. It is minus infinity if the error rate has not risen, because then there is no reason to
+    delete keys.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
     if new_wrong * rows <= wrong * new_rows:
@@ -159,11 +158,11 @@ def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
 def error_doubt(before: tuple[float, float], since: tuple[int, int]) -> float:
     """Compute the evidence for an error rate above a given one.
 
-    The likelihood ratio of a higher rate against the former rate.
+    The evidence is the likelihood ratio of a higher rate against the former rate.
 
-    Rates follow a Beta law that weighs as much as one row. ``before`` and ``since`` are errors and
-    rows, which may be weighed before. The logarithm of the Bayes factor is returned, in nats, and
-    minus infinity where errors have not become more frequent.
+    The rates have a Beta prior that counts as one row. ``before`` and ``since`` are (errors, rows);
+    those of ``before`` may be weighted. The result is the natural logarithm of the Bayes factor, or
+    minus infinity if the error rate has not risen.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
     if new_wrong * rows <= wrong * new_rows:
@@ -177,7 +176,7 @@ def _log_errors(wrong: int, rows: int, a: float, b: float) -> float:
 
 
 class Batch(NamedTuple):
-    """Numbers of arrived rows of each class, and of wrong votes of the memory on them."""
+    """Row counts of a batch by class, and the number of wrong votes of the memory on them."""
 
     counts: tuple[int, ...]
     n_wrong: int
@@ -186,8 +185,8 @@ class Batch(NamedTuple):
 class Change(NamedTuple):
     """A detected change and its time.
 
-    ``n_before`` of the oldest rows came before. ``of_meaning``: these say what is no longer true;
-    otherwise the shares of the classes alone have changed.
+    ``n_before`` of the oldest rows arrived before it. ``of_meaning`` is true if the old rows are no
+    longer valid, and false if only the class shares have changed.
     """
 
     n_before: int
@@ -198,18 +197,18 @@ class Change(NamedTuple):
 class DriftWatch:
     """Detector of drift over the last batches.
 
-    Two kinds of change are watched: of labels, whose shares have changed, and of errors, where the
-    same embeddings mean other labels. New shares bring errors, too, since the memory votes for
-    classes that were frequent. So it is asked again with votes that weigh what the new shares tell,
-    and only if it errs more even then, than it does on its own rows of such shares, is what it says
-    no longer true. Keys that stay after a change of shares are doubted as long as they are here.
+    Two kinds of change are detected: of class shares, and of errors, where the same embeddings get
+    other labels. New shares cause errors as well, because the memory votes for formerly frequent
+    classes. So the memory votes again with weights for the new shares. Only if it still errs more
+    often than on its own rows with such shares are its rows considered wrong. Keys that remain
+    after a change of shares are tested again at each step.
 
     Parameters
     ----------
     n_classes : int
-        Classes.
+        Number of classes.
     window : int
-        Batches at whose beginnings the change may have been.
+        Number of last batches at whose beginnings a change is tested.
     """
 
     n_classes: int
@@ -221,7 +220,7 @@ class DriftWatch:
 
     @property
     def threshold(self) -> float:
-        """Return the evidence that counts as a change, in nats."""
+        """Return the evidence for a change, in nats."""
         return float(np.log((2 * self.window + 1) / FALSE_ALARMS))
 
     def change(
@@ -231,18 +230,18 @@ class DriftWatch:
 
         The rows are not yet in the memory.
 
-        After it has told a change it begins again.
+        After a detected change the detector starts again.
 
         Parameters
         ----------
         keys : float64 array of shape (n_keys, n_dimensions)
-            Keys of the memory, oldest first; the last ones are those of the batches before.
+            Keys of the memory, oldest first; the last ones are those of the last batches.
         labels : int64 array of shape (n_keys,)
-            Their classes.
+            Class of each key.
         n_past : int
             Number of keys from before the last change of class shares.
         new_keys, new_labels
-            Keys and labels of the rows that come.
+            Keys and labels of the new rows.
         """
         if len(keys) - n_past < 2 or not len(new_keys):
             return None
@@ -269,9 +268,9 @@ class DriftWatch:
     def _most_evidence(
         self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
     ) -> tuple[float, int]:
-        """Return the largest evidence of any moment and its key count.
+        """Return the largest evidence over all moments and its key count.
 
-        The count is that of the keys before the moment.
+        The count is the number of keys before the moment.
         """
         best, found = -np.inf, 0
         counts, errors, rows = np.zeros(self.n_classes, np.int64), 0, 0
@@ -295,9 +294,9 @@ class DriftWatch:
 
         Errors are counted on rows that arrived since.
 
-        On what came since their votes weigh what the shares of that tell. What to expect are their
-        errors on themselves, each left out in turn, by the same votes and with each class as often
-        as it is now. Rows of classes of which there is no such key tell nothing.
+        Votes on the later rows are weighted for their class shares. The expected error is that of
+        the old keys on themselves, by leave-one-out, with the same weights and with each class as
+        frequent as it is now. Rows of classes without old keys are ignored.
         """
         old, olds = keys[:n_before], labels[:n_before]
         since = np.concatenate([labels[n_before:], new[1]])
@@ -309,7 +308,7 @@ class DriftWatch:
         wrong = _votes_wrong(old, olds, asked, since[known], weights)
         own = _votes_wrong(old, olds, old, olds, weights, own=np.arange(n_before))
         often = class_weights(olds, since[known], self.n_classes)[olds]
-        rows = float(often.sum() ** 2 / (often**2).sum())  # as many as tell as much unweighed
+        rows = float(often.sum() ** 2 / (often**2).sum())  # effective number of unweighted rows
         expected = rows * float(often[own].sum() / often.sum())
         return error_doubt((expected, rows), (int(wrong.sum()), len(wrong)))
 
@@ -319,7 +318,7 @@ class DriftWatch:
         Raises
         ------
         TypeError, ValueError
-            If it is something else.
+            If the value is invalid.
         """
         self.seen.clear()
         for counts, n_wrong in seen:
@@ -339,7 +338,7 @@ def _votes_wrong(
     weights: Floats,
     own: Integers | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Return on which rows the most votes are for another class."""
+    """Return the rows with most votes for a wrong class."""
     found = nearest(keys, asked, NEIGHBORS, own=own)
     votes = weighed_anew(local_votes(found, labels, len(weights)), weights)
     return np.asarray(votes.argmax(axis=1) != truth)

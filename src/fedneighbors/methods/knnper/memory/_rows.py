@@ -12,7 +12,7 @@ from fedneighbors._typing import Array, Floats
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper.algorithm import refuse_foreign
 
-if TYPE_CHECKING:  # the settings make memories
+if TYPE_CHECKING:  # the settings import memories
     from fedneighbors.methods.knnper._settings import Metric
 
 
@@ -23,11 +23,11 @@ class View:
     Parameters
     ----------
     embedding : float64 array of shape (n_rows, n_dimensions)
-        Output of the network's embedding layer. Distances are computed on it alone.
+        Output of the network's embedding layer. Distances use it only.
     rows : float64 array of shape (n_rows, n_features) or None
-        Network inputs; None where no head uses them.
+        Network inputs; None if no head uses them.
     discriminants : float64 array of shape (n_rows, n_discriminants) or None
-        Discriminants of the rows; None for a network of tokens or numbers.
+        Discriminants of the rows; None for tokens and for regression.
     """
 
     embedding: Floats
@@ -50,7 +50,7 @@ class View:
         return np.hstack([self.embedding, *self.extras]) if self.extras else self.embedding
 
     def in_metric(self, metric: "Metric") -> "View":
-        """Return the view with an embedding that suits a metric."""
+        """Return the view with an embedding for a metric."""
         return replace(self, embedding=in_metric(self.embedding, metric))
 
 
@@ -62,8 +62,8 @@ def in_metric(keys: Floats, metric: "Metric") -> Floats:
     keys : float64 array of shape (n_rows, n_dimensions)
         Embeddings.
     metric : {"euclidean", "cosine"}
-        ``"cosine"`` brings keys to length 1: the squared distance of two of them is twice one minus
-        the cosine of their angle. A key of zeros stays one.
+        For ``"cosine"``, keys are scaled to length 1: the squared distance of two keys is twice one
+        minus the cosine of their angle. A zero key stays zero.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def in_metric(keys: Floats, metric: "Metric") -> Floats:
     if metric == "euclidean":
         return keys
     largest = np.abs(keys).max(axis=1, keepdims=True, initial=0.0)
-    scaled = keys / np.where(largest > 0, largest, 1.0)  # so that squares stay in range
+    scaled = keys / np.where(largest > 0, largest, 1.0)  # keeps squares in range
     lengths = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
     return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))
 
@@ -85,7 +85,7 @@ def checked_rows(
     Raises
     ------
     ValueError
-        If shapes disagree, or a label is none of ``n_classes``, where these are given.
+        If shapes disagree, or a label is not among ``n_classes`` (if given).
     DataError
         If a key is not finite.
     """
@@ -99,16 +99,16 @@ def checked_rows(
     if n_classes is not None:
         refuse_foreign(values, n_classes)
     if not np.isfinite(rows).all():
-        raise DataError("some keys are not finite; embed rows whose cells are all finite")
+        raise DataError("some keys are not finite; embed only rows with finite cells")
     return rows, values
 
 
 class RowWindow:
     """Keys, labels and names in arrays with spare room at the end.
 
-    Rows lie together, oldest first, so that they are seen without a copy. Where the room ends they
-    move to arrays half as large again: a row is moved twice or so for each that comes, however many
-    there are. What leaves is overwritten.
+    Rows are contiguous, oldest first, so that views need no copy. When the room is used up, they
+    move to arrays larger by a half: each row moves about twice, for any number of rows. Deleted
+    rows are overwritten.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class RowWindow:
     ) -> None:
         """Append rows.
 
-        The dtype of labels widens to hold old and new ones.
+        The dtype of labels widens to fit old and new ones.
         """
         kind = np.result_type(self._tables[1], labels) if len(self) else labels.dtype
         if kind != self._tables[1].dtype:
@@ -175,7 +175,7 @@ class RowWindow:
     def vacate(self, places: Sequence[int]) -> None:
         """Delete the rows at ``places``.
 
-        The last rows move there, so the order is lost.
+        The last rows move into their places, so the order changes.
         """
         for place in sorted(places, reverse=True):
             self._stop -= 1
@@ -187,7 +187,7 @@ class RowWindow:
             self._ids.pop()
 
     def keep(self, places: Sequence[int]) -> None:
-        """Delete all rows but those at ``places``, which are to ascend."""
+        """Delete all rows except those at ``places``, in ascending order."""
         chosen = np.asarray(places, np.int64)
         names = self.ids
         ids = [names[place] for place in chosen]
@@ -196,7 +196,7 @@ class RowWindow:
         self._ids, self._known = deque(ids), set(ids)
 
     def _move(self, n_rows: int) -> None:
-        """Make room for so many rows, and half as many again."""
+        """Make room for a number of rows, plus a half."""
         room, n = n_rows + n_rows // 2, len(self)
         for place, table in enumerate(self._tables):
             moved = np.zeros((room, *table.shape[1:]), table.dtype)
@@ -208,10 +208,10 @@ class RowWindow:
 def check_extras(extras: Sequence[Floats], n_rows: int, before: Sequence[Floats]) -> None:
     """Raise unless each key has a finite row of extras.
 
-    Rows must be as wide as before.
+    Widths must be the same as before.
     """
     widths = [extra.shape[1:] for extra in before]
     if [extra.shape for extra in extras] != [(n_rows, *width) for width in widths]:
         raise ValueError(f"expected extras of {n_rows} rows and of widths {widths}")
     if not all(np.isfinite(extra).all() for extra in extras):
-        raise DataError("some rows are not finite; embed rows whose cells are all finite")
+        raise DataError("some rows are not finite; embed only rows with finite cells")

@@ -1,4 +1,4 @@
-"""A client's own part of a model: memory, mixture weight, heads, and its choices."""
+"""A client's state: memory, mixture weight, heads, and its choices."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -21,14 +21,14 @@ from fedneighbors.tabular._ownership import one_blas_thread
 
 
 def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
-    """Choose a client's held-out rows; none of a single row.
+    """Choose a client's held-out rows; none from a single row.
 
     Parameters
     ----------
     n_rows : int
-        Its rows.
+        Number of rows.
     settings : MemorySettings
-        Share and seed.
+        Fraction and seed.
     name : str
         Name of the client.
     """
@@ -45,15 +45,15 @@ class HeldOut:
     Parameters
     ----------
     experts : float64 array of shape (n_rows, n_outputs, n_experts)
-        In the order of the task's experts.
+        Outputs in the order of the task's experts.
     values : array of shape (n_rows,) or (n_rows, n_outputs)
-        Classes, or targets in standard units.
+        Classes, or standardized targets.
     weight : float
-        Weight of the memory by Eq 7, chosen on these rows alone (lambda).
+        Weight of the memory in Eq 7 (lambda), chosen on these rows only.
     settings : MemorySettings
         Settings of memory queries, with the chosen k and metric.
     overall : float64 array
-        As :class:`OwnPart` has it.
+        As in :class:`OwnPart`.
     """
 
     experts: Floats
@@ -74,21 +74,21 @@ class HeldOut:
     ) -> Self:
         """Collect every expert's output for unseen held-out rows.
 
-        The client takes the metric and k of least loss; of equally good ones the metric that stands
-        first in the settings, then the k that stands first.
+        The client uses the metric and k with the lowest loss; ties go to the first metric in the
+        settings, then to the first k.
 
         Parameters
         ----------
         view : View
-            All rows of the client, under a model that has not seen those held out.
+            All rows of the client, under a model that has not seen the held-out ones.
         said : float64 array of shape (n_rows, n_outputs)
-            Logarithms of shares, or predictions, of the same model.
+            Log-probabilities, or predictions, of the same model.
         values : array of shape (n_rows,) or (n_rows, n_outputs)
-            Classes, or targets in standard units.
+            Classes, or standardized targets.
         held : bool array of shape (n_rows,)
-            Marks of the held-out rows.
+            True for held-out rows.
         overall : float64 array
-            As :class:`OwnPart` has it.
+            As in :class:`OwnPart`.
         settings : MemorySettings
             Settings of memory queries.
         """
@@ -105,7 +105,7 @@ class HeldOut:
                 candidates.append((loss, one, weight, local))
         _, settings, weight, others = min(candidates, key=lambda each: each[0])
         view = view.in_metric(settings.metrics[0])
-        # More to count on: the memory of all other rows is asked; codes may be learned from all.
+        # Search a memory of all other rows; the codec may be fitted on all.
         if settings.capacity is None and settings.memory == "exact":
             whole, own = _memory(view, values, overall, settings), np.flatnonzero(held)
             others = task.answer(whole, view.embedding[held], n_outputs, settings, own=own)
@@ -126,24 +126,24 @@ class HeldOut:
         Parameters
         ----------
         weights : float64 array of shape (n_experts,)
-            At which the terms are taken.
+            Weights for which the terms are computed.
         """
         return task_of(self.overall).pool_terms(self.experts, self.values, weights)
 
 
 @dataclass(eq=False)
 class OwnPart:
-    """A client's own part of a model.
+    """A client's part of a model.
 
     Parameters
     ----------
     memory : Memory
-        Its rows, as the shared model sees them.
+        Rows in the embedding of the shared model.
     weight : float
-        Weight of the memory by Eq 7 (lambda).
+        Weight of the memory in Eq 7 (lambda).
     overall : float64 array
-        What is known of all clients: shares of the classes, of shape (n_classes,), or means and
-        deviations of the targets, of shape (2, n_outputs).
+        Facts about all clients: class shares of shape (n_classes,), or means and standard
+        deviations of the targets of shape (2, n_outputs).
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None for the paper's mixture.
     settings : MemorySettings
@@ -172,12 +172,12 @@ class OwnPart:
         settings: MemorySettings,
         ids: Any = None,
     ) -> Self:
-        """Return the own part of a client with these rows."""
+        """Return the state of a client with these rows."""
         near = view.in_metric(settings.metrics[0])
         return cls(_memory(near, values, overall, settings, ids), weight, overall, pool, settings)
 
     def add(self, view: View, values: Values, ids: Any = None) -> None:
-        """Add rows to the memory, as its capacity and strategy allow."""
+        """Add rows to the memory, within its capacity and strategy."""
         near = view.in_metric(self.settings.metrics[0])
         self.memory.add(near.embedding, values, ids, extras=near.extras)
         self._refit()
@@ -188,14 +188,14 @@ class OwnPart:
         self._refit()
 
     def predict(self, view: View, said: Floats) -> Floats:
-        """Return shares of the classes, or targets in standard units.
+        """Return class probabilities, or standardized targets.
 
         Parameters
         ----------
         view : View
             Rows to predict.
         said : float64 array of shape (n_rows, n_outputs)
-            Logarithms of the shared model's shares, or its predictions.
+            Log-probabilities, or predictions, of the shared model.
         """
         shared = self._task.shares(said)
         local = self._local(view)
@@ -211,7 +211,7 @@ class OwnPart:
         return self._task.pool(experts, self.pool)
 
     def votes(self, view: View, otherwise: Floats) -> Floats:
-        """Return the answers of the memory alone; ``otherwise`` where it is empty."""
+        """Return the memory's outputs, or ``otherwise`` if it is empty."""
         local = self._local(view)
         return otherwise if local is None else local
 
@@ -221,27 +221,25 @@ class OwnPart:
         Parameters
         ----------
         codec : ProductCodec
-            With a book that was learned on other rows.
+            Codec with a codebook fitted on other rows.
 
         Raises
         ------
         ValueError
-            If the memory is not an exact one, or has other columns than the book.
+            If the memory is not exact, or has other columns than the codebook.
         DataError
-            If a key is beyond what 32 bits hold.
+            If a key overflows float32.
         """
         before = self.memory
         if type(before) is not Datastore:
-            raise ValueError(
-                f"expected an exact memory, whose keys are kept, got a {type(before).__name__}"
-            )
+            raise ValueError(f"expected an exact memory, got a {type(before).__name__}")
         settings = replace(self.settings, memory="product", codec=codec)
         memory = settings.new_datastore(before.n_dimensions, before.n_classes)
         memory.restore(before.keys, before.labels, before.ids, before.state())
         return replace(self, memory=memory, settings=settings)
 
     def _local(self, view: View) -> Floats | None:
-        """Return the answers of the memory; None if it is empty."""
+        """Return the memory's outputs; None if it is empty."""
         keys = view.in_metric(self.settings.metrics[0]).embedding
         n_outputs = self.overall.shape[-1]
         return self._task.answer(self.memory, keys, n_outputs, self.settings)
@@ -251,7 +249,7 @@ class OwnPart:
         self._heads: Heads | None = None
         if self.pool is not None and len(self.memory):
             targets = self._task.targets(self.memory.labels, self.overall.shape[-1])
-            with one_blas_thread():  # the same bits, however many threads there are
+            with one_blas_thread():  # the same bits for any number of threads
                 self._heads = Heads.fitted(View(self.memory.keys, *self.memory.extras), targets)
 
 
@@ -268,7 +266,7 @@ def joined(
 ) -> OwnPart:
     """Return the state of a client that did not train.
 
-    Its mixture is chosen on a share of them, and its memory is then built from all.
+    Its mixture is chosen on a part of its rows; its memory is then built from all.
     """
     weight = 0.0
     if pool is None or settings.has_candidates:

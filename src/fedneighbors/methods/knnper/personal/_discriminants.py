@@ -1,8 +1,8 @@
-"""Directions that separate classes at every client, whatever the labels mean.
+"""Directions that separate classes at every client, for any meaning of labels.
 
-Rows are described by random features, the same for all clients. How these scatter within and
-between the classes of a client does not depend on what its classes are called; summed over the
-clients it gives Fisher's discriminants, which know from all rows what matters in one.
+Rows are mapped to random features, the same for all clients. Their scatter within and between the
+classes of a client does not depend on the names of its classes. Summed over the clients, it gives
+Fisher's discriminants, which use the rows of all clients.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.neural._schedule import words_seed
 
 MOST_FEATURES = 1024
-"""Whose scatter is 8 MiB for a client to send."""
+"""Maximum number of random features; a client sends 8 MiB of scatter for them."""
 
 ROWS_PER_FEATURE = 2
-"""Of all clients together, at least."""
+"""Minimum number of rows, of all clients together, per random feature."""
 
 
 RIDGE = 0.3
-"""What is added to the scatter within classes, in its mean eigenvalue."""
+"""Ridge on the scatter within classes, in units of its mean eigenvalue."""
 
 LEAST_SCATTER = 1e-3
-"""Mean eigenvalue, in squares of cosines, below which scatter may be rounding alone."""
+"""Mean eigenvalue, in squared cosines, below which scatter may be rounding only."""
 
 _BLOCK_ROWS = 2048
-"""Whose features are held at once: 16 MiB."""
+"""Number of rows whose features are computed at once: 16 MiB."""
 
 _PANEL_ROWS = 64
 
@@ -53,11 +53,11 @@ class RandomFeatures:
     Parameters
     ----------
     seed : int
-        From which they follow, alike for all clients. Public.
+        Public seed, the same for all clients.
     rate : float
-        0 or more.
+        Rate of the kernel, 0 or more.
     n_features : int
-        Columns.
+        Number of columns.
     """
 
     seed: int
@@ -78,7 +78,7 @@ class RandomFeatures:
         Parameters
         ----------
         rows : float64 array of shape (n_rows, n_columns)
-            Finite.
+            Finite rows.
         """
         directions, phases = _drawn(self.seed, rows.shape[1], self.n_features)
         return np.cos(_times(rows, np.sqrt(2 * self.rate) * directions) + phases)
@@ -87,7 +87,7 @@ class RandomFeatures:
 def _times(rows: Floats, matrix: Floats) -> Floats:
     """Return ``rows @ matrix`` with bits independent of other rows.
 
-    A product goes another way through the last rows of its first factor than through whole panels.
+    BLAS rounds the last rows of a factor differently from rows in whole panels.
     """
     found = np.empty((len(rows), matrix.shape[1]))
     panel = np.zeros((_PANEL_ROWS, rows.shape[1]))
@@ -102,7 +102,7 @@ def _times(rows: Floats, matrix: Floats) -> Floats:
 def _drawn(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
     """Draw normal directions and uniform phases from version-independent bits.
 
-    No release of NumPy changes them.
+    The bits do not depend on NumPy's version.
     """
     bits = np.random.Philox(key=words_seed(seed, "random features"))
     uniform = (bits.random_raw((n_columns + 1) * n_features) >> 11).astype(np.float64) + 0.5
@@ -112,14 +112,14 @@ def _drawn(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """Scatter of features within classes and between them; sums over clients.
+    """Scatter of features within and between classes; additive over clients.
 
     Parameters
     ----------
     within : float64 array of shape (n_features, n_features)
-        Sum over the rows of the products of their distances from the mean of their class.
+        Sum over rows of the outer products of (row - mean of its class).
     between : float64 array of shape (n_features, n_features)
-        Sum over the rows of those of their class's mean from the mean of their client.
+        Sum over rows of the outer products of (mean of its class - mean of the client).
     """
 
     within: Floats
@@ -134,9 +134,9 @@ class Scatter:
         features : RandomFeatures
             Random features of the rows.
         rows : float64 array of shape (n_rows, n_columns)
-            Finite.
+            Finite rows.
         labels : int64 array of shape (n_rows,)
-            Their classes, from 0.
+            Class of each row, from 0.
         """
         n_classes = int(labels.max(initial=0)) + 1
         products = np.zeros((features.n_features,) * 2)
@@ -163,8 +163,9 @@ class Discriminants:
     features : RandomFeatures
         Random features of rows.
     directions : float64 array of shape (n_features, n_discriminants)
-        Of most scatter between the classes of a client for that within them (Fisher, 1936). Along
-        each the scatter within, with the ridge, is 1; across two of them both are 0.
+        Directions with the largest ratio of scatter between classes to scatter within classes
+        (Fisher, 1936). The scatter within, with the ridge, is 1 along each direction; between two
+        directions both scatters are 0.
     """
 
     features: RandomFeatures
@@ -173,24 +174,24 @@ class Discriminants:
     def __post_init__(self) -> None:
         found, n_features = self.directions, self.features.n_features
         if found.ndim != 2 or not 0 < found.shape[1] <= len(found):
-            raise ValueError("directions are no table of discriminants")
+            raise ValueError("directions are not a table of discriminants")
         if len(found) != n_features or not np.isfinite(found).all():
-            raise ValueError("directions are not finite, or not of all random features")
+            raise ValueError("directions are not finite, or do not cover all random features")
 
     @classmethod
     def best(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:
-        """Return one direction less than there are classes, but one at least.
+        """Return one direction less than classes, but at least one.
 
-        As many tell the means of classes apart; more would show noise alone.
+        This many separate the class means; more directions would show noise only.
 
         Parameters
         ----------
         features : RandomFeatures
             Features of the scatter.
         scatter : Scatter
-            Summed over the clients.
+            Sum over the clients.
         n_classes : int
-            Classes that have rows.
+            Number of classes with rows.
         """
         n = features.n_features
         mean = max(float(np.trace(scatter.within)) / n, LEAST_SCATTER)
@@ -202,7 +203,7 @@ class Discriminants:
     def of(self, rows: Floats) -> Floats:
         """Return the discriminants of rows, shape (n_rows, n_discriminants).
 
-        They are rounded to 32 bits, in which files keep them.
+        They are rounded to float32, the precision of files.
         """
         starts = range(0, max(len(rows), 1), _BLOCK_ROWS)
         columns = (self.features.of(rows[i : i + _BLOCK_ROWS]) for i in starts)

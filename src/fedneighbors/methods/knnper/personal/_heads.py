@@ -11,19 +11,19 @@ from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper.memory._rows import View
 
 PENALTIES = (0.1, 0.5, 2.0, 10.0)
-"""Among which each client chooses, by rows that are left out in turn."""
+"""Penalties from which each client chooses by leave-one-out."""
 
 REACH = 3.0
-"""Root mean square length to which keys are brought before a head sees them."""
+"""Root mean square of the keys after scaling for a head."""
 
 
 def with_ones(keys: Floats) -> Floats:
-    """Return keys with a column of ones after them."""
+    """Return keys with a column of ones appended."""
     return np.column_stack([keys, np.ones(len(keys))])
 
 
 def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
-    """Return the linear head of least squared error and length.
+    """Return the ridge regression of targets on keys.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
     targets : float64 array of shape (n_rows, n_outputs)
         Target outputs.
     penalty : float
-        On all coefficients, above 0.
+        Penalty on all coefficients, above 0.
 
     Returns
     -------
@@ -49,9 +49,9 @@ def ridge_left_out(keys: Floats, targets: Floats, *, penalties: Sequence[float])
     Parameters
     ----------
     keys, targets
-        As :func:`ridge` takes them.
+        As in :func:`ridge`.
     penalties : sequence of float
-        Above 0; all of them share one decomposition.
+        Penalties above 0; all share one decomposition.
 
     Returns
     -------
@@ -74,7 +74,7 @@ class Head:
     Parameters
     ----------
     coefficients : float64 array of shape (n_dimensions + 1, n_outputs)
-        As :func:`ridge` gives them.
+        Coefficients from :func:`ridge`.
     scale : float
         Factor of the keys.
     """
@@ -92,7 +92,7 @@ class Head:
         )
 
     def said(self, keys: Floats) -> Floats:
-        """Return what the head gives, shape (n_rows, n_outputs)."""
+        """Return the outputs, shape (n_rows, n_outputs)."""
         return with_ones(keys * self.scale) @ self.coefficients
 
 
@@ -102,7 +102,7 @@ def head_held_out(keys: Floats, targets: Floats) -> Floats:
     Parameters
     ----------
     keys, targets
-        As :func:`ridge` takes them. A single row has no others: its head gives 0.
+        As in :func:`ridge`. A head without training rows returns 0.
     """
     if len(keys) < 2:
         return np.zeros_like(targets)
@@ -116,35 +116,34 @@ def _scale(keys: Floats) -> float:
 
 
 def _best_penalty(each: Floats, targets: Floats) -> int:
-    """Return which penalty has the least squared error."""
+    """Return the index of the penalty with the lowest squared error."""
     return int(((each - targets) ** 2).sum(axis=(1, 2)).argmin())
 
 
 WIDTHS = (0.5, 2.0)
-"""Among which each client chooses: exponents at the median squared distance of two rows."""
+"""Widths from which each client chooses: exponents at the median squared distance of two rows."""
 
 LANDMARKS = 256
-"""Most rows by which a row is described; more rows than these cost no more each."""
+"""Maximum number of landmarks; it bounds the cost per row."""
 
 SMALLEST = 1e-9
-"""Share of the largest direction of the landmarks below which one is rounding alone."""
+"""Eigenvalues below this fraction of the largest are considered rounding errors."""
 
 
 @dataclass(frozen=True, eq=False)
 class RadialMap:
     """Feature map of the kernel ``exp(-width * d^2 / unit)``.
 
-    Products are exact where one of the two rows is a landmark, and the best that the landmarks
-    allow elsewhere (Nystroem's approximation).
+    Products are exact if one of the two rows is a landmark, otherwise Nystroem's approximation.
 
     Parameters
     ----------
     landmarks : float64 array of shape (n_landmarks, n_features)
         Some of the client's rows.
     directions : float64 array of shape (n_landmarks, n_columns)
-        From kernels with the landmarks to columns.
+        Matrix from kernels with the landmarks to columns.
     rate : float
-        Width over unit.
+        Width divided by unit.
     """
 
     landmarks: Floats
@@ -153,12 +152,12 @@ class RadialMap:
 
     @classmethod
     def of(cls, rows: Floats, width: float) -> Self:
-        """Return the map by landmarks that are spread evenly over some rows.
+        """Return the map with landmarks spread evenly over some rows.
 
         Parameters
         ----------
         rows : float64 array of shape (n_rows, n_features)
-            One at least.
+            At least one row.
         width : float
             Exponent at the median squared distance of two landmarks, above 0.
         """
@@ -184,9 +183,9 @@ class KernelHead:
     Parameters
     ----------
     columns : RadialMap
-        Radial map of the width whose heads do best on rows that are left out in turn.
+        Radial map with the width of the lowest leave-one-out error.
     head : Head
-        On its columns.
+        Head on its columns.
     """
 
     columns: RadialMap
@@ -199,7 +198,7 @@ class KernelHead:
         Parameters
         ----------
         rows : float64 array of shape (n_rows, n_features)
-            Finite.
+            Finite rows.
         targets : float64 array of shape (n_rows, n_outputs)
             Target outputs.
         """
@@ -207,25 +206,25 @@ class KernelHead:
         return cls(best, Head.fitted(best.columns(rows), targets))
 
     def said(self, rows: Floats) -> Floats:
-        """Return what the head gives, shape (n_rows, n_outputs)."""
+        """Return the outputs, shape (n_rows, n_outputs)."""
         return self.head.said(self.columns.columns(rows))
 
 
 def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
     """Return heads' outputs for unseen rows.
 
-    Width and penalty are the best.
+    Width and penalty have the lowest leave-one-out error.
 
     Parameters
     ----------
     rows, targets
-        As :meth:`KernelHead.fitted` takes them. A single row has no others: its head gives 0.
+        As in :meth:`KernelHead.fitted`. A head without training rows returns 0.
     """
     return _best_map(rows, targets)[1] if len(rows) > 1 else np.zeros_like(targets)
 
 
 def _best_map(rows: Floats, targets: Floats) -> tuple[RadialMap, Floats]:
-    """Find the map of least leave-one-out error; return its outputs too."""
+    """Find the map with the lowest leave-one-out error; return its outputs too."""
     maps = [RadialMap.of(rows, width) for width in WIDTHS]
     said = [head_held_out(each.columns(rows), targets) for each in maps]
     best = int(np.argmin([((one - targets) ** 2).sum() for one in said]))
@@ -239,7 +238,7 @@ def _squares(rows: Floats, others: Floats) -> Floats:
 
 
 HEADS = ("ridge head", "kernel head", "discriminant head")
-"""In the order in which they speak."""
+"""Names of the heads, in order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,9 +247,8 @@ class Heads:
 
     Parameters
     ----------
-    each : tuple of Head, KernelHead and KernelHead or None
-        On embeddings; on the rows themselves, or on embeddings where a view has no rows; on
-        discriminants of rows, None where there are none.
+    Heads on embeddings; on rows, or on embeddings if a view has no rows; on discriminants of rows,
+    None if there are none.
     """
 
     each: tuple[Head | KernelHead | None, ...]
@@ -286,7 +284,7 @@ def heads_held_out(view: View, targets: Floats) -> list[Floats]:
     Parameters
     ----------
     view, targets
-        As :meth:`Heads.fitted` takes them.
+        As in :meth:`Heads.fitted`.
     """
     fits = (head_held_out, kernel_held_out, kernel_held_out)
     parts = zip(fits, _features(view), strict=True)

@@ -1,9 +1,9 @@
 """Pools of shared model, memory, local prior and local heads, with weights for all clients.
 
-A log-linear pool, of classes, multiplies the experts' distributions, each to the power of its
-weight. The few weights are shared by all clients and fitted by likelihood on held-out rows; a step
-needs only the sums of a gradient and of a small Hessian over the clients. A linear pool, of
-numbers, adds the experts, each times its weight, and has its weights in closed form.
+A log-linear pool, for classification, multiplies the experts' distributions, each raised to the
+power of its weight. All clients share the few weights, which are fitted by likelihood on held-out
+rows; a step needs only the sums of a gradient and of a small Hessian over the clients. A linear
+pool, for regression, adds the weighted experts; its weights have a closed form.
 """
 
 from collections.abc import Generator, Sequence
@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from fedneighbors._typing import Floats, Integers
 
 PRIOR_PRECISION = 1.0
-"""Of the weights around where they begin, which decides where there are hardly any rows."""
+"""Precision of the prior around the initial weights; it matters for very few rows."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PoolTerms:
     Parameters
     ----------
     n_rows : int
-        Rows.
+        Number of rows.
     loss : float
         Negative log-likelihood, in nats.
     gradient : float64 array of shape (n_experts,)
@@ -47,7 +47,7 @@ def pooled(experts: Floats, weights: Floats) -> Floats:
     Parameters
     ----------
     experts : float64 array of shape (n_rows, n_classes, n_experts)
-        Scores, such as logarithms of probabilities, finite.
+        Finite scores, such as log-probabilities.
     weights : float64 array of shape (n_experts,)
         Weights of the experts.
 
@@ -70,11 +70,11 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
     Parameters
     ----------
     experts : float64 array of shape (n_rows, n_classes, n_experts)
-        As :func:`pooled` takes them.
+        As in :func:`pooled`.
     labels : int64 array of shape (n_rows,)
-        Classes.
+        Class of each row.
     weights : float64 array of shape (n_experts,)
-        At which the terms are taken.
+        Weights for which the terms are computed.
     """
     logs = _log_pooled(experts, weights)
     shares = np.exp(logs)
@@ -92,21 +92,21 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
 def pool_steps(
     start: Sequence[float], *, tolerance: float = 1e-9, max_steps: int = 100
 ) -> Generator[Floats, PoolTerms, Floats]:
-    """Find the weights of most likelihood by Newton's steps.
+    """Find the maximum-likelihood weights by Newton's method.
 
     Parameters
     ----------
     start : sequence of float
         Initial weights, and the center of their normal prior, which counts as one row.
     tolerance : float
-        Ends where the loss of a row may fall by less, in nats.
+        Stop when the expected decrease of the loss per row is smaller, in nats.
     max_steps : int
-        Ends anyway.
+        Maximum number of steps.
 
     Yields
     ------
     float64 array of shape (n_experts,)
-        Weights at which the terms of all clients are wanted, as their sum. A step that raised the
+        Weights for which the caller sends the sum of all clients' terms. A step that increases the
         loss is halved.
 
     Returns
@@ -142,7 +142,7 @@ def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms
     targets : float64 array of shape (n_rows, n_outputs)
         Target outputs.
     weights : float64 array of shape (n_experts,)
-        At which the terms are taken.
+        Weights for which the terms are computed.
     """
     gaps = experts @ weights - targets
     return PoolTerms(
@@ -154,19 +154,19 @@ def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms
 
 
 def linear_pool(start: Sequence[float]) -> Generator[Floats, PoolTerms, Floats]:
-    """Find the weights of least squared error in closed form.
+    """Compute the least-squares weights in closed form.
 
     Needs one sum over all clients.
 
     Parameters
     ----------
     start : sequence of float
-        Weights without any rows. The prior is a normal law around it, worth one row.
+        Weights without any rows. The prior is a normal distribution around them, worth one row.
 
     Yields
     ------
     float64 array of shape (n_experts,)
-        Weights at which the terms of all clients are wanted, as their sum.
+        Weights for which the caller sends the sum of all clients' terms.
 
     Returns
     -------

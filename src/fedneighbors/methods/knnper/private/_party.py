@@ -35,7 +35,7 @@ from fedneighbors.tabular._schema import Receipt
 log = logging.getLogger(__name__)
 
 ROW_COUNTS = Sensitivity(unit="row", neighbors="add_remove", l1=1, l2_squared=1, linf=1)
-"""How far one row moves the class counts."""
+"""Sensitivity of the class counts to one row."""
 
 _REQUESTS = (
     PublicClientSchemaRequest,
@@ -50,43 +50,43 @@ _FREE = PureDP(Fraction(0))
 
 
 class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
-    """A client's rows behind a ledger.
+    """A client's rows with a ledger.
 
-    Its answers are noised, charged to the ledger before the noise is drawn, and kept there: asked
-    again in the same run, it says the same again. All steps of a training are paid before the
-    first one. It answers no request of the exact protocol but the release of the network, of which
-    it makes its memory for itself: **what it predicts from that memory is not private**.
+    Replies are noisy. They are charged to the ledger before the noise is drawn, and stored there: a
+    repeated request in the same run gets the same reply. All steps of a training are charged before
+    the first one. The only reply of the exact protocol is to the release of the network, from which
+    the client builds its own memory: **predictions from that memory are not private**.
 
-    Nothing fails because of a row. Each row is judged, and cut, by itself: values that are not
-    finite become finite, values beyond the bounds of the columns the nearer bound, and a row whose
-    label is not among the agreed ones is no record.
+    No row makes a request fail. Each row is validated and clipped separately: values that are not
+    finite are replaced, values outside the column bounds are clipped to the nearer bound, and rows
+    without an agreed label are dropped.
 
     Parameters
     ----------
     name : str
-        Its name in the federation.
+        Name in the federation.
     x : array of shape (n_rows, ...)
-        Its rows.
+        Rows of the client.
     y : array of shape (n_rows,)
         Labels.
     network : Network
-        The same for all clients.
+        Network of all clients.
     privacy : Privacy
-        Terms of this client; other terms are refused.
+        Terms of this client; a request with other terms is refused.
     remember : bool
-        Keep the weights of every round in the ledger, so that a repeated request gets the same
-        ones; otherwise it is refused. Takes the size of the network for each round.
+        Store the weights of every round in the ledger, so that a repeated request gets the same
+        ones; otherwise it is refused. Each round takes the size of the network.
     **others
-        The ledger, and what every client takes: see
+        The ledger, and the parameters of every client: see
         :class:`~fedneighbors.tabular._private.PrivateTableParty` and
         :class:`~fedneighbors.methods.knnper._client.KNNPerParty`.
 
     Attributes
     ----------
     plan : StepPlan or None
-        Its steps, once they are paid for.
+        Training steps, after they were charged.
     counted : accountant or None
-        Accountant of Opacus, told of every step by the optimizer.
+        Accountant of Opacus with all steps recorded by the optimizer.
     """
 
     method = "kNN-Per"
@@ -133,7 +133,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         match request:
             case PublicClientSchemaRequest():
                 if request.layout != self.network.digest:
-                    raise Refuse("the network is not the one of the coordinator")
+                    raise Refuse("the network differs from the coordinator's")
                 return self._schema(with_labels=request.with_labels)
             case NoisedCountsRequest():
                 return self._noised_counts(request)
@@ -169,7 +169,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def _check_room(self, query: str) -> None:
         """Raise if the budget does not cover the training to its end.
 
-        A training that has begun is not refused.
+        A training that has begun is never refused.
         """
         ledger, dataset, user = self._gate.ledger, self._gate.dataset, self._gate.user
         if ledger.users_of([f"knn-per {query}"]):
@@ -181,14 +181,14 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def _begin(self, request: BeginRequest) -> Receipt:
         """Charge all steps.
 
-        The ledger stores the key for the choice of held-out rows.
+        The ledger stores the key of the held-out choice.
         """
         self._check_terms(request)
         if not self._announced:
-            raise Refuse("the class counts come first")
+            raise Refuse("the class counts must come first")
         numbers = request.numbers
         if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
-            raise Refuse("the announced steps make no sense")
+            raise Refuse("the announced steps are invalid")
         plan = plan_of(
             max(1, round(self._announced * (1 - self.settings.validation))),
             request.batch_size,
@@ -202,7 +202,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             draw=lambda: secrets.token_bytes(_KEY_BYTES),
             purpose=f"{plan.n_steps * plan.n_rounds} private steps",
         )
-        # Each row by a coin of its own: one row more must not change who else is held out.
+        # One coin per row: an additional row must not change the other held-out rows.
         coins = np.random.default_rng(int.from_bytes(key)).random(self.n_rows)
         self.held_out = coins < self.settings.validation
         self._begun, self.plan = request, plan
@@ -214,7 +214,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         if begun is None or plan is None or begun.run != request.run:
             raise Refuse("no steps of this training were announced")
         if request.number not in begun.numbers:
-            raise Refuse("this round was not among those that were announced")
+            raise Refuse("this round was not announced")
         mark, made = hashlib.sha256(encode(request)).digest(), []
 
         def draw() -> bytes:
@@ -225,10 +225,10 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             f"{begun.run} {self._gate.digest(begun)} round {request.number}",
             cost=_FREE,
             draw=draw,
-            purpose=f"round {request.number + 1}, paid for with the steps",
+            purpose=f"round {request.number + 1}, charged with the steps",
         )
         if not made and (kept[: len(mark)] != mark or not self._remember):
-            raise Refuse("this round was answered before; another request must be charged again")
+            raise Refuse("this round was answered before; a new training must be charged again")
         after = made[0] if made else np.frombuffer(kept[len(mark) :], request.weights.dtype)
         try:
             change = weighted_change(
@@ -262,12 +262,12 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
 
         Both use the same network.
 
-        The reply is the same whether that succeeds or not: a row could make it fail.
+        The reply does not depend on success, because a row could cause a failure.
         """
         try:
             for final in (False, True):
                 self._release(replace(request, final=final))
         except Exception as error:
-            log.error("no memory was built: %s; this client has none", type(error).__name__)
+            log.error("no memory was built: %s", type(error).__name__)
             self.personal = None
         return Receipt()

@@ -1,7 +1,7 @@
-"""Training under a privacy budget: a federation in this process, one ledger per client.
+"""Training under a privacy budget: a simulated federation, one ledger per client.
 
-The ledgers hold the budget of this one training and end with the process; clients of a real
-federation keep theirs in files.
+The ledgers have the budget of this training only and are deleted at the end; clients of a real
+federation keep their ledgers in files.
 """
 
 from typing import Any
@@ -36,12 +36,12 @@ def federated_privately(
     settings: MemorySettings,
     reserved: tuple[Label, ...] = (),
 ) -> tuple[Outcome[Shared], Network, list[PrivateKNNPerParty]]:
-    """Train what an estimator asks for within its privacy budget.
+    """Train an estimator within its privacy budget.
 
     Parameters
     ----------
     asked : estimator
-        Parameters of an exact training, and ``privacy``, ``max_grad_norm`` and ``sums``.
+        Parameters as for exact training, and ``privacy``, ``max_grad_norm`` and ``sums``.
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings
@@ -49,14 +49,14 @@ def federated_privately(
     settings : MemorySettings
         Settings of the clients' memories.
     reserved : tuple of labels
-        Classes that may come later.
+        Classes that may occur later.
 
     Raises
     ------
     MissingExtraError
         If Opacus is not installed.
     ValueError
-        If something cannot be kept private, or was not declared.
+        If a setting cannot be made private, or a fact was not declared.
     """
     privacy: Privacy = asked.privacy
     _refuse_beside_privacy(asked, settings)
@@ -77,7 +77,7 @@ def federated_privately(
         ledger.set_budget("table", privacy.total)
         return PrivateKNNPerParty(name, x, y, network, privacy=privacy, ledger=ledger, **others)
 
-    # nothing is remembered: nobody asks twice, and no ledger outlasts the process
+    # replies are not stored: no request is repeated, and the ledger is deleted at the end
     members = holdings.parties(member, n_threads=1, settings=settings, remember=False)
     coordinator = coordinate_private(training, network, **options)
     with one_thread():
@@ -88,33 +88,33 @@ def federated_privately(
 def _refuse_beside_privacy(asked: Any, settings: MemorySettings) -> None:
     """Raise for settings without an effect or without a charge.
 
-    They would release something uncharged or have no meaning under privacy.
+    They would release data without a charge, or have no meaning under privacy.
     """
     if settings.combine != "paper":
         raise ValueError(
             "the weights of a pool are fitted on exact sums over held-out rows, which a budget "
-            "does not cover; take combine='paper'"
+            "does not cover; use combine='paper'"
         )
     if asked.checkpoint is not None:
         raise ValueError(
-            "budgets of this process end with it, so that a private training cannot go on from a "
-            "file; leave checkpoint out"
+            "the ledgers of fit are deleted at the end, so a private training cannot resume from a "
+            "file; omit checkpoint"
         )
     if asked.trainer == "stacked":
-        raise ValueError("private clients train one after another; leave trainer at 'auto'")
+        raise ValueError("private clients train one after another; use trainer='auto'")
     if asked.device == "cuda":
-        raise ValueError("private clients train on the processor; take device='cpu' or 'auto'")
+        raise ValueError("private clients train on the CPU; use device='cpu' or 'auto'")
 
 
 def _classes(holdings: Holdings, privacy: Privacy, reserved: tuple[Label, ...]) -> set[Label]:
-    """Return the labels that the network has a score for."""
+    """Return the labels with a score of the network."""
     own = set(holdings.y.tolist())
     known = set(privacy.classes or own)
     if own - known:
         raise ValueError(
-            f"y holds labels {sorted(map(str, own - known))[:5]} that are not among the classes "
-            f"of privacy, {list(privacy.classes or ())[:10]}; name all labels there"
+            f"y has labels {sorted(map(str, own - known))[:5]} that are not among the classes "
+            f"of privacy, {list(privacy.classes or ())[:10]}; list all labels there"
         )
     if set(reserved) - known:
-        raise ValueError("name all labels in Privacy(classes=...), and leave classes out")
+        raise ValueError("list all labels in Privacy(classes=...), and omit classes")
     return known

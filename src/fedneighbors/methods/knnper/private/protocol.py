@@ -1,8 +1,8 @@
 """Coordinator of kNN-Per under a privacy budget: noisy counts and private steps.
 
-The network is trained once, on the rows that are not held out; the clients choose their mixtures on
-those that are and build their memories of all. Training it again on all rows, as without privacy,
-would have to be paid for a second time, which costs more than a fifth of the rows is worth.
+The network is trained once, without the held-out rows. The clients choose their mixtures on the
+held-out rows and build their memories from all rows. A second training on all rows, as without
+privacy, would have to be charged as well, which costs more than a fifth of the rows is worth.
 """
 
 import secrets
@@ -40,7 +40,7 @@ class PublicClientSchemaRequest:
 class NoisedCountsReply:
     """Noisy class counts and the clients' effective row counts, summed.
 
-    ``n_rows`` is the sum of the client's noised counts, 1 at least; it is made of them alone.
+    ``n_rows`` is the sum of the client's noisy counts, at least 1; it depends only on them.
     """
 
     n_rows: int
@@ -51,8 +51,8 @@ class NoisedCountsReply:
 class NoisedCountsRequest:
     """Request for noisy class counts.
 
-    ``run`` names the training: asked again in it, a client says the same. ``center`` and ``scale``
-    say how columns are standardized, from public bounds; both are empty where they are not.
+    ``run`` names the training; a repeated request in the same run gets the same reply. ``center``
+    and ``scale`` standardize columns from public bounds; both are empty for no standardization.
     """
 
     run: str
@@ -69,8 +69,7 @@ class NoisedCountsRequest:
 class BeginRequest:
     """Announcement of all steps, which the client charges before the first.
 
-    ``numbers`` are the rounds that it takes part in, ``bound`` is the largest length of a row's
-    gradient.
+    ``numbers`` are the rounds of the client, ``bound`` is the maximum norm of a row's gradient.
     """
 
     run: str
@@ -98,33 +97,33 @@ class PrivateTrainRequest:
 
 
 _IDLE = ("n_picks", "n_parties", "accounting", "colluders")
-"""What a promise may say that other methods alone know."""
+"""Fields of Privacy that apply to other methods only."""
 
 
 def check_payable(privacy: Privacy) -> None:
-    """Raise unless this method can keep the privacy settings.
+    """Raise unless this method supports the privacy settings.
 
-    Everything it needs must be declared.
+    All required facts must be declared.
 
     Raises
     ------
     ValueError
-        If not.
+        If it does not.
     """
     if privacy.mechanism != "local":
         raise ValueError(
-            f"each client noises its own steps, got mechanism={privacy.mechanism!r}; take "
+            f"each client adds noise to its own steps, got mechanism={privacy.mechanism!r}; use "
             "mechanism='local'"
         )
     if privacy.neighbors != "add_remove":
         raise ValueError(
-            "private steps are counted for one row more or less, got "
-            f"neighbors={privacy.neighbors!r}; take neighbors='add_remove'"
+            "private steps support neighbors that differ by one added or removed row, got "
+            f"neighbors={privacy.neighbors!r}; use neighbors='add_remove'"
         )
     if not privacy.delta:
         raise ValueError(
-            "private steps add Gaussian noise, which needs a delta above 0, well below one over "
-            "the rows of a client, such as 1e-5"
+            "private steps add Gaussian noise, which needs a delta above 0, well below one "
+            "divided by the rows of a client, such as 1e-5"
         )
     others = tuple(f"public={fact!r}" for fact in privacy.public if fact != "classes")
     privacy.refuse_idle("kNN-Per", _IDLE, others)
@@ -137,11 +136,11 @@ def frame_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
     Raises
     ------
     ValueError
-        If there are no bounds, or they do not fit the columns.
+        If bounds are missing, or do not fit the columns.
     """
     if privacy.bounds is None:
         raise ValueError(
-            "means and deviations of columns are read off the rows and are not paid for: give the "
+            "means and standard deviations of columns depend on rows and are not charged: pass the "
             "columns' range as Privacy(bounds=(low, high)), or standardize=False"
         )
     low, high = column_bounds(privacy.bounds, n_features)
@@ -156,11 +155,11 @@ class PrivateRounds:
     Parameters
     ----------
     rounds : RoundSettings
-        Rounds, who takes part, and how a client trains.
+        Rounds, participation, and local training of a client.
     bound : float
-        Largest length of a row's gradient, above 0.
+        Maximum norm of a row's gradient, above 0.
     privacy : Privacy
-        Budget and what is public; every client must have agreed to the same.
+        Budget and public facts; every client must have accepted the same.
     """
 
     rounds: RoundSettings
@@ -182,26 +181,24 @@ def coordinate_private(
     frame: tuple[Floats, Floats] = (np.empty(0), np.empty(0)),
     run: str | None = None,
 ) -> Coordinator[Shared]:
-    """Train one network within each client's privacy budget, and hand it out.
+    """Train one network within each client's privacy budget, and release it.
 
     Parameters
     ----------
     training : PrivateRounds
-        How.
+        Training settings.
     network : Network
-        The same for all clients; training begins at its weights.
+        Network of all clients; training begins at its weights.
     frame : pair of float64 arrays of shape (n_features,)
-        Center and scale of columns, from what is public; both empty to leave them as they are.
+        Center and scale of columns, from public facts; both empty for no standardization.
     run : str, optional
-        Name of this training. A new name is a new release, which every client charges for; the same
-        name again repeats the same answers, up to where it was interrupted. Drawn at random if
-        None.
+        Name of this training. A new name is a new release, which every client charges; the same
+        name repeats the same replies, up to the interruption. Random if None.
 
     Yields
     ------
     Ask
-        Schema, noised class counts, announcement of the steps, rounds of private steps, the
-        network.
+        Schema, noisy class counts, announcement of the steps, rounds of private steps, the network.
 
     Returns
     -------
@@ -212,7 +209,7 @@ def coordinate_private(
     SchemaMismatch, PartyMissing
         As without privacy.
     PartyRefused
-        If a budget does not allow it; that client has trained nothing.
+        If a client's budget is too small; that client has trained nothing.
     """
     privacy, rounds = training.privacy, training.rounds
     name = secrets.token_hex(16) if run is None else run
