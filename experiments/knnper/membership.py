@@ -91,7 +91,7 @@ def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
     )
     model.fit(x[members], y[members], parties=owners[members])
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="no client asks")
+        warnings.filterwarnings("ignore", message="parties= is missing")
         alone = model.predict_proba(x)
     return Answers(
         members,

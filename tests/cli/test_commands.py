@@ -225,7 +225,7 @@ def test_a_column_of_a_set_that_is_no_file_is_a_usage_error(command, option, tmp
 
     shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
     assert result.exit_code == 2
-    assert f"{option} 'nope' names a column of a file" in shown
+    assert f"{option} 'nope' is for files" in shown
     assert list(tmp_path.iterdir()) == []
 
 

@@ -131,7 +131,7 @@ def test_a_budget_in_no_notion_is_not_understood(path, options):
     result = call("budget", path, "--dataset", "visits", *options)
 
     assert result.exit_code == 2
-    assert "give --epsilon, or --epsilon and --delta, or --rho alone" in result.stderr
+    assert "give --epsilon, or --epsilon and --delta, or only --rho" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -73,5 +73,5 @@ def test_shares_of_classes_are_not_to_be_had_of_numbers(patients, tmp_path):
     result = call(tmp_path, patients, "--proba")
 
     assert result.exit_code == 2
-    assert "predicts numbers, which have no shares" in " ".join(result.output.split())
+    assert "is for regression, without probabilities" in " ".join(result.output.split())
     assert not (tmp_path / "p.csv").exists()

@@ -121,7 +121,7 @@ def test_the_summary_states_the_weight_of_one_rare_row(loans, tmp_path):
     n_bad = sum(",yes" in line for line in loans.read_text().splitlines())
     held_out = round(n_bad / 4)
     assert summary.caption.startswith(
-        f"75 rows are held out, {held_out} of them of the rarest class: one of these moves "
+        f"75 rows are held out, {held_out} of them of the rarest class: one of these changes "
         f"balanced accuracy by {1 / (2 * held_out):.2g}."
     )
 

@@ -152,7 +152,7 @@ def test_predict_asks_for_the_hospital_of_each_row(trained, visits, tmp_path):
     assert north["prediction"].tolist() == found.predict(x, ["north"] * len(x)).tolist()
     network = found.classes_[found.embed(x)[1].argmax(axis=1)].tolist()
     assert shared["prediction"].tolist() == moon["prediction"].tolist() == network
-    assert "the model knows 2 parties and none is named" in " ".join(told.split())
+    assert "the model has 2 parties and none is given" in " ".join(told.split())
     assert "parties ['moon'] are not in the model" in " ".join(strange.split())
 
 
@@ -163,7 +163,7 @@ def test_predict_takes_one_way_to_say_who_asks(trained, visits):
     )  # fmt: skip
 
     assert result.exit_code == 2
-    assert "both say who asks" in " ".join(result.output.split())
+    assert "are mutually exclusive" in " ".join(result.output.split())
 
 
 KILLED = """

@@ -92,7 +92,7 @@ def test_predict_says_what_a_synthesizer_is_read_with(loans, tmp_path):
     result = CliRunner().invoke(app, ["predict", "--model", str(model), "--data", str(loans)])
 
     assert result.exit_code == 1
-    assert "read it with fedneighbors synthesize --model" in result.stderr
+    assert "use it with fedneighbors synthesize --model" in result.stderr
 
 
 @pytest.mark.parametrize("noise", ["normal", "concat"])
@@ -120,11 +120,11 @@ def test_a_table_without_labels_is_learned_whole(loans, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "give a table to learn with --data, or a saved --model"),
+        ([], "give a table with --data, or a saved --model"),
         (["--model", "m", "--report", "r.html"], "--report compares with real rows"),
-        (["--model", "m", "--epochs", "3"], "a saved --model has learned"),
-        (["--model", "m", "--noise", "normal"], "a saved --model has learned"),
-        (["--model", "m", "--together"], "a saved --model has learned"),
+        (["--model", "m", "--epochs", "3"], "a saved --model is trained"),
+        (["--model", "m", "--noise", "normal"], "a saved --model is trained"),
+        (["--model", "m", "--together"], "a saved --model is trained"),
         (["--data", "x.csv", "--noise", "loud"], "'loud' is not one of"),
         (["--data", "x.csv", "--rows", "0"], "0 is not in the range"),
     ],

@@ -50,8 +50,8 @@ def test_edges_without_labels_are_labelled_one():
     ("arguments", "message"),
     [
         ((["C"], [(0, 0)]), "edge 0 joins node 0 with itself"),
-        ((["C", "C"], [(0, 1), (1, 0)]), "edge \\(0, 1\\) stands twice"),
-        ((["C", "C"], [(0, 2)]), "edge 0 names node 2, but the nodes are 0 to 1"),
+        ((["C", "C"], [(0, 1), (1, 0)]), "edge \\(0, 1\\) is repeated"),
+        ((["C", "C"], [(0, 2)]), "edge 0 has node 2, but the nodes are 0 to 1"),
         ((["C", "C"], [(-1, 0)]), "edge 0 names node -1"),
         ((["C", "C"], [(0, 1)], ["1", "2"]), "expected one label per edge: 1, got 2"),
     ],
@@ -68,7 +68,7 @@ def test_what_is_no_simple_graph_is_refused(arguments, message):
         (([True],), "label of node 0, got bool"),
         (([1.5],), "label of node 0, got float"),
         ((["C", "C"], [(0, 1)], [b"1"]), "label of edge 0, got bytes"),
-        ((["C", "C"], [(0, 1.0)]), "whole numbers as the nodes of edge 0"),
+        ((["C", "C"], [(0, 1.0)]), "integers as the nodes of edge 0"),
         ((["C", "C"], [3]), "expected a pair of nodes as edge 0"),
     ],
 )
@@ -147,7 +147,7 @@ def test_reading_stops_at_the_end_mark_or_when_there_are_enough(tmp_path):
         ("t # 0\nv 0 C\ne 0 0 1", "line 3: expected an edge between two nodes, got a loop at 0"),
         ("t # 0\nv 0 C\nv 1 C\ne 0 1 1\ne 1 0 2", "line 5: expected each edge once, got 0 1 again"),
         ("t # 0\nv 0 C\ne -1 0 1", "line 3: expected a node number, got '-1'"),
-        ("t # 0\nt # 0", "names two graphs '0'"),
+        ("t # 0\nt # 0", "has two graphs '0'"),
     ],
 )
 def test_a_malformed_file_is_an_error_that_names_the_line(tmp_path, text, message):
@@ -182,7 +182,7 @@ def test_files_that_are_not_there_or_damaged_are_typed_errors(tmp_path):
     [
         (Graph(["a b"]), "x", "without white space, got 'a b'"),
         (Graph([""]), "x", "without white space, got ''"),
-        (Graph([]), "-1", "which ends a file"),
+        (Graph([]), "-1", "would end the file"),
         (Graph([]), "", "without white space"),
     ],
 )

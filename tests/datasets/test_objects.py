@@ -79,7 +79,7 @@ def test_a_name_stands_for_a_data_set(monkeypatch):
 
 @pytest.mark.parametrize("words", [{"owner": "x"}, {"label": "x"}, {"columns": ["x"]}], ids=str)
 def test_columns_of_a_named_set_of_vectors_are_refused(words):
-    with pytest.raises(DataError, match="'iris' is none: it is taken as a data set"):
+    with pytest.raises(DataError, match="'iris' is not a file: it is read as a data set"):
         read_objects("iris", "vectors", **words)
 
 
@@ -127,14 +127,14 @@ def test_graphs_are_read_from_their_own_format(written):
         ("v.csv", "a,b\n1,2\n3,x\n", "vectors", {"columns": ["a", "b"]}, "row 2: .* 'b', got 'x'"),
         ("v.csv", "a,b\n1,2\n,4\n", "vectors", {}, "data row 2: .* 'a', got a missing cell"),
         ("v.csv", "a,b\n1,2\n3\n", "vectors", {}, "line 3 of .* has 1 cells"),
-        ("v.csv", "a\nx\n", "vectors", {}, "has no column of numbers"),
+        ("v.csv", "a\nx\n", "vectors", {}, "has no numeric column"),
         ("v.csv", "a\n1\n", "vectors", {"columns": ["b"]}, "has no column 'b'"),
         ("v.txt", "1 2\n", "vectors", {}, "expected a table of vectors"),
         ("p.csv", "x,y\n1,2\n", "places", {}, "has no columns lon and lat"),
         ("p.csv", "lon,lat,h\n1,2,3\n", "places", {"columns": ["lon"]}, "expected two columns"),
         ("s.csv", "a,b\nx,y\n", "strings", {}, "name its one column of strings"),
         ("s.csv", "a\nx\n\n", "strings", {"columns": ["c"]}, "has no column 'c'"),
-        ("s.csv", "a,b\nx,1\n,2\n", "strings", {"columns": ["a"]}, "data row 2: expected words"),
+        ("s.csv", "a,b\nx,1\n,2\n", "strings", {"columns": ["a"]}, "data row 2: expected text"),
         ("s.txt", "x\n", "strings", {"label": "name"}, "has no columns"),
         ("g.txt", "t # one\nv 0 C\ne 0 1 2\n", "graphs", {}, "line 3"),
         ("g.smi", "CCO a\nC(C b\n", "graphs", {}, "line 2: expected SMILES"),

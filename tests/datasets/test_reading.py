@@ -182,9 +182,9 @@ def test_missing_features_are_named(write):
 def test_gaps_and_words_need_the_encoder_of_the_training_data(write):
     path = write("a,b\n1,x\n,y\n")
 
-    with pytest.raises(DataError, match=r"column 'a' of .* has 1 missing cells; give the encoder"):
+    with pytest.raises(DataError, match=r"column 'a' of .* has 1 missing cells; pass the encoder"):
         read_features(path, ["a"])
-    with pytest.raises(DataError, match=r"column 'b' of .* not numbers; give the encoder"):
+    with pytest.raises(DataError, match=r"column 'b' of .* not numbers; pass the encoder"):
         read_features(path, ["b"])
 
 
@@ -192,7 +192,7 @@ def test_an_encoder_of_other_features_is_refused(write):
     path = write("a,target\n1,0\n2,1\n")
     encoder = read_table(path).encoder
 
-    with pytest.raises(DataError, match="the encoder makes features 'a' but 'b' were asked for"):
+    with pytest.raises(DataError, match="the encoder has features 'a' but 'b' were asked for"):
         read_features(path, ["b"], encoder=encoder)
 
 
@@ -201,9 +201,9 @@ def test_an_encoder_of_other_features_is_refused(write):
     [
         ("", "is empty; expected a header row"),
         ("\n\n", "is empty; expected a header row"),
-        ("a,target\n", "holds no rows; expected a header and data below it"),
+        ("a,target\n", "has no rows; expected a header and data below it"),
         ("a,b\n1,2\n", "has no column 'target'; its columns are 'a', 'b'"),
-        ("a,b,a,target\n1,2,3,4\n", "names these columns more than once: 'a'"),
+        ("a,b,a,target\n1,2,3,4\n", "repeats these column names: 'a'"),
         ("a,,target\n1,2,3\n", "has no name for column 2"),
         ("a,target\n1,0\n1\n", r"line 3 of .* has 1 cells; every row needs the 2 cells"),
         ("a,target\n1,0\n1,2,3\n", r"line 3 of .* has 3 cells; every row needs the 2 cells"),
@@ -211,7 +211,7 @@ def test_an_encoder_of_other_features_is_refused(write):
         ("a,target\n1,0\ninf,1\n", "column 'a' of .* is infinite in data row 2"),
         ("a,target\n1,0\n1e999,1\n", "column 'a' of .* is infinite in data row 2"),
         ('a,target\n"1,0\n', "cannot be read as delimited text: unexpected end of data"),
-        ("a,target\n,0\n?,1\n", "only missing cells in column 'a'"),
+        ("a,target\n,0\n?,1\n", "missing cells only in column 'a'"),
         ("a,target\n1,0\n2,\n", "column 'target' of .* missing in 1 rows, first in data row 2"),
         ("target\n1\n", "has no columns besides"),
         ("a,target\n\xe9,1\n".encode("latin-1"), "is not UTF-8 text"),
@@ -319,13 +319,13 @@ def test_columns_of_other_types_are_refused(write_parquet):
 def test_repeated_names_infinities_and_missing_labels_raise(write_parquet):
     one = pyarrow.array([1.0, 2.0])
 
-    with pytest.raises(DataError, match="more than once: 'a'"):
+    with pytest.raises(DataError, match="repeats these column names: 'a'"):
         read_table(write_parquet([one, one, one], names=["a", "a", "target"]))
     with pytest.raises(DataError, match=r"column 'a' of .* infinite"):
         read_table(write_parquet({"a": [1.0, float("inf")], "target": [0, 1]}))
     with pytest.raises(DataError, match=r"column 'target' of .* missing in 1 rows"):
         read_table(write_parquet({"a": [1.0, 2.0], "target": [0, None]}))
-    with pytest.raises(DataError, match="holds no rows"):
+    with pytest.raises(DataError, match="has no rows"):
         read_table(write_parquet({"a": pyarrow.array([], pyarrow.float64())}))
 
 

@@ -26,7 +26,7 @@ def test_a_data_frame_becomes_numeric_and_nominal_columns():
 def test_a_data_frame_that_repeats_a_name_is_refused():
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
 
-    with pytest.raises(DataError, match="the data frame names these columns more than once: 'a'"):
+    with pytest.raises(DataError, match="the data frame repeats these column names: 'a'"):
         Table.from_frame(frame)
 
 
@@ -43,8 +43,8 @@ def test_taking_rows_keeps_the_columns():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({}, "holds no rows"),
-        ({"a": np.empty(0)}, "holds no rows"),
+        ({}, "has no rows"),
+        ({"a": np.empty(0)}, "has no rows"),
         ({"a": np.zeros(1), "b": np.zeros(2)}, r"columns of different lengths \[1, 2\]"),
     ],
 )

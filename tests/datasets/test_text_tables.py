@@ -102,10 +102,10 @@ def test_more_rows_than_a_block_come_in_order(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2", "no part of an ARFF header"),
+        ("a,b\n1,2", "invalid in an ARFF header"),
         ("@relation r\n@attribute a real\n", "no line @data"),
-        ("@relation r\n@data\n1", "describes no column"),
-        ("@attribute a real\n@attribute a real\n@data\n1,2", "more than once"),
+        ("@relation r\n@data\n1", "has no column"),
+        ("@attribute a real\n@attribute a real\n@data\n1,2", "repeats these column names"),
         ("@attribute a date yyyy\n@data\n1", "of kind 'date yyyy'"),
         ("@attribute a real\n@data\n{0 1}", "line 3 .* is sparse"),
         ("@attribute a real\n@attribute b real\n@data\n1,2\n1", "line 5 .* has 1 cells"),

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 
 Report = Callable[[int, int, str], None]
-"""Told steps done, steps in all, and what is going on."""
+"""Function called with steps done, total steps, and the current step."""
 
 
 def say(text: str, style: str = "") -> None:
@@ -31,12 +31,12 @@ def note(text: str) -> None:
 def progress_bar() -> Iterator[Report]:
     """Show a progress bar during the block.
 
-    On standard error, and only on a terminal.
+    The bar is on standard error, and only on a terminal.
 
     Yields
     ------
     callable
-        To be called with steps done, steps in all and a message.
+        Function of steps done, total steps and a message.
     """
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

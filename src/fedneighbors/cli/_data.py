@@ -112,6 +112,4 @@ def _print_split(manifest: "Manifest") -> None:
         )
     )
     columns = ("party", "rows", "classes", *(str(label) for label in shown))
-    print_grid(
-        ResultTable("split", "Rows of each party: in all, then of each class", columns, rows)
-    )
+    print_grid(ResultTable("split", "Rows of each party: total, then by class", columns, rows))

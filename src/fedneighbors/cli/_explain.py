@@ -81,6 +81,6 @@ def _print_plan(plan: "Plan", label: str) -> None:
         (p.algorithm, p.exchanges, p.asked, p.local_s, p.link_s, p.broker_s, p.total_s)
         for p in plan.predictions
     )
-    title, caption = f"The {plan.k} nearest to {label}", "Seconds that each is expected to take."
+    title, caption = f"The {plan.k} nearest to {label}", "Predicted seconds of each algorithm."
     say(f"{plan.algorithm}: {printable(plan.why, 1000)}", "green")
     print_grid(ResultTable("plan", title, columns, rows, caption=caption))

@@ -26,14 +26,16 @@ def new(
     public = out.with_suffix(".pub")
     for path in (out, public):
         if path.exists():
-            raise ValueError(f"{path} exists; a key that is overwritten is gone, name another file")
+            raise ValueError(
+                f"{path} exists; overwriting a key would destroy it, name another file"
+            )
     identity = Identity.new()
     roster = Roster({party: identity.public})
     out.parent.mkdir(parents=True, exist_ok=True)
     identity.write(out)
     replace_file(public, roster.to_json().encode("utf-8"))
     say(f"private key {out} (keep it here)", "green")
-    say(f"public key  {public} (hand it to the other parties)", "green")
+    say(f"public key  {public} (give it to the other parties)", "green")
 
 
 @keys.command(
@@ -53,7 +55,7 @@ def roster(
         for name, key in Roster.read(path).keys.items():
             if joined.get(name, key) != key:
                 raise ValueError(
-                    f"two different keys are given for {name!r}; find out which is its"
+                    f"two different keys are given for {name!r}; ask the party for the right one"
                 )
             joined[name] = key
     complete = Roster(joined)

@@ -20,7 +20,7 @@ _BAR = 10  # cells
 _EVERYONE = "(all)"
 _WORDS = {
     "budget": "budget set",
-    "reserved": "paid, no answer",
+    "reserved": "charged, no answer",
     "released": "released",
     "voided": "taken back",
 }
@@ -50,8 +50,8 @@ def show(
 ) -> None:
     """Show the budgets and the releases: time, recipient, cost.
 
-    "paid, no answer" marks a release whose process is still running or has
-    died. It counts as spent and covers a repetition of the same query.
+    "charged, no answer" marks a release whose process is still running or has failed. It counts as
+    spent and covers a repetition of the same query.
     """
     from fedneighbors.cli._console import say
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -100,8 +100,8 @@ def budget(
 
     The budget limits the cost of all its releases together.
 
-    What was spent before counts against it; earlier budgets stay in the
-    ledger as entries. A data set without a budget refuses every release.
+    Earlier charges count against it; earlier budgets stay in the ledger as entries. A data set
+    without a budget refuses every release.
     """
     from fedneighbors.cli._console import say
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -149,7 +149,7 @@ def _guarantee(epsilon: str | None, delta: str | None, rho: str | None) -> "Guar
     from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP, exact
 
     if (epsilon is None) == (rho is None) or (rho is not None and delta is not None):
-        raise typer.BadParameter("give --epsilon, or --epsilon and --delta, or --rho alone")
+        raise typer.BadParameter("give --epsilon, or --epsilon and --delta, or only --rho")
     if rho is not None:
         return ZCDP(exact(rho, "rho"))
     allowed = exact(epsilon or "", "epsilon")
@@ -166,7 +166,7 @@ def _print_budgets(budgets: tuple["BudgetState", ...]) -> None:
             state.user or _EVERYONE,
             str(state.allowed),
             _bar(_share(state)),
-            str(state.left).partition(",")[0],  # delta is no sum that people think in
+            str(state.left).partition(",")[0],  # without delta
         )
         for state in budgets
     )

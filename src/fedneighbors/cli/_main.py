@@ -1,7 +1,6 @@
 """Console entry point: command tree, exit codes, one line per failure.
 
-Exit codes: 0 all went well; 1 the run failed, with one line on standard error that says why;
-2 the command line was not understood.
+Exit codes: 0 success; 1 failure, with a one-line reason on standard error; 2 invalid command line.
 """
 
 import warnings
@@ -30,13 +29,13 @@ class OneLineFailures(TyperGroup):
     """Command group that prints user errors and warnings as one line each."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; let every failure through if tracebacks are wanted."""
+        """Run the command; raise every error if tracebacks are requested."""
         try:
             with warnings.catch_warnings():
                 if not ctx.params["traceback"]:
                     warnings.showwarning = _note_once()
                 return super().invoke(ctx)
-        except BrokenPipeError:  # the reader of our output has left; that is no failure of ours
+        except BrokenPipeError:  # the reader closed the pipe, which is not an error
             raise
         except (FedneighborsError, ValueError, OSError) as error:
             if ctx.params["traceback"]:
@@ -50,7 +49,7 @@ class OneLineFailures(TyperGroup):
 def _note_once() -> Callable[..., None]:
     """Return a function that prints each warning once, on one line.
 
-    The place in the code is omitted.
+    The location in the code is omitted.
     """
     told: set[str] = set()
 

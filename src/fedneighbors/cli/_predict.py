@@ -54,10 +54,12 @@ def predict(
     from fedneighbors.records import replace_file
 
     if party is not None and party_column is not None:
-        raise typer.BadParameter("--party and --party-column both say who asks; give one of them")
+        raise typer.BadParameter("--party and --party-column are mutually exclusive")
     estimator = _load(model)
     if proba and not hasattr(estimator, "classes_"):
-        raise typer.BadParameter("this model predicts numbers, which have no shares: leave --proba")
+        raise typer.BadParameter(
+            "this model is for regression, without probabilities: omit --proba"
+        )
     rows = _read_rows(data, estimator, encoder or _beside(model))
     asked = _askers(estimator, data, len(rows), party, party_column)
     columns = _predicted(estimator, rows, proba=proba, **asked)
@@ -69,7 +71,7 @@ def predict(
 
 
 def _load(path: Path) -> "Model":
-    """Return the estimator of a model file, whichever method has made it."""
+    """Return the estimator of a model file of any method."""
     from fedneighbors.errors import ModelFileError
     from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
     from fedneighbors.methods.flynn.estimator import FlyNNClassifier
@@ -79,7 +81,7 @@ def _load(path: Path) -> "Model":
     raw = read_model_file(path)
     if raw.startswith(_SYNTHESIZER):
         raise ModelFileError(
-            f"{path} is a synthesizer, which makes rows and classifies none; read it with "
+            f"{path} is a synthesizer, which generates rows and cannot classify; use it with "
             "fedneighbors synthesize --model"
         )
     if raw.startswith(_FEDPNN):
@@ -94,7 +96,7 @@ def _load(path: Path) -> "Model":
 
 
 def _baseline(path: Path) -> "Model":
-    """Load the baseline of a file, whichever class it has."""
+    """Load the baseline of a file, of any class."""
     from fedneighbors import baselines
 
     found: Model = baselines.load(path)
@@ -111,7 +113,7 @@ def _askers(
     clients = getattr(estimator, "clients_", None)
     if clients is None:
         if party is not None or column is not None:
-            raise typer.BadParameter("this model says the same to all parties; ask without one")
+            raise typer.BadParameter("this model is the same for all parties: omit the party")
         return {}
     if column is not None:
         table = read_columns(data, nominal=(column,))
@@ -121,12 +123,14 @@ def _askers(
         owners = None if party is None else [party] * n_rows
     if owners is None and len(clients) != 1:
         note(
-            f"the model knows {len(clients)} parties and none is named with --party or "
-            "--party-column: rows get what the shared network says"
+            f"the model has {len(clients)} parties and none is given with --party or "
+            "--party-column: rows get predictions of the shared network"
         )
     unknown = sorted(str(name) for name in set(owners or ()) - set(clients))
     if unknown:
-        note(f"parties {unknown[:5]} are not in the model and get what the shared network says")
+        note(
+            f"parties {unknown[:5]} are not in the model and get predictions of the shared network"
+        )
     return {"parties": owners}
 
 
@@ -139,9 +143,11 @@ def _predicted(
     """
     import warnings
 
-    with warnings.catch_warnings():  # the rows were read by their names, which an array has not
+    with warnings.catch_warnings():  # rows were read by column name, which an array lacks
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        warnings.filterwarnings("ignore", "(no client asks|clients .* are not known)", UserWarning)
+        warnings.filterwarnings(
+            "ignore", "(parties= is missing|clients .* are unknown)", UserWarning
+        )
         found = estimator.predict(rows, **asked)
         if found.ndim == 2 and found.shape[1] > 1:
             return {f"prediction {k}": each.tolist() for k, each in enumerate(found.T, start=1)}
@@ -158,7 +164,7 @@ def _summed_up(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[st
     classes = getattr(estimator, "classes_", None)
     if classes is not None:
         for label in classes.tolist():
-            yield f"{columns['prediction'].count(label):>8} rows are {label}"
+            yield f"{columns['prediction'].count(label):>8} rows: {label}"
         return
     for name, values in columns.items():
         yield f"{len(values):>8} rows: {name} from {min(values):.6g} to {max(values):.6g}"
@@ -172,7 +178,7 @@ def _beside(model: Path) -> Path | None:
 def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDArray[Any]":
     """Read the features of the model.
 
-    By position if the model has no column names.
+    Columns are read by position if the model has no column names.
     """
     from sklearn.utils import get_tags
 
@@ -186,9 +192,9 @@ def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDA
         rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
         if rules is None and any("=" in str(name) for name in names):
             note(
-                "the model knows columns such as "
+                "the model has columns such as "
                 f"{next(str(n) for n in names if '=' in str(n))!r} and there is no encoder.json "
-                "beside it; copy it from the folder of the training, or name it with --encoder"
+                "next to it; copy it from the training folder, or give it with --encoder"
             )
         if rules is not None:
             table = read_columns(path, nominal=rules.nominal_names)

@@ -41,7 +41,7 @@ def preflight(
 
 
 def check_port(port: int, host: str = "127.0.0.1") -> None:
-    """Return if a server could listen on a port now.
+    """Raise unless a server could listen on a port now.
 
     Parameters
     ----------
@@ -56,13 +56,12 @@ def check_port(port: int, host: str = "127.0.0.1") -> None:
         If the port is out of range.
     PortInUse
         If another program listens there.
-    FederationError
-        If this machine does not have the address, or the account may not open the port.
+    If this machine does not have the address, or the account lacks the permission.
     """
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
         raise ValueError(f"expected a port in [1, 65535], got {port!r}")
     try:
-        # As servers do: a port whose last connections are still being closed counts as free.
+        # As for servers: a port with connections that are still being closed counts as free.
         socket.create_server((host, port)).close()
     except OSError as error:
         raise _reason(error, port, host) from error
@@ -73,8 +72,9 @@ def _reason(error: OSError, port: int, host: str) -> FederationError:
         return PortInUse(host, port)
     if error.errno == errno.EACCES:
         return FederationError(
-            f"this account may not open port {port}; take one from 1024 on, or ask for the right"
+            f"this account is not allowed to open port {port}; use one of 1024 or more, or get "
+            "permission"
         )
     return FederationError(
-        f"cannot listen on {host}, port {port}: {error.strerror}; give an address of this machine"
+        f"cannot listen on {host}, port {port}: {error.strerror}; use an address of this machine"
     )

@@ -61,22 +61,22 @@ def privacy_of(
     read_off: Sequence[str] = ("classes", "scaling"),
     delta_only_central: bool = True,
 ) -> "Privacy | None":
-    """Return the privacy that the options ask for, None without ``--epsilon``.
+    """Return the privacy settings of the options, None without ``--epsilon``.
 
     Parameters
     ----------
     epsilon, delta, mechanism, public, bounds : str
-        As on the command line.
+        Values of the command line.
     read_off : sequence of str
-        Facts that the training reads off the file, which must be declared public.
+        Facts that the training derives from the file, which must be declared public.
     delta_only_central : bool
-        Whether noise of each party by itself has no use for a delta.
+        True if ``"local"`` noise does not use a delta.
 
     Raises
     ------
     typer.BadParameter
-        If other options of privacy are given without it, a value is out of range, or something
-        that the training reads off the file was not declared public.
+        If other privacy options are given without it, a value is out of range, or a fact that the
+        training derives from the file was not declared public.
     """
     from fedneighbors.privacy._policy import privacy_from
 
@@ -87,8 +87,8 @@ def privacy_of(
     for fact in read_off:
         if fact not in public:
             raise typer.BadParameter(
-                f"{fact} is read off the rows of the file; if it may count as public knowledge, "
-                f"say so with --public {_said(read_off)}"
+                f"{fact} is derived from the rows of the file; if it is public knowledge, "
+                f"declare it with --public {_said(read_off)}"
             )
     config = {
         "epsilon": epsilon,

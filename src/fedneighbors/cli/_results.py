@@ -26,7 +26,7 @@ _MOST_ROWS = 24
 _LONGEST_CELL = 60
 _LONGEST_SENTENCE = 1000
 _SHORT_CELL = 20
-_SHORT_NAME = 40  # the first column names its row
+_SHORT_NAME = 40  # the first column has the names of rows
 _WIDEST = 1000
 
 
@@ -59,7 +59,7 @@ def print_grid(table: ResultTable) -> None:
     say(printable(table.title, _LONGEST_SENTENCE), "bold")
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WIDEST  # a file has no margin at which cells would be cut
+        console.width = _WIDEST  # do not truncate cells in a file
     console.print(printed)
     if table.caption:
         say(printable(table.caption, _LONGEST_SENTENCE))
@@ -75,7 +75,7 @@ def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -
     record : RunRecord
         Record of the run.
     folder : path
-        Made if it is not there.
+        Created if missing.
     name : str
         File name of the record, without ending.
     figures : bool
@@ -88,7 +88,7 @@ def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -
         write_report([record], folder / "report.html")
         saved = save_figures(record, folder / "figures") if figures else []
     except MissingExtraError as error:
-        complain(f"no report was drawn: {error}")
+        complain(f"the report could not be drawn: {error}")
         return
     say(f"report  {folder / 'report.html'}", "green")
     if saved:
@@ -105,7 +105,7 @@ def keep_model(
     shown: Sequence[str],
     encoded: str,
 ) -> None:
-    """Print what a training reached; write its record, report, model and encoder.
+    """Print a training's results; write its record, report, model and encoder.
 
     Parameters
     ----------
@@ -116,13 +116,13 @@ def keep_model(
     data : Dataset
         Training data.
     path : path
-        Path of the model; the other files go into its folder.
+        Path of the model; the other files are written to its folder.
     source : mapping of str to str
         Source of the rows, for the record.
     shown : sequence of str
         Tables to print.
     encoded : str
-        Note for the record where cells were encoded; empty for none.
+        Note for the record if cells were encoded; empty for none.
     """
     notes = (*record.notes, encoded) if encoded else record.notes
     record = replace(record, parameters={**source, **record.parameters}, notes=notes)

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 _FILLED = (
     "Medians of missing cells and categories of nominal columns come from all rows of the file, "
-    "held-out ones included, and were not agreed by the parties: they count as public here."
+    "including held-out ones, and were not agreed by the parties: they are treated as public here."
 )
 _ENCODED = (
-    "Categories of nominal columns come from all rows of the file, held-out ones included, and "
-    "were not agreed by the parties: they count as public here."
+    "Categories of nominal columns come from all rows of the file, including held-out ones, and "
+    "were not agreed by the parties: they are treated as public here."
 )
 _ENCODED_BY_CLIENTS = (
-    "Categories of nominal columns come from all rows of the file, held-out ones included, and "
+    "Categories of nominal columns come from all rows of the file, including held-out ones, and "
     "were not agreed by the clients."
 )
 
@@ -136,7 +136,7 @@ class Training:
         keep_missing: bool = False,
         **options: bool,
     ) -> None:
-        """Train on the table; print and keep the results.
+        """Train on the table; print and store the results.
 
         Parameters
         ----------
@@ -149,9 +149,9 @@ class Training:
         shown : sequence of str
             Tables to print.
         filled : bool
-            Add the note of encoded cells also where only missing ones were filled.
+            Add the note of encoded cells also if only missing cells were filled.
         encoded : str
-            Note for the record where cells were encoded.
+            Note for the record if cells were encoded.
         keep_missing : bool
             Leave missing cells of numeric columns NaN.
         **options
@@ -199,9 +199,11 @@ class Training:
                 seed=manifest.seed,
                 parameters=manifest.parameters,
                 roles=roles[0],
-                unseen=(),  # every client takes part in training
+                unseen=(),  # every client participates in training
             )
-        if parameters.get("privacy") is None:  # exact counts would void a private model's promise
+        if (
+            parameters.get("privacy") is None
+        ):  # exact counts would void the guarantee of a private model
             keep_manifest(manifest, self.out / "manifest.json")
 
 
@@ -246,7 +248,7 @@ def flynn(
     training = Training(data, label, party_column, split, test_size, out)
     privacy = privacy_of(epsilon, delta, mechanism, public)
     if privacy is not None and search:
-        raise typer.BadParameter("--search adds up exact hits and would void --epsilon; drop one")
+        raise typer.BadParameter("--search sums exact hits and would void --epsilon; omit one")
     given = {
         "n_units": n_units,
         "n_inputs": n_inputs,
@@ -316,7 +318,7 @@ def fedpnn(
 def _promise(
     epsilon: str | None, delta: str | None, mechanism: str, public: str, bounds: str
 ) -> "Privacy | None":
-    """Return the privacy that the options ask for, None for none."""
+    """Return the privacy settings of the options, None without a budget."""
     privacy = privacy_of(
         epsilon,
         delta,
@@ -328,8 +330,7 @@ def _promise(
     )
     if privacy is not None and not bounds:
         raise typer.BadParameter(
-            "--epsilon needs --bounds, to which values are cut; take them from documentation, not "
-            "off the rows"
+            "--epsilon needs --bounds for clipping; take them from documentation, not from the rows"
         )
     return privacy
 

@@ -131,7 +131,7 @@ def read_federation(
     typer.BadParameter
         If the partition is unknown.
     DataError, PartitionError
-        If the data cannot be read or dealt so.
+        If the data cannot be read or split.
     """
     from fedneighbors.datasets._objects import read_objects
 
@@ -154,7 +154,7 @@ def _owners(objects: "Objects", partition: str, n_parties: int, seed: int) -> "P
     if objects.owners is not None:
         return natural(objects.owners)
     if partition == "natural":
-        raise typer.BadParameter("--partition natural needs --party-column, which names owners")
+        raise typer.BadParameter("--partition natural needs --party-column")
     word, _, factor = partition.partition(":")
     if partition != "uniform" and not (word == "zipf" and factor):
         raise typer.BadParameter(
@@ -170,19 +170,19 @@ def _owners(objects: "Objects", partition: str, n_parties: int, seed: int) -> "P
 def read_queries(
     texts: list[str] | None, file: Path | None, *, source: Source, objects: "Objects"
 ) -> tuple[list[Any], list[str]]:
-    """Return the queries of a command line, and what each is called.
+    """Return the queries of a command line and their labels.
 
     Raises
     ------
     typer.BadParameter
-        If there is none, or a row is named that the data do not have.
+        If there are no queries, or a row does not exist.
     DataError
-        If one cannot be read.
+        If a query cannot be parsed.
     """
     from fedneighbors.datasets._objects import read_objects
 
     if not texts and file is None:
-        raise typer.BadParameter("give a --query, or a file of them with --queries")
+        raise typer.BadParameter("give a --query, or a file of queries with --queries")
     found = [_query(text, source=source, objects=objects) for text in texts or ()]
     if file is not None:
         asked = read_objects(
@@ -291,12 +291,12 @@ def build_search(
     workers: Workers,
     seed: int,
 ) -> "FederatedNeighbors":
-    """Return the search of a command line, to be fitted.
+    """Return the unfitted search of a command line.
 
     Raises
     ------
     typer.BadParameter
-        If privacy is asked for in terms that make no sense.
+        If the privacy options conflict.
     """
     from fedneighbors.federation._inprocess import Link
     from fedneighbors.methods.fedknn import FederatedNeighbors
@@ -322,12 +322,12 @@ def build_search(
 
 
 def opened(ledger: Path | None) -> "AbstractContextManager[Ledger | None]":
-    """Open a ledger during the block; None if no file is named.
+    """Open a ledger during the block; yield None without a file.
 
     Raises
     ------
     LedgerError
-        If there is no such ledger, or it cannot be opened.
+        If the ledger does not exist, or cannot be opened.
     """
     if ledger is None:
         return nullcontext()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedneighbors.partition._assignment import Parties
 
 
-_LABEL = "target"  # where commands look for labels that are not named
+_LABEL = "target"  # default label column
 
 
 class SplitKind(StrEnum):
@@ -85,14 +85,14 @@ def read_data(
     name, label, party_column : str
         As on the command line.
     keep_missing : bool
-        Leave missing cells of numeric columns NaN; sets of OpenML are always filled.
+        Leave missing cells of numeric columns NaN; OpenML sets are always filled.
 
     Raises
     ------
     typer.BadParameter
-        If a column is named of what is no file.
+        If a column is given for a data set that is not a file.
     DataError
-        If there is no such set, or the file cannot be used.
+        If there is no such data set, or the file is invalid.
     """
     from fedneighbors.datasets import fetch_openml, load, read_table
 
@@ -112,8 +112,8 @@ def _refuse_columns(name: str, label: str, party_column: str | None) -> None:
     for option, column in given.items():
         if column is not None:
             raise typer.BadParameter(
-                f"{option} {column!r} names a column of a file, and {name!r} is none: it is taken "
-                f"as a data set, which knows its own; leave out {option}, or name a file"
+                f"{option} {column!r} is for files, and {name!r} is not a file: it is read "
+                f"as a data set, which has its own columns; omit {option}, or give a file"
             )
 
 
@@ -135,16 +135,16 @@ def play(
     Parameters
     ----------
     name, label, party_column, keep_missing
-        As :func:`read_data` takes them. With a party column the split is natural.
+        As in :func:`read_data`. With a party column the split is natural.
     split : Split
-        The split of a set whose owners are not read.
+        Split of a data set without a party column.
 
     Raises
     ------
     typer.BadParameter
-        If the party column is the label, or a column is named of what is no file.
+        If the party column is the label, or a column is given for a data set that is not a file.
     DataError, PartitionError, ValueError
-        As :func:`read_data` and :func:`split_data`.
+        As for :func:`read_data` and :func:`split_data`.
     """
     if party_column == label:
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
@@ -163,17 +163,17 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
     Raises
     ------
     ValueError
-        If the split is natural and nothing says who owns a row, or a number is out of range.
+        If the split is natural but owners are unknown, or a number is out of range.
     PartitionError
-        If no such split was found.
+        If no valid split was found.
     """
     from fedneighbors import partition
 
     if split.kind is SplitKind.NATURAL:
         if data.parties is None:
             raise ValueError(
-                f"data set {data.name!r} does not say who owns a row; "
-                "name the column of a file with --party-column, or deal the rows in another way"
+                f"data set {data.name!r} has no owners of rows; "
+                "name the column of a file with --party-column, or choose another --partition"
             )
         parties = partition.natural(data.parties)
         return parties, partition.describe(parties, data.y, kind="natural")

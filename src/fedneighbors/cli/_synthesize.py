@@ -102,15 +102,15 @@ def _refuse_alone(
     *,
     together: bool,
 ) -> None:
-    """Refuse what makes no sense without rows to learn."""
+    """Raise for options that need rows to learn from."""
     if model is None:
-        raise typer.BadParameter("give a table to learn with --data, or a saved --model")
+        raise typer.BadParameter("give a table with --data, or a saved --model")
     if report is not None:
-        raise typer.BadParameter("--report compares with real rows; name them with --data")
+        raise typer.BadParameter("--report compares with real rows; give them with --data")
     if epochs is not None or noise is not None or together:
         raise typer.BadParameter(
-            "--epochs, --noise and --together say how to learn, and a saved --model has learned; "
-            "name a table with --data, or leave them out"
+            "--epochs, --noise and --together are for training, but a saved --model is trained; "
+            "give a table with --data, or omit them"
         )
 
 
@@ -150,7 +150,7 @@ def _show(record: "RunRecord", source: str, report: Path | None) -> None:
     try:
         write_report([record], report)
     except MissingExtraError as error:
-        complain(f"no report was drawn: {error}")
+        complain(f"the report could not be drawn: {error}")
     else:
         say(f"report  {report}", "green")
 
@@ -162,4 +162,4 @@ def _write(table: "Table", out: Path) -> None:
 
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, delimited(table_cells(table)))
-    say(f"rows    {out}: {table.n_rows} of {len(table.names)} columns", "green")
+    say(f"rows    {out}: {table.n_rows} rows of {len(table.names)} columns", "green")

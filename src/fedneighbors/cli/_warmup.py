@@ -2,7 +2,7 @@
 
 
 def warmup() -> None:
-    """Compile every kernel once; the results are kept on disk."""
+    """Compile every kernel; the results are cached on disk."""
     import time
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
@@ -16,7 +16,7 @@ def warmup() -> None:
 
     started = time.perf_counter()
     groups = (compile_search, compile_training, compile_clusters, compile_noise)
-    # processes, as the compiler runs in one thread at a time
+    # processes, because the compiler runs in one thread at a time
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool, progress_bar() as progress:
         progress(0, len(groups), "compiling kernels")
         tasks = [pool.submit(group) for group in groups]

@@ -29,7 +29,7 @@ _LABEL = "target"
 _OPENML_TARGET = "OpenML's default target"
 _TABLE_FOLDERS = ("tabular", "fedpnn")
 _OBJECT_FOLDERS = ("strings", "graphs", "spatial")
-_N_TRAIN = {"USPS": 7291}  # the rows of zip.train, which stand first in the file
+_N_TRAIN = {"USPS": 7291}  # the rows of zip.train, which come first in the file
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Entry:
     ----------
     name : str
         Name for `load`.
-    n_rows, n_features, n_classes : int
+    Its size; features are columns of the source, before nominal ones are encoded.
         Its size; features as columns of the source, before nominal ones are encoded.
     source : str
         Source of the data set.
@@ -54,23 +54,23 @@ class Entry:
 
 
 def load(name: str, *, keep_missing: bool = False) -> Dataset:
-    """Return the data set of that name.
+    """Return the data set of a name.
 
-    Sets of scikit-learn are always there. All others are read from the folder that the
-    environment variable ``FEDNEIGHBORS_DATA`` names: gzipped CSV files in ``tabular/`` and
-    ``fedpnn/`` under their file name without ending, ``mnist`` and ``omniglot`` in ``images/``.
-    Nothing is downloaded.
+    Data sets of scikit-learn are always available. All others are read from the folder in the
+    environment variable ``FEDNEIGHBORS_DATA``: gzipped CSV files in ``tabular/`` and ``fedpnn/``,
+    named like the file without ending, and ``mnist`` and ``omniglot`` in ``images/``. Nothing is
+    downloaded.
 
-    A table's missing cells and nominal columns are encoded by constants of all its rows, and
-    columns without a single cell are left out. To fit them on a part of the rows only, use
-    `load_columns` and `TableEncoder`.
+    A table's missing cells and nominal columns are encoded with constants of all its rows, and
+    empty columns are dropped. To fit the constants on a part of the rows, use `load_columns` and
+    `TableEncoder`.
 
     Parameters
     ----------
     name : str
         A name from `available`.
     keep_missing : bool, default=False
-        Leave missing cells of numeric columns NaN, for a method that takes them.
+        Leave missing cells of numeric columns NaN, for methods that support them.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
     Raises
     ------
     MissingDataError
-        If the variable is not set, or there is no such set.
+        If the variable is not set, or there is no such data set.
     DataError
         If the file is damaged.
 
@@ -104,12 +104,12 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
 
 
 def load_columns(name: str) -> Table:
-    """Return the columns of a table, nothing filled in or encoded.
+    """Return the columns of a table without filling or encoding.
 
     Parameters
     ----------
     name : str
-        A name from `available` that is no set of images.
+        A name from `available`, except image sets.
 
     Returns
     -------
@@ -160,8 +160,8 @@ def available() -> tuple[Entry, ...]:
     Returns
     -------
     tuple of Entry
-        First those of scikit-learn; then, if the environment variable ``FEDNEIGHBORS_DATA`` is
-        set, those of the folder that it names. Within each, ascending by name.
+        First those of scikit-learn; then, if the environment variable ``FEDNEIGHBORS_DATA`` is set,
+        those of its folder. Both parts ascend by name.
 
     Raises
     ------
@@ -198,24 +198,24 @@ def data_folder(name: str) -> Path:
     Raises
     ------
     MissingDataError
-        If the variable is not set, or names no folder.
+        If the variable is not set, or its folder does not exist.
     """
     stated = os.environ.get(DATA_VARIABLE)
     if stated and Path(stated).is_dir():
         return Path(stated)
     wrong = (
-        f"{DATA_VARIABLE} names the folder {Path(stated)}, which does not exist"
+        f"{DATA_VARIABLE} is set to {Path(stated)}, which does not exist"
         if stated
         else f"data set {name!r} is not among those of scikit-learn ({', '.join(BUNDLED)}), and "
         f"the environment variable {DATA_VARIABLE} is not set"
     )
     raise MissingDataError(
-        f"{wrong}; set it to the folder that holds {', '.join(_TABLE_FOLDERS)} and images"
+        f"{wrong}; set it to the folder with {', '.join(_TABLE_FOLDERS)} and images"
     )
 
 
 def _columns(data: Dataset) -> Table:
-    """Return a numeric data set as a table, with labels as words."""
+    """Return a numeric data set as a table, with labels as text."""
     columns = dict(zip(data.feature_names, data.x.T, strict=True))
     return Table({**columns, _LABEL: word_column(map(str, data.y.tolist()))}, data.source)
 
@@ -238,7 +238,7 @@ def _table_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _scanned_table(name: str, path: Path) -> Entry:
-    """Return a table's size from its lines alone.
+    """Return a table's size from its lines only.
 
     The label comes last, and no cell contains a line end.
     """
@@ -253,7 +253,7 @@ def _scanned_table(name: str, path: Path) -> Entry:
 
 
 def _scanned_images(name: str, folder: Path) -> Entry:
-    """Return an image set's size from its labels alone."""
+    """Return an image set's size from its labels only."""
     with _arrays(name, folder) as arrays:
         labels = _read_labels(name, arrays)
     source = str(folder / _IMAGE_FILES[name])
@@ -261,7 +261,7 @@ def _scanned_images(name: str, folder: Path) -> Entry:
 
 
 def _load_bundled(name: str) -> Dataset:
-    """Return a data set that comes with scikit-learn, one of ``BUNDLED``."""
+    """Return one of scikit-learn's data sets in ``BUNDLED``."""
     from sklearn import datasets
 
     content = getattr(datasets, f"load_{name}")()
@@ -295,7 +295,7 @@ def _load_images(name: str, folder: Path) -> Dataset:
 def _arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     path = folder / _IMAGE_FILES[name]
     if not path.is_file():
-        raise MissingDataError(f"there is no file {path}; put it there or choose another data set")
+        raise MissingDataError(f"there is no file {path}; add it or choose another data set")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             yield arrays
@@ -315,16 +315,15 @@ def _pixels() -> tuple[str, ...]:
 
 
 def fetch_openml(name_or_id: str | int) -> Dataset:
-    """Download a classification set from OpenML, by scikit-learn's function of that name.
+    """Download a classification set from OpenML with scikit-learn.
 
-    Needs a network, unless scikit-learn's cache holds the set, and the extra ``data``. Missing
-    cells and nominal columns are encoded by constants of all rows, see `TableEncoder`.
+    Needs a network, unless scikit-learn has cached the set, and the extra ``data``. Missing cells
+    and nominal columns are encoded with constants of all rows, see `TableEncoder`.
 
     Parameters
     ----------
     name_or_id : str or int
-        A name, of which the newest active version is taken, or an OpenML id, which says exactly
-        which data is meant.
+        A name, for its newest active version, or an OpenML id, which identifies the data exactly.
 
     Returns
     -------
@@ -339,7 +338,7 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
     MissingExtraError
         If pandas is not installed.
     """
-    optional_module("pandas", "data")  # scikit-learn needs it to return a data frame
+    optional_module("pandas", "data")  # scikit-learn needs it for data frames
     from sklearn import datasets
 
     which = {"data_id": name_or_id} if isinstance(name_or_id, int) else {"name": name_or_id}

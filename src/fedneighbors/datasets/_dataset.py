@@ -21,7 +21,7 @@ class Dataset:
     x : array of shape (n_rows, n_features)
         float64, or the small integer type of the source (images, binary data).
     y : int64 or str array of shape (n_rows,)
-        Labels as they stand in the source.
+        Labels as in the source.
     feature_names : tuple of str
         One name per column of ``x``.
     source : str
@@ -30,14 +30,14 @@ class Dataset:
         For a source with a fixed split: the first ``n_train`` rows are for training, the
         rest for testing. None if the source has none.
     parties : str array of shape (n_rows,), optional
-        Natural owner of each row (writer, site), where the source names one.
+        Natural owner of each row (writer, site), if known.
     encoder : TableEncoder, optional
-        The encoder that made ``x`` from a table; apply it to rows that are to be predicted.
+        Encoder of ``x``; apply it to rows for prediction.
 
     Raises
     ------
     DataError
-        If the parts do not fit together, or there is no row or no feature.
+        If the fields do not fit together, or there are no rows or features.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Dataset:
         if self.n_train is not None and not 0 < self.n_train < n_rows:
             raise DataError(
                 f"data set {self.name!r} has {n_rows} rows; n_train={self.n_train} "
-                "must leave rows on both sides"
+                "must be between 1 and the number of rows minus 1"
             )
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return int(self.x.shape[0])
 
     @property
     def n_features(self) -> int:
-        """Number of features."""
+        """Return the number of features."""
         return int(self.x.shape[1])
 
     @property
@@ -89,7 +89,7 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
-        """Number of labels that occur."""
+        """Return the number of distinct labels."""
         return len(self.classes)
 
     def take(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Dataset":
@@ -119,11 +119,10 @@ class Dataset:
         Raises
         ------
         ValueError
-            If the source has no split of its own.
+            If the source has no split.
         """
         if self.n_train is None:
             raise ValueError(
-                f"data set {self.name!r} has no split of its own; "
-                "use sklearn.model_selection.train_test_split"
+                f"data set {self.name!r} has no split; use sklearn.model_selection.train_test_split"
             )
         return self.take(slice(None, self.n_train)), self.take(slice(self.n_train, None))

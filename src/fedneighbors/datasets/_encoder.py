@@ -23,7 +23,7 @@ class NumericColumn:
     name : str
         Column name.
     median : float or None
-        Median of the cells seen in fitting; None leaves missing cells as they are.
+        Median of the cells in fitting; None leaves missing cells unchanged.
     """
 
     name: str
@@ -57,8 +57,8 @@ class NumericColumn:
         """
         if column.dtype == np.object_:
             raise DataError(
-                f"column {self.name!r} of {source} holds cells that are not numbers; "
-                "it was numeric in the table that the encoder was fitted on"
+                f"column {self.name!r} of {source} has cells that are not numbers; "
+                "it was numeric when the encoder was fitted"
             )
         numbers = column.astype(np.float64)
         if self.median is not None:
@@ -75,7 +75,7 @@ class NominalColumn:
     name : str
         Column name.
     categories : tuple of str
-        Ascending. Missing cells belong to the category ``"missing"``.
+        Categories, ascending. Missing cells have the category ``"missing"``.
     """
 
     name: str
@@ -93,7 +93,7 @@ class NominalColumn:
     def encode(self, column: Column, *, source: str) -> npt.NDArray[np.float64]:
         """Return one-hot columns of the categories.
 
-        Two categories share one column.
+        A column of two categories becomes one column.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class NominalColumn:
         Returns
         -------
         float64 array of shape (n_rows, n_features)
-            All zeros where the category was not seen in fitting.
+            All zeros for categories not seen in fitting.
 
         Raises
         ------
@@ -114,8 +114,8 @@ class NominalColumn:
         """
         if column.dtype != np.object_:
             raise DataError(
-                f"column {self.name!r} of {source} is numeric; it was nominal in the table that "
-                "the encoder was fitted on. Read it with nominal=[...]"
+                f"column {self.name!r} of {source} is numeric; it was nominal when the encoder was "
+                "fitted. Read it with nominal=[...]"
             )
         position = {category: place for place, category in enumerate(self._kept)}
         places = np.array([position.get(category, -1) for category in _categories(column)])
@@ -129,17 +129,17 @@ class NominalColumn:
 class TableEncoder:
     """Fitted rules that convert a table to a matrix.
 
-    A missing cell of a numeric column becomes the median of the column. A nominal column
-    becomes one 0/1 feature per category in ascending order of the categories, missing cells
-    counting as the category ``"missing"``; one with two categories becomes a single feature
-    that is 1 for the second. A category that was not seen in fitting becomes all zeros. A
-    table of numbers without missing cells passes through untouched.
+    Missing cells of a numeric column become the median of the column. A nominal column becomes one
+    0/1 feature per category in ascending order; missing cells count as the category ``"missing"``.
+    A nominal column with two categories becomes a single feature that is 1 for the second.
+    Categories not seen in fitting become all zeros. A table of numbers without missing cells is
+    returned unchanged.
 
-    The medians and categories are computed from the rows of `fit` and are part of every
-    encoded row. In a federation all parties need the *same* encoder, so its constants must be
-    agreed beforehand or come from public data: one that is fitted on private rows and then
-    shared tells others about these rows, and no privacy budget is charged for it. To keep test
-    rows out of the constants, fit on the training rows and apply to the rest.
+    The medians and categories are computed from the rows of `fit` and are part of every encoded
+    row. In a federation all parties need the *same* encoder, so its constants must be agreed
+    beforehand or come from public data: an encoder fitted on private rows reveals information about
+    these rows when shared, and no privacy budget is charged for it. To exclude test rows from the
+    constants, fit on the training rows and apply to the rest.
 
     Parameters
     ----------
@@ -172,12 +172,12 @@ class TableEncoder:
 
         Parameters
         ----------
-        table : Table
+        Rows for medians and categories; without label and party columns.
             Rows to take medians and categories from; without label and party columns.
         max_categories : int, default=256
-            Most categories that a nominal column may have.
+            Maximum number of categories of a nominal column.
         keep_missing : bool, default=False
-            Leave missing cells of numeric columns NaN, for a method that takes them.
+            Leave missing cells of numeric columns NaN, for methods that support them.
 
         Returns
         -------
@@ -186,13 +186,13 @@ class TableEncoder:
         Raises
         ------
         DataError
-            If a column has only missing cells, or more categories than allowed.
+            If a column has missing cells only, or more categories than allowed.
         """
         gone = [name for name, column in table.columns.items() if missing_cells(column).all()]
         if gone:
             raise DataError(
-                f"{table.source} has only missing cells in column {listed(gone)}; "
-                "remove it, or drop it in reading"
+                f"{table.source} has missing cells only in column {listed(gone)}; "
+                "remove it, or drop it when reading"
             )
         rules: list[NumericColumn | NominalColumn] = []
         for name, column in table.columns.items():
@@ -204,15 +204,15 @@ class TableEncoder:
             if len(categories) > max_categories:
                 raise DataError(
                     f"column {name!r} of {table.source} is not numeric and has {len(categories)} "
-                    f"distinct values, more than max_categories={max_categories}; drop it, or name "
-                    "what marks its missing cells with missing=[...]"
+                    f"distinct values, more than max_categories={max_categories}; drop it, or list "
+                    "the marks of missing cells with missing=[...]"
                 )
             rules.append(NominalColumn(name, categories))
         return cls(tuple(rules))
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return the columns that a table must have."""
+        """Return the required columns of a table."""
         return tuple(rule.name for rule in self.columns)
 
     @property
@@ -231,17 +231,17 @@ class TableEncoder:
         Parameters
         ----------
         table : Table
-            Has every column of the encoder, in any order.
+            Table with every column of the encoder, in any order.
 
         Returns
         -------
         float64 array of shape (n_rows, n_features)
-            NaN only where missing cells are kept.
+            NaN only if missing cells are kept.
 
         Raises
         ------
         DataError
-            If a column is missing or of the other kind.
+            If a column is missing or of another kind.
         """
         table.require(self.column_names)
         return np.hstack(
@@ -249,18 +249,18 @@ class TableEncoder:
         )
 
     def surprises(self, table: Table) -> tuple[str, ...]:
-        """Return sentences about cells to fill in and unknown categories.
+        """Return warnings about missing cells and unknown categories.
 
         Parameters
         ----------
         table : Table
-            Has every column of the encoder.
+            Table with every column of the encoder.
 
         Returns
         -------
         tuple of str
-            One for each numeric column with empty cells, and for each nominal column with
-            categories that were not seen in fitting; these are named, five at most.
+            One for each numeric column with missing cells, and for each nominal column with
+            categories not seen in fitting, with at most five of them.
         """
         found = []
         for rule in self.columns:
@@ -278,8 +278,8 @@ class TableEncoder:
                 two = len(rule.categories) == 2
                 meant = repr(rule.categories[0]) if two else "none of the categories"
                 found.append(
-                    f"column {rule.name!r}: {listed(unseen[:5])} did not occur in training, where "
-                    f"there were {listed(rule.categories[:10])}; such rows count as {meant}"
+                    f"column {rule.name!r}: {listed(unseen[:5])} did not occur in training, only "
+                    f"{listed(rule.categories[:10])}; such rows count as {meant}"
                 )
         return tuple(found)
 
@@ -294,7 +294,7 @@ class TableEncoder:
 
     @classmethod
     def from_json(cls, text: str) -> "TableEncoder":
-        """Return the encoder that `to_json` wrote.
+        """Return the encoder of a text from `to_json`.
 
         Parameters
         ----------

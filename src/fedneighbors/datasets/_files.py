@@ -22,7 +22,7 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
-    """Raise errors of reading as errors that name the file."""
+    """Convert errors of reading to errors that name the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -62,14 +62,14 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     Parameters
     ----------
     path : str or path
-        UTF-8 text, packed if the name ends in ``.gz``, ``.xz`` or ``.bz2``.
+        UTF-8 text, compressed if the name ends in ``.gz``, ``.xz`` or ``.bz2``.
 
     Raises
     ------
     MissingDataError
         If there is no such file.
     DataError
-        If the file is empty or damaged, or a line is not UTF-8; the line is named.
+        If the file is empty or damaged, or a line is not UTF-8; the error names the line.
     """
     file = Path(path)
     with explain_errors(file):
@@ -83,8 +83,8 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
             "with iconv -t utf-8"
         ) from None
     if not text:
-        raise DataError(f"{file} is empty; expected one string a line")
+        raise DataError(f"{file} is empty; expected one string per line")
     lines = text.split("\n")
     if not lines[-1]:
-        lines.pop()  # the last line's own end begins no further line
+        lines.pop()  # the end of the last line does not begin another line
     return [line.removesuffix("\r") for line in lines]

@@ -21,12 +21,12 @@ class Graph:
     Parameters
     ----------
     node_labels : sequence of str or int
-        One per node; nodes are numbered from 0. A whole number counts as its decimal digits, so
-        6 and "6" are the same label.
+        One per node; nodes are numbered from 0. An integer counts as its decimal digits, so 6 and
+        "6" are the same label.
     edges : iterable of pairs of int
-        Nodes that an edge joins, in any order.
+        Nodes joined by an edge, in any order.
     edge_labels : sequence of str or int, optional
-        One per edge, "1" for all of them by default.
+        One per edge; by default "1" for all edges.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class Graph:
     Raises
     ------
     TypeError
-        If a label is neither a string nor a whole number, or a node number is not whole.
+        If a label is neither a string nor an integer, or a node number is not an integer.
     ValueError
-        If an edge is a loop, a double or names no node, or the number of labels does not fit.
+        If an edge is a loop, a duplicate or has an unknown node, or the number of labels is wrong.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Graph:
         order = sorted(range(len(pairs)), key=pairs.__getitem__)
         for first, second in pairwise(order):
             if pairs[first] == pairs[second]:
-                raise ValueError(f"edge {pairs[first]} stands twice; name each edge once")
+                raise ValueError(f"edge {pairs[first]} is repeated; list each edge once")
         self._set("node_labels", nodes)
         self._set("edges", tuple(pairs[i] for i in order))
         self._set("edge_labels", tuple(bonds[i] for i in order))
@@ -84,16 +84,16 @@ class Graph:
         object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a graph does not change; make another one with the new {name}")
+        raise AttributeError(f"a graph is immutable; create another one with the new {name}")
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes."""
+        """Return the number of nodes."""
         return len(self.node_labels)
 
     @property
     def n_edges(self) -> int:
-        """Number of edges."""
+        """Return the number of edges."""
         return len(self.edges)
 
     def __eq__(self, other: object) -> bool:
@@ -108,7 +108,7 @@ class Graph:
         return f"Graph({list(self.node_labels)}, {list(self.edges)}, {list(self.edge_labels)})"
 
     def __reduce__(self) -> tuple[type["Graph"], tuple[object, ...]]:
-        return Graph, self._key()  # copies are made by the constructor, which checks
+        return Graph, self._key()  # the constructor creates and checks copies
 
     def _key(self) -> tuple[object, ...]:
         return self.node_labels, self.edges, self.edge_labels
@@ -123,7 +123,7 @@ class GraphSet:
     names : sequence of str
         One per graph, no two equal.
     classes : sequence of str, optional
-        One per graph, empty where the file names none.
+        One per graph, empty if the file has none.
 
     Raises
     ------
@@ -143,7 +143,7 @@ class GraphSet:
                 f"{len(self.names)} names, {len(self.classes)} classes"
             )
         if len(set(self.names)) < len(self.names):
-            raise ValueError("two graphs have the same name; give each its own")
+            raise ValueError("two graphs have the same name; names must be unique")
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -155,7 +155,7 @@ def _label(label: object, what: str, place: int) -> str:
     if isinstance(label, int | np.integer) and not isinstance(label, bool):
         return str(int(label))
     raise TypeError(
-        f"expected a string or a whole number as the label of {what} {place}, "
+        f"expected a string or an integer as the label of {what} {place}, "
         f"got {type(label).__name__}"
     )
 
@@ -167,9 +167,9 @@ def _pair(edge: tuple[int, int], place: int, n_nodes: int) -> tuple[int, int]:
         raise TypeError(f"expected a pair of nodes as edge {place}, got {edge!r}") from None
     for end in (first, second):
         if not isinstance(end, int | np.integer) or isinstance(end, bool):
-            raise TypeError(f"expected whole numbers as the nodes of edge {place}, got {edge!r}")
+            raise TypeError(f"expected integers as the nodes of edge {place}, got {edge!r}")
         if not 0 <= end < n_nodes:
-            raise ValueError(f"edge {place} names node {end}, but the nodes are 0 to {n_nodes - 1}")
+            raise ValueError(f"edge {place} has node {end}, but the nodes are 0 to {n_nodes - 1}")
     if first == second:
         raise ValueError(f"edge {place} joins node {first} with itself; loops are not allowed")
     return (int(first), int(second)) if first < second else (int(second), int(first))
@@ -181,12 +181,11 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     Parameters
     ----------
     path : str or path
-        UTF-8 text, gzipped if the name ends in ``.gz``. A graph begins with ``t # name`` or
-        ``t # name class``; ``v 0 C`` is a node, numbered from 0 in order; ``e 0 1 2`` an edge
-        between nodes that were named before, with its label. Empty lines are skipped, and
-        ``t # -1`` ends the file.
+        UTF-8 text, gzipped if the name ends in ``.gz``. A graph begins with ``t # name`` or ``t #
+        name class``; ``v 0 C`` is a node, numbered from 0 in order; ``e 0 1 2`` is an edge between
+        earlier nodes, with its label. Empty lines are skipped, and ``t # -1`` ends the file.
     max_graphs : int, optional
-        Stop after so many.
+        Maximum number of graphs to read.
 
     Returns
     -------
@@ -197,7 +196,7 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     MissingDataError
         If there is no such file.
     DataError
-        If the file is damaged or not UTF-8, or a line is malformed; the line is named.
+        If the file is damaged or not UTF-8, or a line is malformed; the error names the line.
     """
     file = Path(path)
     with explain_errors(file), open_text(file) as lines:
@@ -205,30 +204,30 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     names = [name for name, _, _ in rows]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise DataError(f"{file} names two graphs {twice[0]!r}; give each its own name")
+        raise DataError(f"{file} has two graphs {twice[0]!r}; names must be unique")
     return GraphSet([graph for _, _, graph in rows], names, [kind for _, kind, _ in rows])
 
 
 def write_graphs(path: str | os.PathLike[str], graphs: GraphSet) -> None:
-    """Write graphs so that `read_graphs` reads them back equal.
+    """Write graphs in the format of `read_graphs`.
 
     Parameters
     ----------
     path : str or path
-        Gzipped if the name ends in ``.gz``. A file that is there is replaced.
+        Gzipped if the name ends in ``.gz``. An existing file is replaced.
     graphs : GraphSet
-        No name, class or label may hold white space; names and labels may not be empty, nor may
-        a name be "-1".
+        Names, classes and labels must not contain white space; names and labels must not be empty,
+        and a name must not be "-1".
 
     Raises
     ------
     ValueError
-        If a word cannot stand in this format; nothing is written.
+        If a word is invalid in this format; nothing is written.
     """
     lines: list[str] = []
     for graph, name, kind in zip(graphs.graphs, graphs.names, graphs.classes, strict=True):
         if name == "-1":
-            raise ValueError('a graph is named "-1", which ends a file of this format; rename it')
+            raise ValueError('"-1" as the name of a graph would end the file; rename the graph')
         lines.append(f"t # {_word(name)}" + (f" {_word(kind)}" if kind else ""))
         lines += [f"v {i} {_word(label)}" for i, label in enumerate(graph.node_labels)]
         bonds = zip(graph.edges, graph.edge_labels, strict=True)
@@ -311,13 +310,13 @@ _AROMATIC = "4"
 def graph_from_smiles(smiles: str) -> Graph:
     """Parse a molecule to a graph of heavy atoms and bonds.
 
-    Nodes are labelled by symbol, edges by bond order.
+    Nodes are labelled with the element symbol, edges with the bond order.
 
     Parameters
     ----------
     smiles : str
-        Aromatic rings get alternating single and double bonds; bonds of a ring that cannot be
-        resolved so have label "4".
+        SMILES. Aromatic rings get alternating single and double bonds; bonds of a ring without such
+        an assignment have label "4".
 
     Raises
     ------
@@ -334,9 +333,7 @@ def graph_from_smiles(smiles: str) -> Graph:
         chem.SanitizeMol(molecule)
         molecule = chem.RemoveHs(molecule)
         chem.Kekulize(molecule, clearAromaticFlags=True)
-    except (
-        ValueError
-    ):  # no accepted valence, or not a possible aromatic atom: keep the molecule as it is
+    except ValueError:  # invalid valence or aromatic atom: keep the molecule unchanged
         molecule = chem.MolFromSmiles(smiles, sanitize=False)
     bonds = molecule.GetBonds()
     return Graph(
@@ -357,7 +354,7 @@ def graph_to_smiles(graph: Graph) -> str:
     Raises
     ------
     ValueError
-        If a label is none of these.
+        If a label is invalid.
     MissingExtraError
         If RDKit is not installed.
     """
@@ -381,14 +378,14 @@ def graph_to_smiles(graph: Graph) -> str:
 def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
     """Read one molecule per line.
 
-    SMILES, then after white space its name; the line number by default.
+    A line has the SMILES and, after white space, the name; by default the line number.
 
     Raises
     ------
     MissingDataError
         If there is no such file.
     DataError
-        If a line cannot be read or two names are equal; the line is named.
+        If a line cannot be read or two names are equal; the error names the line.
     MissingExtraError
         If RDKit is not installed.
     """
@@ -418,13 +415,13 @@ def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:
     Raises
     ------
     ValueError
-        If a graph is no molecule (see `graph_to_smiles`) or has no nodes; nothing is written.
+        If a graph is not a molecule (see `graph_to_smiles`) or has no nodes; nothing is written.
     MissingExtraError
         If RDKit is not installed.
     """
     lines = []
     for graph, name in zip(graphs.graphs, graphs.names, strict=True):
         if not graph.n_nodes:
-            raise ValueError(f"graph {name!r} has no nodes, so no SMILES; leave it out")
+            raise ValueError(f"graph {name!r} has no nodes, so no SMILES; remove it")
         lines.append(f"{graph_to_smiles(graph)}\t{name}\n")
     Path(path).write_text("".join(lines), encoding="utf-8")

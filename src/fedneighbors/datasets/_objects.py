@@ -36,7 +36,7 @@ class Objects:
     source : str
         Source of the objects.
     owners : array of shape (n_objects,), optional
-        Cells of the column that names each object's owner.
+        Cells of the owner column.
     """
 
     items: Any
@@ -48,7 +48,7 @@ class Objects:
         return len(self.labels)
 
     def first(self, n: int) -> "Objects":
-        """Return the first ``n`` objects, all if there are fewer."""
+        """Return the first ``n`` objects, or all if there are fewer."""
         owners = None if self.owners is None else self.owners[:n]
         return Objects(self.items[:n], self.labels[:n], self.source, owners)
 
@@ -66,34 +66,34 @@ def read_objects(
     Parameters
     ----------
     source : str or path
-        A CSV or Parquet table; for strings and sets also text of one string a line, a set being
-        the words of its line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format. Or a name:
-        vectors are then those of :func:`load`, all else a file of the data folder.
+        A CSV or Parquet table; for strings also text with one string per line, for sets text with
+        the words of one set per line; for graphs ``.smi`` (SMILES) or the ``t/v/e`` format. Or a
+        name: of a data set of :func:`load` for vectors, otherwise of a file in the data folder.
     kind : {"vectors", "places", "strings", "sets", "graphs"}
         Kind of the objects.
     columns : sequence of str
-        Columns of a table: those of a vector (by default all numeric ones), longitude and
-        latitude in degrees, or the one column of strings, words or SMILES.
+        Columns of a table: vector components (by default all numeric columns), longitude and
+        latitude in degrees, or the column of strings, words or SMILES.
     owner, label : str, optional
-        Columns of a table that name each object's owner, and what it is called when it is shown.
+        Columns of a table with each object's owner, and with its label for display.
 
     Raises
     ------
     MissingDataError
-        If there is no such file or set.
+        If there is no such file or data set.
     DataError
-        If the file cannot be used; the line, row or column is named. If columns of a set of
-        vectors are named, which has no file.
+        If the file is invalid; the error names the line, row or column. If columns are given for a
+        data set of vectors, which is not a file.
     MissingExtraError
-        If SMILES or Parquet are to be read and the package for them is not installed.
+        If the package for SMILES or Parquet is required and not installed.
     """
     path = Path(source)
     named = not (path.is_file() or path.suffix or len(path.parts) > 1)
     if named and kind == "vectors":
         if columns or owner or label:
             raise DataError(
-                f"columns are those of a file, and {str(source)!r} is none: it is taken as a data "
-                "set; leave the columns out, or name a file"
+                f"columns are for files, and {str(source)!r} is not a file: it is read as a data "
+                "set; omit the columns, or give a file"
             )
         data = load(str(source))
         return Objects(data.x, _numbered(data.n_rows), str(source))
@@ -101,12 +101,12 @@ def read_objects(
     if set(file.suffixes) & _TABLES:
         return _from_table(file, kind, columns=columns, owner=owner, label=label)
     if columns or owner or label:
-        raise DataError(f"{file} has no columns; columns are those of a CSV or Parquet file")
+        raise DataError(f"{file} has no columns; only CSV and Parquet files have them")
     return _from_text(file, kind)
 
 
 def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
-    """Return the object that a line of text stands for.
+    """Parse an object from a line of text.
 
     Parameters
     ----------
@@ -116,14 +116,14 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
     kind : {"vectors", "places", "strings", "sets", "graphs"}
         Kind of the object.
     n_columns : int
-        Numbers of a vector.
+        Number of vector components.
 
     Raises
     ------
     DataError
-        If it is none.
+        If the text is invalid.
     MissingExtraError
-        If it is SMILES and RDKit is not installed.
+        If the text is SMILES and RDKit is not installed.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def _from_table(
 ) -> Objects:
     words = kind in ("strings", "sets", "graphs")
     if words and len(columns) != 1:
-        raise DataError(f"{file} is a table; name its one column of {kind} with columns")
+        raise DataError(f"{file} is a table; name its column of {kind} with columns")
     named = [name for name in (owner, label) if name is not None]
     table = read_columns(file, nominal=[*named, *(columns if words else ())])
     items: Sequence[Any] | npt.NDArray[np.float64]
@@ -194,7 +194,7 @@ def _usual_columns(table: Table, kind: Kind, *, leave: Sequence[str]) -> tuple[s
             if set(pair) <= set(table.names):
                 return pair
         raise DataError(
-            f"{table.source} has no columns lon and lat; name those of longitude and latitude"
+            f"{table.source} has no columns lon and lat; name the longitude and latitude columns"
         )
     numeric = tuple(
         name
@@ -202,7 +202,7 @@ def _usual_columns(table: Table, kind: Kind, *, leave: Sequence[str]) -> tuple[s
         if name not in leave and table.columns[name].dtype != np.object_
     )
     if not numeric:
-        raise DataError(f"{table.source} has no column of numbers; expected those of a vector")
+        raise DataError(f"{table.source} has no numeric column for vectors")
     return numeric
 
 
@@ -230,7 +230,7 @@ def _cells(table: Table, column: str) -> list[str]:
     cells = table.columns[column].tolist()
     if None in cells:
         row = cells.index(None) + 1
-        raise DataError(f"{table.source}, data row {row}: expected words in column {column!r}")
+        raise DataError(f"{table.source}, data row {row}: expected text in column {column!r}")
     return list(map(str, cells))
 
 

@@ -42,14 +42,14 @@ def read_columns(
     ----------
     path : str or path
         Parquet if the name ends in ``.parquet`` or ``.pq`` (needs the extra ``data``), ARFF if it
-        ends in ``.arff``, else delimited UTF-8 text with a header row; the latter two gzipped if
-        the name ends in ``.gz``.
+        ends in ``.arff``, otherwise delimited UTF-8 text with a header row; ARFF and text are
+        gzipped if the name ends in ``.gz``.
     nominal : collection of str, default=()
-        Columns that are nominal although their cells are numbers.
+        Nominal columns whose cells are numbers.
     delimiter : str, default=","
         Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
-        Cells that count as missing; so does NaN among numbers and null in Parquet.
+        Cells that count as missing; NaN among numbers and null in Parquet count as well.
 
     Returns
     -------
@@ -60,8 +60,8 @@ def read_columns(
     MissingDataError
         If there is no such file.
     DataError
-        If the file is empty, damaged, not UTF-8, ragged, names a column twice, or lacks one
-        that ``nominal`` names.
+        If the file is empty, damaged, not UTF-8, or ragged, repeats a column name, or lacks a
+        column of ``nominal``.
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
@@ -95,22 +95,22 @@ def read_table(
     path : str or path
         See `read_columns`.
     label : str, default="target"
-        Column of the labels: int64 if all are whole numbers, else str.
+        Label column: int64 if all labels are integers, otherwise str.
     party : str, optional
-        Column that names the owner of each row.
+        Column with the owner of each row.
     drop : collection of str, default=()
-        Columns to leave out.
+        Columns to ignore.
     nominal : collection of str, default=()
-        Columns that are nominal although their cells are numbers.
+        Nominal columns whose cells are numbers.
     encoder : TableEncoder, optional
-        Rules for missing cells and nominal columns. By default they are fitted on all rows of
-        this file, see `TableEncoder` for what that means in a federation and for test rows.
+        Rules for missing cells and nominal columns. By default they are fitted on all rows of this
+        file; see `TableEncoder` for the consequences in a federation and for test rows.
     delimiter : str, default=","
         Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
     keep_missing : bool, default=False
-        Leave missing cells of numeric columns NaN, where no encoder is given.
+        Leave missing cells of numeric columns NaN, if there is no encoder.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def read_table(
     MissingDataError
         If there is no such file.
     DataError
-        If the file cannot be used; the message names the column or the line.
+        If the file is invalid; the message names the column or the line.
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
@@ -152,17 +152,17 @@ def dataset_from_table(
     Parameters
     ----------
     table : Table
-        Columns of features, labels and, where named, parties.
+        Columns of features, labels and, if named, parties.
     label : str
-        Column of the labels.
+        Label column.
     name : str
         Name of the data set.
     party : str, optional
-        Column that names the owner of each row.
+        Column with the owner of each row.
     encoder : TableEncoder, optional
         Rules for missing cells and nominal columns; fitted on the table by default.
     keep_missing : bool, default=False
-        Leave missing cells of numeric columns NaN, where no encoder is given.
+        Leave missing cells of numeric columns NaN, if there is no encoder.
 
     Returns
     -------
@@ -202,7 +202,7 @@ def read_features(
     Parameters
     ----------
     path : str or path
-        See `read_columns`. Columns may stand in any order; others are left out.
+        See `read_columns`. Columns may be in any order; additional columns are ignored.
     feature_names : sequence of str
         Features of the training data, in order.
     encoder : TableEncoder, optional
@@ -212,7 +212,7 @@ def read_features(
     missing : collection of str, default=("", "?")
         Cells that count as missing.
     keep_missing : bool, default=False
-        Leave missing cells NaN, where no encoder is given; else they are refused.
+        Leave missing cells NaN, if there is no encoder; otherwise they raise an error.
 
     Returns
     -------
@@ -224,14 +224,14 @@ def read_features(
     MissingDataError
         If there is no such file.
     DataError
-        If the file cannot be used, or a feature is missing; the message names it.
+        If the file is invalid, or a feature is missing; the message names it.
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
     if encoder is not None and encoder.feature_names != tuple(feature_names):
         raise DataError(
-            f"the encoder makes features {listed(encoder.feature_names)} but "
-            f"{listed(feature_names)} were asked for; use the encoder of the training data"
+            f"the encoder has features {listed(encoder.feature_names)}, but "
+            f"{listed(feature_names)} were requested; use the encoder of the training data"
         )
     words = () if encoder is None else encoder.nominal_names
     table = read_columns(path, nominal=words, delimiter=delimiter, missing=missing)
@@ -247,14 +247,14 @@ def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.f
     column: Column = table.columns[name]
     if column.dtype == np.object_:
         raise DataError(
-            f"column {name!r} of {table.source} holds cells that are not numbers; "
-            "give the encoder of the training data"
+            f"column {name!r} of {table.source} has cells that are not numbers; "
+            "pass the encoder of the training data"
         )
     numbers = column.astype(np.float64)
     if not keep_missing and np.isnan(numbers).any():
         raise DataError(
             f"column {name!r} of {table.source} has {np.isnan(numbers).sum()} missing cells; "
-            "give the encoder of the training data"
+            "pass the encoder of the training data"
         )
     return numbers
 
@@ -271,7 +271,7 @@ def _spoken(table: Table, name: str) -> list[str]:
 
 
 def _labels(cells: Sequence[str]) -> npt.NDArray[Any]:
-    """Convert labels to int64 if all are whole numbers.
+    """Convert labels to int64 if all are integers.
 
     For example 3 or 3.0; other labels are returned unchanged.
     """
@@ -283,8 +283,8 @@ def _labels(cells: Sequence[str]) -> npt.NDArray[Any]:
 def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str]) -> Table:
     """Read the columns of a Parquet file.
 
-    Numbers and booleans become numeric columns, text becomes a nominal one even where it looks
-    like numbers. Null is missing, and so is a text cell that ``missing`` names.
+    Numbers and booleans become numeric columns; text becomes a nominal column even if it looks like
+    numbers. Null and the text cells in ``missing`` are missing.
     """
     parquet = optional_module("pyarrow.parquet", "data")
     import pyarrow

@@ -1,4 +1,4 @@
-"""`Table`: named columns of numbers or words, before imputation and encoding."""
+"""`Table`: named columns of numbers or text, before imputation and encoding."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,15 +20,15 @@ class Table:
     Parameters
     ----------
     columns : mapping of str to array of shape (n_rows,)
-        In the order of the source. A numeric column is float64 with NaN where a cell is
-        missing; a nominal one is an object array of str with None where a cell is missing.
+        Columns in the order of the source. A numeric column is float64 with NaN for missing cells;
+        a nominal column is an object array of str with None for missing cells.
     source : str
         Source of the columns, for messages.
 
     Raises
     ------
     DataError
-        If there is no column or no row, or if columns differ in length.
+        If there are no columns or rows, or columns differ in length.
     """
 
     columns: Mapping[str, Column]
@@ -37,7 +37,7 @@ class Table:
     def __post_init__(self) -> None:
         lengths = {len(column) for column in self.columns.values()}
         if not lengths or lengths == {0}:
-            raise DataError(f"{self.source} holds no rows; expected a header and data below it")
+            raise DataError(f"{self.source} has no rows; expected a header and data below it")
         if len(lengths) > 1:
             raise DataError(
                 f"{self.source} has columns of different lengths {sorted(lengths)}; "
@@ -51,11 +51,11 @@ class Table:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(next(iter(self.columns.values())))
 
     def take(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Table":
-        """Return the table that holds the given rows.
+        """Return the table of the given rows.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Table:
         Parameters
         ----------
         names : iterable of str
-            Columns to leave out; each must exist.
+            Columns to remove; each must exist.
 
         Returns
         -------
@@ -84,7 +84,7 @@ class Table:
         Raises
         ------
         DataError
-            If a column does not exist, or none is left.
+            If a column does not exist, or none remains.
         """
         leave = list(names)
         self.require(leave)
@@ -99,12 +99,12 @@ class Table:
         Parameters
         ----------
         names : iterable of str
-            Columns that are needed.
+            Required columns.
 
         Raises
         ------
         DataError
-            Names the columns that are missing and those that exist.
+            With the missing and the existing columns.
         """
         missing = [name for name in names if name not in self.columns]
         if missing:
@@ -120,7 +120,7 @@ class Table:
         Parameters
         ----------
         frame : pandas.DataFrame
-            Booleans and numbers become numeric columns, all else nominal ones.
+            Booleans and numbers become numeric columns, all others nominal.
         source : str, default="the data frame"
             Name in messages.
 
@@ -131,7 +131,7 @@ class Table:
         Raises
         ------
         DataError
-            If column names repeat, or there is no row.
+            If column names repeat, or there are no rows.
         """
         names = [str(name) for name in frame.columns]
         refuse_repeated(names, source=source)
@@ -140,7 +140,7 @@ class Table:
 
 
 def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
-    """Return a nominal column of words, with None for missing cells."""
+    """Return a nominal column of text, with None for missing cells."""
     words = list(cells)
     column = np.empty(len(words), dtype=np.object_)
     column[:] = words
@@ -150,7 +150,7 @@ def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
 def missing_cells(column: Column) -> npt.NDArray[np.bool_]:
     """Mark the missing cells of a column.
 
-    NaN among numbers, None among words.
+    NaN among numbers, None among text.
     """
     if column.dtype == np.object_:
         return np.array([cell is None for cell in column], dtype=np.bool_)
@@ -158,7 +158,7 @@ def missing_cells(column: Column) -> npt.NDArray[np.bool_]:
 
 
 def listed(names: Iterable[str], *, most: int = 30) -> str:
-    """Return names for a message, the first ``most`` of them.
+    """Return at most ``most`` names as text for a message.
 
     Parameters
     ----------
@@ -189,13 +189,13 @@ def refuse_repeated(names: Iterable[str], *, source: str) -> None:
     Raises
     ------
     DataError
-        Names the columns.
+        With the names.
     """
     every = list(names)
     twice = sorted(name for name, count in Counter(every).items() if count > 1)
     if twice:
         raise DataError(
-            f"{source} names these columns more than once: {listed(twice)}; rename or remove them"
+            f"{source} repeats these column names: {listed(twice)}; rename or remove them"
         )
     if "" in every:
         raise DataError(
@@ -209,12 +209,12 @@ def refuse_infinite(table: Table) -> None:
     Parameters
     ----------
     table : Table
-        Columns as they were read.
+        Columns as read.
 
     Raises
     ------
     DataError
-        Names the column and the data row, counted from 1.
+        With the column and the data row, counted from 1.
     """
     for name, column in table.columns.items():
         if column.dtype != np.object_ and np.isinf(column.astype(np.float64)).any():

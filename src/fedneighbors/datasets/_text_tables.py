@@ -21,8 +21,8 @@ from fedneighbors.datasets._table import (
 )
 from fedneighbors.errors import DataError
 
-_BLOCK_ROWS = 512  # a block's cells stay in the processor's cache while they are transposed
-_ARFF_BLOCK_ROWS = 64  # rows of genes have ten thousand cells
+_BLOCK_ROWS = 512  # a block's cells stay in the CPU's cache while they are transposed
+_ARFF_BLOCK_ROWS = 64  # rows of gene data have ten thousand cells
 _NUMERIC = ("numeric", "real", "integer")
 
 _ATTRIBUTE = re.compile(
@@ -33,7 +33,7 @@ _ATTRIBUTE = re.compile(
 _CELL = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,'"]*)\s*(,|$)""")
 
 _ESCAPED = re.compile(r"\\(.)")
-_WHOLE = 2.0**53  # up to here every whole number is a float64
+_WHOLE = 2.0**53  # every integer up to this is a float64
 
 
 def read_delimited(
@@ -41,15 +41,15 @@ def read_delimited(
 ) -> Table:
     """Read the columns of a delimited text file with a header.
 
-    A column is numeric if each of its cells is a number or missing; the file is read a second
-    time for the words of the others, so that numbers never lie in memory as text.
+    A column is numeric if each of its cells is a number or missing. The file is read a second time
+    for the text of the others, so that numbers are never stored as text.
 
     Parameters
     ----------
     path : Path
         UTF-8 text; gzipped if the name ends in ``.gz``.
     words : collection of str
-        Columns that are nominal even if their cells look like numbers.
+        Nominal columns whose cells may look like numbers.
     delimiter : str
         One character.
     missing : collection of str
@@ -64,7 +64,7 @@ def read_delimited(
     MissingDataError
         If there is no such file.
     DataError
-        If the file is empty, damaged, not UTF-8, ragged, or names a column twice.
+        If the file is empty, damaged, not UTF-8, or ragged, or repeats a column name.
     """
     with explain_errors(path):
         names = _header(path, delimiter)
@@ -87,15 +87,15 @@ def is_arff(path: Path) -> bool:
 def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[str] = ()) -> Table:
     """Read the columns of a dense ARFF file.
 
-    Attributes that are numeric, real or integer become numeric columns; nominal ones and strings
-    become nominal ones.
+    Numeric, real and integer attributes become numeric columns; nominal and string attributes
+    become nominal columns.
 
     Parameters
     ----------
     path : Path
         UTF-8 text; gzipped if the name ends in ``.gz``.
     words : collection of str
-        Columns that are nominal even if the file calls them numeric.
+        Nominal columns that are numeric in the file.
     missing : collection of str
         Cells that count as missing, in addition to the format's ``?``.
 
@@ -108,8 +108,8 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
     MissingDataError
         If there is no such file.
     DataError
-        If the file is damaged, not UTF-8, sparse, ragged, names a column twice, has a column of
-        dates or of tables, or a cell that is not what its column holds.
+        If the file is damaged, not UTF-8, sparse, or ragged, repeats a column name, has a column of
+        dates or of tables, or a cell of another type than its column.
     """
     with explain_errors(path), open_text(path) as stream:
         lines = enumerate(stream, start=1)
@@ -160,12 +160,12 @@ def delimited(columns: Mapping[str, Sequence[Any]]) -> bytes:
 def table_cells(table: Table) -> dict[str, list[Any]]:
     """Return the cells of a table as text for readers.
 
-    A column of whole numbers has integers, a missing cell is None.
+    Columns of integers have ints; a missing cell is None.
 
     Parameters
     ----------
     table : Table
-        Numbers and words.
+        Numbers and text.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def table_cells(table: Table) -> dict[str, list[Any]]:
 def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
     """Return header and rows of equal length.
 
-    Blank lines may only end the file.
+    Blank lines are allowed only at the end of the file.
     """
     with open_text(path, newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
@@ -207,7 +207,7 @@ def _header(path: Path, delimiter: str) -> list[str]:
 
 
 def _blocks(path: Path, delimiter: str) -> Iterator[list[tuple[str, ...]]]:
-    """Yield data rows, some hundreds at a time, turned into columns."""
+    """Yield blocks of some hundred data rows, transposed to columns."""
     rows = islice(_rows(path, delimiter), 1, None)
     while block := list(islice(rows, _BLOCK_ROWS)):
         yield list(zip(*block, strict=True))
@@ -221,9 +221,9 @@ def _columns(
     nominal: set[int],
     missing: Collection[str],
 ) -> dict[int, Column]:
-    """Return the wanted columns by position.
+    """Return the requested columns by position.
 
-    Columns that are neither numeric nor nominal are left out.
+    Columns that are neither numeric nor nominal are omitted.
     """
     parts: dict[int, list[npt.NDArray[Any]]] = {position: [np.empty(0)] for position in wanted}
     for block in _blocks(path, delimiter):
@@ -237,8 +237,8 @@ def _columns(
 
 
 def _as_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.float64]:
-    if "_" in "".join(cells):  # float() would read the name 1_2 as twelve
-        raise ValueError("an underscore is no part of a number")
+    if "_" in "".join(cells):  # float() would parse the name 1_2 as twelve
+        raise ValueError("a number must not contain an underscore")
     try:
         return np.array(list(map(float, cells)))
     except ValueError:
@@ -269,12 +269,12 @@ def _arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, str]
             continue
         if line.lower() == "@data":
             if not names:
-                raise DataError(f"{path} describes no column before line {number}")
+                raise DataError(f"{path} has no column before line {number}")
             refuse_repeated(names, source=str(path))
             return dict(zip(names, kinds, strict=True))
         found = _ATTRIBUTE.fullmatch(line)
         if found is None:
-            raise DataError(f"line {number} of {path} is no part of an ARFF header: {line[:60]!r}")
+            raise DataError(f"line {number} of {path} is invalid in an ARFF header: {line[:60]!r}")
         names.append(_unquoted(found["name"]))
         kinds.append(_kind(found["kind"].strip(), names[-1], path))
     raise DataError(f"{path} has no line @data; expected an ARFF file")

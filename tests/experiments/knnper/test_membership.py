@@ -44,7 +44,7 @@ def test_a_memory_reveals_its_rows_a_private_network_not():
     for name in ("0", "1"):
         found.clients_[name].weight = 1.0  # what its memory alone says
 
-    with pytest.warns(UserWarning, match="no client asks"):
+    with pytest.warns(UserWarning, match="parties= is missing"):
         alone = scores_of(found.predict_proba(x), y, members)
     own = scores_of(found.predict_proba(x, parties=owner), y, members)
     other = scores_of(found.predict_proba(x, parties=1 - owner), y, members)

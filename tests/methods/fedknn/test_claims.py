@@ -245,7 +245,7 @@ def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
     assert certified(objects, merge(objects, 5), 5)
     assert not certified(parts, merge(parts, 5), 5)
 
-    with pytest.raises(ProtocolError, match="not certain"):
+    with pytest.raises(ProtocolError, match="not certified"):
         finished(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
 
 
@@ -284,7 +284,7 @@ def test_true_distances_pass_a_changed_one_names_its_provider(name):
 
 
 def test_what_is_no_object_of_the_metric_names_its_provider():
-    with pytest.raises(ProtocolError, match=r"party 'p1': .* no object of 'edit'"):
+    with pytest.raises(ProtocolError, match=r"party 'p1': .* invalid for 'edit'"):
         require_true_distances(metric_of("edit"), "a", ["a", 7], np.zeros(2), ["p0", "p1"])
 
 

@@ -427,7 +427,7 @@ def test_class_rare_at_every_party_is_omitted_with_a_warning():
     assert (found.centers_ == named.centers_).all()
     assert [exposure.n_withheld for exposure in found.exposures_.values()] == [4, 4]
     assert [exposure.n_records for exposure in found.exposures_.values()] == [24, 24]
-    with pytest.raises(ValueError, match="name all labels"):
+    with pytest.raises(ValueError, match="list all"):
         FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
 
 

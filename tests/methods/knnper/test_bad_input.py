@@ -110,7 +110,7 @@ def test_a_client_with_another_network_is_named():
     other = perceptron(64, 10, hidden=(16, 9), seed=1)
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 64)), np.arange(4), other)]
 
-    with pytest.raises(PartyRefused, match="'zoe' refused: the network is not the one"):
+    with pytest.raises(PartyRefused, match="'zoe' refused: the network differs from"):
         run_rounds(training(parties), Cohort(parties))
 
 

@@ -134,7 +134,7 @@ def test_a_provider_that_stops_short_is_named():
 
 
 def test_a_count_that_is_too_low_makes_the_certificate_fire():
-    with pytest.raises(ProtocolError, match="not certain"):
+    with pytest.raises(ProtocolError, match="not certified"):
         SHORT.ask(dann_star, noise_of=always(-3, -9))
 
     answer = SHORT.ask(dann_star, noise_of=always(-3, -9), always_exact=False)
