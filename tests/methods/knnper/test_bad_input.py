@@ -117,7 +117,7 @@ def test_a_client_with_another_network_is_named():
 def test_a_label_that_the_network_does_not_know_is_named(fitted):
     for call in (fitted.update, fitted.add_client):
         name = "north" if call == fitted.update else "new"
-        with pytest.raises(ValueError, match=r"among \[0, 1, 2\], got \['9'\]; name"):
+        with pytest.raises(ValueError, match=r"among \[0, 1, 2\], got \['9'\]; list"):
             call(name, X[:2], [0, 9])
         with pytest.raises(ValueError, match=r"got \['0', '1'\]"):
             call(name, X[:2], ["0", "1"])
