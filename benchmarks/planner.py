@@ -42,7 +42,7 @@ from fedneighbors.partition import quantity_skew
 
 DELAYS_S = (0.0, 0.007, 0.064, 0.243)
 BYTES_PER_S = 12.5e6
-LARGEST_K = 128
+MAX_K = 128
 NEAR, TARGET = 1.1, 0.95
 SORTS = {"with DANN": ("baseline", "dann"), "with DANN*": ("baseline", "dann*")}
 
@@ -191,8 +191,8 @@ def show_federation(collection, split, m, given):
     tests = collection.queries[given.samples :]
     cells = []
     with connected(providers_of(collection, split, m)) as federation:
-        costs = measure(federation, samples, LARGEST_K)
-        for k in (8, LARGEST_K) if given.quick else (8, 32, LARGEST_K):
+        costs = measure(federation, samples, MAX_K)
+        for k in (8, MAX_K) if given.quick else (8, 32, MAX_K):
             planned, real = algorithms_of(m, k)
             ran = run_all(federation, real, tests, k)
             line = f"{collection.name:<10} split {split:<4} m {m:<3} k {k:<4}"

@@ -13,7 +13,7 @@ from fedneighbors._typing import Floats
 
 Integers = npt.NDArray[np.integer[Any]]
 
-LEAST_SHARE = 1e-12
+MIN_SHARE = 1e-12
 """Shares below it, and above one less it, count as it: logarithms stay finite."""
 
 
@@ -37,7 +37,7 @@ def loss_scores(shares: Floats, labels: Integers) -> Floats:
     [0.0, -0.693]
     """
     own = np.asarray(shares, np.float64)[np.arange(len(labels)), labels]
-    return np.asarray(np.log(np.maximum(own, LEAST_SHARE)))
+    return np.asarray(np.log(np.maximum(own, MIN_SHARE)))
 
 
 def log_odds(shares: Floats, labels: Integers) -> Floats:
@@ -54,7 +54,7 @@ def log_odds(shares: Floats, labels: Integers) -> Floats:
        Principles", S&P 2022, section VI-A.
     """
     own = np.asarray(shares, np.float64)[np.arange(len(labels)), labels]
-    own = np.clip(own, LEAST_SHARE, 1 - LEAST_SHARE)
+    own = np.clip(own, MIN_SHARE, 1 - MIN_SHARE)
     return np.asarray(np.log(own) - np.log1p(-own))
 
 

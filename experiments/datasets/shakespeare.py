@@ -13,7 +13,7 @@ from fedneighbors.neural._architectures import ALPHABET
 
 SPEECHES_FILE = "text/shakespeare_bosak8.csv.gz"
 LENGTH = 80
-LEAST_ROWS = 100
+MIN_ROWS = 100
 LINE_END = " / "
 """How the file joins the lines of a speech."""
 
@@ -150,12 +150,12 @@ def roles_size(folder: Path) -> tuple[int, int, int]:
         If it is damaged.
     """
     follow = [said[LENGTH:] for said in spoken(folder).values()]
-    kept = [characters for characters in follow if len(characters) >= LEAST_ROWS]
+    kept = [characters for characters in follow if len(characters) >= MIN_ROWS]
     return sum(map(len, kept)), LENGTH, len(set("".join(kept)))
 
 
 def load_roles(
-    folder: Path, *, length: int = LENGTH, stride: int = 1, min_rows: int = LEAST_ROWS
+    folder: Path, *, length: int = LENGTH, stride: int = 1, min_rows: int = MIN_ROWS
 ) -> Dataset:
     """Return the windows of all long roles, labelled with the next character.
 

@@ -36,7 +36,7 @@ TABLES = (
 )
 """Images and what is measured on images; optdigits is left out, since digits is a part of it."""
 
-MOST_ROWS = 1800
+MAX_ROWS = 1800
 N_OUTER = 5
 N_SCORED = 3
 N_INNER = 5
@@ -44,7 +44,7 @@ N_INNER = 5
 
 def score_spaces(name: str, fold: int, seed: int, spaces: dict[str, Effort]) -> dict[str, float]:
     """Return each space's accuracy on one outer fold."""
-    data = part_of(load(name), MOST_ROWS, seed)
+    data = part_of(load(name), MAX_ROWS, seed)
     x = data.x.astype(np.float64)
     outer = StratifiedKFold(N_OUTER, shuffle=True, random_state=seed).split(x, data.y)
     train, test = list(outer)[fold]
@@ -101,7 +101,7 @@ def _compare(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         caption="The space of the best mean is the one that flynn.bundled searches.",
     )
     return Findings(
-        {"n_outer": N_OUTER, "n_scored": N_SCORED, "n_inner": N_INNER, "most_rows": MOST_ROWS},
+        {"n_outer": N_OUTER, "n_scored": N_SCORED, "n_inner": N_INNER, "most_rows": MAX_ROWS},
         (table,),
         (figure,),
         (f"Best on average: {best}.",),

@@ -23,8 +23,8 @@ from fedneighbors.baselines._simhash import (
     sign_bits,
 )
 
-MOST_NEIGHBORS = 64
-MOST_BITS = 4096
+MAX_NEIGHBORS = 64
+MAX_BITS = 4096
 PAPER_DECAYS = (0.0, 0.2, 0.4, 0.6, 0.8)
 LOADS = (0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 LOGISTIC_GRID: Mapping[str, Sequence[Any]] = {
@@ -63,7 +63,7 @@ def neighbor_scores(
     y: npt.NDArray[Any],
     splits: Iterable[Split],
     *,
-    most: int = MOST_NEIGHBORS,
+    most: int = MAX_NEIGHBORS,
 ) -> Floats:
     """Return the nearest-neighbour accuracy for every k.
 
@@ -106,7 +106,7 @@ def tune_neighbors(
     y: npt.NDArray[Any],
     splits: Sequence[Split],
     *,
-    most: int = MOST_NEIGHBORS,
+    most: int = MAX_NEIGHBORS,
 ) -> Tuned:
     """Fit nearest neighbours with the best k in 1..``most``.
 
@@ -117,7 +117,7 @@ def tune_neighbors(
     return Tuned(float(mean[best]), KNeighborsClassifier(best + 1))
 
 
-def bit_choices(n_features: int, *, most: int = MOST_BITS) -> tuple[int, ...]:
+def bit_choices(n_features: int, *, most: int = MAX_BITS) -> tuple[int, ...]:
     """Return numbers of bits that project down and up.
 
     Within [1, d] and [d, 2048 d], at most ``most``.
@@ -179,7 +179,7 @@ def tune_simhash(
     splits: Sequence[Split],
     *,
     matched: bool,
-    most_bits: int = MOST_BITS,
+    most_bits: int = MAX_BITS,
     seed: int = 0,
 ) -> Tuned:
     """Return SBFC with the best number of bits and decay.

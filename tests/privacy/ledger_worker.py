@@ -18,7 +18,7 @@ from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 N_IDS = 12  # that a process chooses from at a time: some are asked for again, by it or by others
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 
 
 class DrawError(Exception):
@@ -107,7 +107,7 @@ def main(path, seed, first, kind, end):
     rng = random.Random(f"{seed} {first}")
     points = Points(end)
     with KINDS[kind](path, must_exist=True) as ledger:
-        for step in range(MOST_STEPS):
+        for step in range(MAX_STEPS):
             ask(ledger, f"q{int(first) + step // 2 + rng.randrange(N_IDS)}", rng, points)
 
 

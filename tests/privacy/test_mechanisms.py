@@ -8,9 +8,9 @@ import pytest
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
 from fedneighbors.privacy.noise._mechanisms import (
-    LARGEST_SCALE,
-    LARGEST_VALUE,
-    LARGEST_VARIANCE,
+    MAX_SCALE,
+    MAX_VALUE,
+    MAX_VARIANCE,
     DiscreteGaussian,
     DiscreteLaplace,
     NoisyTopK,
@@ -83,13 +83,13 @@ def test_a_release_is_the_vector_plus_noise_of_the_mechanism(mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 def test_values_that_noise_could_wrap_around_are_refused(mechanism):
-    for value in (LARGEST_VALUE + 1, -LARGEST_VALUE - 1):
+    for value in (MAX_VALUE + 1, -MAX_VALUE - 1):
         with pytest.raises(ValueError, match="noise could make them overflow"):
             mechanism.release(np.array([0, value]), ROW)
     with pytest.raises(ValueError, match="wrap"):
         mechanism.release(np.array([2**64 - 1], np.uint64), ROW)
 
-    assert mechanism.release(np.array([LARGEST_VALUE]), ROW)[0] > 0
+    assert mechanism.release(np.array([MAX_VALUE]), ROW)[0] > 0
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, NoisyTopK(1, 1)], ids=str)
@@ -114,8 +114,8 @@ def test_an_empty_vector_is_released_as_such():
 @pytest.mark.parametrize(
     ("mechanism", "sigma"),
     [
-        (DiscreteLaplace(LARGEST_SCALE + 1), math.sqrt(2) * (LARGEST_SCALE + 1)),
-        (DiscreteGaussian(LARGEST_VARIANCE + 1), math.sqrt(LARGEST_VARIANCE + 1)),
+        (DiscreteLaplace(MAX_SCALE + 1), math.sqrt(2) * (MAX_SCALE + 1)),
+        (DiscreteGaussian(MAX_VARIANCE + 1), math.sqrt(MAX_VARIANCE + 1)),
     ],
     ids=["laplace", "gaussian"],
 )

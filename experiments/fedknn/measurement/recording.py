@@ -15,7 +15,7 @@ from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn.metrics._sessions import Found, Index, Metric, Session
 
-_MOST_BETWEEN_LOOKS_S = 1.0
+_MAX_BETWEEN_LOOKS_S = 1.0
 
 
 class Recorder:
@@ -110,7 +110,7 @@ class Recorder:
         if self.late or self._spent_s >= self._limit_s:
             self.late = True
             raise Late
-        rest = min(1.2 * (self._limit_s - self._spent_s) + 0.01, _MOST_BETWEEN_LOOKS_S)
+        rest = min(1.2 * (self._limit_s - self._spent_s) + 0.01, _MAX_BETWEEN_LOOKS_S)
         start = time.thread_time()
         found = self._session.next(1, cutoff=cutoff, deadline_s=rest)
         self._spent_s += time.thread_time() - start

@@ -14,7 +14,7 @@ from fedneighbors.tabular._ownership import public_seed
 
 BITS_PER_FEATURE = 16
 FEWEST_BITS = 256
-MOST_BITS = 8192
+MAX_BITS = 8192
 
 Bits = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -166,7 +166,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _choose_bits(self, n_features: int) -> int:
         if self.n_bits is None:
-            return min(max(BITS_PER_FEATURE * n_features, FEWEST_BITS), MOST_BITS)
+            return min(max(BITS_PER_FEATURE * n_features, FEWEST_BITS), MAX_BITS)
         if self.n_bits < 1:
             raise ValueError(f"expected n_bits of at least 1, got {self.n_bits!r}")
         return int(self.n_bits)

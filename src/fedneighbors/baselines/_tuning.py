@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._client_state import held_out_rows
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
 
-LARGEST_GRID = 4
+MAX_GRID = 4
 """Maximum number of candidates, the same for every baseline."""
 
 
@@ -115,8 +115,8 @@ def tuned(
         If there are no candidates or more than four.
     """
     candidates = tuple(estimator.grid if grid is None else grid)
-    if not 1 <= len(candidates) <= LARGEST_GRID:
-        raise ValueError(f"expected 1 to {LARGEST_GRID} candidates, got {len(candidates)}")
+    if not 1 <= len(candidates) <= MAX_GRID:
+        raise ValueError(f"expected 1 to {MAX_GRID} candidates, got {len(candidates)}")
     asked = _settled(estimator, y)
     if not _takes_over(asked, candidates):
         starts = None

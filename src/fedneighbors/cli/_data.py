@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedneighbors.partition import Manifest
 
 
-_MOST_CLASSES = 12
+_MAX_CLASSES = 12
 
 data = typer.Typer(no_args_is_help=True, help="List, describe and split data sets.")
 
@@ -104,7 +104,7 @@ def _print_split(manifest: "Manifest") -> None:
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
 
-    shown = manifest.classes if len(manifest.classes) <= _MOST_CLASSES else ()
+    shown = manifest.classes if len(manifest.classes) <= _MAX_CLASSES else ()
     rows: tuple[tuple[str | int, ...], ...] = tuple(
         (party, total, sum(count > 0 for count in counts), *counts[: len(shown)])
         for party, total, counts in zip(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedneighbors.datasets import Dataset
 
 
-_MOST_ROWS = 24
+_MAX_ROWS = 24
 _LONGEST_CELL = 60
 _LONGEST_SENTENCE = 1000
 _SHORT_CELL = 20
@@ -45,7 +45,7 @@ def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
 
 def print_grid(table: ResultTable) -> None:
     """Print one table with its title above and its caption below."""
-    shown = grid(table, most=_MOST_ROWS)
+    shown = grid(table, most=_MAX_ROWS)
     printed = PrintedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold cyan")
     for place, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
         longest = max((len(row[place]) for row in shown.rows), default=0)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedneighbors.records import ResultTable
 
 
-_MOST_QUERIES = 10
+_MAX_QUERIES = 10
 
 
 def fedknn(
@@ -108,9 +108,9 @@ def _print_neighbors(table: "ResultTable") -> None:
     from fedneighbors.cli._results import print_grid
 
     queries = list(dict.fromkeys(row[0] for row in table.rows))
-    for query in queries[:_MOST_QUERIES]:
+    for query in queries[:_MAX_QUERIES]:
         rows = tuple(row[1:] for row in table.rows if row[0] == query)
         title, columns = f"Nearest to {query}", table.columns[1:]
         print_grid(replace(table, title=title, columns=columns, rows=rows))
-    if len(queries) > _MOST_QUERIES:
-        say(f"{len(queries) - _MOST_QUERIES} more queries are in the record.")
+    if len(queries) > _MAX_QUERIES:
+        say(f"{len(queries) - _MAX_QUERIES} more queries are in the record.")

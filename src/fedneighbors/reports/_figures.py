@@ -41,7 +41,7 @@ _METADATA: Mapping[str, dict[str, Any]] = {
 }
 _BARS = ("bar", "stacked")
 _SQUARE = ("reliability",)
-_MOST_END_LABELS = 8
+_MAX_END_LABELS = 8
 _LETTER = 0.08  # width in inches of a letter of a name at the end of a line
 
 
@@ -148,7 +148,7 @@ def _named_at_ends(data: Chart) -> bool:
     return (
         data.figure.kind == "line"
         and len(data.panels) == 1
-        and len(data.hues) <= _MOST_END_LABELS
+        and len(data.hues) <= _MAX_END_LABELS
         and data.hues != ("",)
     )
 

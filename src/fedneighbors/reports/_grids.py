@@ -16,7 +16,7 @@ from fedneighbors.reports._formatting import cells, printable
 from fedneighbors.reports._series import column, floats, labels
 from fedneighbors.reports._style import FRAME, INK, QUIET, colors, darker, dress, name_positions
 
-_MOST_IMAGES = 200
+_MAX_IMAGES = 200
 _PER_LINE = 10
 _PITCH_X, _PITCH_Y = 1.14, 1.42  # an image is 1 wide and 1 high
 _INCHES = 0.66
@@ -66,14 +66,14 @@ def draw_images(axes: Axes, figure: Figure, table: ResultTable) -> None:
     axes.set(xlim=(-0.05, _PITCH_X * _width(lines)), ylim=(_PITCH_Y * len(lines), -0.05))
     axes.set_aspect("equal")
     axes.set_axis_off()
-    if len(table.rows) > _MOST_IMAGES:
-        said = f"drawn: the first {_MOST_IMAGES} of {len(table.rows)} images"
+    if len(table.rows) > _MAX_IMAGES:
+        said = f"drawn: the first {_MAX_IMAGES} of {len(table.rows)} images"
         axes.text(0, _PITCH_Y * len(lines), said, va="top", fontsize=8, color=QUIET)
 
 
 def _lines(figure: Figure, table: ResultTable) -> list[_Line]:
     """Arrange images in lines; each facet starts a new line."""
-    facets = labels(figure.facet, table)[:_MOST_IMAGES]
+    facets = labels(figure.facet, table)[:_MAX_IMAGES]
     lines = []
     for facet in dict.fromkeys(facets):
         rows = [row for row, name in enumerate(facets) if name == facet]

@@ -11,7 +11,7 @@ from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import Figure, ResultTable, Round, RunRecord, Scalar, replace_file
 from fedneighbors.reports._formatting import cells, heading, number, size, span
 
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 _SHORT_TABLE = 8
 _LONG_TABLE = 40
 Draw = Callable[[Figure, ResultTable, str], bytes]
@@ -204,7 +204,7 @@ def facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def grid(table: ResultTable, *, without: Sequence[str] = (), most: int = _MOST_ROWS) -> TextTable:
+def grid(table: ResultTable, *, without: Sequence[str] = (), most: int = _MAX_ROWS) -> TextTable:
     """Return a table as text cells, except the columns in ``without``."""
     kept = [place for place, name in enumerate(table.columns) if name not in without]
     values = [[row[place] for row in table.rows[:most]] for place in kept]

@@ -10,10 +10,10 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.records import Figure, ResultTable, Scalar
 from fedneighbors.reports._formatting import cells, printable
 
-_MOST_PANELS = 24
-_MOST_SERIES = 24
-_MOST_POSITIONS = 500
-_LARGEST = 1e100  # larger numbers overflow the arithmetic of the axes
+_MAX_PANELS = 24
+_MAX_SERIES = 24
+_MAX_POSITIONS = 500
+_MAX = 1e100  # larger numbers overflow the arithmetic of the axes
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,15 @@ def chart(figure: Figure, table: ResultTable, *, categorical: bool = False) -> C
     categories, positions = _codes(figure.x, table) if named else ((), floats(values))
     points = _Points(hue, facet, positions.astype(np.float64), figure, table)
     if named:
-        points.x[points.x >= _MOST_POSITIONS] = np.nan
+        points.x[points.x >= _MAX_POSITIONS] = np.nan
     return Chart(
         figure,
         tuple(
-            Panel(title, points.series(number, hues[:_MOST_SERIES]))
-            for number, title in enumerate(facets[:_MOST_PANELS])
+            Panel(title, points.series(number, hues[:_MAX_SERIES]))
+            for number, title in enumerate(facets[:_MAX_PANELS])
         ),
-        hues[:_MOST_SERIES],
-        categories[:_MOST_POSITIONS],
+        hues[:_MAX_SERIES],
+        categories[:_MAX_POSITIONS],
         _left_out(len(facets), len(hues), len(categories)),
     )
 
@@ -149,7 +149,7 @@ def floats(values: Sequence[Scalar]) -> Floats:
     """
     drawable = [
         value
-        if isinstance(value, int | float) and abs(value) < _LARGEST  # false for NaN
+        if isinstance(value, int | float) and abs(value) < _MAX  # false for NaN
         else np.nan
         for value in values
     ]
@@ -160,9 +160,9 @@ def _left_out(n_facets: int, n_hues: int, n_categories: int) -> tuple[str, ...]:
     return tuple(
         f"the first {most} of {count} {what}"
         for count, most, what in (
-            (n_facets, _MOST_PANELS, "panels"),
-            (n_hues, _MOST_SERIES, "groups"),
-            (n_categories, _MOST_POSITIONS, "positions"),
+            (n_facets, _MAX_PANELS, "panels"),
+            (n_hues, _MAX_SERIES, "groups"),
+            (n_categories, _MAX_POSITIONS, "positions"),
         )
         if count > most
     )

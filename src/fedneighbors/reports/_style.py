@@ -28,7 +28,7 @@ _RAINBOW = (
 _LONG_RAINBOW = ("#D1BBD7", "#AE76A3", *_RAINBOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
-_MOST_NAMES = 24
+_MAX_NAMES = 24
 
 RULES: Mapping[str, Any] = {
     "axes.axisbelow": True,
@@ -185,7 +185,7 @@ def name_positions(axis: Axis, names: Sequence[str], *, longest: int = 24) -> No
 
     Some names are skipped if there are many.
     """
-    step = math.ceil(len(names) / _MOST_NAMES)
+    step = math.ceil(len(names) / _MAX_NAMES)
     shown = range(0, len(names), max(1, step))
     axis.set_ticks(list(shown), [printable(names[index], longest) for index in shown])
     axis.set_minor_locator(NullLocator())

@@ -13,8 +13,8 @@ from fedneighbors.methods.fedknn._queries import QueryRecord
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environment
 
-_MOST_QUERIES_DRAWN = 6
-_MOST_BARS = 16
+_MAX_QUERIES_DRAWN = 6
+_MAX_BARS = 16
 _LONGEST_LABEL = 200
 
 
@@ -198,7 +198,7 @@ def _phases(records: Sequence[QueryRecord]) -> ResultTable:
 
 
 def _figures(n_queries: int) -> tuple[Figure, ...]:
-    few = n_queries <= _MOST_QUERIES_DRAWN
+    few = n_queries <= _MAX_QUERIES_DRAWN
     return (
         Figure(
             "distances",
@@ -221,7 +221,7 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
         ),
         Figure(
             "phases",
-            "stacked" if n_queries <= _MOST_BARS else "scatter",
+            "stacked" if n_queries <= _MAX_BARS else "scatter",
             "Time by exchange",
             "phases",
             "query",

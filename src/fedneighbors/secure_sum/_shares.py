@@ -70,7 +70,7 @@ def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     return bytes(first) + bytes(second)
 
 
-LEAST_WITHOUT_NOISE = 3
+MIN_WITHOUT_NOISE = 3
 """Minimum number of parties: in an exact sum of two, each can subtract its own part."""
 
 MAX_PARTIES = 128
@@ -109,7 +109,7 @@ def check_threshold(n_parties: int, threshold: int, *, noised: bool) -> None:
     AggregationError
         If there are too few or too many parties, or the threshold is out of range.
     """
-    least_parties = 2 if noised else LEAST_WITHOUT_NOISE
+    least_parties = 2 if noised else MIN_WITHOUT_NOISE
     if not least_parties <= n_parties <= MAX_PARTIES:
         raise AggregationError(
             f"a masked sum {'with' if noised else 'without'} noise needs {least_parties} to "

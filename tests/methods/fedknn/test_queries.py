@@ -9,7 +9,7 @@ import pytest
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import connected
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._queries import MOST_OPEN, OpenQueries
+from fedneighbors.methods.fedknn._queries import MAX_OPEN, OpenQueries
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.protocol import FinishRequest, baseline
@@ -60,10 +60,10 @@ def test_many_queries_are_closed_in_between():
     provider = Heard("p0", [1.0])
 
     with connected([provider]) as federation:
-        list(ask_all(federation, [b"0.0"] * (2 * MOST_OPEN + 1)))
+        list(ask_all(federation, [b"0.0"] * (2 * MAX_OPEN + 1)))
 
-    assert [len(names) for names in provider.closed] == [MOST_OPEN, MOST_OPEN, 1]
-    assert len(set(itertools.chain(*provider.closed))) == 2 * MOST_OPEN + 1
+    assert [len(names) for names in provider.closed] == [MAX_OPEN, MAX_OPEN, 1]
+    assert len(set(itertools.chain(*provider.closed))) == 2 * MAX_OPEN + 1
 
 
 def test_answers_stand_whatever_a_provider_makes_of_the_farewell():

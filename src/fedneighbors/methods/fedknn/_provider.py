@@ -24,7 +24,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import Found, Metric, Session
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
-    MOST_BYTES_OF_A_NAME,
+    MAX_NAME_BYTES,
     PaddedBoundRequest,
     PaddedNearestRequest,
     pad_bounds,
@@ -41,7 +41,7 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountRequest,
 )
 
-MOST_OPEN = 1000
+MAX_OPEN = 1000
 """Maximum number of open queries, against brokers that never close any."""
 
 
@@ -97,7 +97,7 @@ class Provider:
                 f"expected a unique name for each of {len(objects)} objects of {name!r}"
             )
         longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
-        self._pads = longest <= MOST_BYTES_OF_A_NAME
+        self._pads = longest <= MAX_NAME_BYTES
         self._ties = tie_keys(self.ids, owner=name, key=key)
         self._index = metric.index(objects, ranks=ranks_of(self._ties))
         self._decode = decode
@@ -157,7 +157,7 @@ class Provider:
             if known[0] != request.query:
                 raise Refuse("another query has this name")
             return known[1]
-        if len(self._open) >= MOST_OPEN:
+        if len(self._open) >= MAX_OPEN:
             raise Refuse("too many queries are open; close some")
         session = self._opened(request.query)
         self._open[request.name] = request.query, session

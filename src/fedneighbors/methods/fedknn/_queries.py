@@ -208,7 +208,7 @@ def require_true_distances(
             )
 
 
-MOST_OPEN = 64
+MAX_OPEN = 64
 """Number of queries after which finished ones are closed at the providers."""
 
 
@@ -237,7 +237,7 @@ class OpenQueries:
 
     def new(self) -> str:
         """Return the name of a new query; close finished queries first."""
-        if len(self._open) == MOST_OPEN:
+        if len(self._open) == MAX_OPEN:
             self._close()
         name = next(self._names)
         self._open[name] = {}

@@ -37,7 +37,7 @@ _FINEST = 2.0**-40
 _DIMENSION = 16.0
 """Assumed power of the radius by which counts grow, before two counts are known."""
 
-_LEAST_GROWTH, _MOST_GROWTH, _SMALL_STEPS = 1 / 32, 1 / 2, 64
+_MIN_GROWTH, _MAX_GROWTH, _SMALL_STEPS = 1 / 32, 1 / 2, 64
 
 
 def hufu(
@@ -293,4 +293,4 @@ def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
         elif longer > shorter and fewer > 0:
             steepness = math.log(more / fewer) / math.log1p((longer - shorter) / shorter)
             growth = lacking ** (1 / max(steepness, 1.0))
-    return float(min(max(growth, 1 + _LEAST_GROWTH), 1 + _MOST_GROWTH))
+    return float(min(max(growth, 1 + _MIN_GROWTH), 1 + _MAX_GROWTH))

@@ -10,7 +10,7 @@ from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, charged_noise
-from fedneighbors.methods.fedknn.private._padding import LONGEST_STEP_S, MOST_BYTES_OF_A_NAME
+from fedneighbors.methods.fedknn.private._padding import LONGEST_STEP_S, MAX_NAME_BYTES
 from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
 from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
@@ -163,9 +163,9 @@ class SearchSettings:
         if not self.may_pad:
             return
         longest = max((len(str(name).encode()) for name in names), default=0)
-        if longest > MOST_BYTES_OF_A_NAME:
+        if longest > MAX_NAME_BYTES:
             raise ValueError(
-                f"replies of 'dann*' have room for names of {MOST_BYTES_OF_A_NAME} bytes, got one "
+                f"replies of 'dann*' have room for names of {MAX_NAME_BYTES} bytes, got one "
                 f"of {longest}; use shorter ids"
             )
 

@@ -15,10 +15,10 @@ from fedneighbors.methods.flynn._features import (
 )
 from fedneighbors.methods.flynn.algorithm import HashPlan, default_decay
 
-LARGEST_UNITS = 100_000
+MAX_UNITS = 100_000
 
 
-LARGEST_INPUTS = 64
+MAX_INPUTS = 64
 
 
 UNITS_PER_ROW = 20
@@ -149,9 +149,9 @@ def draw_candidates(
     for k in range(n_candidates):
         scaling, kind = kinds[k % len(kinds)]
         width = n_expanded(kind or "none", n_features)
-        most = min(max(UNITS_PER_ROW * n_rows, 4096), 2048 * max(width, 2), LARGEST_UNITS)
+        most = min(max(UNITS_PER_ROW * n_rows, 4096), 2048 * max(width, 2), MAX_UNITS)
         n_units = _log_uniform(rng, min(512, most), most)
-        most_inputs = max(min(2, width), min(width // 2, LARGEST_INPUTS))
+        most_inputs = max(min(2, width), min(width // 2, MAX_INPUTS))
         n_inputs = _log_uniform(rng, min(2, width), most_inputs)
         result.append(Candidate(scaling, kind, n_units, n_inputs))
     return result

@@ -288,7 +288,7 @@ SHARPNESS: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-4, 25))
 
 ENOUGH_ROWS = 20_000
 _UNIT = 1 << 20
-_LARGEST_LOSS = 50.0
+_MAX_LOSS = 50.0
 
 
 def leave_one_out(
@@ -344,7 +344,7 @@ def log_losses(
     rows = np.arange(len(labels))
     for k, beta in enumerate(SHARPNESS):
         chosen = probabilities(scores, beta, n_active)[rows, labels]
-        loss = np.minimum(-np.log(np.maximum(chosen, 1e-300)), _LARGEST_LOSS)
+        loss = np.minimum(-np.log(np.maximum(chosen, 1e-300)), _MAX_LOSS)
         result[k] = np.rint(loss * _UNIT).astype(np.int64).sum()
     return result
 

@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSES, NUMBERS, Task, task_of
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
-from fedneighbors.methods.knnper.personal._discriminants import MOST_FEATURES
+from fedneighbors.methods.knnper.personal._discriminants import MAX_FEATURES
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
@@ -130,8 +130,8 @@ def _check_shared(shared: Shared) -> None:
         raise ValueError("the number of column names is wrong")
     if agreed.classes != classes:
         raise ValueError("the classes differ from the agreed ones")
-    if shared.seen is not None and shared.seen.features.n_features > MOST_FEATURES:
-        raise ValueError(f"directions have more than {MOST_FEATURES} random features")
+    if shared.seen is not None and shared.seen.features.n_features > MAX_FEATURES:
+        raise ValueError(f"directions have more than {MAX_FEATURES} random features")
 
 
 def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:

@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDa
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 
-MOST_DIGITS = 19
+MAX_DIGITS = 19
 """Names with this many digits are not treated as consecutive numbers."""
 
 
@@ -199,7 +199,7 @@ def names_to_json(ids: Sequence[str]) -> str:
 
     Consecutive numbers are represented by the first.
     """
-    if ids and ids[0].isdecimal() and len(ids[0]) < MOST_DIGITS:
+    if ids and ids[0].isdecimal() and len(ids[0]) < MAX_DIGITS:
         first = int(ids[0])
         if list(ids) == [str(first + i) for i in range(len(ids))]:
             return json.dumps(first)

@@ -20,7 +20,7 @@ KERNELS: tuple[Kernel, ...] = ("paper", "gaussian", "uniform")
 GRID = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 """Weights of the memory from which each client chooses."""
 
-LARGEST_CHANGE_BITS = 6
+MAX_CHANGE_BITS = 6
 """Training has diverged if a weight changes by more than 2 to this power in one round."""
 
 
@@ -344,7 +344,7 @@ def scale_bits(n_rows: int) -> int:
     n_rows : int
         Number of rows of all clients together, 1 or more.
     """
-    return 62 - LARGEST_CHANGE_BITS - n_rows.bit_length()
+    return 62 - MAX_CHANGE_BITS - n_rows.bit_length()
 
 
 def weighted_change(
@@ -376,7 +376,7 @@ def weighted_change(
         If a weight changed by more than 64 or is not finite: training has diverged.
     """
     change = after.astype(np.float64) - before.astype(np.float64)
-    if not (np.abs(change) <= 2.0**LARGEST_CHANGE_BITS).all():
+    if not (np.abs(change) <= 2.0**MAX_CHANGE_BITS).all():
         raise FloatingPointError("training has diverged; lower the learning rate")
     return np.rint(np.ldexp(n_rows * change, bits)).astype(np.int64)
 

@@ -18,7 +18,7 @@ from fedneighbors.federation._messages import Message, message
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.algorithm import averaged, feature_rate, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
-    MOST_FEATURES,
+    MAX_FEATURES,
     Discriminants,
     RandomFeatures,
     Scatter,
@@ -154,8 +154,8 @@ class ScatterRequest:
     reply: ClassVar[type] = ScatterReply
 
     def __post_init__(self) -> None:
-        if self.features.n_features > MOST_FEATURES:
-            raise ValueError(f"expected at most {MOST_FEATURES} random features")
+        if self.features.n_features > MAX_FEATURES:
+            raise ValueError(f"expected at most {MAX_FEATURES} random features")
 
 
 @message

@@ -13,7 +13,7 @@ Feature = Callable[[Outputs], Outputs]
 Score = Callable[[npt.NDArray[np.int64], int, npt.NDArray[np.int64], int], npt.NDArray[np.float64]]
 """Score from hits among n outputs of either side (one entry per event); higher is better."""
 
-_MOST_CELLS = 8
+_MAX_CELLS = 8
 """Maximum number of cells with their own features; audits use tiny vectors."""
 
 _BINS_PER_NAT = 4
@@ -142,7 +142,7 @@ def _evidence(p: Outputs, q: Outputs) -> Feature:
 
 
 def _cells(outputs: Outputs) -> Outputs:
-    return outputs[:, :_MOST_CELLS]
+    return outputs[:, :_MAX_CELLS]
 
 
 def _differences(outputs: Outputs) -> Outputs:

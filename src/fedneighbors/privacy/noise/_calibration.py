@@ -25,7 +25,7 @@ _STEP = Fraction(
     1, 1 << 10
 )  # variances are rounded up to it, which keeps the sampler's table small
 _INFLATIONS = 64
-_LEAST_SHARE = Fraction(1, 4)  # minimum variance: below it the bound on a sum does not hold
+_MIN_SHARE = Fraction(1, 4)  # minimum variance: below it the bound on a sum does not hold
 
 
 def portion(privacy: Privacy, share: Fraction) -> PureDP | ZCDP:
@@ -69,7 +69,7 @@ def shares(
     """
     if isinstance(allowed, PureDP):
         return LaplaceShares(sensitivity.l1 / allowed.epsilon, n_shares)
-    least = n_shares * _LEAST_SHARE
+    least = n_shares * _MIN_SHARE
     wanted = max(least, _rounded_up(sensitivity.l2_squared / (2 * allowed.rho)))
     for _ in range(_INFLATIONS):
         made = GaussianShares(wanted, n_shares)

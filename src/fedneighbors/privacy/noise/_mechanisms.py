@@ -94,16 +94,16 @@ def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.
     return np.array(top_k_measurement(k, scale)(values.tolist()), np.int64)
 
 
-LARGEST_SCALE = 1 << 14
+MAX_SCALE = 1 << 14
 """Up to this scale Laplace noise is drawn from our own table, above it by OpenDP."""
 
-LARGEST_VARIANCE = 1 << 32
+MAX_VARIANCE = 1 << 32
 """Up to this variance Gaussian noise is drawn from our own table, above it by OpenDP."""
 
 WIDEST_SCALE = 1 << 40
 """Maximum scale; samplers clip at the ends of 64 bits, which must be out of reach of the noise."""
 
-LARGEST_VALUE = 1 << 61
+MAX_VALUE = 1 << 61
 """Maximum absolute value, so that no sum with noise can overflow."""
 
 
@@ -142,9 +142,9 @@ def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.
         raise TypeError(
             f"expected an array of integers, got {array.dtype}; count before adding noise"
         )
-    if array.size and (int(array.max()) > LARGEST_VALUE or int(array.min()) < -LARGEST_VALUE):
+    if array.size and (int(array.max()) > MAX_VALUE or int(array.min()) < -MAX_VALUE):
         raise ValueError(
-            f"expected values between -{LARGEST_VALUE} and {LARGEST_VALUE}, got larger ones; "
+            f"expected values between -{MAX_VALUE} and {MAX_VALUE}, got larger ones; "
             "noise could make them overflow"
         )
     return array.astype(np.int64)
@@ -168,7 +168,7 @@ def _plus(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.ND
 
     The probability is below exp(-2**40).
     """
-    if noise.size and max(int(noise.max()), -int(noise.min())) > LARGEST_VALUE:
+    if noise.size and max(int(noise.max()), -int(noise.min())) > MAX_VALUE:
         raise ValueError("the noise is too wide for int64; request less noise")
     return values + noise.reshape(values.shape)
 
@@ -203,7 +203,7 @@ class _Additive(ABC):
         TypeError
             If the values are not integers.
         ValueError
-            If a value is beyond :data:`LARGEST_VALUE`.
+            If a value is beyond :data:`MAX_VALUE`.
         """
         vector = integers(values, sensitivity)
         return _plus(vector, self.noise(vector.size, bits=bits))
@@ -266,10 +266,10 @@ class DiscreteLaplace(_Additive):
         Raises
         ------
         ValueError
-            If the scale is above :data:`LARGEST_SCALE` and bits are given.
+            If the scale is above :data:`MAX_SCALE` and bits are given.
         """
-        if self.scale > LARGEST_SCALE:
-            _refuse_bits(bits, f"noise of a scale above {LARGEST_SCALE}")
+        if self.scale > MAX_SCALE:
+            _refuse_bits(bits, f"noise of a scale above {MAX_SCALE}")
             return opendp_laplace(self.scale, size)
         return sample(LaplaceLaw(self.scale), size, bits)
 
@@ -329,10 +329,10 @@ class DiscreteGaussian(_Additive):
         Raises
         ------
         ValueError
-            If the variance is above :data:`LARGEST_VARIANCE` and bits are given.
+            If the variance is above :data:`MAX_VARIANCE` and bits are given.
         """
-        if self.variance > LARGEST_VARIANCE:
-            _refuse_bits(bits, f"noise of a variance above {LARGEST_VARIANCE}")
+        if self.variance > MAX_VARIANCE:
+            _refuse_bits(bits, f"noise of a variance above {MAX_VARIANCE}")
             return opendp_gaussian(self.variance, size)
         return sample(GaussianLaw(self.variance), size, bits)
 

@@ -295,7 +295,7 @@ class TopPicks:
             If the values are not integers.
         If there are no cells, or a value is beyond
             If there is no cell, or a value is beyond
-            :data:`~fedneighbors.privacy.noise._mechanisms.LARGEST_VALUE`.
+            :data:`~fedneighbors.privacy.noise._mechanisms.MAX_VALUE`.
         """
         vector = integers(values, sensitivity)
         if vector.size == 0:

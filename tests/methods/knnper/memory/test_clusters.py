@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.knnper.memory._clusters import MOST_STEPS, clustered, moved
+from fedneighbors.methods.knnper.memory._clusters import MAX_STEPS, clustered, moved
 from tests.methods.knnper.memory.tables import TIES, tables
 from tests.naive import compression as naive
 
@@ -24,7 +24,7 @@ def test_centers_are_those_of_the_slow_twin(rows, n_centers, seed, data):
 
     centers, owners = clustered(rows, n_centers, weights=weights, random_state=seed)
 
-    twin = naive.clustered(rows.tolist(), n_centers, weights.tolist(), draws(seed), MOST_STEPS)
+    twin = naive.clustered(rows.tolist(), n_centers, weights.tolist(), draws(seed), MAX_STEPS)
     assert centers.tolist() == twin[0]
     assert owners.tolist() == twin[1]
 

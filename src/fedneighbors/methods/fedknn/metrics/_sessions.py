@@ -146,7 +146,7 @@ class Metric(Protocol):
 _SMALLEST_STRETCH = 256
 _SAMPLE = 1024
 _SAMPLE_SPARE = 8
-_MOST_SPARE = 4
+_MAX_SPARE = 4
 _ANY_RANK = np.iinfo(np.int64).max
 
 
@@ -270,7 +270,7 @@ class Pool:
             limit = _value_above(distances, self._stretch)
             near = np.flatnonzero(distances <= limit)
             positions, distances = positions[near], distances[near]
-            if len(near) > _MOST_SPARE * self._stretch:  # most are tied: select by rank
+            if len(near) > _MAX_SPARE * self._stretch:  # most are tied: select by rank
                 within, rank_limit = self._lowest(positions, distances < limit)
                 positions, distances = positions[within], distances[within]
         order = np.lexsort((self._ranks[positions], distances))
@@ -308,7 +308,7 @@ def _value_above(values: Floats, n: int) -> float:
     place = n // max(step, 1) * 5 // 4 + _SAMPLE_SPARE
     if step > 1 and place < _SAMPLE:
         guess = float(np.partition(values[::step], place)[place])
-        if n <= np.count_nonzero(values <= guess) <= _MOST_SPARE * n:
+        if n <= np.count_nonzero(values <= guess) <= _MAX_SPARE * n:
             return guess
     return float(np.partition(values, n - 1)[n - 1])
 

@@ -19,7 +19,7 @@ _MAX_ELEMENTS = 1 << 25
 
 # Processing one element takes 0.06 ms; counting the common elements of the query and each of
 # 14,376 titles takes 0.2 ms: single elements are faster only if few are needed.
-_MOST_ALONE = 2
+_MAX_ALONE = 2
 
 
 class JaccardMetric:
@@ -135,8 +135,8 @@ class _SetSession(BrowsingSession):
         if self._n_read == len(self._holders):
             self._verify(np.flatnonzero(~self._seen), math.inf)
             return
-        within_reach = sum(map(len, self._holders[:_MOST_ALONE]))
-        if self._n_read == _MOST_ALONE or within_reach < self._n_given + k:
+        within_reach = sum(map(len, self._holders[:_MAX_ALONE]))
+        if self._n_read == _MAX_ALONE or within_reach < self._n_given + k:
             self._verify_holders()
             return
         holders = self._holders[self._n_read]

@@ -27,7 +27,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, end
 Codes = npt.NDArray[np.int32]
 
 LONGEST_SHORT = 256
-LEAST_GROUP = 64
+MIN_GROUP = 64
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def code_points(strings: Sequence[str]) -> npt.NDArray[np.uint32]:
 
 
 def lay_out(
-    strings: Sequence[Any], *, longest_short: int = LONGEST_SHORT, least_group: int = LEAST_GROUP
+    strings: Sequence[Any], *, longest_short: int = LONGEST_SHORT, least_group: int = MIN_GROUP
 ) -> StringTable:
     """Return the table of strings.
 

@@ -128,7 +128,7 @@ def _main_directions(centered: Floats, n_directions: int) -> Floats:
 
 VECTOR_METRICS = ("euclidean", "manhattan", "cosine")
 
-_MOST_TREE_COLUMNS = 12
+_MAX_TREE_COLUMNS = 12
 _FEWEST_TREE_ROWS = 1024
 _FEWEST_FEATURE_COLUMNS = 64
 _FEWEST_FEATURE_ROWS = 4096
@@ -233,7 +233,7 @@ class _VectorIndex:
         self._tree: cKDTree | None = None
         self._features: DirectionFeatures | StretchFeatures | None = None
         n_rows, n_columns = rows.shape
-        if n_columns <= _MOST_TREE_COLUMNS and n_rows >= _FEWEST_TREE_ROWS:
+        if n_columns <= _MAX_TREE_COLUMNS and n_rows >= _FEWEST_TREE_ROWS:
             self._tree = cKDTree(rows)
         elif (
             n_columns >= _FEWEST_FEATURE_COLUMNS

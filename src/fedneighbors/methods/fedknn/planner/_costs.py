@@ -16,7 +16,7 @@ from fedneighbors.federation._messages import Message, message
 from fedneighbors.methods.fedknn.metrics._sessions import Session
 from fedneighbors.methods.fedknn.protocol import check_distances, check_objects
 
-MOST_ECHOED = 1 << 24
+MAX_ECHOED = 1 << 24
 """Maximum number of bytes of an echo."""
 
 _N_ECHOES = 3
@@ -40,8 +40,8 @@ class EchoRequest:
     n_bytes: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.n_bytes <= MOST_ECHOED:
-            raise ValueError(f"expected 0 to {MOST_ECHOED} bytes, got {self.n_bytes}")
+        if not 0 <= self.n_bytes <= MAX_ECHOED:
+            raise ValueError(f"expected 0 to {MAX_ECHOED} bytes, got {self.n_bytes}")
 
     def check(self, party: str, reply: EchoReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for an echo of another length."""

@@ -37,7 +37,7 @@ from fedneighbors.records import Round
 CANDIDATES: Mapping[str, Candidate] = MappingProxyType({"baseline": baseline, "dann": dann})
 """Default algorithms of a plan."""
 
-_MOST_SAMPLES = 2
+_MAX_SAMPLES = 2
 _LIMIT_S = 2.0
 
 
@@ -284,7 +284,7 @@ class Chooser:
         if k not in self._plans:
             if self._costs is None or self._costs.k < k:
                 self._costs = measure(
-                    federation, queries[:_MOST_SAMPLES], k, limit_s=_LIMIT_S, apart=True
+                    federation, queries[:_MAX_SAMPLES], k, limit_s=_LIMIT_S, apart=True
                 )
             self._plans[k] = make_plan(self._costs, k, n_side_by_side=self._n_side_by_side)
         return self._plans[k].algorithm, self._plans[k].why

@@ -24,7 +24,7 @@ from fedneighbors.kernels._bitonic import (
     merge_sorted,
 )
 from fedneighbors.methods.fedknn.algorithm import Merged
-from fedneighbors.methods.fedknn.private._padding import MOST_BYTES_OF_A_NAME, PaddedNearestReply
+from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES, PaddedNearestReply
 
 
 def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
@@ -174,7 +174,7 @@ class Shelf:
         smallest = self._merge.smallest
         n = int(np.isfinite(smallest.distances).sum())
         loads = carry_loads(self._names(), self._merge)[:n]
-        raw, width = loads[:, :-1].tobytes(), MOST_BYTES_OF_A_NAME
+        raw, width = loads[:, :-1].tobytes(), MAX_NAME_BYTES
         ends = (np.arange(n) * width + loads[:, -1]).tolist()
         ranks = zip(self.providers, self._ranks.tolist(), strict=True)
         return Merged(

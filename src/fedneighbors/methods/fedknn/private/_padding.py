@@ -9,7 +9,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedknn.protocol import NearestReply, check_distances
 
-MOST_BYTES_OF_A_NAME = 64
+MAX_NAME_BYTES = 64
 """Maximum length of an object's name in UTF-8; shorter names are padded."""
 
 EPOCH_BYTES = 16
@@ -118,17 +118,17 @@ def pad_nearest(reply: NearestReply, k: int) -> PaddedNearestReply:
     Raises
     ------
     ValueError
-        If a name is longer than ``MOST_BYTES_OF_A_NAME``.
+        If a name is longer than ``MAX_NAME_BYTES``.
     """
     n = len(reply.ids)
     distances, ties = np.full(k, np.inf), np.zeros(k, np.int64)
     distances[:n], ties[:n] = reply.distances, reply.ties
-    names, lengths = np.zeros((k, MOST_BYTES_OF_A_NAME), np.uint8), np.zeros(k, np.int64)
+    names, lengths = np.zeros((k, MAX_NAME_BYTES), np.uint8), np.zeros(k, np.int64)
     for place, name in enumerate(reply.ids):
         raw = name.encode()
-        if len(raw) > MOST_BYTES_OF_A_NAME:
+        if len(raw) > MAX_NAME_BYTES:
             raise ValueError(
-                f"expected names of at most {MOST_BYTES_OF_A_NAME} bytes, one has {len(raw)}"
+                f"expected names of at most {MAX_NAME_BYTES} bytes, one has {len(raw)}"
             )
         names[place, : len(raw)] = np.frombuffer(raw, np.uint8)
         lengths[place] = len(raw)
@@ -152,7 +152,7 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
         :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`.
     """
     shapes = (reply.distances.shape, reply.ties.shape, reply.names.shape, reply.lengths.shape)
-    if shapes != ((k,), (k,), (k, MOST_BYTES_OF_A_NAME), (k,)):
+    if shapes != ((k,), (k,), (k, MAX_NAME_BYTES), (k,)):
         raise ValueError(f"expected a reply of {k} rows, got arrays of shapes {shapes}")
     if reply.numbers.shape != (2,) or reply.flags.shape != (2,) or (reply.flags > 1).any():
         raise ValueError("expected two numbers and two flags")
@@ -160,8 +160,8 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
     if not 0 <= n <= k or n_verified < 0:
         raise ValueError(f"expected 0 to {k} objects, got {n}, of {n_verified} verified")
     lengths = reply.lengths[:n]
-    if ((lengths < 0) | (lengths > MOST_BYTES_OF_A_NAME)).any():
-        raise ValueError(f"expected names of at most {MOST_BYTES_OF_A_NAME} bytes")
+    if ((lengths < 0) | (lengths > MAX_NAME_BYTES)).any():
+        raise ValueError(f"expected names of at most {MAX_NAME_BYTES} bytes")
     _require_empty_filling(reply, n)
     ids = tuple(
         reply.names[place, :length].tobytes().decode() for place, length in enumerate(lengths)
@@ -181,7 +181,7 @@ def _require_empty_filling(reply: PaddedNearestReply, n: int) -> None:
 
     The merge reads the padding without further checks.
     """
-    behind = np.arange(MOST_BYTES_OF_A_NAME) >= reply.lengths[:, np.newaxis]
+    behind = np.arange(MAX_NAME_BYTES) >= reply.lengths[:, np.newaxis]
     written = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[behind].any()
     if written or not np.isposinf(reply.distances[n:]).all():
         raise ValueError("the padding of a reply is not empty")

@@ -17,7 +17,7 @@ from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message
 from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import (
-    MOST_BYTES_OF_A_NAME,
+    MAX_NAME_BYTES,
     PaddedBoundReply,
     PaddedBoundRequest,
     PaddedNearestReply,
@@ -27,7 +27,7 @@ from fedneighbors.methods.fedknn.protocol import Answer
 
 Flags = npt.NDArray[np.bool_]
 
-_NAME = np.dtype((np.void, MOST_BYTES_OF_A_NAME))
+_NAME = np.dtype((np.void, MAX_NAME_BYTES))
 
 NoiseOf = Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]
 """Function from the federation's epoch and the providers to the noise on both counts of each.

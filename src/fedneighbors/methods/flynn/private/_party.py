@@ -67,8 +67,8 @@ def _cut(rows: Any) -> Any:
     return result
 
 
-_LARGEST = np.iinfo(np.int32).max
-_MOST_CELLS = 1 << 23  # limit of a reply: 32 MiB, which a ledger can store
+_MAX = np.iinfo(np.int32).max
+_MAX_CELLS = 1 << 23  # limit of a reply: 32 MiB, which a ledger can store
 
 
 class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
@@ -178,7 +178,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
 
         def draw() -> Message:
             values = noised(self._exact_counts(plan, classes).ravel())
-            values = np.clip(values, -_LARGEST, _LARGEST)  # post-processing of noised values
+            values = np.clip(values, -_MAX, _MAX)  # post-processing of noised values
             return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
 
         return cost, draw
@@ -191,7 +191,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         if self._x.shape[1] != plan.features.n_features:
             raise Refuse("the number of columns is not the announced one")
         self._check_classes(classes)
-        if plan.n_units * len(classes) > _MOST_CELLS:
+        if plan.n_units * len(classes) > _MAX_CELLS:
             raise Refuse("the counts would be too many for a reply")
 
     def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:

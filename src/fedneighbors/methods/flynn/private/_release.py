@@ -21,13 +21,13 @@ from fedneighbors.privacy._guarantees import (
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import portion
 from fedneighbors.privacy.noise._mechanisms import (
-    LARGEST_SCALE,
-    LARGEST_VARIANCE,
+    MAX_SCALE,
+    MAX_VARIANCE,
 )
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
 _FINEST, _COARSEST = 1 << 10, 1 << 4  # quantization steps of a column's range
-_MOST_UNITS = 200_000
+_MAX_UNITS = 200_000
 _FEWEST_UNITS = 300
 
 
@@ -76,9 +76,9 @@ def constants_levels(privacy: Privacy, n_columns: int) -> int:
     while levels >= _COARSEST:
         moved = constants_sensitivity(n_columns, levels, privacy.neighbors)
         if isinstance(allowed, PureDP):
-            fits = moved.l1 / allowed.epsilon <= LARGEST_SCALE
+            fits = moved.l1 / allowed.epsilon <= MAX_SCALE
         else:
-            fits = moved.l2_squared / (2 * allowed.rho) <= LARGEST_VARIANCE
+            fits = moved.l2_squared / (2 * allowed.rho) <= MAX_VARIANCE
         if fits:
             return levels
         levels //= 2
@@ -194,7 +194,7 @@ def private_sizes(
     """
     n_units = int(n_rows * n_active / (n_classes * max(spread, 1.0)))
     n_inputs = max(1, min(24, round(0.4 * n_features), n_outputs // 2))
-    return min(max(n_units, _FEWEST_UNITS), _MOST_UNITS), n_inputs
+    return min(max(n_units, _FEWEST_UNITS), _MAX_UNITS), n_inputs
 
 
 def sizes_of_the_paper(n_features: int, n_outputs: int) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ import numpy as np
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import square_sums
 
-MOST_STEPS = 25
+MAX_STEPS = 25
 
 
 def clustered(
@@ -41,7 +41,7 @@ def clustered(
         raise ValueError(f"expected at least one center and weights above 0, got {n_centers}")
     centers = first_centers(rows, n_centers, weights, np.random.default_rng(random_state))
     owners = _owners(rows, centers)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         centers = moved(rows, weights, centers, owners)
         before, owners = owners, _owners(rows, centers)
         if np.array_equal(before, owners):

@@ -27,7 +27,7 @@ from fedneighbors.methods.knnper.memory._codes import (
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory._rows import RowWindow, checked_rows
 
-MOST_ROWS = 1 << 22
+MAX_ROWS = 1 << 22
 """Maximum number of rows represented by the centers of a memory.
 
 The limit protects against files with huge counts, for which a pool's heads would allocate memory.
@@ -303,8 +303,8 @@ class ClassCenters:
             raise ValueError(
                 f"expected {len(codes)} counts of rows, got {counts.dtype} of {counts.shape}"
             )
-        if not (counts > 0).all() or sum(counts.tolist()) >= MOST_ROWS:
-            raise ValueError(f"counts of rows must be 1 or more and sum to less than {MOST_ROWS}")
+        if not (counts > 0).all() or sum(counts.tolist()) >= MAX_ROWS:
+            raise ValueError(f"counts of rows must be 1 or more and sum to less than {MAX_ROWS}")
         refuse_foreign(classes, self.n_classes)
         if classes.shape != counts.shape:
             raise ValueError(f"expected a class for each center, got shape {classes.shape}")

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.neural._schedule import words_seed
 
-MOST_FEATURES = 1024
+MAX_FEATURES = 1024
 """Maximum number of random features; a client sends 8 MiB of scatter for them."""
 
 ROWS_PER_FEATURE = 2
@@ -26,7 +26,7 @@ ROWS_PER_FEATURE = 2
 RIDGE = 0.3
 """Ridge on the scatter within classes, in units of its mean eigenvalue."""
 
-LEAST_SCATTER = 1e-3
+MIN_SCATTER = 1e-3
 """Mean eigenvalue, in squared cosines, below which scatter may be rounding only."""
 
 _BLOCK_ROWS = 2048
@@ -37,7 +37,7 @@ _PANEL_ROWS = 64
 
 def n_features_for(n_rows: int) -> int:
     """Return the number of random features for a total row count."""
-    return max(1, min(MOST_FEATURES, n_rows // ROWS_PER_FEATURE))
+    return max(1, min(MAX_FEATURES, n_rows // ROWS_PER_FEATURE))
 
 
 @lru_cache(maxsize=1)
@@ -194,7 +194,7 @@ class Discriminants:
             Number of classes with rows.
         """
         n = features.n_features
-        mean = max(float(np.trace(scatter.within)) / n, LEAST_SCATTER)
+        mean = max(float(np.trace(scatter.within)) / n, MIN_SCATTER)
         within = scatter.within + RIDGE * mean * np.eye(n)
         kept = [n - min(max(n_classes - 1, 1), n), n - 1]
         found = eigh(scatter.between, within, subset_by_index=kept)[1]
