@@ -31,7 +31,7 @@ from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 from fedneighbors.methods.knnper.memory._rows import View
-from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable
 
 SHARES = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)
@@ -189,7 +189,7 @@ def _capable(here: Scene, seed: int, spread: float) -> Right:
         if not len(known):
             right[name] = here.right(name, here.scores[asked])
             continue
-        personal = joined(
+        personal = join_client(
             name,
             View(here.keys(known)),
             here.scores[known],

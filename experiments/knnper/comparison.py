@@ -14,7 +14,7 @@ from fedneighbors import baselines
 from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
-from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._client_state import join_client
 
 PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
 
@@ -185,7 +185,7 @@ def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
     for name in people.names:
         known, asked = people.rows(name, test=False), people.rows(name, test=True)
         if name in people.unseen and len(known):
-            personal = joined(
+            personal = join_client(
                 name,
                 view[known],
                 logs[known],

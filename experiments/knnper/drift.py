@@ -11,9 +11,9 @@ from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope
 from experiments.knnper.fixtures import Scene, scene
 from fedneighbors._typing import Floats, Integers, Progress
-from fedneighbors.methods.knnper.algorithm import mixed
+from fedneighbors.methods.knnper.algorithm import mix
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
-from fedneighbors.methods.knnper.memory._drift import weighed_anew
+from fedneighbors.methods.knnper.memory._drift import reweight
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -185,8 +185,8 @@ def _right(
     votes = memory.votes(here.keys(asked), N_CLASSES, n_neighbors=10)
     assert votes is not None
     if weights is not None:
-        votes = weighed_anew(votes, weights)
-    guess = mixed(votes, np.exp(here.scores[asked]), 0.5).argmax(axis=1)
+        votes = reweight(votes, weights)
+    guess = mix(votes, np.exp(here.scores[asked]), 0.5).argmax(axis=1)
     return float((guess == course.labels(here, asked, late=late)).mean())
 
 

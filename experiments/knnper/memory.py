@@ -19,9 +19,9 @@ from experiments.knnper.sweeps import (
 )
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.algorithm import local_votes, mixed, nearest
+from fedneighbors.methods.knnper.algorithm import local_votes, mix, nearest
 from fedneighbors.methods.knnper.memory._rows import View
-from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 Chosen = tuple[str, int, float]
@@ -42,7 +42,7 @@ def _votes(here: Scene, name: str, *, k: int = 10, sigma: float = 1.0) -> Floats
 
 
 def _at_weight(here: Scene, name: str, weight: float) -> Floats:
-    return mixed(_votes(here, name), np.exp(here.scores[here.split(name)[1]]), weight)
+    return mix(_votes(here, name), np.exp(here.scores[here.split(name)[1]]), weight)
 
 
 def _at_k(here: Scene, name: str, k: int) -> Floats:
@@ -107,7 +107,7 @@ def _chosen(here: Scene, alpha: float, seed: int) -> list[Chosen]:
         known, _ = here.split(name)
         for share in SHARES:
             rows = known[: max(1, round(share * len(known)))]
-            personal = joined(
+            personal = join_client(
                 name,
                 View(here.keys(rows)),
                 here.scores[rows],

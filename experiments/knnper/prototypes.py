@@ -13,11 +13,11 @@ from scipy.optimize import fmin_l_bfgs_b
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import RebuildNeeded
-from fedneighbors.methods.knnper.algorithm import refuse_infinite
-from fedneighbors.methods.knnper.memory._clusters import clustered
-from fedneighbors.methods.knnper.memory._codes import refuse_wide
-from fedneighbors.methods.knnper.memory._compressed import dealt
-from fedneighbors.methods.knnper.memory._rows import checked_rows
+from fedneighbors.methods.knnper.algorithm import check_finite
+from fedneighbors.methods.knnper.memory._clusters import cluster
+from fedneighbors.methods.knnper.memory._codes import check_float32
+from fedneighbors.methods.knnper.memory._compressed import allocate_centers
+from fedneighbors.methods.knnper.memory._rows import check_rows
 
 Narrow = npt.NDArray[np.float32]
 
@@ -174,8 +174,8 @@ def _first_places(
     projected: Floats, labels: Integers, n_labels: int, share: float, random_state: int
 ) -> tuple[Floats, Integers]:
     each = [
-        clustered(np.ascontiguousarray(projected[labels == label]), n, random_state=random_state)[0]
-        for label, n in enumerate(dealt(np.bincount(labels, minlength=n_labels), share))
+        cluster(np.ascontiguousarray(projected[labels == label]), n, random_state=random_state)[0]
+        for label, n in enumerate(allocate_centers(np.bincount(labels, minlength=n_labels), share))
     ]
     return np.concatenate(each), np.repeat(np.arange(n_labels), [len(own) for own in each])
 
@@ -317,8 +317,8 @@ class PrototypeMemory:
         RebuildNeeded
             If it was trained before: the rows of then are not kept.
         """
-        rows, classes = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
-        refuse_wide(rows)
+        rows, classes = check_rows(keys, labels, self.n_dimensions, self.n_classes)
+        check_float32(rows)
         if not len(rows):
             return self
         if self.prototypes is not None:
@@ -376,7 +376,7 @@ class PrototypeMemory:
         ValueError
             If a query is not finite.
         """
-        refuse_infinite(queries)
+        check_finite(queries)
         if self.prototypes is None:
             return None
         shares = np.zeros((len(queries), n_classes))

@@ -15,7 +15,7 @@ from experiments.bootstrap import (
 from experiments.knnper.federations import Scope
 from experiments.knnper.fixtures import Scene, scene
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper.algorithm import mixed
+from fedneighbors.methods.knnper.algorithm import mix
 from fedneighbors.metrics import bottom_decile
 from fedneighbors.records import Figure, ResultTable, Scalar
 
@@ -47,7 +47,7 @@ def label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
 
 def half(here: Scene, name: str, votes: Floats) -> Floats:
     """Mix memory and network equally; only the axis varies."""
-    return mixed(votes, np.exp(here.scores[here.split(name)[1]]), 0.5)
+    return mix(votes, np.exp(here.scores[here.split(name)[1]]), 0.5)
 
 
 @dataclass(frozen=True, eq=False)

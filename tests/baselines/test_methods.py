@@ -13,7 +13,7 @@ from fedneighbors.baselines import (
     FedRepClassifier,
     LocalClassifier,
 )
-from fedneighbors.baselines._clustered import bipartition, pulls_apart
+from fedneighbors.baselines._clustered import bipartition, is_split_needed
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, two_groups
 from tests.methods.knnper.federations import OWNER
 
@@ -297,10 +297,10 @@ def test_a_cut_separates_opposite_directions_of_any_length():
 def test_large_changes_that_cancel_split_clients():
     apart = np.array([[1.0, 0.0], [-1.0, 0.0]])
 
-    assert pulls_apart(apart, [5, 5], tolerance=0.01)
-    assert not pulls_apart(apart, [8, 2], tolerance=0.5)
-    assert pulls_apart(apart, [8, 2], tolerance=0.61)
-    assert not pulls_apart(np.zeros((2, 2)), [5, 5], tolerance=0.5)
+    assert is_split_needed(apart, [5, 5], tolerance=0.01)
+    assert not is_split_needed(apart, [8, 2], tolerance=0.5)
+    assert is_split_needed(apart, [8, 2], tolerance=0.61)
+    assert not is_split_needed(np.zeros((2, 2)), [5, 5], tolerance=0.5)
 
 
 def test_a_later_client_trains_at_the_last_rounds_rate():

@@ -15,11 +15,11 @@ from fedneighbors.neural._dp_sgd import (
     ORDERS,
     Budget,
     StepPlan,
-    accountant,
+    check_private,
     fresh_generator,
-    plan_of,
-    refuse_unfit,
-    stepped,
+    new_accountant,
+    plan_steps,
+    train_private,
 )
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime
@@ -39,7 +39,7 @@ def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
     """How the weights of two cells change, shape (2, 2), and what was counted."""
     net = two_cells()
     x = torch.tensor(x, dtype=torch.float32).reshape(-1, 2)
-    state, counted = stepped(
+    state, counted = train_private(
         net,
         state_of(net.module),
         x,
@@ -169,7 +169,7 @@ class Recurrent(nn.Module):
 )
 def test_networks_whose_rows_cannot_be_told_apart_are_refused(network, words):
     with pytest.raises(ValueError, match=words):
-        refuse_unfit(network, torch.zeros(0, 2))
+        check_private(network, torch.zeros(0, 2))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_networks_whose_rows_cannot_be_told_apart_are_refused(network, words):
 def test_networks_that_see_one_row_at_a_time_are_taken(network):
     before = state_of(network.module)
 
-    refuse_unfit(network, torch.zeros(0, 2))
+    check_private(network, torch.zeros(0, 2))
 
     assert all(torch.equal(before[k], v) for k, v in state_of(network.module).items())
 
@@ -214,7 +214,7 @@ def test_an_audit_of_private_steps_finds_planted_breaches_only(monkeypatch):
     delta = 0.1
     claims = {}
     for rate in (1.0, 0.25):
-        counted = accountant()
+        counted = new_accountant()
         counted.step(noise_multiplier=1.0, sample_rate=rate)
         claims[rate] = counted.get_epsilon(delta, alphas=ORDERS)
 
@@ -251,9 +251,9 @@ SETTINGS = [
 def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size, epochs, n_rounds):
     allowed = ApproxDP(epsilon, "1e-5")
 
-    plan = plan_of(n_rows, batch_size, epochs=epochs, n_rounds=n_rounds, allowed=allowed)
+    plan = plan_steps(n_rows, batch_size, epochs=epochs, n_rounds=n_rounds, allowed=allowed)
 
-    counted = accountant()
+    counted = new_accountant()
     for _ in range(plan.n_steps * n_rounds):
         counted.step(noise_multiplier=plan.noise_multiplier, sample_rate=plan.sample_rate)
     asked = float(allowed.epsilon)
@@ -265,7 +265,7 @@ def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size,
 def test_the_finer_accountant_finds_less_than_is_charged():
     from opacus.accountants import PRVAccountant
 
-    plan = plan_of(200, 20, epochs=1, n_rounds=20, allowed=ApproxDP(1, "1e-5"))
+    plan = plan_steps(200, 20, epochs=1, n_rounds=20, allowed=ApproxDP(1, "1e-5"))
 
     finer = PRVAccountant()
     finer.history = [(plan.noise_multiplier, plan.sample_rate, plan.n_steps * plan.n_rounds)]
@@ -275,14 +275,14 @@ def test_the_finer_accountant_finds_less_than_is_charged():
 def test_more_steps_and_smaller_budgets_ask_for_more_noise():
     def noise(n_rounds, epsilon):
         allowed = ApproxDP(epsilon, "1e-5")
-        return plan_of(100, 10, epochs=1, n_rounds=n_rounds, allowed=allowed).noise_multiplier
+        return plan_steps(100, 10, epochs=1, n_rounds=n_rounds, allowed=allowed).noise_multiplier
 
     assert noise(10, 1) < noise(40, 1) < noise(40, "1/2")
 
 
 @pytest.mark.parametrize("n_rows", [1, 9, 10, 11, 33, 1000, 12345])
 def test_rows_are_drawn_at_rates_that_torch_draws_exactly(n_rows):
-    plan = plan_of(n_rows, 10, epochs=2, n_rounds=1, allowed=ApproxDP(4, "1e-5"))
+    plan = plan_steps(n_rows, 10, epochs=2, n_rounds=1, allowed=ApproxDP(4, "1e-5"))
 
     assert (plan.sample_rate * 2**24).is_integer()
     assert 1 <= plan.sample_rate / min(10 / n_rows, 1) <= 1 + 2**-3
@@ -301,11 +301,11 @@ def test_the_parts_of_a_budget_add_up_to_it():
 
 def test_an_impossible_budget_is_refused_with_a_remedy():
     with pytest.raises(ValueError, match=r"no noise keeps 10000 steps .* raise epsilon, or lower"):
-        plan_of(10, 10, epochs=100, n_rounds=100, allowed=ApproxDP("1e-6", "1e-12"))
+        plan_steps(10, 10, epochs=100, n_rounds=100, allowed=ApproxDP("1e-6", "1e-12"))
 
 
 def test_without_opacus_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'fedneighbors\[dpsgd\]'"):
-        accountant()
+        new_accountant()

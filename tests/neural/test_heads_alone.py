@@ -9,7 +9,7 @@ from fedneighbors.neural._architectures import cnn, lstm
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime, row_order
-from fedneighbors.neural._trainer import LocalTask, Trainer, heads_apart
+from fedneighbors.neural._trainer import LocalTask, Trainer, split_heads
 
 RANDOM = np.random.default_rng(0)
 SIZES = (0, 9, 1, 24)
@@ -127,7 +127,7 @@ def test_heads_train_as_torch_would_through_the_whole_network(name, method):
 @pytest.mark.parametrize("name", READY)
 def test_ready_networks_have_heads_that_train_apart(name):
     network, x = READY[name]
-    apart = heads_apart(network, tasks(network), x, Y, device="cpu")
+    apart = split_heads(network, tasks(network), x, Y, device="cpu")
     assert apart is not None
     assert len(apart.x) == len(apart.y) == N_ROWS + 1
     assert not apart.x[0].any()  # stands in short batches, whatever clients' weights are
@@ -136,13 +136,13 @@ def test_ready_networks_have_heads_that_train_apart(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_networks_that_do_more_are_trained_as_a_whole(name):
     network, x = OTHERS[name]
-    assert heads_apart(network, tasks(network), x, Y, device="cpu") is None
+    assert split_heads(network, tasks(network), x, Y, device="cpu") is None
 
 
 def test_where_nobody_has_rows_nothing_is_trained_apart():
     network, x = READY["perceptron"]
     none = [LocalTask(np.arange(0), state_of(network.module), ("s", 0))]
-    assert heads_apart(network, none, x, Y, device="cpu") is None
+    assert split_heads(network, none, x, Y, device="cpu") is None
     [state] = Trainer(network, x, Y).train(none, Regime(), only=network.head_names)
     assert all(torch.equal(state[name], none[0].start[name]) for name in state)
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedneighbors.neural._architectures import ALPHABET, cnn, lstm, mobilenet
-from fedneighbors.neural._blueprint import READY, chosen_network
+from fedneighbors.neural._blueprint import READY, build_network
 from fedneighbors.neural._network import state_of
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -20,7 +20,7 @@ def pictures(*shape):
 
 def named(name, shape, *, seed=0):
     asked = SimpleNamespace(model=name, embedding="no", head="no", hidden=(6, 5))
-    return chosen_network(asked, shape, 7, seed=seed)
+    return build_network(asked, shape, 7, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,6 @@ def test_only_networks_that_look_tokens_up_read_them():
     looks_up.add_module("head", nn.Linear(3, 2))
 
     asked = SimpleNamespace(model=looks_up, embedding="body", head="head", hidden=())
-    assert chosen_network(asked, (5,), 2, seed=0).reads_tokens
+    assert build_network(asked, (5,), 2, seed=0).reads_tokens
     assert not cnn((8, 8), 2).reads_tokens
     assert np.array_equal([net.convolves for net in (cnn((8, 8), 2), lstm((3,), 2))], [True, False])

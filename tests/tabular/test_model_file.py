@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.tabular._model_file import ModelFile, open_model, sealed_model
+from fedneighbors.tabular._model_file import ModelFile, open_model, seal_model
 
 MAGIC = b"FNTEST01"
 
@@ -116,7 +116,7 @@ class Other:
 
 
 def test_a_record_of_another_class_is_refused():
-    other = sealed_model(MAGIC, Other(1.0, 1))
+    other = seal_model(MAGIC, Other(1.0, 1))
 
     with pytest.raises(ModelFileError, match="unexpected message 'Other'"):
         Tree.from_bytes(other)

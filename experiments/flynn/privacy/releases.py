@@ -30,7 +30,7 @@ from fedneighbors.methods.flynn.private._release import (
 )
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
+from fedneighbors.privacy.noise._calibration import guaranteed_shares, mechanism, shares, variance
 from fedneighbors.secure_sum._shares import default_threshold
 
 Bits = Callable[[int], bytes]
@@ -198,7 +198,7 @@ def _noised(
         released = [whole.release(counts, moved, bits=source) for counts, source in pairs]
         return released, variance(whole, n_summed=n_parties)
     n_cells = hashed.counts[0].size
-    n_shares = shares_counted_on(
+    n_shares = guaranteed_shares(
         n_asked=n_parties,
         threshold=default_threshold(n_parties),
         colluders=privacy.colluders,

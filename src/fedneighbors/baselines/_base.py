@@ -25,7 +25,7 @@ from fedneighbors.methods.knnper._base import (
     ClientClassifier,
     ClientEstimator,
     Owners,
-    needs_torch,
+    check_torch,
 )
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.tabular._ownership import Holdings, one_thread, public_seed, rows_by_party
@@ -56,7 +56,7 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
     MissingExtraError, ModelFileError, ValueError
         As the ``load`` of the class.
     """
-    needs_torch()
+    check_torch()
     from fedneighbors.baselines._files import read_baseline
 
     found: Baseline = read_baseline(path, model)
@@ -152,7 +152,7 @@ class Baseline(
         self._rounds = RoundSettings.asked_by(self, public_seed(self.random_state))
         self._check_all()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), self._names())
-        needs_torch()
+        check_torch()
         from fedneighbors.baselines._trainer import Bench
 
         agreement = self._agree(holdings)
@@ -240,7 +240,7 @@ class Baseline(
         ValueError
             If the file refers to a user's module and ``model`` is missing.
         """
-        needs_torch()
+        check_torch()
         from fedneighbors.baselines._files import read_baseline
 
         found: Self = read_baseline(path, model, cls)

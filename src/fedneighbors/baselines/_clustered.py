@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import Bench
 
 
-def pulls_apart(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> bool:
+def is_split_needed(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> bool:
     """Return whether clients still change although their mean change vanishes.
 
     Parameters
@@ -89,7 +89,7 @@ def after_round(
     clusters : sequence of Cluster
         Clusters before the round.
     tolerance : float
-        As in :func:`pulls_apart`; 0 for no split.
+        As in :func:`is_split_needed`; 0 for no split.
     """
     of = {name: cluster.weights for cluster in clusters for name in cluster.members}
     starts = {name: of[name] for name in bench.participants(number)}
@@ -106,7 +106,7 @@ def _parts(
 ) -> list[Cluster]:
     """Return the cluster itself, or the two parts of a split."""
     members, before = cluster.members, cluster.weights
-    if not _to_be_cut(bench, cluster, ends, tolerance):
+    if not _must_split(bench, cluster, ends, tolerance):
         return [Cluster(members, bench.averaged(before, ends.items(), members))]
     rest = dict.fromkeys((name for name in members if name not in ends), before)
     ends.update(bench.trained(rest, bench.regime(number), number))
@@ -118,12 +118,12 @@ def _parts(
     ]
 
 
-def _to_be_cut(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
+def _must_split(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
     """Return whether a cluster of three or more clients must be split."""
     if tolerance == 0 or len(cluster.members) < 3 or len(ends) < 2:
         return False
     changes = _changes(cluster.weights, list(ends.values()))
-    return pulls_apart(changes, bench.n_rows(ends), tolerance=tolerance)
+    return is_split_needed(changes, bench.n_rows(ends), tolerance=tolerance)
 
 
 def _changes(before: Vector, ends: Sequence[Vector]) -> Floats:

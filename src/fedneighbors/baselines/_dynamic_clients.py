@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Array, Floats
-from fedneighbors.methods.knnper._base import Owners, refuse_lengths
+from fedneighbors.methods.knnper._base import Owners, check_lengths
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.tabular._ownership import (
     Holdings,
@@ -269,7 +269,7 @@ class DynamicClients:
     def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows and the class positions of their labels."""
         labels, x = self._positions(y), self._rows(X)
-        refuse_lengths(x, labels)
+        check_lengths(x, labels)
         return x, labels
 
     def _take_in(self, coming: Mapping[str, OwnRows]) -> None:

@@ -12,11 +12,11 @@ from fedneighbors import baselines
 from fedneighbors.baselines._dynamic_clients import OwnRows
 from fedneighbors.baselines._trainer import Agreement
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
-from fedneighbors.methods.knnper._records import names_to_json, narrowed, read_names
+from fedneighbors.methods.knnper._model import KNNPerModel, restore_network
+from fedneighbors.methods.knnper._records import names_to_json, narrow_keys, read_names
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSES
-from fedneighbors.tabular._model_file import ModelFile, usable
+from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
 from fedneighbors.tabular._ownership import party_name
 
 TOLD_BY_THE_MODEL = {
@@ -39,7 +39,7 @@ class BaselineClient:
     @classmethod
     def of(cls, own: npt.NDArray[Any], rows: OwnRows) -> "BaselineClient":
         """Return the record of a client."""
-        x = narrowed(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
+        x = narrow_keys(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
         return cls(own, x, rows.labels, names_to_json(rows.ids), rows.n_named)
 
     def rows(self) -> OwnRows:
@@ -162,8 +162,8 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
             f"{path} has a model of {file.method!r:.40}, not of {cls.__name__}; read it with "
             "the load of that class, or with baselines.load"
         )
-    network = kept_network(file.model, model, source=str(path))
-    with usable(str(path)):
+    network = restore_network(file.model, model, source=str(path))
+    with convert_file_errors(str(path)):
         return file.baseline(cls, network, model)
 
 

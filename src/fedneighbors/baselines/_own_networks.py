@@ -177,7 +177,7 @@ class APFLClassifier(Baseline):
         for number in range(bench.rounds.n_rounds):
             starts = {name: (weights, owns[name]) for name in bench.participants(number)}
             ends = bench.trained_pairs(starts, bench.regime(number), number, share=self.alpha)
-            weights = bench.averaged(weights, _kept(ends, owns))
+            weights = bench.averaged(weights, _store_own(ends, owns))
         return weights, owns
 
     def _join(self, bench: "Bench") -> Owns:
@@ -192,7 +192,7 @@ class APFLClassifier(Baseline):
         return np.asarray(self.alpha * own + (1 - self.alpha) * self.weights_, own.dtype)
 
 
-def _kept(ends: Any, owns: Owns) -> Any:
+def _store_own(ends: Any, owns: Owns) -> Any:
     """Yield the clients' shared networks; store their own in ``owns``."""
     for name, (ours, own) in ends:
         owns[name] = own

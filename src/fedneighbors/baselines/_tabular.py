@@ -31,7 +31,7 @@ from fedneighbors.tabular._ownership import rows_by_party
 _KNOTS, _MIN_COUNT = 100, 5
 
 
-class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """A classifier of rows in the parties' agreed scaling."""
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
@@ -76,7 +76,7 @@ class _Framed(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
-class AveragedModels(_Framed):
+class AveragedModels(_ScaledClassifier):
     """Mean probabilities of models that each party trains alone and sends to the others.
 
     Parameters
@@ -117,7 +117,7 @@ def averaged_boosting() -> AveragedModels:
     )
 
 
-class FederatedLDA(_Framed):
+class FederatedLDA(_ScaledClassifier):
     """Linear discriminant analysis from summed moments, the same as on pooled rows.
 
     Parameters
@@ -130,7 +130,7 @@ class FederatedLDA(_Framed):
         self.ridge = ridge
 
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
-        moments = _summed(points, labels, owned, len(self.classes_))
+        moments = _sum_moments(points, labels, owned, len(self.classes_))
         means, within = covariance_within(moments)
         unit = np.trace(within) / len(within)
         self.coef_ = np.linalg.solve(within + self.ridge * unit * np.eye(len(within)), means.T)
@@ -141,7 +141,7 @@ class FederatedLDA(_Framed):
         return shares
 
 
-class FederatedNaiveBayes(_Framed):
+class FederatedNaiveBayes(_ScaledClassifier):
     """Gaussian naive Bayes from summed moments, the same as on pooled rows.
 
     Parameters
@@ -155,7 +155,9 @@ class FederatedNaiveBayes(_Framed):
 
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
         each = [
-            _summed(points[labels == c], labels[labels == c], _within(owned, labels == c), c + 1)
+            _sum_moments(
+                points[labels == c], labels[labels == c], _restrict(owned, labels == c), c + 1
+            )
             for c in range(len(self.classes_))
         ]
         moments = [covariance_within(one) for one in each]
@@ -170,14 +172,14 @@ class FederatedNaiveBayes(_Framed):
         return shares
 
 
-def _within(owned: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _restrict(owned: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Return each party's positions among the chosen rows."""
     place = np.cumsum(chosen) - 1
     rows = {name: np.arange(len(chosen))[own] for name, own in owned.items()}
     return {name: place[own[chosen[own]]] for name, own in rows.items()}
 
 
-def _summed(
+def _sum_moments(
     points: Floats, labels: Integers, owned: Mapping[str, Any], n_classes: int
 ) -> PointMomentsReply:
     parts = [class_moments(points[rows], labels[rows], n_classes) for rows in owned.values()]
@@ -188,7 +190,7 @@ def _summed(
     )
 
 
-class CentralModel(_Framed):
+class CentralModel(_ScaledClassifier):
     """A model of the pooled rows, as an upper bound.
 
     Parameters

@@ -16,11 +16,11 @@ from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._base import ClientClassifier
-from fedneighbors.methods.knnper._client import as_tensor, refuse_unsuited, shared_log_shares
+from fedneighbors.methods.knnper._client import as_tensor, check_network, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper.algorithm import averaged, scale_bits, weighted_change
+from fedneighbors.methods.knnper.algorithm import average_changes, scale_bits, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import Blueprint, chosen_network
+from fedneighbors.neural._blueprint import Blueprint, build_network
 from fedneighbors.neural._network import Device, Network, State
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import CHUNK, LocalTask, Objective, Trainer, cross_entropy
@@ -94,10 +94,10 @@ class Agreement:
         ValueError
             If the network does not accept the rows, or has another number of scores.
         """
-        agreed = _agreed(holdings, reserved)
+        agreed = _agree(holdings, reserved)
         shape = holdings.x.shape[1:]
-        network = chosen_network(asked, shape, len(agreed.classes), seed=seed)
-        refuse_unsuited(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
+        network = build_network(asked, shape, len(agreed.classes), seed=seed)
+        check_network(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
         scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
@@ -160,7 +160,7 @@ class Agreement:
         return shared_log_shares(self.network, weights, x, device=device)[1]
 
 
-def _agreed(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
+def _agree(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
     """Return the common schema of the clients' rows."""
     described = {}
     for name, rows in holdings.owned.items():
@@ -406,7 +406,7 @@ class Bench:
             except FloatingPointError:
                 raise PartyRefused(name, DIVERGED) from None
             total += own
-        return averaged(before, total, n_rows=n_rows, bits=bits)
+        return average_changes(before, total, n_rows=n_rows, bits=bits)
 
     def finite(self, name: str, weights: Vector) -> Vector:
         """Return a client's weights, which must be finite.

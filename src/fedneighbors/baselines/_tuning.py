@@ -71,10 +71,10 @@ def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: An
     final : fitted KNNPerClassifier or baseline, optional
         Provides the network of all rows.
     """
-    asked = _settled(estimator, y).get_params(deep=False)
+    asked = _with_labels(estimator, y).get_params(deep=False)
     average = FedAvgClassifier(**{name: asked[name] for name in _training_parameters()})
     train = ~_held_out(estimator, parties, len(y))
-    first = clone(average).fit(**_some(X, y, parties, train))
+    first = clone(average).fit(**_select(X, y, parties, train))
     return Starts(first, average.fit(X, y, parties=parties) if final is None else final)
 
 
@@ -117,23 +117,23 @@ def tuned(
     candidates = tuple(estimator.grid if grid is None else grid)
     if not 1 <= len(candidates) <= MAX_GRID:
         raise ValueError(f"expected 1 to {MAX_GRID} candidates, got {len(candidates)}")
-    asked = _settled(estimator, y)
-    if not _takes_over(asked, candidates):
+    asked = _with_labels(estimator, y)
+    if not _can_share_network(asked, candidates):
         starts = None
     else:
         starts = starts or average_starts(asked, X, y, parties, final=asked.start)
         asked.set_params(start=starts.final)
     if len(candidates) == 1:
-        return _fitted(asked, candidates, X, y, parties, ())
+        return _fit_best(asked, candidates, X, y, parties, ())
     tried = [clone(asked).set_params(**each) for each in candidates]
     if starts is not None:
         tried = [each.set_params(start=starts.chosen_on) for each in tried]
     scores = _held_out_scores(tried, X, y, parties)
     best_first = np.argsort([-score for score in scores], kind="stable")
-    return _fitted(asked, [candidates[place] for place in best_first], X, y, parties, scores)
+    return _fit_best(asked, [candidates[place] for place in best_first], X, y, parties, scores)
 
 
-def _fitted(
+def _fit_best(
     asked: Any,
     candidates: Sequence[Mapping[str, Any]],
     X: Any,
@@ -160,7 +160,7 @@ def _fitted(
 def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> tuple[float, ...]:
     """Return the accuracy of each candidate on held-out rows."""
     held = _held_out(tried[0], parties, len(y))
-    train, test = (_some(X, y, parties, rows) for rows in (~held, held))
+    train, test = (_select(X, y, parties, rows) for rows in (~held, held))
     scores = []
     for each in tried:
         try:
@@ -180,7 +180,7 @@ def _held_out(asked: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]
     return held
 
 
-def _takes_over(asked: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
+def _can_share_network(asked: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether candidates differ only after federated averaging."""
     names = {name for each in candidates for name in each}
     return hasattr(asked, "start") and not names & set(_training_parameters())
@@ -191,7 +191,7 @@ def _training_parameters() -> list[str]:
     return [each.name for each in fields(Baseline)]
 
 
-def _settled(estimator: Any, y: Any) -> Any:
+def _with_labels(estimator: Any, y: Any) -> Any:
     """Return a clone with all labels and one seed.
 
     Some labels may occur in held-out rows only.
@@ -202,7 +202,7 @@ def _settled(estimator: Any, y: Any) -> Any:
     return asked.set_params(random_state=public_seed(asked.random_state))
 
 
-def _some(X: Any, y: Any, parties: Owners, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _select(X: Any, y: Any, parties: Owners, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Select rows with labels and owners, for ``fit`` and ``score``."""
     owners = None if parties is None else np.asarray(parties, dtype=object)[rows]
     return {"X": np.asarray(X)[rows], "y": np.asarray(y)[rows], "parties": owners}

@@ -60,12 +60,12 @@ def predict(
         raise typer.BadParameter(
             "this model is for regression, without probabilities: omit --proba"
         )
-    rows = _read_rows(data, estimator, encoder or _beside(model))
-    asked = _askers(estimator, data, len(rows), party, party_column)
-    columns = _predicted(estimator, rows, proba=proba, **asked)
+    rows = _read_rows(data, estimator, encoder or _encoder_path(model))
+    asked = _client_of_rows(estimator, data, len(rows), party, party_column)
+    columns = _predict(estimator, rows, proba=proba, **asked)
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, delimited(columns))
-    for sentence in _summed_up(estimator, columns):
+    for sentence in _summarize(estimator, columns):
         say(sentence)
     say(f"predictions {out}", "green")
 
@@ -103,7 +103,7 @@ def _baseline(path: Path) -> "Model":
     return found
 
 
-def _askers(
+def _client_of_rows(
     estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
 ) -> dict[str, Any]:
     """Return each row's client for a personalized model, else None."""
@@ -134,7 +134,7 @@ def _askers(
     return {"parties": owners}
 
 
-def _predicted(
+def _predict(
     estimator: "Model", rows: "npt.NDArray[Any]", *, proba: bool, **asked: Any
 ) -> dict[str, list[Any]]:
     """Return the columns of the prediction file.
@@ -159,7 +159,7 @@ def _predicted(
     return columns
 
 
-def _summed_up(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[str]:
+def _summarize(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[str]:
     """Yield the number of rows per class, or the range of numbers."""
     classes = getattr(estimator, "classes_", None)
     if classes is not None:
@@ -170,7 +170,7 @@ def _summed_up(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[st
         yield f"{len(values):>8} rows: {name} from {min(values):.6g} to {max(values):.6g}"
 
 
-def _beside(model: Path) -> Path | None:
+def _encoder_path(model: Path) -> Path | None:
     path = model.with_name("encoder.json")
     return path if path.is_file() else None
 

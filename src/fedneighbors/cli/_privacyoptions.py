@@ -88,7 +88,7 @@ def privacy_of(
         if fact not in public:
             raise typer.BadParameter(
                 f"{fact} is derived from the rows of the file; if it is public knowledge, "
-                f"declare it with --public {_said(read_off)}"
+                f"declare it with --public {_option_text(read_off)}"
             )
     config = {
         "epsilon": epsilon,
@@ -106,6 +106,6 @@ def privacy_of(
         raise typer.BadParameter(str(error)) from error
 
 
-def _said(facts: Sequence[str]) -> str:
+def _option_text(facts: Sequence[str]) -> str:
     """Return the facts of ``--public``; scaling requires the number of rows."""
     return "classes,n_rows,scaling" if "scaling" in facts else ",".join(facts)

@@ -29,7 +29,7 @@ from fedneighbors.cli._search_options import (
     Workers,
     WorkersOption,
     build_search,
-    opened,
+    open_ledger,
     read_federation,
     read_queries,
 )
@@ -93,7 +93,7 @@ def fedknn(
         "parties by": party_column or partition,
         "round trip in ms": delay,
     }
-    with opened(ledger) as book:
+    with open_ledger(ledger) as book:
         search.fit(objects.items, parties=owners, ledger=book)
         about = Searched(owners, objects.labels, asked, labels)
         record = search_and_record(search, about, k=k, parameters=told)

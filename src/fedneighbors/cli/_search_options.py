@@ -321,7 +321,7 @@ def build_search(
     )
 
 
-def opened(ledger: Path | None) -> "AbstractContextManager[Ledger | None]":
+def open_ledger(ledger: Path | None) -> "AbstractContextManager[Ledger | None]":
     """Open a ledger during the block; yield None without a file.
 
     Raises

@@ -99,14 +99,14 @@ def read_data(
     path, online = Path(name), name.startswith("openml:")
     if not online and (path.is_file() or path.suffix or len(path.parts) > 1):
         return read_table(path, label, party=party_column, keep_missing=keep_missing)
-    _refuse_columns(name, label, party_column)
+    _check_columns(name, label, party_column)
     if online:
         wanted = name.removeprefix("openml:")
         return fetch_openml(int(wanted) if wanted.isdecimal() else wanted)
     return load(name, keep_missing=keep_missing)
 
 
-def _refuse_columns(name: str, label: str, party_column: str | None) -> None:
+def _check_columns(name: str, label: str, party_column: str | None) -> None:
     """Raise for column options with a data set that has labels."""
     given = {"--label": None if label == _LABEL else label, "--party-column": party_column}
     for option, column in given.items():

@@ -68,7 +68,7 @@ def synthesize(
     the extra 'torch'; a saved model does not.
     """
     if data is None:
-        _refuse_alone(model, report, epochs, noise, together=together)
+        _check_options(model, report, epochs, noise, together=together)
         assert model is not None
         _write(_from_model(model, label or "target", rows, seed), out)
         return
@@ -94,7 +94,7 @@ def synthesize(
         say(f"model   {model}", "green")
 
 
-def _refuse_alone(
+def _check_options(
     model: Path | None,
     report: Path | None,
     epochs: int | None,
@@ -126,11 +126,11 @@ def _read(data: str, label: str | None) -> "Table":
 
 def _from_model(model: Path, label: str, rows: int | None, seed: int) -> "Table":
     from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
-    from fedneighbors.runs._synthesis import sampled
+    from fedneighbors.runs._synthesis import sample_rows
 
     synthesizer = TabularSynthesizer.load(model)
     as_many = sum(part.n_rows for part in synthesizer.model_.parts)
-    return sampled(synthesizer, label, n_rows=rows or as_many, seed=seed)
+    return sample_rows(synthesizer, label, n_rows=rows or as_many, seed=seed)
 
 
 def _show(record: "RunRecord", source: str, report: Path | None) -> None:

@@ -19,7 +19,7 @@ from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._encoder import TableEncoder
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
-from fedneighbors.datasets._table import Table, listed, missing_cells, word_column
+from fedneighbors.datasets._table import Table, join_names, missing_cells, word_column
 from fedneighbors.errors import DataError, MissingDataError
 
 DATA_VARIABLE = "FEDNEIGHBORS_DATA"
@@ -127,7 +127,7 @@ def load_columns(name: str) -> Table:
         return _columns(_load_bundled(name))
     files = dict(_table_files(data_folder(name)))
     if name not in files:
-        raise _unknown("table", name, {*BUNDLED, *_IMAGE_FILES, *files} - {name})
+        raise _unknown_error("table", name, {*BUNDLED, *_IMAGE_FILES, *files} - {name})
     return read_columns(files[name], nominal=[_LABEL])
 
 
@@ -150,7 +150,7 @@ def find_file(name: str) -> Path:
     for part in _OBJECT_FOLDERS:
         files |= {path.name.split(".")[0]: path for path in sorted((folder / part).glob("*.*"))}
     if name not in files:
-        raise _unknown("file and no data set", name, files)
+        raise _unknown_error("file and no data set", name, files)
     return files[name]
 
 
@@ -220,14 +220,14 @@ def _columns(data: Dataset) -> Table:
     return Table({**columns, _LABEL: word_column(map(str, data.y.tolist()))}, data.source)
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> MissingDataError:
+def _unknown_error(what: str, name: str, known: Iterable[str]) -> MissingDataError:
     """Return an error that suggests similar names, or lists all."""
     every = sorted(known)
     begun = [other for other in every if name and other.lower().startswith(name.lower())]
     near = begun or difflib.get_close_matches(name, every, n=3) or every
     return MissingDataError(
         f"there is no {what} {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
-        f"{DATA_VARIABLE} names; did you mean {listed(near)}?"
+        f"{DATA_VARIABLE} names; did you mean {join_names(near)}?"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets._table import Column, Table, listed, missing_cells
+from fedneighbors.datasets._table import Column, Table, join_names, missing_cells
 from fedneighbors.errors import DataError
 
 MISSING_CATEGORY = "missing"
@@ -191,7 +191,7 @@ class TableEncoder:
         gone = [name for name, column in table.columns.items() if missing_cells(column).all()]
         if gone:
             raise DataError(
-                f"{table.source} has missing cells only in column {listed(gone)}; "
+                f"{table.source} has missing cells only in column {join_names(gone)}; "
                 "remove it, or drop it when reading"
             )
         rules: list[NumericColumn | NominalColumn] = []
@@ -278,8 +278,8 @@ class TableEncoder:
                 two = len(rule.categories) == 2
                 meant = repr(rule.categories[0]) if two else "none of the categories"
                 found.append(
-                    f"column {rule.name!r}: {listed(unseen[:5])} did not occur in training, only "
-                    f"{listed(rule.categories[:10])}; such rows count as {meant}"
+                    f"column {rule.name!r}: {join_names(unseen[:5])} did not occur in training, "
+                    f"only {join_names(rule.categories[:10])}; such rows count as {meant}"
                 )
         return tuple(found)
 

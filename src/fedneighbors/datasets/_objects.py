@@ -96,7 +96,7 @@ def read_objects(
                 "set; omit the columns, or give a file"
             )
         data = load(str(source))
-        return Objects(data.x, _numbered(data.n_rows), str(source))
+        return Objects(data.x, _row_labels(data.n_rows), str(source))
     file = find_file(str(source)) if named else path
     if set(file.suffixes) & _TABLES:
         return _from_table(file, kind, columns=columns, owner=owner, label=label)
@@ -174,12 +174,15 @@ def _from_table(
     items: Sequence[Any] | npt.NDArray[np.float64]
     if words:
         cells = _cells(table, columns[0])
-        items, labels = _parsed(cells, kind, source=f"{file}, column {columns[0]!r}"), tuple(cells)
+        items, labels = (
+            _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}"),
+            tuple(cells),
+        )
     else:
         chosen = tuple(columns) or _usual_columns(table, kind, leave=named)
         if kind == "places" and len(chosen) != 2:
             raise DataError(f"expected two columns, longitude and latitude, got {list(chosen)}")
-        items, labels = _matrix(table, chosen), _numbered(table.n_rows)
+        items, labels = _matrix(table, chosen), _row_labels(table.n_rows)
     return Objects(
         items,
         labels if label is None else tuple(str(cell) for cell in table.columns[label]),
@@ -234,7 +237,7 @@ def _cells(table: Table, column: str) -> list[str]:
     return list(map(str, cells))
 
 
-def _parsed(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
+def _parse_cells(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
     found = []
     for row, cell in enumerate(cells, start=1):
         try:
@@ -244,5 +247,5 @@ def _parsed(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
     return found
 
 
-def _numbered(n: int) -> tuple[str, ...]:
+def _row_labels(n: int) -> tuple[str, ...]:
     return tuple(f"row {row}" for row in range(1, n + 1))

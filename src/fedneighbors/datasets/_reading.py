@@ -15,10 +15,10 @@ from fedneighbors.datasets._encoder import TableEncoder
 from fedneighbors.datasets._table import (
     Column,
     Table,
-    listed,
+    check_finite,
+    check_names,
+    join_names,
     missing_cells,
-    refuse_infinite,
-    refuse_repeated,
     word_column,
 )
 from fedneighbors.datasets._text_tables import is_arff, read_arff, read_delimited
@@ -176,11 +176,11 @@ def dataset_from_table(
     roles = [label] if party is None else [label, party]
     features = table.without(roles)
     rules = TableEncoder.fit(features, keep_missing=keep_missing) if encoder is None else encoder
-    owners = None if party is None else np.array(_spoken(table, party), dtype=np.str_)
+    owners = None if party is None else np.array(_text_cells(table, party), dtype=np.str_)
     return Dataset(
         name=name,
         x=rules.apply(features),
-        y=_labels(_spoken(table, label)),
+        y=_labels(_text_cells(table, label)),
         feature_names=rules.feature_names,
         source=table.source,
         parties=owners,
@@ -230,8 +230,8 @@ def read_features(
     """
     if encoder is not None and encoder.feature_names != tuple(feature_names):
         raise DataError(
-            f"the encoder has features {listed(encoder.feature_names)}, but "
-            f"{listed(feature_names)} were requested; use the encoder of the training data"
+            f"the encoder has features {join_names(encoder.feature_names)}, but "
+            f"{join_names(feature_names)} were requested; use the encoder of the training data"
         )
     words = () if encoder is None else encoder.nominal_names
     table = read_columns(path, nominal=words, delimiter=delimiter, missing=missing)
@@ -259,7 +259,7 @@ def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.f
     return numbers
 
 
-def _spoken(table: Table, name: str) -> list[str]:
+def _text_cells(table: Table, name: str) -> list[str]:
     column = table.columns[name]
     gone = np.flatnonzero(missing_cells(column))
     if len(gone):
@@ -296,13 +296,13 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     names = [str(name) for name in content.column_names]
-    refuse_repeated(names, source=str(path))
+    check_names(names, source=str(path))
     columns = {
         name: _parquet_column(column, name=name, path=path, as_words=name in words, missing=missing)
         for name, column in zip(names, content.columns, strict=True)
     }
     table = Table(columns, str(path))
-    refuse_infinite(table)
+    check_finite(table)
     return table
 
 

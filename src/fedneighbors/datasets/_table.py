@@ -109,8 +109,8 @@ class Table:
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise DataError(
-                f"{self.source} has no column {listed(missing)}; its columns are "
-                f"{listed(self.names)}"
+                f"{self.source} has no column {join_names(missing)}; its columns are "
+                f"{join_names(self.names)}"
             )
 
     @classmethod
@@ -134,7 +134,7 @@ class Table:
             If column names repeat, or there are no rows.
         """
         names = [str(name) for name in frame.columns]
-        refuse_repeated(names, source=source)
+        check_names(names, source=source)
         series = (frame.iloc[:, position] for position in range(len(names)))
         return cls({name: _column(one) for name, one in zip(names, series, strict=True)}, source)
 
@@ -157,7 +157,7 @@ def missing_cells(column: Column) -> npt.NDArray[np.bool_]:
     return np.isnan(column.astype(np.float64))
 
 
-def listed(names: Iterable[str], *, most: int = 30) -> str:
+def join_names(names: Iterable[str], *, most: int = 30) -> str:
     """Return at most ``most`` names as text for a message.
 
     Parameters
@@ -176,7 +176,7 @@ def listed(names: Iterable[str], *, most: int = 30) -> str:
     return ", ".join(repr(name) for name in every[:most]) + more
 
 
-def refuse_repeated(names: Iterable[str], *, source: str) -> None:
+def check_names(names: Iterable[str], *, source: str) -> None:
     """Raise if a column name is empty or occurs twice.
 
     Parameters
@@ -195,7 +195,7 @@ def refuse_repeated(names: Iterable[str], *, source: str) -> None:
     twice = sorted(name for name, count in Counter(every).items() if count > 1)
     if twice:
         raise DataError(
-            f"{source} repeats these column names: {listed(twice)}; rename or remove them"
+            f"{source} repeats these column names: {join_names(twice)}; rename or remove them"
         )
     if "" in every:
         raise DataError(
@@ -203,7 +203,7 @@ def refuse_repeated(names: Iterable[str], *, source: str) -> None:
         )
 
 
-def refuse_infinite(table: Table) -> None:
+def check_finite(table: Table) -> None:
     """Raise if a number is infinite.
 
     Parameters

@@ -15,8 +15,8 @@ from fedneighbors.datasets._files import explain_errors, open_text
 from fedneighbors.datasets._table import (
     Column,
     Table,
-    refuse_infinite,
-    refuse_repeated,
+    check_finite,
+    check_names,
     word_column,
 )
 from fedneighbors.errors import DataError
@@ -75,7 +75,7 @@ def read_delimited(
         if late:
             columns |= _columns(path, delimiter, wanted=late, nominal=late, missing=missing)
     table = Table({name: columns[position] for position, name in enumerate(names)}, str(path))
-    refuse_infinite(table)
+    check_finite(table)
     return table
 
 
@@ -202,7 +202,7 @@ def _header(path: Path, delimiter: str) -> list[str]:
     if first is None:
         raise DataError(f"{path} is empty; expected a header row and data below it")
     names = [name.strip() for name in first]
-    refuse_repeated(names, source=str(path))
+    check_names(names, source=str(path))
     return names
 
 
@@ -270,12 +270,12 @@ def _arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, str]
         if line.lower() == "@data":
             if not names:
                 raise DataError(f"{path} has no column before line {number}")
-            refuse_repeated(names, source=str(path))
+            check_names(names, source=str(path))
             return dict(zip(names, kinds, strict=True))
         found = _ATTRIBUTE.fullmatch(line)
         if found is None:
             raise DataError(f"line {number} of {path} is invalid in an ARFF header: {line[:60]!r}")
-        names.append(_unquoted(found["name"]))
+        names.append(_unquote(found["name"]))
         kinds.append(_kind(found["kind"].strip(), names[-1], path))
     raise DataError(f"{path} has no line @data; expected an ARFF file")
 
@@ -316,14 +316,14 @@ def _quoted_cells(line: str) -> list[str]:
     """Return a line's quoted cells, up to the first error."""
     cells, place = [], 0
     while found := _CELL.match(line, place):
-        cells.append(_unquoted(found[1].strip()))
+        cells.append(_unquote(found[1].strip()))
         place = found.end()
         if not found[2]:
             break
     return cells
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return _ESCAPED.sub(r"\1", text[1:-1])
     return text

@@ -16,7 +16,7 @@ from fedneighbors.federation._messages import Message, decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.privacy.noise._calibration import shares_counted_on
+from fedneighbors.privacy.noise._calibration import guaranteed_shares
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class ReleaseGate:
 def check_noise_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
     """Check that a masked sum surely contains ``n_shares`` honest noise shares."""
     try:
-        sure = shares_counted_on(
+        sure = guaranteed_shares(
             n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders
         )
     except PrivacyError as error:

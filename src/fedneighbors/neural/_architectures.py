@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedneighbors.neural._blueprint import BodyAndHead, seeded
+from fedneighbors.neural._blueprint import BodyAndHead, torch_seed
 from fedneighbors.neural._network import Network
 
 
@@ -38,7 +38,7 @@ def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def with_channels(shape: tuple[int, ...]) -> nn.Module:
+def add_channel(shape: tuple[int, ...]) -> nn.Module:
     """Return a layer that adds a channel axis to images without channels."""
     return nn.Unflatten(1, (1, shape[0])) if len(shape) == 2 else nn.Identity()
 
@@ -74,8 +74,8 @@ def cnn(
         If rows of this shape are not images, or a side is below 2 to the number of convolutions.
     """
     incoming, high, wide = image_sides(shape, least=2 ** len(channels))
-    layers: list[nn.Module] = [with_channels(shape)]
-    with seeded(seed):
+    layers: list[nn.Module] = [add_channel(shape)]
+    with torch_seed(seed):
         for outgoing in channels:
             layers += [nn.Conv2d(incoming, outgoing, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
             incoming, high, wide = outgoing, high // 2, wide // 2
@@ -157,7 +157,7 @@ def lstm(
     """
     if len(shape) != 1 or shape[0] < 1:
         raise ValueError(f"expected rows with windows of tokens, got rows of shape {shape}")
-    with seeded(seed):
+    with torch_seed(seed):
         module = CharacterLSTM(n_tokens, n_outputs, width=width, hidden=hidden, n_layers=n_layers)
     return Network(module, embedding="body", n_tokens=n_tokens)
 
@@ -208,10 +208,10 @@ class InvertedResidual(nn.Module):
     def __init__(self, incoming: int, outgoing: int, *, stride: int, expansion: int) -> None:
         super().__init__()
         inside = incoming * expansion
-        widen = [] if expansion == 1 else [_filtered(incoming, inside, size=1)]
+        widen = [] if expansion == 1 else [_conv_block(incoming, inside, size=1)]
         self.layers = nn.Sequential(
             *widen,
-            _filtered(inside, inside, size=3, stride=stride, groups=inside),
+            _conv_block(inside, inside, size=3, stride=stride, groups=inside),
             nn.Conv2d(inside, outgoing, 1, bias=False),
             nn.BatchNorm2d(outgoing),
         )
@@ -266,12 +266,12 @@ def mobilenet(
         raise ValueError(f"expected dropout from 0 up to 1, got {dropout!r}")
     channels, *sides = image_sides(shape, least=8)
     last = _multiple(EMBEDDING * max(1.0, width))
-    with seeded(seed):
+    with torch_seed(seed):
         body = _inverted_residuals(
             channels, width, stride=stride or (8 if min(sides) < SMALL else 32), last=last
         )
         head = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, n_outputs))
-        module = BodyAndHead(nn.Sequential(with_channels(shape), *body), head)
+        module = BodyAndHead(nn.Sequential(add_channel(shape), *body), head)
         _draw_weights(module)
     return Network(module, embedding="body")
 
@@ -281,14 +281,14 @@ def _inverted_residuals(
 ) -> list[nn.Module]:
     """Return the layers from images to the embedding."""
     halve, incoming = _halvings(stride), _multiple(32 * width)
-    layers = [_filtered(channels, incoming, size=3, stride=next(halve)), ChannelsLast()]
+    layers = [_conv_block(channels, incoming, size=3, stride=next(halve)), ChannelsLast()]
     for expansion, base, n_blocks, step in STAGES:
         outgoing = _multiple(base * width)
         for number in range(n_blocks):
             pace = next(halve) if step == 2 and number == 0 else 1
             layers.append(InvertedResidual(incoming, outgoing, stride=pace, expansion=expansion))
             incoming = outgoing
-    return [*layers, _filtered(incoming, last, size=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return [*layers, _conv_block(incoming, last, size=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
 def _draw_weights(module: nn.Module) -> None:
@@ -301,7 +301,7 @@ def _draw_weights(module: nn.Module) -> None:
             nn.init.zeros_(layer.bias)
 
 
-def _filtered(
+def _conv_block(
     incoming: int, outgoing: int, *, size: int, stride: int = 1, groups: int = 1
 ) -> nn.Module:
     """Return a convolution, batch normalization and ReLU6."""

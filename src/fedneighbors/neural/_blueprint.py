@@ -35,7 +35,7 @@ class BodyAndHead(nn.Module):
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def torch_seed(seed: int) -> Iterator[None]:
     """Draw weights inside the block from a seed, then restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -71,7 +71,7 @@ def perceptron(
     if not all(isinstance(width, Integral) and width >= 1 for width in hidden):
         raise ValueError(f"expected widths of 1 or more in hidden, got {hidden!r}")
     layers: list[nn.Module] = [nn.Flatten()]
-    with seeded(seed):
+    with torch_seed(seed):
         for width, following in pairwise([n_inputs, *hidden]):
             layers += [nn.Linear(width, following), nn.ReLU()]
         module = BodyAndHead(nn.Sequential(*layers), nn.Linear(hidden[-1], n_outputs))
@@ -85,7 +85,7 @@ READY = ("perceptron", "cnn", "mobilenet", "lstm")
 """Names of the built-in networks."""
 
 
-def chosen_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int) -> Network:
+def build_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int) -> Network:
     """Return the network to train.
 
     Parameters
@@ -117,7 +117,7 @@ def chosen_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: 
         ready: Network = getattr(_architectures, model)(shape, n_outputs, seed=seed)
         return ready
     if not isinstance(model, Network | nn.Module) and callable(model):
-        with seeded(seed):
+        with torch_seed(seed):
             model = model(shape, n_outputs)
     if isinstance(model, Network):
         return replace(model)  # read the weights again: the module may have been trained since
@@ -231,4 +231,4 @@ class Blueprint:
         if self.model == OWN and own is None:
             raise ValueError("expected model=, the module that was trained: its code is not stored")
         asked = SimpleNamespace(**self.parameters(own if self.model == OWN else None))
-        return chosen_network(asked, self.shape, self.n_outputs, seed=seed)
+        return build_network(asked, self.shape, self.n_outputs, seed=seed)

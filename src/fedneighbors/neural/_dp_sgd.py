@@ -102,7 +102,7 @@ class StepPlan:
     cost: ApproxDP
 
 
-def plan_of(
+def plan_steps(
     n_rows: int, batch_size: int, *, epochs: int, n_rounds: int, allowed: ApproxDP
 ) -> StepPlan:
     """Return a client's steps for a declared number of rows.
@@ -125,9 +125,9 @@ def plan_of(
     ValueError
         If no amount of noise meets the budget.
     """
-    rate = _rounded_rate(min(batch_size / n_rows, 1.0))
+    rate = _round_rate(min(batch_size / n_rows, 1.0))
     n_steps = epochs * math.ceil(1 / rate)
-    noise, epsilon = _calibrated(rate, n_steps * n_rounds, allowed)
+    noise, epsilon = _calibrate(rate, n_steps * n_rounds, allowed)
     rounded = Fraction(math.ceil(epsilon * _DIGITS), _DIGITS)
     return StepPlan(
         sample_rate=rate,
@@ -139,7 +139,7 @@ def plan_of(
     )
 
 
-def _rounded_rate(rate: float) -> float:
+def _round_rate(rate: float) -> float:
     """Round a rate up to four binary digits.
 
     torch draws such rates exactly. With so few digits, clients of similar size share one search for
@@ -150,13 +150,13 @@ def _rounded_rate(rate: float) -> float:
     return min(math.ldexp(math.ceil(math.ldexp(rate, places)), -places), 1.0)
 
 
-def accountant() -> Any:
+def new_accountant() -> Any:
     """Return a new Renyi accountant of Opacus."""
     return optional_module("opacus.accountants", "dpsgd").RDPAccountant()
 
 
 @lru_cache(maxsize=1024)
-def _calibrated(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, float]:
+def _calibrate(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, float]:
     """Return a noise multiplier and its epsilon, within the allowed one."""
     get_noise_multiplier = optional_module("opacus.accountants.utils", "dpsgd").get_noise_multiplier
     target = math.nextafter(float(allowed.epsilon), 0.0)
@@ -178,7 +178,7 @@ def _calibrated(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, fl
                 f"no noise keeps {n_steps} steps within {allowed}; raise epsilon, or lower "
                 "n_rounds or local_epochs"
             ) from None
-        witness = accountant()
+        witness = new_accountant()
         witness.history = [(noise, rate, n_steps)]
         return float(noise), float(witness.get_epsilon(delta, alphas=ORDERS))
 
@@ -203,7 +203,7 @@ def fresh_generator() -> torch.Generator:
     return generator
 
 
-def refuse_unfit(network: Network, x: Tensor) -> None:
+def check_private(network: Network, x: Tensor) -> None:
     """Raise unless a network has separate gradients for each row.
 
     Parameters
@@ -232,7 +232,7 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
             "layers that process each row separately: GroupNorm or LayerNorm instead of BatchNorm"
         )
     try:
-        wrapped, _ = _wrapped(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
+        wrapped, _ = _wrap(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
         some = torch.zeros((2, *x.shape[1:]), dtype=x.dtype)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
@@ -248,7 +248,7 @@ def refuse_unfit(network: Network, x: Tensor) -> None:
         )
 
 
-def stepped(
+def train_private(
     network: Network,
     start: State,
     x: Tensor,
@@ -288,11 +288,11 @@ def stepped(
     chance = fresh_generator() if generator is None else generator
     module = copy.deepcopy(network.module).train()
     module.load_state_dict({name: start[name] for name in module.state_dict()})
-    wrapped, optimizer = _wrapped(
+    wrapped, optimizer = _wrap(
         module, regime, bound=bound, noise=plan.noise_multiplier, batch_size=plan.batch_size
     )
     optimizer.generator = chance
-    counted = accountant()
+    counted = new_accountant()
     optimizer.attach_step_hook(counted.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # dropout draws from it
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
@@ -306,7 +306,7 @@ def stepped(
     return {k: named[k].detach().clone() if k in named else v for k, v in start.items()}, counted
 
 
-def _wrapped(
+def _wrap(
     module: nn.Module, regime: Regime, *, bound: float, noise: float, batch_size: int
 ) -> tuple[Any, Any]:
     """Return a module with per-row gradients and its noisy optimizer."""

@@ -24,7 +24,7 @@ _LOCKS: WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = WeakKeyDicti
 _OF_LOCKS = RLock()
 
 
-def alone_in(module: nn.Module) -> AbstractContextManager[Any]:
+def module_lock(module: nn.Module) -> AbstractContextManager[Any]:
     """Return a reentrant lock for a module.
 
     The lock is not an attribute of the module, because locks can be neither copied nor pickled.
@@ -37,7 +37,7 @@ Device = Literal["auto", "cpu", "cuda"]
 """Types of an estimator's ``device`` parameter."""
 
 
-def chosen_device(device: Device) -> torch.device:
+def torch_device(device: Device) -> torch.device:
     """Return the torch device of a name.
 
     Parameters
@@ -89,7 +89,7 @@ def state_of(module: nn.Module) -> State:
     return {name: tensor.detach().clone() for name, tensor in named}
 
 
-def copied(state: Mapping[str, Tensor]) -> State:
+def clone(state: Mapping[str, Tensor]) -> State:
     """Return a deep copy of a state."""
     return {name: tensor.detach().clone() for name, tensor in state.items()}
 
@@ -254,7 +254,7 @@ class Network:
         parts = torch.split(torch.from_numpy(np.array(vector)).to(self.dtype), sizes)
         named = zip(self._shapes.items(), parts, strict=True)
         given = {name: part.reshape(shape).clone() for (name, shape), part in named}
-        return {**copied(self._first), **given}
+        return {**clone(self._first), **given}
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the module's parameters and floating-point buffers."""
@@ -268,7 +268,7 @@ class Network:
 
     def alone(self) -> AbstractContextManager[Any]:
         """Return a context manager with exclusive use of the module."""
-        return alone_in(self.module)
+        return module_lock(self.module)
 
     def prepare(self, only: Sequence[str] | None = None) -> None:
         """Put the layers into training mode.
@@ -376,7 +376,7 @@ class Network:
     @contextmanager
     def _evaluating(self, device: Device) -> Iterator[torch.device]:
         """Set evaluation mode inside the block; yield the device."""
-        place = chosen_device(device)
+        place = torch_device(device)
         was_training = self.module.training
         self.module.train(False)
         try:

@@ -63,10 +63,10 @@ def row_order(n_rows: int, *words: object) -> Integers:
     *words : objects
         Seed, name of the client, round, pass: together unique to this pass.
     """
-    return np.random.default_rng(words_seed(*words)).permutation(n_rows)
+    return np.random.default_rng(derive_seed(*words)).permutation(n_rows)
 
 
-def words_seed(*words: object, n_bytes: int = 16) -> int:
+def derive_seed(*words: object, n_bytes: int = 16) -> int:
     """Return a number derived from words.
 
     Parameters

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedneighbors._typing import Integers
-from fedneighbors.neural._network import Device, Network, State, chosen_device, copied, repeatable
+from fedneighbors.neural._network import Device, Network, State, clone, repeatable, torch_device
 from fedneighbors.neural._schedule import (
     BatchPlan,
     Regime,
     batch_plan,
+    derive_seed,
     row_order,
-    words_seed,
 )
 
 
@@ -45,7 +45,7 @@ class LocalTask:
     anchor: State | None = None
 
 
-class HeadsApart(NamedTuple):
+class SplitHeads(NamedTuple):
     """Inputs for training heads only: the head, its inputs and labels, and the clients' tasks.
 
     The first row is zero and fills short batches.
@@ -57,9 +57,9 @@ class HeadsApart(NamedTuple):
     tasks: list[LocalTask]
 
 
-def heads_apart(
+def split_heads(
     network: Network, tasks: Sequence[LocalTask], x: Tensor, y: Tensor, *, device: Device
-) -> HeadsApart | None:
+) -> SplitHeads | None:
     """Return the inputs for training heads only.
 
     None if no client has rows, or if the head is not a single layer whose output is the network's
@@ -79,12 +79,12 @@ def heads_apart(
         replace(
             task,
             rows=np.arange(end - len(task.rows), end),
-            start=_head_of(task.start, network),
-            anchor=task.anchor and _head_of(task.anchor, network),
+            start=_head_state(task.start, network),
+            anchor=task.anchor and _head_state(task.anchor, network),
         )
         for task, end in zip(tasks, ends, strict=True)
     ]
-    return HeadsApart(
+    return SplitHeads(
         head,
         torch.cat([torch.zeros_like(seen[0][:1]), *seen]),
         torch.cat([y[:1], *(y[own] for own in rows)]),
@@ -92,7 +92,7 @@ def heads_apart(
     )
 
 
-def _head_of(state: State, network: Network) -> State:
+def _head_state(state: State, network: Network) -> State:
     """Return the head's part of a state, under its own names."""
     prefix = f"{network.head[0]}."
     own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
@@ -179,7 +179,7 @@ class Trainer:
             )
         calm = network.stacks and not network.convolves
         stacked = method == "stacked" or (method == "auto" and calm)
-        self._place = chosen_device(device)
+        self._place = torch_device(device)
         self.device: Device = device
         self.network, self.x, self.y = network, x.to(self._place), y.to(self._place)
         self.method: Literal["stacked", "reuse"] = "stacked" if stacked else "reuse"
@@ -220,7 +220,7 @@ class Trainer:
         with torch.random.fork_rng(devices=cards), repeatable(self._place):
             for first in range(0, len(tasks), size):
                 # dropout is seeded by the first client: there is only one
-                self._sow(words_seed(*tasks[first].words, n_bytes=8))
+                self._sow(derive_seed(*tasks[first].words, n_bytes=8))
                 ended += self._together(tasks[first : first + size], regime, only)
         return ended
 
@@ -228,7 +228,7 @@ class Trainer:
         self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str]
     ) -> list[State] | None:
         """Train the heads separately and return whole networks, or None."""
-        apart = heads_apart(self.network, tasks, self.x, self.y, device=self.device)
+        apart = split_heads(self.network, tasks, self.x, self.y, device=self.device)
         if apart is None:
             return None
         trainer = Trainer(
@@ -238,7 +238,7 @@ class Trainer:
         heads = trainer.train(apart.tasks, regime, only=own)
         prefix = f"{self.network.head[0]}."
         return [
-            {**copied(task.start), **{prefix + k.removeprefix("head."): v for k, v in head.items()}}
+            {**clone(task.start), **{prefix + k.removeprefix("head."): v for k, v in head.items()}}
             for task, head in zip(tasks, heads, strict=True)
         ]
 

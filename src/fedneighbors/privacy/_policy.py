@@ -237,7 +237,7 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
     }
     public = str(config.get("public", ""))
     given["public"] = tuple(word.strip() for word in public.split(",") if word.strip())
-    classes, bounds = _listed(config, "public-classes"), _listed(config, "bounds")
+    classes, bounds = _read_list(config, "public-classes"), _read_list(config, "bounds")
     if classes:
         given["classes"] = tuple(classes)
     if bounds:
@@ -247,7 +247,7 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
     return Privacy(**given)
 
 
-def _listed(config: Mapping[str, Any], key: str) -> list[Any]:
+def _read_list(config: Mapping[str, Any], key: str) -> list[Any]:
     text = config.get(key, "") or "[]"
     try:
         found = json.loads(text)

@@ -135,7 +135,7 @@ def label_ends(axes: Axes, panel: Panel, palette: Sequence[str]) -> None:
     """Label each series right of its last point, without overlaps."""
     axes.autoscale_view()
     ends = sorted(((_end_height(axes, series), series) for series in panel.series), key=_first)
-    for height, (_, series) in zip(_apart([end for end, _ in ends]), ends, strict=True):
+    for height, (_, series) in zip(_spread_labels([end for end, _ in ends]), ends, strict=True):
         axes.annotate(
             series.name,
             xy=(1.015, height),
@@ -152,7 +152,7 @@ def _first(end: tuple[float, Series]) -> float:
     return end[0]
 
 
-def _apart(heights: Sequence[float]) -> list[float]:
+def _spread_labels(heights: Sequence[float]) -> list[float]:
     """Move heights apart by a line of text, as little as needed.
 
     All stay below 1.

@@ -52,10 +52,10 @@ def size(n_bytes: float) -> str:
         return number(n_bytes)
     value, unit = float(n_bytes), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if abs(_rounded(value, 3)) < 1000:
+        if abs(_round(value, 3)) < 1000:
             break
         value, unit = value / 1000, larger
-    return f"{_plain(_rounded(value, 3))} {unit}"
+    return f"{_plain(_round(value, 3))} {unit}"
 
 
 def span(seconds: float) -> str:
@@ -68,11 +68,11 @@ def span(seconds: float) -> str:
     """
     if not math.isfinite(seconds) or seconds < 0:
         return f"{number(seconds)} s"
-    if seconds == 0 or 1 <= _rounded(seconds, 3) <= 120:
-        return f"{_plain(_rounded(seconds, 3))} s"
+    if seconds == 0 or 1 <= _round(seconds, 3) <= 120:
+        return f"{_plain(_round(seconds, 3))} s"
     if seconds < 1:
-        factor, unit = (1e3, "ms") if _rounded(seconds, 3) >= 1e-3 else (1e6, "µs")
-        return f"{_plain(_rounded(seconds * factor, 3))} {unit}"
+        factor, unit = (1e3, "ms") if _round(seconds, 3) >= 1e-3 else (1e6, "µs")
+        return f"{_plain(_round(seconds * factor, 3))} {unit}"
     if seconds >= 1e9:
         return f"{number(seconds)} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -96,12 +96,12 @@ def number(value: float, digits: int = 4) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else f"{_MINUS}∞"
     if isinstance(value, int) and abs(value) < 10**15:
-        return _signed(f"{value:,}" if abs(value) >= 10_000 else str(value))
+        return _sign(f"{value:,}" if abs(value) >= 10_000 else str(value))
     if value != 0 and not 1e-4 <= abs(value) < 1e15:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         power = str(int(exponent)).translate(_SUPERSCRIPTS)
-        return _signed(f"{_plain(float(mantissa))}\N{MULTIPLICATION SIGN}10{power}")
-    return _plain(_rounded(value, digits))
+        return _sign(f"{_plain(float(mantissa))}\N{MULTIPLICATION SIGN}10{power}")
+    return _plain(_round(value, digits))
 
 
 def cells(column: str, values: Sequence[Scalar]) -> list[str]:
@@ -142,7 +142,7 @@ def _cell(column: str, value: Scalar, decimals: int | None) -> str:
         return span(value)
     if decimals is None or isinstance(value, int) or not math.isfinite(value):
         return number(value)
-    return _signed(f"{value:,.{decimals}f}")
+    return _sign(f"{value:,.{decimals}f}")
 
 
 def _shared_decimals(values: Sequence[float]) -> int | None:
@@ -159,16 +159,16 @@ def _shared_decimals(values: Sequence[float]) -> int | None:
     return max(len(f"{value:.{most}f}".rstrip("0").partition(".")[2]) for value in sizes)
 
 
-def _rounded(value: float, digits: int) -> float:
+def _round(value: float, digits: int) -> float:
     return float(f"{value:.{digits - 1}e}")
 
 
 def _plain(value: float) -> str:
     """Return the shortest decimal form, grouped by thousands."""
-    return _signed(f"{value:,.12f}".rstrip("0").rstrip("."))
+    return _sign(f"{value:,.12f}".rstrip("0").rstrip("."))
 
 
-def _signed(text: str) -> str:
+def _sign(text: str) -> str:
     if text in ("-0", "0"):
         return "0"
     return text.replace("-", _MINUS, 1) if text.startswith("-") else text

@@ -89,7 +89,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
     """Return the mean bytes per party sent and received each round."""
     cells: list[tuple[str, str, float]] = []
     for entry in rounds:
-        label = f"{entry.index + 1}. {_worded(entry.request)}"
+        label = f"{entry.index + 1}. {_request_name(entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
             cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
     table = ResultTable(
@@ -111,7 +111,7 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
     return table, figure
 
 
-def _worded(request: str) -> str:
+def _request_name(request: str) -> str:
     """Return a readable name of a request, with its masking step."""
     name, _, step = request.partition(": ")
     words = _IN_WORDS.get(re.sub("^(Public|Private|Masked)", "", name), name)

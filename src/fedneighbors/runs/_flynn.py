@@ -281,7 +281,7 @@ def run(
     settings = {"random_state": seed, "n_jobs": -1, **parameters}
     progress(0, 2, "training over all parties")
     if search:
-        settings |= _searched(x[rows], y[rows], parties[rows], settings)
+        settings |= _search(x[rows], y[rows], parties[rows], settings)
     model = FlyNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
     progress(1, 2, "comparing with nearest neighbours on pooled data")
@@ -318,7 +318,7 @@ def run(
     )
 
 
-def _searched(
+def _search(
     x: npt.NDArray[Any], y: Labels, parties: Labels, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     chosen = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])

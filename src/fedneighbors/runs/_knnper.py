@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedneighbors import baselines
 from fedneighbors._typing import Floats, Progress
-from fedneighbors.methods.knnper.algorithm import local_prior, mixed
+from fedneighbors.methods.knnper.algorithm import local_prior, mix
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles, row_roles
@@ -141,7 +141,7 @@ def _parts(
         "shared network (FedAvg)": shared,
         "shared network, each client's class shares": corrected,
         "memory alone": memory,
-        "memory and network with equal weights": mixed(memory, shared, 0.5),
+        "memory and network with equal weights": mix(memory, shared, 0.5),
     }
 
 

@@ -82,18 +82,18 @@ def synthesize(
     real = _part(features, labels, rows)
     synthesizer = TabularSynthesizer(**(parameters or {}), random_state=seed)
     synthesizer.fit(*real, progress=progress)
-    made = _drawn(synthesizer, n_rows or table.n_rows, seed)
+    made = _sample(synthesizer, n_rows or table.n_rows, seed)
     progress(1, 1, "comparing with the real rows")
     record = quality_record(
         real,
         made,
         test=_part(features, labels, held_out) if len(held_out) else None,
-        parameters=_told(synthesizer, label, seed),
+        parameters=_settings(synthesizer, label, seed),
         random_state=seed,
     )
     return Synthesis(
         synthesizer,
-        _joined(*made, label),
+        _append_labels(*made, label),
         replace(
             record,
             started=started.isoformat(timespec="seconds"),
@@ -102,7 +102,7 @@ def synthesize(
     )
 
 
-def sampled(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: int) -> Table:
+def sample_rows(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: int) -> Table:
     """Sample rows of a trained synthesizer, labels last, if any.
 
     Parameters
@@ -121,18 +121,18 @@ def sampled(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: i
     ValueError
         If a column has the name of the label column.
     """
-    x, y = _drawn(synthesizer, n_rows, seed)
+    x, y = _sample(synthesizer, n_rows, seed)
     if y is not None and label in x.columns:
         raise ValueError(f"the model already has a column {label!r}; give the labels another name")
-    return _joined(x, y, label)
+    return _append_labels(x, y, label)
 
 
-def _drawn(synthesizer: TabularSynthesizer, n_rows: int, seed: int) -> tuple[Table, Any]:
+def _sample(synthesizer: TabularSynthesizer, n_rows: int, seed: int) -> tuple[Table, Any]:
     made = synthesizer.sample(n_rows, random_state=seed)
     return made if isinstance(made, tuple) else (made, None)
 
 
-def _joined(x: Table, y: Any, label: str | None) -> Table:
+def _append_labels(x: Table, y: Any, label: str | None) -> Table:
     if y is None or label is None:
         return x
     words: Column = np.array(y.tolist(), np.object_)
@@ -163,7 +163,7 @@ def _part(features: Table, labels: Any, rows: Rows) -> tuple[Table, Any]:
     return features.take(rows), None if labels is None else labels[rows]
 
 
-def _told(synthesizer: TabularSynthesizer, label: str | None, seed: int) -> dict[str, Any]:
+def _settings(synthesizer: TabularSynthesizer, label: str | None, seed: int) -> dict[str, Any]:
     """Return the settings that the report shows."""
     shown = ("noise", "per_class", "epochs", "batch_size", "pac", "learning_rate")
     return {

@@ -190,13 +190,13 @@ def digest(purpose: str, *parts: Part) -> bytes:
     False
     """
     state = hashlib.sha256(b"fedneighbors secure sum 1")
-    state.update(_encoded((purpose, *parts)))
+    state.update(_encode((purpose, *parts)))
     return state.digest()
 
 
-def _encoded(part: Part) -> bytes:
+def _encode(part: Part) -> bytes:
     if isinstance(part, tuple):
-        return b"t" + len(part).to_bytes(8, "little") + b"".join(map(_encoded, part))
+        return b"t" + len(part).to_bytes(8, "little") + b"".join(map(_encode, part))
     if isinstance(part, int):
         return b"i" + part.to_bytes(8, "little", signed=True)
     raw = part.encode("utf-8") if isinstance(part, str) else part

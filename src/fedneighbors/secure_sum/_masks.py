@@ -136,7 +136,7 @@ def lift(
 
 
 def _seed_key(seed: bytes, name: str, context: bytes) -> bytes:
-    return _derived(seed, digest("own stream", context, name))
+    return _derive(seed, digest("own stream", context, name))
 
 
 def _pair_key(private: bytes, public: bytes, names: tuple[str, str], context: bytes) -> bytes:
@@ -146,10 +146,10 @@ def _pair_key(private: bytes, public: bytes, names: tuple[str, str], context: by
         )
     except ValueError:  # a point of small order
         raise AggregationError("its mask key is not a valid X25519 key", names[1]) from None
-    return _derived(shared, digest("shared stream", context, min(names), max(names)))
+    return _derive(shared, digest("shared stream", context, min(names), max(names)))
 
 
-def _derived(secret: bytes, info: bytes) -> bytes:
+def _derive(secret: bytes, info: bytes) -> bytes:
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
 
 

@@ -64,7 +64,7 @@ def table_apps(
     """
 
     def coordinator(config: Config) -> Coordinator[_Model]:
-        check_folder(typed(config, "model-path", str), "model-path")
+        check_folder(typed_value(config, "model-path", str), "model-path")
         privacy = privacy_from(config)
         if privacy is not None:
             _check_masked(privacy, config)
@@ -80,7 +80,7 @@ def table_apps(
     return server_app(coordinator, keep), client_app(party)
 
 
-def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
+def typed_value(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
     """Return a run's configuration value, converting integers to float if needed.
 
     Raises
@@ -97,18 +97,18 @@ def typed(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
     return value
 
 
-def unless(config: Mapping[str, Any], key: str, word: str, *kinds: type) -> Any:
-    """Return None for the given word, otherwise the value of :func:`typed`.
+def typed_or_none(config: Mapping[str, Any], key: str, word: str, *kinds: type) -> Any:
+    """Return None for the given word, otherwise the value of :func:`typed_value`.
 
     Raises
     ------
     ValueError
-        As for :func:`typed`; the message also names the word.
+        As for :func:`typed_value`; the message also names the word.
     """
     if config.get(key) == word:
         return None
     try:
-        return typed(config, key, *kinds)
+        return typed_value(config, key, *kinds)
     except ValueError as error:
         raise ValueError(f"{error}, or {word!r} for automatic choice") from None
 
@@ -121,7 +121,7 @@ def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
     ValueError
         If it is not such a list.
     """
-    text = typed(config, "classes", str)
+    text = typed_value(config, "classes", str)
     try:
         labels = json.loads(text)
     except json.JSONDecodeError as error:

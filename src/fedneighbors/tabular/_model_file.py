@@ -31,7 +31,7 @@ class ModelFile:
 
     def to_bytes(self) -> bytes:
         """Serialize the model; equal models have equal bytes."""
-        return sealed_model(self.magic, self)
+        return seal_model(self.magic, self)
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> Self:
@@ -60,7 +60,7 @@ class ModelFile:
         return cls.from_bytes(read_model_file(path), source=str(path))
 
 
-def sealed_model(magic: bytes, record: Any) -> bytes:
+def seal_model(magic: bytes, record: Any) -> bytes:
     """Return the bytes of a model file; equal records give equal bytes.
 
     Parameters
@@ -75,7 +75,7 @@ def sealed_model(magic: bytes, record: Any) -> bytes:
 
 
 def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
-    """Return the record of bytes from :func:`sealed_model`.
+    """Return the record of bytes from :func:`seal_model`.
 
     Parameters
     ----------
@@ -103,13 +103,13 @@ def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
         )
     if hashlib.sha256(raw[start:]).digest() != raw[len(magic) : start]:
         raise ModelFileError(f"{source} is truncated or altered; copy or save it again")
-    with usable(source):
+    with convert_file_errors(source):
         record: R = decode(raw[start:], (kind,))
         return record
 
 
 @contextmanager
-def usable(source: str) -> Iterator[None]:
+def convert_file_errors(source: str) -> Iterator[None]:
     """Convert errors about values from a file to ModelFileError.
 
     Parameters

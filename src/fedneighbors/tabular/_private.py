@@ -24,7 +24,7 @@ from fedneighbors.federation._roles import MaskedRound, Refuse
 from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.privacy.noise._calibration import mechanism, shares, shares_counted_on, variance
+from fedneighbors.privacy.noise._calibration import guaranteed_shares, mechanism, shares, variance
 from fedneighbors.records import Scalar
 from fedneighbors.secure_sum._shares import default_threshold
 from fedneighbors.tabular._ownership import Holdings, TableParty
@@ -171,7 +171,7 @@ def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Flo
     return np.broadcast_to(low, n_features).copy(), np.broadcast_to(high, n_features).copy()
 
 
-def with_agreed_label(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
+def agreed_rows(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
     """Mark rows with an agreed label; all rows if labels are public."""
     if privacy.classes is None:
         return np.ones(len(y), bool)
@@ -250,7 +250,7 @@ class PrivateTraining:
         """
         if not self.masked:
             return 1
-        return shares_counted_on(
+        return guaranteed_shares(
             n_asked=self.n_parties,
             threshold=default_threshold(self.n_parties),
             colluders=self.privacy.colluders,
@@ -287,7 +287,7 @@ class PrivateTraining:
         return variance(some, n_summed=n_summed)
 
 
-def run_paid(
+def run_private(
     coordinator: Coordinator[R],
     holdings: Holdings,
     make: Callable[..., Any],
@@ -332,7 +332,7 @@ def run_paid(
             coordinator, parties, n_workers=n_threads, sums="masked" if masked else "plain"
         )
         spent = {name: str(ledger.spent("table")) for name, ledger in ledgers.items()}
-    return outcome, _paid(privacy, spent)
+    return outcome, cost_record(privacy, spent)
 
 
 def _check_labels(holdings: Holdings, privacy: Privacy) -> None:
@@ -344,7 +344,7 @@ def _check_labels(holdings: Holdings, privacy: Privacy) -> None:
         )
 
 
-def _paid(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
+def cost_record(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
     """Return the privacy of a run for its record."""
     divided = privacy.mechanism == "paper" and privacy.accounting == "paper"
     return {

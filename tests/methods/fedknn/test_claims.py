@@ -7,14 +7,14 @@ import pytest
 
 from fedneighbors.errors import ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.fedknn._queries import require_known_ids, require_true_distances
+from fedneighbors.methods.fedknn._queries import check_ids, recheck_distances
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import (
     Merged,
     Part,
-    certified,
+    check_distances_against_bounds,
+    is_certified,
     merge,
-    require_bounds_kept,
 )
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import (
@@ -23,8 +23,8 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountReply,
     Roll,
     baseline,
+    build_answer,
     dann,
-    finished,
 )
 from tests.methods.fedknn.federations import BoundedLine, Federation
 
@@ -145,16 +145,16 @@ def test_more_objects_than_bounds_are_refused():
     part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
 
     with pytest.raises(ProtocolError, match="party 'p0': 3 objects, but 2 bounds"):
-        require_bounds_kept({"p0": part}, {"p0": np.zeros(2)}, k=5)
+        check_distances_against_bounds({"p0": part}, {"p0": np.zeros(2)}, k=5)
 
 
 def test_a_distance_may_equal_its_bound_and_lies_never_below():
     part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
     honest, above = np.array([0.0, 1.0, 2.0]), np.array([0.0, np.nextafter(1.0, 2), 2.0])
 
-    require_bounds_kept({"p0": part}, {"p0": honest}, k=5)
+    check_distances_against_bounds({"p0": part}, {"p0": honest}, k=5)
     with pytest.raises(ProtocolError, match="party 'p0'"):
-        require_bounds_kept({"p0": part}, {"p0": above}, k=5)
+        check_distances_against_bounds({"p0": part}, {"p0": above}, k=5)
 
 
 COUNTS = {
@@ -242,11 +242,11 @@ def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
     cut = Part(whole.distances[:n], whole.ties[:n], whole.ids[:n], exhausted=False)
     parts = objects | {"p0": cut}
 
-    assert certified(objects, merge(objects, 5), 5)
-    assert not certified(parts, merge(parts, 5), 5)
+    assert is_certified(objects, merge(objects, 5), 5)
+    assert not is_certified(parts, merge(parts, 5), 5)
 
     with pytest.raises(ProtocolError, match="not certified"):
-        finished(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
+        build_answer(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
 
 
 # What comes back with the objects.
@@ -255,11 +255,11 @@ def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
 def test_a_foreign_name_is_refused_and_its_provider_named():
     merged = Merged(np.array([1.0, 2.0]), ("p0", "p1"), ("a", "z"), {})
 
-    require_known_ids(merged, {"p0": {"a"}, "p1": {"z"}})
+    check_ids(merged, {"p0": {"a"}, "p1": {"z"}})
     with pytest.raises(ProtocolError, match="party 'p1'"):
-        require_known_ids(merged, {"p0": {"a", "z"}, "p1": {"b"}})
+        check_ids(merged, {"p0": {"a", "z"}, "p1": {"b"}})
     with pytest.raises(ProtocolError, match="party 'p0'"):
-        require_known_ids(merged, {})
+        check_ids(merged, {})
 
 
 TRUE = {
@@ -273,7 +273,7 @@ TRUE = {
 def test_true_distances_pass_a_changed_one_names_its_provider(name):
     query, objects, distances = TRUE[name]
     owners = [f"p{i}" for i in range(len(objects))]
-    check = partial(require_true_distances, metric_of(name), query, objects)
+    check = partial(recheck_distances, metric_of(name), query, objects)
 
     check(np.array(distances), owners)
     for place, owner in enumerate(owners):
@@ -285,9 +285,9 @@ def test_true_distances_pass_a_changed_one_names_its_provider(name):
 
 def test_what_is_no_object_of_the_metric_names_its_provider():
     with pytest.raises(ProtocolError, match=r"party 'p1': .* invalid for 'edit'"):
-        require_true_distances(metric_of("edit"), "a", ["a", 7], np.zeros(2), ["p0", "p1"])
+        recheck_distances(metric_of("edit"), "a", ["a", 7], np.zeros(2), ["p0", "p1"])
 
 
 def test_an_owner_and_a_distance_is_wanted_for_each_object():
     with pytest.raises(ValueError, match="expected one distance and one owner"):
-        require_true_distances(metric_of("edit"), "a", ["a"], np.zeros(2), ["p0"])
+        recheck_distances(metric_of("edit"), "a", ["a"], np.zeros(2), ["p0"])

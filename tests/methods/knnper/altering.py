@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.tabular._model_file import sealed_model
+from fedneighbors.tabular._model_file import seal_model
 
 
 def altered(record, changes):
@@ -33,4 +33,4 @@ def _with(record, path, value):
 def resealed(raw, changes, *, magic=None):
     """Return the bytes of a model with some fields changed."""
     kept = KNNPerModel.from_bytes(raw)
-    return sealed_model(magic or kept.task.magic, altered(kept, changes))
+    return seal_model(magic or kept.task.magic, altered(kept, changes))

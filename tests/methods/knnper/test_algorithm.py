@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from fedneighbors.methods.knnper.algorithm import (
     Neighbors,
-    averaged,
+    average_changes,
     best_mixture,
     closeness,
     local_means,
     local_votes,
-    mixed,
+    mix,
     nearest,
     scale_bits,
     weighted_change,
@@ -82,7 +82,7 @@ def test_a_memory_without_keys_has_no_vote():
 def test_mixtures_are_those_of_equation_7(weight, local):
     shared = [0.25, 0.75]
 
-    found = mixed(np.array([local]), np.array([shared]), weight)
+    found = mix(np.array([local]), np.array([shared]), weight)
 
     assert found[0].tolist() == naive.mixed(local, shared, weight)
 
@@ -90,7 +90,7 @@ def test_mixtures_are_those_of_equation_7(weight, local):
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
 def test_a_weight_is_a_share(weight):
     with pytest.raises(ValueError, match="a weight from 0 to 1"):
-        mixed(np.zeros((1, 2)), np.zeros((1, 2)), weight)
+        mix(np.zeros((1, 2)), np.zeros((1, 2)), weight)
 
 
 def test_the_weight_that_gets_most_rows_right_is_taken():
@@ -120,7 +120,7 @@ def test_the_average_is_that_of_equation_13(before, updates, rows):
     for name, after in updates.items():
         change = {"n_rows": own[name], "bits": bits}
         total += weighted_change(np.array([before]), np.array([after]), **change)
-    found = averaged(np.array([before]), total, n_rows=n, bits=bits)
+    found = average_changes(np.array([before]), total, n_rows=n, bits=bits)
 
     shares = {name: rows / n for name, rows in own.items()}
     assert found[0] == pytest.approx(naive.averaged(before, updates, shares), rel=0, abs=1e-13)
@@ -131,7 +131,7 @@ def test_clients_without_changes_keep_the_shared_weights():
 
     change = weighted_change(before, before.copy(), n_rows=30, bits=scale_bits(100))
 
-    assert averaged(before, change, n_rows=100, bits=20).tobytes() == before.tobytes()
+    assert average_changes(before, change, n_rows=100, bits=20).tobytes() == before.tobytes()
 
 
 def test_the_largest_changes_add_up_without_overflow():
@@ -139,7 +139,7 @@ def test_the_largest_changes_add_up_without_overflow():
 
     change = weighted_change(np.zeros(1), np.full(1, 64.0), n_rows=n, bits=scale_bits(n))
 
-    assert averaged(np.zeros(1), change, n_rows=n, bits=scale_bits(n)).tolist() == [64.0]
+    assert average_changes(np.zeros(1), change, n_rows=n, bits=scale_bits(n)).tolist() == [64.0]
 
 
 @pytest.mark.parametrize("after", [np.nan, np.inf, 64.1])

@@ -10,7 +10,7 @@ from fedneighbors.errors import FedneighborsError, MissingDeviceError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.neural._blueprint import perceptron
-from fedneighbors.neural._network import chosen_device, state_of
+from fedneighbors.neural._network import state_of, torch_device
 from fedneighbors.neural._trainer import Trainer
 
 X, Y = (part[:60] for part in load_digits(return_X_y=True))
@@ -30,7 +30,7 @@ def test_a_missing_card_is_refused_before_anything_runs(no_card):
     rows = torch.zeros(2, 64)
 
     for ask in (
-        lambda: chosen_device("cuda"),
+        lambda: torch_device("cuda"),
         lambda: Trainer(net, rows, torch.zeros(2, dtype=torch.int64), device="cuda"),
         lambda: net.seen(state_of(net.module), rows, device="cuda"),
         lambda: KNNPerParty("a", X, Y, net, device="cuda"),
@@ -43,7 +43,7 @@ def test_a_missing_card_is_refused_before_anything_runs(no_card):
 
 
 def test_automatically_is_the_processor_where_there_is_no_card(no_card):
-    assert chosen_device("auto") == chosen_device("cpu") == torch.device("cpu")
+    assert torch_device("auto") == torch_device("cpu") == torch.device("cpu")
 
     there, here = small(device="auto").fit(X, Y), small().fit(X, Y)
 
@@ -65,7 +65,7 @@ def test_baselines_are_computed_where_they_are_told(baseline, no_card):
 def test_a_card_that_is_there_is_taken_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
-    found = [chosen_device(word).type for word in ("auto", "cuda", "cpu")]
+    found = [torch_device(word).type for word in ("auto", "cuda", "cpu")]
 
     assert found == ["cuda", "cuda", "cpu"]
 

@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import memory_record, read_memory
 from fedneighbors.methods.knnper._settings import KINDS, MemorySettings
 from fedneighbors.methods.knnper.memory._codes import Codebook
-from fedneighbors.tabular._model_file import open_model, sealed_model
+from fedneighbors.tabular._model_file import open_model, seal_model
 from tests.methods.knnper.altering import altered, resealed
 from tests.methods.knnper.memory.tables import tables
 
@@ -28,7 +28,7 @@ OVERALL = np.full(3, 1 / 3)
 
 
 def memory_bytes(memory):
-    return sealed_model(b"M", memory_record(memory))
+    return seal_model(b"M", memory_record(memory))
 
 
 def both(models, action):
@@ -167,7 +167,7 @@ def records():
 @given(st.sampled_from(SMALL), st.data())
 @settings(max_examples=200, deadline=None)
 def test_an_altered_frame_is_refused_or_answers(records, kind, data):
-    frame = bytearray(sealed_model(b"M", records[kind])[33:])
+    frame = bytearray(seal_model(b"M", records[kind])[33:])
     place = data.draw(st.integers(0, len(frame) - 1))
     frame[place] = data.draw(st.integers(0, 255))
     raw = b"M" + hashlib.sha256(frame).digest() + bytes(frame)
@@ -242,7 +242,7 @@ def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(records):
 
     found = read_memory(wide, MemorySettings(memory="8-bit"), OVERALL)
 
-    assert memory_bytes(found) == sealed_model(b"M", record)
+    assert memory_bytes(found) == seal_model(b"M", record)
 
 
 def test_features_of_rows_with_codes_are_refused(records):

@@ -12,7 +12,7 @@ from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._task import CLASSES, NUMBERS
-from fedneighbors.tabular._model_file import sealed_model
+from fedneighbors.tabular._model_file import seal_model
 from tests.methods.knnper.altering import resealed
 
 X, Y = load_diabetes(return_X_y=True)
@@ -174,7 +174,7 @@ def test_a_file_that_is_none_of_ours_is_told_apart(path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (resealed(raw, {}, magic=CLASSES.magic), "has no usable model: it has no classes"),
-        (sealed_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
+        (seal_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):

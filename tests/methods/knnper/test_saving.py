@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper.flower_app import PlanRequest
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.tabular._model_file import sealed_model
+from fedneighbors.tabular._model_file import seal_model
 from tests.methods.knnper.altering import resealed
 
 X, Y = load_wine(return_X_y=True)
@@ -141,7 +141,7 @@ def test_a_file_that_is_none_of_ours_is_told_apart(fitted, path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (b"", "is not a fedneighbors model"),
-        (sealed_model(CLASSES.magic, MemorySettings()), "has no usable model"),
+        (seal_model(CLASSES.magic, MemorySettings()), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):

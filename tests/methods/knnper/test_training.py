@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedneighbors.neural._blueprint import perceptron
-from fedneighbors.neural._network import Network, copied, state_of
+from fedneighbors.neural._network import Network, clone, state_of
 from fedneighbors.neural._schedule import Regime, batch_plan, row_order
 from fedneighbors.neural._trainer import LocalTask, Trainer
 
@@ -117,7 +117,7 @@ def test_what_is_not_to_move_stays_bit_for_bit(method):
 def test_training_changes_neither_the_start_nor_the_network():
     net = network()
     start = state_of(net.module)
-    kept, own = copied(start), state_of(net.module)
+    kept, own = clone(start), state_of(net.module)
 
     Trainer(net, X, Y).train(tasks(net, start), Regime())
 

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.federation._inprocess import Link
-from fedneighbors.methods.fedknn._queries import listed
-from fedneighbors.methods.fedknn._settings import SearchParameters, whole_neighbors
+from fedneighbors.methods.fedknn._queries import query_list
+from fedneighbors.methods.fedknn._settings import SearchParameters, check_n_neighbors
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -95,7 +95,7 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
             If a setting, an object or a target is invalid, or the numbers of objects and targets
             differ.
         """
-        whole_neighbors(self.n_neighbors)
+        check_n_neighbors(self.n_neighbors)
         if self.weights not in _WEIGHTS:
             raise ValueError(f"expected weights as one of {_WEIGHTS}, got {self.weights!r}")
         if self._is_numeric:
@@ -125,7 +125,7 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
     def _objects(self, X: Any, *, fitting: bool) -> Any:
         if self._is_numeric:
             return validate_data(self, X, dtype=np.float64, reset=fitting)
-        objects = X if isinstance(X, np.ndarray) else listed(X)  # the values of a pandas Series
+        objects = X if isinstance(X, np.ndarray) else query_list(X)  # the values of a pandas Series
         if fitting and len(objects) == 0:
             raise ValueError("expected at least one object, got none")
         return objects

@@ -58,7 +58,7 @@ class GraphQuery:
 _KINDS = (VectorQuery, TextQuery, SetQuery, GraphQuery)
 
 
-def listed(queries: Any) -> list[Any]:
+def query_list(queries: Any) -> list[Any]:
     """Return the user's queries as a list.
 
     A single string, set or graph is one query.
@@ -110,7 +110,7 @@ def encode_query(item: Any) -> bytes:
     return encode(VectorQuery(np.atleast_1d(point)))
 
 
-def encoded(queries: Any) -> list[EncodedQuery]:
+def encode_queries(queries: Any) -> list[EncodedQuery]:
     """Return a user's queries with their frames.
 
     Raises
@@ -118,7 +118,7 @@ def encoded(queries: Any) -> list[EncodedQuery]:
     TypeError
         If a query has an unsupported type.
     """
-    return [(query, encode_query(query)) for query in listed(queries)]
+    return [(query, encode_query(query)) for query in query_list(queries)]
 
 
 def decode_query(frame: bytes) -> Any:
@@ -140,7 +140,7 @@ def decode_query(frame: bytes) -> Any:
     return Graph(found.node_labels, found.edges.tolist(), found.edge_labels)
 
 
-def require_known_ids(merged: Merged, known: Mapping[str, Collection[str]]) -> None:
+def check_ids(merged: Merged, known: Mapping[str, Collection[str]]) -> None:
     """Raise for names of objects that their provider does not have.
 
     Parameters
@@ -160,7 +160,7 @@ def require_known_ids(merged: Merged, known: Mapping[str, Collection[str]]) -> N
             raise ProtocolError(f"party {owner!r}: it returned an object that it does not have")
 
 
-def require_true_distances(
+def recheck_distances(
     metric: Metric,
     query: Any,
     objects: Sequence[Any],
@@ -362,12 +362,12 @@ class QueryRecord:
             upload_bytes=sum(sum(r.upload_bytes.values()) for r in rounds),
             download_bytes=sum(sum(r.download_bytes.values()) for r in rounds),
             seconds=seconds,
-            phase_seconds=_summed((_PHASES[r.request], r.seconds) for r in rounds),
-            busy_seconds=_summed(item for r in rounds for item in r.busy_s.items()),
+            phase_seconds=_add_up((_PHASES[r.request], r.seconds) for r in rounds),
+            busy_seconds=_add_up(item for r in rounds for item in r.busy_s.items()),
         )
 
 
-def _summed(items: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _add_up(items: Iterable[tuple[str, float]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for name, seconds in items:
         total[name] = total.get(name, 0.0) + seconds

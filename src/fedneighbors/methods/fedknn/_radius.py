@@ -12,9 +12,9 @@ import numpy as np
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.methods.fedknn.algorithm import (
+    check_count,
+    check_total_counts,
     merge,
-    require_count_kept,
-    require_objects_of_bounds,
 )
 from fedneighbors.methods.fedknn.protocol import (
     Answer,
@@ -22,11 +22,11 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountRequest,
     Returned,
     Roll,
-    answer_of,
     ask_bounds,
-    completed,
-    finished,
+    build_answer,
+    make_answer,
     read_parts,
+    second_round,
 )
 
 _DOUBLINGS, _HALVINGS, _FEW_HALVINGS = 64, 64, 8
@@ -65,8 +65,8 @@ def hufu(
         while (yield from tally.within(high)) < min(k, tally.total(math.inf)):
             low = high
             high = 2 * high if high < 2.0**_DOUBLINGS else math.inf
-        high = yield from _narrowed(tally, low, high, k=k, enough=k, step=step, most=_HALVINGS)
-    return (yield from _fetched(tally, high, k, algorithm="hufu"))
+        high = yield from _bisect(tally, low, high, k=k, enough=k, step=step, most=_HALVINGS)
+    return (yield from _fetch(tally, high, k, algorithm="hufu"))
 
 
 def hufu_plus(
@@ -93,15 +93,15 @@ def hufu_plus(
         radii = [high]
         while (yield from tally.within(high)) < min(k, sum(map(len, roll.left(bounds).values()))):
             if high == math.inf:
-                require_objects_of_bounds(tally.held(high), bounds)
+                check_total_counts(tally.held(high), bounds)
             counted = [(radius, tally.total(radius)) for radius in radii]  # over present providers
             low, high = high, next_radius(counted, k, step=step)
             radii.append(high)
         most = (
             _FEW_HALVINGS  # all objects within are verified already: this only saves sending some
         )
-        high = yield from _narrowed(tally, low, high, k=k, enough=2 * k, step=step, most=most)
-    return (yield from _fetched(tally, high, k, algorithm="hufu+"))
+        high = yield from _bisect(tally, low, high, k=k, enough=2 * k, step=step, most=most)
+    return (yield from _fetch(tally, high, k, algorithm="hufu+"))
 
 
 def within(
@@ -135,7 +135,7 @@ def within(
     yield from tally.within(radius)
     parts, verified = yield from _objects_within(tally, radius)
     merged = merge(parts, sum(map(len, parts.values())))
-    return answer_of(parts, verified, merged, algorithm="radius", roll=tally.roll)
+    return make_answer(parts, verified, merged, algorithm="radius", roll=tally.roll)
 
 
 class _Tally:
@@ -176,7 +176,7 @@ class _Tally:
                 )
 
 
-def _narrowed(
+def _bisect(
     tally: _Tally, low: float, high: float, *, k: int, enough: int, step: float, most: int
 ) -> Coordinator[float]:
     """Halve between two radii until the larger has ``enough`` objects."""
@@ -191,7 +191,7 @@ def _narrowed(
     return high
 
 
-def _fetched(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordinator[Answer]:
+def _fetch(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordinator[Answer]:
     """Fetch all objects within a radius with at least k objects.
 
     Fetch all objects if there is no such radius.
@@ -199,10 +199,10 @@ def _fetched(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordin
     if not tally.knows(radius):
         yield from tally.within(radius)
     found = yield from _objects_within(tally, radius)
-    parts, verified = yield from completed(
+    parts, verified = yield from second_round(
         found, k, query=tally.query, name=tally.name, roll=tally.roll
     )
-    return finished(parts, verified, k, algorithm=algorithm, roll=tally.roll)
+    return build_answer(parts, verified, k, algorithm=algorithm, roll=tally.roll)
 
 
 def _objects_within(tally: _Tally, radius: float) -> Coordinator[Returned]:
@@ -216,7 +216,7 @@ def _objects_within(tally: _Tally, radius: float) -> Coordinator[Returned]:
     )
     found = read_parts(replies, "the objects within the radius", roll=tally.roll, within=cutoff)
     for provider, part in found[0].items():
-        require_count_kept(provider, part, tally.held(radius)[provider])
+        check_count(provider, part, tally.held(radius)[provider])
     return found
 
 

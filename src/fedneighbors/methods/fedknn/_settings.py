@@ -9,7 +9,7 @@ import numpy as np
 from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
-from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, charged_noise
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, noise_source
 from fedneighbors.methods.fedknn.private._padding import LONGEST_STEP_S, MAX_NAME_BYTES
 from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
 from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
@@ -217,7 +217,7 @@ class SearchSettings:
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:
             raise ValueError("privacy was not set at fit; fit again")
-        noise_of = charged_noise(ledger, self.law(n_parties=n_parties, k=k), query=query)
+        noise_of = noise_source(ledger, self.law(n_parties=n_parties, k=k), query=query)
         if self.variant == "paper":
             return dann_star_as_printed(
                 query, k, name=name, noise_of=noise_of, grid_s=float(self.grid_s)
@@ -232,7 +232,7 @@ class SearchSettings:
         )
 
 
-def whole_neighbors(n_neighbors: Any) -> int:
+def check_n_neighbors(n_neighbors: Any) -> int:
     """Return a valid number of neighbors.
 
     Raises

@@ -249,7 +249,7 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
     return more
 
 
-def certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
+def is_certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
     """Return whether the result is certified to be exact.
 
     This holds if every provider is exhausted, or its last object is outside the result or at its
@@ -302,7 +302,7 @@ def shared_counts(
     names = sorted(bounds)
     shares = _shares([bounds[name] for name in names], k)
     wanted = shares + surplus * np.sqrt(shares)
-    counts = _rounded(wanted, int(wanted.sum() + _ROUNDING))
+    counts = _round_shares(wanted, int(wanted.sum() + _ROUNDING))
     return {
         name: min(max(count, 1), max(k, 1))
         for name, count in zip(names, counts.tolist(), strict=True)
@@ -320,7 +320,7 @@ def _shares(bounds: list[Floats], k: int) -> Floats:
     return np.asarray(below + tied * ((k - below.sum()) / tied.sum()))
 
 
-def _rounded(wanted: Floats, total: int) -> Integers:
+def _round_shares(wanted: Floats, total: int) -> Integers:
     """Round to integers with the given sum by largest remainder.
 
     Ties go to the first.
@@ -331,7 +331,7 @@ def _rounded(wanted: Floats, total: int) -> Integers:
     return whole
 
 
-def require_bounds(bounds: Mapping[str, Floats], k: int) -> None:
+def check_bounds(bounds: Mapping[str, Floats], k: int) -> None:
     """Raise if a provider sent more bounds than requested.
 
     Raises
@@ -344,7 +344,9 @@ def require_bounds(bounds: Mapping[str, Floats], k: int) -> None:
             raise ProtocolError(f"party {provider!r}: expected {k} bounds, got {len(lowest)}")
 
 
-def require_bounds_kept(parts: Mapping[str, Part], bounds: Mapping[str, Floats], *, k: int) -> None:
+def check_distances_against_bounds(
+    parts: Mapping[str, Part], bounds: Mapping[str, Floats], *, k: int
+) -> None:
     """Raise for objects that contradict their provider's lower bounds.
 
     The j-th smallest distance is never below the j-th smallest bound. With fewer than k objects,
@@ -382,7 +384,7 @@ def require_bounds_kept(parts: Mapping[str, Part], bounds: Mapping[str, Floats],
             )
 
 
-def require_count_kept(provider: str, part: Part, count: int) -> None:
+def check_count(provider: str, part: Part, count: int) -> None:
     """Raise if a provider's objects within a radius differ from its count.
 
     An approximate index may find fewer.
@@ -399,7 +401,7 @@ def require_count_kept(provider: str, part: Part, count: int) -> None:
         )
 
 
-def require_objects_of_bounds(counts: Mapping[str, int], bounds: Mapping[str, Floats]) -> None:
+def check_total_counts(counts: Mapping[str, int], bounds: Mapping[str, Floats]) -> None:
     """Raise if there are fewer objects than bounds in total.
 
     Raises

@@ -19,13 +19,17 @@ from fedneighbors.methods.fedknn._queries import (
     EncodedQuery,
     OpenQueries,
     QueryRecord,
+    check_ids,
     decode_query,
-    encoded,
-    require_known_ids,
-    require_true_distances,
+    encode_queries,
+    recheck_distances,
 )
 from fedneighbors.methods.fedknn._radius import within
-from fedneighbors.methods.fedknn._settings import SearchParameters, SearchSettings, whole_neighbors
+from fedneighbors.methods.fedknn._settings import (
+    SearchParameters,
+    SearchSettings,
+    check_n_neighbors,
+)
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.planner._plan import Chooser, Plan
 from fedneighbors.methods.fedknn.protocol import Answer
@@ -196,9 +200,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             If the budget of private queries is used up.
         """
         check_is_fitted(self, "providers_")
-        k = whole_neighbors(n_neighbors)
+        k = check_n_neighbors(n_neighbors)
         settings = self._settings(self._step)
-        queries = encoded(X)
+        queries = encode_queries(X)
         with self._connected() as federation:
             frames = [frame for _, frame in queries]
             algorithm, why = settings.algorithm, ""
@@ -253,7 +257,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         with self._connected() as federation:
             return self._answered(
                 federation,
-                encoded(X),
+                encode_queries(X),
                 lambda query, name: within(
                     query, float(radius), name=name, allow_partial=self.allow_partial
                 ),
@@ -285,7 +289,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             As for :meth:`kneighbors`.
         """
         check_is_fitted(self, "providers_")
-        queries, k = encoded(X), whole_neighbors(n_neighbors)
+        queries, k = encode_queries(X), check_n_neighbors(n_neighbors)
         if len(queries) != 1:
             raise ValueError(f"expected one query, got {len(queries)}; pass a list with one query")
         with self._connected() as federation:
@@ -340,11 +344,11 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         began = time.perf_counter()
         outcome = open_queries.run(name, coordinator_of(query[1], name))
         answer = outcome.result
-        require_known_ids(answer.merged, self._held)
+        check_ids(answer.merged, self._held)
         if self.check_distances:
             objects = [self._objects[self._places[name]] for name in answer.merged.ids]
             merged = answer.merged
-            require_true_distances(self._metric, query[0], objects, merged.distances, merged.owners)
+            recheck_distances(self._metric, query[0], objects, merged.distances, merged.owners)
         spent = time.perf_counter() - began
         self.query_records_.append(QueryRecord.of(outcome, seconds=spent, why=why))
         return answer

@@ -22,11 +22,11 @@ from fedneighbors.methods.fedknn.algorithm import (
     LAST_TIE,
     Merged,
     Part,
-    certified,
+    check_bounds,
+    check_distances_against_bounds,
+    is_certified,
     merge,
     remaining_counts,
-    require_bounds,
-    require_bounds_kept,
     shared_counts,
 )
 
@@ -271,7 +271,7 @@ def baseline(
     roll = Roll(allow_partial=allow_partial)
     replies = yield roll.ask(NearestRequest(name, query, k, None))
     parts, verified = read_parts(replies, "the nearest objects", roll=roll)
-    return finished(parts, verified, k, algorithm="baseline", roll=roll)
+    return build_answer(parts, verified, k, algorithm="baseline", roll=roll)
 
 
 def dann(
@@ -305,11 +305,11 @@ def dann(
         for provider, count in estimate(bounds, k).items()
     }
     found = read_parts((yield gather(first)), "the first round", roll=roll)
-    parts, verified = yield from completed(
+    parts, verified = yield from second_round(
         found, k, query=query, name=name, roll=roll, with_cutoff=with_cutoff
     )
-    require_bounds_kept(parts, bounds, k=k)
-    return finished(parts, verified, k, algorithm="dann", roll=roll)
+    check_distances_against_bounds(parts, bounds, k=k)
+    return build_answer(parts, verified, k, algorithm="dann", roll=roll)
 
 
 def ask_bounds(query: bytes, k: int, *, name: str, roll: Roll) -> Coordinator[dict[str, Floats]]:
@@ -317,11 +317,11 @@ def ask_bounds(query: bytes, k: int, *, name: str, roll: Roll) -> Coordinator[di
     replies = yield roll.ask(BoundRequest(name, query, k))
     each = roll.read(replies, "the lower bounds")
     bounds = {provider: reply.bounds for provider, reply in each.items()}
-    require_bounds(bounds, k)
+    check_bounds(bounds, k)
     return bounds
 
 
-def completed(
+def second_round(
     found: Returned, k: int, *, query: bytes, name: str, roll: Roll, with_cutoff: bool = True
 ) -> Coordinator[Returned]:
     """Request the objects that may still be in the result.
@@ -347,7 +347,7 @@ def completed(
         )
         during, (cutoff, tie) = "the second round", place
         again, so_far = read_parts(replies, during, roll=roll, within=cutoff, tie=tie)
-        parts, verified = joined(parts, again), verified | so_far
+        parts, verified = join_parts(parts, again), verified | so_far
 
 
 def read_parts(
@@ -385,7 +385,7 @@ def read_parts(
     return parts, {provider: reply.n_verified for provider, reply in each.items()}
 
 
-def joined(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Part]:
+def join_parts(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Part]:
     """Return each provider's part with its next one appended.
 
     Raises
@@ -397,11 +397,11 @@ def joined(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Par
     result = dict(parts)
     for provider, part in more.items():
         result[provider] = parts[provider].then(part) if provider in parts else part
-        _require_order(provider, result[provider])
+        _check_order(provider, result[provider])
     return result
 
 
-def finished(
+def build_answer(
     parts: Mapping[str, Part],
     verified: Mapping[str, int],
     k: int,
@@ -429,17 +429,17 @@ def finished(
     """
     used = roll.left(parts)
     for provider, part in used.items():
-        _require_order(provider, part)
+        _check_order(provider, part)
     merged = merge(used, k)
-    if not certified(used, merged, k):
+    if not is_certified(used, merged, k):
         raise ProtocolError(
             "the result is not certified: a provider returned fewer objects than requested; run "
             "the query again, or without it"
         )
-    return answer_of(used, verified, merged, algorithm=algorithm, roll=roll)
+    return make_answer(used, verified, merged, algorithm=algorithm, roll=roll)
 
 
-def answer_of(
+def make_answer(
     parts: Mapping[str, Part],
     verified: Mapping[str, int],
     merged: Merged,
@@ -459,7 +459,7 @@ def answer_of(
     )
 
 
-def _require_order(provider: str, part: Part) -> None:
+def _check_order(provider: str, part: Part) -> None:
     if len(set(part.ids)) < len(part.ids):
         raise ProtocolError(f"party {provider!r}: an object is repeated in the second round")
     rise = np.diff(part.distances)

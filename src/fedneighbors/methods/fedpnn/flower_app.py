@@ -19,7 +19,12 @@ from fedneighbors.federation._roles import Party, Refuse
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.tabular._app_config import reserved_classes, table_apps, typed, unless
+from fedneighbors.tabular._app_config import (
+    reserved_classes,
+    table_apps,
+    typed_or_none,
+    typed_value,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,22 +50,22 @@ def settings_from(config: Config) -> FedPNNSettings:
     """
     loo = config.get("sigma") == "loo"
     return FedPNNSettings(
-        client_threshold=unless(config, "client-threshold", "auto", float),
-        server_threshold=unless(config, "server-threshold", "none", float),
-        normalize=unless(config, "normalize", "none", str),
-        frame=typed(config, "frame", str),
-        classwise=typed(config, "classwise", bool),
-        metric=unless(config, "metric", "none", str),
-        min_count=typed(config, "min-count", int),
-        sigma="loo" if loo else typed(config, "sigma", float),
-        activation=typed(config, "activation", str),
-        factor=typed(config, "factor", float),
-        ridge=typed(config, "ridge", float),
-        boost=typed(config, "boost", float),
-        n_knots=typed(config, "n-knots", int),
-        means=typed(config, "means", bool),
+        client_threshold=typed_or_none(config, "client-threshold", "auto", float),
+        server_threshold=typed_or_none(config, "server-threshold", "none", float),
+        normalize=typed_or_none(config, "normalize", "none", str),
+        frame=typed_value(config, "frame", str),
+        classwise=typed_value(config, "classwise", bool),
+        metric=typed_or_none(config, "metric", "none", str),
+        min_count=typed_value(config, "min-count", int),
+        sigma="loo" if loo else typed_value(config, "sigma", float),
+        activation=typed_value(config, "activation", str),
+        factor=typed_value(config, "factor", float),
+        ridge=typed_value(config, "ridge", float),
+        boost=typed_value(config, "boost", float),
+        n_knots=typed_value(config, "n-knots", int),
+        means=typed_value(config, "means", bool),
         classes=reserved_classes(config),
-        n_features_to_select=unless(config, "n-features-to-select", "all", int),
+        n_features_to_select=typed_or_none(config, "n-features-to-select", "all", int),
     )
 
 

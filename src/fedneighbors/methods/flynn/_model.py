@@ -17,7 +17,7 @@ from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
     choose_sharpness,
     class_sizes,
-    clipped,
+    clip_counts,
     decay_table,
     default_decay,
     hash_table,
@@ -44,7 +44,7 @@ class FlyNNModel(ModelFile):
     classes : tuple of labels
         Ascending.
     counts : integer array of shape (n_units, n_classes)
-        Activations of each unit in each class, see :func:`narrowed`.
+        Activations of each unit in each class, see :func:`narrow_keys`.
     decay : float or None
         gamma; None derives it from the load, see :func:`~.algorithm.default_decay`.
     class_normalized : bool
@@ -96,7 +96,7 @@ class FlyNNModel(ModelFile):
     def filters(self) -> Counts:
         """Return the counts used for scoring; noised counts are clipped at 0."""
         counts = np.ascontiguousarray(self.counts, np.int32)
-        return clipped(counts) if self.noise_variance else counts
+        return clip_counts(counts) if self.noise_variance else counts
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -178,13 +178,13 @@ class FlyNNModel(ModelFile):
         return replace(
             self,
             classes=classes,
-            counts=narrowed(counts),
+            counts=narrow_counts(counts),
             losses=self.losses + other.losses,
             noise_variance=self.noise_variance + other.noise_variance,
         )
 
 
-def narrowed(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
+def narrow_counts(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
     """Cast counts to the narrowest dtype, signed only for negative counts."""
     kinds = "BHI" if counts.min(initial=0) >= 0 else "bhi"
     for kind in kinds:

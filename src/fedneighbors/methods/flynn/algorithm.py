@@ -430,6 +430,6 @@ def _laid_out(
     return DecayTable(novelty, starts)
 
 
-def clipped(counts: npt.NDArray[np.int32]) -> Counts:
+def clip_counts(counts: npt.NDArray[np.int32]) -> Counts:
     """Clip counts at 0, the lowest count in the weight table."""
     return np.ascontiguousarray(np.maximum(counts, 0))

@@ -19,7 +19,7 @@ from fedneighbors.errors import PrivacyError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
 from fedneighbors.methods.flynn._features import hashable_numbers
-from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
+from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import (
     calibration_rows,
     count_rows,
@@ -90,12 +90,12 @@ def _privately(
     """Run a private training; return its outcome and privacy record."""
     from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
-    from fedneighbors.tabular._private import run_paid
+    from fedneighbors.tabular._private import run_private
 
     if privacy.accounting == "paper" and privacy.n_parties is None:
         privacy = replace(privacy, n_parties=len(holdings.owned))
     training = coordinate_private(settings, privacy)
-    return run_paid(training, holdings, PrivateFlyNNParty, privacy, n_threads=n_threads)
+    return run_private(training, holdings, PrivateFlyNNParty, privacy, n_threads=n_threads)
 
 
 class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -236,7 +236,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_exact("partial_fit")
         x, labels = self._known_rows(X, y, "partial_fit")
         active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
-        counts = narrowed(self.model_.counts + self._count(active, labels))
+        counts = narrow_counts(self.model_.counts + self._count(active, labels))
         model = replace(self.model_, counts=counts)
         rows = calibration_rows(active, model.n_rows)
         scores = leave_one_out(active[rows], labels[rows], model.filters, model.table)
@@ -266,7 +266,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "expected rows that were learned before; these take more out of the filters than "
                 "was put in. Nothing was changed: check rows and labels"
             )
-        self._set_model(replace(self.model_, counts=narrowed(left)))
+        self._set_model(replace(self.model_, counts=narrow_counts(left)))
         return self
 
     def merge(self, other: "FlyNNClassifier") -> Self:

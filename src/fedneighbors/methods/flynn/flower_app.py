@@ -17,8 +17,8 @@ from fedneighbors.tabular._app_config import (
     declared_rows,
     reserved_classes,
     table_apps,
-    typed,
-    unless,
+    typed_or_none,
+    typed_value,
 )
 
 
@@ -37,14 +37,14 @@ def settings_from(config: Config) -> FlyNNSettings:
         If a value has the wrong type.
     """
     return FlyNNSettings(
-        n_units=unless(config, "n-units", "auto", int),
-        n_inputs=unless(config, "n-inputs", "auto", int),
-        n_active=unless(config, "n-active", "auto", int),
-        decay=unless(config, "decay", "auto", float),
-        standardize=typed(config, "standardize", bool, str),
-        expand=unless(config, "expand", "none", str),
-        class_normalized=typed(config, "class-normalized", bool),
-        seed=typed(config, "seed", int),
+        n_units=typed_or_none(config, "n-units", "auto", int),
+        n_inputs=typed_or_none(config, "n-inputs", "auto", int),
+        n_active=typed_or_none(config, "n-active", "auto", int),
+        decay=typed_or_none(config, "decay", "auto", float),
+        standardize=typed_value(config, "standardize", bool, str),
+        expand=typed_or_none(config, "expand", "none", str),
+        class_normalized=typed_value(config, "class-normalized", bool),
+        seed=typed_value(config, "seed", int),
         classes=reserved_classes(config),
         declared_rows=declared_rows(config),
     )

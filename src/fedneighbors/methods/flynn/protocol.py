@@ -23,7 +23,7 @@ from fedneighbors.methods.flynn._features import (
     choose_expansion,
     standardizer,
 )
-from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
+from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
     calibration_rows,
@@ -327,7 +327,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     model = FlyNNModel(
         plan=plan,
         classes=schema.classes,
-        counts=narrowed(counts),
+        counts=narrow_counts(counts),
         decay=settings.decay,
         class_normalized=settings.class_normalized,
         feature_names=schema.feature_names,

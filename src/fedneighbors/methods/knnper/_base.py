@@ -22,7 +22,7 @@ from fedneighbors.tabular._schema import label_index
 Owners = Sequence[Any] | npt.NDArray[Any] | None
 
 
-def needs_torch() -> None:
+def check_torch() -> None:
     """Raise :class:`MissingExtraError` if torch is not installed."""
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "torch")
@@ -196,7 +196,7 @@ class ClientClassifier:
         return x, labels
 
 
-def refuse_lengths(rows: Sized, labels: npt.NDArray[Any]) -> None:
+def check_lengths(rows: Sized, labels: npt.NDArray[Any]) -> None:
     """Raise ValueError if the numbers of rows and labels differ."""
     if len(rows) != len(labels):
         raise ValueError(f"expected one label for each of {len(rows)} rows, got {len(labels)}")

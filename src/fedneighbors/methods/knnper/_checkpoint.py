@@ -13,7 +13,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.records._storage import check_folder, replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._model_file import open_model, read_model_file, seal_model
 
 MAGIC = b"FNKC\x03"
 
@@ -76,7 +76,7 @@ class Checkpoint:
     def keep(self, stage: Stage) -> None:
         """Write a stage over the previous one."""
         kept = Kept(self._mark, self._probe, stage)
-        replace_file(self._path, sealed_model(MAGIC, kept))
+        replace_file(self._path, seal_model(MAGIC, kept))
 
     def resumed(self) -> Stage | None:
         """Return the stage on disk, or None if there is no file.

@@ -37,7 +37,7 @@ from fedneighbors.methods.knnper.protocol import (
     UnitsRequest,
     UpdateReply,
 )
-from fedneighbors.neural._network import Device, Network, chosen_device
+from fedneighbors.neural._network import Device, Network, torch_device
 from fedneighbors.neural._trainer import LocalTask, Trainer
 from fedneighbors.tabular._ownership import TableParty, one_blas_thread
 from fedneighbors.tabular._schema import Receipt, column_moments
@@ -136,7 +136,7 @@ def shared_log_shares(
     return embeddings.double().numpy(), kind.said(scores).double().numpy()
 
 
-def refuse_unsuited(
+def check_network(
     network: Network, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
 ) -> None:
     """Raise if a network does not support rows of a shape.
@@ -190,7 +190,7 @@ def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.N
     Parameters
     ----------
     network, shape, kind
-        As in :func:`refuse_unsuited`.
+        As in :func:`check_network`.
     """
     size = 2 * math.prod(shape)
     cells = np.zeros(size, np.int64) if kind in "iu" else np.linspace(-1, 1, size)
@@ -269,7 +269,7 @@ class KNNPerParty(TableParty):
         self.personal: OwnPart | None = None
         self.settings = settings or MemorySettings()
         self.device: Device = device
-        chosen_device(device)
+        torch_device(device)
         self.held_out = held_out_rows(len(y), self.settings, name)
         self.x = torch.empty(0)
         if self.network.n_tokens is not None:
@@ -390,7 +390,7 @@ class KNNPerParty(TableParty):
         features = request.features
         found = Scatter.of(features, flat_rows(self.x[torch.from_numpy(rows)]), self._labels[rows])
         upper = triangle(features.n_features)
-        return ScatterReply(_fixed(found.within[upper]), _fixed(found.between[upper]))
+        return ScatterReply(_to_fixed(found.within[upper]), _to_fixed(found.between[upper]))
 
     def _pool(self, request: PoolRequest) -> PoolReply:
         if self._found is None:
@@ -398,13 +398,13 @@ class KNNPerParty(TableParty):
         terms = self._found.terms(request.weights)
         return PoolReply(
             n_rows=terms.n_rows,
-            loss=int(_fixed(np.array(terms.loss))),
-            gradient=_fixed(terms.gradient),
-            hessian=_fixed(terms.hessian),
+            loss=int(_to_fixed(np.array(terms.loss))),
+            gradient=_to_fixed(terms.gradient),
+            hessian=_to_fixed(terms.hessian),
         )
 
 
-def _fixed(values: Floats) -> npt.NDArray[np.int64]:
+def _to_fixed(values: Floats) -> npt.NDArray[np.int64]:
     scaled = np.rint(np.ldexp(values, FIXED_POINT))
     if not (np.abs(scaled) < 2.0**56).all():
         raise Refuse("the terms of the pool are too large to be summed, or not numbers")

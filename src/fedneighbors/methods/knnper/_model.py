@@ -13,7 +13,7 @@ import torch
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._client import as_tensor, view_of
-from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, own_part
+from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, client_state
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSES, NUMBERS, Task, task_of
 from fedneighbors.methods.knnper.memory._rows import View
@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper.personal._discriminants import MAX_FEATURES
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import OWN, Blueprint, Model
 from fedneighbors.neural._network import Network
-from fedneighbors.tabular._model_file import ModelFile, open_model, sealed_model
+from fedneighbors.tabular._model_file import ModelFile, open_model, seal_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +84,13 @@ class KNNPerModel(ModelFile):
             If a memory is invalid.
         """
         return {
-            name: own_part(each, self.shared.overall, self.shared.pool, self.settings.codec)
+            name: client_state(each, self.shared.overall, self.shared.pool, self.settings.codec)
             for name, each in self.clients.items()
         }
 
     def to_bytes(self) -> bytes:
         """Serialize the model; equal models have equal bytes."""
-        return sealed_model(self.task.magic, self)
+        return seal_model(self.task.magic, self)
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "KNNPerModel":
@@ -134,7 +134,7 @@ def _check_shared(shared: Shared) -> None:
         raise ValueError(f"directions have more than {MAX_FEATURES} random features")
 
 
-def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
+def restore_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
     """Return the network of a file, if weights and memories fit it.
 
     Parameters
@@ -155,8 +155,8 @@ def kept_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
         If the user's module is missing, or lacks a layer.
     """
     network = _network(kept, own, source)
-    _refuse_other(kept, network, source)
-    view, n_outputs = _tried(kept, network, source)
+    _check_layout(kept, network, source)
+    view, n_outputs = _try_network(kept, network, source)
     if n_outputs != kept.blueprint.n_outputs:
         raise _unusable(
             source, f"its network has {n_outputs} scores, expected {kept.blueprint.n_outputs}"
@@ -181,13 +181,13 @@ def _network(kept: KNNPerModel, own: Model, source: str) -> Network:
     try:
         with torch.device("meta"):  # no storage: a malicious file could ask for more than fits
             sizes = blueprint.network()
-        _refuse_other(kept, sizes, source)
+        _check_layout(kept, sizes, source)
         return blueprint.network()
     except (TypeError, ValueError, RuntimeError) as error:
         raise _unusable(source, error) from error
 
 
-def _refuse_other(kept: KNNPerModel, network: Network, source: str) -> None:
+def _check_layout(kept: KNNPerModel, network: Network, source: str) -> None:
     """Raise if the weights belong to another network."""
     if network.digest != kept.layout:
         raise ModelFileError(
@@ -201,7 +201,7 @@ def _refuse_other(kept: KNNPerModel, network: Network, source: str) -> None:
         )
 
 
-def _tried(kept: KNNPerModel, network: Network, source: str) -> tuple[View, int]:
+def _try_network(kept: KNNPerModel, network: Network, source: str) -> tuple[View, int]:
     """Return the view of a zero row and the number of scores."""
     kind = np.int64 if network.reads_tokens else np.float64
     zeros: npt.NDArray[np.generic] = np.zeros((1, *kept.blueprint.shape), kind)

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.methods.knnper._base import ClientEstimator, Owners, needs_torch, refuse_lengths
+from fedneighbors.methods.knnper._base import ClientEstimator, Owners, check_lengths, check_torch
 from fedneighbors.methods.knnper._settings import MemorySettings, Metric, RoundSettings
 from fedneighbors.methods.knnper.memory._codes import Codebook, shared_codec
 from fedneighbors.methods.knnper.memory._rows import in_metric
-from fedneighbors.methods.knnper.personal._client_state import joined
+from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import (
     Holdings,
@@ -74,13 +74,13 @@ class PersonalizedEstimator(ClientEstimator):
         seed = public_seed(self.random_state)
         rounds, settings = RoundSettings.asked_by(self, seed), MemorySettings.asked_by(self, seed)
         owned = rows_by_party(parties, len(y))
-        needs_torch()
-        from fedneighbors.methods.knnper._training import federated
+        check_torch()
+        from fedneighbors.methods.knnper._training import train_federated
         from fedneighbors.neural._blueprint import Blueprint
 
         started, clock = datetime.now(UTC), time.perf_counter()
         holdings = Holdings(x, y, owned, self._names())
-        outcome, network, members = federated(
+        outcome, network, members = train_federated(
             self, holdings, rounds, settings, reserved, self._task
         )
         shared = outcome.result
@@ -149,10 +149,10 @@ class PersonalizedEstimator(ClientEstimator):
         name = party_name(name)
         self._refuse_known([name])
         (view, said), values = self._view(X), self._values(y)
-        refuse_lengths(view, values)
+        check_lengths(view, values)
         with self._network.alone():
             self._refuse_known([name])
-            self.clients_[name] = joined(
+            self.clients_[name] = join_client(
                 name,
                 view,
                 said,
@@ -182,7 +182,7 @@ class PersonalizedEstimator(ClientEstimator):
             If ``ids`` is a single name instead of a list.
         """
         (view, _), values = self._view(X), self._values(y)
-        refuse_lengths(view, values)
+        check_lengths(view, values)
         with self._network.alone():
             self.clients_[self._known(name)].add(view, values, ids)
         return self
@@ -270,7 +270,7 @@ class PersonalizedEstimator(ClientEstimator):
         """
         check_is_fitted(self)
         settings: MemorySettings = self._memory_settings
-        _refuse_unsuited(settings)
+        _check_codable(settings)
         keys = in_metric(self.embed(X)[0], settings.metrics[0])
         codec = shared_codec(keys, n_stretches=n_stretches, bits=bits, random_state=settings.seed)
         self.clients_ = {name: own.coded(codec) for name, own in self.clients_.items()}
@@ -333,17 +333,17 @@ class PersonalizedEstimator(ClientEstimator):
         ValueError
             If the file refers to a user's module and ``model`` is missing.
         """
-        needs_torch()
-        from fedneighbors.methods.knnper._model import KNNPerModel, kept_network
-        from fedneighbors.tabular._model_file import usable
+        check_torch()
+        from fedneighbors.methods.knnper._model import KNNPerModel, restore_network
+        from fedneighbors.tabular._model_file import convert_file_errors
 
         kept = KNNPerModel.load(path)
         if kept.task is not cls._task:
             what, reader = kept.task.reader
             raise ModelFileError(f"{path} has a model that {what}; read it with {reader}.load")
-        network = kept_network(kept, model, source=str(path))
+        network = restore_network(kept, model, source=str(path))
         found = cls(**cls._parameters_of(kept, model))
-        with usable(str(path)):
+        with convert_file_errors(str(path)):
             found._hold(network, kept.shared, kept.settings, kept.blueprint)
             found.guarantee_, found.clients_ = kept.guarantee, kept.own_parts()
             found._take(kept)
@@ -370,7 +370,7 @@ class PersonalizedEstimator(ClientEstimator):
         return {each.name: described[each.name] for each in fields(cls) if each.name in described}
 
 
-def _refuse_unsuited(settings: MemorySettings) -> None:
+def _check_codable(settings: MemorySettings) -> None:
     """Raise unless the memories can be coded with one codebook."""
     if settings.memory != "exact":
         raise ValueError(

@@ -89,7 +89,7 @@ class ClientRecord:
         return cls(memory_record(own.memory), float(own.weight), settings)
 
 
-def own_part(
+def client_state(
     record: ClientRecord, overall: Floats, pool: Floats | None, codec: ProductCodec | None = None
 ) -> OwnPart:
     """Return the client state of a record.
@@ -127,12 +127,12 @@ def memory_record(memory: Memory) -> MemoryRecord:
     codec = memory.codec if isinstance(memory, CodedDatastore) else None
     return RowMemory(
         n_dimensions=memory.n_dimensions,
-        keys=memory.codes if isinstance(memory, CodedDatastore) else narrowed(memory.keys),
+        keys=memory.codes if isinstance(memory, CodedDatastore) else narrow_keys(memory.keys),
         labels=memory.labels,
         ids=names_to_json(memory.ids),
         state=json.dumps(memory.state(), sort_keys=True),
         book=codec.book if isinstance(codec, ProductCodec) and codec.learned_here else None,
-        extras=tuple(map(narrowed, memory.extras)),
+        extras=tuple(map(narrow_keys, memory.extras)),
     )
 
 
@@ -184,7 +184,7 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
     return memory.restore_codes(record.keys, record.labels, names, state)
 
 
-def narrowed(keys: Floats) -> npt.NDArray[np.floating[Any]]:
+def narrow_keys(keys: Floats) -> npt.NDArray[np.floating[Any]]:
     """Convert keys to float32 if that is exact.
 
     Embeddings of a network are float32.

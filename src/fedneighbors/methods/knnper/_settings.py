@@ -38,7 +38,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _refuse_count(name: str, value: Any) -> None:
+def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
 
@@ -65,7 +65,7 @@ class RoundSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _refuse_count("n_rounds", self.n_rounds)
+        _check_count("n_rounds", self.n_rounds)
         if not (_is_number(self.participation) and 0 < self.participation <= 1):
             raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
 
@@ -202,7 +202,7 @@ class MemorySettings:
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for k in self.ks or (0,):
-            _refuse_count("n_neighbors", k)
+            _check_count("n_neighbors", k)
         if not self.metrics or not set(self.metrics) <= set(METRICS):
             raise ValueError(f"expected metric among {METRICS}, got {self.metric!r}")
         choices: dict[str, tuple[str, ...]] = {
@@ -217,7 +217,7 @@ class MemorySettings:
         if not (_is_number(self.sigma) and 0 < self.sigma < math.inf):
             raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
         if self.capacity is not None:
-            _refuse_count("capacity", self.capacity)
+            _check_count("capacity", self.capacity)
         if self.memory == "centers" and (self.capacity, self.strategy) != (None, "concatenate"):
             raise ValueError(
                 "memory='centers' does not store rows, so none can be evicted; leave capacity at "

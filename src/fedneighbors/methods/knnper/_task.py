@@ -22,8 +22,8 @@ from fedneighbors.methods.knnper.algorithm import (
     local_means,
     local_prior,
     local_votes,
-    mixed,
-    softened,
+    mix,
+    soften,
 )
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
@@ -32,9 +32,9 @@ from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
     linear_pool,
     linear_terms,
+    pool,
     pool_steps,
     pool_terms,
-    pooled,
 )
 from fedneighbors.methods.knnper.protocol import (
     CountsReply,
@@ -243,11 +243,11 @@ class Classification(_Task):
         """Return the experts' scores."""
         scaled = [HEAD_SCALE * head for head in heads]
         priors = np.broadcast_to(prior, said.shape)
-        return np.stack([said, softened(local), priors, *scaled], axis=2)
+        return np.stack([said, soften(local), priors, *scaled], axis=2)
 
     def pool(self, experts: Floats, weights: Floats) -> Floats:
         """Return the probabilities of a log-linear pool."""
-        return pooled(experts, weights)
+        return pool(experts, weights)
 
     def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
         """Return the terms of the likelihood."""
@@ -259,7 +259,7 @@ class Classification(_Task):
         The errors are those of the mixture with that weight.
         """
         weight = best_mixture(local, shared, values)
-        wrong = mixed(local, shared, weight).argmax(axis=1) != values
+        wrong = mix(local, shared, weight).argmax(axis=1) != values
         return weight, float(wrong.sum())
 
     def combine(
@@ -420,7 +420,7 @@ class Regression(_Task):
     def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
         """Return the weight with the lowest squared error, and this error."""
         weight = least_mixture(local, shared, values)
-        return weight, float(((mixed(local, shared, weight) - values) ** 2).sum())
+        return weight, float(((mix(local, shared, weight) - values) ** 2).sum())
 
     def combine(
         self, found: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings

@@ -12,11 +12,11 @@ from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
+from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
-from fedneighbors.neural._blueprint import chosen_network
+from fedneighbors.neural._blueprint import build_network
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
 from fedneighbors.tabular._ownership import Holdings, one_thread
@@ -132,7 +132,7 @@ def _running_sum(each: Iterator[tuple[str, Message]]) -> Message:
 Trained = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
 
 
-def federated(
+def train_federated(
     asked: Any,
     holdings: Holdings,
     rounds: RoundSettings,
@@ -159,17 +159,17 @@ def federated(
         Task: classification or regression.
     """
     if getattr(asked, "privacy", None) is not None:
-        from fedneighbors.methods.knnper.private._training import federated_privately
+        from fedneighbors.methods.knnper.private._training import train_private_federation
 
-        return federated_privately(asked, holdings, rounds, settings, reserved)
+        return train_private_federation(asked, holdings, rounds, settings, reserved)
     if asked.sums == "masked" and asked.trainer == "stacked":
         raise ValueError(
             "clients with masked sums train one after another; use trainer='auto' or 'reuse'"
         )
     x = holdings.x
     n_outputs = kind.n_outputs(holdings.y, reserved)
-    network = chosen_network(asked, x.shape[1:], n_outputs, seed=rounds.seed)
-    refuse_unsuited(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
+    network = build_network(asked, x.shape[1:], n_outputs, seed=rounds.seed)
+    check_network(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
     options = {"network": network, "settings": settings, "kind": kind, "device": asked.device}
     members = holdings.parties(KNNPerParty, n_threads=1, **options)
     checkpoint = None

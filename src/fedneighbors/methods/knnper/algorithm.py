@@ -81,34 +81,34 @@ def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = Non
         )
     if k < 1:
         raise ValueError(f"expected k of 1 or more, got {k}")
-    refuse_infinite(queries)
-    own, n_found = left_out(own, len(queries), len(keys), k)
+    check_finite(queries)
+    own, n_found = skip_keys(own, len(queries), len(keys), k)
     positions = np.empty((len(queries), n_found), np.int64)
     squares = np.empty(positions.shape)
     if positions.size:
         step = max(1, _BLOCK // len(keys))
         for first in range(0, len(queries), step):
             rows = slice(first, first + step)
-            proposed = _proposed(keys, queries[rows], own[rows], n_found)
+            proposed = _propose(keys, queries[rows], own[rows], n_found)
             for row, candidates in enumerate(proposed, start=first):
-                positions[row], squares[row] = ranked(keys, queries[row], candidates, n_found)
+                positions[row], squares[row] = rank(keys, queries[row], candidates, n_found)
     return Neighbors(positions, np.sqrt(squares))
 
 
-def left_out(own: Integers | None, n_queries: int, n_keys: int, k: int) -> tuple[Integers, int]:
+def skip_keys(own: Integers | None, n_queries: int, n_keys: int, k: int) -> tuple[Integers, int]:
     """Return each query's excluded key, or -1, and the result count."""
     own = np.full(n_queries, -1) if own is None else own
     return own, max(0, min(k, n_keys - int(own.max(initial=-1) >= 0)))
 
 
-def ranked(keys: Floats, query: Floats, candidates: Integers, n: int) -> tuple[Integers, Floats]:
+def rank(keys: Floats, query: Floats, candidates: Integers, n: int) -> tuple[Integers, Floats]:
     """Rank the n nearest keys by squared distance; ties to the earlier."""
     near = square_sums(keys, query, candidates)
     order = np.argsort(near, kind="stable")[:n]
     return candidates[order], near[order]
 
 
-def refuse_infinite(queries: Floats) -> None:
+def check_finite(queries: Floats) -> None:
     """Raise ValueError if a cell of a query is not finite."""
     bad = ~np.isfinite(queries).all(axis=1)
     if bad.any():
@@ -118,7 +118,7 @@ def refuse_infinite(queries: Floats) -> None:
         )
 
 
-def _proposed(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Integers]:
+def _propose(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Integers]:
     """Return each query's candidate keys, ascending.
 
     They include its k nearest keys.
@@ -210,7 +210,7 @@ def local_votes(
         If there are no neighbors, or a label is not among the classes.
     """
     weights = _weights(found, kernel, sigma, counts)
-    refuse_foreign(labels, n_classes)
+    check_classes(labels, n_classes)
     shares = np.zeros((len(weights), n_classes))
     rows = np.arange(len(weights))
     for place in range(weights.shape[1]):  # nearest first: a fixed order of additions
@@ -218,7 +218,7 @@ def local_votes(
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def refuse_foreign(classes: npt.NDArray[Any], n_classes: int) -> None:
+def check_classes(classes: npt.NDArray[Any], n_classes: int) -> None:
     """Raise unless labels are integers from 0 to ``n_classes - 1``."""
     if not len(classes):
         return
@@ -271,7 +271,7 @@ def _weights(found: Neighbors, kernel: Kernel, sigma: float, counts: Floats | No
     return weights if counts is None else weights * counts[found.positions]
 
 
-def mixed(local: Floats, shared: Floats, weight: float) -> Floats:
+def mix(local: Floats, shared: Floats, weight: float) -> Floats:
     """Mix memory (with ``weight``) and shared model (the rest), Eq 7.
 
     Parameters
@@ -306,7 +306,7 @@ def best_mixture(
     -------
     float
     """
-    right = [int((mixed(local, shared, w).argmax(axis=1) == labels).sum()) for w in grid]
+    right = [int((mix(local, shared, w).argmax(axis=1) == labels).sum()) for w in grid]
     return _middle([w for w, n in zip(grid, right, strict=True) if n == max(right)])
 
 
@@ -326,7 +326,7 @@ def least_mixture(
     grid : sequence of float
         Weights, ascending.
     """
-    errors = [float(((mixed(local, shared, w) - targets) ** 2).sum()) for w in grid]
+    errors = [float(((mix(local, shared, w) - targets) ** 2).sum()) for w in grid]
     return _middle([w for w, error in zip(grid, errors, strict=True) if error == min(errors)])
 
 
@@ -381,7 +381,7 @@ def weighted_change(
     return np.rint(np.ldexp(n_rows * change, bits)).astype(np.int64)
 
 
-def averaged(
+def average_changes(
     before: npt.NDArray[np.floating[Any]], total: Integers, *, n_rows: int, bits: int
 ) -> npt.NDArray[np.floating[Any]]:
     """Return the shared weights after a round (Eq 13).
@@ -412,7 +412,7 @@ SOFTENING = 0.02
 """Fraction of the uniform distribution in the votes; prevents -inf for labels without votes."""
 
 
-def softened(shares: Floats) -> Floats:
+def soften(shares: Floats) -> Floats:
     """Return log votes mixed with a small fraction of the uniform distribution.
 
     Parameters

@@ -25,7 +25,7 @@ from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refuse
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, probe, refuse_unsuited
+from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
@@ -50,10 +50,10 @@ from fedneighbors.tabular._app_config import (
     node_value,
     reserved_classes,
     table_apps,
-    typed,
-    unless,
+    typed_or_none,
+    typed_value,
 )
-from fedneighbors.tabular._model_file import open_model, read_model_file, sealed_model
+from fedneighbors.tabular._model_file import open_model, read_model_file, seal_model
 from fedneighbors.tabular._ownership import TableParty, one_thread
 from fedneighbors.tabular._schema import Agreed, Schema, agree
 
@@ -203,7 +203,7 @@ class NodeParty(TableParty):
         )
 
     def _remember(self, told: RepeatedRequests) -> None:
-        replace_file(self._pending, sealed_model(MAGIC, told))
+        replace_file(self._pending, seal_model(MAGIC, told))
 
     def _finish(self, told: RepeatedRequests, member: KNNPerParty, final: ReleaseRequest) -> None:
         """Write the client's own part, and delete the stored requests."""
@@ -249,7 +249,7 @@ def rounds_from(config: Config) -> RoundSettings:
         momentum=float,
         weight_decay=float,
     )
-    return RoundSettings.asked_by(SimpleNamespace(**asked), typed(config, "seed", int))
+    return RoundSettings.asked_by(SimpleNamespace(**asked), typed_value(config, "seed", int))
 
 
 def memories_from(config: Config) -> MemorySettings:
@@ -267,9 +267,9 @@ def memories_from(config: Config) -> MemorySettings:
         If a value has another type than its setting, or is out of range.
     """
     return MemorySettings(
-        n_neighbors=_candidates(typed(config, "n-neighbors", int, str), int),
-        metric=_candidates(typed(config, "metric", str), str),
-        capacity=unless(config, "capacity", "none", int),
+        n_neighbors=_candidates(typed_value(config, "n-neighbors", int, str), int),
+        metric=_candidates(typed_value(config, "metric", str), str),
+        capacity=typed_or_none(config, "capacity", "none", int),
         **_typed_settings(
             config,
             kernel=str,
@@ -285,7 +285,7 @@ def memories_from(config: Config) -> MemorySettings:
 
 def _typed_settings(config: Config, **kinds: type) -> dict[str, Any]:
     """Return settings by name from keys with ``-`` for ``_``."""
-    return {name: typed(config, name.replace("_", "-"), kind) for name, kind in kinds.items()}
+    return {name: typed_value(config, name.replace("_", "-"), kind) for name, kind in kinds.items()}
 
 
 def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
@@ -299,7 +299,7 @@ def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
 def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerModel]:
     _checkpoint_path(config)
     sketch = _sketch(config)
-    own = _imported(str(config["model"])) if sketch.model == OWN else None
+    own = _import(str(config["model"])) if sketch.model == OWN else None
     return _training(config, sketch, rounds_from(config), memories_from(config), own)
 
 
@@ -314,9 +314,9 @@ def _training(
     shape = sketch.shape or (agreed.n_features,)
     blueprint = replace(sketch, shape=shape, n_outputs=len(agreed.classes))
     network = blueprint.network(own, seed=rounds.seed)
-    refuse_unsuited(network, shape, len(agreed.classes))
+    check_network(network, shape, len(agreed.classes))
     path = _checkpoint_path(config)
-    standardize = typed(config, "standardize", bool) and len(shape) == 1
+    standardize = typed_value(config, "standardize", bool) and len(shape) == 1
     words = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
     keeper = Checkpoint(path, fingerprint(*words), probe(network, shape)) if path else None
     shared = yield from coordinate(
@@ -334,20 +334,20 @@ def _training(
 
 def _sketch(config: Config) -> Blueprint:
     """Return the blueprint without the sizes of the tables."""
-    model = typed(config, "model", str)
-    head = tuple(name.strip() for name in typed(config, "head", str).split(","))
+    model = typed_value(config, "model", str)
+    head = tuple(name.strip() for name in typed_value(config, "head", str).split(","))
     return Blueprint(
         model=OWN if ":" in model else model,
         shape=_sizes(config, "shape"),
         n_outputs=1,
-        embedding=typed(config, "embedding", str),
+        embedding=typed_value(config, "embedding", str),
         head=head,
         hidden=_sizes(config, "hidden"),
     )
 
 
 def _sizes(config: Config, key: str) -> tuple[int, ...]:
-    text = typed(config, key, str)
+    text = typed_value(config, key, str)
     try:
         sizes = json.loads(text)
     except json.JSONDecodeError:
@@ -358,14 +358,14 @@ def _sizes(config: Config, key: str) -> tuple[int, ...]:
 
 
 def _checkpoint_path(config: Config) -> Path | None:
-    text = typed(config, "checkpoint", str)
+    text = typed_value(config, "checkpoint", str)
     if not text:
         return None
     check_folder(text, "checkpoint")
     return Path(text).absolute()
 
 
-def _imported(words: str) -> Any:
+def _import(words: str) -> Any:
     """Import an object by a path such as ``package.module:function``.
 
     Raises
@@ -399,7 +399,7 @@ def _party(table: dict[str, Any], node: Config) -> NodeParty:
 def _own_model(node: Config) -> Any:
     """Import the network of a node."""
     try:
-        return _imported(node_value(node, "model"))
+        return _import(node_value(node, "model"))
     except ValueError as error:
         log.error("the network of this node cannot be imported: %s", error)
         raise Refuse("its own network cannot be imported") from error

@@ -16,7 +16,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.algorithm import averaged, feature_rate, scale_bits
+from fedneighbors.methods.knnper.algorithm import average_changes, feature_rate, scale_bits
 from fedneighbors.methods.knnper.personal._discriminants import (
     MAX_FEATURES,
     Discriminants,
@@ -331,14 +331,14 @@ def coordinate(
         stage = Stage(0, network.initial, chosen_on)
     features = (rounds.seed, rate) if discriminate else None
     seen = yield from _discriminants(features, overall, n_rows, held_out=True)
-    yield from _released(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
+    yield from _release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:
         stage = replace(stage, pool=(yield from _pool_weights(kind)))
     averaging.keep(stage)
     n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=False)
     stage = yield from averaging.rest(stage, n_rows)
     seen = yield from _discriminants(features, overall, n_rows, held_out=False)
-    yield from _released(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
+    yield from _release(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 
 
@@ -382,7 +382,7 @@ class _Averaging:
             )
             replies = yield total(dict.fromkeys(rounds.participants(self.names, number), request))
             change = replies.summed(f"the changes of round {number + 1}").change
-            weights = averaged(stage.weights, change, n_rows=n_rows, bits=bits)
+            weights = average_changes(stage.weights, change, n_rows=n_rows, bits=bits)
             stage = replace(stage, number=number + 1, weights=weights)
             self.keep(stage)
         return stage
@@ -402,13 +402,13 @@ def _discriminants(
     drawn = RandomFeatures(*features, n_features_for(n_rows))
     replies = yield total(ScatterRequest(held_out, drawn))
     found = replies.summed("the scatter of classes")
-    within, between = (_whole(part, drawn.n_features) for part in (found.within, found.between))
+    within, between = (_symmetric(part, drawn.n_features) for part in (found.within, found.between))
     counts = overall * (n_rows + len(overall)) - 1
     n_present = int((counts > 0.5).sum())  # absent classes have no scatter
     return Discriminants.best(drawn, Scatter(within, between), n_present)
 
 
-def _whole(upper: npt.NDArray[np.int64], n: int) -> Floats:
+def _symmetric(upper: npt.NDArray[np.int64], n: int) -> Floats:
     """Return the symmetric matrix of an upper triangle in fixed point."""
     whole = np.zeros((n, n))
     whole[triangle(n)] = _from_fixed(upper)
@@ -419,7 +419,7 @@ def _from_fixed(values: npt.NDArray[np.int64]) -> Floats:
     return np.asarray(np.ldexp(values.astype(np.float64), -FIXED_POINT))
 
 
-def _released(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
+def _release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
     replies = yield gather(request)
     replies.complete("the model")
 

@@ -125,7 +125,7 @@ def certified_loss(
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
     error = (1 - confidence) / 2  # per direction
     score = _score(claim, error)
-    both = [_certified(a, b, score, error) for a, b in ((p, q), (q, p))]
+    both = [_certify(a, b, score, error) for a, b in ((p, q), (q, p))]
     return max(both, key=lambda certificate: certificate.loss(claim))
 
 
@@ -181,7 +181,7 @@ def _outputs(sample: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def _certified(
+def _certify(
     p: npt.NDArray[np.int64], q: npt.NDArray[np.int64], score: Score, error: float
 ) -> Certificate:
     """Choose on the first halves and certify on the second.

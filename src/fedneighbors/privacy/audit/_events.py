@@ -79,7 +79,7 @@ def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
     for name, feature in {**_FEATURES, "evidence": _evidence(sort_p, sort_q)}.items():
         scored_p, scored_q = feature(score_p), feature(score_q)
         for place, values in enumerate(_sorted_values(feature(sort_p), feature(sort_q))):
-            hits = [_counted(x[:, place], values).cumsum() for x in (scored_p, scored_q)]
+            hits = [_count_values(x[:, place], values).cumsum() for x in (scored_p, scored_q)]
             scores = score(hits[0], len(score_p), hits[1], len(score_q))
             top = int(np.argmax(scores))
             if scores[top] > best_score:
@@ -106,12 +106,14 @@ def _log_ratio(
     Half a count is added to each value.
     """
     ratio: npt.NDArray[np.float64] = np.log(
-        (_counted(p, values) + 0.5) / len(p) / (_counted(q, values) + 0.5) * len(q)
+        (_count_values(p, values) + 0.5) / len(p) / (_count_values(q, values) + 0.5) * len(q)
     )
     return ratio
 
 
-def _counted(sample: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _count_values(
+    sample: npt.NDArray[np.int64], values: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Count the occurrences of each of some distinct values in a sample."""
     order = np.argsort(values)
     ranks = np.searchsorted(values, sample, sorter=order)

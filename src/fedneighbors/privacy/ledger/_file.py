@@ -179,7 +179,7 @@ class LedgerFile:
             return connection
         if not os.path.lexists(self.path):
             self._make(party, must_exist, made)
-        _require_whole(self.path)
+        _check_length(self.path)
         return self._connect(self.path)
 
     def _make(self, party: str | None, must_exist: bool, made: str) -> None:
@@ -289,7 +289,7 @@ _ADVICE = {
 }
 
 
-def _require_whole(path: str) -> None:
+def _check_length(path: str) -> None:
     """Raise if a file is empty or shorter than its header states.
 
     SQLite itself reads zeros for a missing end of the last page.

@@ -213,7 +213,7 @@ class Ledger:
             answers = self._reserve(terms)
             lacking = tuple(each for each in terms if each.query not in answers)
             if lacking:
-                answers |= self._store(lacking, _usable_answers(draw(lacking), len(lacking)))
+                answers |= self._store(lacking, _check_answers(draw(lacking), len(lacking)))
             if len(answers) == len(terms):
                 return [answers[each.query] for each in terms]
             log.info(
@@ -348,15 +348,15 @@ def _answers(
     }
 
 
-def _usable_answers(drawn: Sequence[bytes], n: int) -> Sequence[bytes]:
+def _check_answers(drawn: Sequence[bytes], n: int) -> Sequence[bytes]:
     if len(drawn) != n:
         raise ValueError(f"expected draw to return {n} answers, got {len(drawn)}")
     for answer in drawn:
-        _require_usable(answer)
+        _check_answer(answer)
     return drawn
 
 
-def _require_usable(answer: bytes) -> None:
+def _check_answer(answer: bytes) -> None:
     if not isinstance(answer, bytes):
         raise TypeError(f"expected draw to return bytes, got {type(answer).__name__}")
     if len(answer) > MAX_ANSWER_BYTES:

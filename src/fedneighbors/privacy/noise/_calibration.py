@@ -104,7 +104,7 @@ def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
     return 2 * decay / (1 - decay) ** 2 * n_summed / each
 
 
-def shares_counted_on(*, n_asked: int, threshold: int, colluders: int) -> int:
+def guaranteed_shares(*, n_asked: int, threshold: int, colluders: int) -> int:
     """Return the number of noise shares guaranteed to be in a sum.
 
     Shares known to colluders are not counted.
@@ -135,7 +135,7 @@ def shares_counted_on(*, n_asked: int, threshold: int, colluders: int) -> int:
     return threshold - colluders
 
 
-def noising(
+def noise_function(
     allowed: PureDP | ZCDP,
     moved: Sensitivity,
     *,

@@ -150,7 +150,7 @@ def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.
     return array.astype(np.int64)
 
 
-def _refuse_width(width: Fraction, name: str, *, power: int = 1) -> None:
+def _check_width(width: Fraction, name: str, *, power: int = 1) -> None:
     if width > WIDEST_SCALE**power:
         raise ValueError(
             f"expected a {name} of at most 2**{40 * power}, got about "
@@ -158,7 +158,7 @@ def _refuse_width(width: Fraction, name: str, *, power: int = 1) -> None:
         )
 
 
-def _refuse_bits(bits: BitSource, what: str) -> None:
+def _check_no_bits(bits: BitSource, what: str) -> None:
     if bits is not os.urandom:
         raise ValueError(f"{what} is drawn by OpenDP, which does not accept bits; omit bits")
 
@@ -239,7 +239,7 @@ class DiscreteLaplace(_Additive):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", positive(self.scale, "scale"))
-        _refuse_width(self.scale, "scale")
+        _check_width(self.scale, "scale")
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
         """Return the cost of one release: epsilon = l1 / scale.
@@ -269,7 +269,7 @@ class DiscreteLaplace(_Additive):
             If the scale is above :data:`MAX_SCALE` and bits are given.
         """
         if self.scale > MAX_SCALE:
-            _refuse_bits(bits, f"noise of a scale above {MAX_SCALE}")
+            _check_no_bits(bits, f"noise of a scale above {MAX_SCALE}")
             return opendp_laplace(self.scale, size)
         return sample(LaplaceLaw(self.scale), size, bits)
 
@@ -304,7 +304,7 @@ class DiscreteGaussian(_Additive):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", positive(self.variance, "variance"))
-        _refuse_width(self.variance, "variance", power=2)
+        _check_width(self.variance, "variance", power=2)
 
     def guarantee(self, sensitivity: Sensitivity) -> ZCDP:
         """Return the cost of one release: rho = l2_squared / (2 variance).
@@ -332,7 +332,7 @@ class DiscreteGaussian(_Additive):
             If the variance is above :data:`MAX_VARIANCE` and bits are given.
         """
         if self.variance > MAX_VARIANCE:
-            _refuse_bits(bits, f"noise of a variance above {MAX_VARIANCE}")
+            _check_no_bits(bits, f"noise of a variance above {MAX_VARIANCE}")
             return opendp_gaussian(self.variance, size)
         return sample(GaussianLaw(self.variance), size, bits)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.errors import BudgetExceeded
-from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, charged_noise
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, noise_source
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy.ledger._ledger import Ledger
 
@@ -35,7 +35,7 @@ def law_of(epsilon=1, delta="1e-6", *, k=5, **options):
 
 
 def ask(ledger, law=None, *, user="search", query=b"q", **options):
-    noise_of = charged_noise(ledger, law or law_of(), query=query, user=user, **options)
+    noise_of = noise_source(ledger, law or law_of(), query=query, user=user, **options)
     return noise_of(EPOCH, PROVIDERS)
 
 
@@ -83,7 +83,7 @@ def test_other_laws_are_other_questions():
 def test_other_queries_epochs_and_providers_get_own_noise(ledger):
     law = law_of("0.001")
 
-    noise_of = charged_noise(ledger, law, query=b"q")
+    noise_of = noise_source(ledger, law, query=b"q")
     drawn = [
         *noise_of(b"first", PROVIDERS).values(),
         *noise_of(b"second", PROVIDERS).values(),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, least_shift
 from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
-from fedneighbors.methods.fedknn.private.protocol import first_asked, second_asked
+from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
 from fedneighbors.methods.fedknn.protocol import NearestReply
 from tests.naive import dannstar as naive
 
@@ -187,9 +187,9 @@ def test_counts_and_ranks_are_those_of_the_enumeration(drawn):
 def test_counts_asked_are_those_of_the_enumeration(noise):
     k = 5
     for count, rank in itertools.product(range(k + 1), range(1, k + 1)):
-        first = first_asked(count, noise, k)
+        first = first_request_size(count, noise, k)
         assert first == min(max(count + noise, 1), k)
-        total = first + second_asked(first, rank, noise, k)
+        total = first + second_request_size(first, rank, noise, k)
         assert total == min(max(first + k - rank + noise, first), k)
 
 

@@ -31,7 +31,7 @@ from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.audit._certificates import certified_epsilon
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.privacy.noise._calibration import noising, shares
+from fedneighbors.privacy.noise._calibration import noise_function, shares
 from fedneighbors.tabular._schema import PublicSchemaRequest
 from tests.methods.fedpnn.private.tables import BOUNDS, CENTRAL, LOCAL, ledger_of, party, table
 
@@ -387,14 +387,14 @@ CLAIM = {sums_request: 2.0, cells_request: 1.2}
 
 def half_the_noise(allowed, moved, **options):
     """Draw noise for twice the budget, charged as the budget itself."""
-    cost, _ = noising(allowed, moved, **options)
-    _, noised = noising(PureDP(2 * allowed.epsilon), moved, **options)
+    cost, _ = noise_function(allowed, moved, **options)
+    _, noised = noise_function(PureDP(2 * allowed.epsilon), moved, **options)
     return cost, noised
 
 
 def bare_counts(allowed, moved, **options):
     """Add noise to the sums only, not to the class counts."""
-    cost, noised = noising(allowed, moved, **options)
+    cost, noised = noise_function(allowed, moved, **options)
     return cost, lambda values: np.concatenate([values[:2], noised(values)[2:]])
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedneighbors.methods.flynn.algorithm import clipped, log_table, score_rows
+from fedneighbors.methods.flynn.algorithm import clip_counts, log_table, score_rows
 
 
 def profile(rng, n_units, n_active, strength):
@@ -38,7 +38,7 @@ def test_a_frequent_class_does_not_win_by_its_size():
     right = [
         float(
             (
-                score_rows(np.sort(rows).astype(np.int32), clipped(noisy), table).argmin(1) == k
+                score_rows(np.sort(rows).astype(np.int32), clip_counts(noisy), table).argmin(1) == k
             ).mean()
         )
         for k, rows in enumerate(drawn)
@@ -53,7 +53,7 @@ def test_a_class_within_the_noise_is_never_predicted():
 
     table = log_table(counts, variance=900.0, n_active=10)
     rows = rng.permuted(np.tile(np.arange(200), (300, 1)), axis=1)[:, :10].astype(np.int32)
-    predicted = score_rows(rows, clipped(counts), table).argmin(axis=1)
+    predicted = score_rows(rows, clip_counts(counts), table).argmin(axis=1)
 
     assert set(predicted.tolist()) == {0, 1}
 
@@ -65,7 +65,7 @@ def test_counts_that_are_all_noise_still_give_finite_scores(fill):
     table = log_table(counts, variance=100.0, n_active=5)
 
     assert np.isfinite(table.weights).all()
-    scores = score_rows(np.arange(5, dtype=np.int32)[None], clipped(counts), table)
+    scores = score_rows(np.arange(5, dtype=np.int32)[None], clip_counts(counts), table)
     assert scores.tolist() == [[0.0] * 4]
 
 
@@ -77,7 +77,7 @@ def test_the_border_is_half_way_for_rows_without_noise():
 
     table = log_table(noisy, variance=144.0, n_active=20)
 
-    novelty = table.weights[np.asarray(table.offsets[:2]) + clipped(noisy)]
+    novelty = table.weights[np.asarray(table.offsets[:2]) + clip_counts(noisy)]
     mean = chances.T @ novelty  # [k, l]: novelty of class l, summed over the units of a row of k
     margins = mean[0, 1] - mean[0, 0], mean[1, 0] - mean[1, 1]
     # Noise that meets itself would set them 1.2 apart; what else sets them apart is about 0.1.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError, RebuildNeeded
 from fedneighbors.methods.knnper.algorithm import closeness
-from fedneighbors.methods.knnper.memory._compressed import ClassCenters, dealt
+from fedneighbors.methods.knnper.memory._compressed import ClassCenters, allocate_centers
 from tests.methods.knnper.memory.tables import tables
 from tests.naive import compression as naive
 from tests.naive import knnper
@@ -15,12 +15,12 @@ from tests.naive import knnper
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
 def test_centers_are_dealt_as_by_the_slow_twin(n_rows, share):
-    assert dealt(np.array(n_rows), share) == naive.dealt(n_rows, share)
+    assert allocate_centers(np.array(n_rows), share) == naive.dealt(n_rows, share)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
 def test_no_class_gets_more_centers_than_rows(n_rows, share):
-    each = dealt(np.array(n_rows), share)
+    each = allocate_centers(np.array(n_rows), share)
 
     assert all(1 <= own <= n for own, n in zip(each, n_rows, strict=True))
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.knnper.memory._clusters import MAX_STEPS, clustered, moved
+from fedneighbors.methods.knnper.memory._clusters import MAX_STEPS, cluster, move_centers
 from tests.methods.knnper.memory.tables import TIES, tables
 from tests.naive import compression as naive
 
@@ -22,7 +22,7 @@ def test_centers_are_those_of_the_slow_twin(rows, n_centers, seed, data):
     weights = np.array(data.draw(st.lists(st.sampled_from([1.0, 2.0, 7.0]), min_size=len(rows),
                                           max_size=len(rows))))  # fmt: skip
 
-    centers, owners = clustered(rows, n_centers, weights=weights, random_state=seed)
+    centers, owners = cluster(rows, n_centers, weights=weights, random_state=seed)
 
     twin = naive.clustered(rows.tolist(), n_centers, weights.tolist(), draws(seed), MAX_STEPS)
     assert centers.tolist() == twin[0]
@@ -32,7 +32,7 @@ def test_centers_are_those_of_the_slow_twin(rows, n_centers, seed, data):
 @given(tables(cells=(TIES,)))
 @settings(max_examples=40)
 def test_with_as_many_centers_as_rows_each_row_is_at_its_center(rows):
-    centers, owners = clustered(rows, len(rows))
+    centers, owners = cluster(rows, len(rows))
 
     np.testing.assert_allclose(centers[owners], rows, rtol=1e-15)
     assert len(centers) == len(np.unique(rows, axis=0))
@@ -41,7 +41,7 @@ def test_with_as_many_centers_as_rows_each_row_is_at_its_center(rows):
 def test_no_center_is_without_rows():
     rows = np.random.default_rng(0).normal(size=(300, 3))
 
-    centers, owners = clustered(rows, 40)
+    centers, owners = cluster(rows, 40)
 
     assert np.unique(owners).tolist() == list(range(len(centers)))
 
@@ -49,13 +49,13 @@ def test_no_center_is_without_rows():
 def test_a_center_without_rows_stays_where_it_is():
     centers = np.array([[0.0], [100.0]])
 
-    found = moved(np.array([[1.0], [3.0]]), np.ones(2), centers, np.zeros(2, int))
+    found = move_centers(np.array([[1.0], [3.0]]), np.ones(2), centers, np.zeros(2, int))
 
     assert found.tolist() == [[2.0], [100.0]]
 
 
 def test_no_rows_have_no_centers():
-    centers, owners = clustered(np.empty((0, 3)), 5)
+    centers, owners = cluster(np.empty((0, 3)), 5)
 
     assert centers.shape == (0, 3)
     assert owners.shape == (0,)
@@ -64,4 +64,4 @@ def test_no_rows_have_no_centers():
 @pytest.mark.parametrize(("n", "weight"), [(0, 1.0), (2, 0.0), (2, -1.0)])
 def test_nonsense_is_refused(n, weight):
     with pytest.raises(ValueError, match="at least one center and weights above 0"):
-        clustered(np.ones((1, 1)), n, weights=np.array([weight]))
+        cluster(np.ones((1, 1)), n, weights=np.array([weight]))

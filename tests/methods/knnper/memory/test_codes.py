@@ -11,7 +11,7 @@ from fedneighbors.methods.knnper.memory._codes import (
     Codebook,
     EightBitCodec,
     ProductCodec,
-    learned_codebook,
+    fit_codebook,
 )
 from fedneighbors.methods.knnper.memory._compressed import CodedDatastore
 from tests.methods.knnper.memory.tables import TIES, tables
@@ -190,7 +190,7 @@ def test_an_own_codebook_hinders_forgetting():
 
 def test_a_given_book_is_no_part_of_the_memory_and_rows_can_go():
     random = np.random.default_rng(0)
-    book = learned_codebook(random.normal(size=(300, 32)), n_stretches=8, bits=8)
+    book = fit_codebook(random.normal(size=(300, 32)), n_stretches=8, bits=8)
     rows = random.normal(size=(50, 32))
     store = CodedDatastore(32, n_classes=10, codec=ProductCodec(book=book))
 
@@ -254,9 +254,9 @@ def test_what_are_no_codes_is_refused(codec, codes, words):
             ValueError,
             "at most 16 entries for 4 bits, got 17",
         ),
-        (lambda: learned_codebook(np.empty((0, 3))), ValueError, "expected rows"),
-        (lambda: learned_codebook(np.ones((2, 3)), n_stretches=0), ValueError, "expected rows"),
-        (lambda: learned_codebook(np.full((2, 3), 1e39)), DataError, "overflows float32"),
+        (lambda: fit_codebook(np.empty((0, 3))), ValueError, "expected rows"),
+        (lambda: fit_codebook(np.ones((2, 3)), n_stretches=0), ValueError, "expected rows"),
+        (lambda: fit_codebook(np.full((2, 3), 1e39)), DataError, "overflows float32"),
         (lambda: ProductCodec().encode(np.ones((1, 2))), ValueError, "no codebook yet"),
     ],
 )

@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper.memory._codes import learned_codebook
+from fedneighbors.methods.knnper.memory._codes import fit_codebook
 from fedneighbors.partition import dirichlet
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -66,7 +66,7 @@ def test_the_codebook_is_that_of_the_public_rows(exact):
 
     assert exact.share_codebook(PUBLIC, n_stretches=16, bits=4) is exact
 
-    book = learned_codebook(exact.embed(PUBLIC)[0], n_stretches=16, bits=4)
+    book = fit_codebook(exact.embed(PUBLIC)[0], n_stretches=16, bits=4)
     assert exact.codebook_.entries.tolist() == book.entries.tolist()
     codes = exact.clients_[WRITERS[0]].memory.codes
     assert codes.shape == ((WRITERS[0] == WRITER).sum(), 8)

@@ -14,7 +14,7 @@ from fedneighbors.methods.knnper.algorithm import (
     best_mixture,
     local_means,
     local_votes,
-    mixed,
+    mix,
     nearest,
 )
 from fedneighbors.methods.knnper.memory._rows import View, in_metric
@@ -66,7 +66,7 @@ def test_a_client_takes_the_first_of_the_best_candidates(seed):
         for k in KS:  # each k by a search of its own
             votes = local_votes(nearest(near[~held], near[held], k), labels[~held], 3)
             weight = best_mixture(votes, np.exp(scores[held]), labels[held])
-            said = mixed(votes, np.exp(scores[held]), weight).argmax(axis=1)
+            said = mix(votes, np.exp(scores[held]), weight).argmax(axis=1)
             right[metric, k, weight] = int((said == labels[held]).sum())
     best = next(each for each, n in right.items() if n == max(right.values()))
     assert (found.settings.metric, found.settings.n_neighbors, found.weight) == best

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedneighbors.methods.knnper.algorithm import local_prior, softened
-from fedneighbors.methods.knnper.personal._pool import PoolTerms, pool_steps, pool_terms, pooled
+from fedneighbors.methods.knnper.algorithm import local_prior, soften
+from fedneighbors.methods.knnper.personal._pool import PoolTerms, pool, pool_steps, pool_terms
 
 
 def fit_pool(start, summed):
@@ -95,11 +95,11 @@ def test_without_rows_the_weights_stay():
 def test_one_expert_of_weight_1_is_the_pool():
     shares = np.array([[0.2, 0.8], [0.5, 0.5]])
 
-    np.testing.assert_allclose(pooled(np.log(shares)[:, :, None], np.ones(1)), shares, rtol=1e-15)
+    np.testing.assert_allclose(pool(np.log(shares)[:, :, None], np.ones(1)), shares, rtol=1e-15)
 
 
 def test_softened_votes_have_no_infinite_logarithm():
-    logs = softened(np.array([[1.0, 0.0, 0.0, 0.0]]))
+    logs = soften(np.array([[1.0, 0.0, 0.0, 0.0]]))
 
     np.testing.assert_allclose(np.exp(logs), [[0.985, 0.005, 0.005, 0.005]], rtol=1e-12)
 

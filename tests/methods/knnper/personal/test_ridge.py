@@ -8,7 +8,7 @@ from fedneighbors.methods.knnper.personal._heads import (
     Head,
     head_held_out,
     ridge,
-    ridge_left_out,
+    ridge_leave_one_out,
     with_ones,
 )
 
@@ -18,7 +18,7 @@ KEYS, TARGETS = RANDOM.normal(size=(12, 5)), RANDOM.normal(size=(12, 3))
 
 @pytest.mark.parametrize("targets", [TARGETS, np.eye(3)[np.arange(12) % 3]])
 def test_held_out_scores_are_those_of_heads_without_the_row(targets):
-    found = ridge_left_out(KEYS, targets, penalties=(0.5, 10.0))
+    found = ridge_leave_one_out(KEYS, targets, penalties=(0.5, 10.0))
 
     for place, penalty in enumerate((0.5, 10.0)):
         for row in range(12):

@@ -21,7 +21,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PublicClientSchemaRequest,
 )
 from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, TrainRequest
-from fedneighbors.neural._dp_sgd import ORDERS, accountant
+from fedneighbors.neural._dp_sgd import ORDERS, new_accountant
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
@@ -72,7 +72,7 @@ def test_the_optimizers_steps_are_those_charged():
     for number in (0, 1):
         party.answer(round_of(party, number))
 
-    made = accountant()
+    made = new_accountant()
     made.history = [(party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps * 2)]
     found = party.counted.get_epsilon(1e-5, alphas=ORDERS)
     assert party.counted.history == [(*made.history[0][:2], party.plan.n_steps)] * 2

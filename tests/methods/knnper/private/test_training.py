@@ -11,7 +11,7 @@ from torch import nn
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper.private.protocol import check_payable, frame_of
+from fedneighbors.methods.knnper.private.protocol import check_payable, scaling_of
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
@@ -173,7 +173,7 @@ def test_promises_that_this_method_cannot_keep_are_refused(change, words):
 
 
 def test_columns_are_brought_from_their_bounds_to_one():
-    center, scale = frame_of(replace(PRIVACY, bounds=((0.0, -4.0, 3.0), (1.0, 4.0, 3.0))), 3)
+    center, scale = scaling_of(replace(PRIVACY, bounds=((0.0, -4.0, 3.0), (1.0, 4.0, 3.0))), 3)
 
     assert center.tolist() == [0.5, 0.0, 3.0]
     assert scale.tolist() == [0.5, 4.0, 1.0]
@@ -182,7 +182,7 @@ def test_columns_are_brought_from_their_bounds_to_one():
 @pytest.mark.parametrize("bounds", [((0.0, np.nan), 1.0), (2.0, 1.0)])
 def test_bounds_that_are_none_are_refused(bounds):
     with pytest.raises(ValueError, match="expected"):
-        frame_of(replace(PRIVACY, bounds=bounds), 2)
+        scaling_of(replace(PRIVACY, bounds=bounds), 2)
 
 
 def test_rows_of_images_need_no_bounds():

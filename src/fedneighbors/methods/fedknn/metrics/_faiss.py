@@ -17,8 +17,8 @@ from fedneighbors.methods.fedknn.metrics._points import Measure
 from fedneighbors.methods.fedknn.metrics._sessions import (
     Found,
     check_radius,
+    check_ranks,
     check_step,
-    checked_ranks,
 )
 from fedneighbors.methods.fedknn.metrics._vectors import VectorMetric
 
@@ -60,7 +60,7 @@ class FaissMetric(VectorMetric):
             As for the exact index.
         """
         rows = self.scaled_rows(objects)
-        return _FaissIndex(self, rows, checked_ranks(ranks, len(rows)))
+        return _FaissIndex(self, rows, check_ranks(ranks, len(rows)))
 
 
 class ApproximateSession:

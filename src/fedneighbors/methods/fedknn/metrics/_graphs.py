@@ -15,7 +15,7 @@ from fedneighbors.datasets._graphs import Graph
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
-from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, checked_ranks, end_of
+from fedneighbors.methods.fedknn.metrics._sessions import Found, check_ranks, check_step, end_of
 
 _Int32s = npt.NDArray[np.int32]
 _MAX = np.iinfo(np.uint16).max
@@ -118,8 +118,8 @@ def bound_distances(table: Counts, query: Counts) -> _Int32s:
     """Return lower bounds of each graph's distance to the query."""
     n_degrees = max(len(table.degrees), len(query.degrees))
     bounds: _Int32s = table_bounds(
-        table._replace(degrees=_padded(table.degrees, n_degrees)),
-        query._replace(degrees=_padded(query.degrees, n_degrees)),
+        table._replace(degrees=_pad(table.degrees, n_degrees)),
+        query._replace(degrees=_pad(query.degrees, n_degrees)),
     )
     return bounds
 
@@ -132,7 +132,7 @@ def _counts(
     return counts.reshape(n_values, n_owners)
 
 
-def _padded(rows: npt.NDArray[np.uint16], n_rows: int) -> npt.NDArray[np.uint16]:
+def _pad(rows: npt.NDArray[np.uint16], n_rows: int) -> npt.NDArray[np.uint16]:
     if len(rows) == n_rows:
         return rows
     return np.concatenate([rows, np.zeros((n_rows - len(rows), rows.shape[1]), np.uint16)])
@@ -194,7 +194,7 @@ class GraphEdit:
         """
         for position, graph in enumerate(objects):
             _check(graph, f"object {position}")
-        return _GraphIndex(objects, checked_ranks(ranks, len(objects)))
+        return _GraphIndex(objects, check_ranks(ranks, len(objects)))
 
 
 class _GraphIndex:

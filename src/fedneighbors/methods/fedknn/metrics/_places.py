@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M, great_circle_m, square_sums
 from fedneighbors.methods.fedknn.metrics._points import Scale, ScanSession, TreeSession
-from fedneighbors.methods.fedknn.metrics._sessions import Session, checked_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 from fedneighbors.methods.fedknn.metrics._vectors import as_row, as_rows
 
 _FEWEST_TREE_PLACES = 1024
@@ -55,7 +55,7 @@ class HaversineMetric:
             As for ``distance``; the error names the position of the object.
         """
         places = as_rows(objects, _check, n_columns=2)
-        return _PlaceIndex(places, checked_ranks(ranks, len(places)))
+        return _PlaceIndex(places, check_ranks(ranks, len(places)))
 
 
 class _PlaceIndex:

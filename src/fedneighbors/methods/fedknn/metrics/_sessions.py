@@ -150,7 +150,7 @@ _MAX_SPARE = 4
 _ANY_RANK = np.iinfo(np.int64).max
 
 
-def checked_ranks(ranks: Integers, n_objects: int) -> Integers:
+def check_ranks(ranks: Integers, n_objects: int) -> Integers:
     """Return the ranks as int64, one for each object.
 
     Raises

@@ -10,7 +10,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn.metrics._sessions import (
     BrowsingSession,
     check_radius,
-    checked_ranks,
+    check_ranks,
 )
 
 # Two different fractions with denominators up to 2**26 differ by at least 2**-52, and quotients
@@ -59,7 +59,7 @@ class JaccardMetric:
             As for ``distance``; the error names the position of the object.
         """
         sets = [_as_set(item, f"object {i}") for i, item in enumerate(objects)]
-        return _SetIndex(sets, checked_ranks(ranks, len(sets)))
+        return _SetIndex(sets, check_ranks(ranks, len(sets)))
 
 
 class _SetIndex:

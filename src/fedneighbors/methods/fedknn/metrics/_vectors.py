@@ -24,7 +24,7 @@ from fedneighbors.methods.fedknn.metrics._points import (
     ScanSession,
     TreeSession,
 )
-from fedneighbors.methods.fedknn.metrics._sessions import Session, checked_ranks
+from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 
 _N_FEATURES = 32
 _N_SAMPLED = 4096
@@ -183,7 +183,7 @@ class VectorMetric:
             As for ``distance``; the error names the position of the object.
         """
         rows = self.scaled_rows(objects)
-        return _VectorIndex(self, rows, checked_ranks(ranks, len(rows)))
+        return _VectorIndex(self, rows, check_ranks(ranks, len(rows)))
 
     def scaled_rows(self, objects: Sequence[Any]) -> Floats:
         """Return objects as rows of the space in which distances are computed."""

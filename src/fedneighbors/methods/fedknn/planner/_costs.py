@@ -276,7 +276,7 @@ def measure(
         raise ValueError(f"expected k of 1 or more, got {k!r}")
     if not 0 < limit_s < math.inf:
         raise ValueError(f"expected limit_s above 0, got {limit_s!r}")
-    warm = federation.run(_asked(SampleRequest(queries[0], 1, limit_s))).result
+    warm = federation.run(_ask_samples(SampleRequest(queries[0], 1, limit_s))).result
     groups = [[name] for name in warm] if apart else [list(warm)]
     links: dict[str, LinkCost] = {}
     for group in groups:
@@ -286,12 +286,12 @@ def measure(
         request = SampleRequest(query, k, limit_s)
         found: dict[str, SampleReply] = {}
         for group in groups:
-            found |= federation.run(_asked(dict.fromkeys(group, request))).result
+            found |= federation.run(_ask_samples(dict.fromkeys(group, request))).result
         samples.append(found)
     return Costs(k=k, samples=tuple(samples), links=links, limit_s=limit_s)
 
 
-def _asked(requests: Message | Mapping[str, Message]) -> Coordinator[dict[str, SampleReply]]:
+def _ask_samples(requests: Message | Mapping[str, Message]) -> Coordinator[dict[str, SampleReply]]:
     replies = yield gather(requests)
     return dict(replies.complete("the samples").each)
 
@@ -309,10 +309,10 @@ def _link(federation: Connected, names: Sequence[str]) -> LinkCost:
 
 
 def _echo_s(federation: Connected, names: Sequence[str], request: EchoRequest) -> float:
-    outcome = federation.run(_echoed(dict.fromkeys(names, request)))
+    outcome = federation.run(_echo(dict.fromkeys(names, request)))
     return statistics.median(record.seconds for record in outcome.rounds)
 
 
-def _echoed(requests: Mapping[str, Message]) -> Coordinator[None]:
+def _echo(requests: Mapping[str, Message]) -> Coordinator[None]:
     for _ in range(_N_ECHOES):
         (yield gather(requests)).complete("the echoes")

@@ -146,7 +146,7 @@ def make_plan(
     if n_side_by_side is not None and n_side_by_side < 1:
         raise ValueError(f"expected n_side_by_side of 1 or more, got {n_side_by_side}")
     predictions = [
-        _predicted(name, candidate, costs, k, n_side_by_side)
+        _predict(name, candidate, costs, k, n_side_by_side)
         for name, candidate in candidates.items()
     ]
     predictions.sort(key=lambda prediction: prediction.total_s)
@@ -178,7 +178,7 @@ def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) 
     return candidate
 
 
-def _predicted(
+def _predict(
     name: str, candidate: Candidate, costs: Costs, k: int, n_side_by_side: int | None
 ) -> Prediction:
     ran = [_course(candidate, sampled, costs, k) for sampled in costs.samples]

@@ -161,7 +161,7 @@ class CountNoise(Noise):
     @property
     def cost(self) -> Guarantee:
         """Return the privacy cost of one query towards one provider."""
-        return _settled(self).cost
+        return _derive(self).cost
 
     @property
     def identity(self) -> str:
@@ -173,12 +173,12 @@ class CountNoise(Noise):
     @property
     def first_scale(self) -> Fraction:
         """Return the scale of the noise on a first count."""
-        return _settled(self).first.scale
+        return _derive(self).first.scale
 
     @property
     def second_scale(self) -> Fraction:
         """Return the scale of the noise on a second count."""
-        return _settled(self).second.scale
+        return _derive(self).second.scale
 
     @property
     def first_shift(self) -> int:
@@ -186,7 +186,7 @@ class CountNoise(Noise):
 
         It is the scale of the noise plus half the standard deviation of the counts themselves.
         """
-        return _settled(self).first_shift
+        return _derive(self).first_shift
 
     @property
     def second_shift(self) -> int:
@@ -195,11 +195,11 @@ class CountNoise(Noise):
         ``"exact"``: the smallest B with P(noise <= -B) <= delta, the cost of clamping the sum at 0.
         ``"certified"``: the smallest B with P(noise < -B) <= failure / n_providers.
         """
-        return _settled(self).second_shift
+        return _derive(self).second_shift
 
     def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
         """Draw independent noise for ``n`` providers, shifts included."""
-        settled = _settled(self)
+        settled = _derive(self)
         first = settled.first.noise(n, bits=bits) + settled.first_shift
         second = settled.second.noise(n, bits=bits) + settled.second_shift
         if self.promise == "exact":
@@ -207,7 +207,7 @@ class CountNoise(Noise):
         return list(zip(first.tolist(), second.tolist(), strict=True))
 
 
-class _Settled(NamedTuple):
+class _Derived(NamedTuple):
     """Values derived from the parameters of a noise distribution."""
 
     first: DiscreteLaplace
@@ -218,7 +218,7 @@ class _Settled(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _settled(law: CountNoise) -> _Settled:
+def _derive(law: CountNoise) -> _Derived:
     """Compute the derived values, cached for equal queries."""
     epsilon, delta = exact(law.epsilon, "epsilon"), exact(law.delta, "delta")
     first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
@@ -229,7 +229,7 @@ def _settled(law: CountNoise) -> _Settled:
         chance = exact(law.failure, "failure") / law.n_providers
         shift = max(least_shift(second.scale, chance) - 1, 0)
     spent = first.guarantee(FIRST_COUNTS).epsilon + second.guarantee(SECOND_COUNT).epsilon
-    return _Settled(
+    return _Derived(
         first,
         second,
         first_shift=math.ceil(first.scale + Fraction(math.sqrt(law.k / law.n_providers)) / 2),
@@ -303,7 +303,7 @@ def least_shift(scale: Fraction, chance: Fraction) -> int:
         return max(math.ceil(limit / log_a), 0)
 
 
-def charged_noise(
+def noise_source(
     ledger: Ledger,
     law: Noise,
     *,
@@ -359,7 +359,7 @@ def charged_noise(
                 for name in providers
             ]
             try:
-                answers = _released(ledger, terms, user, drawn)
+                answers = _release_stored(ledger, terms, user, drawn)
             except ValueError:
                 if ledger.users_of(ids.values()) == users:
                     raise
@@ -369,7 +369,7 @@ def charged_noise(
     return noise_of
 
 
-def _released(
+def _release_stored(
     ledger: Ledger,
     terms: list[ChargeTerms],
     user: str,

@@ -49,7 +49,7 @@ class PaddedBoundRequest:
     grid_s: float
 
     def __post_init__(self) -> None:
-        _require_shape(self.k, self.grid_s)
+        _check_request(self.k, self.grid_s)
 
     def check(self, party: str, reply: PaddedBoundReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for a reply of another size."""
@@ -87,7 +87,7 @@ class PaddedNearestRequest:
     grid_s: float
 
     def __post_init__(self) -> None:
-        _require_shape(self.k, self.grid_s)
+        _check_request(self.k, self.grid_s)
         if self.count.shape != (1,) or not 0 <= self.count[0] <= self.k:
             raise ValueError(f"expected one count from 0 to {self.k}, got {self.count}")
 
@@ -96,7 +96,7 @@ class PaddedNearestRequest:
         unpad_nearest(reply, self.k).require_number(int(self.count[0]))
 
 
-def _require_shape(k: int, grid_s: float) -> None:
+def _check_request(k: int, grid_s: float) -> None:
     if k < 1 or not 0 <= grid_s <= LONGEST_STEP_S:
         raise ValueError(
             f"expected k of 1 or more and a step of 0 to {LONGEST_STEP_S} seconds, got {k} and "
@@ -162,7 +162,7 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
     lengths = reply.lengths[:n]
     if ((lengths < 0) | (lengths > MAX_NAME_BYTES)).any():
         raise ValueError(f"expected names of at most {MAX_NAME_BYTES} bytes")
-    _require_empty_filling(reply, n)
+    _check_padding(reply, n)
     ids = tuple(
         reply.names[place, :length].tobytes().decode() for place, length in enumerate(lengths)
     )
@@ -176,7 +176,7 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
     )
 
 
-def _require_empty_filling(reply: PaddedNearestReply, n: int) -> None:
+def _check_padding(reply: PaddedNearestReply, n: int) -> None:
     """Raise if padding is not empty.
 
     The merge reads the padding without further checks.

@@ -76,20 +76,21 @@ def dann_star(
     noise = noise_of(_epoch(each), tuple(sorted(each)))
     # Phase 2, lines 11-16: the first round
     first = {
-        provider: first_asked(count, noise[provider][0], k) for provider, count in counts.items()
+        provider: first_request_size(count, noise[provider][0], k)
+        for provider, count in counts.items()
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
     shelf = Shelf.of(replies.complete("the first round").each)
     # lines 17-21, counted from the returned objects, and phase 3, lines 22-23
     second = {
-        provider: second_asked(first[provider], rank, noise[provider][1], k)
+        provider: second_request_size(first[provider], rank, noise[provider][1], k)
         for provider, rank in shelf.ranks_of_last().items()
     }
     replies = yield gather(_requests(name, query, second, k, grid_s))
     more = Shelf.of(replies.complete("the second round").each)
-    _require_follows(shelf, more)
+    _check_order(shelf, more)
     shelf = shelf.then(more)
-    _require_bounds_kept({provider: reply.bounds for provider, reply in each.items()}, shelf)
+    _check_bounds({provider: reply.bounds for provider, reply in each.items()}, shelf)
     certain = shelf.certain()
     if always_exact and not certain:
         raise ProtocolError(
@@ -120,12 +121,13 @@ def dann_star_as_printed(
     counts = {provider: max(n, 1) for provider, n in counts_of_bounds(bounds, k).items()}
     noise = noise_of(_epoch(each), tuple(sorted(each)))
     first = {
-        provider: first_asked(count, noise[provider][0], k) for provider, count in counts.items()
+        provider: first_request_size(count, noise[provider][0], k)
+        for provider, count in counts.items()
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
     shelf = Shelf.of(replies.complete("the first round").each)
     second = {
-        provider: first_asked(counts[provider] + k - rank, noise[provider][1], k)
+        provider: first_request_size(counts[provider] + k - rank, noise[provider][1], k)
         for provider, rank in shelf.ranks_of_last().items()
     }
     more = {provider: max(second[provider] - first[provider], 0) for provider in second}
@@ -134,7 +136,7 @@ def dann_star_as_printed(
     return _answer(shelf, certain=False, algorithm="dann* as printed")
 
 
-def first_asked(count: int, noise: int, k: int) -> int:
+def first_request_size(count: int, noise: int, k: int) -> int:
     """Return a provider's first request size, in [1, k].
 
     Lines 12-13.
@@ -142,7 +144,7 @@ def first_asked(count: int, noise: int, k: int) -> int:
     return min(max(count + noise, 1), k)
 
 
-def second_asked(first: int, rank: int, noise: int, k: int) -> int:
+def second_request_size(first: int, rank: int, noise: int, k: int) -> int:
     """Return the second request size.
 
     No provider is asked for more than k objects in total.
@@ -185,7 +187,7 @@ def _requests(
     }
 
 
-def _require_follows(shelf: Shelf, more: Shelf) -> None:
+def _check_order(shelf: Shelf, more: Shelf) -> None:
     """Raise if second parts do not follow the first."""
     rows, n, n_more = np.arange(len(shelf.providers)), shelf.n_filled, more.n_filled
     distances, ties = shelf.distances[rows, 0, n - 1], shelf.ties[rows, 0, n - 1]
@@ -201,7 +203,7 @@ def _require_follows(shelf: Shelf, more: Shelf) -> None:
         ((n_more > 0) & (n > 0) & before, "its second objects are before its first"),
         (np.array(doubled), "an object is repeated in the second round"),
     ):
-        _refuse(shelf, broken, how)
+        _raise_first(shelf, broken, how)
 
 
 def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
@@ -214,7 +216,7 @@ def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
     return set(zip(names, reply.lengths[:n].tolist(), strict=True))
 
 
-def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -> None:
+def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -> None:
     """Raise for objects that their provider's own bounds exclude.
 
     The same check as in Algorithm 1.
@@ -226,19 +228,19 @@ def _require_bounds_kept(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: S
     rows = np.arange(len(known))[:, np.newaxis, np.newaxis]
     own = known[rows, np.minimum(shelf.positions, shelf.k - 1)]
     nearer: Any = shelf.distances < own
-    _refuse(shelf, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow")
+    _raise_first(shelf, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow")
     n = shelf.n_filled
     n_bounds: npt.NDArray[np.int64] = np.isfinite(known).sum(axis=1)
     missing = shelf.exhausted & shelf.exact & (n < n_bounds)
     row = int(missing.argmax())
-    _refuse(
+    _raise_first(
         shelf,
         missing,
         f"it has no more than {n[row]} objects, but sent {n_bounds[row]} bounds",
     )
 
 
-def _refuse(shelf: Shelf, broken: Flags, how: str) -> None:
+def _raise_first(shelf: Shelf, broken: Flags, how: str) -> None:
     """Raise an error that names the first provider with a violation."""
     if broken.any():
         raise ProtocolError(f"party {shelf.providers[int(broken.argmax())]!r}: {how}")

@@ -36,8 +36,8 @@ from fedneighbors.methods.fedpnn.private.protocol import (
 )
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, with_agreed_label
+from fedneighbors.privacy.noise._calibration import noise_function
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, agreed_rows
 from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 
 _MAX_VALUE = 2.0**1000
@@ -91,7 +91,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return rows with an agreed label; clip infinite values to finite ones."""
-        kept = with_agreed_label(y, privacy)
+        kept = agreed_rows(y, privacy)
         return np.clip(np.asarray(x, np.float64)[kept], -_MAX_VALUE, _MAX_VALUE), y[kept]
 
     def answer(self, request: Message) -> Message:
@@ -109,7 +109,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         self._check_classes(request.classes, fewest=2)
         planned, exact = self._plan_release(request)
-        cost, noised = noising(
+        cost, noised = noise_function(
             planned.budget,
             planned.sensitivity,
             n_shares=n_shares,

@@ -15,7 +15,7 @@ from fedneighbors.methods.fedpnn.private.protocol import check_privacy, coordina
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import Holdings
-from fedneighbors.tabular._private import run_paid
+from fedneighbors.tabular._private import run_private
 
 _ALLOWED = ("privacy", "bounds", "share", "random_state", "n_jobs")
 
@@ -93,7 +93,7 @@ def fit_privately(
     agreed = with_bounds(privacy, bounds, holdings.x.shape[1])
     check_privacy(agreed)
     started, clock = datetime.now(UTC), time.perf_counter()
-    outcome, paid = run_paid(coordinate_private(agreed), holdings, PrivateFedPNNParty, agreed)
+    outcome, paid = run_private(coordinate_private(agreed), holdings, PrivateFedPNNParty, agreed)
     model = outcome.result
     return model, RunRecord(
         name="fedpnn.fit",

@@ -34,8 +34,8 @@ from fedneighbors.methods.flynn.private.protocol import (
 from fedneighbors.methods.flynn.protocol import FlyNNParty
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, with_agreed_label
+from fedneighbors.privacy.noise._calibration import noise_function
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, agreed_rows
 from fedneighbors.tabular._schema import Label, MomentsReply, PublicSchemaRequest, Receipt, blocks
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         removing one row of the table adds or removes at most one row of the result.
         """
         rows = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
-        kept = with_agreed_label(y, privacy)
+        kept = agreed_rows(y, privacy)
         if rows.dtype.kind == "f":
             kept &= _finite_rows(rows)
         if not kept.all():
@@ -152,7 +152,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         levels = constants_levels(self._privacy, n_columns)
         moved = constants_sensitivity(n_columns, levels, self._privacy.neighbors)
         allowed = part(self._privacy, of="constants", constants_paid=True)
-        cost, noised = noising(
+        cost, noised = noise_function(
             allowed, moved, n_shares=n_shares, n_cells=2 * n_columns + 1, bits=self._bits
         )
         return cost, lambda: ConstantsReply(noised(self._quantized(request, levels)))
@@ -174,7 +174,9 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
         allowed = part(self._privacy, of="counts", constants_paid=request.constants_paid)
         n_cells = plan.n_units * len(classes)
-        cost, noised = noising(allowed, moved, n_shares=n_shares, n_cells=n_cells, bits=self._bits)
+        cost, noised = noise_function(
+            allowed, moved, n_shares=n_shares, n_cells=n_cells, bits=self._bits
+        )
 
         def draw() -> Message:
             values = noised(self._exact_counts(plan, classes).ravel())

@@ -15,7 +15,7 @@ from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales, standardizer
-from fedneighbors.methods.flynn._model import FlyNNModel, narrowed
+from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
     active_units,
@@ -41,10 +41,10 @@ from fedneighbors.tabular._schema import Label, Receipt
 class PublicMomentsRequest(MomentsRequest):
     """Request for exact moments that every party declared public.
 
-    ``noised`` permits a masked sum of two parties, because the terms are public.
+    ``add_noise`` permits a masked sum of two parties, because the terms are public.
     """
 
-    noised: ClassVar[bool] = True
+    add_noise: ClassVar[bool] = True
 
 
 @message
@@ -82,7 +82,7 @@ class MaskedConstantsRequest(ConstantsRequest):
     """Request for moments with one share of the noise; masked sums only."""
 
     masked_only: ClassVar[bool] = True
-    noised: ClassVar[bool] = True
+    add_noise: ClassVar[bool] = True
 
 
 @message
@@ -110,7 +110,7 @@ class MaskedNoisyCountRequest(NoisyCountRequest):
     """Request for counts with one share of the noise; masked sums only."""
 
     masked_only: ClassVar[bool] = True
-    noised: ClassVar[bool] = True
+    add_noise: ClassVar[bool] = True
 
 
 @message
@@ -220,7 +220,7 @@ def coordinate_private(
     model = FlyNNModel(
         plan=plan,
         classes=training.schema.classes,
-        counts=narrowed(counts),
+        counts=narrow_counts(counts),
         decay=settings.decay,
         class_normalized=settings.class_normalized,
         feature_names=training.schema.feature_names,

@@ -8,7 +8,7 @@ from fedneighbors.kernels.vectors._distances import square_sums
 MAX_STEPS = 25
 
 
-def clustered(
+def cluster(
     rows: Floats, n_centers: int, *, weights: Floats | None = None, random_state: int = 0
 ) -> tuple[Floats, Integers]:
     """Return centers of rows, and the center of each row.
@@ -42,7 +42,7 @@ def clustered(
     centers = first_centers(rows, n_centers, weights, np.random.default_rng(random_state))
     owners = _owners(rows, centers)
     for _ in range(MAX_STEPS):
-        centers = moved(rows, weights, centers, owners)
+        centers = move_centers(rows, weights, centers, owners)
         before, owners = owners, _owners(rows, centers)
         if np.array_equal(before, owners):
             break
@@ -60,7 +60,7 @@ def first_centers(
     Parameters
     ----------
     rows, n_centers, weights
-        As in :func:`clustered`.
+        As in :func:`cluster`.
     random : Generator
         Generator; one number is drawn per center.
 
@@ -83,7 +83,7 @@ def first_centers(
     return rows[chosen]
 
 
-def moved(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> Floats:
+def move_centers(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> Floats:
     """Move centers to the means of their rows.
 
     Centers without rows stay in place.
@@ -91,7 +91,7 @@ def moved(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> F
     Parameters
     ----------
     rows, weights
-        As in :func:`clustered`.
+        As in :func:`cluster`.
     centers : float64 array of shape (n, n_columns)
         Positions of the centers.
     owners : int64 array of shape (n_rows,)

@@ -8,15 +8,15 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.algorithm import Neighbors, left_out, nearest
-from fedneighbors.methods.knnper.memory._clusters import clustered
+from fedneighbors.methods.knnper.algorithm import Neighbors, nearest, skip_keys
+from fedneighbors.methods.knnper.memory._clusters import cluster
 
 Bytes = npt.NDArray[np.uint8]
 
 WIDEST = float(np.finfo(np.float32).max)
 
 
-def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:
+def check_float32(rows: npt.NDArray[np.floating[Any]]) -> None:
     """Raise DataError if a cell overflows float32."""
     if len(rows) and np.abs(rows).max() > WIDEST:
         raise DataError(
@@ -25,7 +25,7 @@ def refuse_wide(rows: npt.NDArray[np.floating[Any]]) -> None:
         )
 
 
-def refuse_table(codes: npt.NDArray[Any], n_bytes: int) -> None:
+def check_codes(codes: npt.NDArray[Any], n_bytes: int) -> None:
     """Raise ValueError unless an array is a table of bytes.
 
     It must have one row per key.
@@ -92,7 +92,7 @@ class EightBitCodec:
         DataError
             If a cell overflows float32.
         """
-        refuse_wide(rows)
+        check_float32(rows)
         low = rows.min(axis=1, initial=0.0 if not self.n_dimensions else np.inf)
         scale = np.empty((len(rows), 2), "<f4")
         scale[:, 0] = low
@@ -113,7 +113,7 @@ class EightBitCodec:
 
         Scales must be finite and must not decrease.
         """
-        refuse_table(codes, self.n_bytes)
+        check_codes(codes, self.n_bytes)
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4")
         if not np.isfinite(scale).all() or (scale[:, 1:] < 0).any():
             raise ValueError("the scale of a code is not finite, or decreases")
@@ -183,7 +183,7 @@ class Codebook:
         return found
 
 
-def learned_codebook(
+def fit_codebook(
     rows: npt.NDArray[np.floating[Any]],
     *,
     n_stretches: int = 16,
@@ -210,7 +210,7 @@ def learned_codebook(
     ValueError
         If there are no rows or ``n_stretches`` is below 1.
     """
-    refuse_wide(rows)
+    check_float32(rows)
     whole = isinstance(n_stretches, int | np.integer) and not isinstance(n_stretches, bool)
     if rows.ndim != 2 or not rows.size or not whole or n_stretches < 1:
         raise ValueError(
@@ -219,7 +219,7 @@ def learned_codebook(
     n_dimensions = rows.shape[1]
     width = -(-n_dimensions // min(n_stretches, n_dimensions))
     cut = _cut(np.asarray(rows, np.float64), -(-n_dimensions // width), width)
-    each = [clustered(part, 1 << bits, random_state=random_state)[0] for part in cut]
+    each = [cluster(part, 1 << bits, random_state=random_state)[0] for part in cut]
     most = max(map(len, each))
     padded = [np.concatenate([e, np.repeat(e[-1:], most - len(e), axis=0)]) for e in each]
     return Codebook(np.array(padded, np.float32), n_dimensions)
@@ -280,7 +280,7 @@ class ProductCodec:
         """Return a codec with a codebook, fitted on rows if missing."""
         if self.book is not None:
             return self
-        book = learned_codebook(
+        book = fit_codebook(
             rows, n_stretches=self.n_stretches, bits=self.bits, random_state=self.random_state
         )
         return replace(self, book=book, learned_here=True)
@@ -298,7 +298,7 @@ class ProductCodec:
         uint8 array of shape (n_rows, n_bytes)
             With four bits, even segments are in the low halves of the bytes.
         """
-        refuse_wide(rows)
+        check_float32(rows)
         numbers = self._book.squares(rows).argmin(axis=2).astype(np.uint8).T
         if self.bits == 8:
             return np.ascontiguousarray(numbers)
@@ -317,7 +317,7 @@ class ProductCodec:
         """Raise ValueError unless all codes are in this codebook."""
         if len(codes) and self.book is None:
             raise ValueError("codes have no codebook")
-        refuse_table(codes, self.n_bytes)
+        check_codes(codes, self.n_bytes)
         if not len(codes):
             return
         if self._numbers(codes).max() >= self._book.entries.shape[1]:
@@ -335,7 +335,7 @@ class ProductCodec:
         """
         if k < 1:
             raise ValueError(f"expected k of 1 or more, got {k}")
-        own, n_found = left_out(own, len(queries), len(codes), k)
+        own, n_found = skip_keys(own, len(queries), len(codes), k)
         positions = np.empty((len(queries), n_found), np.int64)
         squares = np.empty(positions.shape)
         numbers = self._numbers(codes)
@@ -370,7 +370,7 @@ def shared_codec(
 ) -> ProductCodec:
     """Fit a codec for many memories on external rows.
 
-    Parameters and errors are those of :func:`learned_codebook`.
+    Parameters and errors are those of :func:`fit_codebook`.
     """
     codec = ProductCodec(n_stretches, bits, random_state)
     return replace(codec.fitted(rows), learned_here=False)

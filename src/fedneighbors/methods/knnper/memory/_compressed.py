@@ -12,20 +12,20 @@ from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper.algorithm import (
     Kernel,
     Neighbors,
+    check_classes,
+    check_finite,
     local_votes,
-    refuse_foreign,
-    refuse_infinite,
 )
-from fedneighbors.methods.knnper.memory._clusters import clustered
+from fedneighbors.methods.knnper.memory._clusters import cluster
 from fedneighbors.methods.knnper.memory._codes import (
     Bytes,
     Codec,
     EightBitCodec,
     ProductCodec,
-    refuse_wide,
+    check_float32,
 )
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory._rows import RowWindow, checked_rows
+from fedneighbors.methods.knnper.memory._rows import RowWindow, check_rows
 
 MAX_ROWS = 1 << 22
 """Maximum number of rows represented by the centers of a memory.
@@ -141,7 +141,7 @@ class CodedDatastore(Datastore):
         ValueError
             If a query is not finite, or k is below 1.
         """
-        refuse_infinite(queries)
+        check_finite(queries)
         if not len(self):
             return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
         return self.codec.nearest(self.codes, queries, k, own=own)
@@ -163,14 +163,14 @@ class CodedDatastore(Datastore):
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows, values, names = super()._checked(keys, labels, ids)
-        refuse_wide(rows)
+        check_float32(rows)
         return rows, self._narrowed(values), names
 
     def _narrowed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert classes to the narrowest dtype; return other values unchanged."""
         if self.n_classes is None or values.dtype.kind not in "iu":
             return values
-        refuse_foreign(values, self.n_classes)
+        check_classes(values, self.n_classes)
         return values.astype(np.min_scalar_type(self.n_classes - 1))
 
 
@@ -278,8 +278,8 @@ class ClassCenters:
         DataError
             If a key is not finite, or overflows float32.
         """
-        rows, classes = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
-        refuse_wide(rows)
+        rows, classes = check_rows(keys, labels, self.n_dimensions, self.n_classes)
+        check_float32(rows)
         weights = np.concatenate([self.counts.astype(np.float64), np.ones(len(rows))])
         self._gather(
             np.concatenate([self.centers, rows]),
@@ -305,7 +305,7 @@ class ClassCenters:
             )
         if not (counts > 0).all() or sum(counts.tolist()) >= MAX_ROWS:
             raise ValueError(f"counts of rows must be 1 or more and sum to less than {MAX_ROWS}")
-        refuse_foreign(classes, self.n_classes)
+        check_classes(classes, self.n_classes)
         if classes.shape != counts.shape:
             raise ValueError(f"expected a class for each center, got shape {classes.shape}")
         self.codes, self.counts = codes, counts
@@ -356,9 +356,9 @@ class ClassCenters:
         present, owner = np.unique(classes, return_inverse=True)
         n_rows = np.bincount(owner, weights).astype(np.int64)
         codes, counts, kept = [self.codes[:0]], [np.empty(0, np.int64)], []
-        for place, n_centers in enumerate(dealt(n_rows, self.share)):
+        for place, n_centers in enumerate(allocate_centers(n_rows, self.share)):
             own = owner == place
-            centers, nearest = clustered(
+            centers, nearest = cluster(
                 rows[own], n_centers, weights=weights[own], random_state=self.random_state
             )
             codes.append(self._codec.encode(centers))
@@ -370,7 +370,7 @@ class ClassCenters:
         self.counts = each.astype(np.min_scalar_type(int(each.max(initial=0))))
 
 
-def dealt(n_rows: Integers, share: float) -> list[int]:
+def allocate_centers(n_rows: Integers, share: float) -> list[int]:
     """Allocate centers to classes.
 
     Each class gets one; the others go where the number of rows per center is largest.

@@ -17,14 +17,14 @@ from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper.algorithm import (
     Kernel,
     Neighbors,
-    left_out,
+    check_finite,
     local_votes,
     nearest,
-    ranked,
-    refuse_infinite,
+    rank,
+    skip_keys,
 )
-from fedneighbors.methods.knnper.memory._drift import DriftWatch, class_weights, weighed_anew
-from fedneighbors.methods.knnper.memory._rows import RowWindow, check_extras, checked_rows
+from fedneighbors.methods.knnper.memory._drift import DriftWatch, class_weights, reweight
+from fedneighbors.methods.knnper.memory._rows import RowWindow, check_extras, check_rows
 from fedneighbors.tabular._ownership import new_names, row_names
 
 Strategy = Literal["concatenate", "fixed", "fifo", "reservoir", "drift"]
@@ -321,7 +321,7 @@ class Datastore:
         votes = local_votes(found, self.labels, n_classes, kernel=kernel, sigma=sigma)
         if self._n_past == 0:
             return votes
-        return weighed_anew(votes, class_weights(self.labels, self.recent_labels, n_classes))
+        return reweight(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
     def _emptied(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
         """Return an empty window for such labels and extras."""
@@ -385,7 +385,7 @@ class Datastore:
     def _checked(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
-        rows, values = checked_rows(keys, labels, self.n_dimensions, self.n_classes)
+        rows, values = check_rows(keys, labels, self.n_dimensions, self.n_classes)
         if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
             raise ValueError(
                 f"expected labels of the same shape as before, got shape {values.shape}"
@@ -424,14 +424,14 @@ def nearest_by_faiss(
         As in :func:`~.algorithm.nearest`.
     """
     faiss = optional_module("faiss", "faiss")
-    refuse_infinite(queries)
+    check_finite(queries)
     n_asked = k + SPARE
     with np.errstate(over="ignore"):
         narrow, asked = (np.ascontiguousarray(rows, np.float32) for rows in (keys, queries))
         slack = _slack(narrow, asked)
     if k < 1 or n_asked >= len(keys) or keys.shape[1:] != queries.shape[1:] or slack is None:
         return nearest(keys, queries, k, own=own)
-    own, n_found = left_out(own, len(queries), len(keys), k)
+    own, n_found = skip_keys(own, len(queries), len(keys), k)
     index = faiss.IndexFlatL2(keys.shape[1])
     index.add(narrow)
     about, proposed = index.search(asked, n_asked)
@@ -440,7 +440,7 @@ def nearest_by_faiss(
     doubtful = []
     for row, (query, candidates) in enumerate(zip(queries, np.sort(proposed), strict=True)):
         others = candidates[candidates != own[row]]
-        positions[row], squares[row] = ranked(keys, query, others, n_found)
+        positions[row], squares[row] = rank(keys, query, others, n_found)
         if not squares[row, -1] < about[row, -1] - slack[row]:
             doubtful.append(row)
     distances = np.sqrt(squares)

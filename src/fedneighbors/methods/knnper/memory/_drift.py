@@ -52,7 +52,7 @@ def class_weights(held: Integers, now: Integers, n_classes: int) -> Floats:
     return np.asarray((since / since.sum()) / (before / before.sum()))
 
 
-def weighed_anew(votes: Floats, weights: Floats) -> Floats:
+def reweight(votes: Floats, weights: Floats) -> Floats:
     """Reweight vote shares by class.
 
     Parameters
@@ -106,7 +106,7 @@ def label_evidence(before: Integers, since: Integers) -> float:
     held = together > 0
     told = _log_kinds(before[held], weight) + _log_kinds(since[held], weight)
     n, n_since = int(together.sum()), int(since.sum())
-    return float(told.sum() - _log_splits(together[held], n_since, weight)) - _log_drawn(
+    return float(told.sum() - _log_splits(together[held], n_since, weight)) - _log_draw(
         together[held], since[held], n, n_since
     )
 
@@ -131,7 +131,7 @@ def _log_splits(together: Integers, n_since: int, weight: float) -> float:
     return float(np.log(sums[n_since]) + scale)
 
 
-def _log_drawn(together: Integers, since: Integers, n: int, n_since: int) -> float:
+def _log_draw(together: Integers, since: Integers, n: int, n_since: int) -> float:
     """Return the probability of a sample drawn without replacement."""
     ways = gammaln(together + 1) - gammaln(since + 1) - gammaln(together - since + 1)
     return float(ways.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
@@ -340,5 +340,5 @@ def _votes_wrong(
 ) -> npt.NDArray[np.bool_]:
     """Return the rows with most votes for a wrong class."""
     found = nearest(keys, asked, NEIGHBORS, own=own)
-    votes = weighed_anew(local_votes(found, labels, len(weights)), weights)
+    votes = reweight(local_votes(found, labels, len(weights)), weights)
     return np.asarray(votes.argmax(axis=1) != truth)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Array, Floats
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.algorithm import refuse_foreign
+from fedneighbors.methods.knnper.algorithm import check_classes
 
 if TYPE_CHECKING:  # the settings import memories
     from fedneighbors.methods.knnper._settings import Metric
@@ -77,7 +77,7 @@ def in_metric(keys: Floats, metric: "Metric") -> Floats:
     return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))
 
 
-def checked_rows(
+def check_rows(
     keys: npt.ArrayLike, labels: npt.ArrayLike, n_dimensions: int, n_classes: int | None
 ) -> tuple[Floats, npt.NDArray[Any]]:
     """Return keys and labels as arrays.
@@ -97,7 +97,7 @@ def checked_rows(
             f"{rows.shape} and {values.shape}"
         )
     if n_classes is not None:
-        refuse_foreign(values, n_classes)
+        check_classes(values, n_classes)
     if not np.isfinite(rows).all():
         raise DataError("some keys are not finite; embed only rows with finite cells")
     return rows, values

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import Values, task_of
-from fedneighbors.methods.knnper.algorithm import mixed
+from fedneighbors.methods.knnper.algorithm import mix
 from fedneighbors.methods.knnper.memory._codes import ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
@@ -200,7 +200,7 @@ class OwnPart:
         shared = self._task.shares(said)
         local = self._local(view)
         if self.pool is None:
-            return shared if local is None else mixed(local, shared, self.weight)
+            return shared if local is None else mix(local, shared, self.weight)
         heads = [np.zeros_like(said)] * len(HEADS)
         if self._heads is not None:
             near = view.in_metric(self.settings.metrics[0])
@@ -253,7 +253,7 @@ class OwnPart:
                 self._heads = Heads.fitted(View(self.memory.keys, *self.memory.extras), targets)
 
 
-def joined(
+def join_client(
     name: str,
     view: View,
     said: Floats,

@@ -14,7 +14,7 @@ from scipy.linalg import eigh
 from scipy.special import ndtri
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.neural._schedule import words_seed
+from fedneighbors.neural._schedule import derive_seed
 
 MAX_FEATURES = 1024
 """Maximum number of random features; a client sends 8 MiB of scatter for them."""
@@ -80,7 +80,7 @@ class RandomFeatures:
         rows : float64 array of shape (n_rows, n_columns)
             Finite rows.
         """
-        directions, phases = _drawn(self.seed, rows.shape[1], self.n_features)
+        directions, phases = _draw(self.seed, rows.shape[1], self.n_features)
         return np.cos(_times(rows, np.sqrt(2 * self.rate) * directions) + phases)
 
 
@@ -99,12 +99,12 @@ def _times(rows: Floats, matrix: Floats) -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _drawn(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
+def _draw(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
     """Draw normal directions and uniform phases from version-independent bits.
 
     The bits do not depend on NumPy's version.
     """
-    bits = np.random.Philox(key=words_seed(seed, "random features"))
+    bits = np.random.Philox(key=derive_seed(seed, "random features"))
     uniform = (bits.random_raw((n_columns + 1) * n_features) >> 11).astype(np.float64) + 0.5
     table = (uniform * 2.0**-53).reshape(n_columns + 1, n_features)
     return ndtri(table[1:]), 2 * np.pi * table[0]

@@ -43,7 +43,7 @@ def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
     return np.asarray(solve(gram, a.T @ targets, assume_a="pos"))
 
 
-def ridge_left_out(keys: Floats, targets: Floats, *, penalties: Sequence[float]) -> Floats:
+def ridge_leave_one_out(keys: Floats, targets: Floats, *, penalties: Sequence[float]) -> Floats:
     """Return leave-one-out outputs of the head, by the hat matrix.
 
     Parameters
@@ -86,7 +86,7 @@ class Head:
     def fitted(cls, keys: Floats, targets: Floats) -> Self:
         """Fit the head to one row or more."""
         scale = _scale(keys)
-        each = ridge_left_out(keys * scale, targets, penalties=PENALTIES)
+        each = ridge_leave_one_out(keys * scale, targets, penalties=PENALTIES)
         return cls(
             ridge(keys * scale, targets, penalty=PENALTIES[_best_penalty(each, targets)]), scale
         )
@@ -106,7 +106,7 @@ def head_held_out(keys: Floats, targets: Floats) -> Floats:
     """
     if len(keys) < 2:
         return np.zeros_like(targets)
-    each = ridge_left_out(keys * _scale(keys), targets, penalties=PENALTIES)
+    each = ridge_leave_one_out(keys * _scale(keys), targets, penalties=PENALTIES)
     return np.asarray(each[_best_penalty(each, targets)])
 
 

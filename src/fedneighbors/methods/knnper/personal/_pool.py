@@ -41,7 +41,7 @@ class PoolTerms:
     hessian: Floats
 
 
-def pooled(experts: Floats, weights: Floats) -> Floats:
+def pool(experts: Floats, weights: Floats) -> Floats:
     """Return the pool's distribution of each row.
 
     Parameters
@@ -56,10 +56,10 @@ def pooled(experts: Floats, weights: Floats) -> Floats:
     float64 array of shape (n_rows, n_classes)
         Rows sum to 1.
     """
-    return np.exp(_log_pooled(experts, weights))
+    return np.exp(_log_pool(experts, weights))
 
 
-def _log_pooled(experts: Floats, weights: Floats) -> Floats:
+def _log_pool(experts: Floats, weights: Floats) -> Floats:
     scores = experts @ weights
     return np.asarray(scores - logsumexp(scores, axis=1, keepdims=True))
 
@@ -70,13 +70,13 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
     Parameters
     ----------
     experts : float64 array of shape (n_rows, n_classes, n_experts)
-        As in :func:`pooled`.
+        As in :func:`pool`.
     labels : int64 array of shape (n_rows,)
         Class of each row.
     weights : float64 array of shape (n_experts,)
         Weights for which the terms are computed.
     """
-    logs = _log_pooled(experts, weights)
+    logs = _log_pool(experts, weights)
     shares = np.exp(logs)
     rows = np.arange(len(labels))
     means = np.einsum("nc,nce->ne", shares, experts)

@@ -23,13 +23,13 @@ from fedneighbors.methods.knnper.private.protocol import (
     PublicClientSchemaRequest,
 )
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
-from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_of, stepped
+from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_steps, train_private
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import noising
-from fedneighbors.tabular._private import PrivateTableParty, with_agreed_label
+from fedneighbors.privacy.noise._calibration import noise_function
+from fedneighbors.tabular._private import PrivateTableParty, agreed_rows
 from fedneighbors.tabular._schema import Receipt
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return rows with an agreed label, clipped to the agreed bounds."""
-        kept = with_agreed_label(y, privacy)
+        kept = agreed_rows(y, privacy)
         x, y = x[kept], y[kept]
         if x.dtype.kind == "f":
             x = np.clip(np.nan_to_num(x), -_FARTHEST, _FARTHEST)
@@ -149,7 +149,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         self._check_terms(request)
         self._check_classes(request.classes)
         n_classes = len(request.classes)
-        cost, noised = noising(
+        cost, noised = noise_function(
             self._budget.counts, ROW_COUNTS, n_shares=None, n_cells=n_classes, bits=self._bits
         )
         query = f"{request.run} {self._gate.digest(request)} counts"
@@ -189,7 +189,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         numbers = request.numbers
         if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
             raise Refuse("the announced steps are invalid")
-        plan = plan_of(
+        plan = plan_steps(
             max(1, round(self._announced * (1 - self.settings.validation))),
             request.batch_size,
             epochs=request.epochs,
@@ -242,7 +242,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
     ) -> npt.NDArray[np.floating[Any]]:
         rows = torch.from_numpy(self.rows(held_out=True))
-        state, counted = stepped(
+        state, counted = train_private(
             self.network,
             self.network.state(request.weights),
             self.x[rows],

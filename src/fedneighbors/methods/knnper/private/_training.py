@@ -11,17 +11,17 @@ import torch
 from fedneighbors._lazy import optional_module
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.knnper._client import refuse_unsuited
+from fedneighbors.methods.knnper._client import check_network
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import (
     PrivateRounds,
     coordinate_private,
-    frame_of,
+    scaling_of,
 )
 from fedneighbors.methods.knnper.protocol import Shared
-from fedneighbors.neural._blueprint import chosen_network
-from fedneighbors.neural._dp_sgd import refuse_unfit
+from fedneighbors.neural._blueprint import build_network
+from fedneighbors.neural._dp_sgd import check_private
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -29,7 +29,7 @@ from fedneighbors.tabular._ownership import Holdings, one_thread
 from fedneighbors.tabular._schema import Label
 
 
-def federated_privately(
+def train_private_federation(
     asked: Any,
     holdings: Holdings,
     rounds: RoundSettings,
@@ -59,18 +59,18 @@ def federated_privately(
         If a setting cannot be made private, or a fact was not declared.
     """
     privacy: Privacy = asked.privacy
-    _refuse_beside_privacy(asked, settings)
+    _check_settings(asked, settings)
     training = PrivateRounds(rounds, asked.max_grad_norm, privacy)
     optional_module("opacus", "dpsgd")
     classes = _classes(holdings, privacy, reserved)
     shape = holdings.x.shape[1:]
-    network = chosen_network(asked, shape, len(classes), seed=rounds.seed)
-    refuse_unsuited(network, shape, len(classes), kind=holdings.x.dtype.kind)
+    network = build_network(asked, shape, len(classes), seed=rounds.seed)
+    check_network(network, shape, len(classes), kind=holdings.x.dtype.kind)
     kind = torch.int64 if network.reads_tokens else network.dtype
-    refuse_unfit(network, torch.zeros((0, *shape), dtype=kind))
+    check_private(network, torch.zeros((0, *shape), dtype=kind))
     options: dict[str, Any] = {}
     if asked.standardize and len(shape) == 1 and not network.reads_tokens:
-        options["frame"] = frame_of(privacy, shape[0])
+        options["frame"] = scaling_of(privacy, shape[0])
 
     def member(name: str, x: Any, y: Any, **others: Any) -> PrivateKNNPerParty:
         ledger = Ledger(":memory:", party=name)
@@ -85,7 +85,7 @@ def federated_privately(
     return outcome, network, members
 
 
-def _refuse_beside_privacy(asked: Any, settings: MemorySettings) -> None:
+def _check_settings(asked: Any, settings: MemorySettings) -> None:
     """Raise for settings without an effect or without a charge.
 
     They would release data without a charge, or have no meaning under privacy.

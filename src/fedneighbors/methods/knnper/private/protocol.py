@@ -17,7 +17,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper.algorithm import averaged, scale_bits
+from fedneighbors.methods.knnper.algorithm import average_changes, scale_bits
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, Shared, UpdateReply
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
@@ -130,7 +130,7 @@ def check_payable(privacy: Privacy) -> None:
     privacy.require_classes()
 
 
-def frame_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
+def scaling_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
     """Return center and scale from public bounds to [-1, 1].
 
     Raises
@@ -219,14 +219,14 @@ def coordinate_private(
     replies = yield total(NoisedCountsRequest(name, terms(privacy), agreed.classes, *frame))
     counts = replies.summed("the class counts")
     names = tuple(schemas)
-    yield from _begun(training, name, names)
+    yield from _begin(training, name, names)
     weights, bits = network.initial, scale_bits(counts.n_rows)
     for number in range(rounds.n_rounds):
         regime = replace(rounds.regime, learning_rate=rounds.learning_rate(number))
         request = PrivateTrainRequest(name, number, regime, bits, weights)
         replies = yield total(dict.fromkeys(rounds.participants(names, number), request))
         change = replies.summed(f"the changes of round {number + 1}").change
-        weights = averaged(weights, change, n_rows=counts.n_rows, bits=bits)
+        weights = average_changes(weights, change, n_rows=counts.n_rows, bits=bits)
     present = np.maximum(counts.counts, 0)
     overall = np.asarray((present + 1) / (present.sum() + len(present)))
     replies = yield gather(ReleaseRequest(weights, overall, final=True))
@@ -234,7 +234,7 @@ def coordinate_private(
     return Shared(weights, agreed.classes, overall, None, *frame, agreed)
 
 
-def _begun(
+def _begin(
     training: PrivateRounds, run: str, names: Sequence[str]
 ) -> Generator[Ask, Replies, None]:
     """Send each client the number of its rounds."""
