@@ -387,9 +387,7 @@ class Datastore:
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows, values = check_rows(keys, labels, self.n_dimensions, self.n_classes)
         if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
-            raise ValueError(
-                f"expected labels of the same shape as before, got shape {values.shape}"
-            )
+            raise ValueError(f"expected labels with the shape of earlier ones, got {values.shape}")
         return rows, values, self._names(len(rows), ids)
 
     def _names(self, n_rows: int, ids: Iterable[object] | None) -> list[str]:
