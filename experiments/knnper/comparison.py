@@ -135,7 +135,7 @@ def scored(method: str, entrant: Any, people: Crowd) -> Scores:
 
 
 def _training(people: Crowd) -> tuple[Any, Any, Any]:
-    fitted = people.fitted
+    fitted = people.fit
     return people.x[fitted], people.y[fitted], people.owners[fitted]
 
 

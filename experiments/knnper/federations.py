@@ -78,7 +78,7 @@ class Crowd:
         return int(self.y.max()) + 1
 
     @property
-    def fitted(self) -> npt.NDArray[np.bool_]:
+    def fit(self) -> npt.NDArray[np.bool_]:
         """Return the rows that train the shared network."""
         return ~self.test & ~np.isin(self.owners, self.unseen)
 

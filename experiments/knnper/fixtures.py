@@ -224,7 +224,7 @@ def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPe
     settings |= {"device": "auto"} | parameters
     classes = range(people.n_classes)
     model = KNNPerClassifier(random_state=seed, n_rounds=n_rounds, classes=classes, **settings)
-    fitted = people.fitted
+    fitted = people.fit
     model.fit(people.x[fitted], people.y[fitted], parties=people.owners[fitted])
     for name in people.unseen:
         own = people.rows(name, test=False)

@@ -212,10 +212,10 @@ def test_fedrep_trains_heads_first_and_then_the_body():
 
     bench, regime = bench_of(found), found._rounds.regime
     heads = bench.network.head_names
-    [(_, first)] = bench.trained(
+    [(_, first)] = bench.train(
         {"all": bench.initial}, bench.tuning(2, regime.learning_rate), 0, "head", only=heads
     )
-    [(_, then)] = bench.trained({"all": first}, regime, 0, "body", only=bench.network.body_names)
+    [(_, then)] = bench.train({"all": first}, regime, 0, "body", only=bench.network.body_names)
 
     np.testing.assert_array_equal(found.clients_["all"], then[bench.head])
     np.testing.assert_allclose(found.weights_, then, rtol=1e-6, atol=1e-7)

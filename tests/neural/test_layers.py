@@ -127,7 +127,7 @@ def test_head_training_keeps_averages_and_drops_nothing():
     )
 
     assert same({k: v for k, v in found.items() if k.startswith("body")}, start)
-    keys, _ = net.seen(start, x)
+    keys, _ = net.embed(start, x)
     head = nn.Linear(6, 10)
     head.load_state_dict({"weight": start["head.weight"], "bias": start["head.bias"]})
     order = row_order(12, "a", 0)

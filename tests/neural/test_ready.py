@@ -38,7 +38,7 @@ def test_a_built_in_network_gives_scores_and_embeddings(name, shape, width):
     net = named(name, shape)
     x = pictures(3, *shape) if name != "lstm" else torch.randint(80, (3, *shape))
 
-    keys, scores = net.seen(state_of(net.module), x)
+    keys, scores = net.embed(state_of(net.module), x)
 
     assert (keys.shape, scores.shape) == ((3, width), (3, 7))
     assert torch.isfinite(keys).all()
@@ -70,9 +70,9 @@ def test_images_without_channels_are_those_of_a_single_one(make):
     x = pictures(4, 12, 12)
     flat, deep = make((12, 12), 3, seed=1), make((1, 12, 12), 3, seed=1)
 
-    keys, scores = flat.seen(state_of(flat.module), x)
+    keys, scores = flat.embed(state_of(flat.module), x)
 
-    others, again = deep.seen(state_of(deep.module), x[:, None])
+    others, again = deep.embed(state_of(deep.module), x[:, None])
     assert torch.equal(keys, others)
     assert torch.equal(scores, again)
 
@@ -87,7 +87,7 @@ def test_rows_that_are_no_images_are_refused(make, shape):
 def test_a_small_network_halves_images_of_odd_sides():
     net = cnn((9, 11), 2, channels=(4, 5, 6), width=3)
 
-    keys, _ = net.seen(state_of(net.module), pictures(2, 9, 11))
+    keys, _ = net.embed(state_of(net.module), pictures(2, 9, 11))
 
     assert keys.shape == (2, 3)
     with pytest.raises(ValueError, match="images of 8 x 8 pixels or more"):
@@ -110,7 +110,7 @@ def test_small_images_are_halved_less_often(side, stride, left):
     maps = []
     net.module.body[-2].register_forward_hook(lambda _own, given, _out: maps.append(given[0].shape))
 
-    net.seen(state_of(net.module), pictures(1, side, side))
+    net.embed(state_of(net.module), pictures(1, side, side))
 
     assert maps == [(1, 1280, left, left)]
 
@@ -125,7 +125,7 @@ def test_lstm_embeddings_are_both_layers_hidden_and_cell_states():
     net = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2)
     x = torch.randint(11, (7, 6), generator=RANDOM)
 
-    keys, scores = net.seen(state_of(net.module), x)
+    keys, scores = net.embed(state_of(net.module), x)
 
     with torch.no_grad():
         outputs, (hidden, cell) = net.module.body(net.module.characters(x))
@@ -148,9 +148,9 @@ def test_a_given_state_is_what_an_lstm_computes_with():
     other = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=3)
     x = torch.randint(11, (7, 6), generator=RANDOM)
 
-    found = net.seen(state_of(other.module), x)
+    found = net.embed(state_of(other.module), x)
 
-    expected = other.seen(state_of(other.module), x)
+    expected = other.embed(state_of(other.module), x)
     assert all(torch.equal(one, same) for one, same in zip(found, expected, strict=True))
 
 

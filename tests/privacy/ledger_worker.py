@@ -53,7 +53,7 @@ class ReleasesFirst(Ledger):
     """A planted fault: the answer is out before anything is charged."""
 
     def release(self, query_id, *, draw, publish, **terms):
-        _, stored = self._books.look_up(ChargeTerms(query_id, **terms))
+        _, stored = self._books.find(ChargeTerms(query_id, **terms))
         answer = stored or draw()
         publish(answer)
         return super().release(query_id, draw=lambda: answer, **terms)
@@ -65,10 +65,10 @@ class ChargesLate(Ledger):
     def release(self, query_id, *, draw, publish, **terms):
         named = ChargeTerms(query_id, **terms)
         with self._file.transaction():
-            _, stored = self._books.look_up(named)
+            _, stored = self._books.find(named)
             if stored is not None:
                 return stored
-            self._books.require_room(named)
+            self._books.check_room(named)
             self._books.add_charge(named)
             answer = draw()
             self._books.add_answer(named, answer)

@@ -74,7 +74,7 @@ def _drawn(epsilon: str, asked: Question, *, certified: bool) -> NoiseOf:
         promise="certified" if certified else "exact",
         failure=LAMBDA,
     )
-    return lambda _, names: dict(zip(names, law.draws(len(names)), strict=True))
+    return lambda _, names: dict(zip(names, law.draw_all(len(names)), strict=True))
 
 
 def _evenly(bounds: Mapping[str, Any], k: int) -> dict[str, int]:

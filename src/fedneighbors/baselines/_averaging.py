@@ -246,7 +246,7 @@ class FedAvgPlusClassifier(FineTuning, Baseline):
 
     def _make(self, bench: "Bench", weights: Vector) -> Owns:
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
-        return dict(bench.trained(dict.fromkeys(bench.names, weights), regime, "tuning"))
+        return dict(bench.train(dict.fromkeys(bench.names, weights), regime, "tuning"))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

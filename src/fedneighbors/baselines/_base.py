@@ -148,8 +148,8 @@ class Baseline(
         PartyRefused
             If a client's training has diverged.
         """
-        x, labels = self._validated(X, y)
-        self._rounds = RoundSettings.asked_by(self, public_seed(self.random_state))
+        x, labels = self._validate(X, y)
+        self._rounds = RoundSettings.of(self, public_seed(self.random_state))
         self._check_all()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), self._names())
         check_torch()
@@ -184,7 +184,7 @@ class Baseline(
         x = self._agreement.tensor(self._rows(X))
         with self._network.alone():
             scores = self._for_all(x)
-            for name, rows in self._askers(parties, len(x)).items():
+            for name, rows in self._client_rows(parties, len(x)).items():
                 own = self.clients_[name]
                 if len(own):
                     scores[rows] = self._for_one(own, x[rows], scores[rows])
@@ -212,7 +212,7 @@ class Baseline(
 
         check_is_fitted(self)
         with self._network.alone():
-            names = sorted(self.clients_) if client is None else [self._known(client)]
+            names = sorted(self.clients_) if client is None else [self._client_name(client)]
             self._check_all()
             BaselineFile.of(self, names).save(path)
 
@@ -286,7 +286,7 @@ class Baseline(
 
     def _check_all(self) -> None:
         """Raise :class:`ValueError` if a parameter is out of range."""
-        RoundSettings.asked_by(self, 0)
+        RoundSettings.of(self, 0)
         MemorySettings(validation=self.validation)
         if self.trainer not in ("auto", "stacked", "reuse"):
             raise ValueError(f"expected trainer 'auto', 'stacked' or 'reuse', got {self.trainer!r}")
@@ -315,7 +315,7 @@ class Baseline(
     def _restore(self, agreement: "Agreement", kept: "BaselineFile") -> Self:
         """Set all fitted attributes from a file."""
         shared = agreement.shared
-        self._rounds = RoundSettings.asked_by(self, kept.model.settings.seed)
+        self._rounds = RoundSettings.of(self, kept.model.settings.seed)
         self._check_all()
         self._know(agreement, np.array(shared.classes))
         self.n_features_in_ = self._row_shape[0]

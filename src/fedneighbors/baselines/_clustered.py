@@ -93,7 +93,7 @@ def after_round(
     """
     of = {name: cluster.weights for cluster in clusters for name in cluster.members}
     starts = {name: of[name] for name in bench.participants(number)}
-    ends = dict(bench.trained(starts, bench.regime(number), number))
+    ends = dict(bench.train(starts, bench.regime(number), number))
     found: list[Cluster] = []
     for cluster in clusters:
         own = {name: ends[name] for name in cluster.members if name in ends}
@@ -107,13 +107,13 @@ def _parts(
     """Return the cluster itself, or the two parts of a split."""
     members, before = cluster.members, cluster.weights
     if not _must_split(bench, cluster, ends, tolerance):
-        return [Cluster(members, bench.averaged(before, ends.items(), members))]
+        return [Cluster(members, bench.average(before, ends.items(), members))]
     rest = dict.fromkeys((name for name in members if name not in ends), before)
-    ends.update(bench.trained(rest, bench.regime(number), number))
+    ends.update(bench.train(rest, bench.regime(number), number))
     leaves = bipartition(_changes(before, [ends[name] for name in members]))
     halves = (tuple(np.array(members)[leaves == side].tolist()) for side in (False, True))
     return [
-        Cluster(half, bench.averaged(before, [(name, ends[name]) for name in half], half))
+        Cluster(half, bench.average(before, [(name, ends[name]) for name in half], half))
         for half in halves
     ]
 

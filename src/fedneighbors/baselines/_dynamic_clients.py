@@ -146,8 +146,8 @@ class DynamicClients:
     _agreement: "Agreement"
     _network: Any
     _rounds: RoundSettings
-    _known: Callable[[object], str]
-    _refuse_known: Callable[[Iterable[str]], None]
+    _client_name: Callable[[object], str]
+    _check_new: Callable[[Iterable[str]], None]
     _rows: Any
     _positions: Any
 
@@ -179,7 +179,7 @@ class DynamicClients:
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
-        self._take_in({party_name(name): OwnRows.first(x, labels, ids)})
+        self._add_clients({party_name(name): OwnRows.first(x, labels, ids)})
         return self
 
     def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
@@ -205,7 +205,7 @@ class DynamicClients:
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
         owned = rows_by_party(parties, len(labels))
-        self._take_in({name: OwnRows.first(x[own], labels[own]) for name, own in owned.items()})
+        self._add_clients({name: OwnRows.first(x[own], labels[own]) for name, own in owned.items()})
         return self
 
     def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
@@ -232,7 +232,7 @@ class DynamicClients:
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
         with self._network.alone():
-            known = self._known(name)
+            known = self._client_name(name)
             self._adapt({known: self.rows_[known].with_more(x, labels, ids)})
         return self
 
@@ -262,7 +262,7 @@ class DynamicClients:
         """
         check_is_fitted(self)
         with self._network.alone():
-            known = self._known(name)
+            known = self._client_name(name)
             self._adapt({known: self.rows_[known].without(ids)})
         return self
 
@@ -272,9 +272,9 @@ class DynamicClients:
         check_lengths(x, labels)
         return x, labels
 
-    def _take_in(self, coming: Mapping[str, OwnRows]) -> None:
+    def _add_clients(self, coming: Mapping[str, OwnRows]) -> None:
         with self._network.alone():
-            self._refuse_known(coming)
+            self._check_new(coming)
             self._adapt(coming)
 
     def _adapt(self, clients: Mapping[str, OwnRows]) -> None:

@@ -45,9 +45,9 @@ class SharedBody:
         heads: Owns = dict.fromkeys(bench.names, weights[bench.head])
         for number in range(bench.rounds.n_rounds):
             bodies = self._bodies(bench, weights, heads, number)
-            weights[bench.body] = bench.averaged(weights[bench.body], bodies)
+            weights[bench.body] = bench.average(weights[bench.body], bodies)
         start = weights[bench.head]
-        weights[bench.head] = bench.averaged(start, heads.items())
+        weights[bench.head] = bench.average(start, heads.items())
         return weights, self._tuned(bench, weights, heads, self.tuning_epochs, self.tuning_rate)
 
     def _join(self, bench: "Bench") -> Owns:
@@ -129,7 +129,7 @@ class FedPerClassifier(SharedBody, Baseline):
     )
 
     def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
-        return bench.trained(starts, bench.regime(number), number)
+        return bench.train(starts, bench.regime(number), number)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -182,5 +182,5 @@ class FedRepClassifier(SharedBody, Baseline):
     def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
         first = bench.regime(number, epochs=self.head_epochs)
         heads, bodies = bench.network.head_names, bench.network.body_names
-        with_heads = dict(bench.trained(starts, first, number, "head", only=heads))
-        return bench.trained(with_heads, bench.regime(number), number, "body", only=bodies)
+        with_heads = dict(bench.train(starts, first, number, "head", only=heads))
+        return bench.train(with_heads, bench.regime(number), number, "body", only=bodies)

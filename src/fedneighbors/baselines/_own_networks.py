@@ -56,7 +56,7 @@ class LocalClassifier(Baseline):
     def _join(self, bench: "Bench") -> Owns:
         owns = dict.fromkeys(bench.names, bench.initial)
         for number in range(bench.rounds.n_rounds):
-            owns.update(bench.trained(owns, bench.regime(number), number))
+            owns.update(bench.train(owns, bench.regime(number), number))
         return owns
 
     def _for_all(self, x: Any) -> Floats:
@@ -115,15 +115,15 @@ class DittoClassifier(Baseline):
         owns = dict.fromkeys(bench.names, weights)
         for number in range(bench.rounds.n_rounds):
             sent = dict.fromkeys(bench.participants(number), weights)
-            weights = bench.averaged(weights, bench.trained(sent, bench.regime(number), number))
+            weights = bench.average(weights, bench.train(sent, bench.regime(number), number))
             pulled = bench.regime(number, proximal=self.proximal)
             before = {name: owns[name] for name in sent}
-            owns.update(bench.trained(before, pulled, number, anchors=sent))
+            owns.update(bench.train(before, pulled, number, anchors=sent))
         return weights, owns
 
     def _join(self, bench: "Bench") -> Owns:
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate, proximal=self.proximal)
-        return dict(bench.trained(dict.fromkeys(bench.names, self.weights_), regime, "tuning"))
+        return dict(bench.train(dict.fromkeys(bench.names, self.weights_), regime, "tuning"))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -176,8 +176,8 @@ class APFLClassifier(Baseline):
         owns = dict.fromkeys(bench.names, weights)
         for number in range(bench.rounds.n_rounds):
             starts = {name: (weights, owns[name]) for name in bench.participants(number)}
-            ends = bench.trained_pairs(starts, bench.regime(number), number, share=self.alpha)
-            weights = bench.averaged(weights, _store_own(ends, owns))
+            ends = bench.train_pairs(starts, bench.regime(number), number, share=self.alpha)
+            weights = bench.average(weights, _store_own(ends, owns))
         return weights, owns
 
     def _join(self, bench: "Bench") -> Owns:
@@ -185,7 +185,7 @@ class APFLClassifier(Baseline):
 
         starts = dict.fromkeys(bench.names, (self.weights_, self.weights_))
         regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
-        ends = bench.trained_pairs(starts, regime, "tuning", share=self.alpha, moving=(OWN,))
+        ends = bench.train_pairs(starts, regime, "tuning", share=self.alpha, moving=(OWN,))
         return {name: own for name, (_, own) in ends}
 
     def _network_weights(self, own: Vector) -> Vector:

@@ -244,8 +244,8 @@ class Bench:
         weights: Vector = self.initial
         for number in range(self.rounds.n_rounds):
             sent = dict.fromkeys(self.participants(number), weights)
-            ends = self.trained(sent, self.regime(number, proximal=proximal), number)
-            weights = self.averaged(weights, ends)
+            ends = self.train(sent, self.regime(number, proximal=proximal), number)
+            weights = self.average(weights, ends)
         return weights
 
     def labels(self, name: str) -> npt.NDArray[np.int64]:
@@ -280,7 +280,7 @@ class Bench:
         rate = self.rounds.learning_rate(self.rounds.n_rounds - 1) if rate is None else rate
         return replace(regime, epochs=epochs, learning_rate=rate, proximal=proximal)
 
-    def trained(
+    def train(
         self,
         starts: Mapping[str, Vector],
         regime: Regime,
@@ -322,7 +322,7 @@ class Bench:
             ]
             ended = self.trainer.train(tasks, regime, only=only)
             for name, state in zip(some, ended, strict=True):
-                yield name, self.finite(name, self.network.vector(state))
+                yield name, self.check_finite(name, self.network.vector(state))
 
     def heads(self, starts: Mapping[str, Vector], regime: Regime) -> dict[str, Vector]:
         """Return the clients' heads after training with a fixed body.
@@ -335,10 +335,10 @@ class Bench:
             Local training settings.
         """
         only = self.network.head_names
-        ends = self.trained(starts, regime, "heads", only=only)
+        ends = self.train(starts, regime, "heads", only=only)
         return {name: whole[self.head] for name, whole in ends}
 
-    def trained_pairs(
+    def train_pairs(
         self,
         starts: Mapping[str, Pair],
         regime: Regime,
@@ -358,7 +358,7 @@ class Bench:
         regime : Regime
             Local training settings.
         *words : objects
-            As in :meth:`trained`.
+            As in :meth:`train`.
         share : float
             Weight of the client's own network in the mixture.
         moving : sequence of str
@@ -378,9 +378,9 @@ class Bench:
             ]
             for name, state in zip(some, trainer.train(tasks, regime, only=only), strict=True):
                 ours, own = (self.network.vector(_part(state, start)) for start in (OURS, OWN))
-                yield name, (self.finite(name, ours), self.finite(name, own))
+                yield name, (self.check_finite(name, ours), self.check_finite(name, own))
 
-    def averaged(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
+    def average(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
         """Return the shared weights after a round with some clients (Eq 13).
 
         Parameters
@@ -408,7 +408,7 @@ class Bench:
             total += own
         return average_changes(before, total, n_rows=n_rows, bits=bits)
 
-    def finite(self, name: str, weights: Vector) -> Vector:
+    def check_finite(self, name: str, weights: Vector) -> Vector:
         """Return a client's weights, which must be finite.
 
         Raises

@@ -100,7 +100,7 @@ def privacy_of(
     try:
         privacy = privacy_from(config)
         if privacy is not None and delta_only_central:
-            privacy.require_delta_used()
+            privacy.check_delta()
         return privacy
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -291,7 +291,7 @@ class Network:
         scores: Tensor = functional_call(self.module, dict(state), (x,))
         return scores
 
-    def seen(
+    def embed(
         self,
         state: Mapping[str, Tensor],
         x: Tensor,
@@ -320,7 +320,7 @@ class Network:
             Both on the CPU.
         """
         caught: list[Tensor] = []
-        hook = self._hooked(self.embedding, lambda own, _, out: caught.append(_flat(own, out)))
+        hook = self._hook(self.embedding, lambda own, _, out: caught.append(_flat(own, out)))
         with self.alone(), hook, self._evaluating(device) as place:
             scores = self._in_parts(state, x, batch_size or self._usual_size, place)
         return torch.cat(caught).cpu(), torch.cat(scores).cpu()
@@ -354,7 +354,7 @@ class Network:
         """
         calls: list[tuple[tuple[Any, ...], Any]] = []
         found, size = [], self._usual_size
-        hook = self._hooked(self.head[0], lambda _, given, out: calls.append((given, out)))
+        hook = self._hook(self.head[0], lambda _, given, out: calls.append((given, out)))
         with self.alone(), hook, self._evaluating(device) as place:
             for state, x in clients:
                 calls.clear()
@@ -365,7 +365,7 @@ class Network:
         return found
 
     @contextmanager
-    def _hooked(self, name: str, hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
+    def _hook(self, name: str, hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
         """Call a function on each input and output of a layer."""
         handle = self.module.get_submodule(name).register_forward_hook(hook)
         try:

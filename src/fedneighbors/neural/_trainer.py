@@ -210,7 +210,7 @@ class Trainer:
                 "batch normalization needs two rows in a batch; raise batch_size to 2 or more"
             )
         if self.network.body_names and self.network.head_moves_alone(only):
-            found = self._heads_trained(tasks, regime, only or ())
+            found = self._train_heads(tasks, regime, only or ())
             if found is not None:
                 return found
         size = self._n_side_by_side() if self.method == "stacked" else 1
@@ -220,11 +220,11 @@ class Trainer:
         with torch.random.fork_rng(devices=cards), repeatable(self._place):
             for first in range(0, len(tasks), size):
                 # dropout is seeded by the first client: there is only one
-                self._sow(derive_seed(*tasks[first].words, n_bytes=8))
-                ended += self._together(tasks[first : first + size], regime, only)
+                self._set_seed(derive_seed(*tasks[first].words, n_bytes=8))
+                ended += self._train_stacked(tasks[first : first + size], regime, only)
         return ended
 
-    def _heads_trained(
+    def _train_heads(
         self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str]
     ) -> list[State] | None:
         """Train the heads separately and return whole networks, or None."""
@@ -247,13 +247,13 @@ class Trainer:
         own = sum(part.nbytes for part in self.network.module.parameters())
         return min(CHUNK, max(1, STACKED_BYTES // own))
 
-    def _sow(self, seed: int) -> None:
+    def _set_seed(self, seed: int) -> None:
         """Set the seed of torch's default generator."""
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 500 times as long
         if self._place.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _together(
+    def _train_stacked(
         self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str] | None
     ) -> list[State]:
         passes = [
@@ -261,12 +261,12 @@ class Trainer:
             for task in tasks
         ]
         plan = batch_plan(passes, regime.batch_size, least_rows=self.network.least_rows)
-        state = self._stacked([tasks[client].start for client in plan.order])
+        state = self._stack([tasks[client].start for client in plan.order])
         names = self.network.parameter_names if only is None else tuple(only)
         anchor = None
         if regime.proximal:
             anchors = [tasks[client].anchor or tasks[client].start for client in plan.order]
-            anchor = self._stacked([{name: each[name] for name in names} for each in anchors])
+            anchor = self._stack([{name: each[name] for name in names} for each in anchors])
         self._descend(state, plan, regime, names, anchor)
         places = {int(client): place for place, client in enumerate(plan.order)}
         return [
@@ -315,7 +315,7 @@ class Trainer:
         # a layer that does not affect the scores has zero gradients
         return torch.autograd.grad(losses.sum(), list(moving.values()), materialize_grads=True)
 
-    def _stacked(self, states: Sequence[State]) -> State:
+    def _stack(self, states: Sequence[State]) -> State:
         """Return the stacked states on the device of the steps.
 
         Matrices are stored transposed like the gradients of stacked linear layers: a round takes 30

@@ -124,7 +124,7 @@ class Privacy:
         epsilon, delta = exact(self.epsilon, "epsilon"), exact(self.delta, "delta")
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
-    def require_delta_used(self) -> None:
+    def check_delta(self) -> None:
         """Raise if a training with this mechanism cannot use its delta.
 
         Raises
@@ -138,7 +138,7 @@ class Privacy:
                 f"delta=0, got {self.delta!r}; omit it, or use mechanism='central'"
             )
 
-    def require_classes(self) -> None:
+    def check_classes(self) -> None:
         """Raise unless the labels are known or public.
 
         Labels cannot be charged to a budget.
@@ -154,7 +154,7 @@ class Privacy:
                 "Privacy(classes=[...]), or declare public=('classes', ...)"
             )
 
-    def refuse_idle(
+    def check_fields(
         self, method: str, names: tuple[str, ...], others: tuple[str, ...] = ()
     ) -> None:
         """Raise ValueError if a field without effect is set.

@@ -95,7 +95,7 @@ class PrivateTableParty(TableParty, ABC):
     ) -> None:
         if len(y) != x.shape[0]:
             raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
-        privacy.require_classes()
+        privacy.check_classes()
         super().__init__(name, *self._records(x, np.asarray(y), privacy), *others, **table)
         self._privacy = privacy
         self._gate = ReleaseGate(self.method, name, ledger, dataset, user)

@@ -198,7 +198,7 @@ class Witness(PrivateFlyNNParty):
     def answer(self, request):
         reply = super().answer(request)
         if not isinstance(reply, NoisyCountReply):
-            self.said = [*getattr(self, "said", []), encode(reply)]
+            self.outputs = [*getattr(self, "outputs", []), encode(reply)]
         return reply
 
 
@@ -215,7 +215,7 @@ def train_before_witnesses(protection, x, y, *, rows_of_first):
             parties.append(Witness(name, x[rows], y[rows], privacy=privacy, ledger=ledger))
         model = run(coordinate_private(settings, privacy), parties, sums=sums).result
     blank = replace(model, counts=np.zeros_like(model.counts))
-    return model.counts, blank.to_bytes(), [party.said for party in parties]
+    return model.counts, blank.to_bytes(), [party.outputs for party in parties]
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])

@@ -35,8 +35,8 @@ def test_every_row_is_training_or_test_row_of_one_client(name):
     rows = [found.rows(each, test=test) for each in found.names for test in (False, True)]
     assert sorted(np.concatenate(rows).tolist()) == list(range(len(found.y)))
     assert set(found.unseen) < set(found.names)
-    assert not np.isin(found.owners[found.fitted], found.unseen).any()
-    assert not found.test[found.fitted].any()
+    assert not np.isin(found.owners[found.fit], found.unseen).any()
+    assert not found.test[found.fit].any()
 
 
 def test_two_classes_each_means_two():
@@ -75,7 +75,7 @@ def test_nothing_is_chosen_on_test_rows():
 
 def test_the_paper_s_mixture_is_that_of_an_estimator_of_its_own():
     scores, chosen = scored()
-    who, fitted = people(), people().fitted
+    who, fitted = people(), people().fit
     settings = {**SETTINGS, **chosen["rate"], "standardize": False, "classes": range(10)}
     alone = KNNPerClassifier(combine="paper", **settings)
     alone.fit(who.x[fitted], who.y[fitted], parties=who.owners[fitted])

@@ -51,7 +51,7 @@ class Kept:
     def __init__(self, keep, stage):
         self.keep, self._stage = keep, stage
 
-    def resumed(self):
+    def resume(self):
         return self._stage
 
 

@@ -123,7 +123,7 @@ def test_the_average_is_that_of_equation_13(before, updates, rows):
     found = average_changes(np.array([before]), total, n_rows=n, bits=bits)
 
     shares = {name: rows / n for name, rows in own.items()}
-    assert found[0] == pytest.approx(naive.averaged(before, updates, shares), rel=0, abs=1e-13)
+    assert found[0] == pytest.approx(naive.average(before, updates, shares), rel=0, abs=1e-13)
 
 
 def test_clients_without_changes_keep_the_shared_weights():

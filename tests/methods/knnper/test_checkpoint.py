@@ -48,7 +48,7 @@ def test_a_training_that_was_killed_loses_no_round_that_was_kept(tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
     )
-    stage = Checkpoint(tmp_path / "c", "mine").resumed()
+    stage = Checkpoint(tmp_path / "c", "mine").resume()
 
     assert dead.returncode == -signal.SIGKILL
     assert stage.number == 2
@@ -64,9 +64,9 @@ def stage():
 def test_a_stage_comes_back_as_it_was(tmp_path):
     file = Checkpoint(tmp_path / "c", "mine")
 
-    assert file.resumed() is None
+    assert file.resume() is None
     file.keep(stage())
-    found = file.resumed()
+    found = file.resume()
 
     assert found.number == 3
     assert found.weights.tolist() == [0, 1, 2, 3]
@@ -74,14 +74,14 @@ def test_a_stage_comes_back_as_it_was(tmp_path):
     assert found.chosen_on.tolist() == [1] * 4
     assert found.pool.tolist() == [1.0, 0.5]
     file.done()
-    assert file.resumed() is None
+    assert file.resume() is None
 
 
 def test_the_stage_of_another_training_is_refused(tmp_path):
     Checkpoint(tmp_path / "c", "mine").keep(stage())
 
     with pytest.raises(ModelFileError, match="belongs to another training"):
-        Checkpoint(tmp_path / "c", "yours").resumed()
+        Checkpoint(tmp_path / "c", "yours").resume()
 
 
 def test_a_damaged_or_newer_stage_is_refused(tmp_path):
@@ -91,10 +91,10 @@ def test_a_damaged_or_newer_stage_is_refused(tmp_path):
 
     path.write_bytes(raw[:-1])
     with pytest.raises(ModelFileError, match="truncated or altered"):
-        Checkpoint(path, "mine").resumed()
+        Checkpoint(path, "mine").resume()
     path.write_bytes(raw[:4] + b"\x09" + raw[5:])
     with pytest.raises(ModelFileError, match="format version"):
-        Checkpoint(path, "mine").resumed()
+        Checkpoint(path, "mine").resume()
 
 
 def test_fingerprints_tell_settings_and_rows_apart():
@@ -191,5 +191,5 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path):
     path, other = tmp_path / "c[1]", tmp_path / ".c1.0123.part"
     for part in (tmp_path / ".c[1].0123456789ab.part", other):
         part.write_bytes(b"half")
-    assert Checkpoint(path, "mine").resumed() is None
+    assert Checkpoint(path, "mine").resume() is None
     assert [found.name for found in tmp_path.iterdir()] == [other.name]

@@ -32,7 +32,7 @@ def test_a_missing_card_is_refused_before_anything_runs(no_card):
     for ask in (
         lambda: torch_device("cuda"),
         lambda: Trainer(net, rows, torch.zeros(2, dtype=torch.int64), device="cuda"),
-        lambda: net.seen(state_of(net.module), rows, device="cuda"),
+        lambda: net.embed(state_of(net.module), rows, device="cuda"),
         lambda: KNNPerParty("a", X, Y, net, device="cuda"),
         lambda: small(device="cuda").fit(X, Y),
         lambda: DittoClassifier(hidden=(5,), n_rounds=1, device="cuda").fit(X, Y),

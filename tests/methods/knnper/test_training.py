@@ -71,7 +71,7 @@ def test_clients_train_as_torch_would_one_by_one(method, regime):
 def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch):
     monkeypatch.setattr("fedneighbors.neural._trainer.STACKED_BYTES", n_bytes)
     stacked, net = [], network()  # of 79 weights
-    together = Trainer._together
+    together = Trainer._train_stacked
     monkeypatch.setattr(
         Trainer,
         "_together",
@@ -199,9 +199,9 @@ def test_a_layer_that_is_not_there_is_named_with_those_that_are():
 def test_embeddings_equal_the_layer_in_any_batch_size():
     net = network()
 
-    keys, scores = net.seen(state_of(net.module), X, batch_size=10)
+    keys, scores = net.embed(state_of(net.module), X, batch_size=10)
 
-    whole, _ = net.seen(state_of(net.module), X)
+    whole, _ = net.embed(state_of(net.module), X)
     np.testing.assert_allclose(keys, whole, rtol=1e-12)
     np.testing.assert_allclose(scores, net.module(X).detach(), rtol=1e-12)
     assert keys.shape == (len(X), 4)
@@ -219,7 +219,7 @@ def test_states_of_a_recurrent_layer_lie_side_by_side():
 
     net = Network(Recurrent(), "body")
 
-    keys, _ = net.seen(state_of(net.module), torch.randn(4, 6, 5))
+    keys, _ = net.embed(state_of(net.module), torch.randn(4, 6, 5))
 
     assert keys.shape == (4, 2 * 3)
 

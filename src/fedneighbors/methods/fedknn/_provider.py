@@ -134,7 +134,7 @@ class Provider:
                 return EchoReply(bytes(request.n_bytes))
             case SampleRequest():
                 return sample(
-                    lambda: self._opened(request.query), request, ties=self._ties, ids=self.ids
+                    lambda: self._open_query(request.query), request, ties=self._ties, ids=self.ids
                 )
         raise Refuse("unknown request")
 
@@ -159,11 +159,11 @@ class Provider:
             return known[1]
         if len(self._open) >= MAX_OPEN:
             raise Refuse("too many queries are open; close some")
-        session = self._opened(request.query)
+        session = self._open_query(request.query)
         self._open[request.name] = request.query, session
         return session
 
-    def _opened(self, query: bytes) -> Session:
+    def _open_query(self, query: bytes) -> Session:
         try:
             return self._index.open(self._decode(query))
         except (TypeError, ValueError) as error:

@@ -93,7 +93,7 @@ def hufu_plus(
         radii = [high]
         while (yield from tally.within(high)) < min(k, sum(map(len, roll.left(bounds).values()))):
             if high == math.inf:
-                check_total_counts(tally.held(high), bounds)
+                check_total_counts(tally.present_counts(high), bounds)
             counted = [(radius, tally.total(radius)) for radius in radii]  # over present providers
             low, high = high, next_radius(counted, k, step=step)
             radii.append(high)
@@ -152,20 +152,20 @@ class _Tally:
         each = self.roll.read(replies, "the counts")
         self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
         for provider, count in self._counts[radius].items():
-            self._require_ascent(provider, radius, count)
+            self._check_ascending(provider, radius, count)
         return self.total(radius)
 
-    def held(self, radius: float) -> dict[str, int]:
+    def present_counts(self, radius: float) -> dict[str, int]:
         """Return the counts of the present providers within a radius."""
         return self.roll.left(self._counts[radius])
 
     def total(self, radius: float) -> int:
-        return sum(self.held(radius).values())
+        return sum(self.present_counts(radius).values())
 
     def knows(self, radius: float) -> bool:
         return radius in self._counts
 
-    def _require_ascent(self, provider: str, radius: float, count: int) -> None:
+    def _check_ascending(self, provider: str, radius: float, count: int) -> None:
         for other, counts in self._counts.items():
             known = counts.get(provider, count)
             larger, smaller = (count, known) if other < radius else (known, count)
@@ -211,12 +211,12 @@ def _objects_within(tally: _Tally, radius: float) -> Coordinator[Returned]:
     replies = yield gather(
         {  # one more than counted, so that the reply reports the end
             provider: NearestRequest(tally.name, tally.query, count + 1, cutoff)
-            for provider, count in tally.held(radius).items()
+            for provider, count in tally.present_counts(radius).items()
         }
     )
     found = read_parts(replies, "the objects within the radius", roll=tally.roll, within=cutoff)
     for provider, part in found[0].items():
-        check_count(provider, part, tally.held(radius)[provider])
+        check_count(provider, part, tally.present_counts(radius)[provider])
     return found
 
 

@@ -104,9 +104,9 @@ class SearchSettings:
         _at_least("max_queries", self.max_queries, 1)
         if not 0 <= float(self.grid_s) <= LONGEST_STEP_S:
             raise ValueError(f"expected grid_s from 0 to {LONGEST_STEP_S:g}, got {self.grid_s!r}")
-        self._require_privacy_that_fits()
+        self._check_privacy()
 
-    def _require_privacy_that_fits(self) -> None:
+    def _check_privacy(self) -> None:
         if self.privacy is None:
             if self.algorithm == "dann*":
                 raise ValueError(
@@ -152,7 +152,7 @@ class SearchSettings:
             failure=self.failure,
         )
 
-    def require_names(self, names: Sequence[Any]) -> None:
+    def check_names(self, names: Sequence[Any]) -> None:
         """Raise if a name is too long for a padded reply.
 
         Raises

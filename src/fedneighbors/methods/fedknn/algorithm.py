@@ -93,11 +93,11 @@ class Part:
         return len(self.ids)
 
     @property
-    def hides_nothing(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the provider has no further objects to report."""
         return self.exhausted and self.exact and self.within == math.inf
 
-    def then(self, more: "Part") -> "Part":
+    def append(self, more: "Part") -> "Part":
         """Return this part with the next one appended."""
         return Part(
             np.concatenate([self.distances, more.distances]),
@@ -377,7 +377,7 @@ def check_distances_against_bounds(
             raise ProtocolError(
                 f"party {provider!r}: {len(part)} objects, but {len(lowest)} bounds"
             )
-        if part.hides_nothing and len(part) < len(lowest):
+        if part.is_complete and len(part) < len(lowest):
             raise ProtocolError(
                 f"party {provider!r}: it has no more than {len(part)} objects, but sent "
                 f"{len(lowest)} bounds"

@@ -140,7 +140,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         metric = metric_of(self.metric)
         settings = self._settings(float(getattr(metric, "step", 0.0)))
         members, self.ids_ = members_of(len(X), parties=parties, ids=ids)
-        settings.require_names(self.ids_)
+        settings.check_names(self.ids_)
         self._metric, self._objects = metric, X
         self._places = {str(name): place for place, name in enumerate(self.ids_)}
         self._held = {
@@ -203,12 +203,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         k = check_n_neighbors(n_neighbors)
         settings = self._settings(self._step)
         queries = encode_queries(X)
-        with self._connected() as federation:
+        with self._connect() as federation:
             frames = [frame for _, frame in queries]
             algorithm, why = settings.algorithm, ""
             if algorithm == "auto":
                 algorithm, why = self._chooser.choose(federation, frames, k)
-            return self._answered(
+            return self._answers(
                 federation,
                 queries,
                 lambda query, name: settings.coordinator(
@@ -254,8 +254,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "providers_")
         if not 0 <= float(radius) < np.inf:
             raise ValueError(f"expected a radius of 0 or more, got {radius!r}")
-        with self._connected() as federation:
-            return self._answered(
+        with self._connect() as federation:
+            return self._answers(
                 federation,
                 encode_queries(X),
                 lambda query, name: within(
@@ -292,7 +292,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         queries, k = encode_queries(X), check_n_neighbors(n_neighbors)
         if len(queries) != 1:
             raise ValueError(f"expected one query, got {len(queries)}; pass a list with one query")
-        with self._connected() as federation:
+        with self._connect() as federation:
             return self._chooser.explain(federation, queries[0][1], k)
 
     @property
@@ -304,7 +304,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         names = [field.name for field in fields(SearchSettings) if field.name != "step"]
         return SearchSettings(**{name: getattr(self, name) for name in names}, step=step)
 
-    def _connected(self) -> AbstractContextManager[Connected]:
+    def _connect(self) -> AbstractContextManager[Connected]:
         return connected(
             self.providers_,
             workers=self.workers,
@@ -313,7 +313,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             deadline_s=self.deadline_s,
         )
 
-    def _answered(
+    def _answers(
         self,
         federation: Connected,
         queries: list[EncodedQuery],

@@ -89,7 +89,7 @@ class NearestReply:
         if len(set(self.ids)) < len(self.ids):
             raise ValueError("an object is returned twice")
 
-    def require_number(self, count: int) -> None:
+    def check_number(self, count: int) -> None:
         """Raise for more objects than ``count``, or too few.
 
         A provider with more objects must return ``count``.
@@ -121,7 +121,7 @@ class NearestRequest:
 
         A provider with more objects must return all requested ones.
         """
-        reply.require_number(self.count)
+        reply.check_number(self.count)
         if self.cutoff is not None and (reply.distances > self.cutoff).any():
             raise ValueError(f"an object is beyond the cutoff of {self.cutoff}")
 
@@ -396,7 +396,7 @@ def join_parts(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str,
     """
     result = dict(parts)
     for provider, part in more.items():
-        result[provider] = parts[provider].then(part) if provider in parts else part
+        result[provider] = parts[provider].append(part) if provider in parts else part
         _check_order(provider, result[provider])
     return result
 

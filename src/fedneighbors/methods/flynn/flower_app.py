@@ -53,7 +53,7 @@ def settings_from(config: Config) -> FlyNNSettings:
 def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[FlyNNModel]:
     if privacy is None:
         return coordinate(settings_from(config))
-    privacy.require_delta_used()
+    privacy.check_delta()
     from fedneighbors.methods.flynn.private.protocol import coordinate_private
 
     return coordinate_private(settings_from(config), privacy)

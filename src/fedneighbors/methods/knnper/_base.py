@@ -121,7 +121,7 @@ class ClientEstimator:
             )
         return np.array([index[label] for label in labels.tolist()], np.int64)
 
-    def _known(self, name: object) -> str:
+    def _client_name(self, name: object) -> str:
         """Return the name of a known client; raise ValueError for others."""
         name = party_name(name)
         if name not in self.clients_:
@@ -131,7 +131,7 @@ class ClientEstimator:
             )
         return name
 
-    def _refuse_known(self, names: Iterable[str]) -> None:
+    def _check_new(self, names: Iterable[str]) -> None:
         """Raise ValueError if a client already exists."""
         taken = sorted(set(names) & set(self.clients_))
         if taken:
@@ -140,7 +140,7 @@ class ClientEstimator:
                 "client another name"
             )
 
-    def _askers(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
+    def _client_rows(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
         """Return the rows of each known client; warn of unknown ones.
 
         ``frames`` is the stack level of the warning.
@@ -189,7 +189,7 @@ class ClientClassifier:
             return accuracy(np.asarray(y), found)
         return float(np.average(found == np.asarray(y), weights=sample_weight))
 
-    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _validate(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return rows and labels as arrays; rows may have any shape."""
         x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
         check_classification_targets(labels)

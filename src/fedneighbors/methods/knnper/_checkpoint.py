@@ -78,7 +78,7 @@ class Checkpoint:
         kept = Kept(self._mark, self._probe, stage)
         replace_file(self._path, seal_model(MAGIC, kept))
 
-    def resumed(self) -> Stage | None:
+    def resume(self) -> Stage | None:
         """Return the stage on disk, or None if there is no file.
 
         Raises

@@ -59,7 +59,7 @@ def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminan
     seen : Discriminants or None
         Discriminants of rows.
     """
-    if not (settings.looks_at_rows and x.is_floating_point()):
+    if not (settings.uses_rows and x.is_floating_point()):
         return View(keys)
     rows = flat_rows(x)
     with one_blas_thread():  # products with several threads are rounded differently
@@ -132,8 +132,8 @@ def shared_log_shares(
 
     For regression, its predictions instead of log-probabilities.
     """
-    embeddings, scores = network.seen(network.state(weights), x, device=device)
-    return embeddings.double().numpy(), kind.said(scores).double().numpy()
+    embeddings, scores = network.embed(network.state(weights), x, device=device)
+    return embeddings.double().numpy(), kind.outputs(scores).double().numpy()
 
 
 def check_network(
@@ -201,7 +201,7 @@ def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.N
 def _first_outputs(network: Network, rows: npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
     """Return embeddings and scores of rows under the initial weights."""
     none = np.empty(0)
-    return network.seen(network.state(network.initial), as_tensor(rows, none, none, network))
+    return network.embed(network.state(network.initial), as_tensor(rows, none, none, network))
 
 
 class KNNPerParty(TableParty):
@@ -283,11 +283,11 @@ class KNNPerParty(TableParty):
             case ClientSchemaRequest():
                 if request.layout != self.network.digest:
                     raise Refuse("the network differs from the coordinator's")
-                return self.kind.described(self._table, self._y, self._feature_names)
+                return self.kind.describe(self._table, self._y, self._feature_names)
             case ClientMomentsRequest():
                 return column_moments(self._table)
             case CountsRequest() | TargetsRequest() | UnitsRequest():
-                return self._prepared(request)
+                return self._prepare(request)
             case ScatterRequest():
                 return self._scatter(request)
             case TrainRequest():
@@ -349,9 +349,9 @@ class KNNPerParty(TableParty):
             ) from None
         return UpdateReply(change)
 
-    def _prepared(self, request: Any) -> Message:
+    def _prepare(self, request: Any) -> Message:
         """Reply with labels or targets; set column units when labels are known."""
-        reply, values = self.kind.answered(
+        reply, values = self.kind.answer_counts(
             request, self._y, lambda held_out: self.rows(held_out=held_out)
         )
         if values is not None:

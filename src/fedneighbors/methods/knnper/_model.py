@@ -208,7 +208,7 @@ def _try_network(kept: KNNPerModel, network: Network, source: str) -> tuple[View
     none = np.empty(0)
     try:
         x = as_tensor(zeros, none, none, network)
-        keys, scores = network.seen(network.state(kept.shared.weights), x)
+        keys, scores = network.embed(network.state(kept.shared.weights), x)
         view = view_of(keys.double().numpy(), x, kept.settings, kept.shared.seen)
     except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
         raise _unusable(source, error) from error

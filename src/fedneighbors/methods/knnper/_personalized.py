@@ -72,7 +72,7 @@ class PersonalizedEstimator(ClientEstimator):
         Labels in ``reserved`` may occur later.
         """
         seed = public_seed(self.random_state)
-        rounds, settings = RoundSettings.asked_by(self, seed), MemorySettings.asked_by(self, seed)
+        rounds, settings = RoundSettings.of(self, seed), MemorySettings.of(self, seed)
         owned = rows_by_party(parties, len(y))
         check_torch()
         from fedneighbors.methods.knnper._training import train_federated
@@ -147,11 +147,11 @@ class PersonalizedEstimator(ClientEstimator):
         """
         check_is_fitted(self)
         name = party_name(name)
-        self._refuse_known([name])
+        self._check_new([name])
         (view, said), values = self._view(X), self._values(y)
         check_lengths(view, values)
         with self._network.alone():
-            self._refuse_known([name])
+            self._check_new([name])
             self.clients_[name] = join_client(
                 name,
                 view,
@@ -184,7 +184,7 @@ class PersonalizedEstimator(ClientEstimator):
         (view, _), values = self._view(X), self._values(y)
         check_lengths(view, values)
         with self._network.alone():
-            self.clients_[self._known(name)].add(view, values, ids)
+            self.clients_[self._client_name(name)].add(view, values, ids)
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
@@ -211,7 +211,7 @@ class PersonalizedEstimator(ClientEstimator):
         """
         check_is_fitted(self)
         with self._network.alone():
-            self.clients_[self._known(name)].forget(ids)
+            self.clients_[self._client_name(name)].forget(ids)
         return self
 
     @property
@@ -273,7 +273,7 @@ class PersonalizedEstimator(ClientEstimator):
         _check_codable(settings)
         keys = in_metric(self.embed(X)[0], settings.metrics[0])
         codec = shared_codec(keys, n_stretches=n_stretches, bits=bits, random_state=settings.seed)
-        self.clients_ = {name: own.coded(codec) for name, own in self.clients_.items()}
+        self.clients_ = {name: own.with_codec(codec) for name, own in self.clients_.items()}
         self._memory_settings = replace(settings, memory="product", codec=codec)
         return self
 
@@ -300,7 +300,7 @@ class PersonalizedEstimator(ClientEstimator):
 
         check_is_fitted(self)
         with self._network.alone():
-            chosen = sorted(self.clients_) if client is None else [self._known(client)]
+            chosen = sorted(self.clients_) if client is None else [self._client_name(client)]
             shared = self._shared
             KNNPerModel(
                 blueprint=self._blueprint,

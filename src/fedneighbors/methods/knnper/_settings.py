@@ -70,7 +70,7 @@ class RoundSettings:
             raise ValueError(f"expected participation above 0 up to 1, got {self.participation!r}")
 
     @classmethod
-    def asked_by(cls, estimator: Any, seed: int) -> "RoundSettings":
+    def of(cls, estimator: Any, seed: int) -> "RoundSettings":
         """Return the round settings of an estimator's parameters."""
         regime = Regime(
             epochs=estimator.local_epochs,
@@ -160,7 +160,7 @@ class MemorySettings:
         return self.metric if isinstance(self.metric, tuple) else (self.metric,)
 
     @property
-    def looks_at_rows(self) -> bool:
+    def uses_rows(self) -> bool:
         """Return whether a pool needs rows next to their embeddings."""
         return self.combine == "pool" and self.memory == "exact"
 
@@ -170,7 +170,7 @@ class MemorySettings:
         return len(self.ks) * len(self.metrics) > 1
 
     @classmethod
-    def asked_by(cls, estimator: Any, seed: int) -> "MemorySettings":
+    def of(cls, estimator: Any, seed: int) -> "MemorySettings":
         """Return the memory settings of an estimator's parameters."""
         known = [each.name for each in fields(cls) if each.name != "seed"]
         names = [name for name in known if hasattr(estimator, name)]

@@ -167,11 +167,11 @@ class Classification(_Task):
         """Return the number of classes."""
         return len(set(np.unique(y).tolist()) | set(reserved))
 
-    def agreed(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...]) -> Agreed:
         """Return columns and classes of all clients."""
         return agree(schemas, reserved)
 
-    def prepared(
+    def prepare(
         self, agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
         """Sum the rows of each class."""
@@ -186,13 +186,13 @@ class Classification(_Task):
         """Maximize the likelihood by Newton's method."""
         return pool_steps(self.first_weights)
 
-    def described(
+    def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
     ) -> Schema:
         """Return the columns, and the labels of the rows."""
         return describe(table, y, names, "target")
 
-    def answered(
+    def answer_counts(
         self, request: Message, y: npt.NDArray[Any], rows: Rows
     ) -> tuple[Message, Values | None]:
         """Return class counts, or store the rows' class positions."""
@@ -202,7 +202,7 @@ class Classification(_Task):
         own = labels[rows(request.held_out)]
         return CountsReply(np.bincount(own, minlength=len(request.classes))), labels
 
-    def said(self, scores: "Tensor") -> "Tensor":
+    def outputs(self, scores: "Tensor") -> "Tensor":
         """Return log-probabilities of the classes."""
         return scores.double().log_softmax(dim=1)
 
@@ -317,11 +317,11 @@ class Regression(_Task):
         """
         return int(_table(y).shape[1])
 
-    def agreed(self, schemas: Mapping[str, Schema], _reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, Schema], _reserved: tuple[Label, ...]) -> Agreed:
         """Return the columns of all clients."""
         return agree_columns(schemas)
 
-    def prepared(
+    def prepare(
         self, _agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
         """Sum the targets and their squares, and set their units."""
@@ -339,7 +339,7 @@ class Regression(_Task):
         """Compute the least-squares weights from one sum."""
         return linear_pool(self.first_weights)
 
-    def described(
+    def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
     ) -> Schema:
         """Return the columns; nothing about the targets."""
@@ -347,7 +347,7 @@ class Regression(_Task):
             raise Refuse("a target is missing or not a finite number", "target")
         return describe(table, np.empty(0), names, "target")
 
-    def answered(
+    def answer_counts(
         self, request: Message, y: npt.NDArray[Any], rows: Rows
     ) -> tuple[Message, Values | None]:
         """Return sums of targets, or set the units for training."""
@@ -359,7 +359,7 @@ class Regression(_Task):
                 return Receipt(), (targets - request.target_center) / request.target_scale
         raise Refuse("unknown request")
 
-    def said(self, scores: "Tensor") -> "Tensor":
+    def outputs(self, scores: "Tensor") -> "Tensor":
         """Return the scores, which are standardized targets."""
         return scores
 

@@ -164,7 +164,7 @@ class KNNPerClassifier(
         DataError
             If there are fewer than two classes.
         """
-        x, labels = self._validated(X, y)
+        x, labels = self._validate(X, y)
         reserved = () if self.classes is None else reserved_labels(self.classes, labels)
         members = self._fit(x, labels, parties, reserved)
         self.classes_ = label_array(self._shared.classes, like=labels)
@@ -189,7 +189,7 @@ class KNNPerClassifier(
         view, scores = self._view(X)
         shares = np.exp(scores)
         with self._network.alone():
-            for name, rows in self._askers(parties, len(view)).items():
+            for name, rows in self._client_rows(parties, len(view)).items():
                 shares[rows] = self.clients_[name].predict(view[rows], scores[rows])
         return shares
 
@@ -334,7 +334,7 @@ class KNNPerRegressor(
         view, said = self._view(X)
         found = said.copy()
         with self._network.alone():
-            for name, rows in self._askers(parties, len(view), frames=3).items():
+            for name, rows in self._client_rows(parties, len(view), frames=3).items():
                 found[rows] = self.clients_[name].predict(view[rows], said[rows])
         center, scale = self.overall_
         numbers = center + scale * found

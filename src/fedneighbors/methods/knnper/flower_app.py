@@ -155,21 +155,21 @@ class NodeParty(TableParty):
         if isinstance(request, OpeningRequest):
             self._pending.unlink(missing_ok=True)
             return self._described(self._y)
-        told = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._told()
+        told = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._requests()
         with one_thread():
             member = self._member(told.plan)
             if isinstance(request, PlanRequest):
-                self._remember(told)
+                self._store_requests(told)
                 return member.answer(ClientSchemaRequest(request.layout))
             for earlier in told.before(request):
                 member.answer(earlier)
             reply = member.answer(request)
         if isinstance(request, CountsRequest):
-            self._remember(replace(told, counts=request))
+            self._store_requests(replace(told, counts=request))
         elif isinstance(request, ReleaseRequest) and request.final:
             self._finish(told, member, request)
         elif isinstance(request, ReleaseRequest):
-            self._remember(replace(told, release=request))
+            self._store_requests(replace(told, release=request))
         return reply
 
     def _member(self, plan: PlanRequest) -> KNNPerParty:
@@ -195,14 +195,14 @@ class NodeParty(TableParty):
             raise Refuse("a key is not set in the configuration of the node", "model")
         return plan.blueprint.network(self._own())
 
-    def _told(self) -> RepeatedRequests:
+    def _requests(self) -> RepeatedRequests:
         if not self._pending.exists():
             raise Refuse("no plan has come yet")
         return open_model(
             MAGIC, read_model_file(self._pending), RepeatedRequests, source="what was told"
         )
 
-    def _remember(self, told: RepeatedRequests) -> None:
+    def _store_requests(self, told: RepeatedRequests) -> None:
         replace_file(self._pending, seal_model(MAGIC, told))
 
     def _finish(self, told: RepeatedRequests, member: KNNPerParty, final: ReleaseRequest) -> None:
@@ -249,7 +249,7 @@ def rounds_from(config: Config) -> RoundSettings:
         momentum=float,
         weight_decay=float,
     )
-    return RoundSettings.asked_by(SimpleNamespace(**asked), typed_value(config, "seed", int))
+    return RoundSettings.of(SimpleNamespace(**asked), typed_value(config, "seed", int))
 
 
 def memories_from(config: Config) -> MemorySettings:

@@ -313,16 +313,16 @@ def coordinate(
     DataError
         If the clients have no rows or fewer than two classes together.
     """
-    resumed = None if checkpoint is None else checkpoint.resumed()
+    resumed = None if checkpoint is None else checkpoint.resume()
     replies = yield gather(opening or ClientSchemaRequest(network.digest))
-    agreed = kind.agreed(replies.complete("the schema").each, reserved)
+    agreed = kind.agree(replies.complete("the schema").each, reserved)
     averaging = _Averaging(rounds, tuple(replies.each), checkpoint)
     standardize = standardize and not network.reads_tokens
-    discriminate = settings.looks_at_rows and kind.discriminates and not network.reads_tokens
+    discriminate = settings.uses_rows and kind.discriminates and not network.reads_tokens
     center, scale, rate = np.empty(0), np.empty(0), 0.0
     if standardize or discriminate:
         center, scale, rate = yield from _column_units(standardize=standardize)
-    n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=True)
+    n_rows, overall = yield from kind.prepare(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, network.initial)
     chosen_on = stage.chosen_on
     if chosen_on is None:
@@ -335,7 +335,7 @@ def coordinate(
     if settings.combine == "pool" and stage.pool is None:
         stage = replace(stage, pool=(yield from _pool_weights(kind)))
     averaging.keep(stage)
-    n_rows, overall = yield from kind.prepared(agreed, center, scale, held_out=False)
+    n_rows, overall = yield from kind.prepare(agreed, center, scale, held_out=False)
     stage = yield from averaging.rest(stage, n_rows)
     seen = yield from _discriminants(features, overall, n_rows, held_out=False)
     yield from _release(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))

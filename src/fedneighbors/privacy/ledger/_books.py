@@ -223,7 +223,7 @@ class Books:
     def __init__(self, file: LedgerFile) -> None:
         self._file = file
 
-    def look_up(self, terms: ChargeTerms) -> tuple[bool, bytes | None]:
+    def find(self, terms: ChargeTerms) -> tuple[bool, bytes | None]:
         """Return whether the id was charged, and its answer.
 
         Raises
@@ -260,7 +260,7 @@ class Books:
         rows = self._file.rows(f"SELECT query, user FROM charge WHERE query IN ({places})", queries)
         return dict(rows)
 
-    def require_room(self, terms: ChargeTerms) -> None:
+    def check_room(self, terms: ChargeTerms) -> None:
         """Raise unless a charge fits the budgets of data set and user.
 
         Raises
@@ -271,13 +271,13 @@ class Books:
         for user in ("", terms.user):
             budget = self._budget(terms.dataset, user)
             if budget is not None:
-                self._require_fit(terms, user, budget)
+                self._check_fit(terms, user, budget)
             elif not user:
                 raise BudgetExceeded(
                     terms.dataset, terms.user, str(terms.cost), "nothing, no budget was set"
                 )
 
-    def _require_fit(self, terms: ChargeTerms, user: str, budget: Guarantee) -> None:
+    def _check_fit(self, terms: ChargeTerms, user: str, budget: Guarantee) -> None:
         costs = self.costs(terms.dataset, user)
         costs[terms.cost] += 1
         try:

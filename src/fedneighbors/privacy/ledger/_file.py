@@ -85,10 +85,10 @@ class LedgerFile:
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        with self._in_words():
+        with self._convert_errors():
             self._connection = self._open(party, must_exist, made)
         try:
-            with self._in_words():
+            with self._convert_errors():
                 self.party = self._check(party)
         except BaseException:
             self.close()
@@ -102,8 +102,8 @@ class LedgerFile:
         LedgerError
             If the file cannot be read.
         """
-        with self._lock, self._in_words():
-            return self._usable().execute(sql, values).fetchall()
+        with self._lock, self._convert_errors():
+            return self._open_connection().execute(sql, values).fetchall()
 
     def write(self, sql: str, values: Sequence[object]) -> None:
         """Run a statement inside :meth:`transaction`.
@@ -113,8 +113,8 @@ class LedgerFile:
         LedgerError
             If the file cannot be written.
         """
-        with self._in_words():
-            self._usable().execute(sql, values)
+        with self._convert_errors():
+            self._open_connection().execute(sql, values)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -128,12 +128,12 @@ class LedgerFile:
             If the file cannot be written; the writes of the block are then rolled back.
         """
         with self._lock:
-            connection = self._usable()
-            with self._in_words():
+            connection = self._open_connection()
+            with self._convert_errors():
                 connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                with self._in_words():
+                with self._convert_errors():
                     connection.execute("COMMIT")
             except BaseException:
                 # an SQLite error may have ended the transaction already
@@ -156,11 +156,11 @@ class LedgerFile:
         """Close the file; no effect if already closed."""
         if self._connection is None or os.getpid() != self._process:
             return
-        with self._lock, self._in_words():
+        with self._lock, self._convert_errors():
             self._connection.close()
             self._connection = None
 
-    def _usable(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         if self._connection is None:
             raise LedgerError(f"ledger {self.path} is closed; open it again")
         if os.getpid() != self._process:
@@ -254,7 +254,7 @@ class LedgerFile:
         return str(owner)
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         """Convert errors of SQLite and the system to LedgerError.
 
         The message explains the remedy.

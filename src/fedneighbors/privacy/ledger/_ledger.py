@@ -92,7 +92,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close the file; no effect if already closed."""
-        self._void_the_rest()
+        self._void_failed()
         self._file.close()
 
     def set_budget(
@@ -208,7 +208,7 @@ class Ledger:
         """
         if len({each.query for each in terms}) < len(terms):
             raise ValueError("expected unique ids; request each id once, and reuse its answer")
-        self._void_the_rest()
+        self._void_failed()
         while True:
             answers = self._reserve(terms)
             lacking = tuple(each for each in terms if each.query not in answers)
@@ -273,19 +273,17 @@ class Ledger:
 
         An id that is already charged is not charged again.
         """
-        known = [self._books.look_up(each) for each in terms]
+        known = [self._books.find(each) for each in terms]
         if all(charged for charged, _ in known):
             return _answers(terms, known)
         for each, (charged, _) in zip(terms, known, strict=True):
             if not charged:
-                self._books.require_room(
-                    each
-                )  # without the lock first: refusals do not block others
+                self._books.check_room(each)  # without the lock first: refusals do not block others
         with self._file.transaction():
-            known = [self._books.look_up(each) for each in terms]
+            known = [self._books.find(each) for each in terms]
             for each, (charged, _) in zip(terms, known, strict=True):
                 if not charged:
-                    self._books.require_room(each)
+                    self._books.check_room(each)
                     self._books.add_charge(each)
         return _answers(terms, known)
 
@@ -293,13 +291,13 @@ class Ledger:
         """Store answers; return the valid one for each charged id."""
         try:
             with self._file.transaction():
-                known = [self._books.look_up(each) for each in terms]
+                known = [self._books.find(each) for each in terms]
                 for place, (each, answer) in enumerate(zip(terms, drawn, strict=True)):
                     if known[place] == (True, None):
                         self._books.add_answer(each, answer)
                         known[place] = True, answer
         except BaseException:
-            self._void_later_if_not_now(terms)
+            self._void_or_defer(terms)
             raise
         return _answers(terms, known)
 
@@ -310,17 +308,17 @@ class Ledger:
         """
         with self._file.transaction():
             try:
-                charged, answer = self._books.look_up(terms)
+                charged, answer = self._books.find(terms)
             except ValueError:  # the id was charged again elsewhere, under other terms
                 return
             if charged and answer is None:
                 self._books.drop_charge(terms)
 
-    def _void_later_if_not_now(self, terms: Sequence[ChargeTerms]) -> None:
+    def _void_or_defer(self, terms: Sequence[ChargeTerms]) -> None:
         self._to_void |= {each.query: each for each in terms}
-        self._void_the_rest()
+        self._void_failed()
 
-    def _void_the_rest(self) -> None:
+    def _void_failed(self) -> None:
         """Void the charges of failed releases.
 
         Charges that cannot be voided are kept for a later attempt.

@@ -62,7 +62,7 @@ def ask(federation, law, seed):
     bits = random.Random(seed).randbytes
 
     def noise_of(epoch, providers):
-        return dict(zip(providers, law.draws(len(providers), bits=bits), strict=True))
+        return dict(zip(providers, law.draw_all(len(providers), bits=bits), strict=True))
 
     if isinstance(law, PaperNoise):
         answer = federation.ask(dann_star_as_printed, noise_of=noise_of)

@@ -30,7 +30,7 @@ def found(answer):
 def noise_from(law, seed):
     """Noise of a law from seeded bits."""
     bits = random.Random(seed).randbytes
-    return lambda epoch, names: dict(zip(names, law.draws(len(names), bits=bits), strict=True))
+    return lambda epoch, names: dict(zip(names, law.draw_all(len(names), bits=bits), strict=True))
 
 
 def law_of(federation, epsilon, *, promise="exact", **options):

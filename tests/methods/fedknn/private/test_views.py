@@ -205,7 +205,7 @@ def test_the_shift_is_the_least_that_keeps_its_promise(scale, chance):
 def test_the_price_adds_up_and_drawn_noise_is_shifted():
     bits = random.Random(0).randbytes
     law = law_of(2, "certified", m=8, k=128)
-    drawn = np.array(law.draws(4000, bits=bits))
+    drawn = np.array(law.draw_all(4000, bits=bits))
 
     assert law.cost.epsilon == 2
     # the mean of 4,000 draws lies within 5 standard errors of the shift but once in 10^6 runs
@@ -215,4 +215,4 @@ def test_the_price_adds_up_and_drawn_noise_is_shifted():
     ):
         assert abs(drawn[:, column].mean() - shift) < 5 * np.sqrt(2) * float(scale) / np.sqrt(4000)
     always = CountNoise(2, DELTA, n_providers=8, k=128)
-    assert min(second for _, second in always.draws(4000, bits=bits)) == 0
+    assert min(second for _, second in always.draw_all(4000, bits=bits)) == 0

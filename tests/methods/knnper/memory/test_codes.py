@@ -120,7 +120,7 @@ NARROW = (TIES, st.floats(-1e3, 1e3, width=32))
 @given(tables(), st.integers(1, 12), BITS)
 @settings(max_examples=40)
 def test_numbers_are_those_of_the_slow_twin(rows, n_stretches, bits):
-    codec = ProductCodec(n_stretches, bits).fitted(rows)
+    codec = ProductCodec(n_stretches, bits).fit(rows)
     entries = codec.book.entries.astype(float).tolist()
 
     codes = codec.encode(rows)
@@ -138,7 +138,7 @@ def test_numbers_are_those_of_the_slow_twin(rows, n_stretches, bits):
 @given(tables(width=6), st.integers(1, 8), BITS, st.integers(1, 9))
 @settings(max_examples=30)
 def test_neighbors_are_those_of_the_slow_twin(rows, n_stretches, bits, k):
-    codec = ProductCodec(n_stretches, bits).fitted(rows[: len(rows) // 2 + 1])
+    codec = ProductCodec(n_stretches, bits).fit(rows[: len(rows) // 2 + 1])
     codes, queries = codec.encode(rows), rows[::-1][:4].copy()
     own = np.arange(len(rows))[::-1][:4].copy()
 
@@ -157,7 +157,7 @@ def test_neighbors_are_those_of_the_slow_twin(rows, n_stretches, bits, k):
 @given(tables(most=10, cells=NARROW))
 @settings(max_examples=30)
 def test_few_rows_are_entries_of_the_book_themselves(rows):
-    codec = ProductCodec(2, 8).fitted(rows)
+    codec = ProductCodec(2, 8).fit(rows)
 
     back = codec.decode(codec.encode(rows))
 
@@ -166,7 +166,7 @@ def test_few_rows_are_entries_of_the_book_themselves(rows):
 
 def test_many_queries_are_answered_block_after_block_as_at_once(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(40, 6))
-    codec = ProductCodec(3, 4).fitted(rows)
+    codec = ProductCodec(3, 4).fit(rows)
     at_once = codec.nearest(codec.encode(rows), rows, 5)
 
     monkeypatch.setattr("fedneighbors.methods.knnper.memory._codes._BLOCK", 90)
@@ -222,10 +222,10 @@ def codec_of(n_stretches, n_entries, bits):
 @given(tables(), st.integers(1, 12), BITS)
 @settings(max_examples=20)
 def test_codes_of_any_rows_are_taken_for_codes(rows, n_stretches, bits):
-    codec = ProductCodec(n_stretches, bits).fitted(rows)
+    codec = ProductCodec(n_stretches, bits).fit(rows)
 
     for codes in (codec.encode(rows), codec.encode(rows)[:0]):
-        assert codec.refuse_codes(codes) is None
+        assert codec.check_codes(codes) is None
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_codes_of_any_rows_are_taken_for_codes(rows, n_stretches, bits):
 )
 def test_what_are_no_codes_is_refused(codec, codes, words):
     with pytest.raises(ValueError, match=words):
-        codec.refuse_codes(np.array(codes, np.uint8))
+        codec.check_codes(np.array(codes, np.uint8))
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def test_a_head_tells_apart_what_no_line_does():
     (rows, labels), (new, right) = rings(200), rings(100, seed=1)
     targets = np.eye(2)[labels]
 
-    found = KernelHead.fitted(rows, targets).said(new).argmax(axis=1)
+    found = KernelHead.fit(rows, targets).outputs(new).argmax(axis=1)
 
-    straight = Head.fitted(rows, targets).said(new).argmax(axis=1)
+    straight = Head.fit(rows, targets).outputs(new).argmax(axis=1)
     assert (found == right).mean() > 0.97
     assert (straight == right).mean() < 0.8
 
@@ -52,10 +52,10 @@ def test_a_left_out_rows_output_ignores_its_label():
 def test_more_rows_are_described_by_no_more_landmarks():
     (rows, labels), (new, right) = rings(3 * LANDMARKS + 5), rings(100, seed=1)
 
-    head = KernelHead.fitted(rows, np.eye(2)[labels])
+    head = KernelHead.fit(rows, np.eye(2)[labels])
 
     assert head.columns.landmarks.shape == (LANDMARKS, 2)
-    assert (head.said(new).argmax(axis=1) == right).mean() > 0.97
+    assert (head.outputs(new).argmax(axis=1) == right).mean() > 0.97
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_more_rows_are_described_by_no_more_landmarks():
 def test_odd_rows_give_finite_scores(rows):
     targets = np.eye(2)[np.arange(len(rows)) % 2]
 
-    head = KernelHead.fitted(rows, targets)
+    head = KernelHead.fit(rows, targets)
 
-    assert np.isfinite(head.said(rows)).all()
+    assert np.isfinite(head.outputs(rows)).all()
     assert np.isfinite(kernel_held_out(rows, targets)).all()
 
 

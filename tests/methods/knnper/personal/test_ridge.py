@@ -29,8 +29,8 @@ def test_held_out_scores_are_those_of_heads_without_the_row(targets):
 
 
 def test_a_head_has_the_penalty_that_predicts_left_out_rows_best():
-    noise = Head.fitted(KEYS, TARGETS)
-    line = Head.fitted(KEYS, KEYS[:, :2] * 4 + 1)
+    noise = Head.fit(KEYS, TARGETS)
+    line = Head.fit(KEYS, KEYS[:, :2] * 4 + 1)
 
     def penalty_of(head, targets):
         keys = KEYS * head.scale
@@ -43,9 +43,9 @@ def test_a_head_has_the_penalty_that_predicts_left_out_rows_best():
 
 
 def test_the_unit_of_keys_does_not_matter_to_a_head():
-    one, other = Head.fitted(KEYS, TARGETS), Head.fitted(KEYS * 1e6, TARGETS)
+    one, other = Head.fit(KEYS, TARGETS), Head.fit(KEYS * 1e6, TARGETS)
 
-    np.testing.assert_allclose(one.said(KEYS), other.said(KEYS * 1e6), rtol=1e-9)
+    np.testing.assert_allclose(one.outputs(KEYS), other.outputs(KEYS * 1e6), rtol=1e-9)
     np.testing.assert_allclose(
         head_held_out(KEYS, TARGETS), head_held_out(KEYS * 1e6, TARGETS), rtol=1e-9
     )
@@ -53,8 +53,8 @@ def test_the_unit_of_keys_does_not_matter_to_a_head():
 
 def test_a_single_row_or_rows_that_are_all_zero_have_a_head():
     assert head_held_out(KEYS[:1], TARGETS[:1]).tolist() == [[0.0, 0.0, 0.0]]
-    assert np.isfinite(Head.fitted(KEYS[:1], TARGETS[:1]).said(KEYS)).all()
+    assert np.isfinite(Head.fit(KEYS[:1], TARGETS[:1]).outputs(KEYS)).all()
 
-    flat = Head.fitted(np.zeros((4, 2)), np.full((4, 1), 5.0))
+    flat = Head.fit(np.zeros((4, 2)), np.full((4, 1), 5.0))
 
-    np.testing.assert_allclose(flat.said(np.zeros((1, 2))), [[5 * 4 / 4.1]], rtol=1e-12)
+    np.testing.assert_allclose(flat.outputs(np.zeros((1, 2))), [[5 * 4 / 4.1]], rtol=1e-12)

@@ -41,7 +41,7 @@ class Alphabet:
         known = self._numbers
         return np.array([known.setdefault(label, len(known)) for label in labels], np.int32)
 
-    def extended(self) -> "Alphabet":
+    def copy(self) -> "Alphabet":
         """Return a copy that can grow without the original."""
         return Alphabet(self._numbers)
 
@@ -221,7 +221,7 @@ class _GraphSession:
 
     def __init__(self, index: _GraphIndex, query: Graph) -> None:
         self._index = index
-        labels, bonds = index.labels.extended(), index.bonds.extended()
+        labels, bonds = index.labels.copy(), index.bonds.copy()
         self._query = pack([query], labels, bonds)
         counts = count_parts(self._query, len(labels), len(bonds))
         self._lower = bound_distances(index.counts, counts)

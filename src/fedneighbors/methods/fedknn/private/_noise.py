@@ -98,12 +98,14 @@ class Noise(ABC):
         """Return a canonical text of the distribution and its cost."""
 
     @abstractmethod
-    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+    def draw_all(
+        self, n: int, *, bits: Callable[[int], bytes] = os.urandom
+    ) -> list[tuple[int, int]]:
         """Draw independent noise for ``n`` providers, shifts included."""
 
     def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
         """Draw noise on the two counts of one provider, shifts included."""
-        return self.draws(1, bits=bits)[0]
+        return self.draw_all(1, bits=bits)[0]
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,9 @@ class CountNoise(Noise):
         """
         return _derive(self).second_shift
 
-    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+    def draw_all(
+        self, n: int, *, bits: Callable[[int], bytes] = os.urandom
+    ) -> list[tuple[int, int]]:
         """Draw independent noise for ``n`` providers, shifts included."""
         settled = _derive(self)
         first = settled.first.noise(n, bits=bits) + settled.first_shift
@@ -277,7 +281,9 @@ class PaperNoise(Noise):
         """Return the shift of either count."""
         return max(math.ceil(-float(self.scale) * math.log(2 * exact(self.failure, "failure"))), 0)
 
-    def draws(self, n: int, *, bits: Callable[[int], bytes] = os.urandom) -> list[tuple[int, int]]:
+    def draw_all(
+        self, n: int, *, bits: Callable[[int], bytes] = os.urandom
+    ) -> list[tuple[int, int]]:
         """Draw independent noise for ``n`` providers, shifts included."""
         drawn = self._noise.noise(2 * n, bits=bits) + self.shift
         return list(zip(drawn[:n].tolist(), drawn[n:].tolist(), strict=True))
@@ -345,7 +351,7 @@ def noise_source(
     """
 
     def drawn(lacking: tuple[ChargeTerms, ...]) -> list[bytes]:
-        return [_PAIR.pack(*pair) for pair in law.draws(len(lacking), bits=bits)]
+        return [_PAIR.pack(*pair) for pair in law.draw_all(len(lacking), bits=bits)]
 
     def noise_of(epoch: bytes, providers: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
         words = query, epoch, law.identity.encode()

@@ -108,7 +108,7 @@ class Shelf:
         return int(self.distances.shape[2])
 
     @property
-    def n_filled(self) -> Integers:
+    def n_objects(self) -> Integers:
         """Return each provider's number of objects in all rounds."""
         total: Integers = self.filled.sum(axis=1)
         return total
@@ -129,7 +129,7 @@ class Shelf:
         last = zip(self.providers, self.replies[-1], strict=True)
         return {name: int(reply.numbers[1]) for name, reply in last}
 
-    def then(self, more: "Shelf") -> "Shelf":
+    def append(self, more: "Shelf") -> "Shelf":
         """Return the shelf with the rows of the next round appended."""
         return Shelf(
             providers=self.providers,
@@ -151,7 +151,7 @@ class Shelf:
             distances=np.where(kept, self.distances, np.inf),
             ties=np.where(kept, self.ties, 0),
             filled=np.clip(limits - before, 0, self.filled),
-            exhausted=self.exhausted & (self.n_filled <= limits[:, 0]),
+            exhausted=self.exhausted & (self.n_objects <= limits[:, 0]),
         )
 
     def ranks_of_last(self) -> dict[str, int]:
@@ -164,9 +164,9 @@ class Shelf:
         ranks = np.where(self._ranks > 0, self._ranks, self.k)
         return dict(zip(self.providers, ranks.tolist(), strict=True))
 
-    def certain(self) -> bool:
+    def is_certified(self) -> bool:
         """Return whether the shelf's k nearest are certified."""
-        outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_filled > 0))
+        outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_objects > 0))
         return bool((outside | self.exhausted).all())
 
     def nearest(self) -> Merged:
@@ -193,7 +193,7 @@ class Shelf:
         """Return each last object's rank, from 1; 0 if outside the result."""
         smallest = self._merge.smallest
         owners = np.arange(len(self.providers))[:, np.newaxis]
-        last = smallest.positions == self.n_filled[:, np.newaxis] - 1
+        last = smallest.positions == self.n_objects[:, np.newaxis] - 1
         last &= (smallest.providers == owners) & np.isfinite(smallest.distances)
         ranks: Integers = (last * np.arange(1, self.k + 1)).sum(axis=1)
         return ranks

@@ -93,7 +93,7 @@ class PaddedNearestRequest:
 
     def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for a reply of another size or content than requested."""
-        unpad_nearest(reply, self.k).require_number(int(self.count[0]))
+        unpad_nearest(reply, self.k).check_number(int(self.count[0]))
 
 
 def _check_request(k: int, grid_s: float) -> None:

@@ -89,9 +89,9 @@ def dann_star(
     replies = yield gather(_requests(name, query, second, k, grid_s))
     more = Shelf.of(replies.complete("the second round").each)
     _check_order(shelf, more)
-    shelf = shelf.then(more)
+    shelf = shelf.append(more)
     _check_bounds({provider: reply.bounds for provider, reply in each.items()}, shelf)
-    certain = shelf.certain()
+    certain = shelf.is_certified()
     if always_exact and not certain:
         raise ProtocolError(
             "the result is not certified, which noise cannot cause: a provider returned fewer "
@@ -132,7 +132,7 @@ def dann_star_as_printed(
     }
     more = {provider: max(second[provider] - first[provider], 0) for provider in second}
     replies = yield gather(_requests(name, query, more, k, grid_s))
-    shelf = shelf.then(Shelf.of(replies.complete("the second round").each)).cut(second)
+    shelf = shelf.append(Shelf.of(replies.complete("the second round").each)).cut(second)
     return _answer(shelf, certain=False, algorithm="dann* as printed")
 
 
@@ -189,7 +189,7 @@ def _requests(
 
 def _check_order(shelf: Shelf, more: Shelf) -> None:
     """Raise if second parts do not follow the first."""
-    rows, n, n_more = np.arange(len(shelf.providers)), shelf.n_filled, more.n_filled
+    rows, n, n_more = np.arange(len(shelf.providers)), shelf.n_objects, more.n_objects
     distances, ties = shelf.distances[rows, 0, n - 1], shelf.ties[rows, 0, n - 1]
     next_distances, next_ties = more.distances[:, 0, 0], more.ties[:, 0, 0]
     before = next_distances < distances
@@ -229,7 +229,7 @@ def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -
     own = known[rows, np.minimum(shelf.positions, shelf.k - 1)]
     nearer: Any = shelf.distances < own
     _raise_first(shelf, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow")
-    n = shelf.n_filled
+    n = shelf.n_objects
     n_bounds: npt.NDArray[np.int64] = np.isfinite(known).sum(axis=1)
     missing = shelf.exhausted & shelf.exact & (n < n_bounds)
     row = int(missing.argmax())
@@ -250,7 +250,7 @@ def _answer(shelf: Shelf, *, certain: bool, algorithm: str) -> Answer:
     return Answer(
         merged=shelf.nearest(),
         exact=certain and bool(shelf.exact.all()),
-        asked=dict(zip(shelf.providers, shelf.n_filled.tolist(), strict=True)),
+        asked=dict(zip(shelf.providers, shelf.n_objects.tolist(), strict=True)),
         verified=shelf.verified,
         algorithm=algorithm,
         answered=shelf.providers,

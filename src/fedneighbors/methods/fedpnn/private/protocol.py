@@ -186,10 +186,10 @@ def check_privacy(privacy: Privacy) -> None:
         raise ValueError(
             "the FedPNN paper has no private mechanism; use mechanism='local' or 'central'"
         )
-    privacy.refuse_idle("FedPNN", _UNUSED)
+    privacy.check_fields("FedPNN", _UNUSED)
     if privacy.bounds is None:
         public_bounds(privacy, 1)
-    privacy.require_classes()
+    privacy.check_classes()
 
 
 class _FedPNNTraining(PrivateTraining):

@@ -93,7 +93,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     def __init__(
         self, name: str, x: Any, y: npt.NDArray[Any], *, privacy: Privacy, **table: Any
     ) -> None:
-        privacy.require_delta_used()
+        privacy.check_delta()
         super().__init__(name, x, y, privacy=privacy, **table)
         if (privacy.mechanism, privacy.accounting, privacy.n_parties) == ("paper", "paper", None):
             raise ValueError("accounting='paper' divides epsilon by the parties: give n_parties")

@@ -233,8 +233,8 @@ def coordinate_private(
 
 
 def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
-    privacy.require_delta_used()
-    privacy.require_classes()
+    privacy.check_delta()
+    privacy.check_classes()
     if settings.standardize and not privacy.knows("scaling") and privacy.bounds is None:
         raise ValueError(
             "mean and spread of columns are read off the rows: set standardize=False, give the "

@@ -70,7 +70,7 @@ class EightBitCodec:
         """Return the bytes per row."""
         return SCALE_BYTES + self.n_dimensions
 
-    def fitted(self, rows: Floats) -> "EightBitCodec":  # noqa: ARG002 - nothing to fit
+    def fit(self, rows: Floats) -> "EightBitCodec":  # noqa: ARG002 - nothing to fit
         """Return the codec itself."""
         return self
 
@@ -108,7 +108,7 @@ class EightBitCodec:
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4").astype(np.float64)
         return np.asarray(scale[:, :1] + scale[:, 1:] * codes[:, SCALE_BYTES:])
 
-    def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
+    def check_codes(self, codes: npt.NDArray[Any]) -> None:
         """Raise ValueError for codes or scales that are not valid.
 
         Scales must be finite and must not decrease.
@@ -276,7 +276,7 @@ class ProductCodec:
         """Return the bytes of the codebook."""
         return 0 if self.book is None else self.book.nbytes
 
-    def fitted(self, rows: npt.NDArray[np.floating[Any]]) -> "ProductCodec":
+    def fit(self, rows: npt.NDArray[np.floating[Any]]) -> "ProductCodec":
         """Return a codec with a codebook, fitted on rows if missing."""
         if self.book is not None:
             return self
@@ -313,7 +313,7 @@ class ProductCodec:
         parts = [entries[s][numbers[:, s]] for s in range(len(entries))]
         return np.concatenate(parts, axis=1)[:, : self._book.n_dimensions]
 
-    def refuse_codes(self, codes: npt.NDArray[Any]) -> None:
+    def check_codes(self, codes: npt.NDArray[Any]) -> None:
         """Raise ValueError unless all codes are in this codebook."""
         if len(codes) and self.book is None:
             raise ValueError("codes have no codebook")
@@ -373,7 +373,7 @@ def shared_codec(
     Parameters and errors are those of :func:`fit_codebook`.
     """
     codec = ProductCodec(n_stretches, bits, random_state)
-    return replace(codec.fitted(rows), learned_here=False)
+    return replace(codec.fit(rows), learned_here=False)
 
 
 Codec = EightBitCodec | ProductCodec

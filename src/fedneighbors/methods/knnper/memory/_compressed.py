@@ -125,12 +125,12 @@ class CodedDatastore(Datastore):
         ValueError
             If they are not parts of a valid memory.
         """
-        self.codec.refuse_codes(codes)
-        values = self._narrowed(np.asarray(labels))
+        self.codec.check_codes(codes)
+        values = self._narrow(np.asarray(labels))
         if len(values) != len(codes):
             raise ValueError(f"expected a label for each of {len(codes)} codes, got {len(values)}")
         self._rows = RowWindow(codes, values, self._names(len(codes), ids))
-        self._go_on_from(state)
+        self._restore_state(state)
         return self
 
     def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
@@ -146,27 +146,27 @@ class CodedDatastore(Datastore):
             return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
         return self.codec.nearest(self.codes, queries, k, own=own)
 
-    def _emptied(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
+    def _new_window(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
         keys, empty = np.empty((0, self.codec.n_bytes), np.uint8), [each[:0] for each in extras]
-        return RowWindow(keys, self._narrowed(labels[:0]), extras=empty)
+        return RowWindow(keys, self._narrow(labels[:0]), extras=empty)
 
-    def _held(self, rows: Floats) -> Bytes:
+    def _encode(self, rows: Floats) -> Bytes:
         if not len(rows):
             return self.codes[:0]
-        codec = self.codec.fitted(rows)
+        codec = self.codec.fit(rows)
         if codec is not self.codec:  # only the first rows fit a codec
             self.codec = codec
-            self._rows = self._emptied(self._rows.labels, self.extras)
+            self._rows = self._new_window(self._rows.labels, self.extras)
         return codec.encode(rows)
 
-    def _checked(
+    def _check_new_rows(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
-        rows, values, names = super()._checked(keys, labels, ids)
+        rows, values, names = super()._check_new_rows(keys, labels, ids)
         check_float32(rows)
-        return rows, self._narrowed(values), names
+        return rows, self._narrow(values), names
 
-    def _narrowed(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _narrow(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert classes to the narrowest dtype; return other values unchanged."""
         if self.n_classes is None or values.dtype.kind not in "iu":
             return values
@@ -298,7 +298,7 @@ class ClassCenters:
         ValueError
             If they are not parts of a valid memory.
         """
-        self._codec.refuse_codes(codes)
+        self._codec.check_codes(codes)
         if counts.shape != (len(codes),) or counts.dtype.kind != "u":
             raise ValueError(
                 f"expected {len(codes)} counts of rows, got {counts.dtype} of {counts.shape}"

@@ -108,7 +108,7 @@ class Datastore:
     _n_past: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        self._rows = self._emptied(np.empty(0, np.int64))
+        self._rows = self._new_window(np.empty(0, np.int64))
         self._random = np.random.default_rng(self.random_state)
         if self.strategy == "drift":
             if self.n_classes is None:
@@ -190,14 +190,14 @@ class Datastore:
         DataError
             If a key is not finite. Nothing is added in this case.
         """
-        rows, values, names = self._checked(keys, labels, ids)
+        rows, values, names = self._check_new_rows(keys, labels, ids)
         check_extras(extras, len(rows), self.extras if self._n_seen else extras)
         if self._n_seen == 0:
-            self._rows = self._emptied(values, extras)
+            self._rows = self._new_window(values, extras)
         if self.strategy == "drift":
             self._follow_drift(rows, values)
-        taken = self._admitted(len(rows))
-        held = self._held(rows[taken])
+        taken = self._admit(len(rows))
+        held = self._encode(rows[taken])
         kept = [extra[taken] for extra in extras]
         self._rows.append(held, values[taken], [names[i] for i in taken], kept)
         self._n_seen += len(rows)
@@ -264,13 +264,13 @@ class Datastore:
         ValueError, DataError
             If they are not parts of a valid memory.
         """
-        rows, values, names = self._checked(keys, labels, ids)
+        rows, values, names = self._check_new_rows(keys, labels, ids)
         check_extras(extras, len(rows), extras)
-        self._rows = RowWindow(self._held(rows), values, names, extras)
-        self._go_on_from(state)
+        self._rows = RowWindow(self._encode(rows), values, names, extras)
+        self._restore_state(state)
         return self
 
-    def _go_on_from(self, state: dict[str, Any]) -> None:
+    def _restore_state(self, state: dict[str, Any]) -> None:
         """Restore the state from :meth:`state`, after the rows."""
         try:
             for name, attribute in _COUNTS.items():
@@ -323,16 +323,16 @@ class Datastore:
             return votes
         return reweight(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
-    def _emptied(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
+    def _new_window(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
         """Return an empty window for such labels and extras."""
         empty = [extra[:0] for extra in extras]
         return RowWindow(np.empty((0, self.n_dimensions)), labels[:0], extras=empty)
 
-    def _held(self, rows: Floats) -> npt.NDArray[Any]:
+    def _encode(self, rows: Floats) -> npt.NDArray[Any]:
         """Return keys in their stored form."""
         return rows
 
-    def _admitted(self, n_new: int) -> Sequence[int]:
+    def _admit(self, n_new: int) -> Sequence[int]:
         """Make room and return the positions of the new keys to add."""
         n = len(self)
         if self.strategy == "fixed" and self._n_seen > 0:
@@ -340,7 +340,7 @@ class Datastore:
         if self.capacity is None:
             return range(n_new)
         if self.strategy == "reservoir":
-            drawn = self._sampled(n_new, self.capacity)
+            drawn = self._sample(n_new, self.capacity)
             self._rows.vacate([place for place in drawn if place < n])
             return sorted(drawn.values())
         free = self.capacity - n
@@ -365,7 +365,7 @@ class Datastore:
             self.n_reweighings += 1
             self._n_past = change.n_before
 
-    def _sampled(self, n_new: int, capacity: int) -> dict[int, int]:
+    def _sample(self, n_new: int, capacity: int) -> dict[int, int]:
         """Choose new keys and their places by reservoir sampling.
 
         The memory is a uniform sample of all keys so far.
@@ -382,7 +382,7 @@ class Datastore:
                 drawn[place] = number
         return drawn
 
-    def _checked(
+    def _check_new_rows(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows, values = check_rows(keys, labels, self.n_dimensions, self.n_classes)

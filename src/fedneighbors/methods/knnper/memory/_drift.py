@@ -253,19 +253,19 @@ class DriftWatch:
         self.seen.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
         own = _votes_wrong(keys, labels, keys[recent], labels[recent], weights, own=recent)
         change = None
-        if n_past and self._doubt(n_past, keys, labels, new) > self.threshold:
+        if n_past and self._error_evidence(n_past, keys, labels, new) > self.threshold:
             change = Change(n_past, of_meaning=True)
         else:
-            evidence, n_before = self._most_evidence(labels[recent], own, len(new_labels))
+            evidence, n_before = self._find_change(labels[recent], own, len(new_labels))
             if evidence > self.threshold:
                 n_before += n_past
-                doubt = self._doubt(n_before, keys, labels, new)
+                doubt = self._error_evidence(n_before, keys, labels, new)
                 change = Change(n_before, of_meaning=doubt > -np.log(MISTAKEN))
         if change is not None:
             self.seen.clear()
         return change
 
-    def _most_evidence(
+    def _find_change(
         self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
     ) -> tuple[float, int]:
         """Return the largest evidence over all moments and its key count.
@@ -287,7 +287,7 @@ class DriftWatch:
                 best, found = evidence, n_before
         return best, found
 
-    def _doubt(
+    def _error_evidence(
         self, n_before: int, keys: Floats, labels: Integers, new: tuple[Floats, Integers]
     ) -> float:
         """Return the evidence that the oldest keys err too often.

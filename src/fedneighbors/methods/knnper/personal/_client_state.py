@@ -205,7 +205,7 @@ class OwnPart:
         if self._heads is not None:
             near = view.in_metric(self.settings.metrics[0])
             with one_blas_thread():
-                heads = self._heads.said(near)
+                heads = self._heads.outputs(near)
         prior = self._task.prior(self.memory.recent_labels, self.overall)
         experts = self._task.stack(said, shared if local is None else local, prior, heads)
         return self._task.pool(experts, self.pool)
@@ -215,7 +215,7 @@ class OwnPart:
         local = self._local(view)
         return otherwise if local is None else local
 
-    def coded(self, codec: ProductCodec) -> Self:
+    def with_codec(self, codec: ProductCodec) -> Self:
         """Return the same state with product codes instead of keys.
 
         Parameters
@@ -250,7 +250,7 @@ class OwnPart:
         if self.pool is not None and len(self.memory):
             targets = self._task.targets(self.memory.labels, self.overall.shape[-1])
             with one_blas_thread():  # the same bits for any number of threads
-                self._heads = Heads.fitted(View(self.memory.keys, *self.memory.extras), targets)
+                self._heads = Heads.fit(View(self.memory.keys, *self.memory.extras), targets)
 
 
 def join_client(

@@ -83,7 +83,7 @@ class Head:
     scale: float
 
     @classmethod
-    def fitted(cls, keys: Floats, targets: Floats) -> Self:
+    def fit(cls, keys: Floats, targets: Floats) -> Self:
         """Fit the head to one row or more."""
         scale = _scale(keys)
         each = ridge_leave_one_out(keys * scale, targets, penalties=PENALTIES)
@@ -91,7 +91,7 @@ class Head:
             ridge(keys * scale, targets, penalty=PENALTIES[_best_penalty(each, targets)]), scale
         )
 
-    def said(self, keys: Floats) -> Floats:
+    def outputs(self, keys: Floats) -> Floats:
         """Return the outputs, shape (n_rows, n_outputs)."""
         return with_ones(keys * self.scale) @ self.coefficients
 
@@ -192,7 +192,7 @@ class KernelHead:
     head: Head
 
     @classmethod
-    def fitted(cls, rows: Floats, targets: Floats) -> Self:
+    def fit(cls, rows: Floats, targets: Floats) -> Self:
         """Fit the head to one row or more.
 
         Parameters
@@ -203,11 +203,11 @@ class KernelHead:
             Target outputs.
         """
         best, _ = _best_map(rows, targets)
-        return cls(best, Head.fitted(best.columns(rows), targets))
+        return cls(best, Head.fit(best.columns(rows), targets))
 
-    def said(self, rows: Floats) -> Floats:
+    def outputs(self, rows: Floats) -> Floats:
         """Return the outputs, shape (n_rows, n_outputs)."""
-        return self.head.said(self.columns.columns(rows))
+        return self.head.outputs(self.columns.columns(rows))
 
 
 def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
@@ -218,7 +218,7 @@ def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
     Parameters
     ----------
     rows, targets
-        As in :meth:`KernelHead.fitted`. A head without training rows returns 0.
+        As in :meth:`KernelHead.fit`. A head without training rows returns 0.
     """
     return _best_map(rows, targets)[1] if len(rows) > 1 else np.zeros_like(targets)
 
@@ -254,7 +254,7 @@ class Heads:
     each: tuple[Head | KernelHead | None, ...]
 
     @classmethod
-    def fitted(cls, view: View, targets: Floats) -> Self:
+    def fit(cls, view: View, targets: Floats) -> Self:
         """Fit the heads to one row or more.
 
         Parameters
@@ -266,15 +266,15 @@ class Heads:
         """
         kinds: tuple[type[Head | KernelHead], ...] = (Head, KernelHead, KernelHead)
         parts = zip(kinds, _features(view), strict=True)
-        return cls(tuple(None if x is None else kind.fitted(x, targets) for kind, x in parts))
+        return cls(tuple(None if x is None else kind.fit(x, targets) for kind, x in parts))
 
-    def said(self, view: View) -> list[Floats]:
+    def outputs(self, view: View) -> list[Floats]:
         """Return each head's output; 0 for a missing head.
 
         Shape (n_rows, n_outputs).
         """
         parts = zip(self.each, _features(view), strict=True)
-        said = [None if x is None or head is None else head.said(x) for head, x in parts]
+        said = [None if x is None or head is None else head.outputs(x) for head, x in parts]
         return [np.zeros_like(said[0]) if one is None else one for one in said]
 
 
@@ -284,7 +284,7 @@ def heads_held_out(view: View, targets: Floats) -> list[Floats]:
     Parameters
     ----------
     view, targets
-        As in :meth:`Heads.fitted`.
+        As in :meth:`Heads.fit`.
     """
     fits = (head_held_out, kernel_held_out, kernel_held_out)
     parts = zip(fits, _features(view), strict=True)

@@ -218,7 +218,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         mark, made = hashlib.sha256(encode(request)).digest(), []
 
         def draw() -> bytes:
-            made.append(self._stepped(request, begun, plan))
+            made.append(self._train(request, begun, plan))
             return mark + (made[0].tobytes() if self._remember else b"")
 
         kept = self._gate.release_bytes(
@@ -238,7 +238,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             raise Refuse("training has diverged: lower the learning rate") from None
         return UpdateReply(change)
 
-    def _stepped(
+    def _train(
         self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
     ) -> npt.NDArray[np.floating[Any]]:
         rows = torch.from_numpy(self.rows(held_out=True))

@@ -126,8 +126,8 @@ def check_payable(privacy: Privacy) -> None:
             "divided by the rows of a client, such as 1e-5"
         )
     others = tuple(f"public={fact!r}" for fact in privacy.public if fact != "classes")
-    privacy.refuse_idle("kNN-Per", _IDLE, others)
-    privacy.require_classes()
+    privacy.check_fields("kNN-Per", _IDLE, others)
+    privacy.check_classes()
 
 
 def scaling_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
