@@ -119,7 +119,7 @@ def test_a_training_row_is_named_by_its_place_in_its_client(ditto):
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda m: m.forget("new", ["0", "99"]), KeyError, "no rows named .'99'.; it holds 40"),
+        (lambda m: m.forget("new", ["0", "99"]), KeyError, "no rows named .'99'.; it has 40"),
         (lambda m: m.forget("new", "12"), TypeError, r"got '12'; pass a list: \['12'\]"),
         (lambda m: m.forget("moon", ["0"]), ValueError, "'moon' is unknown; add it with"),
         (lambda m: m.update("moon", NEW_X, NEW_Y), ValueError, "'moon' is unknown"),

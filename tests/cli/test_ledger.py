@@ -89,7 +89,7 @@ def test_a_reservation_without_an_answer_is_shown_as_paid(tmp_path):
         terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.1")}
         ledger.release("q1", draw=lambda: during.append(call("show", path)) or b"noised", **terms)
 
-    assert "paid, no answer visits study epsilon=1/10 q1" in words(during[0])
+    assert "charged, no answer visits study epsilon=1/10 q1" in words(during[0])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_budget_in_no_notion_is_not_understood(path, options):
         (["budget", "{path}", "--dataset", "d", "--epsilon", -1], "epsilon of 0 or more"),
         (
             ["budget", "{path}", "--dataset", "d", "--epsilon", 1, "--party", "south"],
-            "belongs to party 'north', not of 'south'",
+            "belongs to party 'north', not to 'south'",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_predict_reads_the_private_model(table, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--epsilon", "1"], "say so with --public classes"),
+        (["--epsilon", "1"], "declare it with --public classes"),
         (["--epsilon", "1", "--public", "classes"], "--epsilon needs --bounds"),
         (["--epsilon", "1", "--public", "classes", "--bounds", "0,1"], "expected bounds as a JSON"),
         (["--bounds", "[0, 1]"], "need --epsilon"),

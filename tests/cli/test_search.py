@@ -270,7 +270,7 @@ def test_the_choice_of_an_algorithm_is_told(titles, tmp_path):
 
     (cost,) = table(record, "cost")
     assert cost["algorithm"] in ("baseline", "dann")
-    (why,) = [note for note in record.notes if "expected time for k = 10" in note]
+    (why,) = [note for note in record.notes if "Expected time for k = 10" in note]
     assert why in " ".join(printed.split())
 
 

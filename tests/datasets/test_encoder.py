@@ -107,7 +107,7 @@ def test_a_missing_column_is_named_beside_those_that_exist():
 def test_a_column_of_the_other_kind_is_refused():
     numbers, words = table(c=[1.0, 2.0]), table(c=["a", "b"])
 
-    with pytest.raises(DataError, match=r"column 'c' of example.csv holds cells that are not num"):
+    with pytest.raises(DataError, match=r"column 'c' of example.csv has cells that are not num"):
         TableEncoder.fit(numbers).apply(words)
     with pytest.raises(DataError, match=r"column 'c' of example.csv is numeric; it was nominal"):
         TableEncoder.fit(words).apply(numbers)

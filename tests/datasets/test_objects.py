@@ -132,7 +132,7 @@ def test_graphs_are_read_from_their_own_format(written):
         ("v.txt", "1 2\n", "vectors", {}, "expected a table of vectors"),
         ("p.csv", "x,y\n1,2\n", "places", {}, "has no columns lon and lat"),
         ("p.csv", "lon,lat,h\n1,2,3\n", "places", {"columns": ["lon"]}, "expected two columns"),
-        ("s.csv", "a,b\nx,y\n", "strings", {}, "name its one column of strings"),
+        ("s.csv", "a,b\nx,y\n", "strings", {}, "name its column of strings"),
         ("s.csv", "a\nx\n\n", "strings", {"columns": ["c"]}, "has no column 'c'"),
         ("s.csv", "a,b\nx,1\n,2\n", "strings", {"columns": ["a"]}, "data row 2: expected text"),
         ("s.txt", "x\n", "strings", {"label": "name"}, "has no columns"),

@@ -192,7 +192,7 @@ def test_an_encoder_of_other_features_is_refused(write):
     path = write("a,target\n1,0\n2,1\n")
     encoder = read_table(path).encoder
 
-    with pytest.raises(DataError, match="the encoder has features 'a' but 'b' were asked for"):
+    with pytest.raises(DataError, match="the encoder has features 'a', but 'b' were requested"):
         read_features(path, ["b"], encoder=encoder)
 
 

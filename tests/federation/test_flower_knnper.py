@@ -266,7 +266,9 @@ def test_network_that_does_not_fit_the_tables_is_not_sent(folder):
 def test_node_that_expects_a_budget_refuses(folder):
     configs = [node(folder, "ann"), node(folder, "bob", epsilon="1")]
 
-    with pytest.raises(PartyRefused, match="'bob' refused: kNN-Per keeps to no budget over nodes"):
+    with pytest.raises(
+        PartyRefused, match="'bob' refused: kNN-Per over nodes does not support a budget"
+    ):
         train(folder, ProcessGrid(flower_app.client, *configs))
 
 

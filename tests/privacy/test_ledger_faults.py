@@ -67,7 +67,7 @@ def test_an_emptied_file_is_no_new_ledger(path, reader):
 def test_a_file_that_left_its_log_behind_is_no_new_ledger(path, ending):
     path.rename(path.with_name(path.name + ending))
 
-    with pytest.raises(LedgerError, match=rf"is missing but .*{ending} remains"):
+    with pytest.raises(LedgerError, match=rf"is missing but .*{ending} exists"):
         Ledger(path, party="north")
 
     assert not path.exists()

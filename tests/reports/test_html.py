@@ -58,7 +58,7 @@ def test_report_shows_facts_findings_tables_rounds_and_settings(page):
         "privacy spent (ε) 1",
         "A finding.",
         "All that was measured.",
-        "CountRequest their sum alone 2 2 kB 2 B 250 ms",
+        "CountRequest only their sum 2 2 kB 2 B 250 ms",
         "q (timed out)",
         "seed 20240101",
         "classes a, b",

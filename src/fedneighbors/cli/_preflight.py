@@ -56,7 +56,8 @@ def check_port(port: int, host: str = "127.0.0.1") -> None:
         If the port is out of range.
     PortInUse
         If another program listens there.
-    If this machine does not have the address, or the account lacks the permission.
+    FederationError
+        If this machine does not have the address, or the account lacks the permission.
     """
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
         raise ValueError(f"expected a port in [1, 65535], got {port!r}")

@@ -40,8 +40,8 @@ class Entry:
     ----------
     name : str
         Name for `load`.
-    Its size; features are columns of the source, before nominal ones are encoded.
-        Its size; features as columns of the source, before nominal ones are encoded.
+    n_rows, n_features, n_classes : int
+        Its size; features are columns of the source, before nominal ones are encoded.
     source : str
         Source of the data set.
     """

@@ -172,8 +172,8 @@ class TableEncoder:
 
         Parameters
         ----------
-        Rows for medians and categories; without label and party columns.
-            Rows to take medians and categories from; without label and party columns.
+        table : Table
+            Rows for medians and categories; without label and party columns.
         max_categories : int, default=256
             Maximum number of categories of a nominal column.
         keep_missing : bool, default=False

@@ -63,8 +63,8 @@ def picture(figure: Figure, table: ResultTable, form: str, *, titled: bool = Fal
 
     Raises
     ------
-    If an image cell is not an image.
-        If a cell that should hold an image does not.
+    RecordError
+        If an image cell is not an image.
     """
     content = io.BytesIO()
     settings: Any = dict(RULES)  # matplotlib types the keys as a list of literals

@@ -30,7 +30,7 @@ class Searched:
         Label of each object.
     queries : sequence of objects
         Search query.
-    Search queries.
+    query_labels : sequence of str
         Label of each query.
     """
 
@@ -53,8 +53,8 @@ def search_and_record(
     ----------
     search : FederatedNeighbors
         Fitted on the objects.
-    Objects and queries, with their labels.
-        Queries, and what objects are called.
+    about : Searched
+        Objects and queries, with their labels.
     k : int
         Number of neighbours.
     parameters : mapping

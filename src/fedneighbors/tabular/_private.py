@@ -305,8 +305,8 @@ def run_private(
         Coordinator of the training.
     holdings : Holdings
         The table and its owners.
-    Function that creates a party; takes ``privacy`` and ``ledger`` besides the usual arguments.
-        Makes a party; takes ``privacy`` and ``ledger`` in addition to the usual arguments.
+    make : callable
+        Function that creates a party; takes ``privacy`` and ``ledger`` besides the usual arguments.
     privacy : Privacy
         The budget.
     n_threads : int

@@ -148,5 +148,5 @@ def test_before_the_first_rows_it_has_nothing_to_say():
 def test_nonsense_is_refused():
     with pytest.raises(ValueError, match="a dimension or more"):
         PrototypeMemory(2, 3, n_projected=0)
-    with pytest.raises(DataError, match="32 bits"):
+    with pytest.raises(DataError, match="overflows float32"):
         PrototypeMemory(1, 2).add([[1e39]], [0])

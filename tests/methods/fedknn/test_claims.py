@@ -173,7 +173,7 @@ def test_counts_that_contradict_what_is_returned_are_refused(algorithm, lie):
 
 
 def test_counts_below_a_providers_own_bounds_are_refused():
-    with pytest.raises(ProtocolError, match="party 'p0': it counts 0 objects in all"):
+    with pytest.raises(ProtocolError, match="party 'p0': it counts 0 objects in total"):
         asked(hufu_plus, RangeCountReply, lambda r, _: RangeCountReply(0), k=8)
 
 

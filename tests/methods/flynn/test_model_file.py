@@ -165,7 +165,9 @@ def test_another_version_is_told_from_another_kind_of_file(tmp_path):
         ModelFileError, match=r"old has format version b'1', this release reads b'3'"
     ):
         FlyNNClassifier.load(tmp_path / "old")
-    with pytest.raises(ModelFileError, match="text is not a fedneighbors model; give a file made"):
+    with pytest.raises(
+        ModelFileError, match="text is not a fedneighbors model; expected a file from save"
+    ):
         FlyNNClassifier.load(tmp_path / "text")
     with pytest.raises(ModelFileError, match="empty is not a fedneighbors model"):
         FlyNNClassifier.load(tmp_path / "empty")

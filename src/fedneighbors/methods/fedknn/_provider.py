@@ -180,8 +180,8 @@ def on_grid(step_s: float) -> Iterator[None]:
 
     Parameters
     ----------
-    Seconds; 0 for no delay. A step longer than any answer reveals nothing.
-        0 for at once. A step longer than any answer takes tells nothing at all.
+    step_s : float
+        Seconds; 0 for no delay. A step longer than any answer reveals nothing.
     """
     began = time.monotonic()
     try:

@@ -57,8 +57,8 @@ class Checkpoint:
         The file.
     mark : str
         :func:`fingerprint` of the training.
-    Outputs of the network with its initial weights, which identify its code.
-        Outputs of the network with its first weights, which identify its code.
+    probe : float64 array, optional
+        Outputs of the network with its initial weights, which identify its code.
 
     Raises
     ------

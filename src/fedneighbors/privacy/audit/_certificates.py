@@ -285,8 +285,8 @@ class Verdict:
     ----------
     claim : Guarantee
         Guarantee claimed by the mechanism.
-    The neighboring inputs with the largest certified loss.
-        The neighboring inputs that told most.
+    pair : tuple
+        The neighboring inputs with the largest certified loss.
     certificate : Certificate
         Bound certified by the outputs.
     """

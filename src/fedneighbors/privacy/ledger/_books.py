@@ -155,8 +155,8 @@ def from_columns(notion: str, first: str, second: str) -> Guarantee:
 
     Raises
     ------
-    If the text has another format.
-        If the text is not of that form: the ledger was written by another hand.
+    LedgerError
+        If the text has another format.
     """
     try:
         return _NOTIONS[notion](*(Fraction(text) for text in (first, second) if text))

@@ -293,8 +293,8 @@ class TopPicks:
         ------
         TypeError
             If the values are not integers.
-        If there are no cells, or a value is beyond
-            If there is no cell, or a value is beyond
+        ValueError
+            If there are no cells, or a value is beyond
             :data:`~fedneighbors.privacy.noise._mechanisms.MAX_VALUE`.
         """
         vector = integers(values, sensitivity)

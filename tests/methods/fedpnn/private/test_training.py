@@ -228,7 +228,7 @@ def test_more_than_two_classes_need_no_cells():
     ("change", "words"),
     [
         ({"mechanism": "paper"}, "has no private mechanism"),
-        ({"n_picks": 5, "constants_share": "1/4"}, "constants_share, n_picks mean nothing"),
+        ({"n_picks": 5, "constants_share": "1/4"}, "constants_share, n_picks have no effect"),
         ({"bounds": None}, "give bounds, an array of shape"),
         ({"public": ()}, r"Privacy\(classes="),
         ({"n_parties": 4}, "expected the 4 parties that privacy names, got 2"),

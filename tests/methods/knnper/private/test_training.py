@@ -162,7 +162,7 @@ def test_what_cannot_be_kept_private_is_refused_with_the_way_out(changed, words)
         ({"mechanism": "central"}, "use mechanism='local'"),
         ({"neighbors": "replace_one"}, "use neighbors='add_remove'"),
         ({"delta": 0}, "needs a delta above 0"),
-        ({"colluders": 2, "n_picks": 3}, "n_picks, colluders mean nothing to kNN-Per"),
+        ({"colluders": 2, "n_picks": 3}, "n_picks, colluders have no effect for kNN-Per"),
         ({"public": ("classes", "n_rows")}, "public='n_rows' have no effect"),
         ({"classes": None}, r"Privacy\(classes="),
     ],

@@ -252,9 +252,9 @@ def measure(
     ----------
     federation : Federation
         The providers; :func:`~fedneighbors.federation.connected` yields one.
-    Sample queries as bytes for providers, similar to future ones. The first is also run before for
-    one object, so that one-time costs are not measured.
-        beforehand for one object, so that nothing is measured that happens once only.
+    queries : sequence of bytes
+        Sample queries as bytes for providers, similar to future ones. The first is also run before
+        for one object, so that one-time costs are not measured.
     k : int
         Number of neighbours, 1 or more; plans for fewer use the same samples.
     limit_s : float

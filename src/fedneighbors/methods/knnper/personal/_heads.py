@@ -247,8 +247,9 @@ class Heads:
 
     Parameters
     ----------
-    Heads on embeddings; on rows, or on embeddings if a view has no rows; on discriminants of rows,
-    None if there are none.
+    each : tuple of Head, KernelHead and KernelHead or None
+        Heads on embeddings; on rows, or on embeddings if a view has no rows; on discriminants of
+        rows, None if there are none.
     """
 
     each: tuple[Head | KernelHead | None, ...]
