@@ -90,7 +90,7 @@ def test_methods_do_not_import_one_another():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_mathematics_of_a_method_knows_nothing_of_networks(method):
+def test_algorithms_do_not_import_networks(method):
     imported = imports_of(SOURCE / "methods" / method / "algorithm.py")
 
     assert not {name for name in imported if name.startswith("fedneighbors.federation")}
@@ -194,7 +194,7 @@ def functions_used(path):
         r"fastmath\s*=\s*True",
     ],
 )
-def test_the_source_never_says(pattern):
+def test_the_source_has_no_banned_phrases(pattern):
     found = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in sources()

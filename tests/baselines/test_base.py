@@ -62,7 +62,7 @@ def test_one_batched_product_equals_clients_one_by_one(fitted):
     )
 
 
-def test_how_clients_lie_in_the_table_changes_nothing(fitted):
+def test_row_order_of_clients_does_not_matter(fitted):
     order = np.argsort(OWNER, kind="stable")
 
     sorted_rows = clone(fitted).fit(X[order], Y[order], parties=OWNER[order])
@@ -79,7 +79,7 @@ def test_shares_add_up_and_agree_with_the_predicted_class(fitted):
     assert fitted.score(X, Y, parties=OWNER) == np.mean(fitted.predict(X, OWNER) == Y)
 
 
-def test_a_client_that_is_not_known_gets_what_all_have_in_common(fitted):
+def test_an_unknown_client_gets_the_shared_model(fitted):
     with pytest.warns(UserWarning, match=r"clients \['moon'\] are unknown"):
         unknown = fitted.predict_proba(X[:4], ["moon"] * 4)
     with pytest.warns(UserWarning, match="parties= is missing"):
@@ -121,7 +121,7 @@ def test_rows_that_do_not_fit_are_refused(fitted):
         fitted.predict(X[:, 1:], OWNER)
 
 
-def test_it_comes_back_from_a_worker_as_it_was(fitted):
+def test_pickling_preserves_the_estimator(fitted):
     back = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - its own
 
     assert back.predict_proba(X, OWNER).tobytes() == fitted.predict_proba(X, OWNER).tobytes()
@@ -170,7 +170,7 @@ def test_parameters_are_checked_with_the_way_out(name, changed, words):
         getattr(baselines, name)(**QUICK | changed).fit(X, Y, parties=OWNER)
 
 
-def test_rows_of_one_owner_each_are_asked_for():
+def test_each_row_needs_one_owner():
     with pytest.raises(ValueError, match="one party for each of 240 rows"):
         baselines.LocalClassifier(**QUICK).fit(X, Y, parties=NAMES)
 
@@ -188,7 +188,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 @pytest.mark.parametrize("title", ["Local", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL"])
-def test_clients_that_come_together_are_what_they_are_alone(title):
+def test_adding_clients_together_equals_adding_each(title):
     found = getattr(baselines, baselines.TITLES[title])(**QUICK).fit(X, Y, parties=OWNER)
     alone = copy(found)
     alone.clients_ = dict(found.clients_)

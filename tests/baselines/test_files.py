@@ -39,7 +39,7 @@ def answers(model, name):
     return model.predict_proba(NEW_X, [name] * len(NEW_X)).tobytes()
 
 
-def test_a_baseline_from_a_file_says_the_same_and_goes_on_alike(fitted, path, tmp_path):
+def test_a_loaded_baseline_predicts_and_updates_equally(fitted, path, tmp_path):
     found = type(fitted).load(path)
 
     for name in [*NAMES, "new"]:
@@ -65,7 +65,7 @@ def test_parameters_and_attributes_come_back(fitted, path):
     assert getattr(found, "clusters_", None) == getattr(fitted, "clusters_", None)
 
 
-def test_a_client_is_given_its_own_part_and_rows_and_no_others(fitted, path, tmp_path):
+def test_a_client_file_has_only_its_own_part(fitted, path, tmp_path):
     fitted.save(tmp_path / "own", client="new")
 
     found = type(fitted).load(tmp_path / "own")
@@ -244,7 +244,7 @@ def test_the_parameters_of_this_release_are_read(small):
     assert baselines.DittoClassifier.load(small).proximal == 1.0
 
 
-def test_bytes_that_are_cut_or_altered_are_told_apart(small):
+def test_truncated_and_altered_files_are_refused(small):
     raw = small.read_bytes()
 
     for changed, words in [

@@ -35,7 +35,7 @@ def idle(found):
     return sorted(set(NAMES) - set(found._rounds.participants(NAMES, 0)))
 
 
-def test_training_alone_sees_no_row_of_others():
+def test_local_training_uses_own_rows_only():
     mixed_up = Y.copy()
     mixed_up[NAMES[0] != OWNER] = 0
 
@@ -47,7 +47,7 @@ def test_training_alone_sees_no_row_of_others():
     assert other.clients_[NAMES[1]].tobytes() != plain.clients_[NAMES[1]].tobytes()
 
 
-def test_training_alone_goes_on_from_round_to_round():
+def test_local_training_continues_between_rounds():
     once = fitted(LocalClassifier, n_rounds=1)
     thrice = fitted(LocalClassifier, n_rounds=9)
 
@@ -128,7 +128,7 @@ def test_a_later_ditto_client_is_pulled_to_the_shared_network():
 
 
 @pytest.mark.parametrize("method", [DittoClassifier, APFLClassifier])
-def test_who_does_not_take_part_keeps_its_own_network(method):
+def test_absent_clients_keep_their_networks(method):
     found = method(**LAST_ROUND).fit(X, Y, parties=OWNER)
 
     start = found._network.initial.tobytes()
@@ -144,7 +144,7 @@ def test_mixtures_without_own_share_equal_fedavg():
     )
 
 
-def test_mixtures_of_nothing_but_their_own_train_alone():
+def test_full_own_mixtures_equal_local_training():
     found, alone = fitted(APFLClassifier, alpha=1.0), fitted(LocalClassifier)
 
     np.testing.assert_allclose(
@@ -152,7 +152,7 @@ def test_mixtures_of_nothing_but_their_own_train_alone():
     )
 
 
-def test_mixtures_differ_and_lie_between_both_networks():
+def test_mixtures_differ_and_are_between_both_networks():
     found = fitted(APFLClassifier, alpha=0.3, n_rounds=6)
 
     assert len({own.tobytes() for own in found.clients_.values()}) == len(NAMES)
@@ -243,7 +243,7 @@ def test_a_later_client_of_heads_trains_only_a_head(method):
     assert found.weights_.tobytes() == before.tobytes()
 
 
-def test_clusters_are_those_who_name_the_classes_alike():
+def test_clusters_group_clients_with_equal_label_meaning():
     found = ClusteredFLClassifier(**GROUPS).fit(GROUPS_X, GROUPS_Y, parties=GROUPS_OWNER)
     whole = FedAvgClassifier(**GROUPS).fit(GROUPS_X, GROUPS_Y, parties=GROUPS_OWNER)
 

@@ -60,7 +60,7 @@ def test_rows_that_are_taken_back_are_as_if_they_had_never_come(trained):
     assert answers(more, "new") == answers(few, "new")
 
 
-def test_more_rows_change_what_a_client_has_and_nothing_else(model):
+def test_new_rows_change_only_the_clients_own_part(model):
     others = NAMES[1:]
     before = {name: answers(model, name) for name in NAMES}
     weights, nobody = model.weights_.tobytes(), for_all(model)
@@ -133,7 +133,7 @@ def test_a_training_row_is_named_by_its_place_in_its_client(ditto):
         (lambda m: m.update("new", NEW_X[:1] * np.nan, [1]), ValueError, "NaN"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_and_changes_nothing(ditto, change, error, words):
+def test_invalid_changes_are_refused_without_effect(ditto, change, error, words):
     model = fresh(ditto).add_client("new", NEW_X, NEW_Y)
     before, ids = answers(model, "new"), model.rows_["new"].ids
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(ditto, change, error, wor
     assert model.rows_["new"].ids == ids
 
 
-def test_a_client_whose_training_diverges_stays_as_it_was(ditto):
+def test_a_client_with_diverged_training_is_unchanged(ditto):
     model = fresh(ditto).add_client("new", NEW_X, NEW_Y)
     before, ids = answers(model, "new"), model.rows_["new"].ids
 

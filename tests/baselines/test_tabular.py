@@ -18,7 +18,7 @@ OWNER = np.arange(len(Y)) % 3
 
 
 @pytest.mark.parametrize("name", list(BASELINES))
-def test_every_baseline_tells_tumors_apart(name):
+def test_every_baseline_classifies_tumors(name):
     x, y = load_breast_cancer(return_X_y=True)
     train = np.arange(len(y)) % 2 == 0
 

@@ -82,7 +82,7 @@ def test_training_rates_are_not_tuned_on_a_given_network():
     assert found.estimator.start is None
 
 
-def test_a_candidate_whose_training_diverges_is_not_taken():
+def test_a_diverged_candidate_is_not_chosen():
     grid = ({"learning_rate": 1e6}, {"learning_rate": 0.1})
 
     found = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
@@ -99,7 +99,7 @@ def test_one_candidate_is_taken_without_holding_anything_out():
     assert found.estimator.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
 
 
-def test_tuning_leaves_the_estimator_as_it_was():
+def test_tuning_does_not_change_the_estimator():
     asked = baselines.PriorCorrectedClassifier(**QUICK | {"classes": None})
 
     found = tuned(asked, X, Y, OWNER)

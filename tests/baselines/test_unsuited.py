@@ -48,7 +48,7 @@ def test_layers_of_no_width_are_refused(method, hidden):
 
 
 @pytest.mark.parametrize("method", ALL)
-def test_what_a_module_has_frozen_stays(method):
+def test_frozen_parameters_do_not_change(method):
     module = Small()
     module.body.weight.requires_grad_(False)
     before = module.body.weight.detach().clone()

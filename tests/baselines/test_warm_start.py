@@ -42,7 +42,7 @@ def test_fedavg_gives_knn_pers_network_bit_for_bit(participation, standardize):
 
 
 @pytest.mark.parametrize("method", STARTED)
-def test_a_network_taken_over_serves_like_one_trained_anew(method, average):
+def test_a_given_network_equals_a_newly_trained_one(method, average):
     ours = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
 
     again = method(**QUICK).fit(X, Y, parties=OWNER)
@@ -54,7 +54,7 @@ def test_a_network_taken_over_serves_like_one_trained_anew(method, average):
     assert from_ours.predict_proba(X, OWNER).tobytes() == expected
 
 
-def test_taking_a_network_over_leaves_its_owner_as_it_was(average):
+def test_using_a_network_does_not_change_its_source(average):
     before = average.weights_.copy()
 
     FedAvgPlusClassifier(**QUICK, start=average, tuning_rate=0.1).fit(X, Y, parties=OWNER)
@@ -133,7 +133,7 @@ def test_without_strength_nothing_is_corrected(average):
 
 
 @pytest.mark.parametrize("method", STARTED)
-def test_a_client_that_comes_later_does_as_those_that_were_there(method, average):
+def test_a_later_client_adapts_like_training_clients(method, average):
     """One whose rows, and name, were in the training makes the same of the network."""
     found = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
     name = NAMES[0]
@@ -145,7 +145,7 @@ def test_a_client_that_comes_later_does_as_those_that_were_there(method, average
     np.testing.assert_allclose(found.clients_[name], kept, rtol=1e-4, atol=1e-6)
 
 
-def test_a_client_that_comes_to_the_average_gets_the_average(average):
+def test_a_later_client_gets_the_average(average):
     found = FedAvgClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
 
     found.add_client("new", NEW_X, NEW_Y)

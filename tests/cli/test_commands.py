@@ -152,7 +152,7 @@ def test_a_model_file_that_was_cut_is_refused_in_one_line(trained, flowers, tmp_
     ],
     ids=["no file", "no set", "no owners", "too many parties", "bad decay"],
 )
-def test_run_says_in_one_line_what_is_wrong(arguments, complaint, tmp_path, monkeypatch):
+def test_run_reports_an_error_in_one_line(arguments, complaint, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
 
     result = call("run", "flynn", *arguments, "--out", tmp_path / "out")
@@ -218,7 +218,7 @@ def test_every_kind_of_split_can_be_chosen(kind, tmp_path):
     ],
     ids=" ".join,
 )
-def test_a_column_of_a_set_that_is_no_file_is_a_usage_error(command, option, tmp_path, monkeypatch):
+def test_a_column_option_without_a_file_is_a_usage_error(command, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     result = call(*command, option, "nope")
@@ -249,14 +249,14 @@ def test_runs_leave_their_splits_manifest_unless_private(tmp_path):
     assert not (tmp_path / "private" / "manifest.json").exists()
 
 
-def test_warmup_says_that_all_kernels_are_compiled():
+def test_warmup_reports_compiled_kernels():
     result = call("warmup")
 
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("all kernels are compiled: ")
 
 
-def test_openml_is_asked_only_where_its_prefix_says_so(monkeypatch):
+def test_openml_is_used_only_with_its_prefix(monkeypatch):
     asked = []
     monkeypatch.setattr("fedneighbors.datasets.fetch_openml", asked.append)
 
@@ -310,7 +310,7 @@ def test_private_runs_keep_their_guarantee_in_all_outputs(tmp_path):
         (["--delta", "1e-6"], "need --epsilon"),
     ],
 )
-def test_private_run_on_senseless_terms_is_a_wrong_command_line(options, words, tmp_path):
+def test_private_run_with_invalid_terms_is_a_usage_error(options, words, tmp_path):
     result = call(*PRIVATE, *options, "--out", tmp_path / "run")
 
     shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())

@@ -66,14 +66,14 @@ def test_show_of_one_data_set_leaves_out_the_others(path):
     assert "visits" not in said
 
 
-def test_show_says_how_many_lines_it_left_out(path):
+def test_show_reports_the_number_of_hidden_lines(path):
     said = words(call("show", path, "--last", 1))
 
     assert "5 earlier lines: raise --last, or export." in said
     assert "q1" not in said
 
 
-def test_show_of_a_ledger_without_budgets_says_what_to_do(tmp_path):
+def test_show_explains_a_ledger_without_budgets(tmp_path):
     Ledger(tmp_path / "new.ledger", party="north").close()
 
     said = words(call("show", tmp_path / "new.ledger"))
@@ -101,7 +101,7 @@ def test_a_reservation_without_an_answer_is_shown_as_paid(tmp_path):
     ],
     ids=str,
 )
-def test_budget_makes_a_ledger_and_sets_what_is_allowed(tmp_path, options, budget):
+def test_budget_creates_a_ledger_and_sets_the_limit(tmp_path, options, budget):
     path = tmp_path / "new.ledger"
 
     result = call("budget", path, "--party", "north", "--dataset", "visits", *options)
@@ -113,7 +113,7 @@ def test_budget_makes_a_ledger_and_sets_what_is_allowed(tmp_path, options, budge
         assert [state.allowed for state in ledger.budgets()] == [budget]
 
 
-def test_budget_of_a_user_is_a_cap_of_its_own(path):
+def test_budget_of_a_user_is_a_separate_limit(path):
     result = call("budget", path, "--dataset", "visits", "--user", "board", "--epsilon", "0.1")
 
     assert "budget of user board of data set visits: epsilon=1/10" in words(result)
@@ -159,7 +159,7 @@ def test_a_failure_is_one_line(path, arguments, reason):
     assert reason in result.stderr
 
 
-def test_export_holds_every_entry_and_no_answer(path):
+def test_export_has_every_entry_and_no_answer(path):
     lines = [json.loads(line) for line in call("export", path).stdout.splitlines()]
 
     with Ledger(path) as ledger:
@@ -185,7 +185,7 @@ def test_export_holds_every_entry_and_no_answer(path):
 
 
 @pytest.mark.parametrize("options", [["--out", "{}/ledger.csv"], ["--form", "csv"]], ids=str)
-def test_export_as_csv_holds_the_same(path, options):
+def test_export_as_csv_has_the_same_entries(path, options):
     filled = [option.format(path.parent) for option in options]
     lines = [json.loads(line) for line in call("export", path).stdout.splitlines()]
 

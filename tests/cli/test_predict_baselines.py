@@ -15,7 +15,7 @@ NAMES = [f"c{j}" for j in range(13)]
 
 
 @pytest.mark.parametrize("method", [baselines.LocalClassifier, baselines.ClusteredFLClassifier])
-def test_each_row_gets_the_class_that_its_cellar_predicts(method, tmp_path):
+def test_each_row_gets_its_clients_prediction(method, tmp_path):
     model = method(hidden=(8,), n_rounds=3).fit(X, Y, parties=CELLAR)
     model.name_features(NAMES).save(tmp_path / "model.fnk")
     rows = "\n".join(

@@ -40,7 +40,7 @@ def call(folder, patients, *more):
     return CliRunner().invoke(app, [str(word) for word in (*words, "--out", folder / "p.csv")])
 
 
-def test_each_row_gets_the_number_that_its_clinic_predicts(patients, tmp_path):
+def test_each_row_gets_its_clinics_prediction(patients, tmp_path):
     model = saved(tmp_path, Y)
 
     result = call(tmp_path, patients, "--party-column", "clinic")

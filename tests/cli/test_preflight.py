@@ -21,7 +21,7 @@ def test_port_in_use_ends_with_one_line_and_code_1():
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_free_port_and_readable_table_are_said_to_be_fine(tmp_path):
+def test_free_port_and_readable_table_pass(tmp_path):
     table = tmp_path / "patients.csv"
     table.write_text("age,dose,outcome\n30,1,well\n40,2,ill\n", encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as server:

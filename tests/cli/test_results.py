@@ -51,7 +51,7 @@ def test_a_report_is_drawn_from_several_records(tmp_path):
     assert (tmp_path / "figures" / "two" / "ours.png").is_file()
 
 
-def test_strings_of_a_record_are_printed_as_they_are(capsys):
+def test_strings_of_a_record_are_printed_unchanged(capsys):
     table = ResultTable(
         "t", "[bold]T[/bold]", ("[red]a",), (("[link=x]b[/link]",), ("\x1b[31mred\x07",))
     )
@@ -73,7 +73,7 @@ def test_tables_of_images_are_not_printed(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_long_table_is_cut_and_says_so(capsys):
+def test_a_long_table_is_truncated_with_a_note(capsys):
     table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(30)))
 
     print_tables(RunRecord("run", {}, tables=(table,)))
@@ -81,7 +81,7 @@ def test_a_long_table_is_cut_and_says_so(capsys):
     assert "6 more rows are in the record." in capsys.readouterr().out
 
 
-def test_a_record_is_kept_where_no_report_can_be_drawn(tmp_path, capsys, monkeypatch):
+def test_a_record_is_written_even_without_a_report(tmp_path, capsys, monkeypatch):
     there = importlib.util.find_spec
     monkeypatch.setattr(
         "fedneighbors.reports._html.find_spec",
@@ -95,14 +95,14 @@ def test_a_record_is_kept_where_no_report_can_be_drawn(tmp_path, capsys, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
 
 
-def test_progress_is_quiet_where_nobody_watches(capsys):
+def test_progress_is_silent_without_a_terminal(capsys):
     with progress_bar() as progress:
         progress(1, 2, "half way")
 
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_complaint_is_one_line_however_the_message_is_broken(capsys):
+def test_an_error_with_line_breaks_is_one_line(capsys):
     complain("first\nsecond [bold]third[/bold]")
 
     assert capsys.readouterr().err == "first second [bold]third[/bold]\n"
@@ -120,7 +120,7 @@ def test_tables_in_a_file_have_all_their_words(capsys, monkeypatch):
     assert any(all(name in line for name in wide().columns) for line in lines)
 
 
-def test_tables_are_as_narrow_as_is_asked(capsys, monkeypatch):
+def test_tables_fit_the_requested_width(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "90")
     print_tables(RunRecord("run", {}, tables=(wide(),)))
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 90

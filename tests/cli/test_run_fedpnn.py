@@ -66,7 +66,7 @@ def test_one_column_cannot_be_label_and_owner(loans):
     assert "both name 'bank'" in result.output
 
 
-def test_predict_reads_the_model_and_leaves_gaps_as_they_are(loans, tmp_path):
+def test_predict_keeps_missing_cells(loans, tmp_path):
     out = tmp_path / "out"
     call("run", "fedpnn", "--data", loans, "--label", "default", "--party-column", "bank",
          "--out", out)  # fmt: skip
@@ -101,7 +101,7 @@ def test_predict_reads_network_models_which_have_no_encoder(tmp_path):
     assert (tmp_path / "found.csv").read_text().split() == ["prediction", "1", "0"]
 
 
-def test_what_a_threshold_does_is_noted_in_one_line(loans, tmp_path):
+def test_a_threshold_is_explained_in_one_line(loans, tmp_path):
     result = call(
         "run", "fedpnn", "--data", loans, "--label", "default", "--parties", 2,
         "--client-threshold", 1000, "--out", tmp_path / "out",
@@ -126,7 +126,7 @@ def test_the_summary_states_the_weight_of_one_rare_row(loans, tmp_path):
     )
 
 
-def test_columns_of_most_use_are_kept_and_shown(loans, tmp_path):
+def test_selected_columns_are_shown(loans, tmp_path):
     out = tmp_path / "out"
 
     result = call(

@@ -77,7 +77,7 @@ def test_predict_reads_the_private_model(table, tmp_path):
         (["--epsilon", "0", "--public", "classes", "--bounds", "[0, 1]"], "epsilon above 0"),
     ],
 )
-def test_senseless_terms_are_a_wrong_command_line(options, words, table, tmp_path):
+def test_invalid_terms_are_a_usage_error(options, words, table, tmp_path):
     result = call("run", "fedpnn", "--data", table, *options, "--out", tmp_path / "out")
 
     assert result.exit_code == 2
@@ -93,7 +93,7 @@ def test_senseless_terms_are_a_wrong_command_line(options, words, table, tmp_pat
         (["--bounds", "[[0, 0, 0], [1, 1, 1]]"], "expected bounds as finite numbers"),
     ],
 )
-def test_what_does_not_go_with_a_budget_fails_in_one_line(options, words, table, tmp_path):
+def test_options_without_a_budget_fail_in_one_line(options, words, table, tmp_path):
     result = call("run", "fedpnn", "--data", table, *TERMS, *options, "--out", tmp_path / "out")
 
     assert result.exit_code == 1

@@ -133,7 +133,7 @@ def predicted(tmp_path, *arguments):
     return result.output, read_columns(out, nominal=["prediction"]).columns
 
 
-def test_predict_asks_for_the_hospital_of_each_row(trained, visits, tmp_path):
+def test_predict_needs_the_hospital_of_each_row(trained, visits, tmp_path):
     model, found = trained / "model.fnk", KNNPerClassifier.load(trained / "model.fnk")
     table = read_columns(visits, nominal=["ward", "hospital"]).columns
     x = np.column_stack([table["fever"], table["age"], table["ward"] == "B"]).astype(float)
@@ -156,7 +156,7 @@ def test_predict_asks_for_the_hospital_of_each_row(trained, visits, tmp_path):
     assert "parties ['moon'] are not in the model" in " ".join(strange.split())
 
 
-def test_predict_takes_one_way_to_say_who_asks(trained, visits):
+def test_party_and_party_column_are_exclusive(trained, visits):
     result = call(
         "predict", "--model", trained / "model.fnk", "--data", visits,
         "--party", "north", "--party-column", "hospital",
@@ -184,7 +184,7 @@ KILLED = """
 """
 
 
-def test_a_run_that_was_killed_goes_on_from_its_last_round(trained, visits, tmp_path):
+def test_an_interrupted_run_resumes_from_its_last_round(trained, visits, tmp_path):
     words = [str(w) for w in run_of(visits, tmp_path / "b", "--checkpoint", tmp_path / "c")]
     dead = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), *words],

@@ -136,7 +136,7 @@ def test_every_kind_of_object_can_be_looked_for(name, text, options, nearest, tm
     assert [row["object"] for row in table(record, "neighbors")] == [nearest]
 
 
-def test_only_the_first_objects_are_taken_where_a_limit_is_set(titles, tmp_path):
+def test_a_limit_reads_only_the_first_objects(titles, tmp_path):
     record, _ = search(
         *("--data", titles, "--metric", "edit", "--limit", 2, "--parties", 1),
         *("--query", "x", "-k", 9),
@@ -162,7 +162,7 @@ def test_only_the_first_objects_are_taken_where_a_limit_is_set(titles, tmp_path)
         (["--query", "x", "--partition", "zipf:-1"], "factor must be finite"),
     ],
 )
-def test_what_goes_wrong_is_one_line(titles, tmp_path, options, words):
+def test_an_error_is_one_line(titles, tmp_path, options, words):
     arguments = ["run", "fedknn", "--data", titles, "--metric", "edit", "--parties", 2]
 
     result = call(*arguments, *options, "--out", tmp_path / "out")
@@ -193,7 +193,7 @@ def test_what_goes_wrong_is_one_line(titles, tmp_path, options, words):
         (["--query", "x", "--metric", "hamming"], "hamming"),
     ],
 )
-def test_a_senseless_command_line_is_a_usage_error(titles, tmp_path, options, words):
+def test_an_invalid_command_line_is_a_usage_error(titles, tmp_path, options, words):
     result = call(
         *("run", "fedknn", "--data", titles, "--metric", "edit", *options),
         *("--out", tmp_path / "out"),
@@ -233,7 +233,7 @@ def test_parties_may_be_processes_behind_slow_links(titles, tmp_path):
     assert record.parameters["round trip in ms"] == 20
 
 
-def test_private_queries_are_told_and_paid_for_once(titles, tmp_path):
+def test_private_queries_are_reported_and_charged_once(titles, tmp_path):
     record, _ = search(
         *("--data", titles, "--metric", "edit", "--parties", 2, "-k", 2),
         *("--query", "graph", "--query", "deep", "--query", "graph"),
@@ -262,7 +262,7 @@ def test_a_ledger_of_the_broker_pays_until_it_is_spent(titles, tmp_path):
     assert not (tmp_path / "two").exists()
 
 
-def test_the_choice_of_an_algorithm_is_told(titles, tmp_path):
+def test_the_choice_of_an_algorithm_is_reported(titles, tmp_path):
     record, printed = search(
         *("--data", titles, "--metric", "edit", "--query", "graph", "--parties", 3),
         out=tmp_path / "out",
@@ -278,7 +278,7 @@ def test_the_choice_of_an_algorithm_is_told(titles, tmp_path):
     ("terms", "algorithms"),
     [([], {"baseline", "dann"}), (["--epsilon", 3, "--delta", "1e-6"], {"baseline", "dann*"})],
 )
-def test_explain_tells_what_each_algorithm_would_take(terms, algorithms, titles):
+def test_explain_predicts_each_algorithms_cost(terms, algorithms, titles):
     arguments = ["--data", titles, "--metric", "edit", "--query", "graph", "-k", 2]
 
     result = call("explain", *arguments, "--parties", 3, *terms)

@@ -85,7 +85,7 @@ def test_help_of_every_command_shows_an_example(command):
     assert f"Example: fedneighbors {' '.join(command)}" in " ".join(result.stdout.split())
 
 
-def test_version_is_told():
+def test_version_is_printed():
     result = call("--version")
 
     assert (result.exit_code, result.stdout) == (0, f"fedneighbors {__version__}\n")
@@ -102,7 +102,7 @@ def test_version_is_told():
     ],
     ids=" ".join,
 )
-def test_a_command_line_that_is_not_understood_exits_with_2(arguments):
+def test_an_unknown_command_line_exits_with_2(arguments):
     assert call(*arguments).exit_code == 2
 
 
@@ -123,7 +123,7 @@ def test_a_failure_is_one_line_on_standard_error(tmp_path):
     [(["--traceback"], {}), ([], {"FEDNEIGHBORS_TRACEBACK": "1"})],
     ids=["option", "environment"],
 )
-def test_a_traceback_is_shown_to_those_who_ask(arguments, environment, tmp_path):
+def test_a_traceback_is_shown_on_request(arguments, environment, tmp_path):
     result = call(*arguments, "report", str(tmp_path / "none.jsonl"), **environment)
 
     assert result.exit_code == 1

@@ -85,7 +85,7 @@ def test_a_saved_model_repeats_the_rows_of_its_training(loans, tmp_path):
     assert len(read(tmp_path / "more.csv")) == 1 + 90  # a quarter was kept out of the training
 
 
-def test_predict_says_what_a_synthesizer_is_read_with(loans, tmp_path):
+def test_predict_names_the_command_for_synthesizers(loans, tmp_path):
     model = tmp_path / "loans.syn"
     call("--data", loans, "--epochs", 1, "--model", model, "--out", tmp_path / "rows.csv")
 
@@ -129,7 +129,7 @@ def test_a_table_without_labels_is_learned_whole(loans, tmp_path):
         (["--data", "x.csv", "--rows", "0"], "0 is not in the range"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_exits_with_2(arguments, sentence):
+def test_an_invalid_command_line_exits_with_2(arguments, sentence):
     result = call(*arguments)
 
     assert result.exit_code == 2
@@ -137,7 +137,7 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(arguments, sentence):
     assert sentence in words
 
 
-def test_a_column_that_is_not_there_is_named(loans, tmp_path):
+def test_a_missing_column_is_named(loans, tmp_path):
     result = call("--data", loans, "--label", "paid", "--out", tmp_path / "rows.csv")
 
     assert result.exit_code == 1
@@ -145,7 +145,7 @@ def test_a_column_that_is_not_there_is_named(loans, tmp_path):
     assert not (tmp_path / "rows.csv").exists()
 
 
-def test_a_row_without_a_label_is_told(loans, tmp_path):
+def test_a_row_without_a_label_is_reported(loans, tmp_path):
     loans.write_text(loans.read_text() + ",1.0,30,own\n")
 
     result = call("--data", loans, "--label", "default", "--out", tmp_path / "rows.csv")

@@ -78,7 +78,7 @@ def test_without_a_folder_only_scikit_learn_sets_are_listed(monkeypatch):
     assert names == ["breast_cancer", "digits", "iris", "wine"]
 
 
-def test_without_a_folder_other_names_say_what_to_set(monkeypatch):
+def test_without_a_folder_the_error_names_the_variable(monkeypatch):
     monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
 
     for name in ("letter", "mnist"):
@@ -116,7 +116,7 @@ def test_a_table_of_the_folder_is_listed_and_loaded(small_folder):
     assert data.y.tolist() == ["x", "y", "x"]
 
 
-def test_columns_of_a_table_come_as_they_are(small_folder):
+def test_columns_of_a_table_are_unchanged(small_folder):
     table = load_columns("small").without(["empty"])
 
     encoder = TableEncoder.fit(table.take(slice(0, 1)).without(["target"]))
@@ -130,7 +130,7 @@ def test_a_misspelt_name_gets_the_nearest(small_folder):
         load("smal")
 
 
-def test_the_beginning_of_a_name_gets_the_whole(small_folder):
+def test_a_prefix_suggests_the_full_name(small_folder):
     (small_folder / "tabular" / "smartphones-2024.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
 
     with pytest.raises(MissingDataError, match=r"did you mean 'smartphones-2024'\?"):
@@ -148,7 +148,7 @@ def test_columns_of_a_set_of_scikit_learn_need_no_folder(monkeypatch):
     assert set(table.columns["target"]) == {"0", "1", "2"}
 
 
-def test_a_name_is_no_way_out_of_the_folder(small_folder):
+def test_a_name_cannot_leave_the_folder(small_folder):
     with pytest.raises(MissingDataError, match="no table"):
         load("../tabular/small")
 
@@ -236,7 +236,7 @@ def test_usps_keeps_its_split(data_folder):
     assert (train.n_rows, test.n_rows) == (7291, 2007)
 
 
-def test_omniglot_knows_who_drew_each_character(data_folder):
+def test_omniglot_has_the_writer_of_each_character(data_folder):
     data = load("omniglot")
 
     assert (data.x.shape, data.x.dtype, data.n_classes) == ((4840, 784), np.uint8, 242)
@@ -287,7 +287,7 @@ def test_a_set_becomes_numbers_and_labels(openml, target):
     assert "31" in data.source
 
 
-def test_text_asks_by_name_and_a_number_by_id(openml):
+def test_text_is_a_name_and_a_number_an_id(openml):
     openml.answer = content(pd.Series(["x", "y", "x"]))
 
     fetch_openml("credit-g")
@@ -308,7 +308,7 @@ def test_text_asks_by_name_and_a_number_by_id(openml):
         ValueError("No active dataset nothing found."),
     ],
 )
-def test_a_set_that_cannot_be_reached_says_what_to_do(openml, failure):
+def test_an_unreachable_set_suggests_a_remedy(openml, failure):
     openml.answer = failure
 
     with pytest.raises(MissingDataError, match="check the name and the network, or download"):

@@ -49,7 +49,7 @@ def test_the_source_split_cuts_after_the_training_rows():
     assert test.y.tolist() == [0]
 
 
-def test_a_set_without_a_split_of_its_own_says_so():
+def test_a_set_without_a_split_raises_an_error():
     with pytest.raises(ValueError, match="'example' has no split; use sklearn"):
         example().train_test()
 

@@ -80,7 +80,7 @@ def test_numbers_without_gaps_pass_through_bit_for_bit(x):
     assert encoded.tobytes() == x.tobytes()
 
 
-def test_constants_come_from_the_rows_fitted_on_alone():
+def test_constants_depend_on_fitted_rows_only():
     whole = table(age=[1.0, 3.0, 100.0, NAN], site=["a", "b", "c", "a"])
 
     encoder = TableEncoder.fit(whole.take(slice(0, 2)))
@@ -97,7 +97,7 @@ def test_columns_are_found_by_name_and_strangers_left_out():
     assert encoded.tolist() == [[10.0, 50.0]]
 
 
-def test_a_missing_column_is_named_beside_those_that_exist():
+def test_a_missing_column_is_named_with_existing_ones():
     encoder = TableEncoder.fit(table(age=[1.0, 2.0], weight=[5.0, 6.0]))
 
     with pytest.raises(DataError, match="has no column 'weight'; its columns are 'age', 'hight'"):
@@ -149,7 +149,7 @@ def test_an_encoder_survives_its_text_form():
      '{"format": 1, "columns": [{"name": "a", "median": "x"}]}',
      '{"format": 1, "columns": [{"name": "a", "median": NaN}]}'],
 )  # fmt: skip
-def test_text_that_is_no_encoder_is_refused(text):
+def test_invalid_encoder_text_is_refused(text):
     with pytest.raises(DataError, match="not a table encoder"):
         TableEncoder.from_json(text)
 

@@ -56,7 +56,7 @@ def test_edges_without_labels_are_labelled_one():
         ((["C", "C"], [(0, 1)], ["1", "2"]), "expected one label per edge: 1, got 2"),
     ],
 )
-def test_what_is_no_simple_graph_is_refused(arguments, message):
+def test_an_invalid_graph_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Graph(*arguments)
 
@@ -102,7 +102,7 @@ def test_graphs_are_read_with_names_and_classes(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.txt.gz"])
-def test_what_is_written_is_read_back_equal(tmp_path, name):
+def test_written_graphs_are_read_back_equal(tmp_path, name):
     found = read_graphs(file_of(tmp_path, GOOD))
 
     write_graphs(tmp_path / name, found)
@@ -210,7 +210,7 @@ def test_aromatic_rings_alternate():
     assert sorted(benzene.edge_labels) == ["1", "1", "1", "2", "2", "2"]
 
 
-def test_what_has_no_accepted_valence_is_kept_as_it_stands():
+def test_a_molecule_with_invalid_valence_is_unchanged():
     assert graph_from_smiles("CN(C)(C)(C)C").n_edges == 5
     assert graph_from_smiles("c1cccc1").edge_labels == ("4",) * 5
 
@@ -232,7 +232,7 @@ def test_a_graph_survives_its_smiles(smiles):
         (Graph("CC", [(0, 1)], ["9"]), "expected a bond of order 1, 2 or 3, got '9'"),
     ],
 )
-def test_a_graph_that_is_no_molecule_has_no_smiles(graph, message):
+def test_a_graph_without_chemistry_has_no_smiles(graph, message):
     with pytest.raises(ValueError, match=message):
         graph_to_smiles(graph)
 

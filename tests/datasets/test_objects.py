@@ -34,7 +34,7 @@ def test_lines_are_strings_also_in_a_packed_file(tmp_path, name, pack):
     assert read_lines(tmp_path / name) == ["Zürich", "", "Bern"]
 
 
-def test_a_line_that_is_no_utf_8_is_named(tmp_path):
+def test_a_line_with_invalid_utf_8_is_named(tmp_path):
     (tmp_path / "w.txt").write_bytes(b"one\ntwo\nthr\xff\n")
 
     with pytest.raises(DataError, match=r"w\.txt, line 3: expected UTF-8 text"):
@@ -71,7 +71,7 @@ def test_a_place_is_longitude_and_latitude(written):
     assert usual.items.tolist() == named.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
 
 
-def test_a_name_stands_for_a_data_set(monkeypatch):
+def test_a_name_selects_a_data_set(monkeypatch):
     monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
 
     assert np.array_equal(read_objects("iris", "vectors").items, load("iris").x)
@@ -83,7 +83,7 @@ def test_columns_of_a_named_set_of_vectors_are_refused(words):
         read_objects("iris", "vectors", **words)
 
 
-def test_a_name_stands_for_a_file_of_the_data_folder(tmp_path, monkeypatch):
+def test_a_name_selects_a_file_of_the_data_folder(tmp_path, monkeypatch):
     (tmp_path / "strings").mkdir()
     (tmp_path / "strings" / "rivers.txt").write_text("Rhine\nAare\n")
     monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path))
@@ -141,7 +141,7 @@ def test_graphs_are_read_from_their_own_format(written):
         ("g.csv", "m\nCC\nC(\n", "graphs", {"columns": ["m"]}, "data row 2: expected SMILES"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_named_with_its_place(written, name, text, kind, options, words):
+def test_unreadable_input_is_named_with_its_position(written, name, text, kind, options, words):
     with pytest.raises(DataError, match=words):
         read_objects(written(name, text), kind, **options)
 

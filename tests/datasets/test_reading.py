@@ -116,7 +116,7 @@ def test_a_word_late_in_a_long_column_makes_it_nominal(write):
     assert table.columns["b"].dtype == np.float64
 
 
-def test_names_with_underscores_are_no_numbers(write):
+def test_names_with_underscores_are_not_numbers(write):
     table = read_columns(write("a,b\n1_2,1\n3_4,2\n"))
 
     assert table.columns["a"].tolist() == ["1_2", "3_4"]
@@ -218,7 +218,7 @@ def test_an_encoder_of_other_features_is_refused(write):
     ],
 )
 @pytest.mark.parametrize("name", ["broken.csv", "broken.csv.gz"])
-def test_files_that_cannot_be_used_say_why(write, text, message, name):
+def test_invalid_files_are_explained(write, text, message, name):
     path = write(text, name)
 
     with pytest.raises(DataError, match=message) as caught:
@@ -248,12 +248,12 @@ def test_a_gzip_file_that_is_cut_or_none_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nowhere.csv", "nowhere.csv.gz", "nowhere.parquet"])
-def test_a_file_that_is_not_there_is_missing(tmp_path, name):
+def test_a_missing_file_is_reported(tmp_path, name):
     with pytest.raises(MissingDataError, match="there is no file"):
         read_table(tmp_path / name)
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_folder_is_refused_as_a_file(tmp_path):
     with pytest.raises(DataError, match="cannot be opened"):
         read_table(tmp_path)
 
@@ -329,7 +329,7 @@ def test_repeated_names_infinities_and_missing_labels_raise(write_parquet):
         read_table(write_parquet({"a": pyarrow.array([], pyarrow.float64())}))
 
 
-def test_a_file_that_is_no_parquet_is_refused(tmp_path):
+def test_an_invalid_parquet_file_is_refused(tmp_path):
     path = tmp_path / "broken.parquet"
     path.write_bytes(b"PAR1 and nothing more")
 

@@ -48,7 +48,7 @@ def test_taking_rows_keeps_the_columns():
         ({"a": np.zeros(1), "b": np.zeros(2)}, r"columns of different lengths \[1, 2\]"),
     ],
 )
-def test_columns_that_are_no_table_are_refused(columns, message):
+def test_columns_of_unequal_lengths_are_refused(columns, message):
     with pytest.raises(DataError, match=message):
         Table(columns, "example")
 
@@ -71,7 +71,7 @@ def test_a_table_in_memory_becomes_a_data_set():
     assert data.y.tolist() == ["x", "y"]
 
 
-def test_an_encoder_says_what_it_fills_in_and_cannot_tell_apart():
+def test_an_encoder_reports_fills_and_unknown_categories():
     age = np.array([30.0, 50.0, 40.0])
     site = np.array(["a", "b", "c"], dtype=object)
     sex = np.array(["f", "m", "m"], dtype=object)

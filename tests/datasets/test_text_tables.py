@@ -10,7 +10,7 @@ from fedneighbors.datasets._text_tables import _arff_cells, delimited, table_cel
 from fedneighbors.errors import DataError, MissingDataError
 
 
-def test_a_table_that_was_written_is_read_as_it_was(tmp_path):
+def test_a_written_table_is_read_back_equal(tmp_path):
     words = np.array(["Oslo, north", None, 'the "old" town'], np.object_)
     numbers = {
         "whole": np.array([3.0, np.nan, -7.0]),
@@ -68,7 +68,7 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["example.arff", "Example.ARFF", "example.arff.gz"])
-def test_numbers_words_and_missing_cells_come_as_they_stand(write, name):
+def test_numbers_words_and_missing_cells_are_preserved(write, name):
     table = read_columns(write(GENES, name))
 
     assert table.names == ("ID_REF", "1007_s_at", "a gene's name", "Tissue", "note")
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_place(write, text, messa
         read_columns(write(text))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"no file .*gone\.arff"):
         read_columns(tmp_path / "gone.arff")
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("raw", "message"), [(b"\xff\xfe", "UTF-8"), (gzip.compress(b"@data", mtime=0)[:-4], "gzip")]
 )
-def test_bytes_that_are_no_text_are_refused(tmp_path, raw, message):
+def test_binary_content_is_refused(tmp_path, raw, message):
     path = tmp_path / ("a.arff" if message == "UTF-8" else "a.arff.gz")
     path.write_bytes(raw)
 
@@ -137,7 +137,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path, raw, message):
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])), min_size=1))
-def test_quoted_cells_come_back_whatever_is_in_them(cells):
+def test_quoted_cells_with_any_content_are_read_back(cells):
     quoted = ["'" + cell.replace("\\", "\\\\").replace("'", "\\'") + "'" for cell in cells]
 
     assert _arff_cells(", ".join(quoted), 1, len(cells), "a file") == cells

@@ -58,7 +58,7 @@ def test_the_first_example_of_the_readme_runs(installed):
     assert shown.endswith("bytes sent\n")
 
 
-def test_the_wheel_holds_the_package_alone(installed):
+def test_the_wheel_has_only_the_package(installed):
     script = "import importlib.util as u; print(u.find_spec('experiments'), u.find_spec('tests'))"
 
     assert run(installed / "env" / "bin" / "python", "-c", script, cwd=installed).split() == [

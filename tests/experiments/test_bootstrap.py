@@ -57,7 +57,7 @@ def test_accuracy_equals_the_gain_over_an_always_wrong_method(each):
 
 
 @given(COUNTS)
-def test_of_a_single_client_nothing_else_can_be_drawn(count):
+def test_a_single_client_has_one_bootstrap_sample(count):
     right, rows = count
 
     assert accuracy_interval([{"a": count}]) == (right / rows,) * 3
@@ -119,7 +119,7 @@ def test_a_difference_weighs_clients_by_their_rows():
     assert high == 0.5  # or the first
 
 
-def test_intervals_of_a_difference_hold_it_as_often_as_they_say():
+def test_intervals_cover_a_difference_with_their_confidence():
     """200 intervals of 95 %: fewer than 180 that hold the truth come once in 1,000 cases."""
     rng, truth = np.random.default_rng(7), 0.1
     held = 0

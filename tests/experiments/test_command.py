@@ -70,14 +70,14 @@ def test_an_experiment_prints_and_saves_tables_and_figures(catalogue, tmp_path):
     ]
 
 
-def test_a_journal_is_refused_by_an_experiment_that_keeps_none(catalogue, tmp_path):
+def test_an_experiment_without_a_journal_refuses_one(catalogue, tmp_path):
     result = call("flynn.table1", "--journal", tmp_path / "journal.jsonl")
 
     assert result.exit_code == 2
     assert "flynn.table1 keeps no journal" in result.output
 
 
-def test_a_journal_goes_to_an_experiment_that_keeps_one(catalogue, tmp_path):
+def test_an_experiment_with_a_journal_gets_it(catalogue, tmp_path):
     path = tmp_path / "journal.jsonl"
 
     result = call("fedknn.k", "--journal", path, "--out", tmp_path)

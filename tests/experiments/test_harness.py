@@ -58,7 +58,7 @@ def test_jobs_and_their_sequels_come_back_in_order(n_jobs):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_no_jobs_are_no_results(n_jobs):
+def test_no_jobs_give_no_results(n_jobs):
     found = run_with_sequels(
         product, [], sequels=two_more, n_jobs=n_jobs, progress=print, label=label
     )
@@ -81,7 +81,7 @@ def test_a_sequel_begins_while_another_first_job_is_not_through():
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("first", [(1, 3), (2, 1)])
-def test_what_goes_wrong_is_told(n_jobs, first):
+def test_a_failure_is_reported(n_jobs, first):
     with pytest.raises(KeyError, match="no 3"):
         run_with_sequels(
             refused,
@@ -102,7 +102,7 @@ def endless_or_refused(path, endless):
     time.sleep(600)
 
 
-def test_nobody_works_on_when_a_job_has_gone_wrong(tmp_path):
+def test_a_failed_job_stops_the_others(tmp_path):
     path = tmp_path / "pid"
     with pytest.raises(KeyError, match="no"):
         run_with_sequels(

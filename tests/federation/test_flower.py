@@ -250,7 +250,7 @@ def test_name_of_another_registered_node_is_a_protocol_error():
         run(count(3), grid)
 
 
-def test_registered_nodes_are_not_asked_for_names():
+def test_registered_nodes_get_no_name_request():
     grid = nodes(*configs(), registered={10: "dan", 11: "eve", 12: "flo"})
 
     outcome = run(count(3), grid)
@@ -353,7 +353,7 @@ def test_server_app_does_not_call_finish_if_the_run_fails():
     assert ends == []
 
 
-def test_missing_flwr_raises_only_where_it_is_needed():
+def test_missing_flwr_raises_only_on_use():
     code = """
 import sys
 sys.modules["flwr"] = None

@@ -100,7 +100,7 @@ def test_parties_survive_an_error_of_a_coordinator(workers):
     assert again == [({"ann": "hi ann", "bob": "hi bob"}, {})]
 
 
-def test_disconnected_parties_cannot_be_asked():
+def test_disconnected_parties_cannot_be_reached():
     with connected([Counter("ann", ())]) as federation:
         pass
 

@@ -168,7 +168,7 @@ def test_malformed_request_is_refused(frame):
     assert reply == encode(Refusal("malformed request", ""))
 
 
-def test_wire_error_in_a_party_is_no_malformed_request():
+def test_wire_error_in_a_party_is_not_a_malformed_request():
     class Broken(Counter):
         def answer(self, request):
             raise WireError("of its own")

@@ -80,7 +80,7 @@ def test_a_row_without_a_finite_gradient_counts_as_zero(bad):
     assert (alone == beside).all()
 
 
-def test_a_client_without_rows_moves_by_noise_alone():
+def test_a_client_without_rows_sends_noise_only():
     still, counted = moved(np.empty((0, 2)), [], planned=plan(n_steps=3))
     noised, _ = moved(np.empty((0, 2)), [], planned=plan(noise=1.0, n_steps=3))
 
@@ -89,7 +89,7 @@ def test_a_client_without_rows_moves_by_noise_alone():
     assert counted.history == [(0.0, 1.0, 3)]
 
 
-def test_the_optimizer_tells_the_accountant_of_every_step():
+def test_the_accountant_records_every_step():
     _, counted = moved([[1.0, 0.0]] * 8, [0] * 8, planned=plan(noise=2.0, rate=0.25, n_steps=7))
 
     assert counted.history == [(2.0, 0.25, 7)]
@@ -123,7 +123,7 @@ def test_the_generator_is_seeded_by_the_operating_system(monkeypatch):
     assert drawn.tolist() == (twister.random_raw(2000) % 2**24).tolist()
 
 
-def test_noise_is_fresh_and_torchs_own_randomness_is_left_alone():
+def test_noise_is_fresh_and_torchs_generator_unchanged():
     before = torch.random.get_rng_state()
 
     first, _ = moved([[1.0, 0.0]], [0], planned=plan(noise=1.0))
@@ -167,7 +167,7 @@ class Recurrent(nn.Module):
     ],
     ids=["batch norm", "recurrent", "idle"],
 )
-def test_networks_whose_rows_cannot_be_told_apart_are_refused(network, words):
+def test_networks_that_mix_rows_are_refused(network, words):
     with pytest.raises(ValueError, match=words):
         check_private(network, torch.zeros(0, 2))
 

@@ -139,7 +139,7 @@ def test_networks_that_do_more_are_trained_as_a_whole(name):
     assert split_heads(network, tasks(network), x, Y, device="cpu") is None
 
 
-def test_where_nobody_has_rows_nothing_is_trained_apart():
+def test_without_rows_no_head_is_trained_separately():
     network, x = READY["perceptron"]
     none = [LocalTask(np.arange(0), state_of(network.module), ("s", 0))]
     assert split_heads(network, none, x, Y, device="cpu") is None
@@ -147,7 +147,7 @@ def test_where_nobody_has_rows_nothing_is_trained_apart():
     assert all(torch.equal(state[name], none[0].start[name]) for name in state)
 
 
-def test_part_of_a_head_can_move_alone():
+def test_part_of_a_head_can_be_trained():
     network, x = READY["perceptron"]
     given = tasks(network)
     found = Trainer(network, x, Y).train(given, Regime(), only=("head.bias",))
@@ -156,7 +156,7 @@ def test_part_of_a_head_can_move_alone():
         assert moved == ({"head.bias"} if len(task.rows) else set())
 
 
-def test_what_a_head_drops_follows_from_its_words():
+def test_dropout_of_a_head_depends_on_its_seed():
     network = made(Dropping)
     start = state_of(network.module)
     one, again, other = (

@@ -66,7 +66,7 @@ def test_mobilenet_trains_by_name_and_moves_its_averages():
     assert all(torch.isfinite(tensor).all() for tensor in one.values())
 
 
-def test_what_dropout_hides_depends_on_no_other_client():
+def test_dropout_does_not_depend_on_other_clients():
     net = averaging()
     x, y = torch.rand(20, 64, generator=RANDOM), torch.arange(20) % 10
     start = state_of(net.module)
@@ -136,7 +136,7 @@ def test_head_training_keeps_averages_and_drops_nothing():
     np.testing.assert_allclose(found["head.weight"], expected, atol=1e-6)
 
 
-def test_a_last_row_alone_joins_the_batch_before_it():
+def test_a_last_single_row_joins_the_batch_before():
     rows = np.arange(9)
 
     plan = batch_plan([[rows], [rows[:1]], [rows[:0]], [rows[:6]]], 4, least_rows=2)

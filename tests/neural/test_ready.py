@@ -59,7 +59,7 @@ def test_first_weights_follow_the_seed_and_spare_torch(name, shape):
     assert not all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_words_that_name_no_ready_network_are_told_those_that_do():
+def test_unknown_network_names_list_the_known_ones():
     assert READY == ("perceptron", "cnn", "mobilenet", "lstm")
     with pytest.raises(TypeError, match=r"'perceptron', 'cnn', 'mobilenet', 'lstm'.* got 'resnet'"):
         named("resnet", (8, 8))
@@ -79,7 +79,7 @@ def test_images_without_channels_are_those_of_a_single_one(make):
 
 @pytest.mark.parametrize("make", [cnn, mobilenet])
 @pytest.mark.parametrize("shape", [(784,), (2, 3, 28, 28), (3, 28), (0, 28, 28)])
-def test_rows_that_are_no_images_are_refused(make, shape):
+def test_invalid_images_are_refused(make, shape):
     with pytest.raises(ValueError, match=r"expected (rows of shape|images of)"):
         make(shape, 3)
 
@@ -116,7 +116,7 @@ def test_small_images_are_halved_less_often(side, stride, left):
 
 
 @pytest.mark.parametrize("changed", [{"stride": 4}, {"width": 0.0}, {"dropout": 1.0}])
-def test_mobilenet_refuses_what_it_cannot_be(changed):
+def test_mobilenet_refuses_invalid_parameters(changed):
     with pytest.raises(ValueError, match=f"expected {next(iter(changed))}"):
         mobilenet((32, 32), 2, **changed)
 
@@ -143,7 +143,7 @@ def test_an_lstm_reads_windows_of_the_plays_alphabet():
         lstm((8, 10), 62)
 
 
-def test_a_given_state_is_what_an_lstm_computes_with():
+def test_an_lstm_uses_the_given_state():
     net = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2)
     other = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=3)
     x = torch.randint(11, (7, 6), generator=RANDOM)

@@ -86,7 +86,7 @@ def test_an_approximate_cost_of_delta_zero_is_a_pure_one():
         (ZCDP("0.1"), ApproxDP(9, 0), "no part of delta=0 is left"),
     ],
 )
-def test_what_has_no_cost_in_the_notion_of_the_budget_is_refused(cost, budget, match):
+def test_costs_in_another_notion_are_refused(cost, budget, match):
     with pytest.raises(ValueError, match=match):
         spent_after([cost], budget)
 
@@ -117,7 +117,7 @@ def test_neither_order_nor_counting_changes_the_cost(costs, random):
 
 
 @given(st.lists(pure), st.builds(PureDP, fractions))
-def test_what_is_left_fits_and_a_little_more_does_not(costs, budget):
+def test_the_remaining_budget_fits_exactly(costs, budget):
     left = difference(budget, spent_after(costs, budget))
 
     if fits(costs, budget):
@@ -125,7 +125,7 @@ def test_what_is_left_fits_and_a_little_more_does_not(costs, budget):
     assert not fits([*costs, PureDP(left.epsilon + Fraction(1, 10**30))], budget)
 
 
-def test_what_is_left_of_an_approximate_budget_fits():
+def test_the_remaining_approximate_budget_fits():
     budget = ApproxDP(2, "1e-6")
     for costs in ([ApproxDP("0.5", "4e-7")], [ZCDP("0.01"), PureDP("0.1")]):
         left = difference(budget, spent_after(costs, budget))

@@ -62,7 +62,7 @@ def test_a_planted_bug_of_the_picks_is_found_by_enumeration(bug):
     assert epsilon > PICKS_EPSILON
 
 
-def test_the_picks_as_they_are_keep_their_epsilon_exactly():
+def test_picks_have_exactly_their_epsilon():
     epsilon = exact_epsilon_of_picks(lambda n_picks: TopPicks(PICKS_EPSILON, n_picks))
 
     assert PICKS_EPSILON / 2 < epsilon <= PICKS_EPSILON
@@ -146,7 +146,7 @@ def test_equal_laws_certify_nothing():
     assert certified_epsilon(noise[:10_000], noise[10_000:]).epsilon() == 0
 
 
-def test_bounds_hold_as_often_as_they_say():
+def test_bounds_hold_with_their_confidence():
     rng = np.random.default_rng(11)
     n_audits, confidence = 300, 0.9
 
@@ -161,7 +161,7 @@ def test_bounds_hold_as_often_as_they_say():
     assert wrong <= (1 - confidence) * n_audits  # the seed is fixed; Clopper-Pearson is cautious
 
 
-def test_pairs_stretch_the_sensitivity_as_far_as_it_goes():
+def test_pairs_attain_the_sensitivity():
     for sensitivity in (planted.ROW, planted.EXCHANGED):
         for first, second in neighboring_pairs(sensitivity, 7):
             move = np.subtract(first, second)

@@ -154,7 +154,7 @@ def test_budgets_of_data_sets_are_apart(ledger):
     assert ledger.left("trips") == PureDP(1)
 
 
-def test_a_changed_budget_is_an_entry_of_its_own(ledger):
+def test_a_changed_budget_is_a_new_entry(ledger):
     ask(ledger, cost=PureDP(1))
     ledger.set_budget("visits", PureDP("1.5"), note="second year")
 
@@ -169,7 +169,7 @@ def test_a_changed_budget_is_an_entry_of_its_own(ledger):
     ask(ledger, "q2", cost=PureDP("0.5"))
 
 
-def test_a_budget_below_what_was_spent_refuses_all_that_follows(ledger):
+def test_a_budget_below_the_cost_refuses_further_charges(ledger):
     ask(ledger, cost=PureDP("0.5"))
     ledger.set_budget("visits", PureDP("0.4"))
 
@@ -227,7 +227,7 @@ def test_a_repeated_id_under_other_terms_is_an_error(ledger, changed):
     assert ledger.entries() == before
 
 
-def test_a_failed_draw_stays_charged_and_may_be_asked_for_again(ledger):
+def test_a_failed_draw_stays_charged_and_can_be_repeated(ledger):
     with pytest.raises(RuntimeError, match="no entropy"):
         ask(ledger, draw=failing)
 
@@ -258,7 +258,7 @@ def test_a_charge_is_taken_back_when_the_answer_cannot_be_stored(ledger, monkeyp
     ],
     ids=["text", "nothing", "too long"],
 )
-def test_an_answer_that_is_none_is_refused_and_stays_charged(ledger, drawn, error, match):
+def test_an_invalid_answer_is_refused_and_stays_charged(ledger, drawn, error, match):
     with pytest.raises(error, match=match):
         ask(ledger, draw=lambda: drawn)
 
@@ -349,7 +349,7 @@ def test_a_budget_spent_before_the_lock_is_not_spent_twice(ledger, path):
     assert ledger.spent("visits") == PureDP(1)
 
 
-def test_processes_that_ask_at_once_spend_the_budget_and_no_more(ledger, path):
+def test_concurrent_processes_never_overspend(ledger, path):
     ledger.set_budget("visits", PureDP("0.5"))
     code = (
         "import sys\n"
@@ -383,7 +383,7 @@ def test_processes_that_ask_at_once_spend_the_budget_and_no_more(ledger, path):
     assert ledger.left("visits") == PureDP(0)
 
 
-def test_threads_that_ask_at_once_get_one_answer_for_one_charge(ledger):
+def test_concurrent_threads_share_one_charge(ledger):
     start = threading.Barrier(8)
     answers = []
 
@@ -412,12 +412,12 @@ def test_a_ledger_in_memory_charges_as_one_on_disk_does():
             ask(ledger, "q2")
 
 
-def test_a_ledger_says_whose_it_is(ledger, path):
+def test_a_ledger_has_an_owner(ledger, path):
     with Ledger(path) as other:
         assert ledger.party == other.party == "north"
 
 
-def test_a_closed_ledger_is_an_error_of_its_own(ledger):
+def test_a_closed_ledger_raises_its_own_error(ledger):
     ledger.close()
     ledger.close()
 

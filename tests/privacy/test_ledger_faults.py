@@ -54,7 +54,7 @@ def in_child(work):
 
 
 @pytest.mark.parametrize("reader", [None, "north"])
-def test_an_emptied_file_is_no_new_ledger(path, reader):
+def test_an_emptied_file_is_not_a_new_ledger(path, reader):
     path.write_bytes(b"")
 
     with pytest.raises(LedgerError, match=r"is empty: .* lose the charges"):
@@ -64,7 +64,7 @@ def test_an_emptied_file_is_no_new_ledger(path, reader):
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
-def test_a_file_that_left_its_log_behind_is_no_new_ledger(path, ending):
+def test_a_missing_file_with_a_log_is_not_a_new_ledger(path, ending):
     path.rename(path.with_name(path.name + ending))
 
     with pytest.raises(LedgerError, match=rf"is missing but .*{ending} exists"):
@@ -73,7 +73,7 @@ def test_a_file_that_left_its_log_behind_is_no_new_ledger(path, ending):
     assert not path.exists()
 
 
-def test_no_ledger_is_made_if_it_must_exist_or_has_no_name(tmp_path):
+def test_no_ledger_is_created_without_permission_or_name(tmp_path):
     for options in ({"party": "north", "must_exist": True}, {"party": None}):
         with pytest.raises(LedgerError, match=r"no ledger at .* check the path, or name"):
             Ledger(tmp_path / "none", **options)
@@ -105,7 +105,7 @@ def test_a_truncated_ledger_is_refused(path, share):
         Ledger(path, party="north")
 
 
-def test_every_cut_at_a_page_and_beside_it_is_refused(path):
+def test_every_truncation_near_a_page_is_refused(path):
     whole = path.read_bytes()
 
     for page in range(4096, len(whole) + 1, 4096):
@@ -115,7 +115,7 @@ def test_every_cut_at_a_page_and_beside_it_is_refused(path):
                 Ledger(path, party="north")
 
 
-def test_a_file_that_is_no_ledger_is_left_as_it_is(tmp_path):
+def test_a_foreign_file_is_not_changed(tmp_path):
     text, other = tmp_path / "notes.txt", tmp_path / "other.db"
     text.write_text("not a ledger\n" * 1000)
     with closing(sqlite3.connect(other)) as connection:
@@ -154,7 +154,7 @@ def test_a_ledger_that_lost_a_table_is_refused(path):
         ledger.release("q1", draw=lambda: b"noised", **ASK)
 
 
-def test_an_answer_that_was_altered_is_not_given_again(path):
+def test_an_altered_answer_is_not_returned(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(
             "DROP TRIGGER answer_as_stored; UPDATE answer SET content = x'00';"
@@ -172,7 +172,7 @@ def test_a_guarantee_that_cannot_be_read_is_named(path):
         ledger.spent("visits")
 
 
-def test_a_locked_ledger_refuses_after_the_time_it_was_given(path):
+def test_a_locked_ledger_raises_after_its_timeout(path):
     before = state(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -213,7 +213,7 @@ def test_a_charge_without_a_stored_answer_is_voided_later(path):
     ]
 
 
-def test_a_charge_not_voided_at_once_is_voided_at_close(path):
+def test_an_unvoided_charge_is_voided_at_close(path):
     other = sqlite3.connect(path, isolation_level=None)
 
     def draw():
@@ -325,7 +325,7 @@ def test_a_full_disk_never_charges_for_nothing(path, n_before):
     assert len(said) - said.count("released") > 5
 
 
-def test_no_half_made_ledger_is_left_where_the_disk_is_full(tmp_path):
+def test_a_full_disk_leaves_no_partial_ledger(tmp_path):
     for limit in range(0, 60_000, 4096):
 
         def work(limit=limit):
@@ -343,7 +343,7 @@ def test_no_half_made_ledger_is_left_where_the_disk_is_full(tmp_path):
     assert said == "made"
 
 
-def test_processes_that_make_a_ledger_at_once_share_it(tmp_path):
+def test_concurrent_creators_share_one_ledger(tmp_path):
     path = tmp_path / "north.ledger"
     code = (
         "import sys\n"

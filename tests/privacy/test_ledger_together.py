@@ -44,7 +44,7 @@ def kinds(ledger):
     return [entry.kind for entry in ledger.entries() if entry.kind != "budget"]
 
 
-def test_answers_come_in_the_order_of_what_was_asked_for(ledger):
+def test_answers_are_in_the_order_of_requests(ledger):
     asked = [terms("q2", "stays"), terms("q1")]
 
     answers = ledger.release_all(asked, named)
@@ -57,12 +57,12 @@ def test_answers_come_in_the_order_of_what_was_asked_for(ledger):
     )
 
 
-def test_nothing_asked_for_is_nothing_charged(ledger):
+def test_no_requests_cost_nothing(ledger):
     assert ledger.release_all([], never) == []
     assert kinds(ledger) == []
 
 
-def test_only_what_has_no_answer_is_charged_and_drawn(ledger):
+def test_only_ids_without_an_answer_are_charged(ledger):
     ledger.release_all([terms("q1")], named)
     drawn = []
 
@@ -105,7 +105,7 @@ def test_another_number_of_answers_is_refused_charges_stay(ledger, draw, match):
     assert kinds(ledger) == ["reserved"] * 2
 
 
-def test_an_id_that_comes_twice_is_refused(ledger):
+def test_a_repeated_id_is_refused(ledger):
     with pytest.raises(ValueError, match="each id once"):
         ledger.release_all([terms("q1"), terms("q1")], never)
 
@@ -129,7 +129,7 @@ def test_all_charges_are_voided_if_one_answer_is_not_stored(ledger, monkeypatch)
     assert ledger.spent("visits") == PureDP(0)
 
 
-def test_a_charge_voided_elsewhere_is_made_again_alone(ledger, path, monkeypatch):
+def test_only_a_voided_charge_is_made_again(ledger, path, monkeypatch):
     drawn = []
 
     def draw(lacking):
@@ -148,7 +148,7 @@ def test_a_charge_voided_elsewhere_is_made_again_alone(ledger, path, monkeypatch
     assert ledger.spent("visits") == PureDP("0.2")
 
 
-def test_a_ledger_tells_to_whom_an_id_was_charged(ledger):
+def test_a_ledger_returns_the_user_of_an_id(ledger):
     ledger.release_all([terms("q1"), terms("q2", user="other")], named)
 
     assert ledger.users_of(["q1", "q2", "q3"]) == {"q1": "study", "q2": "other"}

@@ -30,7 +30,7 @@ def _opendp():
 
 @pytest.mark.parametrize("scale", [0.5, 4, 32, 100])
 @pytest.mark.parametrize("sensitivity", BOTH, ids=["add_remove", "replace_one"])
-def test_laplace_costs_what_opendp_says(scale, sensitivity):
+def test_laplace_cost_equals_opendps(scale, sensitivity):
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
 
     theirs = dp.m.make_laplace(*space, scale=float(scale)).map(sensitivity.l1)
@@ -42,7 +42,7 @@ def test_laplace_costs_what_opendp_says(scale, sensitivity):
 
 @pytest.mark.parametrize("sigma", [0.5, 3, 24, 100])
 @pytest.mark.parametrize("sensitivity", BOTH, ids=["add_remove", "replace_one"])
-def test_gaussian_costs_what_opendp_says(sigma, sensitivity):
+def test_gaussian_cost_equals_opendps(sigma, sensitivity):
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
 
     theirs = dp.m.make_gaussian(*space, scale=float(sigma)).map(math.sqrt(sensitivity.l2_squared))
@@ -93,7 +93,7 @@ def test_values_that_noise_could_wrap_around_are_refused(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, NoisyTopK(1, 1)], ids=str)
-def test_a_vector_comes_with_its_sensitivity_and_holds_integers(mechanism):
+def test_a_release_needs_integers_and_a_sensitivity(mechanism):
     with pytest.raises(TypeError, match="expected the Sensitivity of the vector"):
         mechanism.release(np.array([1, 2]), 3)
     with pytest.raises(TypeError, match="expected an array of integers, got float64"):
@@ -119,7 +119,7 @@ def test_an_empty_vector_is_released_as_such():
     ],
     ids=["laplace", "gaussian"],
 )
-def test_noise_too_wide_for_a_table_comes_from_opendp_alone(mechanism, sigma):
+def test_wide_noise_comes_from_opendp_only(mechanism, sigma):
     noise = mechanism.noise(2_000)
 
     assert 0.8 < noise.std() / sigma < 1.2  # more than six deviations of the estimate

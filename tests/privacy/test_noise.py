@@ -52,7 +52,7 @@ def closed_form(law, k):
 
 
 @pytest.mark.parametrize("x", ["0", "1/1000000", "1/3", "1/2", "1", "7/2", "30", "1000/7"])
-def test_the_exponential_lies_between_its_bounds(x):
+def test_the_exponential_is_within_its_bounds(x):
     precision = 96
 
     low, high = exp_minus(Fraction(x), precision)

@@ -67,12 +67,12 @@ def test_gaussian_shares_have_the_total_variance_together():
     assert abs(total.mean()) < 5 * math.sqrt(variance / n)
 
 
-def test_laplace_shares_cost_what_the_whole_noise_costs():
+def test_laplace_shares_cost_as_much_as_central_noise():
     assert LaplaceShares(8, 5).guarantee(ROW) == PureDP(Fraction(1, 2))
     assert LaplaceShares(8, 5).guarantee(ROW) == DiscreteLaplace(8).guarantee(ROW)
 
 
-def test_one_gaussian_share_costs_what_the_whole_noise_costs():
+def test_one_gaussian_share_costs_as_much_as_central_noise():
     assert GaussianShares(8, 1).guarantee(ROW, n_cells=10) == DiscreteGaussian(8).guarantee(ROW)
 
 

@@ -57,7 +57,7 @@ def test_every_figure_is_saved_as_png_and_svg(tmp_path):
 
 
 @pytest.mark.parametrize("kind", FIGURE_KINDS)
-def test_a_figure_of_an_empty_table_says_so(kind):
+def test_a_figure_of_an_empty_table_has_a_note(kind):
     table = dataclasses.replace(TABLES[figure(kind).table], rows=())
 
     content = picture(figure(kind), table, "svg")
@@ -164,7 +164,7 @@ def test_names_on_the_x_axis_become_positions_in_order():
     assert drawn.panels[0].series[0].x.tolist() == [0, 1, 0]
 
 
-def test_what_is_too_much_to_draw_is_said():
+def test_omitted_data_is_noted():
     rows = tuple((1.0, 2.0, f"panel {number}") for number in range(30))
     table = ResultTable("t", "", ("a", "b", "c"), rows)
 

@@ -26,7 +26,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_
         (math.nan, "n/a"),
     ],
 )
-def test_bytes_are_told_in_the_unit_that_fits(n_bytes, text):
+def test_bytes_have_a_suitable_unit(n_bytes, text):
     assert size(n_bytes) == text
 
 
@@ -45,7 +45,7 @@ def test_bytes_are_told_in_the_unit_that_fits(n_bytes, text):
         (math.inf, "∞ s"),
     ],
 )
-def test_seconds_are_told_in_the_unit_that_fits(seconds, text):
+def test_seconds_have_a_suitable_unit(seconds, text):
     assert span(seconds) == text
 
 

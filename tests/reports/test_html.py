@@ -138,7 +138,7 @@ def test_records_become_chapters_with_a_list_of_contents(tmp_path):
     assert [article["id"] for article in page.all("article")] == ["run-1", "run-2"]
 
 
-def test_a_long_table_is_cut_and_says_how_much_is_left(tmp_path):
+def test_a_long_table_is_truncated_with_a_count(tmp_path):
     table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(250)))
 
     page = page_of(RunRecord("run", {}, tables=(table,)), tmp_path)

@@ -15,7 +15,7 @@ from fedneighbors.runs._figures import traffic
         ("SomethingElse", "SomethingElse"),
     ],
 )
-def test_rounds_are_told_in_words(request_, words):
+def test_rounds_have_readable_names(request_, words):
     record = Round(2, request_, "gather", {"p": 10, "q": 30}, {"p": 6, "q": 6}, 0.1)
 
     table, _ = traffic([record])

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fedneighbors.secure_sum._key_agreement import Identity, Roster
 
 
-def test_identity_comes_back_from_its_file(tmp_path):
+def test_identity_is_read_back_equal(tmp_path):
     identity = Identity.new()
 
     identity.write(tmp_path / "north.pem")
@@ -46,7 +46,7 @@ def test_file_without_a_signing_key_is_refused(tmp_path, content):
         Identity.read(path)
 
 
-def test_roster_knows_who_signed():
+def test_roster_verifies_the_signer():
     north, east = Identity.new(), Identity.new()
     roster = Roster({"north": north.public, "east": east.public})
 
@@ -61,7 +61,7 @@ def test_roster_knows_who_signed():
     assert roster.name_of(Identity.new()) is None
 
 
-def test_roster_comes_back_from_its_file(tmp_path):
+def test_roster_is_read_back_equal(tmp_path):
     roster = Roster({name: Identity.new().public for name in ("north", "Zürich")})
 
     (tmp_path / "roster.json").write_text(roster.to_json(), "utf-8")
@@ -72,7 +72,7 @@ def test_roster_comes_back_from_its_file(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "[]", "3", '{"a": 1}', '{"a": "xyz"}', '{"a": "00"}', '{"": "' + "0" * 64 + '"}']
 )
-def test_file_that_is_no_roster_is_refused(tmp_path, text):
+def test_an_invalid_roster_is_refused(tmp_path, text):
     (tmp_path / "roster.json").write_text(text)
 
     with pytest.raises(ValueError, match=r"roster\.json is not a roster"):

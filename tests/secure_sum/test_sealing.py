@@ -5,7 +5,7 @@ from fedneighbors.secure_sum._key_agreement import OVERHEAD_BYTES, seal, unseal
 from fedneighbors.secure_sum._masks import new_private, public_of
 
 
-def test_what_was_sealed_is_opened_by_its_receiver():
+def test_a_seal_is_opened_by_its_receiver():
     private = new_private()
 
     sealed = seal(b"content", public_of(private), info=b"round 1")
@@ -17,7 +17,7 @@ def test_what_was_sealed_is_opened_by_its_receiver():
 
 
 @pytest.mark.parametrize("change", ["bit", "cut", "info", "key", "empty"])
-def test_seal_that_is_not_meant_so_is_not_opened(change):
+def test_a_seal_for_another_purpose_is_not_opened(change):
     private = new_private()
     sealed = seal(b"content", public_of(private), info=b"round 1")
     if change == "bit":

@@ -53,7 +53,7 @@ FULL = Tree(
 )
 
 
-def test_a_record_comes_back_as_it_was(tmp_path):
+def test_a_record_is_read_back_equal(tmp_path):
     FULL.save(tmp_path / "m")
 
     assert Tree.load(tmp_path / "m") == FULL
@@ -71,7 +71,7 @@ def test_arrays_come_back_bit_for_bit_and_read_only():
     assert not found.root.cells.flags.writeable
 
 
-def test_a_whole_number_may_stand_where_a_float_is_declared():
+def test_integers_are_accepted_for_float_fields():
     assert Tree.from_bytes(Tree("t", Leaf(1)).to_bytes()).root.weight == 1.0
 
 
@@ -102,7 +102,7 @@ def forged(**values):
     return leaf
 
 
-def test_limits_of_the_record_hold_for_what_is_read():
+def test_limits_of_the_record_are_checked_on_reading():
     raw = replace(FULL, spare=forged(weight=-1.0, width=1)).to_bytes()
 
     with pytest.raises(ModelFileError, match="no usable model: Leaf: a weight is below 0"):
@@ -147,7 +147,7 @@ def test_a_frame_that_is_forged_and_sealed_is_read_or_refused(changes):
     assert isinstance(found, Tree)
 
 
-def test_another_version_is_told_from_another_kind_of_file():
+def test_versions_and_file_kinds_are_distinguished():
     raw = FULL.to_bytes()
 
     with pytest.raises(ModelFileError, match=r"version b'2', this release reads b'1'"):

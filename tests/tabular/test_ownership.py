@@ -34,7 +34,7 @@ def test_no_party_column_is_one_party():
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA, pd.NaT])
-def test_a_party_without_a_name_is_refused_in_a_column_and_alone(missing):
+def test_a_party_without_a_name_is_refused(missing):
     with pytest.raises(ValueError, match="found 1 rows without one; fill them in"):
         rows_by_party(["a", missing, "b"], 3)
     with pytest.raises(ValueError, match="expected the name of one party"):
@@ -42,7 +42,7 @@ def test_a_party_without_a_name_is_refused_in_a_column_and_alone(missing):
 
 
 @pytest.mark.parametrize("name", ["north", 5, np.int64(5), 5.0, True, np.str_("a")])
-def test_a_name_alone_becomes_what_it_becomes_in_a_column(name):
+def test_a_single_name_converts_like_a_column(name):
     assert [party_name(name)] == list(rows_by_party([name], 1))
 
 

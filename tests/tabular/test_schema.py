@@ -16,7 +16,7 @@ def test_classes_are_the_union_in_ascending_order():
     assert agreed.n_features == 1
 
 
-def test_a_schema_tells_no_values_and_no_sizes():
+def test_a_schema_reveals_no_values_or_sizes():
     fields = set(Schema.__dataclass_fields__)
 
     assert fields == {"feature_names", "kinds", "label_name", "label_kind", "labels"}

@@ -246,7 +246,7 @@ def test_raw_counts_tell_membership_surely(table):
 
 
 @pytest.mark.parametrize(("name", "reached"), [("digits", 0.95), ("breast cancer", 0.85)])
-def test_an_exact_sum_over_all_parties_still_tells_membership(name, reached):
+def test_an_exact_sum_reveals_membership(name, reached):
     x, y = LOADERS[name](return_X_y=True)
     split = Split.of(y)
 
@@ -256,7 +256,7 @@ def test_an_exact_sum_over_all_parties_still_tells_membership(name, reached):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_protected_sum_tells_membership_no_longer(table, mechanism):
+def test_a_protected_sum_hides_membership(table, mechanism):
     x, y = table
     split, protection = Split.of(y), Protection(mechanism)
     plan = plan_for(x, n_units=20_000, n_inputs=24)

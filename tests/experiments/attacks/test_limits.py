@@ -55,14 +55,14 @@ def test_k_ary_randomized_response_attains_the_hit_limit():
     assert largest_hit_rate(PureDP(1), 100) == pytest.approx(attained, rel=1e-12)
 
 
-def test_a_delta_gives_records_away_whole():
+def test_a_delta_can_reveal_whole_records():
     epsilon_zero = largest_hit_rate(ApproxDP(0, 0.1), 100)
 
     assert epsilon_zero == pytest.approx(0.1 + 0.9 / 100)  # told with chance delta, else a guess
 
 
 @pytest.mark.parametrize("distance", [0.01, 0.1, 0.25, 1.0, 3.0])
-def test_gaussian_noise_stays_below_what_its_zcdp_allows(distance):
+def test_gaussian_noise_is_within_its_zcdp_bound(distance):
     allowed = largest_auc(ZCDP(distance**2 / 2))
 
     assert 0.5 < gaussian_auc(distance) <= allowed <= 1
@@ -90,7 +90,7 @@ def test_a_huge_budget_allows_everything(guarantee):
     assert largest_hit_rate(guarantee, 40) == pytest.approx(1.0)
 
 
-def test_one_candidate_is_no_list():
+def test_one_candidate_is_refused():
     with pytest.raises(ValueError, match="expected 2 candidates or more, got 1"):
         largest_hit_rate(PureDP(1), 1)
 
@@ -123,7 +123,7 @@ def test_the_auc_of_laplace_noise_is_that_of_all_outcomes_listed(scale):
 
 
 @pytest.mark.parametrize("n_cells", [1, 8, 32, 128])
-def test_laplace_noise_stays_below_what_its_epsilon_allows(n_cells):
+def test_laplace_noise_is_within_its_epsilon_bound(n_cells):
     assert laplace_auc(float(n_cells), n_cells) <= largest_auc(PureDP(1)) + 1e-12
 
 
@@ -141,7 +141,7 @@ def test_evidence_is_the_log_ratio_of_the_noise_laws(step):
     np.testing.assert_allclose(gaussian_evidence(cells, 7.0, step), of_gaussian, rtol=0, atol=1e-9)
 
 
-def test_a_cell_without_noise_excludes_or_says_nothing():
+def test_a_cell_without_noise_excludes_or_is_neutral():
     assert exact_evidence(np.array([0, 1, 4])).tolist() == [-np.inf, 0.0, 0.0]
 
 
@@ -157,7 +157,7 @@ def test_auc_is_the_share_of_pairs_in_order():
 
 
 @pytest.mark.parametrize("members", [[], [np.nan]])
-def test_scores_that_are_none_are_refused(members):
+def test_invalid_scores_are_refused(members):
     with pytest.raises(ValueError, match="at least one member and one outsider, and no NaN"):
         auc(np.array(members, np.float64), np.array([1.0]))
 
@@ -186,7 +186,7 @@ def test_equal_laws_exceed_the_margin_as_rarely_as_promised(confidence):
 
 @pytest.mark.parametrize("n_trials", [10, 1000])
 @pytest.mark.parametrize("rate", [0.01, 0.03, 0.4])
-def test_the_true_rate_lies_below_the_limit_as_often_as_promised(n_trials, rate):
+def test_the_limit_holds_with_its_confidence(n_trials, rate):
     hits = np.arange(n_trials + 1)
     limits = np.array([hit_rate_limit(k, n_trials, confidence=0.99) for k in hits])
 

@@ -48,7 +48,7 @@ def test_the_hit_rate_is_that_of_the_best_threshold_of_all(false_alarms):
 
 
 @pytest.mark.parametrize("members", [[], [np.nan]])
-def test_scores_that_are_none_are_refused(members):
+def test_invalid_scores_are_refused(members):
     with pytest.raises(ValueError, match="at least one member and one outsider, and no NaN"):
         hit_rate_at(np.array(members, np.float64), np.array([1.0]))
 
@@ -64,7 +64,7 @@ def test_models_without_a_row_show_its_outsider_scores():
     np.testing.assert_allclose(found, [1 / deviation, 1 / deviation, 0.0])
 
 
-def test_models_that_all_say_the_same_leave_the_gap_as_it_is():
+def test_equal_models_do_not_change_the_gap():
     found = likelihood_scores(np.array([2.5]), np.ones((2, 1)), np.ones((2, 1), bool))
 
     assert found.tolist() == [1.5]

@@ -50,13 +50,13 @@ def test_records_become_images_and_labels_training_first(folder, name):
     assert (data.feature_names[0], data.feature_names[-1]) == ("red-0-0", "blue-31-31")
 
 
-def test_coarse_labels_stand_beside_the_fine_ones(folder):
+def test_coarse_labels_accompany_fine_ones(folder):
     _, labels = written(folder, "cifar100")
 
     assert coarse_labels(folder).tolist() == labels[:, 0].tolist()
 
 
-def test_what_is_there_is_listed_with_its_size(folder):
+def test_existing_sets_are_listed_with_their_size(folder):
     _, labels = written(folder, "cifar10")
 
     entries = {entry.name: entry for entry in available()}
@@ -86,7 +86,7 @@ def test_a_file_that_is_cut_off_or_of_the_other_set_is_refused(folder, size):
         load("cifar100")
 
 
-def test_a_label_that_cannot_be_is_told_with_its_record(folder):
+def test_an_invalid_label_is_named_with_its_record(folder):
     written(folder, "cifar10")
     path = folder / CIFAR_FOLDERS["cifar10"] / "test_batch.bin"
     raw = bytearray(path.read_bytes())

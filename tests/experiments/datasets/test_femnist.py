@@ -61,7 +61,7 @@ def test_files_that_are_not_split_come_whole(folder):
     assert (data.n_rows, data.n_train) == (3, None)
 
 
-def test_its_size_is_told_by_how_the_files_begin(folder):
+def test_its_size_is_read_from_the_file_headers(folder):
     held = json.dumps(leaf({"w1": [0, 1], "w2": [2]}))
     write(folder, "all_data", "0.json", held[: held.index('"user_data"') + 40])
     turned = dict(reversed(leaf({"w3": [3]}).items()))
@@ -72,7 +72,7 @@ def test_its_size_is_told_by_how_the_files_begin(folder):
     assert (found.n_rows, found.n_features, found.n_classes) == (4, 784, 62)
 
 
-def test_nothing_there_says_what_to_put_where(folder):
+def test_missing_files_are_named_with_their_place(folder):
     write(folder, "train", "only.json", leaf({"w1": [0]}))
 
     with pytest.raises(MissingDataError, match="put there what the scripts of LEAF make"):

@@ -28,7 +28,7 @@ def test_every_graph_is_connected(graphs):
     assert all(reached_from_first(graph) == graph.n_nodes for graph in graphs)
 
 
-def test_sizes_and_densities_are_those_asked_for(graphs):
+def test_sizes_and_densities_are_as_requested(graphs):
     edges = np.array([graph.n_edges for graph in graphs])
     nodes = np.array([graph.n_nodes for graph in graphs])
 
@@ -37,7 +37,7 @@ def test_sizes_and_densities_are_those_asked_for(graphs):
     assert 0.24 < (2 * edges / (nodes * (nodes - 1))).mean() < 0.36
 
 
-def test_labels_are_those_asked_for_the_lower_the_more_frequent(graphs):
+def test_labels_are_as_requested_lower_ones_more_frequent(graphs):
     of_nodes = Counter(label for graph in graphs for label in graph.node_labels)
     of_edges = Counter(label for graph in graphs for label in graph.edge_labels)
 

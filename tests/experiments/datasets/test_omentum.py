@@ -76,6 +76,6 @@ def test_few_genes_tell_the_positive_rows():
     assert 10 <= np.sum(np.abs(apart) > 0.6) <= 46
 
 
-def test_no_gene_is_no_table():
+def test_a_table_needs_genes():
     with pytest.raises(ValueError, match="n_features of 1 or more"):
         omentum_surrogate(n_features=0)

@@ -34,7 +34,7 @@ def written(folder, text=PLAYS):
     return folder
 
 
-def test_a_role_says_all_its_speeches_in_the_order_of_the_play(tmp_path):
+def test_a_role_has_its_speeches_in_order(tmp_path):
     said = spoken(written(tmp_path))
 
     assert said == {
@@ -53,7 +53,7 @@ def test_rows_are_windows_and_labels_the_character_after_them(tmp_path):
     assert told == [("Words", ","), ("ds, w", "o"), (" word", "s"), ("rds, ", "w"), (", wor", "d")]
 
 
-def test_every_character_has_a_token_of_its_own():
+def test_every_character_has_its_own_token():
     assert len(set(ALPHABET)) == len(ALPHABET) == 80
     assert decoded(encoded(ALPHABET)) == ALPHABET
     with pytest.raises(DataError, match=r"characters of the alphabet .*; replace them"):
@@ -88,7 +88,7 @@ def test_files_that_are_not_there_or_of_another_kind_are_refused(tmp_path):
         load_roles(tmp_path)
 
 
-def test_roles_that_say_too_little_leave_no_data(tmp_path):
+def test_short_roles_are_dropped(tmp_path):
     with pytest.raises(DataError, match=r"no role of .* has 100 windows of 80 characters"):
         load_roles(written(tmp_path))
 

@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 from experiments.datasets.synthetic import synthetic_binary, synthetic_private, synthetic_real
 
 
-def test_real_data_has_the_classes_and_features_asked_for():
+def test_real_data_has_the_requested_shape():
     data = synthetic_real(600, 8, seed=3, n_classes=4, n_clusters=2)
 
     assert data.x.shape == (600, 8)
@@ -26,7 +26,7 @@ def test_classes_are_balanced_up_to_label_noise():
     assert abs(np.bincount(data.y) - 1000).max() <= 90
 
 
-def test_neighbours_predict_what_one_centre_per_class_cannot():
+def test_neighbours_beat_one_centre_per_class():
     data = synthetic_real(2000, 20, seed=0)
     train, test = data.take(slice(0, 1000)), data.take(slice(1000, None))
 

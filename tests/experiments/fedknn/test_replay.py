@@ -63,7 +63,7 @@ def found(answer):
 
 @pytest.mark.parametrize("algorithm", [baseline, dann, hufu_plus])
 @pytest.mark.parametrize("k", [1, 7, 25, 100])
-def test_replays_of_one_recording_find_and_ask_what_real_runs_do(algorithm, k):
+def test_replays_equal_real_runs(algorithm, k):
     options = {"step": 1.0} if algorithm is hufu_plus else {}
     providers, clocks = recorded_providers()
     names = map("query {}".format, itertools.count())
@@ -110,7 +110,7 @@ def test_all_objects_within_a_cutoff_are_found_with_the_end():
     assert n_verified >= (tape.bounds <= level).sum()
 
 
-def test_a_recording_may_be_longer_than_what_is_replayed():
+def test_a_recording_may_be_longer_than_its_replay():
     short, long = recorder(), recorder()
     long.reach(50)
 

@@ -117,7 +117,7 @@ def test_algorithms_agree_on_the_farthest_neighbor(trials):
         assert trial.n_exchanges >= 1
 
 
-def test_the_baseline_asks_each_for_k_dann_for_fewer(trials):
+def test_dann_requests_fewer_objects_than_the_baseline(trials):
     for trial in trials:
         if trial.algorithm == "baseline":
             assert trial.wanted_first == 4 * trial.k
@@ -159,7 +159,7 @@ def test_a_count_that_takes_too_long_ends_with_its_process():
     assert trial.late
 
 
-def test_a_journal_takes_the_place_of_measuring_anew(trials, journal, tmp_path, monkeypatch):
+def test_a_journal_replaces_measurements(trials, journal, tmp_path, monkeypatch):
     torn = tmp_path / "searches.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
 
@@ -199,7 +199,7 @@ def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
 @pytest.mark.parametrize(
     "line", ["", "{}", '{"job": [0], "outcome": {"k": 3}}', "no json", "[]", "NO_JOB"]
 )
-def test_a_journal_that_is_none_is_refused_by_line(tmp_path, line):
+def test_an_invalid_journal_is_refused_by_line(tmp_path, line):
     path = tmp_path / "searches.jsonl"
     trial = Trial("a", "b", 1, 1, 1, "dann", 0, late=True, limit_s=1.0)
     Journal(path).add([0], asdict(trial))
@@ -227,7 +227,7 @@ def test_a_sweep_leaves_curves_and_speedups(tmp_path):
     require_drawable(found, tmp_path)
 
 
-def test_the_budget_study_puts_dann_star_beside_its_bounds(tmp_path):
+def test_the_budget_study_compares_dann_star_with_bounds(tmp_path):
     plan = budgets.Plan((("titles", 2),), ("0.1", "8"))
 
     found = budgets.examine(plan, Measuring())

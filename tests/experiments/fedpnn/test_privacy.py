@@ -33,7 +33,7 @@ def test_a_quick_run_scores_every_guard_and_can_be_read_again(tmp_path):
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_score_of_seeded_noise_can_be_made_again(guard):
+def test_seeded_noise_gives_reproducible_scores(guard):
     first, again = (score_private(GRADES, 3, 1, guard, "1") for _ in range(2))
 
     assert first == again
@@ -67,5 +67,5 @@ def test_wider_bounds_have_the_same_middles():
     np.testing.assert_allclose(np.diff(wide), 2 * np.diff(narrow))
 
 
-def test_what_would_drown_is_left_out():
+def test_settings_with_excessive_noise_are_skipped():
     assert score_private("Polish bankruptcy, year 1", 0, 0, "Laplace", "1/10") is None

@@ -134,7 +134,7 @@ def test_table_7_compares_promised_and_real_scores(table7):
     }
 
 
-def test_similarity_is_told_of_each_class_and_of_their_mean(table7):
+def test_similarity_is_reported_by_class_and_as_a_mean(table7):
     rows = {(r["generator"], r["measure"], r["class"]): r for r in table7["similarity"]}
     (size,) = table7["sets"]
 
@@ -230,7 +230,7 @@ def test_larger_thresholds_leave_fewer_centers(quick_run):
 
 
 @pytest.mark.parametrize("name", ["fedpnn.table7", "fedpnn.sensitivity"])
-def test_a_run_with_a_journal_goes_on_where_it_was_cut(name, quick_run, tmp_path):
+def test_a_run_with_a_journal_resumes(name, quick_run, tmp_path):
     first, journal = quick_run(name)
     lines = journal.read_bytes().splitlines(keepends=True)
     torn = tmp_path / "journal.jsonl"
@@ -242,7 +242,7 @@ def test_a_run_with_a_journal_goes_on_where_it_was_cut(name, quick_run, tmp_path
     assert torn.read_bytes() == b"".join(lines)
 
 
-def test_a_measurement_is_made_once_and_another_one_beside_it(tmp_path):
+def test_a_measurement_is_made_once(tmp_path):
     made = []
 
     def outcome(job, path=tmp_path / "journal.jsonl"):
@@ -256,7 +256,7 @@ def test_a_measurement_is_made_once_and_another_one_beside_it(tmp_path):
     assert made == [["a", 1], ["a", 2], ["a", 1]]
 
 
-def test_a_line_that_is_no_measurement_is_refused_by_number(tmp_path):
+def test_an_invalid_line_is_refused_by_number(tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text('{"job": ["b"], "outcome": 1}\n{"other": 1}\n')
 

@@ -270,7 +270,7 @@ def test_the_record_can_be_written_and_read(found, tmp_path):
     assert read_record(tmp_path / "record.jsonl").tables == record.tables
 
 
-def test_the_full_run_measures_what_the_paper_does():
+def test_the_full_run_has_the_papers_settings():
     cases = {case.name: case.n_repeats for case in privacy.FULL.cases}
 
     assert cases["n=10000"] == cases["n=100000"] == cases["mnist, 3 vs 8"] == 10

@@ -116,7 +116,7 @@ def test_wins_ties_and_losses_add_up_to_the_number_of_sets(compared):
                 assert sum(map(int, row["W/T/L"].split("/"))) == 2
 
 
-def test_the_paper_s_comparison_stands_below_ours(compared):
+def test_the_papers_comparison_follows_ours(compared):
     rows = {(row["rival"], row["source"]): row for row in cells(compared, "summary")}
 
     assert {rival for rival, _ in rows} == {method for method in METHODS if method != "FlyNN"}

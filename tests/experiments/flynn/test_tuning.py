@@ -45,7 +45,7 @@ def test_every_k_scores_as_scikit_learn_scores_it(table, k):
     assert ours[:, k - 1].tolist() == theirs.tolist()
 
 
-def test_k_ends_where_a_fold_has_no_more_rows():
+def test_k_is_limited_by_the_rows_of_a_fold():
     x, y = scale(load_wine().data)[::6], load_wine().target[::6]
     folds = folds_of(x, y, n_folds=2)
 
@@ -107,7 +107,7 @@ def test_gradient_descent_is_tuned_with_one_pass_over_the_rows(tune):
     assert tuned.score > 0.7
 
 
-def test_only_convergence_is_kept_quiet():
+def test_only_convergence_warnings_are_suppressed():
     x, y = scale(load_wine().data), load_wine().target
 
     with pytest.warns(UserWarning, match="made for this test") as caught:

@@ -73,7 +73,7 @@ def test_nothing_is_chosen_on_test_rows():
     assert chosen == scored()[1]
 
 
-def test_the_paper_s_mixture_is_that_of_an_estimator_of_its_own():
+def test_the_papers_mixture_equals_a_separate_estimator():
     scores, chosen = scored()
     who, fitted = people(), people().fit
     settings = {**SETTINGS, **chosen["rate"], "standardize": False, "classes": range(10)}
@@ -104,7 +104,7 @@ def test_the_tables_name_every_method():
     assert ("Shakespeare", "kNN-Per", 0.507, 0.642) in tables["paper-unseen"].rows
 
 
-def test_roles_speak_in_windows_that_do_not_overlap():
+def test_windows_of_roles_do_not_overlap():
     found = roles(5, 30, 2)
 
     assert found.x.shape == (5 * 30, 24)

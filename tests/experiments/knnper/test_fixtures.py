@@ -10,7 +10,7 @@ def bank():
     return EmbeddingBank.collect(x, np.arange(6), ["b", "a", "b", "c", "a", "b"])
 
 
-def test_rows_of_a_client_lie_side_by_side_in_their_order():
+def test_rows_of_a_client_are_contiguous_and_in_order():
     keys, labels = bank().of("b")
 
     assert labels.tolist() == [0, 2, 5]
@@ -37,7 +37,7 @@ def test_a_client_refuses_embeddings_that_are_not_finite():
         EmbeddingBank.collect(x, [0, 0, 0], ["a", "b", "c"])
 
 
-def test_a_client_that_is_not_there_is_named():
+def test_an_unknown_client_is_named():
     with pytest.raises(KeyError, match="no client 'z'"):
         bank().of("z")
 

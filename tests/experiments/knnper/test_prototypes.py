@@ -92,7 +92,7 @@ def rows_of_three(n=60):
     return np.eye(8)[labels] * 4 + random.normal(size=(n, 8)), labels
 
 
-def test_training_lowers_the_loss_and_tells_classes_apart():
+def test_training_lowers_the_loss_and_separates_classes():
     rows, labels = rows_of_three()
 
     def error(n_steps):
@@ -118,7 +118,7 @@ def test_any_rows_can_be_learned_from(rows, n_classes, n_projected):
     assert len(store) == len(rows)
 
 
-def test_it_tells_the_bytes_of_its_tables():
+def test_it_reports_the_bytes_of_its_tables():
     rows, labels = rows_of_three()
 
     store = PrototypeMemory(8, 10, n_projected=2, share=0.1).add(rows, labels)
@@ -145,7 +145,7 @@ def test_before_the_first_rows_it_has_nothing_to_say():
     assert (len(store), store.nbytes) == (0, 0)
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="a dimension or more"):
         PrototypeMemory(2, 3, n_projected=0)
     with pytest.raises(DataError, match="overflows float32"):

@@ -45,7 +45,7 @@ def test_accuracies_and_differences_come_with_their_intervals(name, reference):
         )
 
 
-def test_methods_get_intervals_where_clients_have_fewer_rows():
+def test_methods_have_intervals_for_fewer_rows():
     tables = {table.name: table for table in quick("knnper.capacity").tables}
 
     rows = [
@@ -67,7 +67,7 @@ def test_clients_choose_weights_of_the_grid():
     assert all(0 <= row[2] <= 1 for row in chosen.rows)
 
 
-def test_weak_clients_are_told_apart_from_strong_ones():
+def test_weak_and_strong_clients_are_distinguished():
     record = quick("knnper.hardware")
 
     [table] = record.tables

@@ -18,7 +18,7 @@ def lowest(drawn, k):
 
 
 @given(BOUNDS, st.integers(1, 12))
-def test_counts_lie_between_one_and_k(drawn, k):
+def test_counts_are_between_one_and_k(drawn, k):
     counts = shared_counts(lowest(drawn, k), k)
 
     assert sorted(counts) == sorted(drawn)
@@ -37,7 +37,7 @@ def test_without_surplus_counts_add_up_to_k_or_one_each(drawn, k):
 
 
 @given(BOUNDS, st.integers(1, 12), st.floats(0, 2))
-def test_surplus_asks_nobody_for_less_in_all(drawn, k, surplus):
+def test_surplus_never_lowers_a_count(drawn, k, surplus):
     bounds = lowest(drawn, k)
 
     plain = shared_counts(bounds, k, surplus=0.0)

@@ -125,7 +125,7 @@ def test_an_object_nearer_than_the_own_bounds_allow_is_refused():
         asked(dann, BoundReply, lambda r, _: forged(r, bounds=r.bounds + 0.5))
 
 
-def test_distances_made_smaller_to_be_in_the_result_are_refused():
+def test_understated_distances_are_refused():
     def nearer(reply, _):
         return forged(reply, distances=reply.distances - 0.75)
 
@@ -148,7 +148,7 @@ def test_more_objects_than_bounds_are_refused():
         check_distances_against_bounds({"p0": part}, {"p0": np.zeros(2)}, k=5)
 
 
-def test_a_distance_may_equal_its_bound_and_lies_never_below():
+def test_a_distance_is_at_least_its_bound():
     part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
     honest, above = np.array([0.0, 1.0, 2.0]), np.array([0.0, np.nextafter(1.0, 2), 2.0])
 
@@ -167,7 +167,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("algorithm", ["hufu", "hufu+"])
 @pytest.mark.parametrize("lie", COUNTS)
-def test_counts_that_contradict_what_is_returned_are_refused(algorithm, lie):
+def test_counts_that_contradict_objects_are_refused(algorithm, lie):
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
         asked(ALL[algorithm], RangeCountReply, COUNTS[lie])
 
@@ -283,7 +283,7 @@ def test_true_distances_pass_a_changed_one_names_its_provider(name):
             check(changed, owners)
 
 
-def test_what_is_no_object_of_the_metric_names_its_provider():
+def test_an_invalid_object_names_its_provider():
     with pytest.raises(ProtocolError, match=r"party 'p1': .* invalid for 'edit'"):
         recheck_distances(metric_of("edit"), "a", ["a", 7], np.zeros(2), ["p0", "p1"])
 

@@ -106,7 +106,7 @@ def test_places_are_classified_as_on_the_sphere():
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_zero_distance_decides_alone_only_under_distance_weights(weights):
+def test_zero_distance_decides_under_distance_weights(weights):
     x, y = [[0.0], [0.0], [1.0], [1.0], [1.0]], [10.0, 20.0, 0.0, 0.0, 0.0]
 
     regressor = FederatedNeighborsRegressor(5, weights=weights).fit(x, y, parties="abcab")
@@ -159,7 +159,7 @@ def test_a_distance_of_ones_own_will_do():
     assert model.predict([[4.0]]).tolist() == ["high"]
 
 
-def test_the_search_keeps_what_each_prediction_cost():
+def test_the_search_records_each_predictions_cost():
     model = FederatedNeighborsClassifier(3).fit(POINTS, np.arange(300) % 2, parties=dealt(300))
 
     model.predict(NEW_POINTS[:7])
@@ -209,7 +209,7 @@ def test_cross_validation_works_on_them():
         ({"metric": "hamming"}, ValueError, "expected a metric among"),
     ],
 )
-def test_senseless_settings_are_refused_at_fit(kind, settings, error, words):
+def test_invalid_settings_are_refused_at_fit(kind, settings, error, words):
     with pytest.raises(error, match=words):
         kind(**settings).fit([[0.0], [1.0]], [0, 1])
 

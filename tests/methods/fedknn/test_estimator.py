@@ -99,13 +99,13 @@ def test_a_distance_function_of_ones_own_is_enough():
         ({"random_state": -1}, "expected random_state of 0 or more"),
     ],
 )
-def test_senseless_settings_are_refused_at_fit(change, words):
+def test_invalid_settings_are_refused_at_fit(change, words):
     with pytest.raises(ValueError, match=words):
         FederatedNeighbors(**change).fit([[0.0]])
 
 
 @pytest.mark.parametrize("k", [0, -1])
-def test_no_neighbours_cannot_be_asked_for(k):
+def test_zero_neighbours_are_refused(k):
     with pytest.raises(ValueError, match="expected n_neighbors of 1 or more"):
         FederatedNeighbors().fit([[0.0]]).kneighbors([[0.0]], k)
 
@@ -134,7 +134,7 @@ def test_a_query_that_no_frame_carries_is_refused():
         encode_query(object())
 
 
-def test_the_comparison_says_what_each_algorithm_cost():
+def test_the_comparison_has_each_algorithms_cost():
     record = compare(WORDS * 4, WORDS[:3], np.arange(40) % 3, metric="edit", k=4)
 
     (table,) = record.tables

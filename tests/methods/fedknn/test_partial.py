@@ -98,14 +98,14 @@ def test_without_leave_a_missing_provider_is_an_error(algorithm, when):
 
 
 @pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
-def test_without_anybody_there_is_no_answer(algorithm):
+def test_without_parties_there_is_no_answer(algorithm):
     coordinator = started(algorithm, FEDERATION, allow_partial=True)
 
     with pytest.raises(PartyMissing, match=r"'p0'.*'p1'.*'p2'"):
         search(coordinator, FEDERATION, leaves=dict.fromkeys(TABLES, 0))
 
 
-def test_who_left_is_not_asked_again():
+def test_a_missing_party_gets_no_further_requests():
     coordinator = started(hufu, FEDERATION, allow_partial=True)
     asked, replies = [], None
     providers = {provider.name: provider for provider in FEDERATION.providers()}

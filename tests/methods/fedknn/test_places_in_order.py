@@ -26,9 +26,7 @@ def opened(values, ties):
     st.integers(0, 10),
     st.randoms(use_true_random=False),
 )
-def test_what_precedes_a_place_comes_in_order_and_is_followed(
-    values, k, cutoff, tie, n_before, random
-):
+def test_objects_before_a_position_are_in_order(values, k, cutoff, tie, n_before, random):
     keys = list(range(len(values)))
     random.shuffle(keys)
     ties = np.array(keys, np.int64)

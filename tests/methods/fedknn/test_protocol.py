@@ -23,7 +23,7 @@ def found(answer):
 
 @settings(max_examples=1500, deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS))
-def test_every_algorithm_finds_what_one_sorted_list_holds(federation, algorithm):
+def test_every_algorithm_equals_one_sorted_list(federation, algorithm):
     answer = federation.ask(algorithm)
 
     expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
@@ -41,7 +41,7 @@ def test_floor_and_cutoff_of_dann_change_no_answer(federation, at_least, with_cu
 
 @settings(max_examples=300, deadline=None)
 @given(federations())
-def test_dann_asks_no_provider_for_more_than_the_baseline_does(federation):
+def test_dann_requests_at_most_as_much_as_the_baseline(federation):
     asked, most = federation.ask(dann).asked, federation.ask(baseline).asked
 
     assert all(asked[name] <= max(most[name], 1) for name in asked)
@@ -146,7 +146,7 @@ def test_a_provider_that_breaks_the_protocol_is_named(lie):
         run(dann(b"0.0", 4, name="q"), providers)
 
 
-def test_a_provider_that_hides_objects_and_says_so_is_believed():
+def test_a_consistently_hiding_provider_is_believed():
     tables = {"p0": [1.0, 2.0, 3.0], "p1": [10.0, 11.0]}
     honest = Federation(tables, 0.0, 3, BoundedLine(0.0, 1)).providers()
     hiding = Liar(honest[0], NearestReply, lambda r: cut(r, slice(0, 1), exhausted=True))

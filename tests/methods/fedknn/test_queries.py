@@ -66,7 +66,7 @@ def test_many_queries_are_closed_in_between():
     assert len(set(itertools.chain(*provider.closed))) == 2 * MAX_OPEN + 1
 
 
-def test_answers_stand_whatever_a_provider_makes_of_the_farewell():
+def test_a_failed_farewell_does_not_affect_answers():
     providers = [Heard("p0", [1.0], fails_at_the_end=True), Heard("p1", [2.0])]
 
     with connected(providers) as federation:
@@ -76,7 +76,7 @@ def test_answers_stand_whatever_a_provider_makes_of_the_farewell():
 
 
 @pytest.mark.parametrize("allow_partial", [False, True])
-def test_who_is_missing_is_not_waited_for_once_more(allow_partial):
+def test_a_missing_party_is_awaited_once(allow_partial):
     providers = [Heard("p0", [1.0]), Heard("p1", [2.0], hangs_at="0.0")]
 
     with connected(providers, deadline_s=1) as federation:
@@ -93,7 +93,7 @@ def test_who_is_missing_is_not_waited_for_once_more(allow_partial):
     assert providers[1].closed == []
 
 
-def test_who_was_missing_once_is_told_of_its_other_queries():
+def test_a_party_missing_once_gets_other_farewells():
     providers = [Heard("p0", [1.0]), Heard("p1", [2.0], hangs_at="0.0")]
 
     with connected(providers, deadline_s=1) as federation:

@@ -19,7 +19,7 @@ RADII = st.floats(0, 1.7e308)
 
 
 @given(RADII, RADII, st.sampled_from([0.0, 0.1, 1.0, 1e9]))
-def test_halfway_lies_between(one, other, step):
+def test_halfway_is_between(one, other, step):
     low, high = sorted([one, other])
 
     middle = halfway(low, high, step=step)
@@ -28,7 +28,7 @@ def test_halfway_lies_between(one, other, step):
 
 
 @given(RADII.filter(lambda high: high > 0))
-def test_zero_is_tried_where_no_radius_was(high):
+def test_zero_is_the_first_radius(high):
     assert halfway(-1.0, high) == 0.0
     assert halfway(-1.0, 1.0, step=1.0) == 0.0
 
@@ -198,7 +198,7 @@ def test_radius_neighbors_are_those_of_a_scan():
 
 
 @pytest.mark.parametrize("radius", [-1.0, math.nan, math.inf])
-def test_senseless_radii_are_refused(radius):
+def test_invalid_radii_are_refused(radius):
     search = FederatedNeighbors().fit(np.zeros((1, 2)))
 
     with pytest.raises(ValueError, match="expected a radius of 0 or more"):

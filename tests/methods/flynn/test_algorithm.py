@@ -117,7 +117,7 @@ def test_class_normalized_novelties_follow_their_formula(problem, gamma):
     np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-300)
 
 
-def test_decay_0_tells_whether_a_unit_was_ever_on():
+def test_decay_0_indicates_units_never_active():
     x, y = np.array([[1, 0], [1, 0], [0, 1]]), np.array([0, 0, 1])
     how = {"n_units": 40, "n_inputs": 1, "n_active": 2, "decay": 0.0, **PAPER}
 
@@ -148,7 +148,7 @@ def test_counts_of_rows_are_counted_by_unit_and_class():
     st.floats(0, 1),
     st.booleans(),
 )
-def test_the_decay_table_holds_the_power_of_every_count(classes, decay, normalized):
+def test_the_decay_table_has_the_power_of_every_count(classes, decay, normalized):
     largest = np.array([count for count, _ in classes])
     sizes = np.array([size for _, size in classes])
 

@@ -183,7 +183,7 @@ def test_a_table_of_another_shape_is_refused_after_training(method, x, words):
         lambda new: new.name_features(["a", "b", "c"]),
     ],
 )
-def test_what_needs_training_says_so(call):
+def test_an_unfitted_estimator_raises_an_error(call):
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         call(classifier())
 

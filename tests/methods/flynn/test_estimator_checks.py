@@ -34,7 +34,7 @@ def small(**options):
     return FlyNNClassifier(n_units=400, n_active=16, **options)
 
 
-def test_names_of_columns_are_learned_and_asked_for_again(wine):
+def test_column_names_are_learned_and_checked(wine):
     x, y = wine
 
     classifier = small().fit(x, y)
@@ -67,7 +67,7 @@ def test_frames_arrays_and_sparse_matrices_train_alike(wine):
     ],
     ids=["text", "objects", "integers", "booleans", "floats", "pandas text", "categories"],
 )
-def test_labels_come_back_as_they_went_in(wine, labels):
+def test_labels_keep_their_type(wine, labels):
     x, y = wine
 
     classifier = small().fit(x, labels[y])
@@ -106,7 +106,7 @@ def test_a_grid_search_and_a_pipeline_of_scikit_learn_take_it(wine):
     assert score.min() > 0.8
 
 
-def test_parameters_stay_as_they_were_given(wine):
+def test_parameters_are_not_changed(wine):
     x, y = wine
     options = {"n_units": np.int64(300), "decay": 0, "standardize": "global", "expand": None}
 
@@ -135,7 +135,7 @@ def test_equal_random_states_give_equal_models(wine):
     assert models[0] == models[1]
 
 
-def test_the_run_record_holds_the_rounds_of_the_training(wine):
+def test_the_run_record_has_the_rounds(wine):
     x, y = wine
 
     record = small().fit(x, y, parties=np.where(y == 0, "a", "b")).run_record_
@@ -151,7 +151,7 @@ def test_the_run_record_holds_the_rounds_of_the_training(wine):
     assert [r.reduce for r in record.rounds] == ["gather", "sum", "sum", "sum", "gather"]
 
 
-def test_fit_forgets_what_was_learned_before(wine):
+def test_fit_discards_earlier_training(wine):
     x, y = wine
     fresh = small().fit(x, y).model_.to_bytes()
     classifier = small().fit(x.iloc[:, :4], y == 1)

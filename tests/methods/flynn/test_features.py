@@ -105,7 +105,7 @@ def test_mirror_does_not_wrap_small_integers():
     assert wide.tolist() == [[200, 3, -200, -3]]
 
 
-def test_thermometer_tells_above_from_not_above():
+def test_thermometer_separates_above_from_below():
     z = np.array([[-9.0], [0.0], [9.0]])
 
     wide = expand(z, "thermometer", 0)

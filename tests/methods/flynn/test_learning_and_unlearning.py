@@ -67,7 +67,7 @@ def test_unlearning_equals_training_without_the_rows(seed, forgotten):
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 29), max_size=4))
-def test_learning_in_pieces_gives_the_counts_of_learning_at_once(seed, cuts):
+def test_partial_fit_in_batches_equals_one_call(seed, cuts):
     x, y = table(30, seed)
     pieces = np.split(np.arange(30), sorted(cuts))
 
@@ -281,7 +281,7 @@ def test_the_least_loss_sets_the_sharpness_ties_go_lower():
     assert sharpness == SHARPNESS[3]
 
 
-def test_the_rows_of_a_calibration_depend_on_their_hashes_alone():
+def test_calibration_rows_depend_on_hashes_only():
     rng = np.random.default_rng(0)
     active = np.sort(rng.integers(0, 10**5, (1_000, 16)).astype(np.int32), axis=1)
     order = rng.permutation(1_000)

@@ -156,7 +156,7 @@ def test_a_model_that_contradicts_itself_is_refused(change):
         FlyNNModel.from_bytes(sealed(encode(forged)))
 
 
-def test_another_version_is_told_from_another_kind_of_file(tmp_path):
+def test_versions_and_file_kinds_are_distinguished(tmp_path):
     (tmp_path / "old").write_bytes(b"FNMODEL1" + VALID[8:])
     (tmp_path / "text").write_text("age,weight\n1,2\n")
     (tmp_path / "empty").touch()
@@ -237,7 +237,7 @@ def test_a_save_that_misses_the_disk_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("folder", ["missing", "a file"])
-def test_a_save_into_a_place_that_is_no_folder_writes_nothing(tmp_path, folder):
+def test_saving_without_a_folder_writes_nothing(tmp_path, folder):
     (tmp_path / "a file").write_bytes(b"old")
 
     with pytest.raises(OSError, match=folder):

@@ -74,7 +74,7 @@ def test_other_column_names_are_refused_with_party_and_column(names, column, wor
     assert "party 'south'" in str(caught.value)
 
 
-def test_a_table_with_names_is_refused_beside_one_without():
+def test_named_and_unnamed_tables_do_not_mix():
     named = party("south", feature_names=("a", "b", "c"))
 
     with pytest.raises(
@@ -361,7 +361,7 @@ def forged(reply, **change):
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside an honest party"])
 @pytest.mark.parametrize("lie", sorted(LIES))
-def test_a_party_whose_numbers_do_not_add_up_is_found_out(lie, alone):
+def test_inconsistent_sums_of_a_party_are_detected(lie, alone):
     parties = [Liar(LIES[lie])] + ([] if alone else [party("honest")])
 
     with pytest.raises((ProtocolError, WireError, SchemaMismatch, DataError)) as caught:

@@ -37,7 +37,7 @@ def test_votes_are_those_of_equation_6(distances, data, sigma):
     np.testing.assert_allclose(shares[0], expected, rtol=1e-12, atol=1e-300)
 
 
-def test_a_neighbor_at_distance_0_alone_counts():
+def test_a_neighbor_at_distance_0_decides():
     found = Neighbors(np.array([[0, 1]]), np.array([[0.0, 1e308]]))
 
     assert local_votes(found, np.array([1, 0]), 2).tolist() == [[0.0, 1.0]]
@@ -56,7 +56,7 @@ def test_the_gaussian_kernel_falls_with_the_square():
     np.testing.assert_allclose(weights, [[1.0, np.exp(-1.0)]], rtol=1e-15)
 
 
-def test_a_key_that_stands_for_three_rows_votes_as_three_keys_do():
+def test_a_key_of_three_rows_votes_like_three_keys():
     keys, query = np.array([[0.0], [1.0]]), np.array([[0.4]])
     thrice = nearest(np.repeat(keys, [1, 3], axis=0), query, 4)
 
@@ -93,7 +93,7 @@ def test_a_weight_is_a_share(weight):
         mix(np.zeros((1, 2)), np.zeros((1, 2)), weight)
 
 
-def test_the_weight_that_gets_most_rows_right_is_taken():
+def test_the_most_accurate_weight_is_chosen():
     shared = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]])
     local = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
 
@@ -193,7 +193,7 @@ def test_equally_near_keys_come_in_the_order_of_their_rows():
     assert found.positions.tolist() == [[0, 1, 2, 3]] * 2
 
 
-def test_far_away_keys_that_differ_by_little_are_told_apart():
+def test_distant_similar_keys_are_distinguished():
     """Squares of lengths of 1e16 hide differences of 1; the products alone would mix them up."""
     keys = 1e8 + np.arange(64.0)[::-1, None] * np.ones(8)
 
@@ -202,7 +202,7 @@ def test_far_away_keys_that_differ_by_little_are_told_apart():
     assert found.positions.tolist() == [list(range(64))[::-1]]
 
 
-def test_many_queries_are_answered_block_after_block_as_at_once(monkeypatch):
+def test_blockwise_queries_equal_a_single_block(monkeypatch):
     random = np.random.default_rng(0)
     keys, queries = random.normal(size=(30, 5)), random.normal(size=(17, 5))
     at_once = nearest(keys, queries, 3)
@@ -223,7 +223,7 @@ def test_no_keys_give_no_neighbors():
 
 
 @pytest.mark.parametrize("k", [0, -1])
-def test_fewer_than_one_neighbor_cannot_be_asked_for(k):
+def test_fewer_than_one_neighbor_is_refused(k):
     with pytest.raises(ValueError, match=f"k of 1 or more, got {k}"):
         nearest(np.zeros((2, 2)), np.zeros((1, 2)), k)
 

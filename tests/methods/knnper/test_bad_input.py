@@ -57,7 +57,7 @@ def test_a_client_of_few_rows_or_one_class_trains_and_is_served(rows, combine):
     assert len(found.clients_["small"].memory) == len(rows)
 
 
-def test_a_one_row_client_holds_none_out_and_weighs_half():
+def test_a_one_row_client_has_weight_one_half():
     found = KNNPerClassifier(**QUICK).fit(X, Y, parties=owned("lone", [5]))
 
     shared = np.exp(found.embed(X[:2])[1])
@@ -89,7 +89,7 @@ def test_a_client_without_rows_changes_nothing_for_the_others(combine):
     assert np.isfinite(none.personal.predict(view, scores)).all()
 
 
-def test_clients_without_any_rows_are_told_to_bring_some():
+def test_clients_without_rows_raise_an_error():
     x, y = np.zeros((0, 64)), np.zeros(0, np.int64)
     parties = [KNNPerParty(name, x, y, network()) for name in ("a", "b")]
 
@@ -97,7 +97,7 @@ def test_clients_without_any_rows_are_told_to_bring_some():
         run_rounds(training(parties, reserved=tuple(range(10))), Cohort(parties))
 
 
-def test_a_client_whose_rows_have_another_shape_is_named():
+def test_a_client_with_another_row_shape_is_named():
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 60)), np.arange(4), network())]
 
     with pytest.raises(SchemaMismatch, match=r"zoe.*expected 64 columns, .*60 columns"):
@@ -176,7 +176,7 @@ def test_labels_of_any_plain_type_come_back(classes):
 
 
 @pytest.mark.parametrize("labels", [Y + 0.5, np.array([0, "a"] * 89, dtype=object)])
-def test_labels_that_are_no_classes_are_refused(labels):
+def test_invalid_labels_are_refused(labels):
     with pytest.raises(ValueError, match="Unknown label type"):
         KNNPerClassifier(**QUICK).fit(X, labels)
 
@@ -225,7 +225,7 @@ def test_a_network_that_cannot_serve_is_refused_before_training(module, error, w
         KNNPerClassifier(module, n_rounds=1).fit(X, Y, parties=CELLAR)
 
 
-def test_a_layer_that_scores_do_not_depend_on_is_no_error():
+def test_an_unused_layer_is_allowed():
     module = Body()
     module.spare = nn.Linear(2, 2)
 
@@ -243,12 +243,12 @@ class Late(Body):
         return self.head(seen)
 
 
-def test_embeddings_that_are_not_finite_are_told_with_the_client():
+def test_infinite_embeddings_name_the_client():
     with pytest.raises(PartyRefused, match="'north' refused: embeddings are not finite"):
         KNNPerClassifier(Late(), n_rounds=1).fit(X, Y, parties=CELLAR)
 
 
-def test_rows_whose_embeddings_overflow_are_not_answered(fitted):
+def test_rows_with_overflowing_embeddings_are_refused(fitted):
     far = np.full((1, 13), 1e300)
 
     with pytest.raises(DataError, match="embeddings of these rows are not finite"):
@@ -308,7 +308,7 @@ def test_a_checkpoint_in_no_folder_is_refused_before_training(tmp_path):
         KNNPerClassifier(**QUICK, checkpoint=tmp_path / "no" / "c").fit(X, Y)
 
 
-def test_without_torch_what_is_missing_is_named(fitted, tmp_path, monkeypatch):
+def test_without_torch_the_extra_is_named(fitted, tmp_path, monkeypatch):
     fitted.save(tmp_path / "m")
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
 
@@ -330,7 +330,7 @@ sys.meta_path.insert(0, Blocked())
 """
 
 
-def test_all_that_comes_after_the_embeddings_loads_without_torch():
+def test_memories_and_heads_load_without_torch():
     names = (
         "estimator",
         "personal._client_state",
@@ -402,7 +402,7 @@ def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):
         on_node(tmp_path, X[:, :5]).answer(plan({}))
 
 
-def test_a_node_asks_for_the_plan_first(tmp_path):
+def test_a_node_needs_the_plan_first(tmp_path):
     from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest
 
     party, none = on_node(tmp_path), np.empty(0)

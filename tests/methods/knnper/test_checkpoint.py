@@ -39,7 +39,7 @@ KILLED = """
 """
 
 
-def test_a_training_that_was_killed_loses_no_round_that_was_kept(tmp_path):
+def test_an_interrupted_training_keeps_its_rounds(tmp_path):
     whole = members()
     expected = run_rounds(training(whole), Cohort(whole))
 
@@ -61,7 +61,7 @@ def stage():
     return Stage(3, np.arange(4, dtype=np.float32), np.ones(4, np.float32), np.array([1.0, 0.5]))
 
 
-def test_a_stage_comes_back_as_it_was(tmp_path):
+def test_a_stage_is_read_back_equal(tmp_path):
     file = Checkpoint(tmp_path / "c", "mine")
 
     assert file.resume() is None
@@ -153,7 +153,7 @@ def kept(tmp_path, monkeypatch):
     return stop
 
 
-def test_a_training_that_was_stopped_comes_to_what_it_would_have(kept):
+def test_a_resumed_training_equals_an_uninterrupted_one(kept):
     whole = KNNPerClassifier(hidden=(8,), n_rounds=4).fit(X, Y, parties=CELLAR)
 
     path = kept(KNNPerClassifier(hidden=(8,), n_rounds=4))
@@ -181,13 +181,13 @@ def test_a_checkpoint_of_other_settings_is_refused(kept, before, after):
     assert path.exists()
 
 
-def test_a_seed_that_is_drawn_anew_cannot_go_on(tmp_path):
+def test_a_random_seed_cannot_resume(tmp_path):
     model = KNNPerClassifier(random_state=None, checkpoint=tmp_path / "c")
     with pytest.raises(ValueError, match="set random_state to"):
         model.fit(X, Y, parties=CELLAR)
 
 
-def test_what_a_killed_writer_left_is_swept_away(tmp_path):
+def test_temporary_files_of_killed_writers_are_deleted(tmp_path):
     path, other = tmp_path / "c[1]", tmp_path / ".c1.0123.part"
     for part in (tmp_path / ".c[1].0123456789ab.part", other):
         part.write_bytes(b"half")

@@ -42,7 +42,7 @@ def test_a_missing_card_is_refused_before_anything_runs(no_card):
     assert issubclass(MissingDeviceError, FedneighborsError)
 
 
-def test_automatically_is_the_processor_where_there_is_no_card(no_card):
+def test_auto_is_the_cpu_without_a_gpu(no_card):
     assert torch_device("auto") == torch_device("cpu") == torch.device("cpu")
 
     there, here = small(device="auto").fit(X, Y), small().fit(X, Y)
@@ -52,7 +52,7 @@ def test_automatically_is_the_processor_where_there_is_no_card(no_card):
 
 
 @pytest.mark.parametrize("baseline", [APFLClassifier, DittoClassifier])
-def test_baselines_are_computed_where_they_are_told(baseline, no_card):
+def test_baselines_use_the_given_device(baseline, no_card):
     there = baseline(hidden=(5,), n_rounds=1, device="auto").fit(X, Y)
     here = baseline(hidden=(5,), n_rounds=1).fit(X, Y)
 
@@ -62,7 +62,7 @@ def test_baselines_are_computed_where_they_are_told(baseline, no_card):
         there.add_client("new", X, Y)
 
 
-def test_a_card_that_is_there_is_taken_where_it_is_asked_for(monkeypatch):
+def test_an_available_gpu_is_used_on_request(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
     found = [torch_device(word).type for word in ("auto", "cuda", "cpu")]
@@ -71,12 +71,12 @@ def test_a_card_that_is_there_is_taken_where_it_is_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize("word", ["gpu", "", None])
-def test_other_words_are_no_devices(word):
+def test_unknown_devices_are_refused(word):
     with pytest.raises(ValueError, match="expected device 'auto', 'cpu' or 'cuda', got"):
         small(device=word).fit(X, Y)
 
 
-def test_a_model_from_a_card_says_so_without_one(no_card):
+def test_a_gpu_model_needs_a_gpu_or_an_error(no_card):
     found = small().fit(X, Y)
 
     found.set_params(device="cuda")

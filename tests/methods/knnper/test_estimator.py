@@ -37,7 +37,7 @@ def fitted():
     return KNNPerClassifier(n_rounds=30, combine="pool").fit(X, Y, parties=CELLAR)
 
 
-def test_wine_is_told_apart(fitted):
+def test_wine_is_classified(fitted):
     assert fitted.score(X, Y, parties=CELLAR) > 0.95
     assert tuple(fitted.pool_) == CLASSES.experts
 
@@ -57,7 +57,7 @@ def test_the_same_seed_gives_the_same_bits():
     assert once.tobytes() == again.tobytes()
 
 
-def test_who_asks_for_nobody_gets_the_shared_network_and_is_told(fitted):
+def test_missing_parties_warn_and_get_the_shared_network(fitted):
     _, scores = fitted.embed(X)
 
     with pytest.warns(UserWarning, match="parties= is missing"):
@@ -188,7 +188,7 @@ def test_parameters_are_checked_with_the_way_out(changed, words):
         KNNPerClassifier(**changed).fit(X, Y)
 
 
-def test_something_that_is_no_network_is_refused():
+def test_an_invalid_network_is_refused():
     with pytest.raises(TypeError, match=r"expected model as a torch\.nn\.Module"):
         KNNPerClassifier(model="resnet").fit(X, Y)
 
@@ -198,7 +198,7 @@ def test_a_single_class_is_refused():
         KNNPerClassifier(**QUICK).fit(X[:5], np.zeros(5))
 
 
-def test_a_fit_that_was_interrupted_goes_on_from_its_file(tmp_path, monkeypatch):
+def test_an_interrupted_fit_resumes_from_its_file(tmp_path, monkeypatch):
     import fedneighbors.methods.knnper._checkpoint as on_disk
 
     whole = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)

@@ -37,7 +37,7 @@ def ids(model, name):
 
 
 @pytest.mark.parametrize("number", [int, np.int64])
-def test_a_client_named_by_a_number_is_served_and_kept_as_text(method, number, tmp_path):
+def test_numeric_client_names_become_text(method, number, tmp_path):
     (x, y), model = rows_of(method), fitted(method)
 
     model.add_client(number(5), x[:30], y[:30])
@@ -130,7 +130,7 @@ def test_a_single_name_of_a_row_is_not_taken_apart(method):
 
 
 @pytest.mark.parametrize("number", [int, np.int64])
-def test_rows_that_came_under_numbers_go_by_numbers(method, number):
+def test_numeric_row_names_can_be_forgotten(method, number):
     (x, y), model = rows_of(method), fitted(method)
     numbers = [number(each) for each in (1011, 1012, 1013)]
 
@@ -174,7 +174,7 @@ def test_labels_that_are_not_flat_are_refused_with_shape(y, shape):
 @pytest.mark.parametrize(
     ("y", "shape"), [(1.0, r"\(\)"), ([[[1.0]]] * 5, r"\(5, 1, 1\)")], ids=["one", "cube"]
 )
-def test_targets_that_are_no_table_are_refused_with_their_shape(y, shape):
+def test_invalid_targets_are_refused_with_their_shape(y, shape):
     model = fitted(KNNPerRegressor)
 
     for door in (

@@ -60,7 +60,7 @@ def test_the_order_of_clients_does_not_matter():
     assert one.result.weights.tobytes() == other.result.weights.tobytes()
 
 
-def test_weights_are_formed_from_sums_alone():
+def test_weights_depend_on_sums_only():
     parties = members()
 
     asks = asked(training(parties), parties)
@@ -71,7 +71,7 @@ def test_weights_are_formed_from_sums_alone():
         assert "personal" not in reply.__dataclass_fields__
 
 
-def test_only_chosen_clients_are_asked_new_ones_each_round():
+def test_only_participants_get_requests():
     parties = members()
     rounds = RoundSettings(n_rounds=6, participation=0.4, regime=Regime(batch_size=64))
 
@@ -108,7 +108,7 @@ def test_held_out_rows_choose_and_do_not_train_at_first():
     assert stages["a"][-1].weights.tobytes() != stages["b"][-1].weights.tobytes()
 
 
-def test_a_training_goes_on_where_it_was_to_the_same_bits():
+def test_a_resumed_training_is_bit_identical():
     whole, stages = members(settings=MemorySettings(combine="pool")), []
     expected = run_rounds(training(whole, keep=stages.append), Cohort(whole))
 
@@ -120,7 +120,7 @@ def test_a_training_goes_on_where_it_was_to_the_same_bits():
         assert found.result.pool.tobytes() == expected.result.pool.tobytes()
 
 
-def test_a_memory_holds_exactly_the_rows_of_its_client():
+def test_a_memory_has_exactly_its_clients_rows():
     parties = members()
 
     run_rounds(training(parties), Cohort(parties))

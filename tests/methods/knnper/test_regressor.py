@@ -230,7 +230,7 @@ def test_clients_and_rows_come_and_go_at_coded_memories(coded):
 
 
 @pytest.mark.parametrize("strategy", ["fifo", "reservoir"])
-def test_a_full_memory_of_codes_lets_targets_go_with_their_keys(strategy):
+def test_a_full_coded_memory_evicts_targets_with_keys(strategy):
     room = {"capacity": 30, "strategy": strategy}
     found, exact = (
         KNNPerRegressor(**QUICK, memory=memory, **room).fit(X[:100], Y[:100])
@@ -270,7 +270,7 @@ def test_clients_share_a_public_codebook_and_forget_with_it():
     assert found.clients_["north"].memory.labels.tolist() == targets[10:]
 
 
-def test_what_only_classes_have_is_no_parameter():
+def test_classification_parameters_are_not_accepted():
     parameters = set(KNNPerRegressor().get_params())
 
     assert parameters.isdisjoint({"privacy", "max_grad_norm", "classes"})

@@ -19,7 +19,7 @@ def path(tmp_path_factory):
     return found
 
 
-def test_discriminants_come_back_as_they_were(path):
+def test_discriminants_are_read_back_equal(path):
     found = KNNPerModel.load(path)
 
     assert found.shared.seen.features.n_features == len(found.shared.seen.directions)
@@ -39,7 +39,7 @@ def test_discriminants_come_back_as_they_were(path):
         ({"directions": np.ones((1025, 1)), "features.n_features": 1025}, "more than 1024"),
     ],
 )
-def test_what_are_no_discriminants_is_refused(path, changed, words, tmp_path):
+def test_invalid_discriminants_are_refused(path, changed, words, tmp_path):
     changed = {f"shared.seen.{name}": value for name, value in changed.items()}
     (tmp_path / "model").write_bytes(resealed(path.read_bytes(), changed))
 
@@ -48,6 +48,6 @@ def test_what_are_no_discriminants_is_refused(path, changed, words, tmp_path):
 
 
 @pytest.mark.parametrize("rate", [np.inf, np.nan])
-def test_a_rate_that_is_no_number_is_not_written(path, rate):
+def test_an_invalid_rate_is_not_written(path, rate):
     with pytest.raises(ValueError, match="is not finite"):
         resealed(path.read_bytes(), {"shared.seen.features.rate": rate})

@@ -120,7 +120,7 @@ def test_names_that_do_not_count_up_come_back(tmp_path):
     assert ids == kept.clients_["south"].memory.ids
 
 
-def test_a_client_is_given_its_own_codes_and_no_others(tmp_path):
+def test_a_client_file_has_only_its_own_codes(tmp_path):
     kept = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=CELLAR)
 
     raw = file_of(kept, client="north")
@@ -133,7 +133,7 @@ def test_a_client_is_given_its_own_codes_and_no_others(tmp_path):
 
 @given(tables(width=4), st.sampled_from(SMALL), st.integers(0, 12))
 @settings(max_examples=40, deadline=None)
-def test_any_memory_is_read_as_it_was_written(rows, kind, n_first):
+def test_any_memory_is_read_back_equal(rows, kind, n_first):
     told = MemorySettings(memory=kind)
     kept = MemorySettings(memory=kind).new_memory(4, 3)
     if len(rows[:n_first]):
@@ -236,7 +236,7 @@ def test_a_memory_of_another_kind_is_refused(records):
         read_memory(records["8-bit"], MemorySettings(memory="centers"), OVERALL)
 
 
-def test_labels_in_more_bytes_than_they_need_are_kept_in_fewer(records):
+def test_wide_labels_are_stored_in_fewer_bytes(records):
     record = records["8-bit"]
     wide = altered(record, {"labels": record.labels.astype(np.int64)})
 
@@ -269,7 +269,7 @@ def shared_raw():
     return file_of(model.share_codebook(X[:50], n_stretches=2, bits=4))
 
 
-def test_a_shared_book_stands_in_a_file_once_and_in_no_memory(shared_raw):
+def test_a_shared_codebook_is_stored_once(shared_raw):
     kept = KNNPerModel.from_bytes(shared_raw)
 
     assert shared_raw.count(kept.settings.codec.book.entries.tobytes()) == 1
@@ -319,7 +319,7 @@ def test_altered_codes_in_a_model_file_are_refused(shared_raw, tmp_path):
             KNNPerClassifier.load(path)
 
 
-def test_a_shared_codec_goes_with_product_codes_alone():
+def test_a_shared_codec_needs_product_codes():
     settings = MemorySettings()
 
     with pytest.raises(ValueError, match="expected memory='product' with a shared codebook"):

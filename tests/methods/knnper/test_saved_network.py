@@ -73,7 +73,7 @@ def test_keys_of_another_width_than_embeddings_are_refused(path):
         ({"hidden": (1 << 24,)}, "expected names and sizes of a network"),
     ],
 )
-def test_a_network_that_cannot_be_made_or_is_another_is_refused(path, changed, words):
+def test_invalid_and_other_networks_are_refused(path, changed, words):
     rewritten(path, **{f"blueprint__{name}": value for name, value in changed.items()})
 
     with pytest.raises(ModelFileError, match=words):

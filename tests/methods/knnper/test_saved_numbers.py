@@ -64,7 +64,7 @@ def test_a_regressor_from_a_file_works_alike(parameters, y, tmp_path):
 
 
 @pytest.mark.parametrize("memory", ["8-bit", "product", "shared codebook"])
-def test_memories_of_fewer_bytes_say_the_same_and_live_on_alike(memory, tmp_path):
+def test_compressed_memories_are_read_back_equal(memory, tmp_path):
     kind = "exact" if memory == "shared codebook" else memory
     kept = KNNPerRegressor(**QUICK, memory=kind).fit(X, BOTH, parties=CLINIC)
     if memory == "shared codebook":
@@ -123,7 +123,7 @@ def test_a_column_of_targets_stays_a_column(tmp_path):
     assert KNNPerRegressor.load(tmp_path / "m").predict(X, CLINIC).shape == (120, 1)
 
 
-def test_a_client_is_given_its_own_memory_and_no_others(fitted, tmp_path):
+def test_a_client_file_has_only_its_own_memory(fitted, tmp_path):
     fitted.save(tmp_path / "north.fnk", client="north")
 
     found = KNNPerRegressor.load(tmp_path / "north.fnk")
@@ -152,7 +152,7 @@ def test_names_of_columns_and_emptied_memories_come_back(tmp_path):
         assert found.predict(X, CLINIC).tolist() == kept.predict(X, CLINIC).tolist()
 
 
-def test_the_file_says_who_reads_it(path, tmp_path):
+def test_the_error_names_the_right_estimator(path, tmp_path):
     labels = np.digitize(Y, [100, 200])
     KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(tmp_path / "classes")
 
@@ -165,7 +165,7 @@ def test_the_file_says_who_reads_it(path, tmp_path):
     assert KNNPerClassifier.load(tmp_path / "classes").classes_.tolist() == [0, 1, 2]
 
 
-def test_a_file_that_is_none_of_ours_is_told_apart(path):
+def test_a_foreign_file_is_refused(path):
     raw = path.read_bytes()
 
     for changed, words in [

@@ -74,7 +74,7 @@ def test_parameters_and_attributes_that_predict_come_back(fitted, path):
     assert found.clients_["north"].memory.ids == fitted.clients_["north"].memory.ids
 
 
-def test_a_client_is_given_its_own_memory_and_no_others(fitted, tmp_path):
+def test_a_client_file_has_only_its_own_memory(fitted, tmp_path):
     fitted.save(tmp_path / "north.fnk", client="north")
 
     found = KNNPerClassifier.load(tmp_path / "north.fnk")
@@ -132,7 +132,7 @@ def test_a_custom_network_is_restored_with_its_code(tmp_path):
     assert (found.embedding, found.head) == ("seen", "last")
 
 
-def test_a_file_that_is_none_of_ours_is_told_apart(fitted, path):
+def test_a_foreign_file_is_refused(fitted, path):
     raw = path.read_bytes()
 
     for changed, words in [
@@ -213,13 +213,13 @@ def test_a_file_of_another_version_is_refused(path):
         KNNPerClassifier.load(path)
 
 
-def test_a_setting_of_a_whole_number_comes_back_as_a_float(tmp_path):
+def test_integer_settings_are_read_back_as_floats(tmp_path):
     KNNPerClassifier(**QUICK, sigma=2).fit(X, Y, parties=CELLAR).save(tmp_path / "m")
 
     assert KNNPerModel.load(tmp_path / "m").settings.sigma == 2.0
 
 
-def test_every_setting_of_memories_comes_back():
+def test_every_memory_setting_is_read_back():
     settings = MemorySettings(
         n_neighbors=(3, 5), metric=("cosine", "euclidean"), kernel="uniform", sigma=0.1,
         capacity=7, strategy="fifo", memory="8-bit", validation=0.4, seed=5,

@@ -16,7 +16,7 @@ def model(request):
     return request.param(**QUICK).fit(X, Y, parties=OWNER)
 
 
-def test_threads_that_ask_at_once_get_what_each_would_get_alone(model):
+def test_concurrent_predictions_equal_sequential_ones(model):
     parts = [np.arange(first, len(Y), 8) for first in range(8)] * 8
     alone = [model.predict_proba(X[part], OWNER[part]) for part in parts]
 
@@ -27,7 +27,7 @@ def test_threads_that_ask_at_once_get_what_each_would_get_alone(model):
         assert each.tobytes() == expected.tobytes()
 
 
-def test_no_row_is_lost_where_threads_bring_some_at_once(model):
+def test_concurrent_updates_lose_no_row(model):
     model.add_client("new", NEW_X[:10], NEW_Y[:10])
     own = NEW_X[10:26], NEW_Y[10:26]
 

@@ -75,7 +75,7 @@ def test_the_ready_reader_takes_the_windows_of_the_plays(roles):
 
 
 @pytest.mark.parametrize("odd", [80, -1, 0.5])
-def test_what_is_no_token_is_refused_before_it_is_looked_up(roles, odd):
+def test_invalid_tokens_are_refused(roles, odd):
     data, names = roles
     own = np.isin(data.parties, names[:2])
     x = data.x[own].astype(float)

@@ -102,7 +102,7 @@ def test_a_proximal_term_pulls_to_the_anchor(method):
 
 
 @pytest.mark.parametrize("method", ["stacked", "reuse"])
-def test_what_is_not_to_move_stays_bit_for_bit(method):
+def test_untrained_parameters_are_bit_identical(method):
     net = network()
     before = state_of(net.module)
 
@@ -165,7 +165,7 @@ def normalized():
     return Network(Normalized().double(), "body")
 
 
-def test_running_averages_are_those_of_a_client_of_its_own():
+def test_running_averages_are_per_client():
     net = normalized()
     task = LocalTask(np.arange(16), state_of(net.module), ("a",))
 
@@ -189,7 +189,7 @@ def test_networks_that_cannot_be_stacked_train_in_turn():
         Trainer(normalized(), X, Y, method="stacked")
 
 
-def test_a_layer_that_is_not_there_is_named_with_those_that_are():
+def test_a_missing_layer_is_named_with_existing_ones():
     with pytest.raises(ValueError, match=r"no layer named 'trunk'; its layers are: body, body\.0"):
         Network(network().module, "trunk")
     with pytest.raises(ValueError, match="has no trainable parameters"):
@@ -207,7 +207,7 @@ def test_embeddings_equal_the_layer_in_any_batch_size():
     assert keys.shape == (len(X), 4)
 
 
-def test_states_of_a_recurrent_layer_lie_side_by_side():
+def test_states_of_a_recurrent_layer_are_concatenated():
     class Recurrent(nn.Module):
         def __init__(self):
             super().__init__()

@@ -21,7 +21,7 @@ def session():
     )
 
 
-def test_what_is_found_comes_in_order_and_uncertified():
+def test_found_objects_are_ordered_and_uncertified():
     search = session()
 
     first, second, third = search.next(2), search.next(1), search.next(5)
@@ -87,6 +87,6 @@ def test_a_distance_that_faiss_does_not_serve_is_refused():
         lambda search: search.count(np.nan),
     ],
 )
-def test_nonsense_is_refused(ask):
+def test_invalid_arguments_are_refused(ask):
     with pytest.raises(ValueError, match="expected"):
         ask(session())

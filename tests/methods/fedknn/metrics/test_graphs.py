@@ -60,7 +60,7 @@ def random_molecules(n, seed):
     return found
 
 
-def test_a_deadline_keeps_a_certified_prefix_and_loses_nothing():
+def test_a_deadline_returns_a_certified_prefix():
     objects = random_molecules(16, seed=0)
     index = GraphEdit().index(objects, ranks=np.arange(16)[::-1])
     patient = index.open(objects[3]).next(6)
@@ -120,7 +120,7 @@ def test_an_empty_table_is_exhausted_at_once():
 
 
 @pytest.mark.parametrize("wrong", [None, "CCO", ([], [])])
-def test_what_is_no_graph_is_refused_with_its_place(wrong):
+def test_an_invalid_graph_is_refused_by_position(wrong):
     with pytest.raises(TypeError, match="expected a Graph as object 1"):
         GraphEdit().index([chain(1), wrong], ranks=np.arange(2))
     with pytest.raises(TypeError, match="expected a Graph as the query"):

@@ -88,7 +88,7 @@ def test_the_margins_of_a_chord_leave_a_gap_on_either_side(distance):
         assert scale.lower(np.array(inside)) <= distance
 
 
-def test_few_places_are_verified_where_few_are_asked_for():
+def test_a_small_k_verifies_few_places():
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.uniform(-180, 180, 20_000), rng.uniform(-60, 60, 20_000)])
     session = HaversineMetric().index(x, ranks=np.arange(20_000)).open((0.0, 0.0))
@@ -110,7 +110,7 @@ def test_few_places_are_verified_where_few_are_asked_for():
         (("east", "north"), "real numbers"),
     ],
 )
-def test_an_object_that_is_no_place_is_refused_by_position(bad, reason):
+def test_an_invalid_place_is_refused_by_position(bad, reason):
     with pytest.raises(ValueError, match=f"object 1: .*{reason}"):
         HaversineMetric().index([(0.0, 0.0), bad], ranks=np.arange(2))
     with pytest.raises(ValueError, match=f"the query: .*{reason}"):

@@ -43,7 +43,7 @@ class Gap:
 
 
 @pytest.mark.parametrize("given", [gap, Gap()])
-def test_a_distance_alone_is_searched_correctly(given):
+def test_an_object_with_a_distance_is_searched_correctly(given):
     metric = metric_of(given)
 
     found = metric.index([5, 1, 3], ranks=np.arange(3)).open(2).next(2)
@@ -54,7 +54,7 @@ def test_a_distance_alone_is_searched_correctly(given):
 
 
 @pytest.mark.parametrize("bad", [None, 3, [gap], JaccardMetric])
-def test_what_is_no_metric_is_refused(bad):
+def test_an_invalid_metric_is_refused(bad):
     with pytest.raises(TypeError, match="expected a"):
         metric_of(bad)
 

@@ -67,7 +67,7 @@ def test_a_large_table_obeys_the_law(which):
     Search(objects, queries[which], ranks, steps).assert_obeyed_by(JaccardMetric())
 
 
-def test_frequent_elements_are_not_read_where_rare_ones_decide():
+def test_frequent_elements_are_skipped_if_rare_ones_decide():
     objects = [{"the", "of", i, i + 1} for i in range(5_000)]
     session = JaccardMetric().index(objects, ranks=np.arange(5_000)).open(objects[7])
 
@@ -89,7 +89,7 @@ def test_repeated_elements_count_once():
 
 
 @pytest.mark.parametrize("bad", ["text", b"bytes", 7, None, {"a": 1}, [["unhashable"]]])
-def test_an_object_that_is_no_set_is_refused_by_position(bad):
+def test_an_invalid_set_is_refused_by_position(bad):
     with pytest.raises(TypeError, match="object 1: expected"):
         JaccardMetric().index([{1}, bad], ranks=np.arange(2))
     with pytest.raises(TypeError, match="the query: expected"):

@@ -190,7 +190,7 @@ def test_lone_surrogates_are_letters():
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"ab", ["a"]])
-def test_object_that_is_no_string_is_named_by_its_position(wrong):
+def test_an_invalid_string_is_named_by_its_position(wrong):
     with pytest.raises(TypeError, match="at position 2"):
         EditMetric().index(["a", "b", wrong], ranks=np.arange(3))
     with pytest.raises(TypeError, match="as the query"):
@@ -198,7 +198,7 @@ def test_object_that_is_no_string_is_named_by_its_position(wrong):
 
 
 @pytest.mark.parametrize("arguments", [{"k": -1}, {"k": 1, "cutoff": math.nan}])
-def test_senseless_request_is_refused(arguments):
+def test_an_invalid_request_is_refused(arguments):
     session = EditMetric().index(["a"], ranks=np.arange(1)).open("a")
 
     with pytest.raises(ValueError, match="expected k of 0 or more"):

@@ -162,7 +162,7 @@ def test_objects_of_almost_one_distance_come_in_exact_order(name, n_columns, siz
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("n_columns", [3, 90])
-def test_few_objects_are_verified_where_few_are_asked_for(name, n_columns):
+def test_a_small_k_verifies_few_objects(name, n_columns):
     rng = np.random.default_rng(0)
     # correlated columns, as in images: otherwise no bound can tell far from near
     x = np.repeat(rng.normal(size=(5000, 3)), n_columns // 3, axis=1) + 1e-3 * rng.normal(
@@ -190,7 +190,7 @@ def test_distances_are_those_of_a_reference(name):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_cosine_knows_no_length_and_is_exact_near_zero():
+def test_cosine_ignores_length_and_is_exact_near_zero():
     metric = of("cosine")
 
     assert metric.distance([1e-300, 0.0], [1e300, 0.0]) == 0.0
@@ -218,7 +218,7 @@ def test_cosine_knows_no_length_and_is_exact_near_zero():
         (np.empty((2, 0)), 0, "expected 1 numbers, got 0"),
     ],
 )
-def test_an_object_that_is_no_vector_is_refused_by_position(name, objects, position, reason):
+def test_an_invalid_vector_is_refused_by_position(name, objects, position, reason):
     with pytest.raises(ValueError, match=f"object {position}: .*{reason}"):
         of(name).index(objects, ranks=np.arange(len(objects)))
 
@@ -252,7 +252,7 @@ def test_ranks_that_do_not_rank_are_refused(ranks):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint64, np.bool_])
-def test_narrower_numbers_count_as_what_they_are(dtype):
+def test_narrower_dtypes_keep_their_values(dtype):
     x = np.array([[0, 1], [1, 1], [1, 0]], dtype)
 
     found = of("manhattan").index(x, ranks=np.arange(3)).open(x[0]).next(3)
@@ -278,7 +278,7 @@ def test_changing_the_table_afterwards_changes_no_answer():
         lambda session: session.count(math.nan),
     ],
 )
-def test_nonsense_is_refused(ask):
+def test_invalid_arguments_are_refused(ask):
     session = of("euclidean").index([[1.0]], ranks=np.arange(1)).open([1.0])
 
     with pytest.raises(ValueError, match="expected"):

@@ -14,7 +14,7 @@ def search(**settings):
     return FederatedNeighbors(grid_s=0.0, **settings).fit(POINTS, parties=OWNERS)
 
 
-def test_auto_runs_one_of_both_and_says_why():
+def test_auto_chooses_an_algorithm_with_a_reason():
     chosen = search()
 
     distances, found = chosen.kneighbors(POINTS[:3], 7)
@@ -38,7 +38,7 @@ def test_auto_measures_once_for_as_many_neighbours():
     assert chosen._chooser._costs.k == 10
 
 
-def test_one_party_is_asked_for_all_without_measuring():
+def test_one_party_needs_no_measurement():
     alone = FederatedNeighbors("edit").fit(["a", "b"])
 
     alone.kneighbors("a", 1)
@@ -51,7 +51,7 @@ def test_one_party_is_asked_for_all_without_measuring():
 @pytest.mark.parametrize(
     ("epsilon", "k", "expected"), [(1, 8, "baseline"), (1, 128, "dann*"), ("0.01", 128, "baseline")]
 )
-def test_under_privacy_auto_looks_at_public_numbers_alone(epsilon, k, expected):
+def test_under_privacy_auto_uses_public_numbers_only(epsilon, k, expected):
     privacy = Privacy(epsilon=epsilon, delta="1e-6")
     chosen = search(privacy=privacy)
 
@@ -66,7 +66,7 @@ def test_under_privacy_auto_looks_at_public_numbers_alone(epsilon, k, expected):
     assert public_choice(settings, 4, k)[0] == expected
 
 
-def test_auto_under_privacy_pays_only_where_counts_are_told():
+def test_auto_under_privacy_charges_only_for_counts():
     chosen = search(privacy=Privacy(epsilon=1, delta="1e-6"))
 
     chosen.kneighbors(POINTS[:1], 8)
@@ -83,7 +83,7 @@ def test_auto_under_privacy_pays_only_where_counts_are_told():
         ({"algorithm": "hufu"}, {"baseline", "dann"}),
     ],
 )
-def test_explain_prints_what_each_algorithm_would_take(settings, algorithms):
+def test_explain_prints_each_algorithms_cost(settings, algorithms):
     chosen = search(**settings)
 
     plan = chosen.explain(POINTS[:1], 40)

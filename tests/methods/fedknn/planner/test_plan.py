@@ -70,7 +70,7 @@ def overheard(coordinator, said):
 
 @settings(max_examples=400, deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS), st.integers(0, 5))
-def test_recorded_providers_are_asked_like_real_ones(federation, algorithm, beyond):
+def test_recorded_providers_get_the_requests_of_real_ones(federation, algorithm, beyond):
     query, k = repr(federation.query).encode(), federation.k
     recorded = {
         name: Recorded(name, sample, k=k + beyond, limit_s=LIMIT_S)
@@ -218,7 +218,7 @@ def test_noised_counts_can_be_planned():
     assert found["dann*"][:2] == (3, 4 * (8 + 3) + 4 * 2)
 
 
-def test_noise_of_a_plan_is_drawn_anew_for_each_provider():
+def test_noise_of_a_plan_is_independent_by_provider():
     measured = costs(32, round_trip_s=0.0)
 
     (prediction,) = make_plan(measured, 32, candidates={"dann*": STAR}).predictions
@@ -236,7 +236,7 @@ def test_replies_on_a_grid_take_whole_steps():
     assert found["dann*"][2] == 1.0 + 1.0 + 1.0
 
 
-def test_the_table_tells_what_is_expected_of_each_algorithm():
+def test_the_table_lists_each_algorithms_prediction():
     plan = make_plan(costs(8, round_trip_s=6.4, object_s=2e-3), 8, candidates=PRINTED)
     plan = replace(plan, predictions=tuple(replace(p, broker_s=0.0) for p in plan.predictions))
 
@@ -403,12 +403,12 @@ def test_measuring_nothing_is_a_mistake_of_the_caller(given, reason):
         {"bounds": np.array([-1.0])},
     ],
 )
-def test_a_sample_that_contradicts_itself_is_none(change):
+def test_an_inconsistent_sample_is_refused(change):
     with pytest.raises(ValueError, match=r"differ|ascend|not one|seconds"):
         replace(planted([1.0, 2.0, 3.0, 4.0], owner=0), **change)
 
 
-def test_echoes_and_samples_that_were_not_asked_for_are_refused():
+def test_unrequested_echoes_and_samples_are_refused():
     with pytest.raises(ValueError, match="expected 0 to"):
         EchoRequest(b"", -1)
     with pytest.raises(ValueError, match="limit above 0 s"):

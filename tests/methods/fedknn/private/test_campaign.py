@@ -30,7 +30,7 @@ def test_answers_that_are_promised_to_be_exact_are():
     assert always_exact(500)["wrong"] == 0
 
 
-def test_certified_answers_rarely_fail_and_say_so():
+def test_certified_answers_rarely_fail_and_are_flagged():
     told = certified(400)
 
     assert told["wrong without a flag"] == 0
@@ -43,7 +43,7 @@ def test_algorithm_2_as_printed_fails_more_than_it_promises():
     assert as_printed(60)["wrong"] >= 9
 
 
-def test_fewer_objects_are_asked_for_than_by_the_baseline():
+def test_fewer_objects_are_requested_than_by_the_baseline():
     told = factors(3)
 
     for setting, (exact, seldom_not) in AT_LEAST.items():

@@ -25,7 +25,7 @@ def private(**settings):
     "settings",
     [{}, {"guarantee": "certified", "privacy": Privacy(epsilon=3)}, {"algorithm": "baseline"}],
 )
-def test_private_searches_find_what_a_plain_one_finds(settings):
+def test_private_searches_equal_plain_ones(settings):
     plain = FederatedNeighbors().fit(POINTS, parties=OWNERS)
 
     search = private(**settings)
@@ -48,7 +48,7 @@ def test_each_party_pays_once_per_distinct_query():
     assert search.ledger_.spent("2") == search.ledger_.spent("0")
 
 
-def test_the_same_query_is_asked_for_the_same_numbers_of_objects():
+def test_a_repeated_query_requests_the_same_counts():
     search = private(privacy=Privacy(epsilon="0.1", delta="1e-6"))
 
     asked = []
@@ -59,7 +59,7 @@ def test_the_same_query_is_asked_for_the_same_numbers_of_objects():
     assert all(counts == asked[0] for counts in asked)
 
 
-def test_another_k_and_other_objects_are_charged_anew():
+def test_another_k_or_other_objects_are_charged_again():
     search = private()
     ledger = search.ledger_
     search.kneighbors(POINTS[:1], 5)

@@ -174,7 +174,7 @@ class Overtaken(Ledger):
         return seen
 
 
-def test_a_slower_user_gets_the_faster_ones_noise(tmp_path):
+def test_concurrent_users_share_the_first_noise(tmp_path):
     path, found = tmp_path / "ledger.db", []
     with opened(path) as ledger, Overtaken(path) as slow:
         slow.other = lambda: found.append(ask(ledger, user="anna"))
@@ -185,7 +185,7 @@ def test_a_slower_user_gets_the_faster_ones_noise(tmp_path):
         assert spent(ledger, "anna") == spent(ledger, "ben") == [1, 1, 1]
 
 
-def test_users_who_ask_at_once_get_the_same_noise(tmp_path):
+def test_simultaneous_users_get_the_same_noise(tmp_path):
     law, users = law_of("0.01"), [f"user {number}" for number in range(8)]
     found, start = {}, threading.Barrier(len(users))
     with opened(tmp_path / "ledger.db") as ledger:
@@ -205,7 +205,7 @@ def test_users_who_ask_at_once_get_the_same_noise(tmp_path):
         assert [ledger.spent("north", user).epsilon for user in users] == [Fraction(1, 100)] * 8
 
 
-def test_laws_whose_numbers_differ_in_the_last_digit_are_two():
+def test_distributions_with_different_parameters_differ():
     tenth, nearly = law_of("0.1"), law_of(Fraction(0.1))  # the float itself, not its decimal
 
     assert tenth.cost.epsilon == Fraction(1, 10) < nearly.cost.epsilon

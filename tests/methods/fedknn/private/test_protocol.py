@@ -50,7 +50,7 @@ EPSILONS = st.sampled_from(["0.01", 1, 8, 1000])
 
 @settings(max_examples=600, deadline=None)
 @given(federations(), EPSILONS, st.integers(0, 2**32))
-def test_exact_answers_are_what_one_sorted_list_holds(federation, epsilon, seed):
+def test_exact_answers_equal_one_sorted_list(federation, epsilon, seed):
     noise = noise_from(law_of(federation, epsilon), seed)
 
     answer = federation.ask(dann_star, noise_of=noise)
@@ -62,9 +62,7 @@ def test_exact_answers_are_what_one_sorted_list_holds(federation, epsilon, seed)
 
 @settings(max_examples=600, deadline=None)
 @given(federations(), EPSILONS, st.sampled_from(["0.05", "0.9"]), st.integers(0, 2**32))
-def test_certified_answers_are_right_or_say_that_they_may_not_be(
-    federation, epsilon, failure, seed
-):
+def test_certified_answers_are_exact_or_flagged(federation, epsilon, failure, seed):
     noise = noise_from(law_of(federation, epsilon, promise="certified", failure=failure), seed)
 
     answer = federation.ask(dann_star, noise_of=noise, always_exact=False)
@@ -133,7 +131,7 @@ def test_a_provider_that_stops_short_is_named():
         )
 
 
-def test_a_count_that_is_too_low_makes_the_certificate_fire():
+def test_a_count_that_is_too_low_fails_the_certificate():
     with pytest.raises(ProtocolError, match="not certified"):
         SHORT.ask(dann_star, noise_of=always(-3, -9))
 

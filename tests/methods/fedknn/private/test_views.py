@@ -184,7 +184,7 @@ def test_counts_and_ranks_are_those_of_the_enumeration(drawn):
 
 
 @pytest.mark.parametrize("noise", range(-8, 9))
-def test_counts_asked_are_those_of_the_enumeration(noise):
+def test_requested_counts_equal_the_enumeration(noise):
     k = 5
     for count, rank in itertools.product(range(k + 1), range(1, k + 1)):
         first = first_request_size(count, noise, k)
@@ -195,7 +195,7 @@ def test_counts_asked_are_those_of_the_enumeration(noise):
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(5, 3), Fraction(200)])
 @pytest.mark.parametrize("chance", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**9)])
-def test_the_shift_is_the_least_that_keeps_its_promise(scale, chance):
+def test_the_shift_is_minimal(scale, chance):
     shift = least_shift(scale, chance)
 
     assert naive.noise_at_most(-shift, scale) <= chance * (1 + ROUNDING)

@@ -126,7 +126,7 @@ numbers = st.one_of(st.just(float("nan")), st.floats(-1e6, 1e6), st.sampled_from
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(cells, numbers), min_size=1, max_size=25))
-def test_any_table_keeps_its_words_and_missing_cells(rows):
+def test_any_table_keeps_text_and_missing_cells(rows):
     table = Table({"w": words(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t")
 
     back = round_trip(table)

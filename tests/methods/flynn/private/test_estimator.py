@@ -140,7 +140,7 @@ def test_two_fits_of_one_table_differ_in_their_noise():
     assert (small(LOCAL).counts_ != small(LOCAL).counts_).any()
 
 
-def test_the_record_says_what_was_promised_and_spent():
+def test_the_record_has_guarantee_and_cost():
     record = small(LOCAL).run_record_
 
     assert (record.privacy["epsilon"], record.privacy["delta"]) == (1.0, 0.0)
@@ -149,7 +149,7 @@ def test_the_record_says_what_was_promised_and_spent():
     assert small(None).run_record_.privacy == {}
 
 
-def test_the_paper_accounting_is_told_apart_in_the_record():
+def test_the_record_names_the_papers_accounting():
     rng = np.random.default_rng(0)
     policy = Privacy(epsilon=1, mechanism="paper", public=PUBLIC, accounting="paper")
     x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
@@ -208,7 +208,7 @@ def test_privacy_of_another_type_is_refused(arguments):
         Privacy(**arguments)
 
 
-def test_what_was_not_declared_is_asked_for_by_name():
+def test_missing_declarations_are_named():
     x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
 
     with pytest.raises(ValueError, match="declare public="):

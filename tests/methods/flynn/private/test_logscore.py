@@ -86,7 +86,7 @@ def test_the_border_is_half_way_for_rows_without_noise():
 
 
 @pytest.mark.parametrize(("total", "stands_out"), [(1272, False), (1274, True)])
-def test_a_class_stands_out_from_three_deviations_on(total, stands_out):
+def test_a_class_is_separated_from_three_deviations(total, stands_out):
     counts = np.full((200, 2), [400, total // 200], np.int32)
     counts[: total % 200, 1] += 1  # the noise on the sum has deviation 30 sqrt(200) = 424.3
 

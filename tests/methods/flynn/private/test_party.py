@@ -172,7 +172,7 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
         north.contribute(masked_request(privacy, n_shares), MaskedRound("ab", 4, 4, 3))
 
 
-def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
+def test_each_attempt_at_a_masked_sum_is_charged():
     twice = party(privacy=replace(LOCAL, mechanism="central"), ledger=ledger_of("n", PureDP(2)))
     request = masked_request(replace(LOCAL, mechanism="central"))
 
@@ -191,14 +191,14 @@ def test_each_attempt_at_a_masked_sum_draws_and_pays_anew():
         (PublicSchemaRequest(True), ("n_rows",)),
     ],
 )
-def test_facts_that_were_not_declared_public_are_not_told(request_, public):
+def test_undeclared_facts_are_not_revealed(request_, public):
     north = party(privacy=replace(LOCAL, public=public, classes=(0, 1)))
 
     with pytest.raises(Refuse, match="declared public"):
         north.answer(request_)
 
 
-def test_a_schema_without_labels_tells_none():
+def test_a_schema_without_labels_reveals_none():
     schema = party(privacy=replace(LOCAL, public=(), classes=(0, 1))).answer(
         PublicSchemaRequest(False)
     )
@@ -358,7 +358,7 @@ def test_no_value_makes_a_party_fail(expansion, value):
     assert isinstance(north.answer(counts_request(plan=plan)), NoisyCountReply)
 
 
-def test_rows_that_are_no_records_are_left_out_of_every_answer():
+def test_invalid_rows_are_ignored_in_every_reply():
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
     odd = x.copy()
@@ -373,7 +373,7 @@ def test_rows_that_are_no_records_are_left_out_of_every_answer():
     assert (answers[0] == answers[1]).all()
 
 
-def test_a_label_that_is_missing_is_not_told():
+def test_a_missing_label_is_not_revealed():
     x, y = table()
     labels = y.astype(object)
     labels[2] = None
@@ -415,7 +415,7 @@ def test_masks_too_weak_for_colluders_get_no_noise_share(n_asked, threshold, col
     assert float(north._gate.ledger.spent("table").epsilon) == 0
 
 
-def test_bounds_whose_range_is_not_finite_make_no_request():
+def test_bounds_with_infinite_range_are_refused():
     with pytest.raises(ValueError, match="a range is not finite"):
         ConstantsRequest("a", terms(LOCAL), 1, np.full(3, -1.7e308), np.full(3, 1.7e308))
 
@@ -441,7 +441,7 @@ def test_a_party_needs_to_know_its_classes_or_call_them_public():
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_each_term_alone_must_be_the_agreed_one(change):
+def test_each_term_must_equal_the_agreed_one(change):
     north = party(privacy=CENTRAL)
 
     with pytest.raises(Refuse, match="differ from the agreed ones"):
@@ -495,7 +495,7 @@ def test_a_row_moves_constants_at_most_by_the_sensitivity(mechanism):
     assert moved.sum() == constants_sensitivity(3, levels, "add_remove").l1
 
 
-def test_left_parties_count_as_asked_for_secret_shares():
+def test_missing_parties_count_for_secret_shares():
     policy = replace(CENTRAL, colluders=4)
 
     with pytest.raises(Refuse, match="do not hold against the colluders"):

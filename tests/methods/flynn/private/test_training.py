@@ -146,7 +146,7 @@ def test_dropouts_of_a_masked_sum_leave_enough_noise(step, n_summed):
     assert np.mean(noise.astype(float) ** 2) > one_table * (1 - 7 * np.sqrt(2 / noise.size))
 
 
-def test_what_is_neither_public_nor_payable_is_asked_for():
+def test_facts_neither_public_nor_chargeable_are_refused():
     members = parties(2, LOCAL)
 
     with pytest.raises(ValueError, match=r"Privacy\(classes="):
@@ -170,7 +170,7 @@ def test_rows_and_scaling_can_be_paid_for(privacy):
         assert len(notes) == 2, notes
 
 
-def test_nothing_is_paid_for_rows_where_nothing_depends_on_them():
+def test_unused_row_counts_are_not_charged():
     policy = replace(LOCAL, public=("classes",))
     members = parties(2, policy)
 
@@ -181,7 +181,7 @@ def test_nothing_is_paid_for_rows_where_nothing_depends_on_them():
     assert members[0]._gate.ledger.spent("table") == PureDP(1)
 
 
-def test_one_party_alone_noises_by_itself_under_central():
+def test_a_single_party_adds_its_own_noise_under_central():
     outcome = train(parties(1, CENTRAL), CENTRAL)
 
     assert outcome.result.noise_variance == pytest.approx(5 / (2 * 0.02435597), rel=0.01)
@@ -253,7 +253,7 @@ class Liar:
         ),
     ],
 )
-def test_replies_that_no_table_gives_are_refused(privacy, kind, change, words):
+def test_impossible_replies_are_refused(privacy, kind, change, words):
     with pytest.raises(ProtocolError, match=words):
         train([Liar(privacy, kind, change), *parties(2, privacy)], privacy)
 

@@ -14,7 +14,7 @@ from tests.naive import knnper
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
-def test_centers_are_dealt_as_by_the_slow_twin(n_rows, share):
+def test_center_allocation_equals_the_naive_one(n_rows, share):
     assert allocate_centers(np.array(n_rows), share) == naive.dealt(n_rows, share)
 
 
@@ -99,7 +99,7 @@ def test_a_row_cannot_be_taken_out_of_a_mean():
         ([[1.0]], [0.5], ValueError, "classes from 0 to 1"),
     ],
 )
-def test_rows_that_cannot_be_taken_leave_the_memory_as_it_was(keys, labels, error, words):
+def test_invalid_rows_do_not_change_the_memory(keys, labels, error, words):
     store = ClassCenters(1, 2).add([[0.0]], [0])
 
     with pytest.raises(error, match=words):

@@ -45,7 +45,7 @@ def test_a_cell_is_off_by_half_a_step_and_rounding(rows):
 
 
 @given(tables())
-def test_neighbors_are_the_nearest_of_what_codes_stand_for(rows):
+def test_neighbors_are_nearest_among_decoded_keys(rows):
     store, k = memory(rows), min(4, len(rows))
 
     found = store.nearest(rows[:3], k)
@@ -56,7 +56,7 @@ def test_neighbors_are_the_nearest_of_what_codes_stand_for(rows):
 
 
 @given(tables(), tables(width=3))
-def test_a_code_depends_on_its_row_alone(one, other):
+def test_a_code_depends_on_its_row_only(one, other):
     codec, width = EightBitCodec(3), one.shape[1]
     rows = np.concatenate([other, other[::-1]])
 
@@ -164,7 +164,7 @@ def test_few_rows_are_entries_of_the_book_themselves(rows):
     np.testing.assert_allclose(back, rows, rtol=1e-6)
 
 
-def test_many_queries_are_answered_block_after_block_as_at_once(monkeypatch):
+def test_blockwise_queries_equal_a_single_block(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(40, 6))
     codec = ProductCodec(3, 4).fit(rows)
     at_once = codec.nearest(codec.encode(rows), rows, 5)
@@ -188,7 +188,7 @@ def test_an_own_codebook_hinders_forgetting():
     assert len(store) == 50
 
 
-def test_a_given_book_is_no_part_of_the_memory_and_rows_can_go():
+def test_an_external_codebook_allows_deletion():
     random = np.random.default_rng(0)
     book = fit_codebook(random.normal(size=(300, 32)), n_stretches=8, bits=8)
     rows = random.normal(size=(50, 32))
@@ -240,7 +240,7 @@ def test_codes_of_any_rows_are_taken_for_codes(rows, n_stretches, bits):
         (codec_of(3, 16, 4), np.empty((0, 3), np.uint8), "codes of 2 bytes a row"),
     ],
 )
-def test_what_are_no_codes_is_refused(codec, codes, words):
+def test_invalid_codes_are_refused(codec, codes, words):
     with pytest.raises(ValueError, match=words):
         codec.check_codes(np.array(codes, np.uint8))
 
@@ -260,6 +260,6 @@ def test_what_are_no_codes_is_refused(codec, codes, words):
         (lambda: ProductCodec().encode(np.ones((1, 2))), ValueError, "no codebook yet"),
     ],
 )
-def test_nonsense_is_refused(make, error, words):
+def test_invalid_arguments_are_refused(make, error, words):
     with pytest.raises(error, match=words):
         make()

@@ -25,14 +25,14 @@ BATCHES = st.lists(st.integers(0, 7), max_size=6)
 
 
 @given(BATCHES, st.integers(1, 10))
-def test_fifo_holds_the_latest(batches, capacity):
+def test_fifo_keeps_the_latest(batches, capacity):
     store = filled("fifo", capacity, batches)
 
     assert store.labels.tolist() == list(range(sum(batches)))[-capacity:]
 
 
 @given(BATCHES, st.integers(1, 10))
-def test_concatenate_holds_the_first(batches, capacity):
+def test_concatenate_keeps_the_first(batches, capacity):
     store = filled("concatenate", capacity, batches)
 
     assert store.labels.tolist() == list(range(sum(batches)))[:capacity]
@@ -55,7 +55,7 @@ def test_keys_labels_and_names_stay_together(batches, capacity, strategy):
     assert len(store) == len(set(store.ids)) <= capacity
 
 
-def test_a_reservoir_holds_every_row_equally_often():
+def test_a_reservoir_keeps_every_row_equally_often():
     """4,000 memories of 5 of 20 rows: each row in 1,000 on average, deviation 27; five of them."""
     times = np.zeros(20)
 
@@ -113,7 +113,7 @@ def test_a_reservoir_below_capacity_takes_all_that_fit():
     assert store.labels.tolist() == [0, 2, 3, 4]
 
 
-def test_forgotten_rows_are_gone_and_their_names_free():
+def test_forgotten_rows_free_their_names():
     store = filled("concatenate", None, [4])
 
     store.forget(["1", "3"])
@@ -123,7 +123,7 @@ def test_forgotten_rows_are_gone_and_their_names_free():
     assert store.ids == ["0", "2", "3"]
 
 
-def test_a_name_that_is_not_there_deletes_nothing():
+def test_an_unknown_name_deletes_nothing():
     store = filled("concatenate", None, [3])
 
     with pytest.raises(KeyError, match="no rows named"):
@@ -174,7 +174,7 @@ def test_default_names_stay_unique_after_a_restore():
     assert store.ids == copy.ids == ["0", "1", "5"]  # 4 is not given again, though it is free
 
 
-def test_the_state_of_a_memory_tells_which_name_comes_next():
+def test_the_state_of_a_memory_has_the_next_name():
     store = filled("concatenate", None, [2])
     before = store.state()["named"]
 
@@ -194,7 +194,7 @@ def test_the_state_of_a_memory_tells_which_name_comes_next():
     ],
 )
 @pytest.mark.parametrize("strategy", ["concatenate", "drift"])
-def test_unknown_labels_are_refused_where_classes_are_known(labels, words, strategy):
+def test_unknown_labels_are_refused_for_known_classes(labels, words, strategy):
     store = Datastore(1, strategy=strategy, n_classes=2).add([[0.0], [1.0]], [0, 1])
 
     with pytest.raises(ValueError, match=words):
@@ -204,7 +204,7 @@ def test_unknown_labels_are_refused_where_classes_are_known(labels, words, strat
 
 
 @pytest.mark.parametrize("label", [-1, 2])
-def test_labels_that_are_no_classes_are_refused_where_they_vote(label):
+def test_invalid_labels_are_refused_in_votes(label):
     store = Datastore(1).add([[0.0], [1.0]], [0, label])
 
     with pytest.raises(ValueError, match=rf"expected classes from 0 to 1, got \[{label}\]"):
@@ -230,7 +230,7 @@ def test_queries_that_are_not_finite_are_refused(cell, kind):
         ([[1.0]], ["a", "b"], ValueError, "a name for each of 1 rows, got 2"),
     ],
 )
-def test_rows_that_cannot_be_taken_leave_the_memory_as_it_was(keys, ids, error, words):
+def test_invalid_rows_do_not_change_the_memory(keys, ids, error, words):
     store = filled("fifo", 2, [2])
 
     with pytest.raises(error, match=words):
@@ -268,7 +268,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=60)
-def test_a_window_equals_a_list_and_keeps_nothing_that_left(steps):
+def test_a_window_equals_a_list_and_clears_deleted_rows(steps):
     window, rows, count = RowWindow(np.empty((0, 1)), np.empty(0, int)), [], 0
     for what, n in steps:
         if what == "append":
@@ -296,7 +296,7 @@ def test_a_window_equals_a_list_and_keeps_nothing_that_left(steps):
         assert sorted(held) == sorted(rows)  # what left is overwritten
 
 
-def test_labels_become_of_a_type_that_holds_them_all():
+def test_label_dtypes_widen_to_fit():
     window = RowWindow(np.ones((1, 1)), np.array([3]), ["a"])
 
     window.append(np.ones((1, 1)), np.array([0.5]), ["b"])

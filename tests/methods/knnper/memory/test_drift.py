@@ -154,7 +154,7 @@ HARD = np.isin(np.arange(10), [3, 5, 8, 9]) / 4
 
 
 @pytest.mark.parametrize(("before", "after"), [(EASY, HARD), (HARD, np.full(10, 0.1))])
-def test_classes_that_are_harder_to_tell_are_no_reason_to_forget(before, after):
+def test_harder_classes_are_not_forgotten(before, after):
     """Noisy digits whose meaning never changes."""
     x, y = load_digits(return_X_y=True)
     x = x / 16 + np.random.default_rng(5).normal(size=x.shape) * 0.45
@@ -211,7 +211,7 @@ def test_after_an_eviction_no_row_from_before_the_change_stays():
     assert len(memory) == 2 * 6
 
 
-def test_a_change_noticed_late_is_cut_where_it_began():
+def test_a_late_detected_change_is_cut_at_its_start():
     rng = np.random.default_rng(5)
     keys, labels = rows(rng, np.array([0.5, 0.5, 0, 0, 0, 0]), 100)
     memory = Datastore(8, strategy="drift", n_classes=6).add(keys, labels)
@@ -241,7 +241,7 @@ def changed_shares(seed=0, n_steps=3, **settings):
     return memory
 
 
-def test_rows_stay_where_shares_alone_have_changed():
+def test_rows_stay_if_only_shares_changed():
     found = [changed_shares(seed) for seed in range(20)]
 
     assert sum(memory.n_reweighings > 0 for memory in found) >= 18
@@ -287,7 +287,7 @@ def test_class_shares_of_a_pool_are_those_since_the_change():
     np.testing.assert_allclose(found, [expected, expected], rtol=1e-9)
 
 
-def test_kept_rows_that_turn_out_outdated_are_dropped_later():
+def test_outdated_rows_are_dropped_later():
     rng, swapped = np.random.default_rng(7), np.array([1, 0, 2, 3, 4, 5])
     memory = Datastore(8, strategy="drift", n_classes=6).add(*rows(rng, SKEWED, 100))
     memory.add(*rows(rng, np.eye(6)[3], 6))
@@ -302,7 +302,7 @@ def test_kept_rows_that_turn_out_outdated_are_dropped_later():
     assert memory.votes(asked, 6, n_neighbors=5).argmax(axis=1).tolist() == [1, 0]
 
 
-def test_what_came_since_a_change_is_known_when_rows_go():
+def test_rows_since_a_change_survive_deletion():
     memory = changed_shares(capacity=112)
     recent = memory.recent_labels.tolist()
     assert memory.n_reweighings == 1
@@ -359,7 +359,7 @@ def test_rows_that_are_forgotten_leave_no_count_behind():
     assert memory.state()["surprises"] == []
 
 
-def test_votes_that_were_always_wrong_are_no_drift():
+def test_constant_errors_are_not_drift():
     watch, one = DriftWatch(3, window=1), np.zeros((30, 2))
     labels = np.tile([0, 1, 2], 10)
 

@@ -56,7 +56,7 @@ def test_a_query_that_is_a_key_may_leave_itself_out(case, k):
     assert found.distances.tolist() == exact.distances.tolist()
 
 
-def test_what_faiss_proposes_is_taken_where_it_leaves_no_doubt(monkeypatch):
+def test_faiss_candidates_are_used_if_certain(monkeypatch):
     keys = np.random.default_rng(0).normal(size=(500, 16))
     expected = nearest(keys, keys[:50] + 0.01, 5)
 

@@ -37,7 +37,7 @@ def test_a_new_client_gets_a_memory_of_the_same_kind(fitted):
     assert len(fitted.clients_[f"new to {name}"].memory) == 30
 
 
-def test_a_row_is_forgotten_or_the_caller_gets_an_error(fitted):
+def test_a_row_is_forgotten_or_an_error_raised(fitted):
     name = next(iter(fitted.clients_))
     memory = fitted.clients_[name].memory
     n = len(memory)
@@ -74,7 +74,7 @@ def test_parameters_that_do_not_go_together_are_refused(parameters, words):
         KNNPerClassifier(**parameters).fit(X, Y)
 
 
-def test_the_experiment_tells_size_and_accuracy_of_every_kind():
+def test_the_experiment_has_size_and_accuracy_of_each_kind():
     record = find_study("knnper.compression").run(quick=True)
 
     assert [table.name for table in record.tables] == ["6-clients-seen", "6-clients-unseen"]

@@ -49,7 +49,7 @@ def test_shared_codes_are_a_32nd_and_answer_nearly_alike(exact):
     assert right - exact.score(NEW, NEW_Y, parties=ASKER) < 0.015
 
 
-def test_memories_alone_answer_nearly_as_before(exact):
+def test_coded_memories_answer_nearly_as_before(exact):
     """lambda may hide what codes cost, so that it is set to 1 here."""
     for own in exact.clients_.values():
         own.weight = 1.0
@@ -112,7 +112,7 @@ def test_later_clients_get_the_codebook_also_from_a_file(exact, tmp_path):
 
 
 @pytest.mark.parametrize("strategy", ["concatenate", "fixed", "fifo", "reservoir"])
-def test_capacity_and_strategy_let_in_the_same_rows_as_before(strategy, tmp_path):
+def test_capacity_and_strategy_keep_the_same_rows(strategy, tmp_path):
     exact = fitted(strategy=strategy, capacity=80)
     exact.save(tmp_path / "m")
     coded = KNNPerClassifier.load(tmp_path / "m").share_codebook(PUBLIC)
@@ -164,7 +164,7 @@ def test_a_new_fit_has_exact_memories_again(exact):
     assert exact.clients_["all"].memory.nbytes == 100 * (128 * 8 + 8)
 
 
-def test_a_file_of_codes_is_read_as_what_it_was(exact, tmp_path):
+def test_a_file_of_codes_is_read_back_equal(exact, tmp_path):
     exact.share_codebook(PUBLIC, n_stretches=5, bits=4)
 
     exact.save(tmp_path / "all")

@@ -119,7 +119,7 @@ def test_held_out_rows_choose_but_are_not_in_the_memory():
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
 @pytest.mark.parametrize("kind", [KNNPerClassifier, KNNPerRegressor])
-def test_every_client_has_a_k_and_a_metric_of_its_own(kind, combine):
+def test_every_client_chooses_its_k_and_metric(kind, combine):
     found = kind(**QUICK, n_neighbors=[1, 5], metric=["euclidean", "cosine"], combine=combine)
 
     found.fit(X[:140], Y[:140], parties=CELLAR[:140])
@@ -133,7 +133,7 @@ def test_every_client_has_a_k_and_a_metric_of_its_own(kind, combine):
     assert np.isfinite(found.score(X[:140], Y[:140], parties=CELLAR[:140]))
 
 
-def test_one_candidate_gives_the_bits_of_no_choice():
+def test_one_candidate_equals_no_choice():
     plain = KNNPerClassifier(**QUICK, n_neighbors=5).fit(X, Y, parties=CELLAR)
     listed = KNNPerClassifier(**QUICK, n_neighbors=[5], metric=["euclidean"])
 

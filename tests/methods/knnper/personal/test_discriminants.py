@@ -58,7 +58,7 @@ def test_scatter_is_that_of_its_definition(table):
     np.testing.assert_allclose(found.between, between, atol=1e-12 * len(rows))
 
 
-def test_scatter_by_blocks_is_that_of_all_rows_at_once(monkeypatch):
+def test_blockwise_scatter_equals_the_whole(monkeypatch):
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(50, 3)), random.integers(4, size=50)
     whole = Scatter.of(FEATURES, rows, labels)
@@ -75,7 +75,7 @@ def test_scatter_by_blocks_is_that_of_all_rows_at_once(monkeypatch):
 
 
 @given(tables(), st.permutations(range(4)))
-def test_scatter_does_not_depend_on_what_classes_are_called(table, names):
+def test_scatter_does_not_depend_on_class_names(table, names):
     rows, labels = table
 
     found = Scatter.of(FEATURES, rows, labels)
@@ -145,7 +145,7 @@ def test_directions_have_most_scatter_between_for_that_within():
     ],
     ids=["equal rows", "one row", "one row of each class", "no rows"],
 )
-def test_scatter_that_tells_nothing_gives_finite_directions(rows, labels):
+def test_uninformative_scatter_gives_finite_directions(rows, labels):
     scatter = Scatter.of(FEATURES, rows, np.array(labels, np.int64))
 
     found = Discriminants.best(FEATURES, scatter, 3)
@@ -200,7 +200,7 @@ print(hashlib.sha256(b"".join(part.tobytes() for part in told)).hexdigest())
 """
 
 
-def test_how_many_threads_there_are_does_not_change_a_bit():
+def test_the_number_of_threads_does_not_change_bits():
     found = set()
     for threads in ("1", "4"):
         names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -269,7 +269,7 @@ def test_held_out_rows_take_no_part_in_the_first_scatter():
     assert replies[0][1] != replies[1][1]
 
 
-def test_the_paper_s_mixture_asks_for_no_scatter():
+def test_the_papers_mixture_requests_no_scatter():
     parties = members()
 
     outcome = run_rounds(training(parties), Cohort(parties))

@@ -28,7 +28,7 @@ def test_products_of_columns_are_those_of_the_kernel():
     np.testing.assert_allclose(columns @ columns.T, np.exp(-2 * squares / unit), atol=1e-6)
 
 
-def test_a_head_tells_apart_what_no_line_does():
+def test_a_head_separates_nonlinear_classes():
     (rows, labels), (new, right) = rings(200), rings(100, seed=1)
     targets = np.eye(2)[labels]
 
@@ -78,5 +78,5 @@ def test_odd_rows_give_finite_scores(rows):
     assert np.isfinite(kernel_held_out(rows, targets)).all()
 
 
-def test_a_single_row_says_nothing_of_itself():
+def test_a_single_row_has_no_held_out_output():
     assert kernel_held_out(np.ones((1, 3)), np.array([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]

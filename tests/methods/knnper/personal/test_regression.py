@@ -62,7 +62,7 @@ def test_the_least_squares_weight_is_the_middle_of_equals(n_rows, n_outputs, dat
     assert errors[GRID.index(found)] <= least * (1 + 1e-9) + 1e-9
 
 
-def test_where_memory_and_model_agree_the_middle_weight_is_taken():
+def test_equal_memory_and_model_give_the_middle_weight():
     same = np.array([[1.0], [2.0]])
 
     assert least_mixture(same, same, np.zeros((2, 1))) == 0.5
@@ -90,7 +90,7 @@ def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
     assert max(abs(slope) for slope in gradient) <= 1e-9 * size
 
 
-def test_without_rows_a_pool_keeps_the_weights_it_begins_with():
+def test_without_rows_a_pool_keeps_its_initial_weights():
     assert solved(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(NUMBERS.first_weights)
 
 
@@ -191,7 +191,7 @@ def test_pool_weights_are_those_of_all_held_out_rows():
     np.testing.assert_allclose(outcome.result.pool, solved(experts, targets), rtol=1e-6, atol=1e-8)
 
 
-def test_what_is_gathered_tells_nothing_of_targets():
+def test_gathered_replies_reveal_no_targets():
     parties = members(settings=MemorySettings(combine="pool"))
 
     gathered = [reply for _, replies in asked(parties) for reply in replies.each.values()]
@@ -200,7 +200,7 @@ def test_what_is_gathered_tells_nothing_of_targets():
     assert all(reply.labels == () for reply in gathered if hasattr(reply, "labels"))
 
 
-def test_a_training_goes_on_where_it_was_to_the_same_bits():
+def test_a_resumed_training_is_bit_identical():
     settings, stages = MemorySettings(combine="pool"), []
     whole = members(settings=settings)
     expected = run_rounds(numbers(whole, keep=stages.append), Cohort(whole))
@@ -213,7 +213,7 @@ def test_a_training_goes_on_where_it_was_to_the_same_bits():
         assert found.result.pool.tobytes() == expected.result.pool.tobytes()
 
 
-def test_a_client_whose_targets_are_missing_is_named():
+def test_a_client_with_missing_targets_is_named():
     broken = TARGETS.copy()
     broken[np.flatnonzero(OWNER == "party-3")[0], 1] = np.nan
     parties = members(y=broken)

@@ -42,7 +42,7 @@ def test_a_head_has_the_penalty_that_predicts_left_out_rows_best():
     assert penalty_of(line, KEYS[:, :2] * 4 + 1) == min(PENALTIES)
 
 
-def test_the_unit_of_keys_does_not_matter_to_a_head():
+def test_heads_do_not_depend_on_the_unit_of_keys():
     one, other = Head.fit(KEYS, TARGETS), Head.fit(KEYS * 1e6, TARGETS)
 
     np.testing.assert_allclose(one.outputs(KEYS), other.outputs(KEYS * 1e6), rtol=1e-9)

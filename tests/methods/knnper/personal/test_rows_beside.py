@@ -27,7 +27,7 @@ def pooled():
     return model.fit(X[known], y[known], parties=owners[known])
 
 
-def test_a_pool_is_right_where_the_network_has_learned_nothing(pooled):
+def test_a_pool_works_with_an_untrained_network(pooled):
     X, y, owners = turned_rings(2)
     known = owners != "client-5"
 
@@ -49,7 +49,7 @@ def test_a_client_that_joins_has_a_kernel_head_too(pooled):
     assert (found == right[own]).mean() > 0.9
 
 
-def test_what_is_forgotten_leaves_nothing_in_the_heads(pooled):
+def test_forgotten_rows_leave_no_trace_in_heads(pooled):
     X, y, owners = turned_rings(1)
     own = np.flatnonzero(owners == "client-4")
     pooled.add_client("whole", X[own], y[own])
@@ -84,7 +84,7 @@ def test_a_pool_of_numbers_sees_the_rows_too_and_forgets_them():
     assert found[0].tolist() == found[1].tolist()
 
 
-def test_the_papers_mixture_keeps_embeddings_alone():
+def test_the_papers_mixture_stores_embeddings_only():
     X, y, owners = turned_rings(1)
 
     model = KNNPerClassifier(hidden=(4, 2), n_rounds=1).fit(X, y, parties=owners)
@@ -123,7 +123,7 @@ def test_extras_of_another_shape_are_refused(extras):
         memory.add([[1.0], [2.0]], [0, 1], extras=[np.asarray(extra) for extra in extras])
 
 
-def test_a_metric_changes_the_embedding_alone():
+def test_a_metric_changes_the_embedding_only():
     view = View(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[7.0], [9.0]]))
 
     found = view.in_metric("cosine")

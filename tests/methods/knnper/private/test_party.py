@@ -81,7 +81,7 @@ def test_the_optimizers_steps_are_those_charged():
 
 
 @pytest.mark.parametrize("share", ["1/2", "99/100"])
-def test_a_client_that_cannot_pay_to_the_end_says_nothing_at_all(share):
+def test_a_client_with_too_small_a_budget_refuses(share):
     poor = ledger_of("north", ApproxDP(2 * float(share_of(share)), "1e-5"))
     party = client(ledger=poor)
 
@@ -109,7 +109,7 @@ def test_a_second_training_out_of_a_spent_budget_trains_nothing():
     assert [member.spent for member in members] == before
 
 
-def test_a_round_that_is_asked_for_again_gets_the_same_noise():
+def test_a_repeated_round_gets_the_same_noise():
     party = begun(client())
     request = round_of(party)
 
@@ -129,7 +129,7 @@ def test_a_round_of_the_same_number_but_other_weights_is_refused():
         party.answer(round_of(party, shift=0.1))
 
 
-def test_a_client_that_keeps_no_answers_refuses_to_repeat_one():
+def test_a_client_without_stored_replies_refuses_repeats():
     party = begun(client(remember=False))
     party.answer(round_of(party))
 
@@ -211,7 +211,7 @@ def test_other_requests_than_those_agreed_are_refused(request_, words):
     assert party.spent == paid
 
 
-def test_labels_that_are_not_public_are_not_told():
+def test_private_labels_are_not_revealed():
     party = client()
     layout = party.network.digest
 
@@ -229,7 +229,7 @@ def test_rounds_that_were_not_announced_are_refused(number, run_name):
         party.answer(round_of(party, number, run_name=run_name))
 
 
-def test_of_exact_requests_only_the_release_is_accepted():
+def test_only_the_release_is_accepted_unnoised():
     party = client()
 
     assert TrainRequest not in party.accepts
@@ -277,7 +277,7 @@ def test_a_broken_memory_does_not_change_the_reply(caplog):
     assert caplog.messages == ["no memory was built: Refuse"]
 
 
-def test_a_row_of_another_label_is_no_record():
+def test_a_row_with_another_label_is_dropped():
     x, y = rows()
     y = np.where(np.arange(40) < 10, 9, y)
 
@@ -311,7 +311,7 @@ def test_counts_carry_noise_of_their_part_of_the_budget():
     assert noised.var() == pytest.approx(50, rel=6 * np.sqrt(5 / 600))
 
 
-def test_each_row_is_held_out_by_a_coin_of_its_own():
+def test_rows_are_held_out_independently():
     shares = [begun(client(table=rows(400))).held_out for _ in range(10)]
 
     # 4,000 fair coins of 1/5: six deviations are .038
@@ -319,7 +319,7 @@ def test_each_row_is_held_out_by_a_coin_of_its_own():
     assert len({mask.tobytes() for mask in shares}) == 10
 
 
-def test_torchs_own_randomness_is_left_alone():
+def test_torchs_generator_is_unchanged():
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
 

@@ -34,7 +34,7 @@ def test_every_client_gets_the_network_and_a_full_memory():
     assert shared.overall.sum() == pytest.approx(1)
 
 
-def test_nothing_is_asked_for_but_what_was_declared_or_is_paid():
+def test_only_declared_or_charged_facts_are_requested():
     requests = [record.request for record in train(clients(3)).rounds]
 
     assert requests == [
@@ -84,7 +84,7 @@ def test_clients_pay_for_the_rounds_that_they_take_part_in():
         assert len(member.counted.history) == member.plan.n_rounds
 
 
-def test_the_estimator_reports_what_is_spent_and_not_covered():
+def test_the_estimator_reports_cost_and_exclusions():
     found = KNNPerClassifier(**QUICK, privacy=replace(PRIVACY, bounds=(-6, 6))).fit(X, Y, OWNER)
 
     told = found.run_record_.privacy
@@ -98,7 +98,7 @@ def test_the_estimator_reports_what_is_spent_and_not_covered():
     assert told["smallest noise multiplier"] > 0.5
 
 
-def test_without_privacy_nothing_is_said_to_be_spent():
+def test_without_privacy_no_cost_is_reported():
     found = KNNPerClassifier(**QUICK).fit(X, Y, OWNER)
 
     assert found.spent_ == {}
@@ -151,7 +151,7 @@ class Normed(nn.Module):
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
-def test_what_cannot_be_kept_private_is_refused_with_the_way_out(changed, words):
+def test_unsupported_private_settings_name_a_remedy(changed, words):
     with pytest.raises(ValueError, match=words):
         KNNPerClassifier(**{**QUICK, "privacy": LAVISH, **changed}).fit(X, Y, OWNER)
 
@@ -180,7 +180,7 @@ def test_columns_are_brought_from_their_bounds_to_one():
 
 
 @pytest.mark.parametrize("bounds", [((0.0, np.nan), 1.0), (2.0, 1.0)])
-def test_bounds_that_are_none_are_refused(bounds):
+def test_invalid_bounds_are_refused(bounds):
     with pytest.raises(ValueError, match="expected"):
         scaling_of(replace(PRIVACY, bounds=bounds), 2)
 
