@@ -21,7 +21,7 @@ QUICK = {
 
 
 def fresh(trained):
-    """Return a model whose clients may change while those of another stay."""
+    """Return a copy of a model whose clients can change independently."""
     found = copy(trained)
     found.clients_, found.rows_ = dict(trained.clients_), dict(trained.rows_)
     return found

@@ -1,4 +1,4 @@
-"""What holds for all baselines alike."""
+"""Common behaviour of all baselines."""
 
 import pickle
 import sys
@@ -18,7 +18,7 @@ ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 TRAINED_TOGETHER = [each for each in ALL if each is not baselines.LocalClassifier]
 HALF = QUICK | {"participation": 0.4}
 
-# Checks that cannot hold, each with its reason.
+# scikit-learn checks that cannot pass, each with its reason.
 CANNOT_HOLD = {}
 
 
@@ -129,7 +129,7 @@ def test_pickling_preserves_the_estimator(fitted):
 
 @pytest.mark.parametrize("method", TRAINED_TOGETHER)
 def test_negligible_steps_leave_the_network_unchanged(method):
-    """Under Eq 13, who does not take part counts with what it was sent."""
+    """Under Eq 13, absent clients count with the weights sent to them."""
     rate = {"learning_rate": 1e-30, "tuning_rate": 1e-30}
     asked = method(**HALF)
     asked.set_params(**{name: rate[name] for name in rate if name in asked.get_params()})

@@ -1,4 +1,4 @@
-"""Baselines in files: they say the same afterwards, and go on in the same way."""
+"""Files of baselines: loaded models predict and update like the saved ones."""
 
 import json
 import sys

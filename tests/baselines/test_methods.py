@@ -1,4 +1,4 @@
-"""Each baseline does what its paper says."""
+"""Each baseline implements its paper."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_local_training_uses_own_rows_only():
     plain, other = fitted(LocalClassifier), LocalClassifier(**QUICK)
     other.fit(X, mixed_up, parties=OWNER)
 
-    # the batched products of the other clients stand beside it, in the same places
+    # the batched products of the other clients are next to it, in the same places
     assert other.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
     assert other.clients_[NAMES[1]].tobytes() != plain.clients_[NAMES[1]].tobytes()
 
@@ -205,7 +205,7 @@ def test_the_model_for_all_has_the_mean_of_the_heads_by_rows(method):
 
 
 def test_fedrep_trains_heads_first_and_then_the_body():
-    """With one client and no averaging both passes can be made by hand."""
+    """With one client and no averaging both passes can be computed by hand."""
     found = FedRepClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0, head_epochs=2)
     found.fit(X, Y)
     twin = FedPerClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0).fit(X, Y)

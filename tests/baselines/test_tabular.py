@@ -1,4 +1,4 @@
-"""Baselines over a federation are what they claim to be."""
+"""Baselines on tables equal their pooled or averaged definitions."""
 
 import numpy as np
 import pytest

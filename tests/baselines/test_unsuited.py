@@ -57,7 +57,7 @@ def test_frozen_parameters_do_not_change(method):
 
     state = fitted._network.state(fitted.weights_)
     assert torch.equal(state["body.weight"], before)
-    if method is not baselines.LocalClassifier:  # who trains nothing for all
+    if method is not baselines.LocalClassifier:  # it has no shared training
         assert not torch.equal(state["body.bias"], module.body.bias)
 
 

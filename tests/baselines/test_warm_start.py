@@ -1,4 +1,4 @@
-"""Federated averaging, and what clients make of its network."""
+"""Federated averaging, and baselines that start from its network."""
 
 import numpy as np
 import pytest
@@ -134,7 +134,7 @@ def test_without_strength_nothing_is_corrected(average):
 
 @pytest.mark.parametrize("method", STARTED)
 def test_a_later_client_adapts_like_training_clients(method, average):
-    """One whose rows, and name, were in the training makes the same of the network."""
+    """A client of the training with the same rows adapts the network equally."""
     found = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
     name = NAMES[0]
     rows = name == OWNER

@@ -1,4 +1,4 @@
-"""The commands do the real work: train, keep, predict, split."""
+"""The commands run for real: train, save, predict, split."""
 
 import csv
 import json
@@ -37,7 +37,7 @@ def read_csv(path):
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory):
-    """Iris with a garden per row and a nominal column of its own."""
+    """Iris with a garden per row and an additional nominal column."""
     rows = [
         [*values, ["sun", "shade"][place % 2], f"garden-{place % 3}", species]
         for place, (values, species) in enumerate(zip(IRIS.data.tolist(), SPECIES, strict=True))
@@ -48,7 +48,7 @@ def flowers(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(flowers):
-    """The folder that ``run flynn`` leaves, and what it said."""
+    """The output folder and the printed text of ``run flynn``."""
     out = flowers.parent / "run"
     arguments = ["--data", flowers, "--label", "species", "--party-column", "garden"]
     result = call("run", "flynn", *arguments, "--n-units", 200, "--out", out)

@@ -1,4 +1,4 @@
-"""``fedneighbors ledger`` tells people what was released and what is left, and sets budgets."""
+"""``fedneighbors ledger`` shows releases and budgets, and sets budgets."""
 
 import csv
 import hashlib

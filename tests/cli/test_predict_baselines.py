@@ -1,4 +1,4 @@
-"""``fedneighbors predict`` with what kNN-Per is compared with."""
+"""``fedneighbors predict`` with kNN-Per's baselines."""
 
 import numpy as np
 import pytest

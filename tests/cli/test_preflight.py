@@ -1,4 +1,4 @@
-"""``fedneighbors preflight`` finds what would stop a deployment, and touches nothing."""
+"""``fedneighbors preflight`` finds obstacles to a deployment, and changes nothing."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What a run leaves is shown as it is and kept in a folder."""
+"""Results of a run are printed unchanged and written to a folder."""
 
 import importlib.util
 

@@ -126,7 +126,7 @@ def test_classes_can_be_split_as_personalisation_papers_do(tmp_path):
 
 
 def predicted(tmp_path, *arguments):
-    """Return what the command prints, and the columns that it writes."""
+    """Return the output of the command, and the columns that it writes."""
     out = tmp_path / "p.csv"
     result = call("predict", "--out", out, *arguments)
     assert result.exit_code == 0, result.output

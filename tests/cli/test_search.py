@@ -1,4 +1,4 @@
-"""``run fedknn`` finds the nearest objects of a file over parties and tells what it took."""
+"""``run fedknn`` finds the nearest objects of a file over parties and reports the cost."""
 
 import pytest
 from typer.testing import CliRunner
@@ -34,7 +34,7 @@ def cities(tmp_path):
 
 
 def search(*arguments, out):
-    """Run a search; return its record and what was printed."""
+    """Run a search; return its record and its output."""
     result = call("run", "fedknn", *arguments, "--out", out)
     assert result.exit_code == 0, result.stderr
     return read_record(out / "record.jsonl"), result.stdout

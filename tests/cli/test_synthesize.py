@@ -82,7 +82,7 @@ def test_a_saved_model_repeats_the_rows_of_its_training(loans, tmp_path):
 
     assert (again.exit_code, more.exit_code) == (0, 0), again.output + more.output
     assert read(tmp_path / "again.csv") == read(tmp_path / "first.csv")
-    assert len(read(tmp_path / "more.csv")) == 1 + 90  # a quarter was kept out of the training
+    assert len(read(tmp_path / "more.csv")) == 1 + 90  # a quarter was held out from training
 
 
 def test_predict_names_the_command_for_synthesizers(loans, tmp_path):

@@ -247,7 +247,7 @@ def test_omniglot_has_the_writer_of_each_character(data_folder):
 
 @pytest.fixture
 def openml(monkeypatch):
-    """Replaces the download; `calls` records what was asked, `answer` is what comes back."""
+    """Replacement of the download; `calls` records the requests, `answer` is the result."""
     door = SimpleNamespace(calls=[], answer=None)
 
     def download(**asked):

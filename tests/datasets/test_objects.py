@@ -1,4 +1,4 @@
-"""Objects of a search are read from tables, lines and graph files; what is wrong has a place."""
+"""Objects of a search are read from tables, lines and graph files; errors name a position."""
 
 import gzip
 import lzma

@@ -74,7 +74,7 @@ class Network:
         self.flwr("supernode", "register", f"{party}.pub", "here", *name)
 
     def start_node(self, party: str, **config: Any) -> "subprocess.Popen[bytes]":
-        """Start the SuperNode of a party whose key has been written."""
+        """Start the SuperNode of a party with an existing key."""
         pairs = {"party-name": party} | {key.replace("_", "-"): v for key, v in config.items()}
         return self._start(
             party,
@@ -99,7 +99,7 @@ class Network:
         return run["status"], run["status-details"]
 
     def flwr(self, *arguments: str) -> str:
-        """Return what a command of the Flower CLI prints."""
+        """Return the output of a command of the Flower CLI."""
         process = self._flwr_process(*arguments)
         printed = process.communicate()[0]
         assert process.returncode == 0, printed
@@ -142,7 +142,7 @@ class Network:
                 kill(pid)
 
     def _processes(self, name: str = "") -> list[int]:
-        """Return every process with our FLWR_HOME; Flower gives each child its own session."""
+        """Return every process with our FLWR_HOME; Flower gives each child a separate session."""
         home = f"FLWR_HOME={self.folder}/home" + (f"-{name}\0" if name else "")
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
@@ -164,7 +164,7 @@ def kill(pid: int) -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -179,7 +179,7 @@ def is_listening(port: int) -> bool:
 def wait_until(
     condition: Callable[[], bool], what: str, log: Path | None = None, *, limit_s: float = 60
 ) -> None:
-    """Return as soon as the condition holds; fail with the log if it does not in time."""
+    """Return as soon as the condition is true; fail with the log after a timeout."""
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:

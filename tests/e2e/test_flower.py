@@ -71,7 +71,7 @@ def join(network, party, *, named, **more):
 
 
 def enroll(folder, parties):
-    """Make each party's signing key and the roster; return what its node's configuration adds."""
+    """Make each party's signing key and the roster; return the node settings for them."""
     keys = {party: Identity.new() for party in parties}
     roster = folder / "roster.json"
     roster.write_text(Roster({party: key.public for party, key in keys.items()}).to_json())
@@ -112,12 +112,12 @@ def train_flynn(network, **more):
 
 
 def models(folder):
-    """Bytes of the models that the coordinator and the parties hold."""
+    """Return the bytes of the coordinator's and the parties' models."""
     return [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
 
 
 def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
-    expected = pooled_model(shared.folder).to_bytes()  # compiles what the nodes then load
+    expected = pooled_model(shared.folder).to_bytes()  # compiles the kernels for the nodes
 
     printed = train_flynn(shared)
 

@@ -28,7 +28,7 @@ def run(*command, cwd):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """An environment that holds the wheel and its dependencies, and nothing else."""
+    """An environment with only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = (sys.executable, "-m", "pip", "--quiet")
     run(*pip, "wheel", "--no-deps", "-w", folder, ROOT, cwd=folder)

@@ -1,4 +1,4 @@
-"""How sure accuracies and differences are said to be."""
+"""Confidence intervals of accuracies and differences."""
 
 import math
 from fractions import Fraction
@@ -88,7 +88,7 @@ def test_methods_that_were_scored_on_other_rows_are_not_compared(other, words):
 
 
 def test_small_sample_intervals_cover_as_often_as_stated():
-    """400 intervals of 95 % over 8 values: fewer than 365 that hold it come once in 1,000 cases."""
+    """With 400 intervals of 95 % over 8 values, fewer than 365 hits have a chance of 1 in 1,000."""
     values = np.random.default_rng(3).normal(size=(400, 8))
 
     held = sum(low <= 0 <= high for _, low, high in map(mean_interval, values.tolist()))
@@ -115,12 +115,12 @@ def test_a_difference_weighs_clients_by_their_rows():
     mean, low, high = paired_difference([(better, worse)])
 
     assert mean == 5 / 12
-    assert low == 0  # a draw may hold the second client alone
+    assert low == 0  # a draw may have the second client only
     assert high == 0.5  # or the first
 
 
 def test_intervals_cover_a_difference_with_their_confidence():
-    """200 intervals of 95 %: fewer than 180 that hold the truth come once in 1,000 cases."""
+    """With 200 intervals of 95 %, fewer than 180 hits have a chance of 1 in 1,000."""
     rng, truth = np.random.default_rng(7), 0.1
     held = 0
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Measurements in several processes come back in order; what follows waits for no other."""
+"""Measurements in several processes are returned in order; a result waits only for earlier ones."""
 
 import os
 import time
@@ -133,7 +133,7 @@ def test_processes_share_the_cores(monkeypatch):
 
 @pytest.fixture
 def no_idle_processes():
-    """End the processes that joblib keeps for the next call: other tests count those of theirs."""
+    """End the processes that joblib reuses, because other tests count processes."""
     yield
     get_reusable_executor().shutdown()
 

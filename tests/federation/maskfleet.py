@@ -57,7 +57,7 @@ class NoisedRequest:
 
 @message
 class OpenRequest:
-    """Request whose integer replies the coordinator may see one by one."""
+    """Request whose integer replies may be sent to the coordinator one by one."""
 
     reply: ClassVar[type] = Values
     one_by_one: ClassVar[bool] = True

@@ -74,7 +74,7 @@ def test_files_are_private_and_complete(tmp_path):
 
 
 class RebuiltParty:
-    """Party that is rebuilt for each message and keeps only its folder."""
+    """Party that is rebuilt for each message from its folder."""
 
     def __init__(self, build, name):
         self._build = build

@@ -1,4 +1,4 @@
-"""Private steps: what a row can move, what chance fills, which networks are refused, an audit."""
+"""Private steps: influence of a row, randomness, refused networks, an audit."""
 
 import sys
 from collections import OrderedDict
@@ -36,7 +36,7 @@ def plan(*, noise=0.0, rate=1.0, batch_size=1, n_steps=1):
 
 
 def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
-    """How the weights of two cells change, shape (2, 2), and what was counted."""
+    """Return the weight changes of two cells, shape (2, 2), and the accountant."""
     net = two_cells()
     x = torch.tensor(x, dtype=torch.float32).reshape(-1, 2)
     state, counted = train_private(
@@ -234,7 +234,7 @@ def test_an_audit_of_private_steps_finds_planted_breaches_only(monkeypatch):
 
 
 def not_clipped(self):
-    """The sum of gradients as they are."""
+    """Return the plain sum of gradients."""
     for parameter in self.params:
         parameter.summed_grad = parameter.grad_sample.sum(dim=0)
 

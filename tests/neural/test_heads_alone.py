@@ -1,4 +1,4 @@
-"""Heads that train alone: what stays is computed once, and nothing else is different."""
+"""Training of heads only: the rest is computed once, and the result is the same."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ Y = torch.tensor(RANDOM.integers(3, size=N_ROWS))
 
 
 class Halved(nn.Module):
-    """Does more with its scores than to return what the head gives."""
+    """A module that changes the scores of its head."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ class Halved(nn.Module):
 
 
 class Twice(nn.Module):
-    """Asks its head twice."""
+    """A module that calls its head twice."""
 
     def __init__(self):
         super().__init__()

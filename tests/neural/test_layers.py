@@ -1,4 +1,4 @@
-"""Layers that keep averages, drop units or recur: how they are trained, client after client."""
+"""Layers with running averages, dropout or recurrence: training one client after another."""
 
 from dataclasses import replace
 

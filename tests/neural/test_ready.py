@@ -1,4 +1,4 @@
-"""Ready networks: their shapes, their first weights, and what they memorize."""
+"""Built-in networks: shapes, initial weights, and embeddings."""
 
 from types import SimpleNamespace
 

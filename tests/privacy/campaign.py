@@ -23,14 +23,14 @@ PICKS_PAIRS = [((1, 1, 0, 0), (0, 0, 1, 1)), ((1, 0, 0, 0), (0, 1, 1, 1))]
 
 
 def n_samples_of(name, trial):
-    """Outputs per input: fewer where each is a call of its own, more where bounds are near."""
+    """Return the number of outputs per input: fewer for slow mechanisms, more near bounds."""
     if "top" in name:
         return 4_000
     return 80_000 if "rho" in vars(trial.claim) else 20_000
 
 
 def reseeded(name, trial, *, n_audits, share_of_samples=1.0):
-    """Verdicts of audits that differ in the seed alone."""
+    """Return verdicts of audits that differ in the seed only."""
     n_samples = int(n_samples_of(name, trial) * share_of_samples)
     return [
         audit_release(

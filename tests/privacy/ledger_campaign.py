@@ -1,4 +1,4 @@
-"""Kills processes that use a ledger, and checks after each kill what they told against the file.
+"""Kill processes that use a ledger, and check after each kill their output against the file.
 
 ``python -m tests.privacy.ledger_campaign --kills 1200 --out FILE`` runs it and leaves a record.
 """
@@ -32,7 +32,7 @@ WHOLE_CHECK_EVERY = 50  # kills
 
 @dataclass
 class Told:
-    """What all processes of a campaign told, and what the checker found wrong."""
+    """Output of all processes of a campaign, and the errors that the checker found."""
 
     kills: int = 0
     by_own_hand: Counter = field(default_factory=Counter)
@@ -43,7 +43,7 @@ class Told:
 
 
 def campaign(folder, *, kills, seed, kind="honest", points=POINTS, own_hand=0.4, words=()):
-    """Kill at least this many processes on one ledger and return what was told and found.
+    """Kill at least this many processes on one ledger; return their output and the errors.
 
     A share of them, ``own_hand``, ends by its own hand at one of the points, unless it is killed
     from outside before it gets there. How far a process comes depends on the machine, so it goes
@@ -61,13 +61,13 @@ def campaign(folder, *, kills, seed, kind="honest", points=POINTS, own_hand=0.4,
         told.kills += len(processes)
         check(path, lines, told, whole=told.kills % WHOLE_CHECK_EVERY < 2)
         newest = max((int(query[1:]) for _, query, *_ in lines), default=first)
-        first = max(first, newest - rng.randrange(N_IDS))  # some ids are asked for again
+        first = max(first, newest - rng.randrange(N_IDS))  # some ids are requested again
     check(path, [], told, whole=True)
     return told
 
 
 def raise_budget(path):
-    """Leave room for some releases, but not for all that will be asked for."""
+    """Leave room for some releases, but not for all future requests."""
     with Ledger(path, must_exist=True) as ledger:
         if ledger.left("visits").rho < STEP / 10:
             ledger.set_budget("visits", ZCDP(ledger.spent("visits").rho + STEP))
@@ -102,7 +102,7 @@ def kill(process, end, rng, told):
 
 
 def check(path, lines, told, *, whole):
-    """Compare what was told since the last check, or ever, with what the file holds."""
+    """Compare the output since the last check with the contents of the file."""
     for word, query, *digest in lines:
         told.steps[word] += 1
         if word == "released" and told.released.setdefault(query, digest[0]) != digest[0]:

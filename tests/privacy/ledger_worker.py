@@ -1,4 +1,4 @@
-"""A process that asks one ledger for releases and tells every step, until it is killed.
+"""A process that requests releases from a ledger and prints every step, until it is killed.
 
 ``python ledger_worker.py LEDGER SEED FIRST KIND END`` asks for ids from ``q<FIRST>`` on, some of
 them more than once. KIND is ``honest`` or a planted fault; END is ``none`` or a point at which
@@ -17,7 +17,7 @@ from fedneighbors.privacy._guarantees import ZCDP, PureDP
 from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
 
-N_IDS = 12  # that a process chooses from at a time: some are asked for again, by it or by others
+N_IDS = 12  # ids to choose from at a time: some are requested again, by any process
 MAX_STEPS = 100_000
 
 
@@ -26,13 +26,13 @@ class DrawError(Exception):
 
 
 def cost_of(query):
-    """Of a few kinds, and the same whoever asks for this id."""
+    """Return the terms of an id; the same for every process."""
     number = int(query[1:])
     return PureDP("0.01") if number % 3 == 0 else ZCDP(Fraction(1, 10_000 + number % 7))
 
 
 def tell(*words):
-    """One line, whole or not at all: a pipe takes so little in one piece."""
+    """Print one line atomically: a pipe writes this much in one piece."""
     os.write(1, (" ".join(words) + "\n").encode())
 
 
@@ -89,7 +89,7 @@ class StoresLate(Ledger):
 
 
 class Honest(Ledger):
-    """The ledger as it is."""
+    """Return the current ledger."""
 
     def release(self, query_id, *, publish, **rest):
         return super().release(query_id, **rest)

@@ -23,14 +23,14 @@ PUBLIC_SEED = 20220222
 
 @dataclass(frozen=True)
 class Trial:
-    """A release, given rows and a source of bits, what it claims and the inputs to try."""
+    """A release as a function of rows and a source of bits, its claim and the inputs to try."""
 
     release: object
     claim: object
     pairs: list
 
     def against(self, bits):
-        """The release alone, drawing from a source of bits."""
+        """Return the release, drawn from a source of bits."""
         return lambda rows: self.release(rows, bits)
 
 
@@ -87,7 +87,7 @@ def sometimes_bare(rows, bits):
 
 
 def top_k(k, scale, sensitivity=ROW):
-    mechanism = NoisyTopK(k, scale)  # OpenDP's entropy: bits are not asked for
+    mechanism = NoisyTopK(k, scale)  # OpenDP's entropy: the bits are not used
     return lambda rows, bits: np.array([mechanism.release(row, sensitivity) for row in rows])
 
 

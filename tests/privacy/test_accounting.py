@@ -1,4 +1,4 @@
-"""Costs add up exactly; what cannot be exact is rounded towards a larger cost."""
+"""Costs add up exactly; inexact conversions are rounded towards a larger cost."""
 
 import math
 import sys
@@ -162,7 +162,7 @@ def test_guarantees_of_two_notions_are_not_compared():
 def test_the_conversion_agrees_with_a_scan_over_orders(rho, delta):
     epsilon = float(zcdp_to_approx(rho, delta))
 
-    # the scan's orders lie half a percent apart, which costs less than 1e-4 of delta
+    # the scan's orders differ by half a percent, which costs less than 1e-4 of delta
     assert delta_of(rho, epsilon) <= delta * (1 + 1e-3)
     if epsilon:
         assert delta_of(rho, epsilon * (1 - 1e-3)) > delta * (1 - 1e-12)

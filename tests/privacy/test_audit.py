@@ -42,7 +42,7 @@ def test_a_correct_mechanism_is_not_accused(name):
     verdicts = reseeded(name, planted.CORRECT[name], n_audits=2, share_of_samples=0.5)
 
     assert not any(verdict.accused for verdict in verdicts)
-    assert all(verdict.loss > 0 for verdict in verdicts)  # it is not that nothing was seen
+    assert all(verdict.loss > 0 for verdict in verdicts)  # the audits found something
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A ledger charges once, answers the same id with the same bytes, and refuses what does not fit."""
+"""A ledger charges once, returns the same bytes for an id, and refuses charges over budget."""
 
 import hashlib
 import sqlite3
@@ -122,7 +122,7 @@ def test_charges_of_a_tenth_fill_a_budget_of_one_to_the_brim(ledger):
 
 
 def test_a_data_set_without_a_budget_refuses_every_charge(ledger):
-    ledger.set_budget("trips", PureDP(1), user="study")  # a cap is no budget
+    ledger.set_budget("trips", PureDP(1), user="study")  # a user limit is not a budget
 
     for dataset in ("trips", "other"):
         with pytest.raises(BudgetExceeded, match="left: nothing, no budget was set"):
@@ -203,7 +203,7 @@ def test_a_cost_that_the_budget_cannot_express_is_refused(ledger):
 
 def test_zcdp_releases_are_judged_together_under_epsilon_delta(ledger):
     ledger.set_budget("visits", ApproxDP(1, "1e-6"))
-    one = ZCDP("0.006")  # alone epsilon 0.48; four of them 0.99, not 1.93
+    one = ZCDP("0.006")  # a single one costs epsilon 0.48; four cost 0.99, not 1.93
 
     for number in range(4):
         ask(ledger, f"q{number}", cost=one)
@@ -231,7 +231,7 @@ def test_a_failed_draw_stays_charged_and_can_be_repeated(ledger):
     with pytest.raises(RuntimeError, match="no entropy"):
         ask(ledger, draw=failing)
 
-    assert ledger.spent("visits") == TENTH  # that it failed may tell something of the rows
+    assert ledger.spent("visits") == TENTH  # the failure may reveal something about the rows
     assert kinds(ledger) == ["budget", "reserved"]
     assert ask(ledger) == b"noised"
     assert ledger.spent("visits") == TENTH
@@ -282,7 +282,7 @@ def test_the_first_stored_of_two_draws_is_everyones_answer(ledger, path):
 
 
 def fail_to_store_elsewhere(path, monkeypatch):
-    """Ask for the same release through a second ledger that cannot store its answer."""
+    """Request the same release from a second ledger that cannot store its answer."""
     with Ledger(path) as other, monkeypatch.context() as patch:
         patch.setattr(other._books, "add_answer", full_disk)
         with pytest.raises(LedgerError, match="full"):

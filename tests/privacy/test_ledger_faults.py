@@ -1,4 +1,4 @@
-"""A ledger that cannot be used says why and what to do; nothing is charged without a release."""
+"""An unusable ledger explains the reason and the remedy; nothing is charged without a release."""
 
 import os
 import resource
@@ -22,7 +22,7 @@ ASK = {"dataset": "visits", "user": "study", "cost": PureDP("0.1")}
 
 @pytest.fixture
 def path(tmp_path):
-    """A closed ledger with one release; no -wal file is left beside it."""
+    """A closed ledger with one release and no -wal file."""
     with Ledger(tmp_path / "north.ledger", party="north") as ledger:
         ledger.set_budget("visits", PureDP(1))
         ledger.release("q0", draw=lambda: bytes(20_000), **ASK)
@@ -36,7 +36,7 @@ def state(path):
 
 
 def in_child(work):
-    """Run a function in a forked process; what it returns as text, or the error that it raised."""
+    """Run a function in a forked process; return its result, or its error, as text."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -289,7 +289,7 @@ def test_a_read_only_ledger_charges_nothing(path, readable, folder_mode):
 
 
 def release_with_at_most(n_bytes, path, *, n_before):
-    """Ask for one release on a disk that is full at this size; say how that went.
+    """Request one release on a disk that is full at this size; return the outcome.
 
     The log has grown by some entries before. Nothing is written after the disk was full.
     """
@@ -381,7 +381,7 @@ def test_a_late_void_spares_charges_of_other_processes(path):
         return b"noised"
 
     def draw():
-        late.close()  # takes back what it could not before
+        late.close()  # voids the charge that failed before
         return b"noised"
 
     with closing(lock), Ledger(path, timeout_s=0) as late, Ledger(path, timeout_s=0) as other:

@@ -17,7 +17,7 @@ def test_killed_processes_never_release_without_a_charge(tmp_path):
     assert told.kills >= N_KILLS
     assert set(told.by_own_hand) <= set(POINTS)
     assert sum(told.by_own_hand.values()) < told.kills
-    assert told.steps["released"] > len(told.released) > N_KILLS  # ids were asked for again
+    assert told.steps["released"] > len(told.released) > N_KILLS  # ids were requested again
     assert told.steps["refused"] > 0
     assert told.steps["failing"] > 0
 

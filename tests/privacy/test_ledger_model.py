@@ -57,7 +57,7 @@ def full_disk(*_):
 
 
 def total(charges, budget):
-    """Cost in the notion of a budget, from the definitions; None where it has none."""
+    """Return the cost in the notion of a budget, by definition; None if it has none."""
     pure = [c.epsilon for c in charges if isinstance(c, PureDP)]
     loose = [c for c in charges if isinstance(c, ApproxDP)]
     rho = sum((c.rho for c in charges if isinstance(c, ZCDP)), Fraction(0))
@@ -162,7 +162,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers[writer] = Ledger(self.path, timeout_s=0)
 
     def ask(self, w, query, terms, fate, meanwhile=None):
-        """Ask, and let the model go through what must happen."""
+        """Request, and update the model with the expected effect."""
         if query in self.answers:
             assert self.call(w, query, terms, self.never) == self.answers[query]
             return
@@ -206,7 +206,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert answer == self.answers[query]
 
     def fail_to_store(self, w, query, terms, draw):
-        """Ask a writer that cannot store; another's answer, if there is one by then, is given."""
+        """Request with a writer that cannot store; return another's answer, if any."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.ledgers[w]._books, "add_answer", full_disk)
             try:

@@ -28,7 +28,7 @@ def terms(query, dataset="visits", *, user="study", cost=TENTH):
 
 
 def named(lacking):
-    """Answers that tell what was drawn."""
+    """Return answers that identify the drawn terms."""
     return [f"noised {each.query}".encode() for each in lacking]
 
 

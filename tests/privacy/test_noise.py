@@ -73,7 +73,7 @@ def test_probabilities_are_those_of_the_textbook(law):
 
 
 def exhausted(law, n_bits):
-    """How many prefixes of so many bits the table sends to each magnitude; None is undecided."""
+    """Return the number of prefixes per magnitude in the table; None is undecided."""
     known = table(law, n_bits)
     words = np.arange(1 << n_bits, dtype=np.uint64) << np.uint64(1)
     values = np.empty(len(words), np.int64)

@@ -81,7 +81,7 @@ def test_weights_too_far_apart_are_refined():
     weights = CellWeights([1_000, 0, 1_001, 1_000], Fraction(1))
     weights.change(0, 0)
     for cell in (2, 3):
-        weights.find(0, 8)  # the reference stays far above what is left
+        weights.find(0, 8)  # the reference stays far above the remaining counts
         weights.change(cell, 0)
 
     drawn = {BitDraws(np.random.default_rng(seed).bytes).cell(weights) for seed in range(40)}
@@ -100,7 +100,7 @@ def test_prefixes_at_a_cells_edge_stay_undecided():
     ).cell(weights)
 
     assert edge is None
-    assert drawn == 0  # behind the prefix of 1/3 come zeros: just below 1/3
+    assert drawn == 0  # zeros after the prefix of 1/3: just below 1/3
 
 
 def test_unpicked_cells_are_zero_and_none_is_negative():

@@ -1,4 +1,4 @@
-"""Noise wider than a table keeps its law far beyond 32 bits, and beyond any use it is refused."""
+"""Noise wider than a table has the right distribution beyond 32 bits; useless noise is refused."""
 
 import numpy as np
 import pytest

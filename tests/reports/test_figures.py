@@ -1,4 +1,4 @@
-"""Every kind of figure becomes a picture, whatever its table holds."""
+"""Every kind of figure becomes a picture, for any table."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Ticks say where they stand."""
+"""Tick labels have units and enough digits."""
 
 import pytest
 

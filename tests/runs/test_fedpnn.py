@@ -1,4 +1,4 @@
-"""A run on a user's table keeps the columns that were asked for, and says which and why."""
+"""A run on a user's table selects the requested columns, and reports them with a reason."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_the_record_lists_kept_columns_and_statistics(n, tmp_path):
 
 def test_constant_columns_come_last_without_statistics():
     x, y, owner = table()
-    x[:, 3] = y  # apart without any spread
+    x[:, 3] = y  # classes differ without variance
 
     _, record = run(
         x[:, [1, 1, 2, 3]], y, owner,

@@ -29,7 +29,7 @@ def test_fewer_shares_than_the_threshold_do_not_give_it_back():
 
 
 def test_three_shares_of_four_fit_every_secret():
-    """Whatever the secret, some fourth share completes the three; so they say nothing of it."""
+    """For any secret, some fourth share completes the three; so three reveal nothing."""
     shares = split(bytes(32), threshold=4, n_shares=6)
     known = {k: shares[k] for k in range(3)}
 

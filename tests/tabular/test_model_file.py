@@ -1,4 +1,4 @@
-"""Records in files: they come back as they were, and nothing else is taken for one."""
+"""Records in files: they are read back equal, and other files are refused."""
 
 import hashlib
 from collections.abc import Mapping

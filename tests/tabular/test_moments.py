@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from fedneighbors.tabular._schema import BLOCK_ROWS, blocks, column_moments, mean_and_deviation
 from tests.naive import flynn as naive
 
-# Whole numbers of quanta (2**-200), so that nothing is truncated and the twin is exact as well.
+# Integer multiples of the quantum (2**-200), so that nothing is truncated and the twin is exact.
 VALUES = st.floats(-(2.0**120), 2.0**120, width=64).map(lambda v: v if abs(v) > 1e-40 else 0.0)
 TABLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=7), elements=VALUES)
 

@@ -1,4 +1,4 @@
-"""What parties announce about their tables."""
+"""Schemas that parties announce."""
 
 from fedneighbors.tabular._schema import Schema, agree
 

@@ -1,4 +1,4 @@
-"""The attacker's side of the attacks on FlyNN: what is known, what is tried, how well it does.
+"""The attacker's side of the attacks on FlyNN: knowledge, trials, success.
 
 ``python -m tests.experiments.attacks.attack_trials`` prints the numbers of the documentation.
 """
@@ -61,7 +61,7 @@ class Protection:
     """Noise on counts of which a row raises 32, for privacy of epsilon = 1, delta = 1e-6.
 
     ``local``: Laplace noise on each party's counts. ``central`` and ``central pure``: Gaussian and
-    Laplace noise on the sum, of which the attacker holds all but the shares of three parties.
+    Laplace noise on the sum; the attacker knows all but the shares of three parties.
     """
 
     mechanism: str
@@ -99,7 +99,7 @@ class Protection:
 
     @property
     def attainable_auc(self):
-        """What the best test on whether a row was counted attains against this noise."""
+        """Return the success of the best test for a counted row against this noise."""
         if self.mechanism == "central":
             return gaussian_auc((N_ACTIVE / float(self.noise.variance)) ** 0.5)
         return laplace_auc(float(self.noise.scale), N_ACTIVE)
@@ -112,7 +112,7 @@ def evidence_under(noise, excess, step=1):
 
 
 def released(noise, counts, bits):
-    """What the coordinator and all other parties hold of counts in the end, own parts taken off."""
+    """Return the final counts without the coordinator's and the other parties' own parts."""
     if isinstance(noise, DiscreteLaplace):
         return counts + noise.noise(counts.size, bits=bits).reshape(counts.shape)
     parts = [noise.share(counts.size, bits=bits) for _ in range(N_HONEST)]
@@ -149,7 +149,7 @@ def tell_members(protection, *, n_trials=20_000):
 
 
 def ask_for_counts(protection, *, n_trials):
-    """As :func:`tell_members`, but from what parties answer, drawn, charged and sent by them.
+    """As :func:`tell_members`, but with charged replies that the parties send.
 
     The attacker is the coordinator together with two of five parties; one of the other three holds
     the row in half of the trials. What remains of those three is the least that masked sums allow.
@@ -242,7 +242,7 @@ class Split:
 
 
 def membership_from_a_sum(x, y, plan, split, evidence):
-    """AUC of an attacker who knows no other row, only how often units are active in the mean."""
+    """Return the AUC of an attacker who knows only mean activation frequencies."""
     active = hash_table(x, plan)
     own = count_rows(active[split.own], y[split.own], n_units=plan.n_units, n_classes=y.max() + 1)
     usual = (own + 0.5) / (np.bincount(y[split.own]) + 1)

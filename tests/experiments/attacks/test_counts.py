@@ -193,7 +193,7 @@ def test_released_models_limit_membership_by_the_budget(mechanism, n_trials):
 
 
 class Witness(PrivateFlyNNParty):
-    """A party that keeps what it said beside noised counts."""
+    """A party that records its replies with noisy counts."""
 
     def answer(self, request):
         reply = super().answer(request)
@@ -235,7 +235,7 @@ def test_raw_counts_tell_membership_surely(table):
     plan = plan_for(x)
     _, active = candidates(x, plan)
     hashes = indicators(active, plan.n_units)
-    others = hashes.sum(axis=0) - hashes  # each record, taken out of a class of 100
+    others = hashes.sum(axis=0) - hashes  # the class of 100 without each record
 
     excess = hashes.sum(axis=0) - others
     members = np.diag(record_evidence(exact_evidence(excess), active))

@@ -42,7 +42,7 @@ def test_largest_auc_is_the_area_that_the_trade_off_curve_leaves(epsilon, delta)
 
 
 def test_randomized_response_attains_the_largest_auc():
-    truth = math.e / (1 + math.e)  # the chance that one bit is told as it is, epsilon = 1
+    truth = math.e / (1 + math.e)  # the probability that one bit is reported truly, epsilon = 1
 
     attained = truth * truth + truth * (1 - truth)  # a tie counts half
 
@@ -58,7 +58,7 @@ def test_k_ary_randomized_response_attains_the_hit_limit():
 def test_a_delta_can_reveal_whole_records():
     epsilon_zero = largest_hit_rate(ApproxDP(0, 0.1), 100)
 
-    assert epsilon_zero == pytest.approx(0.1 + 0.9 / 100)  # told with chance delta, else a guess
+    assert epsilon_zero == pytest.approx(0.1 + 0.9 / 100)  # revealed with probability delta
 
 
 @pytest.mark.parametrize("distance", [0.01, 0.1, 0.25, 1.0, 3.0])
@@ -97,7 +97,7 @@ def test_one_candidate_is_refused():
 
 @pytest.mark.parametrize(("variance", "n_cells"), [(4.0, 1), (20.0, 8), (571.0, 32)])
 def test_gaussian_noise_bounds_the_discrete_gaussians_auc(variance, n_cells):
-    # the best test adds the cells up, so that the law of their sum decides
+    # the best test sums the cells, so that the distribution of their sum decides
     reach = math.ceil(12 * math.sqrt(variance))
     cell = discrete_gaussian(variance, np.arange(-reach, reach + 1))
     total = reduce(np.convolve, [cell] * n_cells)

@@ -1,4 +1,4 @@
-"""Scores of membership: exact on hand-made answers, right where the law is known."""
+"""Membership scores: exact on hand-made outputs, correct for known distributions."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,8 @@ def test_equal_models_do_not_change_the_gap():
 def test_rows_of_unequal_hardness_need_other_models_scores():
     """Members stand two deviations above their own level; levels differ by twenty.
 
-    Of 2,000 rows each, the AUCs of normal laws lie within .05 but for a chance below 1e-6.
+    Of 2,000 rows each, the AUCs of normal distributions are within .05 except with a chance below
+    1e-6.
     """
     rng = np.random.default_rng(1)
     level = rng.normal(0, 20, 4000)

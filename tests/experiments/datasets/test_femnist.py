@@ -20,7 +20,7 @@ def folder(monkeypatch, tmp_path):
 
 
 def leaf(rows_of):
-    """What LEAF writes for writers with these rows."""
+    """Write the files of LEAF for writers with these rows."""
     return {
         "users": list(rows_of),
         "num_samples": [len(rows) for rows in rows_of.values()],

@@ -1,4 +1,4 @@
-"""Generated graphs are connected, of the size and density asked for, and share substructures."""
+"""Generated graphs are connected, have the requested size and density, and share substructures."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Windows of what Shakespeare's roles say."""
+"""Windows of the speeches of Shakespeare's roles."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""A replay gives the answer of a real run, and adds up seconds as a network would."""
+"""A replay equals a real run, and adds up seconds as a network would."""
 
 import itertools
 
@@ -133,7 +133,7 @@ def test_a_provider_without_time_is_late_for_every_algorithm():
 
 
 class Worker:
-    """A party whose recorded work takes the seconds that it is told."""
+    """A party whose recorded work takes given seconds."""
 
     def __init__(self, provider, each_s):
         self.name, self.accepts = provider.name, provider.accepts

@@ -1,4 +1,4 @@
-"""The experiments on small collections: their records say what they measured."""
+"""The experiments on small collections have complete records."""
 
 from dataclasses import asdict, replace
 

@@ -1,4 +1,4 @@
-"""The experiments leave tables that say what was measured."""
+"""The experiments write tables of their measurements."""
 
 import numpy as np
 import pytest
@@ -153,7 +153,7 @@ def test_similarity_is_reported_by_class_and_as_a_mean(table7):
     ],
 )
 def test_class_figures_have_the_papers_means(measure, means):
-    """Tables 5 and 6, which print the mean beside the two; rounded or cut to three places."""
+    """Tables 5 and 6 print the mean of the other two; rounded or truncated to three places."""
     for paper, (vanilla, modified) in zip(PRINTED.values(), means, strict=True):
         for generator, mean in ((VANILLA, vanilla), (MODIFIED, modified)):
             both = getattr(paper.similarity[generator], measure)

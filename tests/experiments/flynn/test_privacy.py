@@ -1,4 +1,4 @@
-"""The study under privacy: its shortcut releases what parties release; its tables add up."""
+"""The study under privacy: its shortcut equals the parties' releases; its tables add up."""
 
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The experiments on a table or two: their records say what they measured, and say it again."""
+"""The experiments on one or two tables have complete and reproducible records."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables of all methods: whose rows are whose, what is chosen on what, how sure a difference is."""
+"""Tables of all methods: ownership of rows, data for choices, uncertainty of differences."""
 
 from dataclasses import replace
 from functools import cache

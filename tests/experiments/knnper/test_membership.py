@@ -1,4 +1,4 @@
-"""Membership inference: a memory of one neighbor tells its rows, a private network next to none."""
+"""Membership inference: a memory of one neighbor reveals its rows, a private network hardly."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def guessed(n=800):
-    """Rows whose labels follow from nothing: whoever knows one has seen it."""
+    """Rows with random labels, so that a known label proves membership."""
     rng = np.random.default_rng(5)
     return rng.normal(size=(n, 6)), np.arange(n) % N_CLASSES, np.arange(n) // N_CLASSES % 2 == 0
 
@@ -42,7 +42,7 @@ def test_a_memory_reveals_its_rows_a_private_network_not():
     owner = np.arange(800) % 2
     found = KNNPerClassifier(**SETTINGS).fit(x[members], y[members], owner[members])
     for name in ("0", "1"):
-        found.clients_[name].weight = 1.0  # what its memory alone says
+        found.clients_[name].weight = 1.0  # predictions of its memory only
 
     with pytest.warns(UserWarning, match="parties= is missing"):
         alone = scores_of(found.predict_proba(x), y, members)

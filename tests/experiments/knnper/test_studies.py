@@ -1,4 +1,4 @@
-"""kNN-Per's experiments: each runs, and says what it measured."""
+"""kNN-Per's experiments run and have complete records."""
 
 from functools import cache
 

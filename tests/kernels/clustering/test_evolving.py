@@ -105,7 +105,7 @@ def test_nearest_centers_match_naive_version(seed):
 
 
 def crowd(rng, n_rows, n_columns, n_groups):
-    """Draw rows around a few points, so that centers soon change rarely."""
+    """Draw rows around a few points, so that centers change rarely after the first rows."""
     places = rng.random((n_groups, n_columns))
     return places[rng.integers(n_groups, size=n_rows)] + rng.normal(
         scale=0.03, size=(n_rows, n_columns)

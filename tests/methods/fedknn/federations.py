@@ -14,7 +14,7 @@ KEY = b"tests"
 
 
 class BoundedLine:
-    """Numbers on a line, with lower bounds that are as loose as a seed says."""
+    """Numbers on a line, with lower bounds of seeded looseness."""
 
     name = "bounded line"
 

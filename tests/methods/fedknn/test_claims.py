@@ -1,4 +1,4 @@
-"""Providers that lie: what a broker can see is an error that names them."""
+"""Lying providers: detectable lies are errors that name the provider."""
 
 from functools import partial
 
@@ -177,7 +177,7 @@ def test_counts_below_a_providers_own_bounds_are_refused():
         asked(hufu_plus, RangeCountReply, lambda r, _: RangeCountReply(0), k=8)
 
 
-# Bounds that mislead: p0 is asked for one object at first, and for more in the second round.
+# Misleading bounds: p0 is asked for one object first, and for more in the second round.
 SECOND = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [3.5, 4.5, 5.5, 6.5, 7.5, 8.5]}
 
 
@@ -249,7 +249,7 @@ def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
         build_answer(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
 
 
-# What comes back with the objects.
+# Returned objects.
 
 
 def test_a_foreign_name_is_refused_and_its_provider_named():

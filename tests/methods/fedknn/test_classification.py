@@ -19,7 +19,7 @@ from fedneighbors import (
 )
 from fedneighbors.datasets._graphs import Graph
 
-# Checks that cannot hold, each with its reason. There is none.
+# scikit-learn checks that cannot pass, each with its reason. There are none.
 CANNOT_HOLD: dict[str, str] = {}
 
 RNG = np.random.default_rng(11)

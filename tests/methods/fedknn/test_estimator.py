@@ -1,4 +1,4 @@
-"""``FederatedNeighbors`` finds what a scan of all objects finds, for every metric and algorithm."""
+"""``FederatedNeighbors`` equals a scan of all objects, for every metric and algorithm."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Providers that are missing: an error, or an answer of those that are there, which says so."""
+"""Missing providers: an error, or a partial answer that reports them."""
 
 from functools import partial
 
@@ -146,7 +146,7 @@ def test_radii_are_judged_by_the_remaining_providers_counts():
     federation = Federation({"p0": [4.0], "p1": [5.0], "p2": [6.0]}, 4.0, 2, BoundedLine(0.0, 1))
     coordinator = started(hufu_plus, federation, allow_partial=True)
 
-    # then fewer are counted within a larger radius, since who had them is gone
+    # then fewer are counted within a larger radius, because their provider is missing
     answer, _ = search(coordinator, federation, leaves={"p0": 1, "p1": 2})
 
     assert answer.merged.distances.tolist() == [2.0]

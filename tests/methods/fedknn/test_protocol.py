@@ -1,4 +1,4 @@
-"""Every algorithm finds the k nearest of all objects, to the last tie, and says what it asked."""
+"""Every algorithm finds the k nearest of all objects, ties included, and reports its requests."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_examples_of_the_paper():
     assert merge(everything, 3).ids == ("d4", "d1", "d2")  # Example 4.1
 
 
-# Providers that lie.
+# Lying providers.
 
 
 class Liar:

@@ -16,7 +16,7 @@ from fedneighbors.methods.fedknn.protocol import FinishRequest, baseline
 
 
 class Heard(Provider):
-    """A provider that remembers what it was asked."""
+    """A provider that records its requests."""
 
     def __init__(self, name, objects, *, hangs_at="", fails_at_the_end=False):
         super().__init__(name, objects, PlainMetric(lambda a, b: abs(a - b)), decode=float)

@@ -18,7 +18,7 @@ HANGS, RAISES, DIES = -1.0, -2.0, -3.0
 
 
 def gap(query, item):
-    """Return how far apart two numbers are, or come to grief over the second."""
+    """Return the distance of two numbers, or fail at the second."""
     if item == HANGS:
         threading.Event().wait()
     if item == RAISES:

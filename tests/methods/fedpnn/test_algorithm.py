@@ -25,7 +25,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
 )
 from tests.naive.clustering import evolving as naive
 
-# expected values are computed by hand; a point at (.1, .1) would lie on the first ball's boundary
+# expected values are computed by hand; a point at (.1, .1) is on the first ball's boundary
 ROWS = np.array([[0, 0], [0.2, 0], [0.9, 0.9], [0.9, 0.7], [0.5, 0.5]])
 LABELS = np.array([0, 0, 1, 1, 0])
 
@@ -62,7 +62,7 @@ def test_factor_of_the_pseudo_code_gives_more_centers():
 
 
 def test_rules_differ_in_overlapping_balls():
-    # the row at .45 lies in the large ball around 0, but nearer to the center of the small ball
+    # the row at .45 is in the large ball around 0, but nearer to the center of the small ball
     start = Clusters(np.array([[0.0], [0.6]]), np.array([0.5, 0.1]), np.zeros((2, 1), np.int64))
     row, label = np.array([[0.45]]), np.array([0])
 

@@ -23,7 +23,7 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Federation:
-    """A table, who owns its rows, and how to train."""
+    """A table, the owners of its rows, and training parameters."""
 
     x: Any
     y: Any

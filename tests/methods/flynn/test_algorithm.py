@@ -48,7 +48,7 @@ def problems(draw):
 
 
 def twin(x, y, sizes, gamma):
-    """The naive filters, and what the naive inference needs."""
+    """Return the naive filters, and the inputs of the naive inference."""
     wiring = draw_wiring(x.shape[1], sizes["n_units"], sizes["n_inputs"], sizes["random_state"])
     matrix = naive.dense_matrix(wiring, x.shape[1])
     classes = sorted(set(y.tolist()))

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import FlyNNClassifier, FlyNNSearchCV
 
-# Checks that cannot hold, by estimator, each with its reason. There is none.
+# scikit-learn checks that cannot pass, by estimator, each with its reason. There are none.
 CANNOT_HOLD: dict[str, dict[str, str]] = {}
 
 

@@ -1,4 +1,4 @@
-"""Numbers that change only with the format or the hash, which is then said in the change log."""
+"""Numbers that change only with the format or the hash; the change log records such changes."""
 
 import hashlib
 

@@ -30,7 +30,7 @@ def classifier(**options):
 
 
 def raw(**options):
-    """Without constants from the data, so that every training shares one plan."""
+    """Settings without constants from the data, so that every training has the same plan."""
     return classifier(standardize=False, **options)
 
 

@@ -285,7 +285,7 @@ def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_rou
         assert not (tmp_path / "north").exists()
 
 
-# Parties that lie.
+# Lying parties.
 
 
 class Liar(FlyNNParty):

@@ -235,7 +235,7 @@ def test_a_party_with_inconsistent_numbers_is_found(wanted, change):
         run(coordinate_search([candidate], grid, n_folds=3, seed=0), [Liar(wanted, change)])
 
 
-# What a search leaves behind.
+# Attributes after a search.
 
 
 def test_results_are_laid_out_as_by_grid_search():

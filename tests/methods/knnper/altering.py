@@ -10,7 +10,7 @@ from fedneighbors.tabular._model_file import seal_model
 def altered(record, changes):
     """Return a record in which fields, named with dots between them, have other values.
 
-    Checks of the records are passed by: a reader of the file is to find what is wrong.
+    Checks of the records are bypassed: the reader of the file must find the error.
     """
     for path, value in changes.items():
         record = _with(record, path.split("."), value)

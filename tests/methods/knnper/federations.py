@@ -46,7 +46,7 @@ class Overheard(Cohort):
 
 
 class Kept:
-    """A checkpoint in memory: hands each stage on, and begins at a given one."""
+    """A checkpoint in memory that passes each stage on and starts at a given one."""
 
     def __init__(self, keep, stage):
         self.keep, self._stage = keep, stage

@@ -194,7 +194,7 @@ def test_equally_near_keys_come_in_the_order_of_their_rows():
 
 
 def test_distant_similar_keys_are_distinguished():
-    """Squares of lengths of 1e16 hide differences of 1; the products alone would mix them up."""
+    """Squares of lengths of 1e16 hide differences of 1; products alone would confuse them."""
     keys = 1e8 + np.arange(64.0)[::-1, None] * np.ones(8)
 
     found = nearest(keys, np.full((1, 8), 1e8), 64)

@@ -1,4 +1,4 @@
-"""Bad input: what clients, networks, rows and files can be, and what is said of it."""
+"""Invalid clients, networks, rows and files, and their error messages."""
 
 import subprocess
 import sys
@@ -185,7 +185,7 @@ def test_invalid_labels_are_refused(labels):
 
 
 class Body(nn.Module):
-    """A linear layer, a body and a head; what comes of a row is for the tests to say."""
+    """A linear layer, a body and a head; tests define the output for a row."""
 
     def __init__(self, n_inputs=13, n_outputs=3, *, spoiled=False, skipped=False):
         super().__init__()

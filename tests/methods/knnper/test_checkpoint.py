@@ -115,7 +115,7 @@ CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 
 
 class Bent(nn.Module):
-    """Bends what it sees by a function that is no layer."""
+    """Transforms its input by a function that is not a layer."""
 
     def __init__(self, bend):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where networks are computed: the processor unless told otherwise."""
+"""Devices of networks: the CPU by default."""
 
 import numpy as np
 import pytest

@@ -17,7 +17,7 @@ CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 
 QUICK = {"hidden": (16, 8), "n_rounds": 3}
 
-# Checks that cannot hold, each with its reason.
+# scikit-learn checks that cannot pass, each with its reason.
 CANNOT_HOLD = {}
 
 
@@ -124,7 +124,7 @@ def test_labels_that_may_come_later_are_announced():
 
     with pytest.raises(ValueError, match=r"among \[0, 1\], got \['2'\]; list all"):
         without.update("all", X[~some], Y[~some])
-    announced.clients_["all"].weight = 1.0  # what its memory alone says
+    announced.clients_["all"].weight = 1.0  # predictions of its memory only
     before = announced.score(X[~some], Y[~some])
     announced.update("all", X[~some], Y[~some])
 

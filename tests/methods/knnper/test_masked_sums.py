@@ -1,4 +1,4 @@
-"""kNN-Per under masked sums: the same bits as in the plain, and what happens when clients leave."""
+"""kNN-Per under masked sums: the bits of plain mode, and clients that drop out."""
 
 import numpy as np
 import pytest

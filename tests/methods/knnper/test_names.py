@@ -1,4 +1,4 @@
-"""Names of clients and rows are text at every door, and what is no name is refused there."""
+"""Names of clients and rows are converted to text everywhere; invalid names are refused."""
 
 import numpy as np
 import pytest

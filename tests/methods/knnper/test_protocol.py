@@ -92,7 +92,7 @@ def test_held_out_rows_choose_and_do_not_train_at_first():
     altered = members()
     for party in altered:
         party._x = party._x.copy()
-        party._x[party.held_out] = 0.5  # seen by the first training, this would change it
+        party._x[party.held_out] = 0.5  # would change the first training if it used these rows
     stages = {}
 
     run_rounds(

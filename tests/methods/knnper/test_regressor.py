@@ -14,11 +14,11 @@ from fedneighbors.methods.knnper._task import NUMBERS
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]
 CLINIC = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
-BOTH = np.column_stack([Y, X[:, 2] * 1e-3])  # two outputs whose units are far apart
+BOTH = np.column_stack([Y, X[:, 2] * 1e-3])  # two outputs with very different units
 
 QUICK = {"hidden": (16, 8), "n_rounds": 3}
 
-# Checks that cannot hold, each with its reason.
+# scikit-learn checks that cannot pass, each with its reason.
 CANNOT_HOLD = {}
 
 

@@ -1,4 +1,4 @@
-"""Memories of fewer bytes in files: they come back as they were, and small."""
+"""Compressed memories in files: they are read back equal, and stay small."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ def memory_bytes(memory):
 
 
 def both(models, action):
-    """Return what each does: its new state, or the reason why it cannot."""
+    """Return the effect of each operation: the new state, or the error."""
     told = []
     for model in models:
         try:

@@ -1,4 +1,4 @@
-"""A file whose network, weights and memories do not fit one another is refused when it is read."""
+"""A file whose network, weights and memories do not fit together is refused on reading."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def path(fitted, tmp_path):
 
 
 def rewritten(path, **changes):
-    """Change fields of a file, in whose names two underscores stand for a dot."""
+    """Change fields of a file; two underscores in a name represent a dot."""
     changes = {name.replace("__", "."): value for name, value in changes.items()}
     path.write_bytes(resealed(path.read_bytes(), changes))
 

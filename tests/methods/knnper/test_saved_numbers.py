@@ -1,4 +1,4 @@
-"""Fitted regressors in files: they come back as they were, and are not taken for classifiers."""
+"""Fitted regressors in files: they are read back equal, and distinct from classifiers."""
 
 import hashlib
 
@@ -52,7 +52,7 @@ def test_a_regressor_from_a_file_works_alike(parameters, y, tmp_path):
 
     assert found.predict(X, CLINIC).shape == y.shape
     assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
-    for each in (kept, found):  # what comes later does the same to both
+    for each in (kept, found):  # later changes have the same effect on both
         each.update("north", X[::-1][:40], y[::-1][:40], ids=[f"late {i}" for i in range(40)])
         each.add_client("east", X[::5], y[::5])
         each.forget("south", each.clients_["south"].memory.ids[:3])
@@ -75,7 +75,7 @@ def test_compressed_memories_are_read_back_equal(memory, tmp_path):
     assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
     for each in (kept, found):
         each.update("north", X[:20], BOTH[:20]).add_client("east", X[::5], BOTH[::5])
-        if memory != "product":  # whose own books hold means of rows
+        if memory != "product":  # a codebook of its own has means of rows
             each.forget("south", each.clients_["south"].memory.ids[:3])
         each.save(tmp_path / f"{each is kept}")
     assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
@@ -130,7 +130,7 @@ def test_a_client_file_has_only_its_own_memory(fitted, tmp_path):
 
     assert list(found.clients_) == ["north"]
     asked = fitted.predict(X, ["north"] * len(X))
-    assert found.predict(X).tobytes() == asked.tobytes()  # the only client is who asks
+    assert found.predict(X).tobytes() == asked.tobytes()  # a single client is the default
     south, raw = fitted.clients_["south"].memory, (tmp_path / "north.fnk").read_bytes()
     kept = (*south.keys.astype(np.float32), *south.labels)
     assert not any(row.tobytes() in raw for row in kept)

@@ -1,4 +1,4 @@
-"""Fitted classifiers in files: they come back as they were, and nothing else is taken for one."""
+"""Fitted classifiers in files: they are read back equal, and other files are refused."""
 
 from dataclasses import fields
 
@@ -53,7 +53,7 @@ def test_a_classifier_from_a_file_works_alike(parameters, tmp_path):
     found = KNNPerClassifier.load(tmp_path / "a")
 
     assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
-    for each in (kept, found):  # what comes later does the same to both
+    for each in (kept, found):  # later changes have the same effect on both
         each.update("north", X[::-1][:40], Y[::-1][:40], ids=[f"late {i}" for i in range(40)])
         each.add_client("east", X[::5], Y[::5])
         each.forget("south", each.clients_["south"].memory.ids[:3])
@@ -81,7 +81,7 @@ def test_a_client_file_has_only_its_own_memory(fitted, tmp_path):
 
     assert list(found.clients_) == ["north"]
     asked = fitted.predict_proba(X, ["north"] * len(X))
-    assert found.predict_proba(X).tobytes() == asked.tobytes()  # the only client is who asks
+    assert found.predict_proba(X).tobytes() == asked.tobytes()  # a single client is the default
     south = fitted.clients_["south"].memory.keys.astype(np.float32)
     raw = (tmp_path / "north.fnk").read_bytes()
     assert not any(row.tobytes() in raw for row in south)

@@ -1,4 +1,4 @@
-"""Models that several threads ask, and change, at once."""
+"""Concurrent predictions and updates of a model by several threads."""
 
 from concurrent.futures import ThreadPoolExecutor
 

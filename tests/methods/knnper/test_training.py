@@ -30,7 +30,7 @@ def tasks(net, start=None):
 
 
 def by_hand(net, task, regime, only=None, anchor=None):
-    """Train one client with torch's own optimizer, a model and a loop of its own."""
+    """Train one client with torch's own optimizer, a separate model and a separate loop."""
     module = perceptron(5, 3, hidden=(6, 4), seed=2).module.double()
     module.load_state_dict(task.start)
     moving = [p for name, p in module.named_parameters() if only is None or name in only]
@@ -150,7 +150,7 @@ def test_a_batch_plan_shows_every_client_its_rows_in_order():
 
 
 def normalized():
-    """A network with running averages, which one batched product cannot keep."""
+    """A network with running averages, which a batched product does not support."""
 
     class Normalized(nn.Module):
         def __init__(self):

@@ -1,6 +1,6 @@
 """The law of every search engine: in parts or at once, it is brute force in the total order.
 
-A test draws a search and holds a metric to it::
+A test draws a search and checks a metric with it::
 
     @given(searches(objects=words, queries=words))
     def test_search_is_brute_force_in_parts(search):
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a session: its kind, how many, and what cutoff or radius it derives."""
+    """One call of a session: its kind, count, and derivation of a cutoff or radius."""
 
     call: str
     k: int
@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Search:
-    """Objects, a query, ranks, and what a session is asked for in turn."""
+    """Objects, a query, ranks, and the calls of a session in order."""
 
     objects: list[Any]
     query: Any
@@ -40,7 +40,7 @@ class Search:
     def assert_obeyed_by(self, metric, *, guesses_are_exact=True):
         """Assert that sessions of the metric answer as brute force by its distance does.
 
-        ``guesses_are_exact=False``: what a deadline left uncertain may come with an upper bound.
+        ``guesses_are_exact=False``: objects left uncertain by a deadline may have an upper bound.
         """
         truth = Truth(metric, self)
         truth.guesses_are_exact = guesses_are_exact
@@ -51,7 +51,7 @@ class Search:
 
 
 class Truth:
-    """What brute force says about a search."""
+    """The brute-force answer of a search."""
 
     guesses_are_exact = True
 
@@ -74,7 +74,7 @@ class Truth:
         return float(np.nextafter(at, math.inf if step.limit == "above" else -math.inf))
 
     def holds_at_once(self, session):
-        """Assert one call for more than all, and calls for what is no longer there."""
+        """Check a call for more than all objects, and calls after exhaustion."""
         found = session.next(len(self.order) + 3)
 
         assert found.positions.dtype == np.int64
@@ -89,7 +89,7 @@ class Truth:
             assert again.exhausted
 
     def holds_in_parts(self, session, steps):
-        """Assert each step against what is left, then that nothing was lost."""
+        """Check each step against the remaining objects, then that none was lost."""
         n_given, n_verified = 0, 0
         for step in steps:
             if step.call == "bounds":
@@ -132,7 +132,7 @@ class Truth:
         assert (found.distances <= cutoff).all()
         if deadline_s is None:
             assert certain == len(found.positions) == len(expected)
-        # what is uncertain stands for something no farther
+        # an uncertain object represents one that is no farther
         assert (found.distances >= self.sorted[left][: len(found.distances)]).all()
         if found.exhausted:
             assert certain == int(within.sum())

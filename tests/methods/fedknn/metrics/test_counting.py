@@ -1,4 +1,4 @@
-"""What a session verified for a count it keeps: searches by radius pay for each object once."""
+"""Objects verified for a count are reused: searches by radius verify each object once."""
 
 from unittest import mock
 

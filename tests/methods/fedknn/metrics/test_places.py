@@ -11,7 +11,7 @@ from fedneighbors.methods.fedknn.metrics import _points as vectors_search
 from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
 from tests.methods.fedknn.metrics.engine_law import Search, Step, searches
 
-# Poles, both sides of the date line, places a nanometre and a hemisphere apart.
+# Poles, both sides of the date line, pairs of places at distances from a nanometre to a hemisphere.
 LONGITUDES = st.sampled_from([0.0, 180.0, -180.0, 179.9999999, 1e-14, 90.0, 360.0, 12.5, -1e-300])
 LATITUDES = st.sampled_from([0.0, 90.0, -90.0, 89.9999999, 1e-14, 45.0, -45.0, 1e-300])
 PLACES = st.tuples(LONGITUDES | st.floats(-180, 180), LATITUDES | st.floats(-90, 90)).map(list)

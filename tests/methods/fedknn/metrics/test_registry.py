@@ -34,7 +34,7 @@ def gap(first, second):
 
 
 class Gap:
-    """What a user needs to write."""
+    """A minimal user-defined metric."""
 
     name = "gap"
 

@@ -1,4 +1,4 @@
-"""A pool gives out objects in ascending order, however many and however they are tied."""
+"""A pool emits objects in ascending order, for any number and any ties."""
 
 import numpy as np
 import pytest

@@ -17,7 +17,7 @@ STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12)
 
 
 class Regime:
-    """The metric with other sizes of short strings and groups, the slow twin beside it."""
+    """The metric with other sizes of short strings and groups, and its naive version."""
 
     def __init__(self, longest_short, least_group):
         self.distance = distance
@@ -60,7 +60,7 @@ def test_a_deadline_that_passed_loses_nothing(strings, longest_short):
 
 @pytest.fixture(scope="module")
 def long_strings():
-    """Thirty families of strings of 300 to 600 letters; members are a few edits apart."""
+    """Thirty families of strings of 300 to 600 letters; members differ by a few edits."""
     rng = np.random.default_rng(11)
     strings = []
     for _ in range(30):

@@ -13,7 +13,7 @@ from fedneighbors.methods.fedknn.metrics._vectors import VECTOR_METRICS, VectorM
 from tests.methods.fedknn.metrics.engine_law import Search, Step, Truth, searches
 
 NAMES = list(VECTOR_METRICS)
-# Multiples of 1/4 tie; the rest are what breaks sums: tiny, huge, and neighbours in the last bit.
+# Multiples of 1/4 tie; the others stress sums: tiny, huge, and differing in the last bit.
 NUMBERS = st.integers(-8, 8).map(lambda n: n / 4) | st.sampled_from(
     [1e-200, -1e-200, 1e150, -1e150, 1.0 + 2**-52, 1e8, 1e8 + 2**-26, 0.1, 0.3, 5e-324]
 )
@@ -92,7 +92,7 @@ def test_a_search_by_features_is_brute_force_in_parts(name, data):
 
 
 def table(n_rows, n_columns, seed):
-    """Clusters with repeated rows on a grid, so that there are ties and duplicates."""
+    """Clusters with repeated rows on a grid, which have ties and duplicates."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(20, n_columns)) * 4
     drawn = centers[rng.integers(0, 20, n_rows)] + rng.normal(size=(n_rows, n_columns))
@@ -164,7 +164,7 @@ def test_objects_of_almost_one_distance_come_in_exact_order(name, n_columns, siz
 @pytest.mark.parametrize("n_columns", [3, 90])
 def test_a_small_k_verifies_few_objects(name, n_columns):
     rng = np.random.default_rng(0)
-    # correlated columns, as in images: otherwise no bound can tell far from near
+    # correlated columns, as in images: otherwise no bound can separate far from near
     x = np.repeat(rng.normal(size=(5000, 3)), n_columns // 3, axis=1) + 1e-3 * rng.normal(
         size=(5000, n_columns)
     )

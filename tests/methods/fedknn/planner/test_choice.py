@@ -1,4 +1,4 @@
-"""``algorithm="auto"`` chooses by what was measured; under privacy by public numbers alone."""
+"""``algorithm="auto"`` chooses by measurements; under privacy by public numbers only."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Plans follow from what was measured: exactly from planted costs, and as real providers answer."""
+"""Plans follow measurements: exactly from planted costs, and as with real providers."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def sampled(federation, k):
 
 
 def overheard(coordinator, said):
-    """Pass a coordinator through and note the frames of what it asks each provider."""
+    """Pass a coordinator through and record the frames of its requests by provider."""
     try:
         ask = next(coordinator)
         while True:
@@ -112,7 +112,7 @@ def planted(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, loose
 
 
 def costs(k, *, round_trip_s, n_providers=4, link=None, **times):
-    """Return planted costs: the nearest objects are dealt to the providers in turn."""
+    """Return planted costs: the nearest objects are assigned to the providers in turn."""
     sample = {
         f"p{i}": planted(np.arange(k) * n_providers + i + 1, owner=i, **times)
         for i in range(n_providers)
@@ -355,7 +355,7 @@ def test_a_sample_that_a_provider_refuses_or_misses_names_it():
         measure(parties, [b"no number"], 1)
 
 
-# What cannot be planned.
+# Invalid plans.
 
 
 def test_an_algorithm_beyond_the_samples_cannot_be_planned():

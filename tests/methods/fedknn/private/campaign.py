@@ -50,7 +50,7 @@ def even_federation(rng, *, m, k, n):
 
 
 def misleading_federation(rng):
-    """One provider holds all that is near and its bounds do not tell, so that it needs all of k."""
+    """One provider has all near objects and uninformative bounds, so that all of k is needed."""
     m, k = int(rng.integers(2, 9)), int(rng.integers(16, 64))
     near, far = np.arange(float(k + 20)), 1e5 + np.arange(float(k + 20))
     tables = {"p0": near.tolist()} | {f"p{i}": (far + i / 16).tolist() for i in range(1, m)}
@@ -120,7 +120,7 @@ def as_printed(n_queries, seed=2, *, m=8, k=128):
 
 
 def factors(n_queries, seed=3):
-    """Return how many times fewer objects than by the baseline are asked for, by setting."""
+    """Return the ratio of the baseline's requested objects to those here, by setting."""
     found = {}
     for m, k in ((8, 128), (16, 128), (16, 256), (8, 64)):
         for epsilon in (1, 3, 8):

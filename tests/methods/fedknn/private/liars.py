@@ -1,4 +1,4 @@
-"""Providers that break the padded protocol, one lie each."""
+"""Providers that violate the padded protocol, in one way each."""
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def doubled(reply):
 
 
 def behind(**values):
-    """Something written behind the last object of a reply that is not full."""
+    """Add data after the last object of a reply that is not full."""
 
     def change(reply):
         n = int(reply.numbers[0])
@@ -60,7 +60,7 @@ def behind(**values):
 
 
 def tied(reply):
-    """The first two objects at one distance, with tie keys whose difference runs over."""
+    """Return two objects at one distance, with tie keys whose difference overflows."""
     if reply.numbers[0] < 2:
         return reply
     distances, ties = reply.distances.copy(), reply.ties.copy()
@@ -69,7 +69,7 @@ def tied(reply):
 
 
 def nothing(reply):
-    """No objects, and the claim that there are none."""
+    """Return no objects, and report exhaustion."""
     return forged(
         reply,
         **{name: np.zeros_like(getattr(reply, name)) for name in ("ties", "names", "lengths")},

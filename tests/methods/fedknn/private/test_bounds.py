@@ -79,7 +79,7 @@ def test_bounds_are_bounds_and_not_all_zero(case):
 
 
 class Silent(PlainMetric):
-    """A metric whose sessions know bounds, of which nobody says that they stand alone."""
+    """A metric with bounds that are not declared to be separate."""
 
     exact = True
 

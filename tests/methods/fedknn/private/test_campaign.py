@@ -1,4 +1,4 @@
-"""DANN* keeps its promises over many random federations; the printed one does not."""
+"""DANN* meets its promises over many random federations; the printed version does not."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.methods.fedknn.private.campaign import (
     factors,
 )
 
-AT_LEAST = {  # times fewer objects than the baseline asks for: exact, certified
+AT_LEAST = {  # ratio to the objects that the baseline requests: exact, certified
     "m=8 k=128 epsilon=1": (1.9, 2.6),
     "m=8 k=128 epsilon=3": (3.5, 4.2),
     "m=8 k=128 epsilon=8": (4.9, 5.2),

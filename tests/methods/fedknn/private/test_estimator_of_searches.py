@@ -1,4 +1,4 @@
-"""Private searches through ``FederatedNeighbors``: what they cost, and what they refuse."""
+"""Private searches with ``FederatedNeighbors``: costs and refusals."""
 
 from fractions import Fraction
 

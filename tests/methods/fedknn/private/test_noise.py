@@ -1,4 +1,4 @@
-"""Noise under a ledger: drawn once for a question, charged to each user who asks it."""
+"""Noise under a ledger: drawn once per query, charged to each user."""
 
 import threading
 from contextlib import contextmanager
@@ -156,13 +156,13 @@ def test_noise_is_drawn_after_the_charge_which_stays(ledger):
         ask(ledger, user="anna", bits=fails)
 
     assert charged[0] == [1, 1, 1]
-    second = ask(ledger, user="ben")  # draws what was charged to the first user
+    second = ask(ledger, user="ben")  # uses the noise charged to the first user
     assert ask(ledger, user="anna") == second
     assert spent(ledger, "anna") == spent(ledger, "ben") == [1, 1, 1]
 
 
 class Overtaken(Ledger):
-    """A ledger in which another user asks the same just after one has looked."""
+    """A ledger in which another user asks the same between lookup and charge."""
 
     other = None
 

@@ -1,4 +1,4 @@
-"""DANN* finds the k nearest under noised counts; what it sends has one size whatever it finds."""
+"""DANN* finds the k nearest with noisy counts; its messages have a fixed size."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a provider sees of a query of DANN*, enumerated: never beyond its price, if it is mended."""
+"""Enumerated views of a provider under DANN*: within the cost if corrected, not as printed."""
 
 import itertools
 import random
@@ -28,7 +28,7 @@ def law_of(epsilon, promise, *, m=2, k=3):
 
 
 def unshifted(law):
-    """The same noise without what is added for safety: the counts of small tables stay apart."""
+    """The same noise without safety margins: the counts of small tables remain distinguishable."""
     return SimpleNamespace(
         promise=law.promise,
         first_scale=law.first_scale,
@@ -208,7 +208,7 @@ def test_the_price_adds_up_and_drawn_noise_is_shifted():
     drawn = np.array(law.draw_all(4000, bits=bits))
 
     assert law.cost.epsilon == 2
-    # the mean of 4,000 draws lies within 5 standard errors of the shift but once in 10^6 runs
+    # the mean of 4,000 draws is within 5 standard errors of the shift, except once in 10^6 runs
     for column, scale, shift in (
         (0, law.first_scale, law.first_shift),
         (1, law.second_scale, law.second_shift),

@@ -134,7 +134,7 @@ def test_central_noise_is_below_local_noise():
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
 def test_noise_of_the_cells_has_the_stated_variance(privacy):
     agreed = replace(privacy, public=(), classes=(0, 1))
-    nobody = np.zeros((0, 4)), np.zeros(0, int)  # without rows, what the cells hold is noise
+    nobody = np.zeros((0, 4)), np.zeros(0, int)  # without rows, the cells are pure noise
     moved = []
     for seed in range(20):
         members = [

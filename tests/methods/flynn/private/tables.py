@@ -1,4 +1,4 @@
-"""Small tables, private parties around them, and trainings that a test can take apart."""
+"""Small tables with private parties, and trainings whose parts a test can inspect."""
 
 import numpy as np
 

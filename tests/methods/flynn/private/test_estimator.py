@@ -1,4 +1,4 @@
-"""``FlyNNClassifier(privacy=...)``: what it promises, refuses, keeps and records."""
+"""``FlyNNClassifier(privacy=...)``: guarantees, refusals, files and records."""
 
 from fractions import Fraction
 
@@ -20,8 +20,8 @@ LOCAL = Privacy(epsilon=1.0, mechanism="local", public=PUBLIC)
 PAPER = Privacy(epsilon=1.0, mechanism="paper", public=PUBLIC)
 EACH = pytest.mark.parametrize("privacy", [CENTRAL, LOCAL, PAPER], ids=lambda p: p.mechanism)
 
-# With so much epsilon the noise all but vanishes, and what scikit-learn expects of a classifier
-# holds but for a second ``partial_fit``, which would void the guarantee.
+# With such a large epsilon the noise is negligible and scikit-learn's checks pass, except for a
+# second ``partial_fit``, which would void the guarantee.
 LAVISH = Privacy(epsilon=1e6, mechanism="local", public=PUBLIC)
 VOIDED = "partial_fit on a private model is refused"
 

@@ -80,7 +80,7 @@ def test_the_border_is_half_way_for_rows_without_noise():
     novelty = table.weights[np.asarray(table.offsets[:2]) + clip_counts(noisy)]
     mean = chances.T @ novelty  # [k, l]: novelty of class l, summed over the units of a row of k
     margins = mean[0, 1] - mean[0, 0], mean[1, 0] - mean[1, 1]
-    # Noise that meets itself would set them 1.2 apart; what else sets them apart is about 0.1.
+    # Noise compared with itself would set them 1.2 apart; all other effects are about 0.1.
     assert margins[0] == pytest.approx(margins[1], abs=0.5)
     assert min(margins) > 1
 

@@ -1,4 +1,4 @@
-"""A private party says nothing that was not declared public or paid for, and pays first."""
+"""A private party releases only facts declared public or charged, and charges first."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -317,7 +317,7 @@ def test_replies_are_what_their_class_declares():
     assert isinstance(party().answer(counts_request()), NoisyCountReply)
 
 
-# What a coordinator that lies could make a party say.
+# Attacks by a lying coordinator.
 
 
 FAR = 4.0
@@ -331,7 +331,7 @@ def rows_with_and_without_a_far_value():
 
 
 def probe(**change):
-    """A plan whose constants make far values of a column as large as floats go."""
+    """A plan whose constants scale far values of a column to the limits of floats."""
     features = FeatureMap(3, "mirror", np.zeros(3), np.full(3, 1.0) * change.pop("scale"))
     return HashPlan(features, 20, 2, 3, 7)
 
@@ -477,7 +477,7 @@ def test_a_row_moves_constants_at_most_by_the_sensitivity(mechanism):
     policy = Privacy(epsilon=1, mechanism=mechanism, classes=(0, 1), bounds=(-4.0, 4.0))
     levels = constants_levels(policy, 3)
     x, y = table()
-    x[0] = 9.0  # cut to the upper bounds, where a row moves every cell as far as one can
+    x[0] = 9.0  # clipped to the upper bounds, where a row changes every cell the most
     asked = (terms(policy), 2, np.full(3, -4.0), np.full(3, 4.0))
 
     def moments(rows):

@@ -1,4 +1,4 @@
-"""How far a row moves what is released, and that the noise stays within its part of the budget."""
+"""Sensitivity of releases to a row, and noise within its part of the budget."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""A whole private training: what the coordinator learns, what the model says, what it costs."""
+"""A whole private training: the coordinator's view, the model's guarantee, the cost."""
 
 from dataclasses import replace
 
@@ -294,7 +294,7 @@ def test_an_audit_of_replies_finds_only_planted_breaches(epsilon, holds):
 
     found = certified_epsilon(with_row, without)
 
-    # 99.9 % confidence and fixed seeds; a party that spends 3 where it says 1 is caught.
+    # 99.9 % confidence and fixed seeds; a party that spends 3 instead of 1 is detected.
     assert (found.epsilon() <= 1) == holds
 
 

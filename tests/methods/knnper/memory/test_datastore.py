@@ -12,7 +12,7 @@ from fedneighbors.methods.knnper.memory._rows import RowWindow
 
 
 def filled(strategy, capacity, batches, seed=0):
-    """Return a memory to which rows 0, 1, 2, ... came in batches of these sizes."""
+    """Return a memory after rows 0, 1, 2, ... arrived in batches of these sizes."""
     store, first = Datastore(1, capacity, strategy, seed), 0
     for size in batches:
         rows = np.arange(first, first + size)
@@ -67,7 +67,7 @@ def test_a_reservoir_keeps_every_row_equally_often():
 
 
 def asked_for(store):
-    """Return which of rows 0, 1 and 2 are here: what somebody wants deleted who sees no memory."""
+    """Return the kept rows among 0, 1 and 2, after deletions chosen without seeing the memory."""
     return [name for name in ("0", "1", "2") if name in store.ids]
 
 
@@ -293,7 +293,7 @@ def test_a_window_equals_a_list_and_clears_deleted_rows(steps):
         assert window.ids == list(map(str, rows))
         assert all((str(row) in window) == (row in rows) for row in range(count + 1))
         held = window._tables[0][window._tables[0] != 0].tolist()
-        assert sorted(held) == sorted(rows)  # what left is overwritten
+        assert sorted(held) == sorted(rows)  # deleted rows are overwritten
 
 
 def test_label_dtypes_widen_to_fit():

@@ -1,4 +1,4 @@
-"""Drift is noticed where it is, and rarely where it is not."""
+"""Drift is detected when present, and false alarms are rare."""
 
 import json
 from itertools import product
@@ -48,7 +48,7 @@ def stream(seed, change, n_steps=20, at=20):
 
 
 def one_after_another(seen, weights):
-    """The logarithm of how likely draws are, each told from those before it."""
+    """Return the log-probability of draws, each given those before it."""
     weights, whole = list(weights), 0.0
     for kind, n in enumerate(seen):
         for _ in range(n):
@@ -136,7 +136,7 @@ def test_doubt_is_that_of_errors_one_after_another(before, since):
 
 @pytest.mark.parametrize("n_classes", [2, 10, 100])
 def test_alarms_are_as_rare_among_many_classes(n_classes):
-    """Equal shares, 300 steps each: at most 1 in 200 is told as a change, so 6 come once in 100."""
+    """With equal shares, at most 1 in 200 steps raises an alarm: 6 in 300 have a chance of 1 %."""
     rng = np.random.default_rng(n_classes)
     middles, told = rng.normal(size=(n_classes, 8)), 0
     for _ in range(15):
@@ -155,7 +155,7 @@ HARD = np.isin(np.arange(10), [3, 5, 8, 9]) / 4
 
 @pytest.mark.parametrize(("before", "after"), [(EASY, HARD), (HARD, np.full(10, 0.1))])
 def test_harder_classes_are_not_forgotten(before, after):
-    """Noisy digits whose meaning never changes."""
+    """Noisy digits whose labels keep their meaning."""
     x, y = load_digits(return_X_y=True)
     x = x / 16 + np.random.default_rng(5).normal(size=x.shape) * 0.45
     found = []
@@ -196,7 +196,7 @@ def test_changed_label_meanings_are_noticed_in_two_steps():
         behind.append(right[0] - right[1])
 
     assert np.median(noticed) <= 1
-    assert max(behind) < 0.03  # what is not known to be untrue is outweighed by what came since
+    assert max(behind) < 0.03  # newer rows outweigh rows not known to be outdated
 
 
 def test_after_an_eviction_no_row_from_before_the_change_stays():
@@ -232,7 +232,7 @@ TURNED = np.array([0.05, 0.05, 0.9, 0, 0, 0])
 
 
 def changed_shares(seed=0, n_steps=3, **settings):
-    """Return a memory whose classes get other shares, of which each means what it meant."""
+    """Return a memory whose class shares change while labels keep their meaning."""
     rng = np.random.default_rng(seed)
     memory = Datastore(8, strategy="drift", n_classes=6, **settings)
     memory.add(*rows(rng, SKEWED, 100))

@@ -1,4 +1,4 @@
-"""Faiss finds what our own search finds."""
+"""Faiss returns the same neighbors as our own search."""
 
 import sys
 from unittest import mock
@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore, nearest_by_
 
 @st.composite
 def tables(draw):
-    """Return so many keys that Faiss does not see all of them, many equally near."""
+    """Return so many keys that Faiss does not check all of them, with many ties."""
     random = np.random.default_rng(draw(st.integers(0, 99)))
     n, width = draw(st.integers(20, 60)), draw(st.integers(1, 9))
     keys = draw(

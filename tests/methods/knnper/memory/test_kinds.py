@@ -1,4 +1,4 @@
-"""Every kind of memory serves a classifier, and says what it cannot do."""
+"""Every kind of memory supports a classifier, and refuses unsupported operations."""
 
 import numpy as np
 import pytest

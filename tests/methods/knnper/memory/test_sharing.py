@@ -43,14 +43,14 @@ def test_shared_codes_are_a_32nd_and_answer_nearly_alike(exact):
     exact.share_codebook(PUBLIC)
 
     for name, own in exact.clients_.items():
-        assert 32 * own.memory.nbytes < narrow[name]  # labels count for the codes alone
+        assert 32 * own.memory.nbytes < narrow[name]  # only the coded memory counts labels
         assert own.memory.nbytes == len(own.memory) * (8 + 1)
     assert (exact.predict(NEW, ASKER) == before).mean() > 0.94
     assert right - exact.score(NEW, NEW_Y, parties=ASKER) < 0.015
 
 
 def test_coded_memories_answer_nearly_as_before(exact):
-    """lambda may hide what codes cost, so that it is set to 1 here."""
+    """Set lambda to 1, because a smaller one may hide the loss by codes."""
     for own in exact.clients_.values():
         own.weight = 1.0
     right = exact.score(NEW, NEW_Y, parties=ASKER)
@@ -172,7 +172,7 @@ def test_a_file_of_codes_is_read_back_equal(exact, tmp_path):
     found = KNNPerClassifier.load(tmp_path / "all")
     one = KNNPerClassifier.load(tmp_path / "one")
 
-    assert found.memory == "exact"  # what fit would make
+    assert found.memory == "exact"  # the memory that fit creates
     assert found.predict_proba(NEW, ASKER).tobytes() == exact.predict_proba(NEW, ASKER).tobytes()
     asked = exact.predict_proba(NEW, [WRITERS[2]] * len(NEW))
     assert one.predict_proba(NEW).tobytes() == asked.tobytes()

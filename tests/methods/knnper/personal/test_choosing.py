@@ -63,7 +63,7 @@ def test_a_client_takes_the_first_of_the_best_candidates(seed):
     right = {}
     for metric in METRICS:
         near = in_metric(keys, metric)
-        for k in KS:  # each k by a search of its own
+        for k in KS:  # a separate search for each k
             votes = local_votes(nearest(near[~held], near[held], k), labels[~held], 3)
             weight = best_mixture(votes, np.exp(scores[held]), labels[held])
             said = mix(votes, np.exp(scores[held]), weight).argmax(axis=1)
@@ -74,7 +74,7 @@ def test_a_client_takes_the_first_of_the_best_candidates(seed):
 
 def test_numbers_take_the_candidate_of_least_squared_error():
     keys, _, _, held = scene(1)
-    targets = np.arctan2(keys[:, 1], keys[:, 0])[:, None]  # a direction: lengths say nothing
+    targets = np.arctan2(keys[:, 1], keys[:, 0])[:, None]  # a direction: lengths are irrelevant
     settings = MemorySettings(n_neighbors=(1, 4), metric=("euclidean", "cosine"))
 
     found = HeldOut.of(

@@ -1,4 +1,4 @@
-"""Directions that tell classes apart at every client, whatever it calls them."""
+"""Directions that separate classes at every client, for any class names."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ PINNED = [
 
 
 def tables():
-    """Return tables of few values, so that rows repeat, with labels."""
+    """Return tables of few distinct values, so that rows repeat, with labels."""
     cells = st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e6, 1e-9])
     rows = npst.arrays(np.float64, st.tuples(st.integers(1, 12), st.just(2)), elements=cells)
     return rows.flatmap(
@@ -280,7 +280,7 @@ def test_the_papers_mixture_requests_no_scatter():
 
 
 def meanings(seed, n_clients=8, n=80):
-    """Return rings around a shared center; by what they are called the clients differ."""
+    """Return rings around a shared center; clients differ in the names of the classes."""
     random = np.random.default_rng(seed)
     owners = np.repeat([f"client-{i}" for i in range(n_clients)], n)
     ring = random.integers(4, size=len(owners))

@@ -9,7 +9,7 @@ from fedneighbors.methods.knnper.personal._pool import PoolTerms, pool, pool_ste
 
 
 def fit_pool(start, summed):
-    """Weights of most likelihood, where the terms can be had at once."""
+    """Return the maximum-likelihood weights, given all terms at once."""
     steps = pool_steps(start)
     weights = next(steps)
     while True:

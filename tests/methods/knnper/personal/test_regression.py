@@ -1,4 +1,4 @@
-"""Numbers as what a federation learns: mixtures, pools, one result over every way to clients."""
+"""Regression in a federation: mixtures, pools, the same result over every transport."""
 
 import numpy as np
 import pytest

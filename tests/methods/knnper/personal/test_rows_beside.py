@@ -9,7 +9,7 @@ from fedneighbors.methods.knnper.memory._rows import View
 
 
 def turned_rings(seed, n=60, n_clients=6):
-    """Return rings around a center that lies elsewhere for every client."""
+    """Return rings around a center that differs between clients."""
     random = np.random.default_rng(seed)
     owners = np.repeat([f"client-{i}" for i in range(n_clients)], n)
     outside = random.integers(2, size=len(owners))

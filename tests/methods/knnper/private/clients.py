@@ -1,4 +1,4 @@
-"""Small clients with a budget, and trainings that a test can take apart."""
+"""Small clients with a budget, and trainings whose parts a test can inspect."""
 
 import numpy as np
 import torch

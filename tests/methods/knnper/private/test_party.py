@@ -1,4 +1,4 @@
-"""A client with a budget: what it pays for, repeats, refuses, and never lets a row decide."""
+"""A client with a budget: charges, repeats and refusals, independent of single rows."""
 
 import os
 import signal
