@@ -31,7 +31,7 @@ def distances(owns, weights):
 
 
 def idle(found):
-    """Clients that took no part in a training of one round."""
+    """Return clients that took no part in a training of one round."""
     return sorted(set(NAMES) - set(found._rounds.participants(NAMES, 0)))
 
 

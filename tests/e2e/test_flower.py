@@ -96,7 +96,7 @@ def pooled_model(folder):
 
 
 def fedpnn_model(folder, settings):
-    """The model of FedPNN that the parties make in one process."""
+    """Return the model of FedPNN that the parties make in one process."""
     members = []
     for party in PARTIES:
         table = read_table(folder / f"{party}.csv", label="digit", keep_missing=True)

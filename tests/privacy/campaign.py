@@ -63,7 +63,7 @@ def law_of_picks(mechanism, counts, reach=10):
 
 
 def exact_epsilon_of_picks(make):
-    """Largest exact epsilon over one and two picks and the pairs, for a claim of PICKS_EPSILON."""
+    """Return the largest exact epsilon over one and two picks and the pairs."""
     pairs = [
         (law_of_picks(make(n_picks), first), law_of_picks(make(n_picks), second))
         for n_picks in (1, 2)

@@ -74,7 +74,7 @@ def raise_budget(path):
 
 
 def end_of(rng, points, own_hand):
-    """The point at which a process kills itself, and at which time there, if any."""
+    """Return the point at which a process kills itself, and at which time there, if any."""
     return f"{rng.choice(points)}:{rng.randrange(1, 4)}" if rng.random() < own_hand else "none"
 
 
@@ -133,7 +133,7 @@ def check_answer(file, query, told):
 
 
 def check_whole(file, told):
-    """The sums of the file, without a line of the ledger's own code."""
+    """Return the sums of the file, without a line of the ledger's own code."""
     for query in told.released:
         check_answer(file, query, told)
     spent = Fraction(0)

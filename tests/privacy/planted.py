@@ -39,7 +39,7 @@ def noised(mechanism):
 
 
 def plus(noise_of):
-    """A release that adds noise_of(rows, bits) to the rows."""
+    """Return a release that adds noise_of(rows, bits) to the rows."""
     return lambda rows, bits: rows + noise_of(rows, bits)
 
 
@@ -57,7 +57,7 @@ def summed(shares, n_survivors):
 
 
 def from_public_seed(rows, bits):
-    """All parties know the seed, so the noise of every release is the same."""
+    """Return a release whose noise all parties know."""
     noise = LAPLACE.noise(rows.shape[1], bits=np.random.default_rng(PUBLIC_SEED).bytes)
     return rows + noise
 
@@ -73,7 +73,7 @@ def last_cell_bare(rows, bits):
 
 
 def floating_point(rows, bits):
-    """Inversion of ten random bits by a logarithm: large values are few and far between."""
+    """Return inversion of ten random bits by a logarithm: large values are few and far between."""
     words = np.frombuffer(bits(2 * rows.size), np.uint16).reshape(rows.shape)
     uniform = ((words >> 6) + 1) / 1024
     sign = np.where(words & 1, 1, -1)

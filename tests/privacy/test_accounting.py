@@ -28,7 +28,7 @@ approx = st.builds(ApproxDP, fractions, deltas)
 
 
 def delta_of(rho, epsilon):
-    """Delta by a scan over orders: an upper bound near the best one, in plain floats."""
+    """Return delta by a scan over orders: an upper bound near the best one, in plain floats."""
     best = math.inf
     for step in range(-4000, 4000):
         order = 1 + math.exp(step / 200)

@@ -39,7 +39,7 @@ def seeded(seed):
 
 
 def closed_form(law, k):
-    """Probability of k by the textbook, in floating point."""
+    """Return probability of k by the textbook, in floating point."""
     if isinstance(law, LaplaceLaw):
         a = math.exp(-1 / law.scale)
         return (1 - a) / (1 + a) * a ** abs(k)

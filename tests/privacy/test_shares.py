@@ -21,7 +21,7 @@ FALSE_ALARM = 1e-4  # the seeds are fixed
 
 
 def pmf(law, n_values):
-    """Exact probabilities of 0, ..., n_values - 1, as the lower ends of tight enclosures."""
+    """Return exact probabilities of 0, ..., n_values - 1, as the lower ends of tight enclosures."""
     sums = cumulative(law, 128)
     return np.diff([0, *sums.lows[:n_values]]) / sums.total.high
 

@@ -205,7 +205,7 @@ def test_long_names_beside_a_square_panel_widen_the_picture():
 
 
 def heatmap_of(values):
-    """Axes of a heat map with one row of values, by columns of long names."""
+    """Return axes of a heat map with one row of values, by columns of long names."""
     names = [f"a column with a long name {place}" for place in range(len(values))]
     rows = tuple(("row", name, value) for name, value in zip(names, values, strict=True))
     described = Figure("map", "heatmap", "A map", "t", x="column", y="line", hue="value")

@@ -45,7 +45,7 @@ def plan_for(x, *, expansion="mirror", n_units=N_UNITS, n_inputs=8, n_active=N_A
 
 
 def indicators(active, n_units):
-    """Counts of classes of one row each, shape (n_rows, n_units)."""
+    """Return counts of classes of one row each, shape (n_rows, n_units)."""
     counts = np.zeros((len(active), n_units), np.int64)
     np.put_along_axis(counts, active.astype(np.int64), 1, axis=1)
     return counts
@@ -149,7 +149,7 @@ def tell_members(protection, *, n_trials=20_000):
 
 
 def ask_for_counts(protection, *, n_trials):
-    """As :func:`tell_members`, but with charged replies that the parties send.
+    """Run :func:`tell_members` with charged replies that the parties send.
 
     The attacker is the coordinator together with two of five parties; one of the other three holds
     the row in half of the trials. What remains of those three is the least that masked sums allow.
@@ -187,7 +187,7 @@ def ask_for_counts(protection, *, n_trials):
 
 
 def _answers(protection, parties, plan, run):
-    """Counts of one party as it sends them, or the sum of all as a masked round reveals it."""
+    """Return counts of one party as sent, or the sum of all that a masked round reveals."""
     agreed = terms(protection.privacy)
     if protection.mechanism == "local":
         request = NoisyCountRequest(run, agreed, 1, plan, (0, 1), constants_paid=False)
@@ -202,7 +202,7 @@ def _answers(protection, parties, plan, run):
 
 
 def released_models(protection, *, n_trials):
-    """As :func:`tell_members`, from models that three parties train in whole, masks included."""
+    """Run :func:`tell_members` on models that three parties train, masks included."""
     x, y = load_digits(return_X_y=True)
     x, y = x[:12], y[:12] % 2
     owners = np.repeat(["north", "east", "south"], 4)
@@ -258,7 +258,7 @@ def membership_from_a_sum(x, y, plan, split, evidence):
 
 
 def exact_sum(x, y, split):
-    """AUC of the same attacker against the model that eight parties train without privacy."""
+    """Return the AUC of the same attacker against eight parties' model without privacy."""
     parties = np.arange(len(split.members)) % 8
     model = FlyNNClassifier().fit(x[split.members], y[split.members], parties=parties).model_
     return membership_from_a_sum(
@@ -267,7 +267,7 @@ def exact_sum(x, y, split):
 
 
 def best_match_is_true(x, *, n_rows=400):
-    """How alike raw counts of one record make it, and how often no other row is more alike."""
+    """Return the similarity of records to raw counts, and their rank among all rows."""
     units, inputs, n_active = default_sizes(len(x), 2 * x.shape[1])
     plan = plan_for(x, n_units=units, n_inputs=inputs, n_active=n_active)
     active = hash_table(x[:n_rows], plan)

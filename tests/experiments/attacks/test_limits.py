@@ -164,7 +164,7 @@ def test_invalid_scores_are_refused(members):
 
 @cache
 def pairs_in_order(n_members, n_outsiders):
-    """Chance of each number of pairs in order, if all orders of the scores are equally likely."""
+    """Return the probability of each number of ordered pairs, for equally likely orders."""
     if n_members == 0 or n_outsiders == 0:
         return np.ones(1)
     member_last = np.pad(pairs_in_order(n_members - 1, n_outsiders), (n_outsiders, 0))

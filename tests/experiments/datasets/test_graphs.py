@@ -47,7 +47,7 @@ def test_labels_are_as_requested_lower_ones_more_frequent(graphs):
 
 
 def neighborhoods(graph):
-    """Each node's label with the labels around it."""
+    """Return each node's label with the labels around it."""
     around = [[] for _ in graph.node_labels]
     for (u, v), label in zip(graph.edges, graph.edge_labels, strict=True):
         around[u].append((label, graph.node_labels[v]))

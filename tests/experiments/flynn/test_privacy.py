@@ -51,13 +51,13 @@ SEED = 100  # none of the sets that are reported
 
 
 def cells(found, name):
-    """Rows of a table as dicts."""
+    """Return rows of a table as dicts."""
     table = next(table for table in found.tables if table.name == name)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 def streams(n_parties):
-    """A source of bits for each party, the same at every call."""
+    """Return a source of bits for each party, the same at every call."""
     return [np.random.default_rng([9, party]).bytes for party in range(n_parties)]
 
 
@@ -68,7 +68,7 @@ def parts():
 
 
 def trained_by_parties(train, owners, policy, decay, class_normalized):
-    """The model of the library's parties and coordinator, each party's noise from its stream."""
+    """Return the model of the library's parties and coordinator, with seeded noise."""
     settings = FlyNNSettings(
         n_units=SETTING.n_units,
         n_inputs=SETTING.n_inputs,

@@ -28,7 +28,7 @@ def data_folder():
 
 
 def cells(found, name):
-    """Rows of a table as dicts."""
+    """Return rows of a table as dicts."""
     table = next(table for table in found.tables if table.name == name)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
@@ -250,7 +250,7 @@ def test_fewer_processes_or_more_give_the_same_scores(generated):
 
 
 def module_plan():
-    """A plan that other processes can be sent."""
+    """Return a plan that other processes can be sent."""
     plan = generated_plan()
     return synthetic.Plan(plan.settings, two_sets, small_wiring, few_active, (1.0,))
 

@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def guessed(n=800):
-    """Rows with random labels, so that a known label proves membership."""
+    """Return rows with random labels, so that a known label proves membership."""
     rng = np.random.default_rng(5)
     return rng.normal(size=(n, 6)), np.arange(n) % N_CLASSES, np.arange(n) // N_CLASSES % 2 == 0
 
@@ -33,7 +33,7 @@ def scores_of(answer, y, members):
 
 
 def test_a_memory_reveals_its_rows_a_private_network_not():
-    """Of 400 rows each an AUC of one half stays within .15 but for a chance below 1e-7.
+    """With 400 rows each, an AUC of one half is within .15 except with a chance below 1e-7.
 
     One outsider in forty has its neighbor's label by chance, which 400 of them exceed fourfold
     with a chance below 1e-10.
@@ -59,7 +59,7 @@ def test_a_memory_reveals_its_rows_a_private_network_not():
 
 @pytest.mark.slow
 def test_membership_is_found_without_a_budget_hardly_with_one():
-    """Of some 250 mislabelled rows and three models, means of chance stay within .1."""
+    """With about 250 mislabelled rows and three models, random means are within .1."""
     [attacks, accuracy] = MEMBERSHIP.run(quick=True).tables
 
     found = {row[:4]: row[4] for row in attacks.rows}

@@ -35,7 +35,7 @@ class Federation:
         return FlyNNParty(name, self.x[rows], self.y[rows])
 
     def parties(self):
-        """One party for each number below n_parties, some of them without rows."""
+        """Return one party for each number below n_parties, some of them without rows."""
         return [
             self.party(f"party {k}", np.flatnonzero(self.owner == k)) for k in range(self.n_parties)
         ]
@@ -49,7 +49,7 @@ def train(parties, settings, **options):
 
 
 def table(rng, dtype, shape):
-    """Values that fill the dtype or tie often, at random, with some rows twice."""
+    """Return values that fill the dtype or tie often, at random, with some rows twice."""
     kind = np.dtype(dtype).kind
     if rng.random() < 0.4:
         x = rng.integers(0, 3, shape)

@@ -46,7 +46,7 @@ def test_scaling_true_is_global_up_to_a_ratio_of_six(x):
 
 
 def spread(*deviations):
-    """Columns with these standard deviations exactly."""
+    """Return columns with these standard deviations exactly."""
     return np.array([[-1.0], [1.0]]) * np.array(deviations)
 
 

@@ -30,7 +30,7 @@ def classifier(**options):
 
 
 def raw(**options):
-    """Settings without constants from the data, so that every training has the same plan."""
+    """Return settings without constants from the data, so that every training has the same plan."""
     return classifier(standardize=False, **options)
 
 

@@ -29,7 +29,7 @@ MODEL = FlyNNModel(
 
 
 def sealed(frame):
-    """A file with a correct checksum around any frame."""
+    """Return a file with a correct checksum around any frame."""
     return b"FNMODEL3" + hashlib.sha256(frame).digest() + frame
 
 

@@ -243,7 +243,7 @@ def test_two_parties_of_one_class_each_train_a_model():
 
 
 def lossy(parties, lost, at_round):
-    """An exchange in which one party falls silent at a round."""
+    """Return an exchange in which one party falls silent at a round."""
     seen = []
 
     def exchange(frames):
@@ -352,7 +352,7 @@ def heaped(counts):
 
 
 def forged(reply, **change):
-    """A message that its own class would refuse."""
+    """Return a message that its own class would refuse."""
     result = object.__new__(type(reply))
     for name in type(reply).__dataclass_fields__:
         object.__setattr__(result, name, change.get(name, getattr(reply, name)))

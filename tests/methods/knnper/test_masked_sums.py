@@ -58,7 +58,7 @@ def test_an_unknown_way_to_add_up_is_refused():
 
 
 def leaving(fleet, step, lost):
-    """An exchange that loses clients for good when a step of the second masked sum begins."""
+    """Return an exchange that loses clients at a step of the second masked sum."""
     gone, opened = set(), []
 
     def exchange(frames):

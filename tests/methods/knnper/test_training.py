@@ -150,7 +150,7 @@ def test_a_batch_plan_shows_every_client_its_rows_in_order():
 
 
 def normalized():
-    """A network with running averages, which a batched product does not support."""
+    """Return a network with running averages, which a batched product does not support."""
 
     class Normalized(nn.Module):
         def __init__(self):

@@ -38,7 +38,7 @@ class Search:
     steps: list[Step]
 
     def assert_obeyed_by(self, metric, *, guesses_are_exact=True):
-        """Assert that sessions of the metric answer as brute force by its distance does.
+        """Assert that sessions of the metric equal brute force by its distance.
 
         ``guesses_are_exact=False``: objects left uncertain by a deadline may have an upper bound.
         """
@@ -105,14 +105,14 @@ class Truth:
         assert session.next(1).exhausted
 
     def bounds_hold(self, session):
-        """Assert that bounds are bounds."""
+        """Assert that bounds are below the distances."""
         bounds = session.bounds()
 
         assert bounds.shape == self.distances.shape
         assert (bounds <= self.distances).all()
 
     def part_holds(self, session, n_given, step):
-        """Assert one emission; return how many objects were emitted for good."""
+        """Assert one emission; return the number of finally emitted objects."""
         cutoff = self.limit(step)
         deadline_s = 0.0 if step.call == "hurried" else None
         left = slice(n_given, None)

@@ -13,7 +13,7 @@ RANKS = np.array([0, 4, 1, 2, 3])
 
 
 def session():
-    """A search that misses object 2 and names the others in no good order."""
+    """Return a search that misses object 2 and names the others in no good order."""
     return ApproximateSession(
         RANKS,
         lambda positions: DISTANCES[positions],

@@ -16,7 +16,7 @@ SMALL = ged_graphs.graphs(5).map(
 
 
 def plain(graph):
-    """The graph as the slow twin takes it."""
+    """Return the graph as the slow twin takes it."""
     return list(graph.node_labels), dict(zip(graph.edges, graph.edge_labels, strict=True))
 
 

@@ -92,7 +92,7 @@ def test_a_search_by_features_is_brute_force_in_parts(name, data):
 
 
 def table(n_rows, n_columns, seed):
-    """Clusters with repeated rows on a grid, which have ties and duplicates."""
+    """Return clusters with repeated rows on a grid, which have ties and duplicates."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(20, n_columns)) * 4
     drawn = centers[rng.integers(0, 20, n_rows)] + rng.normal(size=(n_rows, n_columns))

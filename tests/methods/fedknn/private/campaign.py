@@ -23,7 +23,7 @@ FAILURE = 0.05
 
 
 def any_federation(rng):
-    """A small one: ties, skew, empty providers, bounds that mislead, k beyond all objects."""
+    """Return a small one: ties, skew, empty providers, misleading bounds, k above all objects."""
     m, n, k = int(rng.integers(1, 7)), int(rng.integers(0, 40)), int(rng.integers(1, 14))
     values = np.sort(rng.integers(0, rng.choice([2, 8, 10**6]), n)).astype(float)
     kind = rng.integers(4)
@@ -43,14 +43,14 @@ def any_federation(rng):
 
 
 def even_federation(rng, *, m, k, n):
-    """Distances spread evenly, bounds that mislead a little."""
+    """Return distances spread evenly, bounds that mislead a little."""
     owner, values = rng.integers(0, m, n), np.round(rng.random(n) * 1e6, 3)
     tables = {f"p{i}": values[owner == i].tolist() for i in range(m)}
     return Federation(tables, 0.0, k, BoundedLine(0.05, seed=int(rng.integers(2**31))))
 
 
 def misleading_federation(rng):
-    """One provider has all near objects and uninformative bounds, so that all of k is needed."""
+    """Return one with all near objects at a provider with uninformative bounds."""
     m, k = int(rng.integers(2, 9)), int(rng.integers(16, 64))
     near, far = np.arange(float(k + 20)), 1e5 + np.arange(float(k + 20))
     tables = {"p0": near.tolist()} | {f"p{i}": (far + i / 16).tolist() for i in range(1, m)}

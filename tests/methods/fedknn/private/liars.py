@@ -17,7 +17,7 @@ class Liar:
 
 
 def forged(reply, **change):
-    """A copy with other fields, past all checks."""
+    """Return a copy with other fields, past all checks."""
     result = object.__new__(type(reply))
     for name in type(reply).__dataclass_fields__:
         object.__setattr__(result, name, change.get(name, getattr(reply, name)))
@@ -111,7 +111,7 @@ LIES = {
 
 
 def cut_short(reply):
-    """No object, and the claim that there are more."""
+    """Return no object, and the claim that there are more."""
     if isinstance(reply, PaddedNearestReply):
         return forged(nothing(reply), flags=np.array([0, 1], np.uint8))
     return reply

@@ -47,7 +47,7 @@ CASES = {  # objects, what takes the place of the first, the query
 
 
 def bounds_of(metric, objects, query):
-    """All bounds that a provider sends, each as often as it comes."""
+    """Return all bounds that a provider sends, with repetitions."""
     provider = Provider("p", objects, metric, decode=decode_query)
     request = PaddedBoundRequest("q", encode_query(query), len(objects), 0.0)
     return Counter(provider.answer(request).bounds.tolist())

@@ -28,7 +28,7 @@ def found(answer):
 
 
 def noise_from(law, seed):
-    """Noise of a law from seeded bits."""
+    """Return noise of a law from seeded bits."""
     bits = random.Random(seed).randbytes
     return lambda epoch, names: dict(zip(names, law.draw_all(len(names), bits=bits), strict=True))
 
@@ -72,7 +72,7 @@ def test_certified_answers_are_exact_or_flagged(federation, epsilon, failure, se
 
 
 def frames_of(federation, noise):
-    """All frames of a query, by the kind of message, each with its length."""
+    """Return the lengths of all frames of a query by message kind."""
     sizes = {}
 
     class Watched:
@@ -114,7 +114,7 @@ def test_a_provider_that_breaks_the_protocol_is_named(lie):
 
 
 def always(first, second):
-    """The same noise on the counts of every provider."""
+    """Return the same noise on the counts of every provider."""
     return lambda epoch, providers: dict.fromkeys(providers, (first, second))
 
 

@@ -28,7 +28,7 @@ def law_of(epsilon, promise, *, m=2, k=3):
 
 
 def unshifted(law):
-    """The same noise without safety margins: the counts of small tables remain distinguishable."""
+    """Return the same noise without safety margins, so that small counts are distinguishable."""
     return SimpleNamespace(
         promise=law.promise,
         first_scale=law.first_scale,
@@ -39,7 +39,7 @@ def unshifted(law):
 
 
 def neighbors_of_five_records():
-    """Every order of bounds and of distances of two records each, and one that replaces the last.
+    """Return every order of bounds and of distances of two records each, and one that replaces the last.
 
     Provider p0 sees; the last record of p1 is replaced.
     """
@@ -68,7 +68,7 @@ def test_all_tables_of_two_records_stay_within_the_price(promise):
 
 
 def random_pair(rng, m, k, *, relation):
-    """Two tables, of which one record of p1 is replaced or left out, with bounds that mislead."""
+    """Return two tables that differ in one record of p1, with misleading bounds."""
     tight = rng.choice([1.0, 0.5, 0.0])
 
     def bounded(distance):

@@ -28,7 +28,7 @@ def ledger_of(name, budget, path=":memory:"):
 
 
 def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None, **options):
-    """A party; with ``bits_seed`` its noise is the same in every test run."""
+    """Return a party; with ``bits_seed`` its noise is the same in every test run."""
     if bits_seed is not None:
         options["bits"] = np.random.default_rng(bits_seed).bytes
     kept = ledger if ledger is not None else ledger_of(name, privacy.total)
@@ -37,7 +37,7 @@ def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None
 
 
 def parties(n, privacy, **options):
-    """Parties of different rows, with seeded noise."""
+    """Return parties of different rows, with seeded noise."""
     return [
         party(f"p{k}", privacy=privacy, rows=table(seed=k), bits_seed=100 + k, **options)
         for k in range(n)

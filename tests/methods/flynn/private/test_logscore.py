@@ -7,7 +7,7 @@ from fedneighbors.methods.flynn.algorithm import clip_counts, log_table, score_r
 
 
 def profile(rng, n_units, n_active, strength):
-    """Chances of each unit to be active, adding up to n_active."""
+    """Return chances of each unit to be active, adding up to n_active."""
     raw = np.exp(strength * rng.normal(size=n_units))
     return np.minimum(raw / raw.sum() * n_active, 1.0)
 

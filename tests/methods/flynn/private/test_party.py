@@ -331,7 +331,7 @@ def rows_with_and_without_a_far_value():
 
 
 def probe(**change):
-    """A plan whose constants scale far values of a column to the limits of floats."""
+    """Return a plan whose constants scale far values of a column to the limits of floats."""
     features = FeatureMap(3, "mirror", np.zeros(3), np.full(3, 1.0) * change.pop("scale"))
     return HashPlan(features, 20, 2, 3, 7)
 

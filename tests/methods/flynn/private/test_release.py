@@ -28,7 +28,7 @@ EPSILONS = st.fractions(Fraction(1, 50), 8, max_denominator=100)
 
 
 def neighbors_of(rng, relation, x, y):
-    """The same rows without the first, or with another row in its place."""
+    """Return the same rows without the first, or with another row in its place."""
     if relation == "add_remove":
         return x[1:], y[1:]
     other_x, other_y = x.copy(), y.copy()

@@ -108,7 +108,7 @@ def test_replace_one_doubles_sensitivity_quadruples_variance():
 
 
 def lossy(members, step, lost):
-    """An exchange that loses parties for good when a step of a masked sum begins."""
+    """Return an exchange that loses parties for good when a step of a masked sum begins."""
     gone = set()
 
     def exchange(frames):
@@ -273,7 +273,7 @@ def test_bounds_that_do_not_fit_the_columns_are_refused():
 
 
 def released(rows, epsilon, n, seed):
-    """Many releases of a tiny table's counts, as they leave a party."""
+    """Return many releases of a tiny table's counts, as they leave a party."""
     policy = Privacy(epsilon=epsilon, mechanism="local", public=PUBLIC)
     plan = HashPlan(FeatureMap(3, "none"), 3, 2, 1, 7)
     bits = np.random.default_rng(seed).bytes

@@ -65,7 +65,7 @@ def splits(together, n):
 
 
 def orders(counts):
-    """In how many orders rows of some kinds can come."""
+    """Return the number of orders of rows of some kinds."""
     return prod(comb(sum(counts[: k + 1]), n) for k, n in enumerate(counts))
 
 

@@ -37,7 +37,7 @@ def two_cells():
 
 
 def rows(n=40, seed=0):
-    """Rows around a place of their class."""
+    """Return rows around a place of their class."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % 3
     return rng.normal(size=(n, 4)) + 3 * np.eye(3, 4)[labels], labels
