@@ -185,7 +185,7 @@ def test_networks_that_see_one_row_at_a_time_are_taken(network):
 
 
 def sums_of_steps(n_rows, monkeypatch, *, seed, n=300, noise=1.0, rate=1.0):
-    """Return noised sums of steps with or without a canary that is cut, along its gradient, in quarters.
+    """Return noisy sums of steps with or without a clipped canary, along its gradient, in quarters.
 
     The learning rate is so small that every step finds the first weights: they are independent.
     """

@@ -57,7 +57,7 @@ def summed(shares, n_survivors):
 
 
 def from_public_seed(rows, bits):
-    """Return a release whose noise all parties know."""
+    """Release with noise from a public seed, so that every party knows it."""
     noise = LAPLACE.noise(rows.shape[1], bits=np.random.default_rng(PUBLIC_SEED).bytes)
     return rows + noise
 
@@ -73,7 +73,7 @@ def last_cell_bare(rows, bits):
 
 
 def floating_point(rows, bits):
-    """Return inversion of ten random bits by a logarithm: large values are few and far between."""
+    """Release with noise from ten random bits by inversion: large values are rare."""
     words = np.frombuffer(bits(2 * rows.size), np.uint16).reshape(rows.shape)
     uniform = ((words >> 6) + 1) / 1024
     sign = np.where(words & 1, 1, -1)

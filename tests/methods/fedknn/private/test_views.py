@@ -39,7 +39,7 @@ def unshifted(law):
 
 
 def neighbors_of_five_records():
-    """Return every order of bounds and of distances of two records each, and one that replaces the last.
+    """Return every order of bounds and distances of two records, and a replacement of the last.
 
     Provider p0 sees; the last record of p1 is replaced.
     """
