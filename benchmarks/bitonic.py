@@ -1,8 +1,8 @@
 """Milliseconds of the oblivious merge against ``heapq.merge`` and a full sort, in one run.
 
 Prints the median CPU milliseconds to merge sorted lists to the k nearest at the shapes that a
-broker meets, of the compare-exchanges alone and of the whole call, with the ratio to the peers. The
-peers' memory traces tell whose entries win; the network's do not.
+broker meets, of the compare-exchanges only and of the whole call, with the ratio to the peers. The
+peers' memory accesses reveal the winners; the network's do not.
 """
 
 import heapq

@@ -1,8 +1,8 @@
-"""CPU seconds of one round of local training for 80 clients: side by side, one by one, and apart.
+"""CPU seconds of a round of local training for 80 clients: stacked, one by one, and separate.
 
-Prints the medians of rounds in which the candidates take turns in one process, and the ratios over
-the peer: a model, an optimizer and a data loader of its own for every client, as loops over clients
-are usually written. All take the same steps on the same rows. One thread.
+Prints the medians of rounds in which the candidates take turns in one process, and the ratios to
+the peer: a separate model, optimizer and data loader for every client, as loops over clients are
+usually written. All take the same steps on the same rows. One thread.
 Run ``python benchmarks/clients.py [--quick]``.
 """
 

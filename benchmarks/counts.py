@@ -119,7 +119,7 @@ def gaps_of(bounds, found):
     distances = np.full(len(bounds), np.inf)
     distances[positions] = reached
     gaps = np.where(seen, distances[near] - bounds[near], farthest - bounds[near])
-    # objects not found may lie at the farthest distance: nothing is known of the last step
+    # objects not found may be at the farthest distance: nothing is known about the last step
     return np.where(seen, gaps, np.nextafter(gaps, -1.0)), seen
 
 
@@ -171,7 +171,7 @@ def ways(gaps):
 
 
 def show(title, objects, metric, factor, chosen, ways):
-    """Print what each way of counting costs."""
+    """Print the cost of each estimate of counts."""
     owners = quantity_skew(len(objects), M, factor=factor, seed=1)
     providers = []
     for name in sorted(set(owners.tolist())):

@@ -67,7 +67,7 @@ def queries(strings, n_queries):
 
 
 def cpu_seconds(task):
-    """Return the median CPU seconds of a call and what it returned."""
+    """Return the median CPU seconds of a call and its result."""
     spent = []
     for _ in range(REPEATS):
         start = time.process_time()

@@ -87,7 +87,7 @@ def payments(n_rows):
 
 
 def threshold_for(x, n_centers):
-    """Return a threshold under which rows found about so many centers."""
+    """Return a threshold with about a given number of centers."""
     below, above = 0.0, 1.0
     for _ in range(14):
         middle = (below + above) / 2
@@ -119,7 +119,7 @@ def compare(name, x, threshold, n_rounds):
     n, room = len(model.centers_), 2 * len(model.centers_) + 10
     for compiled in (loop, reordered):
         compiled(x[:50], 2 * threshold, room)
-    # the plain loop adds squares in another order, so that ties may fall another way
+    # the plain loop adds squares in another order, so ties may differ
     agreement = np.mean(loop(x, 2 * threshold, room)[2] == model.labels_)
     seconds = take_turns(
         {

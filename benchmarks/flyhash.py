@@ -87,7 +87,7 @@ def fit(x, units, n_active, labels):
 def pipeline(x, parts, n_active, labels, n_units):
     """Count the same with scipy and numpy, up to ties.
 
-    The product is taken by parts of the units, so that its transposition stays in the cache.
+    The product is computed by parts of the units, so that its transposition stays in the cache.
     """
     counts = np.zeros((n_units, 10), np.int32)
     columns = np.ascontiguousarray(x.T.astype(parts[0].dtype))
@@ -159,7 +159,7 @@ def as_floats(quick):
 
 
 def per_row(name, target, quick):
-    """Measure hashing alone."""
+    """Measure hashing only."""
     n_units, n_inputs, n_active = SETTINGS[name]
     x = rows_of(name, 1_024 if quick else 4_096)
     units = wiring(x.shape[1], n_units, n_inputs, 0)
@@ -169,7 +169,7 @@ def per_row(name, target, quick):
 
 
 def prediction(quick):
-    """Compare hashing and gathering with hashing alone."""
+    """Compare hashing and gathering with hashing only."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 1_024 if quick else 2_048)
     units = wiring(784, n_units, n_inputs, 0)

@@ -104,7 +104,7 @@ def tasks_of(index, graphs, chosen, n_tasks):
         first = index.open(graphs[q]).bounds()
         last = int(nearest.distances[: max(nearest.n_certified, 1)].max())
         for tau in range(last + 1):
-            # by now the session's bounds are what verification left; the table's say who was met
+            # the session's bounds changed by verification; the table's show the verified graphs
             met = np.flatnonzero((first <= tau) & (session.bounds() >= tau) & fits)
             tasks += [(q, int(g), tau) for g in met]
     picked = rng.permutation(len(tasks))[:n_tasks]
@@ -112,7 +112,7 @@ def tasks_of(index, graphs, chosen, n_tasks):
 
 
 def fits_peer(graph):
-    """Return whether the peer's arrays hold a graph."""
+    """Return whether the peer's arrays have a graph."""
     degrees = np.bincount(np.array(graph.edges, np.int64).ravel(), minlength=1)
     return 0 < graph.n_nodes <= PEER_MOST_NODES and degrees.max() <= PEER_MOST_DEGREE
 
@@ -151,7 +151,7 @@ def repeated(call):
 
 @numba.njit
 def nothing(*arguments):
-    """Take arguments, so that what passing them costs can be left out."""
+    """Take arguments and do nothing, to measure the cost of passing them."""
     return len(arguments)
 
 

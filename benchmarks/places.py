@@ -24,7 +24,7 @@ TARGET = 1.0  # relative to the faster peer
 
 
 def cpu_ms(task):
-    """Return the median CPU milliseconds of a call and what it returned."""
+    """Return the median CPU milliseconds of a call and its result."""
     spent = []
     for _ in range(REPEATS):
         start = time.process_time()

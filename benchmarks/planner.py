@@ -49,7 +49,7 @@ SORTS = {"with DANN": ("baseline", "dann"), "with DANN*": ("baseline", "dann*")}
 
 @dataclass
 class Collection:
-    """Objects of one kind, and queries that are none of them."""
+    """Objects of one kind, and queries outside of them."""
 
     name: str
     metric: str
@@ -60,7 +60,7 @@ class Collection:
 
 @dataclass
 class Ran:
-    """One query as one algorithm answered it: what the providers were at work, and the rest."""
+    """A query run with an algorithm: working seconds of the providers, and the rest."""
 
     rounds: tuple
     rest_s: float
@@ -101,7 +101,7 @@ def main():
 
 @contextmanager
 def cpu_clock():
-    """Let every watch of this process tell CPU seconds of its thread."""
+    """Make every watch of this process measure CPU seconds of its thread."""
     wall = time.perf_counter
     time.perf_counter = time.thread_time
     try:
@@ -111,7 +111,7 @@ def cpu_clock():
 
 
 def read_collections(given):
-    """Return the collections, queries taken out of the objects."""
+    """Return the collections, with queries removed from the objects."""
     folder = Path(os.environ["FEDNEIGHBORS_DATA"])
     rng = np.random.default_rng(0)
     words = list(read_objects(folder / "strings" / "words_en.txt.gz", "strings").items)
@@ -136,7 +136,7 @@ def read_collections(given):
 
 
 def apart(name, metric, objects, chosen, splits):
-    """Return a collection without the objects that are asked for."""
+    """Return a collection without the queried objects."""
     queries = [encode_query(objects[i]) for i in chosen.tolist()]
     if isinstance(objects, np.ndarray):
         return Collection(name, metric, np.delete(objects, chosen, axis=0), queries, splits)
@@ -163,7 +163,7 @@ def providers_of(collection, split, m):
 
 
 def algorithms_of(m, k):
-    """Return what plans are made of, and what is run."""
+    """Return the candidates of plans, and the algorithms to run."""
     draw = CountNoise(1, "1e-6", n_providers=m, k=k).draw
 
     def star(query, k, *, name):
@@ -176,7 +176,7 @@ def algorithms_of(m, k):
 
 
 def over(costs, delay_s):
-    """Return costs with a link added to what was measured without one."""
+    """Return costs with a link added to those measured without one."""
     added = 1 / BYTES_PER_S if delay_s > 0 else 0.0
     links = {
         name: LinkCost(link.round_trip_s + delay_s, link.download_s + added, link.upload_s + added)
@@ -223,7 +223,7 @@ def median_runs(ran):
 def run_all(federation, algorithms, queries, k):
     """Run all algorithms in turn.
 
-    The first query runs once beforehand.
+    The first query is run once before.
     """
     ran = {name: [] for name in algorithms}
     for number, query in enumerate([queries[0], *queries]):
@@ -241,7 +241,7 @@ def run_all(federation, algorithms, queries, k):
 
 
 def show_summary(cells):
-    """Print the share of good plans and what the others cost."""
+    """Print the share of good plans and the cost of the others."""
     for sort in SORTS:
         mine = [cell for cell in cells if cell[1] == sort]
         share = float(np.mean([regret <= NEAR for _, _, _, regret, _ in mine]))

@@ -19,7 +19,7 @@ SAMPLE = 8
 
 
 def cpu_seconds(task):
-    """Return the CPU seconds of a call and what it returned."""
+    """Return the CPU seconds of a call and its result."""
     start = time.process_time()
     result = task()
     return time.process_time() - start, result

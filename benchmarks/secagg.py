@@ -35,13 +35,13 @@ class Counts:
 
 @message
 class CountsRequest:
-    """Ask for them."""
+    """Request for the counts."""
 
     reply: ClassVar[type] = Counts
 
 
 class Ready:
-    """A party whose counts are ready."""
+    """A party with precomputed counts."""
 
     accepts = (CountsRequest,)
 
@@ -55,7 +55,7 @@ class Ready:
 
 
 class Timed:
-    """An exchange that measures what each party spends and sends; some drop out when asked."""
+    """An exchange that measures each party's time and bytes; some drop out on request."""
 
     def __init__(self, parties, gone=()):
         self._parties = {party.name: party for party in parties}
@@ -79,7 +79,7 @@ class Timed:
 
 
 def ask():
-    """Ask for one sum and return it."""
+    """Request one sum and return it."""
     replies = yield total(CountsRequest())
     return replies.total.counts
 

@@ -22,7 +22,7 @@ TARGETS = {"loop": 4.0, "sparse": 1.0}
 
 
 def cpu_ms(task):
-    """Return the median CPU milliseconds of a call and what it returned."""
+    """Return the median CPU milliseconds of a call and its result."""
     spent = []
     for _ in range(REPEATS):
         start = time.process_time()

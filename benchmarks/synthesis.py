@@ -40,7 +40,7 @@ def majority():
 
 
 def cpu_seconds(task):
-    """Return the CPU seconds of a task, and what it returns."""
+    """Return the CPU seconds of a task, and its result."""
     start = time.process_time()
     found = task()
     return time.process_time() - start, found

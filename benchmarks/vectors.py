@@ -41,7 +41,7 @@ def tables():
 
 
 def cpu_ms(task):
-    """Return the median CPU milliseconds of a call and what it returned."""
+    """Return the median CPU milliseconds of a call and its result."""
     spent = []
     for _ in range(REPEATS):
         start = time.process_time()

@@ -124,7 +124,7 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
 
 
 def _counted(right: Right, other: Right) -> tuple[Floats, Floats]:
-    """Return what is right, and rows, of each client that has any.
+    """Return hits and rows of each client with rows.
 
     Raises
     ------

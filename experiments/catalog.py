@@ -1,4 +1,4 @@
-"""Experiments by name; a module is imported when one of its experiments is asked for."""
+"""Experiments by name; modules are imported on first use."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -55,7 +55,7 @@ def find_study(name: str) -> Study:
     Raises
     ------
     KeyError
-        If there is none of this name.
+        If the name is unknown.
     """
     module, _, variable = EXPERIMENTS[name].rpartition(".")
     found: Study = getattr(import_module(f"experiments.{module}"), variable)

@@ -29,7 +29,7 @@ class Findings:
     tables, figures : tuple
         Results and the pictures to draw from them.
     notes : tuple of str
-        Sentences for the reader: what was reached, what was left out, and why.
+        Sentences for the reader: results, omissions, and reasons.
     """
 
     parameters: Mapping[str, Scalar | list[Scalar]]
@@ -49,14 +49,14 @@ class Study:
     Parameters
     ----------
     name : str
-        What a user types, such as ``"flynn.synthetic"``.
+        Name on the command line, such as ``"flynn.synthetic"``.
     title, description : str
-        What a list of experiments shows.
+        Description in the list of experiments.
     work : callable
         Does the measuring.
     keeps_journal : bool
-        Whether ``work`` takes ``journal``: a file that remembers every measurement as it is made,
-        so that an interrupted run goes on where it was.
+        True if ``work`` has the parameter ``journal``: a file that stores every measurement, so
+        that an interrupted run resumes.
     """
 
     name: str
@@ -85,14 +85,14 @@ class Study:
         n_jobs : int
             Processes; scores do not depend on it.
         progress : callable
-            Told what is going on.
+            Function called with the current step.
         journal : Path, optional
-            Measurements that it holds are not made again; those that are made go into it.
+            Measurements in it are not made again; new ones are added.
 
         Raises
         ------
         ValueError
-            If there is a journal and the experiment keeps none.
+            If a journal is given and the experiment does not support one.
         """
         if journal is not None and not self.keeps_journal:
             raise ValueError(f"the experiment {self.name!r} keeps no journal; run it without")
@@ -115,7 +115,7 @@ Outcome = TypeVar("Outcome")
 
 
 class Journal:
-    """A file of measurements, one on a line, so that none is made twice.
+    """A file of measurements, one per line, so that none is repeated.
 
     Parameters
     ----------
@@ -140,19 +140,19 @@ class Journal:
     def outcomes(
         self, job: Sequence[Scalar], *, decode: Callable[[Any], Outcome]
     ) -> Iterator[Outcome]:
-        """Yield what the file holds of a job.
+        """Yield the stored measurements of a job.
 
         Parameters
         ----------
         job : sequence of scalars
-            What tells one measurement from another.
+            Identification of a measurement.
         decode : callable
-            Makes an outcome of what JSON holds.
+            Function from JSON to an outcome.
 
         Raises
         ------
         RecordError
-            If a line of the file is no measurement.
+            If a line of the file is invalid.
         """
         if self._path is None or not self._path.exists():
             return
@@ -212,13 +212,13 @@ def run_each(
     Parameters
     ----------
     task : callable
-        A function of a module, so that other processes find it.
+        A function of a module, so that other processes can import it.
     jobs : sequence of tuple
         Arguments.
     n_jobs : int
         Processes.
     progress, label : callable
-        Told how many are done, and the name of the job that was.
+        Function called with the number of finished jobs, and the name of the last one.
     """
     results = []
     for result in Parallel(n_jobs=n_jobs, return_as="generator")(
@@ -240,12 +240,12 @@ def run_with_sequels(
 ) -> list[list[Any]]:
     """Return each job's result and its sequels'.
 
-    A sequel waits for its own job alone.
+    A sequel waits only for its own job.
 
     Parameters
     ----------
     task : callable
-        A function of a module, so that other processes find it.
+        A function of a module, so that other processes can import it.
     jobs : sequence of tuple
         Arguments; they begin in this order. Several processes begin all of them before any sequel,
         a single one does each job's sequels after it.
@@ -254,7 +254,8 @@ def run_with_sequels(
     n_jobs : int
         Processes.
     progress, label : callable
-        Told how many are done of those that are known, and the name of the job that was.
+        Function called with the number of finished jobs, the number of known jobs, and the name of
+        the last.
     """
     if effective_n_jobs(n_jobs) == 1:
         return _in_turn(task, jobs, sequels, progress, label)

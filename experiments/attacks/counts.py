@@ -1,8 +1,8 @@
-"""Attacks on FlyNN's counts: rebuild a record, find it in a list, tell whether it was counted.
+"""Attacks on FlyNN's counts: reconstruct a record, find it in a list, infer membership.
 
-All know what every party knows: the plan, hence which features a unit sums, and the released
-counts, which are the model. They are kept to show what raw counts reveal and that protected ones
-do not; see ``docs/explanation/what-counts-reveal.md``.
+The attackers know what every party knows: the plan, hence the features of each unit, and the
+released counts, which are the model. The attacks show that raw counts reveal records and protected
+ones do not; see ``docs/explanation/what-counts-reveal.md``.
 """
 
 from typing import Any
@@ -61,7 +61,7 @@ def _input_share(counts: npt.NDArray[Any], plan: HashPlan) -> Floats:
     sums = np.zeros((plan.n_units, width))
     np.put_along_axis(sums, plan.wiring.astype(np.int64), 1.0, axis=1)
     weights = np.asarray(counts, np.float64)
-    weights = weights - weights.mean(axis=-1, keepdims=True)  # all units alike say nothing
+    weights = weights - weights.mean(axis=-1, keepdims=True)  # equal units carry no information
     usual = np.maximum(sums.mean(axis=0), 1 / plan.n_units)
     return np.asarray(weights @ (sums / usual - 1))
 
@@ -74,9 +74,9 @@ def alikeness(rebuilt: Floats, x: npt.NDArray[Any], plan: HashPlan) -> Floats:
     rebuilt : float64 array of shape (n_features,) or (n_releases, n_features)
         From :func:`rebuild`.
     x : array of shape (n_rows, n_features)
-        Rows as they are, not standardized.
+        Rows without standardization.
     plan : HashPlan
-        Whose constants standardize the rows.
+        Rows for the constants of the standardization.
 
     Returns
     -------

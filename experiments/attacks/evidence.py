@@ -23,12 +23,12 @@ def exact_evidence(excess: Cells) -> Floats:
     Parameters
     ----------
     excess : array
-        Released cells, less what the attacker knows to come from others.
+        Released cells, minus known contributions of other records.
 
     Returns
     -------
     float64 array of the same shape
-        0 where the record is possible, minus infinity where it is not.
+        0 if the record is possible, otherwise minus infinity.
     """
     return np.where(np.asarray(excess) >= 1, 0.0, -np.inf)
 
@@ -39,11 +39,11 @@ def laplace_evidence(excess: Cells, scale: float, step: int = 1) -> Floats:
     Parameters
     ----------
     excess : array
-        Released cells, less what the attacker knows to come from others.
+        Released cells, minus known contributions of other records.
     scale : float
         Of the noise.
     step : int
-        What the record would add; 1 for a count.
+        Contribution of the record; 1 for a count.
 
     Examples
     --------
@@ -60,11 +60,11 @@ def gaussian_evidence(excess: Cells, variance: float | Floats, step: int = 1) ->
     Parameters
     ----------
     excess : array
-        Released cells, less what the attacker knows or expects to come from others.
+        Released cells, minus known or expected contributions of other records.
     variance : float or array that broadcasts
-        Of the noise, together with what the attacker does not know of the others.
+        Variance of the noise and of the unknown part of the other records.
     step : int
-        What the record would add; 1 for a count.
+        Contribution of the record; 1 for a count.
 
     Examples
     --------

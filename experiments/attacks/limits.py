@@ -1,6 +1,6 @@
 """Limits for any attack on a release with a given guarantee.
 
-An attack that does better, beyond chance, proves that the release does not keep its guarantee.
+An attack that does significantly better disproves the guarantee of the release.
 """
 
 import math
@@ -13,7 +13,7 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee
 
 
 def largest_auc(guarantee: Guarantee) -> float:
-    """Return the largest AUC with which neighboring tables can be told apart.
+    """Return the largest AUC for distinguishing neighboring tables.
 
     Parameters
     ----------

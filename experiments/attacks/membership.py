@@ -1,4 +1,4 @@
-"""Membership inference from a model's answers, alone or compared with other models.
+"""Membership inference from a model's outputs, with or without reference models.
 
 All scores are higher for rows that look like members; :mod:`~experiments.attacks.scores`
 says how well they tell them apart.
@@ -23,7 +23,7 @@ def loss_scores(shares: Floats, labels: Integers) -> Floats:
     Parameters
     ----------
     shares : float64 array of shape (n_rows, n_classes)
-        What the model answers.
+        Outputs of the model.
     labels : int array of shape (n_rows,)
         The rows' classes, which the attacker knows.
 
@@ -71,7 +71,7 @@ def likelihood_scores(odds: Floats, others: Floats, absent: npt.NDArray[np.bool_
     others : float64 array of shape (n_models, n_rows)
         Of models that the attacker has trained on rows of the same kind.
     absent : bool array of shape (n_models, n_rows)
-        Whether each row was left out of each of them.
+        True for each row left out of a model.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def hit_rate_at(members: Floats, outsiders: Floats, false_alarms: float = 0.01) 
     Raises
     ------
     ValueError
-        If one of them is empty or holds NaN.
+        If one of them is empty or has NaN.
 
     Examples
     --------

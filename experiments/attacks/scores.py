@@ -16,12 +16,12 @@ def auc(members: Scores, outsiders: Scores) -> float:
     Parameters
     ----------
     members, outsiders : float arrays, 1-d
-        Scores of an attack on each; minus infinity is a score like others, NaN is none.
+        Scores of an attack; minus infinity is a valid score, NaN is not.
 
     Raises
     ------
     ValueError
-        If one of them is empty or holds NaN.
+        If one of them is empty or has NaN.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def auc(members: Scores, outsiders: Scores) -> float:
 
 
 def auc_margin(n_members: int, n_outsiders: int, confidence: float = 0.999) -> float:
-    """Return how far a measured AUC may lie above the true one.
+    """Return the margin of a measured AUC above the true one.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def hit_rate_limit(n_hits: int, n_trials: int, confidence: float = 0.999) -> flo
     n_hits, n_trials : int
         Successes in independent trials.
     confidence : float
-        Probability that the true rate lies below what is returned.
+        Probability that the true rate is below the result.
 
     Examples
     --------

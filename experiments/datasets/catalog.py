@@ -29,7 +29,7 @@ IMAGE_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class ClientSet:
-    """A set that lies in the data folder in a format of its own.
+    """A data set in the data folder with its own format.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def load(name: str) -> Dataset:
     Raises
     ------
     MissingDataError
-        If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or there is no such set.
+        If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or there is no such data set.
     DataError
         If a file is damaged.
     """

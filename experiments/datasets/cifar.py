@@ -26,7 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 class _Form:
     """Layout of a record: one byte per kind of label, then red, green and blue.
 
-    ``limits`` says how many labels there are of each kind; the last kind is the one to predict.
+    ``limits`` is the number of labels of each kind; the last kind is the one to predict.
     """
 
     train: tuple[str, ...]
@@ -77,7 +77,7 @@ def load_cifar(name: Name, folder: Path) -> Dataset:
 
 
 def cifar_labels(name: Name, folder: Path) -> npt.NDArray[np.int64]:
-    """Return the labels of :func:`load_cifar` alone.
+    """Return only the labels of :func:`load_cifar`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Owns FEMNIST: handwritten characters and who wrote them, read from the JSON files of LEAF."""
+"""FEMNIST: handwritten characters and their writers, read from the JSON files of LEAF."""
 
 import json
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def load_femnist(folder: Path) -> Dataset:
 
 
 def femnist_size(folder: Path) -> int:
-    """Return the number of characters, from the beginnings of the files alone.
+    """Return the number of characters, from the headers of the files.
 
     Parameters
     ----------

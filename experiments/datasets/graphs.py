@@ -52,12 +52,12 @@ def synthetic_graphs(
     Raises
     ------
     ValueError
-        If an argument is out of its range.
+        If an argument is out of range.
 
     References
     ----------
     .. [1] Cheng, Ke, Ng and Lu, "FG-Index: Towards Verification-Free Query Processing on Graph
-       Databases", SIGMOD 2007, whose generator GraphGen takes the same parameters.
+       Databases", SIGMOD 2007, whose generator GraphGen has the same parameters.
     .. [2] Kuramochi and Karypis, "Frequent Subgraph Discovery", ICDM 2001: the pool of patterns.
 
     Examples
@@ -97,7 +97,7 @@ class _Sketch:
         self.edges: dict[tuple[int, int], int] = {}
 
     def join(self, first: int, second: int, label: int) -> bool:
-        """Add an edge; return whether it was new and is no loop."""
+        """Add an edge; return whether it was new and not a loop."""
         pair = (min(first, second), max(first, second))
         if first == second or pair in self.edges:
             return False
@@ -116,7 +116,7 @@ class _Drawer:
         self._edge_law = _falling(n_edge_labels)
 
     def pattern(self, n_edges: int) -> _Sketch:
-        """Return a connected graph with so many edges."""
+        """Return a connected graph with a given number of edges."""
         sketch = _Sketch()
         n_nodes = self._n_nodes(n_edges)
         for node in range(n_nodes):
@@ -127,7 +127,7 @@ class _Drawer:
         return sketch
 
     def graph(self, pool: list[_Sketch], n_edges: int) -> Graph:
-        """Return a connected graph of patterns with about so many edges."""
+        """Return a connected graph of patterns with about that many edges."""
         sketch = _Sketch()
         n_nodes = self._n_nodes(n_edges)
         while len(sketch.edges) < n_edges:

@@ -15,7 +15,7 @@ OMENTUM_FEATURES = 10_936
 _N_ROWS, _N_POSITIVE, _N_TISSUES = 1_545, 77, 8
 _ROW_NUMBERS = "id_ref"  # numbers the samples; no property of them
 _LOW, _SPREAD = 7.0, 2.0  # log level of a gene
-_N_PATHWAYS, _PATHWAY = 40, 0.12  # 40 x .12^2: pathways make over a third of what varies
+_N_PATHWAYS, _PATHWAY = 40, 0.12  # 40 x .12^2: pathways have over a third of the variance
 _NOISE = 1.0
 _TISSUE_SHARE, _TISSUE_SHIFT = 0.02, 1.5
 _OWN_SHARE, _OWN_SHIFT = 0.003, 0.8
@@ -55,7 +55,7 @@ def read_omentum(path: Path) -> Dataset:
     Returns
     -------
     Dataset
-        ``x`` is float64, NaN where a cell is missing; ``y`` is 1 for omentum and 0 for others.
+        ``x`` is float64, NaN for missing cells; ``y`` is 1 for omentum and 0 for others.
 
     Raises
     ------
@@ -91,8 +91,8 @@ def omentum_surrogate(*, n_features: int = OMENTUM_FEATURES, seed: int = 0) -> D
     tumors of the omentum mostly come from one other organ, and shifts of their own, N(0, .8^2), on
     .3 % of the genes. Rows are in random order.
 
-    It is not the real set, and what a method scores on it says nothing about tissues; it has the
-    real one's number of rows, of genes and of positives, and that most genes tell nothing.
+    It is not the real set, and scores on it have no meaning for tissues. It has the real set's
+    number of rows, genes and positives, and its property that most genes carry no information.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Owns Shakespeare's roles as clients: windows of what each says, and what character follows."""
+"""Shakespeare's roles as clients: windows of their speeches, and the next character."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +52,7 @@ def encoded(text: str) -> Tokens:
 
 
 def decoded(tokens: npt.ArrayLike) -> str:
-    """Return the characters that tokens stand for.
+    """Return the characters of tokens.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def windows(
     Returns
     -------
     x : uint8 array of shape (n_windows, length)
-        In the order of the text; none if it is no longer than one window.
+        In the order of the text; empty if it is no longer than one window.
     y : int64 array of shape (n_windows,)
 
     Raises
@@ -101,7 +101,7 @@ def windows(
 
 
 def spoken(folder: Path) -> dict[str, str]:
-    """Return all that each role says, speech after speech.
+    """Return all speeches of each role, in order.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def load_roles(
     MissingDataError
         If the file is not there.
     DataError
-        If it is damaged, or no role says enough.
+        If it is damaged, or every role has too few speeches.
 
     References
     ----------

@@ -117,7 +117,7 @@ def synthetic_binary(
     Raises
     ------
     ValueError
-        If ``n_ones`` is out of its range, or as in `synthetic_real`.
+        If ``n_ones`` is out of range, or as in `synthetic_real`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Figure 11 and Table 4: what round trips cost, and where the seconds of a search go."""
+"""Figure 11 and Table 4: costs of round trips, and seconds of a search by step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -67,7 +67,7 @@ def _mean(own: Sequence[Trial], delay_s: float) -> float:
 
 
 def broken_down(trials: Sequence[Trial]) -> ResultTable:
-    """Return where the seconds of a search go."""
+    """Return the seconds of a search by step."""
     late = {(t.collection, t.split, t.query) for t in trials if t.late}
     rows: list[tuple[Scalar, ...]] = []
     for (collection, split, algorithm), own in _groups(trials).items():

@@ -1,4 +1,4 @@
-"""Figure 9: what the privacy of DANN* costs, over its budget."""
+"""Figure 9: the cost of DANN*'s privacy over its budget."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +45,7 @@ QUICK = Plan((("titles", 3),), ("0.1", "1", "8"))
 
 
 def examine(plan: Plan, how: Measuring) -> Findings:
-    """Return what DANN* asks and takes with every budget."""
+    """Return the requests and times of DANN* for every budget."""
     tasks = [
         Task(name, Place(split, 8), (128,), plan.algorithms, n_queries, plan.limit_s)
         for name, n_queries in plan.n_queries

@@ -1,4 +1,4 @@
-"""All algorithms on the same queries: what each costs."""
+"""Costs of all algorithms on the same queries."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def compare(
     metric: Any,
     k: int,
 ) -> RunRecord:
-    """Ask the same queries with every algorithm and return what each cost.
+    """Run the same queries with every algorithm and return the costs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Table 1 and Figure 4: what local searches cost, and how much DANN asks in its second round."""
+"""Table 1 and Figure 4: costs of local searches, and DANN's requests in the second round."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Turns trials to tables and pictures: what each algorithm takes."""
+"""Tables and pictures of trials: costs of each algorithm."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ def _over_possible(trial: Trial) -> float:
 
 
 def bars(*, title: str, caption: str) -> Figure:
-    """Return the picture of an overview in which the collections alone vary."""
+    """Return the picture of an overview, collections on the x axis."""
     return Figure(
         name="latency",
         kind="bar",
@@ -186,11 +186,11 @@ def speedups(
     trials : sequence of Trial
         Searches of the same queries.
     axis : Axis
-        What varies.
+        Name of the varied setting.
     rivals : sequence of str
         Algorithms.
     claims : mapping
-        What the paper says, by collection and split.
+        The paper's figures, by collection and split.
     """
     pairs = _pairs(trials, axis, rivals)
     rows: list[Cells] = []

@@ -54,13 +54,13 @@ class Sweep:
     Parameters
     ----------
     axis : Axis
-        What it is.
+        Name of the setting.
     collections, splits, algorithms : tuple of str
-        What is searched, and how.
+        Measurement of the setting.
     ks, parties, shares : tuple
         Neighbors, providers, and the share of each collection's objects.
     claims : mapping
-        What the paper says, by collection and split.
+        The paper's figures, by collection and split.
     title, caption : str
         Of the pictures.
     """
@@ -87,7 +87,7 @@ class Sweep:
         return max(len(self.ks), len(self.parties), len(self.shares)) > 1
 
     def tasks(self, effort: Effort) -> list[Task]:
-        """Return what is to be measured."""
+        """Return the measurements to make."""
         return [
             Task(
                 collection=name,
@@ -107,7 +107,7 @@ class Sweep:
 
 
 def examine(sweep: Sweep, effort: Effort, how: Measuring) -> Findings:
-    """Return what the algorithms took at every point of a sweep."""
+    """Return the costs of the algorithms at every point of a sweep."""
     trials = measure(sweep.tasks(effort), how)
     table = overview(trials, sweep.axis)
     return Findings(

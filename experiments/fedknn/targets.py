@@ -66,7 +66,7 @@ class Goal:
 
 
 def _over(rival: str) -> Callable[[Sequence[Trial]], float | None]:
-    """Return what divides a rival's mean latency by DANN's."""
+    """Return a function that divides a rival's mean latency by DANN's."""
 
     def factor(trials: Sequence[Trial]) -> float | None:
         theirs = [t.latency_s() for t in trials if t.algorithm == rival]
@@ -95,7 +95,7 @@ def _verified(trials: Sequence[Trial]) -> float | None:
 
 
 def _broker_of(algorithm: str) -> Callable[[Sequence[Trial]], float | None]:
-    """Return what tells the milliseconds of an algorithm's coordinator."""
+    """Return a function that reads the milliseconds of an algorithm's coordinator."""
 
     def milliseconds(trials: Sequence[Trial]) -> float | None:
         done = [t for t in trials if t.algorithm == algorithm and not t.late]
@@ -125,7 +125,7 @@ def _star_over_predicted(trials: Sequence[Trial]) -> float | None:
 
 
 def goals() -> tuple[Goal, ...]:
-    """Return what is wanted."""
+    """Return the targets."""
     found = [
         Goal("dann over baseline, latency", "molecules", 16, 9.8, True, _over("baseline")),
         Goal("dann over hufu, latency", "molecules", 16, 3.2, True, _over("hufu")),
@@ -150,7 +150,7 @@ def goals() -> tuple[Goal, ...]:
 
 
 def examine(plan: Plan, how: Measuring) -> Findings:
-    """Return what is wanted and what was reached."""
+    """Return the targets and the measured values."""
     tasks = [
         Task(name, Place("uniform", n_parties), (K,), RIVALS, n_queries, plan.limit_s)
         for name, n_queries, parties in plan.lists

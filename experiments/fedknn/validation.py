@@ -31,7 +31,7 @@ class Plan:
     n_queries : int
         Of each collection.
     most_objects : int
-        Kept of a larger collection.
+        Number of objects of larger collections.
     limit_s : float
         CPU seconds that a provider may spend; queries that are late are left out.
     delay_s : float
@@ -69,7 +69,7 @@ class Pair:
 
 
 def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
-    """Return what replays say, over what real runs take."""
+    """Return the ratio of replayed to real times."""
     rows: list[tuple[Scalar, ...]] = []
     for name in plan.collections:
         collection = load_collection(name).part(plan.most_objects, seed=seed)

@@ -1,1 +1,1 @@
-"""The experiments of FedPNN: what is measured, and the tables that come of it."""
+"""The experiments of FedPNN: measurements and their tables."""

@@ -40,7 +40,7 @@ class RealRows:
     Parameters
     ----------
     title : str
-        What the rows are called; it tells generated ones.
+        Name of the rows; identifies generated ones.
     train, test : (X, y)
         Seven and three tenths, with the same share of 1, the rarer class.
     """

@@ -1,4 +1,4 @@
-"""The second phase of the paper: FedPNN on rows dealt to two clients and a server."""
+"""The second phase of the paper: FedPNN on rows split over two clients and a server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class NodeScore:
     centers : tuple of int
         Negative and positive centers of the model.
     balanced_accuracy : float
-        What the paper calls AUC.
+        The paper's AUC.
     roc_auc : float
         Area under the curve.
     """
@@ -44,7 +44,7 @@ class NodeScore:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Return the score that ``dataclasses.asdict`` has taken apart."""
+        """Return the score from the result of ``dataclasses.asdict``."""
         return cls(**(dict(raw) | {"centers": tuple(raw["centers"])}))
 
 

@@ -46,7 +46,7 @@ class Clients:
     Parameters
     ----------
     local, merged : tuple of float
-        "AUC" of the first and of the second client, by itself and after meta-clustering.
+        "AUC" of the first and the second client, alone and after meta-clustering.
     local_centers : tuple of tuple of int
         Negative and positive centers of each client.
     merged_centers : tuple of int

@@ -134,7 +134,7 @@ def score_private(
     name : str
         A name in :data:`CASES`.
     seed, fold : int
-        Of the halves and of who owns which rows; which half is tested.
+        Seed of the halves and of the owners of rows; and the tested half.
     guard : str
         A name in :data:`GUARDS`, or ``"without privacy"``.
     epsilon : str
@@ -142,7 +142,7 @@ def score_private(
 
     Notes
     -----
-    Noise is seeded here by seed and fold, so that the figures can be made again.
+    Noise is seeded by seed and fold, so that the figures are reproducible.
     """
     x, y, bounds = _read(name)
     train, test = list(StratifiedKFold(2, shuffle=True, random_state=seed).split(x, y))[fold]

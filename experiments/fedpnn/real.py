@@ -71,7 +71,7 @@ def score_split(
     name : str
         A name in :data:`SETS`.
     seed : int
-        Of the halves and of who owns which rows.
+        Seed of the halves and of the owners of rows.
     fold : int
         Which half is tested.
     n_parties : int

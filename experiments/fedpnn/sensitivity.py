@@ -38,11 +38,11 @@ class Point:
     Parameters
     ----------
     swept : {"client", "server"}
-        Whose threshold differs from Table 4.
+        Setting whose threshold differs from Table 4.
     threshold : float
         That threshold.
     rows : {"synthetic", "synthetic, tested on real", "real"}
-        What it is trained and tested on.
+        Rows for training and testing.
     score : NodeScore
         How it does.
     """
@@ -54,7 +54,7 @@ class Point:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Return the point that ``dataclasses.asdict`` has taken apart."""
+        """Return the point from the result of ``dataclasses.asdict``."""
         return cls(**(dict(raw) | {"score": NodeScore.from_dict(raw["score"])}))
 
 

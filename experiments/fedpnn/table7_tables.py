@@ -23,9 +23,9 @@ class Trial:
     name, generator : str
         Names in :data:`~.printed.PRINTED` and :data:`~.generated.GENERATORS`.
     title : str
-        What the rows are called.
+        Name of the rows.
     n_real, n_features, n_made : int
-        Rows and columns; features after the selection, where there is one.
+        Rows and columns; features after the selection, if any.
     positive_share : float
         Of the synthetic rows.
     similarity : tuple of tuple of float
@@ -52,7 +52,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Return the trial that ``dataclasses.asdict`` has taken apart."""
+        """Return the trial from the result of ``dataclasses.asdict``."""
         shapes, pairs = raw["similarity"]
         parts = {
             "similarity": (tuple(shapes), tuple(pairs)),

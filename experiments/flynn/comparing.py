@@ -48,7 +48,7 @@ class Effort:
     n_folds : int
         Folds of the cross-validation on the training part.
     most_rows : int
-        Rows kept of larger tables.
+        Number of rows of larger tables.
     test_size : float
         Share of rows held out.
     screen_units : int
@@ -73,7 +73,7 @@ class Effort:
     densities: tuple[float, ...] = ()
 
     def units_for(self, n_rows: int) -> int:
-        """Return the best kinds' units for so many training rows."""
+        """Return the best kinds' units for a number of training rows."""
         return min(max(self.screen_units, self.units_per_row * n_rows), self.units)
 
 
@@ -245,7 +245,7 @@ def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
 
 
 def _best_kinds(screen: FlyNNSearchCV, kinds: list[Candidate], n_units: int) -> list[Candidate]:
-    """Return the kinds with so many units, best scores first."""
+    """Return the kinds with a number of units, best scores first."""
     table = screen.cv_results_
     reached: dict[Candidate, float] = dict.fromkeys(kinds, 0.0)
     for params, score in zip(table["params"], table["mean_test_score"], strict=True):

@@ -37,7 +37,7 @@ class Case:
     data : str
         Name to load.
     most_rows : int
-        Rows kept.
+        Number of rows.
     most_units : int
         Wirings with more units are left out.
     """
@@ -147,7 +147,7 @@ def wirings(case: Case, plan: Plan, n_features: int) -> list[tuple[int, float]]:
 def score_case(case: Case, plan: Plan, seed: int) -> list[Point]:
     """Return every setting that the sweeps need, by cross-validation on one set.
 
-    Rows are as they are, the rule is Algorithm 1: neither scaling nor expansion.
+    Rows are unchanged, the rule is Algorithm 1: neither scaling nor expansion.
     """
     x, y = _rows(case, seed)
     dealt = StratifiedKFold(plan.n_folds, shuffle=True, random_state=seed).split(x, y)
@@ -294,7 +294,7 @@ def _effects(named: Named, plan: Plan) -> ResultTable:
 
 
 def _curves(points: Sequence[Point], sweep: str) -> list[list[Point]]:
-    """Return the points of each curve, ascending in what is varied."""
+    """Return the points of each curve, ascending in the varied setting."""
     curves: dict[str, list[Point]] = {}
     for point in points:
         curves.setdefault(point.others(sweep), []).append(point)

@@ -57,7 +57,7 @@ SETS = (
     "waveform-5000",
 )
 # Table 9: share won, wins/ties/losses, median improvement, p-values of the paired t-test and of the
-# signed rank test; 1e-8 stands for "below 1e-8".
+# signed rank test; 1e-8 means "below 1e-8".
 PAPER: dict[str, tuple[float, str, float, float, float]] = {
     "kNN": (0.55, "39/2/30", 0.0035, 5.30e-2, 7.63e-2),
     "1NN": (0.66, "47/2/22", 0.0236, 1.55e-5, 2.81e-5),
@@ -101,7 +101,7 @@ class SetResult:
     name : str
         Data set.
     n_rows, n_features, n_classes : int
-        Size of what was used.
+        Size of the used part.
     n_all : int
         Rows of the whole table.
     splits : list of dict of method to Score

@@ -102,7 +102,7 @@ class Plan:
     n_repeats : int
         Repetitions of each.
     most_rows : int or None
-        Rows kept of larger tables.
+        Number of rows of larger tables.
     """
 
     cases: tuple[Case, ...]
@@ -125,7 +125,7 @@ class Measured:
     upload_bytes : int
         Largest reply of a party.
     exact : bool
-        Whether the sum equals the counts of one party that holds all rows.
+        True if the sum equals the counts of one party with all rows.
     """
 
     slowest: float

@@ -38,7 +38,7 @@ class Setting:
     paper : dict of method to (mean, standard error)
         Normalized accuracies that the paper reports.
     stated_ones : bool
-        Whether the paper says how many ones the rows have.
+        True if the paper gives the number of ones per row.
     """
 
     n_rows: int
@@ -161,7 +161,7 @@ QUICK = Plan(
 
 @dataclass(frozen=True)
 class SetScores:
-    """Best tuned 10-fold accuracy of every method on one set, and what it took.
+    """Best tuned 10-fold accuracy of every method on one set, and its cost.
 
     Parameters
     ----------

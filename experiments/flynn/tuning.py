@@ -1,4 +1,4 @@
-"""Rivals of FlyNN: classifiers tuned by cross-validation on the training rows alone."""
+"""Rivals of FlyNN: classifiers tuned by cross-validation on the training rows only."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +80,7 @@ def neighbor_scores(
     splits : iterable of Split
         The folds.
     most : int
-        Largest k; fewer where a fold leaves fewer rows to train on.
+        Largest k; smaller if a fold has fewer training rows.
 
     Returns
     -------

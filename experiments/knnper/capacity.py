@@ -54,7 +54,7 @@ def _at_share(here: Scene, name: str, share: float) -> Floats:
 def _cut(people: Crowd, share: float, *, seen: bool = True) -> Crowd:
     """Return clients with only their first training rows.
 
-    Without ``seen`` those who train keep all of theirs.
+    Without ``seen``, training clients keep all of their rows.
     """
     kept = people.test | (~np.isin(people.owners, people.unseen) & (not seen))
     for name in people.names if seen else people.unseen:

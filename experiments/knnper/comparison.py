@@ -64,7 +64,7 @@ def contest(
     settings : mapping
         Parameters that all methods have in common.
     chosen : dict, optional
-        What was chosen on another crowd of the kind: then nothing is tuned.
+        Parameters chosen on another crowd of the kind: then nothing is tuned.
     methods : tuple of str
         Which of :data:`BASELINES`, :data:`PAPER` and :data:`OURS`.
     rates : tuple of float
@@ -74,7 +74,7 @@ def contest(
     -------
     scores : dict of str to Scores
     chosen : dict of str to mapping
-        What was chosen for each method on held-out rows of the clients that train.
+        Parameters of each method, chosen on held-out rows of the training clients.
     """
     fitted, found = entrants(people, settings, chosen=chosen, methods=methods, rates=rates)
     return {method: scored(method, fitted[method], people) for method in methods}, found
@@ -159,7 +159,7 @@ def _entrant(
 
 
 def _scored(entrant: Any, people: Crowd) -> Scores:
-    """Let the unseen clients join, and ask all of them."""
+    """Add the unseen clients, and predict for all of them."""
     found = Scores({}, {})
     late = np.flatnonzero(~people.test & np.isin(people.owners, people.unseen))
     if isinstance(entrant, Baseline):
@@ -167,7 +167,7 @@ def _scored(entrant: Any, people: Crowd) -> Scores:
             entrant.add_clients(people.x[late], people.y[late], people.owners[late])
     for name in sorted(set(people.owners[late]) - set(entrant.clients_)):
         rows = people.rows(name, test=False)
-        with suppress(PartyRefused):  # its training diverges: it keeps the model for all
+        with suppress(PartyRefused):  # its training diverges: it keeps the shared model
             entrant.add_client(name, people.x[rows], people.y[rows])
     for name in people.names:
         for right, test in ((found.test, True), (found.own, False)):

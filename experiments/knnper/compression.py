@@ -1,4 +1,4 @@
-"""Figure 11, and more: what memories of fewer bytes cost in accuracy."""
+"""Figure 11, and more: the loss of accuracy by compressed memories."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -117,7 +117,7 @@ def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float,
 
 
 def _measured(scope: Scope, seed: int) -> Outcome:
-    """Return what each kind of memory takes and reaches under one network."""
+    """Return size and accuracy of each kind of memory with one network."""
     people = crowd("label skew", scope, seed, alpha=ALPHA)
     wide = crowd(
         "label skew",

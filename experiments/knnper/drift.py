@@ -1,4 +1,4 @@
-"""Figures 4 and 14: clients whose rows change, and what their memories do about it."""
+"""Figures 4 and 14: clients whose rows change, and the reactions of their memories."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ class Stream:
 
 
 def _drawn(rng: np.random.Generator, shares: Floats, n: int, by_class: Sequence[Integers]) -> Any:
-    """Return rows of the bank whose classes follow shares."""
+    """Return rows of the bank with given class shares."""
     return np.array([rng.choice(by_class[c]) for c in rng.choice(N_CLASSES, n, p=shares)])
 
 
@@ -63,7 +63,7 @@ class Course:
     shares : float64 array of shape (n_classes,)
         Of the classes after it.
     meaning : int64 array of shape (n_classes,)
-        What each class is called after it.
+        Name of each class after the change.
     """
 
     first: Integers
@@ -73,7 +73,7 @@ class Course:
     meaning: Integers
 
     def labels(self, here: Scene, rows: Integers, *, late: bool) -> Integers:
-        """Return what rows are called before the change, or after it."""
+        """Return the names of rows before or after the change."""
         own = here.bank.labels[rows]
         return self.meaning[own] if late else own
 
@@ -89,7 +89,7 @@ class Followed:
     n_false : int
         How often ``"drift"`` noticed a change before there was one.
     delays : list of int
-        Steps from the change to the first time that a client noticed it; of those who did.
+        Steps from the change to the first detection, over the clients with a detection.
     n_more : int
         How often clients noticed something after that.
     n_evictions : int
@@ -111,9 +111,9 @@ def followed(here: Scene, stream: Stream, *, shift: str, seed: int) -> Followed:
     here : Scene
         Where rows come from.
     stream : Stream
-        What comes when.
+        Arrival of rows.
     shift : str
-        ``"concept"``: what the labels mean changes; otherwise the shares of the classes do.
+        ``"concept"``: the meaning of labels changes; otherwise the shares of the classes change.
     seed : int
         Of the streams.
     """

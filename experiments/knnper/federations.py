@@ -1,4 +1,4 @@
-"""The federations of the experiments: whose rows are whose, and in what the clients differ."""
+"""The federations of the experiments: owners of rows, and differences between clients."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,11 +59,11 @@ class Crowd:
     y : int64 array of shape (n_rows,)
         Classes, from 0.
     owners : str array of shape (n_rows,)
-        Whose each row is.
+        Owner of each row.
     test : bool array of shape (n_rows,)
         Rows on which nothing is trained or chosen: a quarter of each client's.
     unseen : tuple of str
-        Clients that take no part in training.
+        Clients outside of training.
     """
 
     x: npt.NDArray[Any]
@@ -155,9 +155,9 @@ def crowd(name: str, scope: Scope, seed: int, *, alpha: float | None = None) -> 
     scope : Scope
         How large; its data set must suit.
     seed : int
-        Of rows, owners, test rows, and of who is unseen.
+        Seed of rows, owners, test rows, and of the unseen clients.
     alpha : float, optional
-        Concentration of a label skew, where it is not to be .3.
+        Concentration of a label skew, if not .3.
     """
     x, y, natural = _rows(scope, seed)
     if alpha is not None:
@@ -178,9 +178,9 @@ def roles(n_roles: int, n_windows: int, seed: int) -> Crowd:
     Parameters
     ----------
     n_roles, n_windows : int
-        Roles with most to say, and windows of each.
+        Number of roles with the most text, and windows of each.
     seed : int
-        Of test rows and of who is unseen.
+        Seed of test rows and of the unseen clients.
     """
     whole = load("shakespeare")
     said = np.asarray(whole.parties)

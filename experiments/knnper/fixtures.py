@@ -28,7 +28,7 @@ class EmbeddingBank:
     labels : array of shape (n_rows,) or (n_rows, n_outputs)
         Class of each row, from 0; or targets.
     rows : int64 array of shape (n_rows,)
-        Where each row stands in the table that it came from.
+        Position of each row in its original table.
     names : tuple of str
         The clients, in the order of their rows.
     offsets : int64 array of shape (n_clients + 1,)
@@ -131,12 +131,12 @@ class EmbeddingBank:
         return int(self.embeddings.nbytes + self.labels.nbytes)
 
     def span(self, name: str) -> slice:
-        """Return where a client's rows stand.
+        """Return the positions of a client's rows.
 
         Raises
         ------
         KeyError
-            If there is no such client.
+            If the client is unknown.
         """
         if name not in self.names:
             raise KeyError(f"the bank has no client {name!r}")
@@ -155,7 +155,7 @@ HIDDEN = (64, 32)
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Clients, what the shared network sees in their rows, and what it says of them.
+    """Clients, and embeddings and predictions of the shared network for their rows.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class Scene:
     unseen : tuple of str
         Clients that took no part in training.
     model : KNNPerClassifier
-        What was trained.
+        Trained estimator.
     """
 
     bank: EmbeddingBank
@@ -199,7 +199,7 @@ class Scene:
         return int((guess == self.bank.labels[asked]).sum()), len(asked)
 
     def by_role(self, right: Right) -> dict[str, Right]:
-        """Return what seen and what unseen clients get right."""
+        """Return the hits of seen and of unseen clients."""
         return {
             who: {name: right[name] for name in names if name in right}
             for who, names in (("seen", self.seen), ("unseen", self.unseen))
@@ -233,7 +233,7 @@ def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPe
 
 
 def seen_through(model: KNNPerClassifier, people: Crowd) -> Scene:
-    """Return what a trained network makes of all rows of a crowd."""
+    """Return embeddings and predictions of a trained network for a crowd."""
     keys, scores = model.embed(people.x)
     bank = EmbeddingBank.collect(keys, people.y, people.owners)
     return Scene(bank, scores[bank.rows], people.test[bank.rows], people.unseen, model)

@@ -48,7 +48,7 @@ class Answers:
     members : bool array of shape (n_rows,)
         Which.
     shares : dict of str to float64 array of shape (n_rows, n_classes)
-        By who answers, one of :data:`ASKED`.
+        By queried model, one of :data:`ASKED`.
     """
 
     members: npt.NDArray[np.bool_]
@@ -130,7 +130,7 @@ def _found(
 
 
 def _limit(guard: str, asked: str) -> float | None:
-    """Return what any attack can reach; None where nothing is promised."""
+    """Return the bound for any attack; None without a guarantee."""
     privacy = GUARDS[guard]
     return None if privacy is None or asked == "own client" else largest_auc(privacy.total)
 

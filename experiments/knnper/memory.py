@@ -1,4 +1,4 @@
-"""Figures 2, 5, 7 and 8: what weight, neighbors and unit of the memory change."""
+"""Figures 2, 5, 7 and 8: effects of weight, number of neighbors and unit of the memory."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ SIZES = (0, 20, 50, 100, 200, 500)
 
 
 def _votes(here: Scene, name: str, *, k: int = 10, sigma: float = 1.0) -> Floats:
-    """Return what the memory of a client says of its test rows."""
+    """Return the votes of a client's memory for its test rows."""
     known, asked = here.split(name)
     found = nearest(here.keys(known), here.keys(asked), k)
     return local_votes(found, here.bank.labels[known], here.scores.shape[1], sigma=sigma)

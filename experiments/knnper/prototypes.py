@@ -37,9 +37,9 @@ class Prototypes:
     projection : float32 array of shape (n_dimensions, n_columns)
         W: brings keys to few dimensions.
     places : float32 array of shape (n_prototypes, n_dimensions)
-        B: where the prototypes are.
+        B: positions of the prototypes.
     scores : float32 array of shape (n_prototypes, n_labels)
-        Z: what each says of each label.
+        Z: score of each prototype for each label.
     gamma : float
         Reach of a prototype: it weighs ``exp(-gamma^2 d^2)``.
     """
@@ -227,7 +227,7 @@ class PrototypeMemory:
     Attributes
     ----------
     prototypes : Prototypes or None
-        What was trained; None before the first rows.
+        Trained parameters; None before the first rows.
     counts : unsigned integer array of shape (n_labels,)
         Rows of each class that has any.
     """
@@ -306,16 +306,16 @@ class PrototypeMemory:
         labels : array of shape (n,)
             Their classes, from 0.
         ids : sequence of str, optional
-            Not kept.
+            Ignored.
 
         Raises
         ------
         ValueError
-            If shapes disagree or a label is none of the classes.
+            If shapes disagree or a label is not among the classes.
         DataError
-            If a key is not finite, or beyond what 32 bits hold.
+            If a key is not finite, or overflows float32.
         RebuildNeeded
-            If it was trained before: the rows of then are not kept.
+            If it was trained before: earlier rows are not stored.
         """
         rows, classes = check_rows(keys, labels, self.n_dimensions, self.n_classes)
         check_float32(rows)
@@ -369,7 +369,7 @@ class PrototypeMemory:
         n_classes : int
             Classes.
         n_neighbors : int
-            Not used: all prototypes have a say, with weights that were learned.
+            Ignored: all prototypes vote, with learned weights.
 
         Raises
         ------

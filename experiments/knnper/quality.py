@@ -1,4 +1,4 @@
-"""Figures 3, 12 and 13: how much the memory owes to the network whose embeddings it keeps."""
+"""Figures 3, 12 and 13: dependence of the memory on the network of its embeddings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One setting varied over its values: accuracy of seen and of unseen clients, drawn as lines."""
+"""One setting varied over its values: accuracy of seen and of unseen clients, as lines."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def jobs_of(quick: bool, seed: int) -> tuple[Scope, list[tuple[Scope, float, int
 
 
 def label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
-    """Return what a job is called while it runs."""
+    """Return the name of a running job."""
     return f"{scope.data}, {scope.n_clients} clients, alpha = {alpha:g}, seed {seed}"
 
 
@@ -72,13 +72,13 @@ class Point:
 def swept(
     scope: Scope, alpha: float, seed: int, values: Sequence[float], answer: Answer
 ) -> list[Point]:
-    """Return what clients get right at every value, under one network."""
+    """Return the hits of clients at every value, with one network."""
     here = scene(scope, alpha=alpha, seed=seed)
     return [measured(here, alpha, value, answer) for value in values]
 
 
 def measured(here: Scene, alpha: float, value: Any, answer: Answer) -> Point:
-    """Return what clients get right at one value."""
+    """Return the hits of clients at one value."""
     right = {}
     for name in here.bank.names:
         known, asked = here.split(name)
@@ -97,7 +97,7 @@ def sweep_tables(
     points : iterable of Point
         Of all seeds, in the same order of seeds for every value.
     axis : str
-        What is varied.
+        Varied setting.
     title : str
         For people.
     reference : object

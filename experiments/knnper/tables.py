@@ -61,7 +61,7 @@ def published(who: str) -> ResultTable:
     Parameters
     ----------
     who : {"seen", "unseen"}
-        Whose.
+        Seen or unseen clients.
     """
     lines, second = (SEEN, "bottom decile") if who == "seen" else (UNSEEN, "on its own rows")
     rows: list[tuple[Scalar, ...]] = []
@@ -162,20 +162,20 @@ def _label(_plan: Plan, name: str, seed: int, chosen: Any) -> str:
 def measured(
     plan: Plan, *, seed: int, n_jobs: int, progress: Progress
 ) -> tuple[ByCrowd, dict[str, dict[str, Any]]]:
-    """Return what all methods get right, and what was chosen for them.
+    """Return the hits of all methods, and their chosen parameters.
 
-    Methods are tuned on held-out rows of the first seed; the others take over what was chosen.
+    Methods are tuned on held-out rows of the first seed; other seeds use the same parameters.
 
     Parameters
     ----------
     plan : Plan
-        What is measured.
+        Federations to measure.
     seed : int
         First seed.
     n_jobs : int
         Processes.
     progress : callable
-        Told what is going on.
+        Function called with the current step.
     """
     seeds = range(seed, seed + plan.n_seeds)
     order = sorted(plan.names, key=[*LONGEST_FIRST, *plan.names].index)
@@ -234,7 +234,7 @@ def _clients(scores: Scores, unseen: tuple[str, ...], who: str) -> tuple[Any, An
 
 
 def chosen_table(chosen: Mapping[str, Mapping[str, Any]]) -> ResultTable:
-    """Return what was chosen for the methods."""
+    """Return the chosen parameters of the methods."""
     return ResultTable(
         name="chosen",
         title="What was chosen on held-out rows of the first repetition",

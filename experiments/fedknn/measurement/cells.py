@@ -1,4 +1,4 @@
-"""One federation of a collection, ready to be measured: who holds what, and who answers how."""
+"""A federation of a collection for measurements: owners of objects, and providers."""
 
 import itertools
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ from fedneighbors.partition import quantity_skew
 SPLITS = {"uniform": 0.0, "skewed": 0.6}
 """Exponents of Zipf's law for the sizes of the providers' tables."""
 
-_LEAPS = ("hufu",)  # its radii do not ascend, so that a recording does not tell what they take
+_LEAPS = ("hufu",)  # its radii do not ascend, so a recording lacks their times
 _REPEATS, _ENOUGH_S = 3, 0.2
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a search takes place.
+    """Setting of a search.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def _work_s(course: Course) -> float:
 
 
 class _Kept:
-    """A metric that keeps the index it made, so that two providers can share it."""
+    """A metric that caches its index, so that two providers can share it."""
 
     def __init__(self, metric: Metric) -> None:
         self.name = metric.name
@@ -67,14 +67,14 @@ class _Kept:
 
 
 class Cell:
-    """Providers that hold a collection, and what is known of the query under way.
+    """Providers of a collection, and the state of the current query.
 
     Parameters
     ----------
     collection : Collection
-        What is searched.
+        Collection to search.
     place : Place
-        How it is dealt out.
+        Split of the collection.
     seed : int
         Of the split.
     limit_s : float
@@ -146,7 +146,7 @@ class Cell:
     def course(self, row: int, k: int, algorithm: str) -> Course:
         """Return the course of a search, replayed if searches are costly."""
         if self.collection.is_costly:
-            # providers known to be late come first, so that nothing else is measured in vain
+            # providers known to be late come first, which saves measurements
             parties: list[Party] = sorted(self._recorded, key=lambda each: not self._is_late(each))
             return self._run(row, k, algorithm, parties)
         courses: list[Course] = []
@@ -175,7 +175,7 @@ class Cell:
         return found
 
     def question(self, row: int, k: int) -> Question:
-        """Return what is asked, under a new name."""
+        """Return the query under a new name."""
         return Question(
             encode_query(self.collection.objects[row]),
             k,

@@ -47,17 +47,17 @@ class Collection:
     Parameters
     ----------
     name : str
-        What tables call it.
+        Name in tables.
     metric : str
         How it is searched.
     objects : sequence
         All of them.
     paper : str
-        The data set of the paper that it stands for.
+        Corresponding data set of the paper.
     step : float
         Distances are multiples of it; 0 if they may be any number.
     is_costly : bool
-        Whether a search may take seconds, so that it is recorded once and replayed.
+        True if a search may take seconds, so that it is recorded once and replayed.
     is_shuffled : bool
         Whether the objects stand in random order.
     """
@@ -71,7 +71,7 @@ class Collection:
     is_shuffled: bool = False
 
     def part(self, n_objects: int, *, seed: int) -> "Collection":
-        """Return up to so many of the objects in random order.
+        """Return at most a given number of the objects in random order.
 
         A smaller part is the beginning of a larger one, and has the same queries.
         """

@@ -109,7 +109,7 @@ class Boundless:
     party : Party
         The provider.
     n_objects : int
-        How many objects it holds.
+        Number of its objects.
     """
 
     def __init__(self, party: Party, n_objects: int) -> None:

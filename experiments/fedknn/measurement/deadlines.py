@@ -1,4 +1,4 @@
-"""Runs a search in a process of its own that the system ends when a provider works too long.
+"""Runs a search in a separate process that is killed when a provider works too long.
 
 A range count cannot be interrupted; a process can. Limits count CPU seconds, whole ones.
 """
@@ -56,7 +56,7 @@ def _work(
 
 
 class _Hurried:
-    """A party whose process is ended when its seconds are over."""
+    """A party whose process is killed after a number of seconds."""
 
     def __init__(self, party: Party, limit_s: float) -> None:
         self.name = party.name

@@ -1,7 +1,7 @@
 """Measures every algorithm on the same queries, over processes if there are several.
 
-A journal remembers every search that was measured, so that an interrupted run goes on where it was,
-and experiments that ask the same share what was measured.
+A journal stores every measured search, so that an interrupted run resumes, and experiments with the
+same searches share the measurements.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from fedneighbors._typing import Progress, silent
 
 @dataclass(frozen=True)
 class Task:
-    """One collection in one place, and what to ask of it.
+    """A collection in a setting, and its queries.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Task:
     ks : tuple of int
         Neighbors, ascending.
     algorithms : tuple of str
-        Who is asked.
+        Federation to query.
     n_queries : int
         How many queries.
     limit_s : float
@@ -58,9 +58,9 @@ class Measuring:
     n_jobs : int
         Processes; each takes one query after another.
     progress : callable
-        Told what is done.
+        Function called with each finished measurement.
     journal : Path, optional
-        Searches that it holds are not measured again; those that are measured go into it.
+        Searches in it are not measured again; new measurements are added.
     """
 
     seed: int = 0
@@ -103,7 +103,7 @@ def known_trials(
     Raises
     ------
     RecordError
-        If a line of the journal is no trial.
+        If a line of the journal is invalid.
     """
     wanted = (task.collection, task.place.split, n_objects, task.place.n_parties, row)
     return {
@@ -176,7 +176,7 @@ def _of_query(
 
 
 def _asked(task: Task) -> list[tuple[int, str]]:
-    """Return what is asked of a query, in order."""
+    """Return the queries in order."""
     return [(k, name) for k in task.ks for name in sorted(task.algorithms, key=_last_the_slow)]
 
 

@@ -1,7 +1,7 @@
-"""Records a slow search once, as it happens, so that many searches can be replayed from it.
+"""Records a slow search once, so that many searches can be replayed from it.
 
-A session emits its objects in one order whatever is asked, so what one search has verified need not
-be verified again to know what another would have spent.
+A session emits its objects in one order for all requests, so the objects verified by one search
+need not be verified again to know the time of another search.
 """
 
 import math
@@ -19,21 +19,21 @@ _MAX_BETWEEN_LOOKS_S = 1.0
 
 
 class Recorder:
-    """One query at one provider, searched as far as anybody has asked for.
+    """A query at a provider, searched as far as any request so far.
 
     Parameters
     ----------
     index : Index
-        Of a metric whose sessions emit one object after another, such as ``graph_edit``.
+        Index of a metric whose sessions emit single objects, such as ``graph_edit``.
     query : object
-        What to search for.
+        Query.
     limit_s : float
         CPU seconds after which the search is given up.
 
     Attributes
     ----------
     bounds : float64 array of shape (n_objects,)
-        Ascending, as they were before anything was verified.
+        Bounds before any verification, ascending.
     opening_s : float
         CPU seconds until they were there.
     late : bool
@@ -75,14 +75,14 @@ class Recorder:
         return min(n, within)
 
     def spent(self, n: int, *, cutoff: float = math.inf, complete: bool) -> tuple[float, int]:
-        """Return the seconds since the query came, and the objects verified.
+        """Return the seconds since the query began, and the verified objects.
 
         Parameters
         ----------
         n : int
             Objects that were emitted, known already.
         cutoff : float
-            Farthest distance that was asked for.
+            Largest requested distance.
         complete : bool
             Whether these were all that was asked for. Otherwise the search also had to find out
             that no further object is within the cutoff.
@@ -93,7 +93,7 @@ class Recorder:
         beyond = int(np.searchsorted(self._distances, cutoff, side="right"))
         if beyond < len(self._distances):  # a farther object was emitted
             known.append((self._seconds[beyond + 1], self._verified[beyond + 1]))
-        if len(self._distances) == self.n_objects:  # there is none
+        if len(self._distances) == self.n_objects:  # the recording is complete
             known.append((self._seconds[-1], self._verified[-1]))
         return min(known)
 
@@ -131,7 +131,7 @@ class Recorder:
 
 
 class RecordedMetric:
-    """A metric whose sessions answer from recordings and tell what that took.
+    """A metric whose sessions replay recordings and report their times.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class _RecordedSession:
         return self._recorder.bounds.copy()
 
     def separate_bounds(self) -> Floats:
-        return self.bounds()  # recordings are of graphs, whose bounds stand alone
+        return self.bounds()  # recordings are of graphs, whose bounds are separate
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - a recording has a limit of its own
         start = time.thread_time()

@@ -1,4 +1,4 @@
-"""Runs a search with its providers one after another and tells what it takes side by side.
+"""Runs a search with its providers one after another and computes the parallel time.
 
 One thread does all the work, so that providers on one machine do not slow one another. What each
 provider and the broker spend is measured in CPU seconds; what a query takes is put together from
@@ -41,7 +41,7 @@ class Late(Exception):  # noqa: N818 - says what became of a search
 
 
 class Clock(Protocol):
-    """Tells what to add to the seconds that were seen: work that was taken from a recording."""
+    """Function that returns the seconds of recorded work to add to measured seconds."""
 
     spent_s: float
 
@@ -55,7 +55,7 @@ class Leg:
     request : str
         Name of the request's message type.
     wanted : int
-        Objects that all providers were asked for.
+        Number of objects requested from all providers.
     local_s : mapping of str to float
         CPU seconds of each provider.
     download_bytes, upload_bytes : mapping of str to int
@@ -142,7 +142,7 @@ def replay(
     parties : sequence of Party
         The providers. They are asked in this order, one after another.
     clocks : mapping of str to Clock, optional
-        What providers that answer from a recording add to the seconds that they are seen to spend.
+        Seconds that providers with a recording add to their measured time.
     limit_s : float
         Seconds that each provider may spend on the query.
 
@@ -183,7 +183,7 @@ def _so_far(seen: Clock, recorded: Clock | None) -> float:
 
 
 class _Noted(FrameTransport):
-    """Transport that notes each request's kind and the objects that it asks for."""
+    """Transport that records each request's kind and number of objects."""
 
     def __init__(
         self, exchange: Exchange, names: tuple[str, ...], asked: list[tuple[str, int]]

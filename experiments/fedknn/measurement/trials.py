@@ -17,7 +17,7 @@ class Trial:
     Parameters
     ----------
     collection, split, algorithm : str
-        What was searched, how it was dealt out, and how it was searched.
+        Collection, its split, and the algorithm.
     n_objects, n_parties, k, query : int
         Objects of all providers, providers, neighbors, and the row of the query.
     late : bool
@@ -29,7 +29,7 @@ class Trial:
     way_s : float
         Sum over the exchanges of the slowest provider's seconds of work and of sending.
     search_s, bounds_s : float
-        The same for work alone, and for the work on lower bounds alone.
+        The same for work only, and for the work on lower bounds only.
     broker_s, carrying_s : float
         CPU seconds of the coordinator, and of packing and unpacking its messages.
     local_sum_s, local_most_s : float
@@ -38,9 +38,9 @@ class Trial:
         Objects that all providers returned, and whose distance they looked at; the latter is 0
         where it was not seen.
     wanted_first, wanted_second : int
-        Objects that all providers were asked for in the first round and in the second.
+        Objects requested from all providers in the first round and in the second.
     possible : int
-        Objects whose bound is at most the k-th distance: any search by bounds looks at them.
+        Objects whose bound is at most the k-th distance: any search by bounds verifies them.
     farthest : float
         The k-th distance.
     """

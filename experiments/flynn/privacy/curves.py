@@ -1,4 +1,4 @@
-"""From scores to what figures 7 to 9 of the paper show: means over repetitions, and best T."""
+"""Curves of figures 7 to 9 of the paper: means over repetitions, and best T."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -38,7 +38,7 @@ Bits = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Setting:
-    """Sizes of the hash as the paper gives them; features are hashed as they are.
+    """Sizes of the hash as in the paper; features are hashed without scaling.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def private_model(
 ) -> FlyNNModel:
     """Return the model of one private release by all parties.
 
-    Sizes are given and features not scaled, so that the counts get the whole budget.
+    Sizes are fixed and features not scaled, so that the counts get the whole budget.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The data of the study under privacy, and what is measured on one repetition of each."""
+"""The data of the study under privacy, and the measurements of one repetition."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +82,7 @@ class Point:
     epsilon : float
         Of one training; of one party's release where T was varied; 0 without privacy.
     n_picks : int
-        T where it was varied, else 0.
+        T if it was varied, otherwise 0.
     """
 
     data: str
@@ -200,7 +200,7 @@ Case = Generated | Digits | RealTable
 def measure(case: Case, grid: Grid, seed: int) -> list[Point]:
     """Return the scores of one repetition.
 
-    Defined in a module so that other processes can run it.
+    Defined in a module so that other processes can import it.
     """
     return case.points(grid, seed)
 
@@ -220,7 +220,7 @@ def _privacy(line: str, epsilon: float, n_picks: int | None = None) -> Privacy:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Training and test rows of one repetition, dealt evenly to two parties."""
+    """Training and test rows of one repetition, split evenly over two parties."""
 
     data: str
     train: Part

@@ -1,4 +1,4 @@
-"""Appendix D.8, figures 7 to 9: what privacy costs under all three mechanisms."""
+"""Appendix D.8, figures 7 to 9: the cost of privacy under all three mechanisms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Plan:
     cases : tuple of Case
         Sets.
     grid : Grid
-        What is varied on them.
+        Varied settings.
     """
 
     cases: tuple[Case, ...]
@@ -132,7 +132,7 @@ def _targets(points: Sequence[Point], found: Means) -> ResultTable:
 def _gap(
     points: Sequence[Point], data: str, setting: str, *, within: float
 ) -> list[tuple[Scalar, ...]]:
-    """Return the line for what privacy costs, if it was measured."""
+    """Return the line with the cost of privacy, if measured."""
     first, second = Key(data, setting, CENTRAL, 1.0), Key(data, setting, EXACT)
     loss = gain(points, first, second)
     if loss is None:
@@ -180,7 +180,7 @@ def _defaults(found: Means, plan: Plan) -> tuple[ResultTable, Figure]:
 
 
 def _real(points: Sequence[Point], found: Means, plan: Plan) -> ResultTable:
-    """Return what privacy costs on real tables."""
+    """Return the cost of privacy on real tables."""
     rows: list[tuple[Scalar, ...]] = []
     for case in plan.cases:
         if not isinstance(case, RealTable):
