@@ -52,8 +52,8 @@ R = TypeVar("R")
 Config = Mapping[str, str | int | float | bool]
 """Configuration of a run or a node, as provided by Flower."""
 
-POLL_S = 0.2
-MAX_NAME = 100
+POLL_S = 0.2  # Flower stores replies until they are pulled; short compared to a round
+MAX_NAME = 100  # fits into a line of a log and of a table
 
 _FRAME = "frame"
 _SENDER = "sender"

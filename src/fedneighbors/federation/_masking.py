@@ -32,9 +32,9 @@ from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, dig
 from fedneighbors.secure_sum._masks import check_layout, n_cells, width
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
 
-KEY_BYTES = 32
-DIGEST_BYTES = 32
-SIGNATURE_BYTES = 64
+KEY_BYTES = 32  # X25519
+DIGEST_BYTES = 32  # SHA-256
+SIGNATURE_BYTES = 64  # Ed25519
 SEALED_BYTES = 2 * SECRET_BYTES + OVERHEAD_BYTES
 _ROUND_ID = re.compile(r"[0-9a-f]{32}")
 

@@ -35,8 +35,8 @@ from fedneighbors.errors import WireError
 
 MAX_FRAME_BYTES = (4 << 30) - 1  # so that every length fits its 32 bits
 MAX_VALUES = 1 << 20  # per frame; a value takes up to 200 bytes of memory besides its own bytes
-MAX_DEPTH = 6
-MAX_DIMS = 4
+MAX_DEPTH = 6  # bounds the recursion of the decoder; messages nest two or three levels
+MAX_DIMS = 4  # images: rows, channels, height, width
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
 
 

@@ -11,8 +11,8 @@ from fedneighbors.federation._messages import Message, decode, encode, message
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-MAX_CODE = 100
-MAX_DETAIL = 400
+MAX_CODE = 100  # a short phrase; a party must not send rows as text
+MAX_DETAIL = 400  # a few names, in one line of a log
 
 MALFORMED = "malformed request"
 """Code for a request that a party cannot decode or does not accept."""

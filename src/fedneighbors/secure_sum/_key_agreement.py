@@ -22,9 +22,9 @@ except ModuleNotFoundError as error:  # older versions of cryptography lack hpke
     raise MissingExtraError("cryptography", "privacy") from error
 
 
-MAX_NAME = 100
-KEY_BYTES = 32
-MAX_FILE_BYTES = 1 << 20
+MAX_NAME = 100  # as in fedneighbors.federation
+KEY_BYTES = 32  # Ed25519
+MAX_FILE_BYTES = 1 << 20  # several thousand parties
 
 
 @dataclass(frozen=True)

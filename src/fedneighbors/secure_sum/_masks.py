@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
 Cells = npt.NDArray[np.unsignedinteger]
 """Vector of shape (n_cells,) of little-endian uint32 or uint64: numbers modulo 2^32 or 2^64."""
 
-KEY_BYTES = 32
+KEY_BYTES = 32  # X25519 and ChaCha20
 _CHUNK_BYTES = 1 << 18  # add a keystream while it is still in the cache, without a second vector
 _NONCE = bytes(16)  # counter and nonce; each key is used for one stream
 _ZEROS = bytes(_CHUNK_BYTES)
@@ -174,8 +174,8 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Dtype and shape of each array, such as ``(("<u2", (10, 4)), ("<i8", ()))``."""
 
 _CODES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8")
-MAX_ARRAYS = 64
-MAX_DIMS = 4
+MAX_ARRAYS = 64  # far more than the fields of any summed message
+MAX_DIMS = 4  # as in a frame
 MAX_CELLS = (1 << 32) // 8 - 1024  # so that a vector fits a frame
 
 

@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("pycryptodome", "privacy") from error
 
 
-SECRET_BYTES = 32
+SECRET_BYTES = 32  # an X25519 private key or a seed
 _HALF = 16  # the field has 2**128 elements; a secret consists of two, shared separately
 
 

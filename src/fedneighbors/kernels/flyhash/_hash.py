@@ -30,7 +30,7 @@ USES = {"emission": "42763a22ce349182"}
 _WORD = uint64(0xFFFFFFFF)
 _MULTIPLIER_0, _MULTIPLIER_1 = uint64(0xD2511F53), uint64(0xCD9E8D57)
 _KEY_STEP_0, _KEY_STEP_1 = uint64(0x9E3779B9), uint64(0xBB67AE85)
-_N_ROUNDS = 10
+_N_ROUNDS = 10  # Philox4x32-10
 _MAX_FEATURES = 2**32 - 1  # a bounded draw takes one 32-bit word
 
 
@@ -183,7 +183,7 @@ def _draw_sparse(inputs, n_features, seed):
 
 
 _EXACT_TYPES = (np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64, np.float32, np.float64)
-_ROWS_PER_TASK = 1024
+_ROWS_PER_TASK = 1024  # fewer do not pay for another thread
 _BLOCK = 64  # rows that are hashed together
 _SAMPLE = 4096  # units in the sample that gives the first thresholds
 _MAX_STORED = 32768  # maximum number of units with stored sums: 4 MiB for each thread

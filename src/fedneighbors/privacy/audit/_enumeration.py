@@ -10,7 +10,7 @@ from itertools import islice
 from fedneighbors.privacy.noise._samplers import Enclosure, LaplaceLaw, cumulative, times
 from fedneighbors.privacy.noise._top_picks import CellWeights, Draws
 
-_PRECISION = 128
+_PRECISION = 128  # bits of a probability, far below the rounding of a float
 _ONE = Enclosure(1 << _PRECISION, 1 << _PRECISION)
 
 

@@ -24,7 +24,7 @@ Shares = LaplaceShares | GaussianShares
 _STEP = Fraction(
     1, 1 << 10
 )  # variances are rounded up to it, which keeps the sampler's table small
-_INFLATIONS = 64
+_INFLATIONS = 64  # steps of 9/8: the variance grows at most 1,900 times
 _MIN_SHARE = Fraction(1, 4)  # minimum variance: below it the bound on a sum does not hold
 
 

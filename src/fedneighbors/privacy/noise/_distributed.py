@@ -25,7 +25,7 @@ from fedneighbors.privacy.noise._samplers import (
 _TWO_PI_SQUARED = Fraction(197392, 10000)
 """Lower bound of 2 pi**2 = 19.73920880..., so that derived bounds are rounded upward."""
 
-_PRECISION = 256
+_PRECISION = 256  # bits of the bound on a sum of shares
 
 
 @dataclass(frozen=True)

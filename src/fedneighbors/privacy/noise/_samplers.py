@@ -266,7 +266,7 @@ def probability(law: Law, value: int, *, n_bits: int = 128) -> tuple[Fraction, F
 BitSource = Callable[[int], bytes]
 """Function that returns a number of random bytes; replace the operating system's in tests only."""
 
-WORD_BITS = 63
+WORD_BITS = 63  # one bit of a 64-bit word is the sign
 CHUNK = 1 << 16
 """Maximum number of words drawn at once: half a megabyte."""
 

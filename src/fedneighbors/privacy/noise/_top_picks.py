@@ -19,7 +19,7 @@ from fedneighbors.privacy.noise._samplers import (
     times,
 )
 
-_PRECISION = 192
+_PRECISION = 192  # bits of a weight; draws begin with 128
 
 _HEADROOM = 8
 """How far above the largest count the reference lies, in exponents: noise rarely lifts a count past
