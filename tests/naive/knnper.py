@@ -37,7 +37,7 @@ def mixed(local, shared, weight):
     return [weight * a + (1 - weight) * b for a, b in zip(local, shared, strict=True)]
 
 
-def averaged(before, updates, shares):
+def average(before, updates, shares):
     """Return Eq 13 for one weight.
 
     Clients that did not take part count with the weight that was sent to them.

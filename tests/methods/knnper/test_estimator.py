@@ -150,7 +150,7 @@ class Tiny(nn.Module):
         self.last = nn.Linear(4 * 36, n_classes)
 
     def forward(self, x):
-        return self.last(self.embed(x))
+        return self.last(self.seen(x))
 
 
 def test_a_custom_network_is_trained_by_its_layer_names():

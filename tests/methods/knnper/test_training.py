@@ -74,7 +74,7 @@ def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch)
     together = Trainer._train_stacked
     monkeypatch.setattr(
         Trainer,
-        "_together",
+        "_train_stacked",
         lambda self, some, *rest: stacked.append(len(some)) or together(self, some, *rest),
     )
 

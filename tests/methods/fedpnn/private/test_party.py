@@ -422,8 +422,8 @@ def draw_releases(rows, ask, n, seed):
     [
         (sums_request, None, None),
         (cells_request, None, None),
-        (cells_request, "noising", half_the_noise),
-        (sums_request, "noising", bare_counts),
+        (cells_request, "noise_function", half_the_noise),
+        (sums_request, "noise_function", bare_counts),
         (cells_request, "cell_counts", cells_up_to_the_farthest_row),
     ],
 )

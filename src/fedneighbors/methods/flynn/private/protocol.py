@@ -41,10 +41,10 @@ from fedneighbors.tabular._schema import Label, Receipt
 class PublicMomentsRequest(MomentsRequest):
     """Request for exact moments that every party declared public.
 
-    ``add_noise`` permits a masked sum of two parties, because the terms are public.
+    ``noised`` permits a masked sum of two parties, because the terms are public.
     """
 
-    add_noise: ClassVar[bool] = True
+    noised: ClassVar[bool] = True
 
 
 @message
@@ -82,7 +82,7 @@ class MaskedConstantsRequest(ConstantsRequest):
     """Request for moments with one share of the noise; masked sums only."""
 
     masked_only: ClassVar[bool] = True
-    add_noise: ClassVar[bool] = True
+    noised: ClassVar[bool] = True
 
 
 @message
@@ -110,7 +110,7 @@ class MaskedNoisyCountRequest(NoisyCountRequest):
     """Request for counts with one share of the noise; masked sums only."""
 
     masked_only: ClassVar[bool] = True
-    add_noise: ClassVar[bool] = True
+    noised: ClassVar[bool] = True
 
 
 @message
