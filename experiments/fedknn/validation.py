@@ -109,7 +109,7 @@ def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
 
 
 def _pair(cell: Cell, row: int, k: int, algorithm: str, delay_s: float) -> Pair | None:
-    course = cell.course(row, k, algorithm)
+    course = cell.schedule(row, k, algorithm)
     if course.answer is None:
         return None
     link = Link(delay_s, BYTES_PER_S)

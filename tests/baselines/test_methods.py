@@ -323,7 +323,7 @@ def test_a_later_client_makes_its_head_before_tuning(method):
 
     found.add_client("new", NEW_X, NEW_Y)
 
-    assert found._rounds.course() == [(0.1, 2 / 3), (pytest.approx(0.03), 1 / 3)]
+    assert found._rounds.schedule() == [(0.1, 2 / 3), (pytest.approx(0.03), 1 / 3)]
     own = found.predict_proba(NEW_X, parties=["new"] * len(NEW_X))
     with pytest.warns(UserWarning, match="are unknown"):
         mean = found.predict_proba(NEW_X, parties=["nobody"] * len(NEW_X))

@@ -121,7 +121,7 @@ class Cell:
 
     def trial(self, row: int, k: int, algorithm: str) -> Trial:
         """Search for the k nearest objects and return the measurements."""
-        course = self.course(row, k, algorithm)
+        course = self.schedule(row, k, algorithm)
         return self._trial(course, row, k, algorithm)
 
     def trial_apart(self, row: int, k: int, algorithm: str) -> Trial:
@@ -143,7 +143,7 @@ class Cell:
         """Return the trial of a search that is late."""
         return self._trial(None, row, k, algorithm)
 
-    def course(self, row: int, k: int, algorithm: str) -> Course:
+    def schedule(self, row: int, k: int, algorithm: str) -> Course:
         """Return the course of a search, replayed if searches are costly."""
         if self.collection.is_costly:
             # providers known to be late come first, which saves measurements

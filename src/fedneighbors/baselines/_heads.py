@@ -48,16 +48,16 @@ class SharedBody:
             weights[bench.body] = bench.average(weights[bench.body], bodies)
         start = weights[bench.head]
         weights[bench.head] = bench.average(start, heads.items())
-        return weights, self._tuned(bench, weights, heads, self.tuning_epochs, self.tuning_rate)
+        return weights, self._tune(bench, weights, heads, self.tuning_epochs, self.tuning_rate)
 
     def _join(self, bench: "Bench") -> Owns:
         heads = dict.fromkeys(bench.names, bench.initial[bench.head])
         done = 0.0
-        for rate, share in bench.rounds.course():
+        for rate, share in bench.rounds.schedule():
             passes = round(FIRST_PASSES * (done + share)) - round(FIRST_PASSES * done)
-            heads = self._tuned(bench, bench.initial, heads, passes, rate)
+            heads = self._tune(bench, bench.initial, heads, passes, rate)
             done += share
-        return self._tuned(bench, bench.initial, heads, self.tuning_epochs, self.tuning_rate)
+        return self._tune(bench, bench.initial, heads, self.tuning_epochs, self.tuning_rate)
 
     def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
         """Yield the bodies of a round's participants; change their heads."""
@@ -81,7 +81,7 @@ class SharedBody:
             Number of the round, from 0.
         """
 
-    def _tuned(
+    def _tune(
         self, bench: "Bench", weights: Vector, heads: Owns, epochs: int, rate: float | None
     ) -> Owns:
         """Return the heads after further passes with a fixed body."""

@@ -68,13 +68,13 @@ class Agreement:
 
     @classmethod
     def new(
-        cls, asked: Any, holdings: Holdings, seed: int, reserved: tuple[Label, ...]
+        cls, estimator: Any, holdings: Holdings, seed: int, reserved: tuple[Label, ...]
     ) -> "Agreement":
         """Return the agreement of all clients before training.
 
         Parameters
         ----------
-        asked : estimator
+        estimator : estimator
             Its parameters ``model``, ``embedding``, ``head``, ``hidden`` and ``standardize`` are
             read.
         holdings : Holdings
@@ -96,15 +96,15 @@ class Agreement:
         """
         agreed = _agree(holdings, reserved)
         shape = holdings.x.shape[1:]
-        network = build_network(asked, shape, len(agreed.classes), seed=seed)
+        network = build_network(estimator, shape, len(agreed.classes), seed=seed)
         check_network(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
-        scales = asked.standardize and len(shape) == 1 and not network.reads_tokens
+        scales = estimator.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
         counts.resize(len(agreed.classes))
         overall = (counts + 1) / (counts.sum() + len(counts))
         shared = Shared(network.initial, agreed.classes, overall, None, center, scale, agreed)
-        return cls(network, shared, Blueprint.of(asked, shape, len(agreed.classes)))
+        return cls(network, shared, Blueprint.of(estimator, shape, len(agreed.classes)))
 
     @classmethod
     def of_start(cls, start: Any, holdings: Holdings) -> "Agreement":

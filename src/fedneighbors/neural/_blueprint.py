@@ -85,12 +85,12 @@ READY = ("perceptron", "cnn", "mobilenet", "lstm")
 """Names of the built-in networks."""
 
 
-def build_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int) -> Network:
+def build_network(estimator: Any, shape: tuple[int, ...], n_outputs: int, *, seed: int) -> Network:
     """Return the network to train.
 
     Parameters
     ----------
-    asked : estimator
+    estimator : estimator
         Its parameters ``model``, ``embedding``, ``head`` and ``hidden`` are read. ``model`` is a
         network or a module; a function (shape of a row, number of scores) that returns one; the
         name of a built-in network in :data:`READY`; or None for a perceptron.
@@ -108,9 +108,9 @@ def build_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: i
     ValueError
         If the module lacks a layer, or the built-in network does not support rows of this shape.
     """
-    model: Model = asked.model
+    model: Model = estimator.model
     if model is None or model == "perceptron":
-        return perceptron(math.prod(shape), n_outputs, hidden=asked.hidden, seed=seed)
+        return perceptron(math.prod(shape), n_outputs, hidden=estimator.hidden, seed=seed)
     if isinstance(model, str) and model in READY:
         from fedneighbors.neural import _architectures  # imports parts of this module
 
@@ -122,7 +122,7 @@ def build_network(asked: Any, shape: tuple[int, ...], n_outputs: int, *, seed: i
     if isinstance(model, Network):
         return replace(model)  # read the weights again: the module may have been trained since
     if isinstance(model, nn.Module):
-        return Network(model, asked.embedding, _layers(asked.head))
+        return Network(model, estimator.embedding, _layers(estimator.head))
     raise TypeError(
         "expected model as a torch.nn.Module, a function (shape, n_outputs) that returns one, "
         f"one of {', '.join(map(repr, READY))}, or None, got "
@@ -175,26 +175,26 @@ class Blueprint:
             raise ValueError(f"expected names and sizes of a network, got {str(self)[:120]}")
 
     @classmethod
-    def of(cls, asked: Any, shape: tuple[int, ...], n_outputs: int) -> "Blueprint":
+    def of(cls, estimator: Any, shape: tuple[int, ...], n_outputs: int) -> "Blueprint":
         """Return the description of an estimator's network.
 
         Parameters
         ----------
-        asked : estimator
+        estimator : estimator
             Its parameters ``model``, ``embedding``, ``head`` and ``hidden`` are read.
         shape : tuple of int
             Shape of a row.
         n_outputs : int
             Number of scores.
         """
-        named = "perceptron" if asked.model is None else asked.model
+        named = "perceptron" if estimator.model is None else estimator.model
         return cls(
             model=named if isinstance(named, str) else OWN,
             shape=tuple(map(int, shape)),
             n_outputs=int(n_outputs),
-            embedding=str(asked.embedding),
-            head=_layers(asked.head),
-            hidden=tuple(map(int, asked.hidden)),
+            embedding=str(estimator.embedding),
+            head=_layers(estimator.head),
+            hidden=tuple(map(int, estimator.hidden)),
         )
 
     def parameters(self, own: Model = None) -> dict[str, Any]:
@@ -230,5 +230,5 @@ class Blueprint:
         """
         if self.model == OWN and own is None:
             raise ValueError("expected model=, the module that was trained: its code is not stored")
-        asked = SimpleNamespace(**self.parameters(own if self.model == OWN else None))
-        return build_network(asked, self.shape, self.n_outputs, seed=seed)
+        estimator = SimpleNamespace(**self.parameters(own if self.model == OWN else None))
+        return build_network(estimator, self.shape, self.n_outputs, seed=seed)

@@ -91,7 +91,7 @@ class RoundSettings:
         passed = sum(number >= share * self.n_rounds for share in MILESTONES)
         return self.regime.learning_rate * DECAY**passed
 
-    def course(self) -> list[tuple[float, float]]:
+    def schedule(self) -> list[tuple[float, float]]:
         """Return the learning rates in order, with their fractions of the rounds."""
         each = Counter(self.learning_rate(number) for number in range(self.n_rounds))
         return [(rate, n / self.n_rounds) for rate, n in each.items()]

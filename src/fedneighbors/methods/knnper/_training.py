@@ -71,7 +71,7 @@ class Cohort:
             replies = Replies(dict(each), None, {})
             upload_bytes = {name: len(encode(reply)) for name, reply in replies.each.items()}
         else:
-            replies = Replies({}, _running_sum(each), {})
+            replies = Replies({}, _sum_arrivals(each), {})
             upload_bytes = dict.fromkeys(requests, len(encode(replies.total)))
         first = next(iter(requests.values()))  # all clients get the same number of bytes
         return Delivery(replies, upload_bytes, dict.fromkeys(requests, len(encode(first))))
@@ -122,7 +122,7 @@ class Cohort:
         return self._trainer
 
 
-def _running_sum(each: Iterator[tuple[str, Message]]) -> Message:
+def _sum_arrivals(each: Iterator[tuple[str, Message]]) -> Message:
     total: Message | None = None
     for name, reply in each:
         total = reply if total is None else sum_replies({f"before {name}": total, name: reply})
@@ -133,7 +133,7 @@ Trained = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
 
 
 def train_federated(
-    asked: Any,
+    estimator: Any,
     holdings: Holdings,
     rounds: RoundSettings,
     settings: MemorySettings,
@@ -144,7 +144,7 @@ def train_federated(
 
     Parameters
     ----------
-    asked : estimator
+    estimator : estimator
         Its parameters ``model``, ``embedding``, ``head``, ``hidden``, ``standardize``, ``trainer``,
         ``device``, ``sums`` and ``checkpoint`` are read.
     holdings : Holdings
@@ -158,44 +158,44 @@ def train_federated(
     kind : Task
         Task: classification or regression.
     """
-    if getattr(asked, "privacy", None) is not None:
+    if getattr(estimator, "privacy", None) is not None:
         from fedneighbors.methods.knnper.private._training import train_private_federation
 
-        return train_private_federation(asked, holdings, rounds, settings, reserved)
-    if asked.sums == "masked" and asked.trainer == "stacked":
+        return train_private_federation(estimator, holdings, rounds, settings, reserved)
+    if estimator.sums == "masked" and estimator.trainer == "stacked":
         raise ValueError(
             "clients with masked sums train one after another; use trainer='auto' or 'reuse'"
         )
     x = holdings.x
     n_outputs = kind.n_outputs(holdings.y, reserved)
-    network = build_network(asked, x.shape[1:], n_outputs, seed=rounds.seed)
+    network = build_network(estimator, x.shape[1:], n_outputs, seed=rounds.seed)
     check_network(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
-    options = {"network": network, "settings": settings, "kind": kind, "device": asked.device}
+    options = {"network": network, "settings": settings, "kind": kind, "device": estimator.device}
     members = holdings.parties(KNNPerParty, n_threads=1, **options)
     checkpoint = None
-    if asked.checkpoint is not None:
-        checkpoint = _checkpoint(asked, network, holdings, (rounds, settings), kind, reserved)
+    if estimator.checkpoint is not None:
+        checkpoint = _checkpoint(estimator, network, holdings, (rounds, settings), kind, reserved)
     coordinator = coordinate(
         rounds,
         settings,
         network,
         kind,
-        standardize=bool(asked.standardize) and x.ndim == 2,
+        standardize=bool(estimator.standardize) and x.ndim == 2,
         reserved=reserved,
         checkpoint=checkpoint,
     )
     with one_thread():
-        if asked.sums == "plain":
-            outcome = run_rounds(coordinator, Cohort(members, method=asked.trainer))
+        if estimator.sums == "plain":
+            outcome = run_rounds(coordinator, Cohort(members, method=estimator.trainer))
         else:
-            outcome = run(coordinator, members, sums=asked.sums)
+            outcome = run(coordinator, members, sums=estimator.sums)
     if checkpoint is not None:
         checkpoint.done()
     return outcome, network, members
 
 
 def _checkpoint(
-    asked: Any,
+    estimator: Any,
     network: Network,
     holdings: Holdings,
     settings: tuple[RoundSettings, MemorySettings],
@@ -203,7 +203,7 @@ def _checkpoint(
     reserved: tuple[Label, ...],
 ) -> Checkpoint:
     """Return the training's checkpoint, identified by a fingerprint."""
-    if asked.random_state is None:
+    if estimator.random_state is None:
         raise ValueError(
             "a training with a random seed cannot be resumed from a checkpoint; set random_state "
             "to an integer, or omit checkpoint"
@@ -219,7 +219,7 @@ def _checkpoint(
         labels,
         type(kind).__name__,
         reserved,
-        bool(asked.standardize),
+        bool(estimator.standardize),
         arrays=(network.initial, x, *owned.values()),
     )
-    return Checkpoint(asked.checkpoint, mark, probe(network, x.shape[1:], kind=x.dtype.kind))
+    return Checkpoint(estimator.checkpoint, mark, probe(network, x.shape[1:], kind=x.dtype.kind))

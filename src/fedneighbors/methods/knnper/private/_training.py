@@ -30,7 +30,7 @@ from fedneighbors.tabular._schema import Label
 
 
 def train_private_federation(
-    asked: Any,
+    estimator: Any,
     holdings: Holdings,
     rounds: RoundSettings,
     settings: MemorySettings,
@@ -40,7 +40,7 @@ def train_private_federation(
 
     Parameters
     ----------
-    asked : estimator
+    estimator : estimator
         Parameters as for exact training, and ``privacy``, ``max_grad_norm`` and ``sums``.
     holdings : Holdings
         The table and its owners.
@@ -58,18 +58,18 @@ def train_private_federation(
     ValueError
         If a setting cannot be made private, or a fact was not declared.
     """
-    privacy: Privacy = asked.privacy
-    _check_settings(asked, settings)
-    training = PrivateRounds(rounds, asked.max_grad_norm, privacy)
+    privacy: Privacy = estimator.privacy
+    _check_settings(estimator, settings)
+    training = PrivateRounds(rounds, estimator.max_grad_norm, privacy)
     optional_module("opacus", "dpsgd")
     classes = _classes(holdings, privacy, reserved)
     shape = holdings.x.shape[1:]
-    network = build_network(asked, shape, len(classes), seed=rounds.seed)
+    network = build_network(estimator, shape, len(classes), seed=rounds.seed)
     check_network(network, shape, len(classes), kind=holdings.x.dtype.kind)
     kind = torch.int64 if network.reads_tokens else network.dtype
     check_private(network, torch.zeros((0, *shape), dtype=kind))
     options: dict[str, Any] = {}
-    if asked.standardize and len(shape) == 1 and not network.reads_tokens:
+    if estimator.standardize and len(shape) == 1 and not network.reads_tokens:
         options["frame"] = scaling_of(privacy, shape[0])
 
     def member(name: str, x: Any, y: Any, **others: Any) -> PrivateKNNPerParty:
@@ -81,11 +81,11 @@ def train_private_federation(
     members = holdings.parties(member, n_threads=1, settings=settings, remember=False)
     coordinator = coordinate_private(training, network, **options)
     with one_thread():
-        outcome = run(coordinator, members, sums=asked.sums)
+        outcome = run(coordinator, members, sums=estimator.sums)
     return outcome, network, members
 
 
-def _check_settings(asked: Any, settings: MemorySettings) -> None:
+def _check_settings(estimator: Any, settings: MemorySettings) -> None:
     """Raise for settings without an effect or without a charge.
 
     They would release data without a charge, or have no meaning under privacy.
@@ -95,14 +95,14 @@ def _check_settings(asked: Any, settings: MemorySettings) -> None:
             "the weights of a pool are fitted on exact sums over held-out rows, which a budget "
             "does not cover; use combine='paper'"
         )
-    if asked.checkpoint is not None:
+    if estimator.checkpoint is not None:
         raise ValueError(
             "the ledgers of fit are deleted at the end, so a private training cannot resume from a "
             "file; omit checkpoint"
         )
-    if asked.trainer == "stacked":
+    if estimator.trainer == "stacked":
         raise ValueError("private clients train one after another; use trainer='auto'")
-    if asked.device == "cuda":
+    if estimator.device == "cuda":
         raise ValueError("private clients train on the CPU; use device='cpu' or 'auto'")
 
 
