@@ -12,24 +12,24 @@ from tests.architecture.tree import ROOT, SOURCE, sources
 INTERROGATIVE = re.compile(r"(What|Who|Whom|Whose|How|Whether|Of)\b", re.IGNORECASE)
 BANNED = re.compile(r"\b(anew|whom|beside|comes of|came of|tells of)\b", re.IGNORECASE)
 LONGEST = 12
-PROGRAMS = ("experiments", "benchmarks")
+PROGRAMS = ("experiments", "benchmarks", "tests")
 VERBS = frozenset(
     """
-accept add advance allocate answer append apply arrange ask assign audit begin bound broadcast
-build call carry cast certify charge check choose clip close cluster collect combine commit
-compare compile compute condense connect continue convert copy count create decide decode
-delete deliver derive describe divide double download draw drive drop emit enclose encode
-encrypt end equalize erase estimate expand extend fetch fill find fit fix flush forget format
-generate give go group halve hash hold ignore import initialize insert iterate join keep kill
-label lay learn leave let limit list load log lower make map mark mask match maximize measure
-merge mix move multiply name number open order parse pass perform permute pick plan predict
-print process project put queue raise rank read recompute reconstruct record refuse relax
-release remove repair repeat reply report request resolve restore restrict return reweight
-round run sample save scale scan score search select send serialize serve set settle share
-shift shorten show sleep sort split standardize stop store stretch subtract sum suppress sync
-tabulate take train transfer transform truncate tune turn verify void wait warn widen wrap
-write yield
-""".split()  # noqa: SIM905 - a list would take a line for each word
+    accept add advance allocate answer append apply arrange ask assign audit begin bound
+    broadcast build call carry cast certify charge check choose clip close cluster collect
+    combine commit compare compile compute condense connect continue convert copy count create
+    decide decode delete deliver derive describe divide double download draw drive drop emit
+    enclose encode encrypt end equalize erase estimate expand extend fetch fill find fit fix
+    flush forget format generate give go group halve hash hold ignore import initialize insert
+    iterate join keep kill label lay learn leave let limit list load log lower make map mark
+    mask match maximize measure merge mix move multiply name number open order parse pass
+    perform permute pick plan predict print process project put queue raise rank read recompute
+    reconstruct record refuse relax release remove repair repeat reply report request resolve
+    restore restrict return reweight round run sample save scale scan score search select send
+    serialize serve set settle share shift shorten show sleep sort split standardize stop store
+    stretch subtract sum suppress sync tabulate take train transfer transform truncate tune
+    turn verify void wait warn widen wrap write yield
+    """.split()  # noqa: SIM905 - a list would take a line for each word
 )
 
 
@@ -44,6 +44,7 @@ def texts():
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
                 kind = "function" if hasattr(node, "args") else "docstring"
+                kind = "test" if name.parts[0] == "tests" else kind
                 if docstring := ast.get_docstring(node):
                     yield f"{name}:{getattr(node, 'lineno', 1)}", kind, docstring
             elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -95,7 +96,7 @@ def all_texts():
 
 def test_texts_of_every_kind_are_found(all_texts):
     assert {kind for _, kind, _ in all_texts} == {
-        "function", "docstring", "message", "help", "comment"
+        "function", "docstring", "message", "help", "comment", "test"
     }  # fmt: skip
 
 

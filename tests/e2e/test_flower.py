@@ -20,7 +20,7 @@ APP = EXAMPLES / "flower-flynn"
 FEDPNN = EXAMPLES / "flower-fedpnn"
 KNNPER = EXAMPLES / "flower-knnper"
 PARTIES = ("ann", "bob", "cyd")
-LIMIT_S = 400  # of a run; a machine that is busy with other tests is slow
+LIMIT_S = 400  # limit of a run; a machine that is busy with other tests is slow
 
 
 @pytest.fixture

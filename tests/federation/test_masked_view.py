@@ -45,7 +45,7 @@ def is_uniform(cells):
 
 def have_same_distribution(first, second):
     a, b = byte_counts(first), byte_counts(second)
-    statistics = ((a - b) ** 2 / np.maximum(a + b, 1)).sum(axis=1)  # of equally many numbers
+    statistics = ((a - b) ** 2 / np.maximum(a + b, 1)).sum(axis=1)  # both have equally many numbers
     return bool((statistics < limit(len(a))).all())
 
 

@@ -21,7 +21,7 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 N_WRITERS = 3
-N_STEPS = 50  # of one sequence
+N_STEPS = 50  # steps in a sequence
 N_SEQUENCES = 30
 N_SEQUENCES_SLOW = 1000
 

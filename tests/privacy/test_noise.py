@@ -31,7 +31,7 @@ LAWS = [
     NegativeBinomialLaw(Fraction(3), 1),
     NegativeBinomialLaw(Fraction(5, 2), 4),
 ]
-FALSE_ALARM = 1e-4  # of every chi-square test below; the seeds are fixed
+FALSE_ALARM = 1e-4  # rate of every chi-square test below; the seeds are fixed
 
 
 def seeded(seed):

@@ -160,7 +160,9 @@ def test_the_slowest_provider_of_every_exchange_counts():
     assert {name: round(spent) for name, spent in course.local_s.items()} == {
         "p0": 100, "p1": 300, "p2": 200, "p3": 0,
     }  # fmt: skip
-    assert course.seconds(Link(10.0)) == pytest.approx(310.0, abs=5.0)  # what is run takes ms
+    assert course.seconds(Link(10.0)) == pytest.approx(
+        310.0, abs=5.0
+    )  # the work itself takes milliseconds
     late = replay(
         baseline(encode_query(GRAPHS[0]), 5, name="r"), workers, clocks=clocks, limit_s=250.0
     )

@@ -70,7 +70,7 @@ def test_clients_train_as_torch_would_one_by_one(method, regime):
 @pytest.mark.parametrize("n_bytes", [1, 2 * 8 * 79, 10**9])
 def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch):
     monkeypatch.setattr("fedneighbors.neural._trainer.STACKED_BYTES", n_bytes)
-    stacked, net = [], network()  # of 79 weights
+    stacked, net = [], network()  # it has 79 weights
     together = Trainer._train_stacked
     monkeypatch.setattr(
         Trainer,

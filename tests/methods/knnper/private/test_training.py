@@ -112,7 +112,7 @@ def test_negligible_noise_learns_like_exact_training():
     with pytest.warns(UserWarning, match="parties= is missing"):
         alone = found.score(X, Y)
 
-    assert alone > 0.85  # of 30 runs the lowest reached .95, with a deviation of .01
+    assert alone > 0.85  # the lowest of 30 runs is .95, with a deviation of .01
     assert found.score(X, Y, parties=OWNER) > 0.85
 
 
