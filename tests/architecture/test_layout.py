@@ -97,7 +97,7 @@ def test_algorithms_do_not_import_networks(method):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_compiled_code_that_uses_another_kernel_file_changes_with_it(kernel):
+def test_kernel_digests_follow_the_files_they_use(kernel):
     """Check that ``USES`` lists the digests of all kernel files in use.
 
     Numba's cache on disk detects edits of a function's own file only. Compiled code that uses
