@@ -262,7 +262,7 @@ class Network:
             if tensor.is_floating_point():
                 yield name, tensor
 
-    def head_moves_alone(self, only: Sequence[str] | None) -> bool:
+    def head_only(self, only: Sequence[str] | None) -> bool:
         """Return whether only the head is trained."""
         return only is not None and set(only) <= set(self.head_names)
 
@@ -281,8 +281,8 @@ class Network:
         only : sequence of str, optional
             Names of the trained parameters; by default all.
         """
-        self.module.train(not self.head_moves_alone(only))
-        if self.head_moves_alone(only):
+        self.module.train(not self.head_only(only))
+        if self.head_only(only):
             for name in self.head:
                 self.module.get_submodule(name).train()
 

@@ -75,7 +75,7 @@ def split_heads(
     if seen is None:
         return None
     ends = 1 + np.cumsum([len(task.rows) for task in tasks])
-    apart = [
+    split = [
         replace(
             task,
             rows=np.arange(end - len(task.rows), end),
@@ -88,7 +88,7 @@ def split_heads(
         head,
         torch.cat([torch.zeros_like(seen[0][:1]), *seen]),
         torch.cat([y[:1], *(y[own] for own in rows)]),
-        apart,
+        split,
     )
 
 
@@ -96,10 +96,10 @@ def _head_state(state: State, network: Network) -> State:
     """Return the head's part of a state, under its own names."""
     prefix = f"{network.head[0]}."
     own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
-    return {_name_alone(name, network): tensor for name, tensor in own.items()}
+    return {_own_name(name, network): tensor for name, tensor in own.items()}
 
 
-def _name_alone(name: str, network: Network) -> str:
+def _own_name(name: str, network: Network) -> str:
     return f"head.{name.removeprefix(f'{network.head[0]}.')}"
 
 
@@ -177,8 +177,8 @@ class Trainer:
                 "networks with batch normalization, dropout or recurrent layers cannot be stacked; "
                 "use method='reuse'"
             )
-        calm = network.stacks and not network.convolves
-        stacked = method == "stacked" or (method == "auto" and calm)
+        stackable = network.stacks and not network.convolves
+        stacked = method == "stacked" or (method == "auto" and stackable)
         self._place = torch_device(device)
         self.device: Device = device
         self.network, self.x, self.y = network, x.to(self._place), y.to(self._place)
@@ -209,11 +209,11 @@ class Trainer:
             raise ValueError(
                 "batch normalization needs two rows in a batch; raise batch_size to 2 or more"
             )
-        if self.network.body_names and self.network.head_moves_alone(only):
+        if self.network.body_names and self.network.head_only(only):
             found = self._train_heads(tasks, regime, only or ())
             if found is not None:
                 return found
-        size = self._n_side_by_side() if self.method == "stacked" else 1
+        size = self._n_stacked() if self.method == "stacked" else 1
         ended: list[State] = []
         self.network.prepare(only)
         cards = [self._place] if self._place.type == "cuda" else []
@@ -228,21 +228,21 @@ class Trainer:
         self, tasks: Sequence[LocalTask], regime: Regime, only: Sequence[str]
     ) -> list[State] | None:
         """Train the heads separately and return whole networks, or None."""
-        apart = split_heads(self.network, tasks, self.x, self.y, device=self.device)
-        if apart is None:
+        split = split_heads(self.network, tasks, self.x, self.y, device=self.device)
+        if split is None:
             return None
         trainer = Trainer(
-            *apart[:3], method=self.method, objective=self._objective, device=self.device
+            *split[:3], method=self.method, objective=self._objective, device=self.device
         )
-        own = [_name_alone(name, self.network) for name in only]
-        heads = trainer.train(apart.tasks, regime, only=own)
+        own = [_own_name(name, self.network) for name in only]
+        heads = trainer.train(split.tasks, regime, only=own)
         prefix = f"{self.network.head[0]}."
         return [
             {**clone(task.start), **{prefix + k.removeprefix("head."): v for k, v in head.items()}}
             for task, head in zip(tasks, heads, strict=True)
         ]
 
-    def _n_side_by_side(self) -> int:
+    def _n_stacked(self) -> int:
         """Return the number of clients whose weights fit in the cache together."""
         own = sum(part.nbytes for part in self.network.module.parameters())
         return min(CHUNK, max(1, STACKED_BYTES // own))
@@ -288,17 +288,17 @@ class Trainer:
             n = len(rows)
             index = torch.from_numpy(rows)
             batch = self.x[index], self.y[index], torch.from_numpy(weights).to(self._place)
-            slopes = self._slopes({k: v[:n] for k, v in state.items()}, batch, names)
+            grads = self._grads({k: v[:n] for k, v in state.items()}, batch, names)
             with torch.no_grad():
-                for name, slope in zip(names, slopes, strict=True):
-                    place, speed = state[name][:n], velocity[name][:n]
-                    speed.mul_(regime.momentum).add_(place, alpha=regime.weight_decay)
+                for name, grad in zip(names, grads, strict=True):
+                    place, step = state[name][:n], velocity[name][:n]
+                    step.mul_(regime.momentum).add_(place, alpha=regime.weight_decay)
                     if anchor is not None:
-                        speed.add_(place - anchor[name][:n], alpha=regime.proximal)
-                    speed.add_(slope)  # one call: gradients of stacked layers are transposed
-                    place.sub_(speed, alpha=regime.learning_rate)
+                        step.add_(place - anchor[name][:n], alpha=regime.proximal)
+                    step.add_(grad)  # one call: gradients of stacked layers are transposed
+                    place.sub_(step, alpha=regime.learning_rate)
 
-    def _slopes(
+    def _grads(
         self, state: State, batch: tuple[Tensor, Tensor, Tensor], names: Sequence[str]
     ) -> tuple[Tensor, ...]:
         """Return the gradients of each client's batch, stacked."""
@@ -325,10 +325,10 @@ class Trainer:
             name: torch.stack([state[name] for state in states]).to(self._place)
             for name in states[0]
         }
-        return {name: _laid(tensor) for name, tensor in stacked.items()}
+        return {name: _lay_out(tensor) for name, tensor in stacked.items()}
 
 
-def _laid(tensor: Tensor) -> Tensor:
+def _lay_out(tensor: Tensor) -> Tensor:
     if tensor.ndim == 3:
         return tensor.mT.contiguous().mT
     if tensor.ndim == 5:
