@@ -51,15 +51,15 @@ def _note_once() -> Callable[..., None]:
 
     The location in the code is omitted.
     """
-    told: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         from fedneighbors.cli._console import note
 
         text = " ".join(str(message).split())
-        if text not in told:
+        if text not in shown:
             note(text)
-        told.add(text)
+        shown.add(text)
 
     return show
 

@@ -85,7 +85,7 @@ def fedknn(
     source = Source(data, metric, columns, name_column, party_column, limit)
     objects, owners = read_federation(source, partition, parties, seed)
     asked, labels = read_queries(query, queries, source=source, objects=objects)
-    told = {
+    parameters = {
         "data": Path(data).name,
         "metric": metric.value,
         "algorithm": search.algorithm,
@@ -96,7 +96,7 @@ def fedknn(
     with open_ledger(ledger) as book:
         search.fit(objects.items, parties=owners, ledger=book)
         about = Searched(owners, objects.labels, asked, labels)
-        record = search_and_record(search, about, k=k, parameters=told)
+        record = search_and_record(search, about, k=k, parameters=parameters)
     _print_neighbors(record.tables[0])
     print_tables(record, ["cost", "providers"])
     keep(record, out, name="record")

@@ -293,8 +293,8 @@ def _arff_blocks(
     lines: Iterator[tuple[int, str]], width: int, path: Path
 ) -> Iterator[tuple[int, list[list[str]]]]:
     """Yield blocks of rows with the line number of the first."""
-    told = ((number, raw.strip()) for number, raw in lines)
-    rows = ((number, line) for number, line in told if line and not line.startswith("%"))
+    stripped = ((number, raw.strip()) for number, raw in lines)
+    rows = ((number, line) for number, line in stripped if line and not line.startswith("%"))
     while block := list(islice(rows, _ARFF_BLOCK_ROWS)):
         yield block[0][0], [_arff_cells(line, number, width, path) for number, line in block]
 

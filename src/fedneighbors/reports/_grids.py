@@ -67,8 +67,8 @@ def draw_images(axes: Axes, figure: Figure, table: ResultTable) -> None:
     axes.set_aspect("equal")
     axes.set_axis_off()
     if len(table.rows) > _MAX_IMAGES:
-        said = f"drawn: the first {_MAX_IMAGES} of {len(table.rows)} images"
-        axes.text(0, _PITCH_Y * len(lines), said, va="top", fontsize=8, color=QUIET)
+        note = f"drawn: the first {_MAX_IMAGES} of {len(table.rows)} images"
+        axes.text(0, _PITCH_Y * len(lines), note, va="top", fontsize=8, color=QUIET)
 
 
 def _lines(figure: Figure, table: ResultTable) -> list[_Line]:

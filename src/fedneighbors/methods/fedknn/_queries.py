@@ -269,14 +269,14 @@ class OpenQueries:
     def _close(self) -> None:
         """Close open queries at the parties that participated."""
         over, self._open = self._open, {}
-        told = {
+        names_of = {
             party: [name for name, missing in over.items() if party not in missing]
             for party in self._federation.names
         }
-        told = {party: names for party, names in told.items() if names}
-        if told:
+        names_of = {party: names for party, names in names_of.items() if names}
+        if names_of:
             with suppress(Exception):  # the answers are valid even if closing fails
-                self._federation.run(farewell(told))
+                self._federation.run(farewell(names_of))
 
 
 _PHASES = {

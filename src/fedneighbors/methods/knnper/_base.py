@@ -52,8 +52,8 @@ class ClientEstimator:
         scores : float64 array of shape (n_rows, n_outputs)
             Log-probabilities of the classes, or standardized targets for regression.
         """
-        view, said = self._view(X)
-        return view.table(), said
+        view, net = self._view(X)
+        return view.table(), net
 
     def _view(self, X: Any) -> tuple[View, Floats]:
         """Return views of rows, and the network's scores."""
@@ -63,7 +63,7 @@ class ClientEstimator:
         x = self._rows(X)
         shared = self._shared
         tensor = as_tensor(x, shared.center, shared.scale, self._network)
-        keys, said = shared_log_shares(
+        keys, net = shared_log_shares(
             self._network,
             shared.weights,
             tensor,
@@ -77,8 +77,8 @@ class ClientEstimator:
             )
         settings = getattr(self, "_memory_settings", None)
         if settings is None:
-            return View(keys), said
-        return view_of(keys, tensor, settings, shared.seen), said
+            return View(keys), net
+        return view_of(keys, tensor, settings, shared.seen), net
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Set column names; tables with names are then checked against them.

@@ -360,7 +360,7 @@ class KNNPerParty(TableParty):
         return reply
 
     def _release(self, request: ReleaseRequest) -> None:
-        keys, said = shared_log_shares(
+        keys, net = shared_log_shares(
             self.network,
             request.shared,
             self.x,
@@ -372,7 +372,7 @@ class KNNPerParty(TableParty):
         view = view_of(keys, self.x, self.settings, request.seen)
         if not request.final:
             self._found = HeldOut.of(
-                view, said, self._labels, self.held_out, request.overall, self.settings
+                view, net, self._labels, self.held_out, request.overall, self.settings
             )
             return
         found = self._found

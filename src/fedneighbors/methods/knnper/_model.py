@@ -164,12 +164,12 @@ def restore_network(kept: KNNPerModel, own: Model, *, source: str) -> Network:
     made = [each.shape[1] for each in (view.embedding, *view.extras)]
     for name, client in kept.clients.items():
         extras = client.memory.extras if isinstance(client.memory, RowMemory) else ()
-        told = [client.memory.n_dimensions, *(sum(each.shape[1:]) for each in extras)]
-        if told != made:
+        wanted = [client.memory.n_dimensions, *(sum(each.shape[1:]) for each in extras)]
+        if wanted != made:
             raise _unusable(
                 source,
                 f"the memory of {name!r} has embeddings and additional features of widths "
-                f"{told}; its network has {made}",
+                f"{wanted}; its network has {made}",
             )
     return network
 

@@ -148,14 +148,14 @@ class PersonalizedEstimator(ClientEstimator):
         check_is_fitted(self)
         name = party_name(name)
         self._check_new([name])
-        (view, said), values = self._view(X), self._values(y)
+        (view, net), values = self._view(X), self._values(y)
         check_lengths(view, values)
         with self._network.alone():
             self._check_new([name])
             self.clients_[name] = join_client(
                 name,
                 view,
-                said,
+                net,
                 values,
                 overall=self._shared.overall,
                 pool=self._shared.pool,

@@ -227,9 +227,9 @@ class Classification(_Task):
         """Return the number of classes."""
         return len(overall)
 
-    def shares(self, said: Floats) -> Floats:
+    def shares(self, net: Floats) -> Floats:
         """Return the class probabilities."""
-        return np.exp(said)
+        return np.exp(net)
 
     def targets(self, values: Values, n_outputs: int) -> Floats:
         """Return one-hot targets: 1 for a row's class, else 0."""
@@ -239,11 +239,11 @@ class Classification(_Task):
         """Return the logarithms of the client's class shares."""
         return np.log(local_prior(values, overall))
 
-    def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+    def stack(self, net: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
         """Return the experts' scores."""
         scaled = [HEAD_SCALE * head for head in heads]
-        priors = np.broadcast_to(prior, said.shape)
-        return np.stack([said, soften(local), priors, *scaled], axis=2)
+        priors = np.broadcast_to(prior, net.shape)
+        return np.stack([net, soften(local), priors, *scaled], axis=2)
 
     def pool(self, experts: Floats, weights: Floats) -> Floats:
         """Return the probabilities of a log-linear pool."""
@@ -393,9 +393,9 @@ class Regression(_Task):
     def n_classes(self, _overall: Floats) -> None:
         """Return None: there are no classes."""
 
-    def shares(self, said: Floats) -> Floats:
+    def shares(self, net: Floats) -> Floats:
         """Return the predictions unchanged."""
-        return said
+        return net
 
     def targets(self, values: Values, _n_outputs: int) -> Floats:
         """Return the targets unchanged."""
@@ -405,9 +405,9 @@ class Regression(_Task):
         """Return the client's mean."""
         return local_mean(values.reshape(-1, overall.shape[1]))
 
-    def stack(self, said: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+    def stack(self, net: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
         """Return the experts' predictions; regression has no discriminants."""
-        return np.stack([said, local, np.broadcast_to(prior, said.shape), *heads[:2]], axis=2)
+        return np.stack([net, local, np.broadcast_to(prior, net.shape), *heads[:2]], axis=2)
 
     def pool(self, experts: Floats, weights: Floats) -> Floats:
         """Return the weighted sum of the experts."""

@@ -130,8 +130,8 @@ def _propose(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Integ
         # Error bound of a product of n terms and a sum of squares, doubled: (n + 8) roundings,
         # each at most the squares of both lengths.
         slack = 8 * (keys.shape[1] + 8) * np.finfo(float).eps * (reach + lengths.max())
-    told = np.flatnonzero(own >= 0)
-    squares[told, own[told]] = np.inf
+    skip = np.flatnonzero(own >= 0)
+    squares[skip, own[skip]] = np.inf
     safe = np.isfinite(slack)
     kth = np.full(len(queries), np.inf)
     kth[safe] = np.partition(squares[safe], k - 1, axis=1)[:, k - 1]

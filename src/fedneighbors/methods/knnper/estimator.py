@@ -331,11 +331,11 @@ class KNNPerRegressor(
             Client of each row. Unknown clients, and None with several clients, get the
             predictions of the shared network, with a warning.
         """
-        view, said = self._view(X)
-        found = said.copy()
+        view, net = self._view(X)
+        found = net.copy()
         with self._network.alone():
             for name, rows in self._client_rows(parties, len(view), frames=3).items():
-                found[rows] = self.clients_[name].predict(view[rows], said[rows])
+                found[rows] = self.clients_[name].predict(view[rows], net[rows])
         center, scale = self.overall_
         numbers = center + scale * found
         return np.asarray(numbers[:, 0] if self._is_flat else numbers)

@@ -155,21 +155,21 @@ class NodeParty(TableParty):
         if isinstance(request, OpeningRequest):
             self._pending.unlink(missing_ok=True)
             return self._described(self._y)
-        told = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._requests()
+        stored = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._requests()
         with one_thread():
-            member = self._member(told.plan)
+            member = self._member(stored.plan)
             if isinstance(request, PlanRequest):
-                self._store_requests(told)
+                self._store_requests(stored)
                 return member.answer(ClientSchemaRequest(request.layout))
-            for earlier in told.before(request):
+            for earlier in stored.before(request):
                 member.answer(earlier)
             reply = member.answer(request)
         if isinstance(request, CountsRequest):
-            self._store_requests(replace(told, counts=request))
+            self._store_requests(replace(stored, counts=request))
         elif isinstance(request, ReleaseRequest) and request.final:
-            self._finish(told, member, request)
+            self._finish(stored, member, request)
         elif isinstance(request, ReleaseRequest):
-            self._store_requests(replace(told, release=request))
+            self._store_requests(replace(stored, release=request))
         return reply
 
     def _member(self, plan: PlanRequest) -> KNNPerParty:
@@ -199,15 +199,15 @@ class NodeParty(TableParty):
         if not self._pending.exists():
             raise Refuse("no plan has come yet")
         return open_model(
-            MAGIC, read_model_file(self._pending), RepeatedRequests, source="what was told"
+            MAGIC, read_model_file(self._pending), RepeatedRequests, source="stored requests"
         )
 
-    def _store_requests(self, told: RepeatedRequests) -> None:
-        replace_file(self._pending, seal_model(MAGIC, told))
+    def _store_requests(self, stored: RepeatedRequests) -> None:
+        replace_file(self._pending, seal_model(MAGIC, stored))
 
-    def _finish(self, told: RepeatedRequests, member: KNNPerParty, final: ReleaseRequest) -> None:
+    def _finish(self, stored: RepeatedRequests, member: KNNPerParty, final: ReleaseRequest) -> None:
         """Write the client's own part, and delete the stored requests."""
-        plan, counts = told.plan, told.counts
+        plan, counts = stored.plan, stored.counts
         assert counts is not None  # a model has classes
         assert member.personal is not None  # set by the final model
         shared = Shared(

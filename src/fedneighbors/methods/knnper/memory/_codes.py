@@ -346,8 +346,8 @@ class ProductCodec:
             near = np.zeros((table.shape[1], len(numbers)))
             for stretch, part in enumerate(table):
                 near += part[:, numbers[:, stretch]]
-            told = np.flatnonzero(own[rows] >= 0)
-            near[told, own[rows][told]] = np.inf
+            skip = np.flatnonzero(own[rows] >= 0)
+            near[skip, own[rows][skip]] = np.inf
             positions[rows] = np.argsort(near, axis=1, kind="stable")[:, :n_found]
             squares[rows] = np.take_along_axis(near, positions[rows], axis=1)
         return Neighbors(positions, np.sqrt(squares))

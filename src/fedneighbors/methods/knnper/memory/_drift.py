@@ -104,9 +104,9 @@ def label_evidence(before: Integers, since: Integers) -> float:
     weight = 1 / len(before)
     together = before + since
     held = together > 0
-    told = _log_kinds(before[held], weight) + _log_kinds(since[held], weight)
+    logs = _log_kinds(before[held], weight) + _log_kinds(since[held], weight)
     n, n_since = int(together.sum()), int(since.sum())
-    return float(told.sum() - _log_splits(together[held], n_since, weight)) - _log_draw(
+    return float(logs.sum() - _log_splits(together[held], n_since, weight)) - _log_draw(
         together[held], since[held], n, n_since
     )
 

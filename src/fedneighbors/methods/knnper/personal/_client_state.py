@@ -66,7 +66,7 @@ class HeldOut:
     def of(
         cls,
         view: View,
-        said: Floats,
+        net: Floats,
         values: Values,
         held: npt.NDArray[np.bool_],
         overall: Floats,
@@ -81,7 +81,7 @@ class HeldOut:
         ----------
         view : View
             All rows of the client, under a model that has not seen the held-out ones.
-        said : float64 array of shape (n_rows, n_outputs)
+        net : float64 array of shape (n_rows, n_outputs)
             Log-probabilities, or predictions, of the same model.
         values : array of shape (n_rows,) or (n_rows, n_outputs)
             Classes, or standardized targets.
@@ -92,8 +92,8 @@ class HeldOut:
         settings : MemorySettings
             Settings of memory queries.
         """
-        task, n_outputs = task_of(overall), said.shape[1]
-        shared, truth = task.shares(said[held]), values[held]
+        task, n_outputs = task_of(overall), net.shape[1]
+        shared, truth = task.shares(net[held]), values[held]
         candidates: list[tuple[float, MemorySettings, float, Floats | None]] = []
         for metric in settings.metrics:
             near = view.in_metric(metric)
@@ -109,11 +109,11 @@ class HeldOut:
         if settings.capacity is None and settings.memory == "exact":
             whole, own = _memory(view, values, overall, settings), np.flatnonzero(held)
             others = task.answer(whole, view.embedding[held], n_outputs, settings, own=own)
-        heads = [np.zeros_like(said)] * len(HEADS)
+        heads = [np.zeros_like(net)] * len(HEADS)
         if settings.combine == "pool":
             heads = heads_held_out(view, task.targets(values, n_outputs))
         experts = task.stack(
-            said[held],
+            net[held],
             shared if others is None else others,
             task.prior(values[~held], overall),
             [head[held] for head in heads],
@@ -187,27 +187,27 @@ class OwnPart:
         self.memory.forget(ids)
         self._refit()
 
-    def predict(self, view: View, said: Floats) -> Floats:
+    def predict(self, view: View, net: Floats) -> Floats:
         """Return class probabilities, or standardized targets.
 
         Parameters
         ----------
         view : View
             Rows to predict.
-        said : float64 array of shape (n_rows, n_outputs)
+        net : float64 array of shape (n_rows, n_outputs)
             Log-probabilities, or predictions, of the shared model.
         """
-        shared = self._task.shares(said)
+        shared = self._task.shares(net)
         local = self._local(view)
         if self.pool is None:
             return shared if local is None else mix(local, shared, self.weight)
-        heads = [np.zeros_like(said)] * len(HEADS)
+        heads = [np.zeros_like(net)] * len(HEADS)
         if self._heads is not None:
             near = view.in_metric(self.settings.metrics[0])
             with one_blas_thread():
                 heads = self._heads.outputs(near)
         prior = self._task.prior(self.memory.recent_labels, self.overall)
-        experts = self._task.stack(said, shared if local is None else local, prior, heads)
+        experts = self._task.stack(net, shared if local is None else local, prior, heads)
         return self._task.pool(experts, self.pool)
 
     def votes(self, view: View, otherwise: Floats) -> Floats:
@@ -256,7 +256,7 @@ class OwnPart:
 def join_client(
     name: str,
     view: View,
-    said: Floats,
+    net: Floats,
     values: Values,
     *,
     overall: Floats,
@@ -271,7 +271,7 @@ def join_client(
     weight = 0.0
     if pool is None or settings.has_candidates:
         held = held_out_rows(len(values), settings, name)
-        found = HeldOut.of(view, said, values, held, overall, settings)
+        found = HeldOut.of(view, net, values, held, overall, settings)
         weight, settings = found.weight, found.settings
     return OwnPart.of(
         view, values, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids

@@ -226,9 +226,9 @@ def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
 def _best_map(rows: Floats, targets: Floats) -> tuple[RadialMap, Floats]:
     """Find the map with the lowest leave-one-out error; return its outputs too."""
     maps = [RadialMap.of(rows, width) for width in WIDTHS]
-    said = [head_held_out(each.columns(rows), targets) for each in maps]
-    best = int(np.argmin([((one - targets) ** 2).sum() for one in said]))
-    return maps[best], said[best]
+    outs = [head_held_out(each.columns(rows), targets) for each in maps]
+    best = int(np.argmin([((one - targets) ** 2).sum() for one in outs]))
+    return maps[best], outs[best]
 
 
 def _squares(rows: Floats, others: Floats) -> Floats:
@@ -275,8 +275,8 @@ class Heads:
         Shape (n_rows, n_outputs).
         """
         parts = zip(self.each, _features(view), strict=True)
-        said = [None if x is None or head is None else head.outputs(x) for head, x in parts]
-        return [np.zeros_like(said[0]) if one is None else one for one in said]
+        outs = [None if x is None or head is None else head.outputs(x) for head, x in parts]
+        return [np.zeros_like(outs[0]) if one is None else one for one in outs]
 
 
 def heads_held_out(view: View, targets: Floats) -> list[Floats]:
