@@ -65,7 +65,7 @@ def query_list(queries: Any) -> list[Any]:
 
     Examples
     --------
-    >>> listed("a word")
+    >>> query_list("a word")
     ['a word']
     """
     one = isinstance(queries, str | set | frozenset | Graph)

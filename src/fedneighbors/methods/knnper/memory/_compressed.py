@@ -390,7 +390,7 @@ def allocate_centers(n_rows: Integers, share: float) -> list[int]:
 
     Examples
     --------
-    >>> dealt(np.array([1, 20, 9]), 0.2)
+    >>> allocate_centers(np.array([1, 20, 9]), 0.2)
     [1, 3, 2]
     """
     each = [1] * len(n_rows)
