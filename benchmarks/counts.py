@@ -208,7 +208,7 @@ def cost(query, providers, way):
     spent = time.process_time() - start
     run(farewell(["q"]), providers)
     true = sum(max(answer.merged.owners.count(party.name), 1) for party in providers)
-    first, both = sum(asked.values()), sum(answer.asked.values())
+    first, both = sum(asked.values()), sum(answer.n_returned.values())
     return first / true, both / true, sum(answer.verified.values()), spent
 
 

@@ -29,7 +29,7 @@ search = FederatedNeighbors(metric="haversine", algorithm="dann").fit(places, pa
 distances, found = search.kneighbors(query, n_neighbors=60)
 record = search.query_records_[0]
 print(f"farthest of the 60 nearest: {distances[0][-1] / 1000:.1f} km")
-print("asked for:", record.asked)
+print("returned:", record.n_returned)
 
 # %%
 # The nearest places in colour, by provider.

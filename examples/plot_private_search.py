@@ -53,16 +53,16 @@ searches = {
         for epsilon, privacy in terms.items()
     },
 }
-asked, answers = {}, {}
+returned, answers = {}, {}
 for name, one in searches.items():
     answers[name] = one.fit(titles, parties=libraries).kneighbors(queries, k)[1]
-    asked[name] = np.mean([sum(record.asked.values()) for record in one.query_records_])
+    returned[name] = np.mean([sum(record.n_returned.values()) for record in one.query_records_])
 expected = answers["ask all for k"]
 for places in answers.values():
     assert all(map(np.array_equal, places, expected))
 
 figure, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
-axes.bar(list(asked), list(asked.values()), color="tab:blue")
+axes.bar(list(returned), list(returned.values()), color="tab:blue")
 axes.axhline(k, color="tab:gray", linestyle="--", label="objects in the answer")
 axes.set(ylabel="objects returned by all libraries", title=f"{k} nearest titles of six libraries")
 axes.legend()

@@ -56,11 +56,11 @@ for panel in axes.ravel():
 # What the search did
 # -------------------
 #
-# The record of a query names the algorithm and says how many objects each archive was asked for.
+# The record of a query names the algorithm and the number of objects that each archive returned.
 # ``explain`` predicts the cost of each algorithm before a search.
 
 record = search.query_records_[0]
-print(record.algorithm, record.exact, record.asked)
+print(record.algorithm, record.exact, record.n_returned)
 print(search.explain(queries[:1], n_neighbors=6))
 
 # %%

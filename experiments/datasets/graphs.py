@@ -47,7 +47,7 @@ def synthetic_graphs(
     Returns
     -------
     GraphSet
-        Connected graphs, named by their numbers.
+        ConnectedParties graphs, named by their numbers.
 
     Raises
     ------

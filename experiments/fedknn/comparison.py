@@ -52,7 +52,7 @@ def compare(
         rows.append(
             (
                 name,
-                float(np.median([sum(record.asked.values()) for record in records])),
+                float(np.median([sum(record.n_returned.values()) for record in records])),
                 float(np.median([sum(record.verified.values()) for record in records])),
                 float(np.median([record.n_rounds for record in records])),
                 float(np.median([record.upload_bytes for record in records])),

@@ -96,18 +96,18 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - reads as what it reports
     ----------
     dataset, user : str
         Data set and user of the budget.
-    asked, left : str
+    requested, left : str
         The charge and the remaining budget, formatted for people.
     """
 
-    def __init__(self, dataset: str, user: str, asked: str, left: str) -> None:
+    def __init__(self, dataset: str, user: str, requested: str, left: str) -> None:
         super().__init__(
-            f"the budget of data set {dataset!r} for user {user!r} does not allow {asked}; left: "
-            f"{left}. Nothing was charged or released; raise the budget or ask for less"
+            f"the budget of data set {dataset!r} for user {user!r} does not allow {requested}; "
+            f"left: {left}. Nothing was charged or released; raise the budget or ask for less"
         )
         self.dataset = dataset
         self.user = user
-        self.asked = asked
+        self.requested = requested
         self.left = left
 
 

@@ -26,8 +26,8 @@ def fitted(method, **changed):
     return method(**QUICK | changed).fit(X, Y, parties=OWNER)
 
 
-def distances(owns, weights):
-    return [float(np.linalg.norm(own - weights)) for own in owns.values()]
+def distances(client_parts, weights):
+    return [float(np.linalg.norm(own - weights)) for own in client_parts.values()]
 
 
 def idle(found):
@@ -210,24 +210,24 @@ def test_fedrep_trains_heads_first_and_then_the_body():
     found.fit(X, Y)
     twin = FedPerClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0).fit(X, Y)
 
-    bench, regime = bench_of(found), found._rounds.regime
-    heads = bench.network.head_names
-    [(_, first)] = bench.train(
-        {"all": bench.initial}, bench.tuning(2, regime.learning_rate), 0, "head", only=heads
+    trainer, regime = trainer_of(found), found._rounds.regime
+    heads = trainer.network.head_names
+    [(_, first)] = trainer.train(
+        {"all": trainer.initial}, trainer.tuning(2, regime.learning_rate), 0, "head", only=heads
     )
-    [(_, then)] = bench.train({"all": first}, regime, 0, "body", only=bench.network.body_names)
+    [(_, then)] = trainer.train({"all": first}, regime, 0, "body", only=trainer.network.body_names)
 
-    np.testing.assert_array_equal(found.clients_["all"], then[bench.head])
+    np.testing.assert_array_equal(found.clients_["all"], then[trainer.head])
     np.testing.assert_allclose(found.weights_, then, rtol=1e-6, atol=1e-7)
     assert not np.allclose(twin.weights_, found.weights_)
 
 
-def bench_of(found):
-    from fedneighbors.baselines._trainer import Agreement, Bench
+def trainer_of(found):
+    from fedneighbors.baselines._trainer import Agreement, FederatedTrainer
     from fedneighbors.tabular._ownership import Holdings
 
     holdings = Holdings(X, Y, {"all": slice(None)}, None)
-    return Bench(Agreement.new(found, holdings, 0, ()), holdings, found._rounds)
+    return FederatedTrainer(Agreement.new(found, holdings, 0, ()), holdings, found._rounds)
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])

@@ -169,4 +169,4 @@ def test_missing_cells_of_numbers_can_be_kept():
 
     assert again == encoder
     np.testing.assert_array_equal(again.apply(table), [[30.0, 0.0], [np.nan, 1.0]])
-    assert again.surprises(table) == ()
+    assert again.warnings_for(table) == ()

@@ -85,7 +85,7 @@ def test_an_encoder_reports_fills_and_unknown_categories():
         source="new",
     )
 
-    said = encoder.surprises(new)
+    said = encoder.warnings_for(new)
 
     assert len(said) == 3
     assert "1 empty cells get the median of the training rows, 40" in said[0]
@@ -98,4 +98,4 @@ def test_an_encoder_reports_fills_and_unknown_categories():
 def test_an_encoder_finds_no_surprises_in_its_own_rows():
     table = Table({"site": np.array(["a", None], dtype=object)}, source="old")
 
-    assert TableEncoder.fit(table).surprises(table) == ()
+    assert TableEncoder.fit(table).warnings_for(table) == ()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors.federation._loop import gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 
 
 @message
@@ -94,9 +94,9 @@ class Counter:
     def _misbehave(self) -> None:
         match self._trouble:
             case "refuse":
-                raise Refuse("a column is missing", "age")
+                raise Refused("a column is missing", "age")
             case "ugly refusal":
-                raise Refuse("a\nb" * 100, "\x1b[31m" + "c" * 1000)
+                raise Refused("a\nb" * 100, "\x1b[31m" + "c" * 1000)
             case "fail":
                 raise RuntimeError(f"secret value {4700 + 11}")
             case "end of file":

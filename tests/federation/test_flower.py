@@ -18,7 +18,7 @@ from fedneighbors.federation import _flower as flower
 from fedneighbors.federation import _inprocess as inprocess
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refusal, Refuse
+from fedneighbors.federation._roles import Refusal, Refused
 from tests.federation.fleet import Counter, CountRequest, Impostor, NameRequest, count
 from tests.federation.grid import ProcessGrid
 
@@ -30,7 +30,7 @@ def build(node_config):
     if node_config.get("broken"):
         raise OSError(f"secret path {40 + 2}")
     if "values" not in node_config:
-        raise Refuse("a key is not set in the configuration of the node", "values")
+        raise Refused("a key is not set in the configuration of the node", "values")
     values = tuple(int(value) for value in str(node_config["values"]).split())
     kind = Impostor if node_config.get("impostor") else Counter
     return kind(node_config["party-name"], values, trouble=str(node_config.get("trouble", "")))

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.datasets import read_table
 from fedneighbors.errors import ModelFileError, PartyMissing, PartyRefused
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper import KNNPerClassifier, flower_app
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.flower_app import NodeParty
@@ -275,7 +275,7 @@ def test_node_that_expects_a_budget_refuses(folder):
 def test_unconfigured_node_refuses_with_the_reason(folder):
     party = NodeParty("ann", np.zeros((2, 2)), np.array([0, 1]), model_path=folder / "m")
 
-    with pytest.raises(Refuse, match="no plan has come yet"):
+    with pytest.raises(Refused, match="no plan has come yet"):
         party.answer(PoolRequest(np.zeros(4)))
 
 

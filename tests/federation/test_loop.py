@@ -4,7 +4,7 @@ import pytest
 from fedneighbors.errors import PartyMissing, PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._loop import Ask, FrameTransport, Replies, gather, run_rounds, total
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refusal, Refuse, serve, serve_safely
+from fedneighbors.federation._roles import Refusal, Refused, serve, serve_safely
 from tests.federation.fleet import (
     Counter,
     CountReply,
@@ -191,7 +191,7 @@ def test_serve_safely_sends_only_the_exception_type(caplog):
 def test_refusal_without_a_code_gets_a_default():
     class Mute(Counter):
         def answer(self, request):
-            raise Refuse("")
+            raise Refused("")
 
     reply = serve(Mute("ann", ()), encode(NameRequest("")))
 

@@ -21,7 +21,7 @@ from fedneighbors.federation._masking import (
     survivors_digest,
 )
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.secure_sum._key_agreement import Identity
 from fedneighbors.secure_sum._masks import new_private, public_of
 from tests.federation.maskfleet import (
@@ -177,11 +177,11 @@ def test_finished_round_cannot_be_replayed():
     requests = [request for name, request in wire.requests if name == "p1"]
     *steps, unmask = requests
     for request in steps:
-        with pytest.raises(Refuse, match="the round is over"):
+        with pytest.raises(Refused, match="the round is over"):
             masked[1].answer(request)
     assert masked[1].answer(unmask) == wire.sent(Revealed, "p1")[0]  # nothing new
     altered = replace(unmask, survivors=unmask.survivors[:3])
-    with pytest.raises(Refuse, match="taken with another request"):
+    with pytest.raises(Refused, match="taken with another request"):
         masked[1].answer(altered)
 
 
@@ -223,7 +223,7 @@ def test_altered_second_request_for_a_step_is_refused(step):
     def second(name, request):
         if type(request) is step and name == "p1":
             masked[1].answer(request)
-            with pytest.raises(Refuse, match="taken with another request") as caught:
+            with pytest.raises(Refused, match="taken with another request") as caught:
                 masked[1].answer(change_request(request))
             refused.append(caught.value)
         return request
@@ -272,13 +272,13 @@ def test_split_survivor_lists_never_reveal_both_secrets():
             Unmask(round_id, everybody, {}),
             Unmask(round_id, without, confirmations),
         ):
-            with pytest.raises(Refuse) as caught:
+            with pytest.raises(Refused) as caught:
                 party.answer(request)
             assert caught.value.code.startswith("masked sum: ")
     for party in masked[4:]:
-        with pytest.raises(Refuse):
+        with pytest.raises(Refused):
             party.answer(Confirm(round_id, without))
-        with pytest.raises(Refuse):
+        with pytest.raises(Refused):
             party.answer(Unmask(round_id, without, confirmations))
 
     assert len(seeds) < 6  # the threshold: neither secret is known
@@ -292,7 +292,7 @@ def test_party_confirms_only_one_list_of_survivors():
 
     masked[0].answer(Confirm(round_id, lists[0]))
 
-    with pytest.raises(Refuse, match="another list of survivors was confirmed before"):
+    with pytest.raises(Refused, match="another list of survivors was confirmed before"):
         masked[0].answer(Confirm(round_id, lists[1]))
 
 
@@ -304,9 +304,9 @@ def test_confirmations_of_other_lists_or_dropouts_are_refused():
     foreign = {p.name: p.answer(Confirm(round_id, other)).signature for p in masked[1:7]}
     gone = masked[7]._identity.sign(survivors_digest(context_of(wire), left))
 
-    with pytest.raises(Refuse, match="not signed by a survivor"):
+    with pytest.raises(Refused, match="not signed by a survivor"):
         masked[0].answer(Unmask(round_id, left, foreign))
-    with pytest.raises(Refuse, match="not signed by a survivor"):
+    with pytest.raises(Refused, match="not signed by a survivor"):
         masked[0].answer(Unmask(round_id, left, {"p7": gone}))
 
 
@@ -314,7 +314,7 @@ def test_party_without_masked_input_reveals_nothing():
     masked, wire = run_until_masked(lost={MaskInput: {"p7"}})
     round_id = wire.sent(OpenSum)[0].round_id
 
-    with pytest.raises(Refuse, match="an unknown round"):
+    with pytest.raises(Refused, match="an unknown round"):
         masked[7].answer(Unmask(round_id, tuple(f"p{k}" for k in range(8)), {}))
 
 

@@ -14,7 +14,7 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from tests.federation.maskfleet import Wire, enroll, holders, masked_sum
 
 ROUNDS = [f"{k:032x}" for k in range(3 * MAX_OPEN_ROUNDS)]
@@ -127,7 +127,7 @@ def test_round_stays_over_for_a_rebuilt_party(tmp_path):
     wire = Wire(parties)
     masked_sum(wire, roster)
 
-    with pytest.raises(Refuse, match="the round is over"):
+    with pytest.raises(Refused, match="the round is over"):
         parties[0].answer(wire.sent(OpenSum, "p0")[0])
     assert parties[0].answer(wire.sent(Unmask, "p0")[0]).seed_shares.keys() == {"p0", "p1", "p2"}
 

@@ -15,7 +15,7 @@ from fedneighbors.federation._masking import (
     OpenSum,
     Unmask,
 )
-from fedneighbors.federation._roles import MaskedRound, Refuse
+from fedneighbors.federation._roles import MaskedRound, Refused
 from fedneighbors.secure_sum._shares import default_threshold
 from tests.federation.fleet import Counter, NameReply, count
 from tests.federation.maskfleet import (
@@ -288,7 +288,7 @@ def test_party_with_another_shape_or_dtype_is_named(odd):
 
 class Refusing(Holder):
     def answer(self, request):
-        raise Refuse("a column is missing", "age")
+        raise Refused("a column is missing", "age")
 
 
 def test_refusal_of_the_wrapped_party_propagates():

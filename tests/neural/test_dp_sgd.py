@@ -210,7 +210,7 @@ def sums_of_steps(n_rows, monkeypatch, *, seed, n=300, noise=1.0, rate=1.0):
 
 
 def test_an_audit_of_private_steps_finds_planted_breaches_only(monkeypatch):
-    """A right mechanism is accused once in a thousand audits; seeds are fixed."""
+    """A correct claim is disproved once in a thousand audits; seeds are fixed."""
     delta = 0.1
     claims = {}
     for rate in (1.0, 0.25):

@@ -51,7 +51,7 @@ def summary(name, trial, n_audits):
         "claim": str(trial.claim),
         "samples per input": n_samples_of(name, trial),
         "audits": n_audits,
-        "accused": sum(verdict.accused for verdict in verdicts),
+        "accused": sum(verdict.disproved for verdict in verdicts),
         "smallest certified loss": round(min(losses), 4),
         "largest certified loss": round(max(losses), 4),
         "event of the largest": max(verdicts, key=lambda v: v.loss).certificate.event,

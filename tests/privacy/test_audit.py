@@ -33,7 +33,7 @@ def test_a_planted_bug_is_found_in_samples(name):
         trial.against(bits), trial.claim, trial.pairs, n_samples=n_samples_of(name, trial)
     )
 
-    assert verdict.accused
+    assert verdict.disproved
 
 
 @pytest.mark.parametrize("name", planted.CORRECT)
@@ -41,7 +41,7 @@ def test_a_correct_mechanism_is_not_accused(name):
     # each audit accuses a correct mechanism once in a thousand at most
     verdicts = reseeded(name, planted.CORRECT[name], n_audits=2, share_of_samples=0.5)
 
-    assert not any(verdict.accused for verdict in verdicts)
+    assert not any(verdict.disproved for verdict in verdicts)
     assert all(verdict.loss > 0 for verdict in verdicts)  # the audits found something
 
 
@@ -50,7 +50,7 @@ def test_a_correct_mechanism_is_not_accused(name):
 def test_a_correct_mechanism_passes_twenty_audits(name):
     verdicts = reseeded(name, planted.CORRECT[name], n_audits=20)
 
-    assert not any(verdict.accused for verdict in verdicts)
+    assert not any(verdict.disproved for verdict in verdicts)
 
 
 @pytest.mark.parametrize("bug", planted.PICKS_BUGS)
@@ -195,7 +195,7 @@ def test_a_verdict_names_the_pair_and_the_event():
         n_samples=4_000,
     )
 
-    assert verdict.accused
+    assert verdict.disproved
     assert verdict.pair == ((5,), (4,))
     assert verdict.certificate.event.startswith(("cell", "sum", "support", "extreme", "evidence"))
     assert 0.5 < verdict.loss <= 1

@@ -8,9 +8,9 @@ import pytest
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
 from fedneighbors.privacy.noise._mechanisms import (
-    MAX_SCALE,
+    MAX_TABLE_SCALE,
+    MAX_TABLE_VARIANCE,
     MAX_VALUE,
-    MAX_VARIANCE,
     DiscreteGaussian,
     DiscreteLaplace,
     NoisyTopK,
@@ -114,8 +114,8 @@ def test_an_empty_vector_is_released_as_such():
 @pytest.mark.parametrize(
     ("mechanism", "sigma"),
     [
-        (DiscreteLaplace(MAX_SCALE + 1), math.sqrt(2) * (MAX_SCALE + 1)),
-        (DiscreteGaussian(MAX_VARIANCE + 1), math.sqrt(MAX_VARIANCE + 1)),
+        (DiscreteLaplace(MAX_TABLE_SCALE + 1), math.sqrt(2) * (MAX_TABLE_SCALE + 1)),
+        (DiscreteGaussian(MAX_TABLE_VARIANCE + 1), math.sqrt(MAX_TABLE_VARIANCE + 1)),
     ],
     ids=["laplace", "gaussian"],
 )

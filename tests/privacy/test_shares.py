@@ -8,7 +8,11 @@ from scipy.stats import chisquare
 
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
 from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares, sum_excess
-from fedneighbors.privacy.noise._mechanisms import MAX_SCALE, DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._mechanisms import (
+    MAX_TABLE_SCALE,
+    DiscreteGaussian,
+    DiscreteLaplace,
+)
 from fedneighbors.privacy.noise._samplers import (
     LaplaceLaw,
     NegativeBinomialLaw,
@@ -126,7 +130,7 @@ def test_the_true_divergence_of_a_sum_is_within_the_guarantee(variance, n_shares
     [
         lambda: LaplaceShares(0, 3),
         lambda: LaplaceShares(3, 0),
-        lambda: LaplaceShares(MAX_SCALE + 1, 3),
+        lambda: LaplaceShares(MAX_TABLE_SCALE + 1, 3),
         lambda: GaussianShares(3, 0),
         lambda: GaussianShares(3, 13),
     ],

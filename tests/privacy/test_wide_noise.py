@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from fedneighbors.privacy.noise._mechanisms import WIDEST_SCALE, DiscreteGaussian, DiscreteLaplace
+from fedneighbors.privacy.noise._mechanisms import MAX_SCALE, DiscreteGaussian, DiscreteLaplace
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
 N = 2_000
 
 
-@pytest.mark.parametrize("scale", [2**20, 2**33, WIDEST_SCALE])
+@pytest.mark.parametrize("scale", [2**20, 2**33, MAX_SCALE])
 def test_wide_laplace_noise_is_laplace_to_its_ends(scale):
     noise = DiscreteLaplace(scale).noise(N) / scale
 
@@ -22,7 +22,7 @@ def test_wide_laplace_noise_is_laplace_to_its_ends(scale):
     assert len(np.unique(noise)) > 0.95 * N or scale < 2**24
 
 
-@pytest.mark.parametrize("sigma", [2**17, 2**33, WIDEST_SCALE])
+@pytest.mark.parametrize("sigma", [2**17, 2**33, MAX_SCALE])
 def test_wide_gaussian_noise_is_gaussian_to_its_ends(sigma):
     noise = DiscreteGaussian(sigma**2).noise(N) / sigma
 
@@ -34,8 +34,8 @@ def test_wide_gaussian_noise_is_gaussian_to_its_ends(sigma):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: DiscreteLaplace(WIDEST_SCALE + 1),
-        lambda: DiscreteGaussian(WIDEST_SCALE**2 + 1),
+        lambda: DiscreteLaplace(MAX_SCALE + 1),
+        lambda: DiscreteGaussian(MAX_SCALE**2 + 1),
         lambda: DiscreteLaplace(10**400),
         lambda: TopPicks(epsilon="1e-15", n_picks=1),
         lambda: TopPicks(epsilon=1, n_picks=10**15),

@@ -204,7 +204,7 @@ class Cell:
             carrying_s=course.carrying_s,
             local_sum_s=sum(local.values()),
             local_most_s=max(local.values()),
-            asked=sum(course.answer.asked.values()),
+            asked=sum(course.answer.n_returned.values()),
             verified=0 if self.needs_a_process(algorithm) else sum(verified.values()),
             wanted_first=wanted[0],
             wanted_second=sum(wanted[1:]),

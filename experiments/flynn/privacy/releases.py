@@ -25,8 +25,8 @@ from fedneighbors.methods.flynn.algorithm import (
 from fedneighbors.methods.flynn.private._release import (
     count_sensitivity,
     default_picks,
-    part,
     picks,
+    release_budget,
 )
 from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.privacy._policy import Privacy
@@ -190,7 +190,7 @@ def _noised(
 ) -> tuple[list[Integers], float]:
     """Return each party's noisy counts and the sum's noise variance."""
     moved = count_sensitivity(hashed.plan.n_active, privacy.neighbors)
-    allowed = part(privacy, of="counts", constants_paid=False)
+    allowed = release_budget(privacy, of="counts", constants_paid=False)
     n_parties = len(hashed.counts)
     pairs = list(zip(hashed.counts, sources, strict=True))
     if privacy.mechanism == "local":

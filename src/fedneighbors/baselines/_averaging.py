@@ -16,11 +16,11 @@ from fedneighbors.baselines._base import (
     check_rate,
     check_share,
 )
-from fedneighbors.baselines._dynamic_clients import NOTHING, Owns, Vector
+from fedneighbors.baselines._dynamic_clients import NOTHING, ClientParts, Vector
 from fedneighbors.methods.knnper.algorithm import local_prior
 
 if TYPE_CHECKING:  # imports torch
-    from fedneighbors.baselines._trainer import Bench
+    from fedneighbors.baselines._trainer import FederatedTrainer
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -60,8 +60,8 @@ class FedProxClassifier(Baseline):
     def _check(self) -> None:
         check_not_negative("proximal", self.proximal)
 
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        return bench.federated_average(proximal=self.proximal), self._join(bench)
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
+        return trainer.federated_average(proximal=self.proximal), self._join_clients(trainer)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -84,15 +84,15 @@ class WarmStart:
         fresh.start = self.start
         return fresh
 
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        weights = bench.federated_average() if self.start is None else bench.initial
-        return weights, self._make(bench, weights)
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
+        weights = trainer.federated_average() if self.start is None else trainer.initial
+        return weights, self._make_client_parts(trainer, weights)
 
-    def _join(self, bench: "Bench") -> Owns:
-        return self._make(bench, bench.initial)
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+        return self._make_client_parts(trainer, trainer.initial)
 
     @abstractmethod
-    def _make(self, bench: "Bench", weights: Vector) -> Owns:
+    def _make_client_parts(self, trainer: "FederatedTrainer", weights: Vector) -> ClientParts:
         """Return the clients' own parts for a network with these weights."""
 
 
@@ -127,8 +127,8 @@ class FedAvgClassifier(WarmStart, Baseline):
         {"learning_rate": value} for value in (0.01, 0.02, 0.05, 0.1)
     )
 
-    def _make(self, bench: "Bench", _weights: Vector) -> Owns:
-        return dict.fromkeys(bench.names, NOTHING)
+    def _make_client_parts(self, trainer: "FederatedTrainer", _weights: Vector) -> ClientParts:
+        return dict.fromkeys(trainer.names, NOTHING)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -169,9 +169,9 @@ class PriorCorrectedClassifier(WarmStart, Baseline):
     def _check(self) -> None:
         check_share("strength", self.strength)
 
-    def _make(self, bench: "Bench", _weights: Vector) -> Owns:
-        overall = bench.overall
-        priors = {name: local_prior(bench.labels(name), overall) for name in bench.names}
+    def _make_client_parts(self, trainer: "FederatedTrainer", _weights: Vector) -> ClientParts:
+        overall = trainer.overall
+        priors = {name: local_prior(trainer.labels(name), overall) for name in trainer.names}
         return {
             name: self.strength * (np.log(prior) - np.log(overall))
             for name, prior in priors.items()
@@ -244,9 +244,9 @@ class FedAvgPlusClassifier(FineTuning, Baseline):
        Section 6.
     """
 
-    def _make(self, bench: "Bench", weights: Vector) -> Owns:
-        regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
-        return dict(bench.train(dict.fromkeys(bench.names, weights), regime, "tuning"))
+    def _make_client_parts(self, trainer: "FederatedTrainer", weights: Vector) -> ClientParts:
+        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate)
+        return dict(trainer.train(dict.fromkeys(trainer.names, weights), regime, "tuning"))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -281,6 +281,6 @@ class HeadTuningClassifier(FineTuning, Baseline):
 
     _own_part = "head"
 
-    def _make(self, bench: "Bench", weights: Vector) -> Owns:
-        regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
-        return bench.heads(dict.fromkeys(bench.names, weights), regime)
+    def _make_client_parts(self, trainer: "FederatedTrainer", weights: Vector) -> ClientParts:
+        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate)
+        return trainer.heads(dict.fromkeys(trainer.names, weights), regime)

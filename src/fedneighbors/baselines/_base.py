@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._dynamic_clients import (
     NOTHING,
+    ClientParts,
     DynamicClients,
     OwnRows,
-    Owns,
     Vector,
 )
 from fedneighbors.methods.knnper._base import (
@@ -33,7 +33,7 @@ from fedneighbors.tabular._schema import label_array, reserved_labels
 
 if TYPE_CHECKING:  # these import torch
     from fedneighbors.baselines._files import BaselineFile
-    from fedneighbors.baselines._trainer import Agreement, Bench
+    from fedneighbors.baselines._trainer import Agreement, FederatedTrainer
 
 
 def load(path: str | Path, model: Any = None) -> "Baseline":
@@ -74,8 +74,8 @@ class Baseline(
     """Personalised baseline for comparison with kNN-Per.
 
     A method trains shared weights and an own part for each client (:meth:`_train`), and makes the
-    own parts of later clients (:meth:`_join`). ``_own_part`` states what an own part replaces in
-    predictions: nothing, the head or the whole network.
+    own parts of later clients (:meth:`_join_clients`). ``_own_part`` states what an own part
+    replaces in predictions: nothing, the head or the whole network.
 
     Parameters
     ----------
@@ -153,14 +153,14 @@ class Baseline(
         self._check_all()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), self._names())
         check_torch()
-        from fedneighbors.baselines._trainer import Bench
+        from fedneighbors.baselines._trainer import FederatedTrainer
 
         agreement = self._agree(holdings)
         with one_thread():
-            bench = Bench(
+            trainer = FederatedTrainer(
                 agreement, holdings, self._rounds, method=self.trainer, device=self.device
             )
-            weights, self.clients_ = self._train(bench)
+            weights, self.clients_ = self._train(trainer)
         shared = replace(agreement.shared, weights=weights)
         self._know(replace(agreement, shared=shared), label_array(shared.classes, like=labels))
         places = self._positions(labels)
@@ -247,12 +247,12 @@ class Baseline(
         return found
 
     @abstractmethod
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         """Return the shared weights, and each client's own part."""
 
-    def _join(self, bench: "Bench") -> Owns:
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
         """Return the own parts of later clients."""
-        return dict.fromkeys(bench.names, NOTHING)
+        return dict.fromkeys(trainer.names, NOTHING)
 
     def _for_all(self, x: Any) -> Floats:
         """Return log-probabilities for unknown clients."""
@@ -275,12 +275,14 @@ class Baseline(
         }
         return len(own) in (0, sizes[self._own_part])
 
-    def _kept(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
+    def _client_state(
+        self, names: list[str]
+    ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
         """Return some clients' own parts, clusters and networks, if any."""
         return {name: self.clients_[name] for name in names}, [], []
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
-        """Set the clusters and networks from :meth:`_kept`."""
+        """Set the clusters and networks from :meth:`_client_state`."""
         if clusters or networks:
             raise ValueError(f"{type(self).__name__} has no clusters")
 

@@ -10,10 +10,10 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._base import Baseline, check_not_negative, check_share
-from fedneighbors.baselines._dynamic_clients import Owns, Vector
+from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
 
 if TYPE_CHECKING:  # imports torch
-    from fedneighbors.baselines._trainer import Bench
+    from fedneighbors.baselines._trainer import FederatedTrainer
 
 
 def is_split_needed(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> bool:
@@ -76,13 +76,13 @@ class Cluster:
 
 
 def after_round(
-    bench: "Bench", number: int, clusters: Sequence[Cluster], tolerance: float
+    trainer: "FederatedTrainer", number: int, clusters: Sequence[Cluster], tolerance: float
 ) -> list[Cluster]:
     """Return the clusters after a round in which all clients train.
 
     Parameters
     ----------
-    bench : Bench
+    trainer : FederatedTrainer
         All clients.
     number : int
         Number of the round, from 0.
@@ -92,38 +92,40 @@ def after_round(
         As in :func:`is_split_needed`; 0 for no split.
     """
     of = {name: cluster.weights for cluster in clusters for name in cluster.members}
-    starts = {name: of[name] for name in bench.participants(number)}
-    ends = dict(bench.train(starts, bench.regime(number), number))
+    starts = {name: of[name] for name in trainer.participants(number)}
+    ends = dict(trainer.train(starts, trainer.regime(number), number))
     found: list[Cluster] = []
     for cluster in clusters:
         own = {name: ends[name] for name in cluster.members if name in ends}
-        found += _parts(bench, number, cluster, own, tolerance)
+        found += _parts(trainer, number, cluster, own, tolerance)
     return found
 
 
 def _parts(
-    bench: "Bench", number: int, cluster: Cluster, ends: Owns, tolerance: float
+    trainer: "FederatedTrainer", number: int, cluster: Cluster, ends: ClientParts, tolerance: float
 ) -> list[Cluster]:
     """Return the cluster itself, or the two parts of a split."""
     members, before = cluster.members, cluster.weights
-    if not _must_split(bench, cluster, ends, tolerance):
-        return [Cluster(members, bench.average(before, ends.items(), members))]
+    if not _must_split(trainer, cluster, ends, tolerance):
+        return [Cluster(members, trainer.average(before, ends.items(), members))]
     rest = dict.fromkeys((name for name in members if name not in ends), before)
-    ends.update(bench.train(rest, bench.regime(number), number))
+    ends.update(trainer.train(rest, trainer.regime(number), number))
     leaves = bipartition(_changes(before, [ends[name] for name in members]))
     halves = (tuple(np.array(members)[leaves == side].tolist()) for side in (False, True))
     return [
-        Cluster(half, bench.average(before, [(name, ends[name]) for name in half], half))
+        Cluster(half, trainer.average(before, [(name, ends[name]) for name in half], half))
         for half in halves
     ]
 
 
-def _must_split(bench: "Bench", cluster: Cluster, ends: Owns, tolerance: float) -> bool:
+def _must_split(
+    trainer: "FederatedTrainer", cluster: Cluster, ends: ClientParts, tolerance: float
+) -> bool:
     """Return whether a cluster of three or more clients must be split."""
     if tolerance == 0 or len(cluster.members) < 3 or len(ends) < 2:
         return False
     changes = _changes(cluster.weights, list(ends.values()))
-    return is_split_needed(changes, bench.n_rows(ends), tolerance=tolerance)
+    return is_split_needed(changes, trainer.n_rows(ends), tolerance=tolerance)
 
 
 def _changes(before: Vector, ends: Sequence[Vector]) -> Floats:
@@ -182,29 +184,31 @@ class ClusteredFLClassifier(Baseline):
         check_not_negative("tolerance", self.tolerance)
         check_share("split_after", self.split_after)
 
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        clusters = [Cluster(bench.names, bench.initial)]
-        first = self.split_after * bench.rounds.n_rounds
-        for number in range(bench.rounds.n_rounds):
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
+        clusters = [Cluster(trainer.names, trainer.initial)]
+        first = self.split_after * trainer.rounds.n_rounds
+        for number in range(trainer.rounds.n_rounds):
             tolerance = self.tolerance if number >= first else 0.0
-            clusters = after_round(bench, number, clusters, tolerance)
+            clusters = after_round(trainer, number, clusters, tolerance)
         self.clusters_: list[tuple[str, ...]] = [cluster.members for cluster in clusters]
         self.networks_: list[Vector] = [cluster.weights for cluster in clusters]
-        sizes = [sum(bench.n_rows(members)) for members in self.clusters_]
-        owns = {
+        sizes = [sum(trainer.n_rows(members)) for members in self.clusters_]
+        client_parts = {
             name: np.array([place], np.float32)
             for place, cluster in enumerate(clusters)
             for name in cluster.members
         }
-        return self.networks_[int(np.argmax(sizes))], owns
+        return self.networks_[int(np.argmax(sizes))], client_parts
 
-    def _join(self, bench: "Bench") -> Owns:
-        return {name: np.array([self._best(bench, name)], np.float32) for name in bench.names}
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+        return {name: np.array([self._best(trainer, name)], np.float32) for name in trainer.names}
 
     def _fits(self, own: Vector) -> bool:
         return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
 
-    def _kept(self, names: list[str]) -> tuple[Owns, list[tuple[str, ...]], list[Vector]]:
+    def _client_state(
+        self, names: list[str]
+    ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
         """Return the state of some clients.
 
         Only with the clusters of these clients.
@@ -212,13 +216,13 @@ class ClusteredFLClassifier(Baseline):
         kept = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
         if set(names) == set(self.clients_):
             kept = list(range(len(self.networks_)))
-        owns = {name: self.clients_[name] for name in names}
-        for name, own in owns.items():
+        client_parts = {name: self.clients_[name] for name in names}
+        for name, own in client_parts.items():
             if len(own):
-                owns[name] = np.array([kept.index(int(own[0]))], np.float32)
+                client_parts[name] = np.array([kept.index(int(own[0]))], np.float32)
         members = (self.clusters_[place] for place in kept)
-        clusters = [tuple(name for name in some if name in owns) for some in members]
-        return owns, clusters, [self.networks_[place] for place in kept]
+        clusters = [tuple(name for name in some if name in client_parts) for some in members]
+        return client_parts, clusters, [self.networks_[place] for place in kept]
 
     def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
         if len(clusters) != len(networks):
@@ -228,9 +232,9 @@ class ClusteredFLClassifier(Baseline):
     def _network_weights(self, own: Vector) -> Vector:
         return self.networks_[int(own[0])]
 
-    def _best(self, bench: "Bench", name: str) -> int:
+    def _best(self, trainer: "FederatedTrainer", name: str) -> int:
         """Return the most accurate network for a client; ties by likelihood."""
-        x, labels = bench.x[bench.rows[name]], bench.labels(name)
+        x, labels = trainer.x[trainer.rows[name]], trainer.labels(name)
         places = np.arange(len(labels))
         found = []
         for weights in self.networks_:

@@ -22,10 +22,10 @@ from fedneighbors.tabular._ownership import (
 )
 
 if TYPE_CHECKING:
-    from fedneighbors.baselines._trainer import Agreement, Bench
+    from fedneighbors.baselines._trainer import Agreement, FederatedTrainer
 
 Vector = npt.NDArray[np.floating[Any]]
-Owns = dict[str, Vector]
+ClientParts = dict[str, Vector]
 """Own part of each client, as one vector."""
 
 NOTHING: Vector = np.empty(0, np.float32)
@@ -140,7 +140,7 @@ class DynamicClients:
     device: Literal["auto", "cpu", "cuda"]
     weights_: Vector
     overall_: Floats
-    clients_: Owns
+    clients_: ClientParts
     rows_: dict[str, OwnRows]
     classes_: npt.NDArray[Any]
     _agreement: "Agreement"
@@ -279,17 +279,17 @@ class DynamicClients:
 
     def _adapt(self, clients: Mapping[str, OwnRows]) -> None:
         """Build clients' own parts from rows; change nothing if one fails."""
-        owns: Owns = dict.fromkeys(clients, NOTHING)
+        client_parts: ClientParts = dict.fromkeys(clients, NOTHING)
         training = {name: rows for name, rows in clients.items() if len(rows)}
         if training:
             with one_thread():
-                owns |= self._join(self._bench(training))
-        self.clients_ |= owns
+                client_parts |= self._join_clients(self._make_trainer(training))
+        self.clients_ |= client_parts
         self.rows_ |= clients
 
-    def _bench(self, clients: Mapping[str, OwnRows]) -> "Bench":
-        """Return a bench of clients with their rows."""
-        from fedneighbors.baselines._trainer import Bench
+    def _make_trainer(self, clients: Mapping[str, OwnRows]) -> "FederatedTrainer":
+        """Return a trainer of clients with their rows."""
+        from fedneighbors.baselines._trainer import FederatedTrainer
 
         ends = np.cumsum([len(rows) for rows in clients.values()])
         owned = {
@@ -299,10 +299,10 @@ class DynamicClients:
         x = np.concatenate([rows.x for rows in clients.values()])
         labels = self.classes_[np.concatenate([rows.labels for rows in clients.values()])]
         holdings = Holdings(x, labels, owned, None)
-        return Bench(
+        return FederatedTrainer(
             self._agreement, holdings, self._rounds, method=self.trainer, device=self.device
         )
 
     @abstractmethod
-    def _join(self, bench: "Bench") -> Owns:
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
         """Return the own parts of later clients."""

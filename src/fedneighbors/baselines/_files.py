@@ -93,7 +93,7 @@ class BaselineFile(ModelFile):
     @classmethod
     def of(cls, fitted: Any, names: list[str]) -> "BaselineFile":
         """Return the file of a fitted baseline with some clients' state."""
-        owns, clusters, networks = fitted._kept(names)
+        client_parts, clusters, networks = fitted._client_state(names)
         shared = fitted._shared
         agreed = replace(shared.agreed, feature_names=fitted._names())
         return cls(
@@ -105,7 +105,9 @@ class BaselineFile(ModelFile):
                 shared=replace(shared, agreed=agreed, pool=None, seen=None),
                 settings=MemorySettings(seed=fitted._rounds.seed),
             ),
-            clients={name: BaselineClient.of(owns[name], fitted.rows_[name]) for name in names},
+            clients={
+                name: BaselineClient.of(client_parts[name], fitted.rows_[name]) for name in names
+            },
             clusters=tuple(clusters),
             networks=tuple(networks),
         )

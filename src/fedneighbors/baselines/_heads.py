@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedneighbors.baselines._base import Baseline, check_count, check_rate
-from fedneighbors.baselines._dynamic_clients import Owns, Vector
+from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
 
 if TYPE_CHECKING:  # imports torch
-    from fedneighbors.baselines._trainer import Bench, Ends
+    from fedneighbors.baselines._trainer import Ends, FederatedTrainer
 
 
 FIRST_PASSES = 20
@@ -40,40 +40,44 @@ class SharedBody:
         check_count("tuning_epochs", self.tuning_epochs, least=0)
         check_rate("tuning_rate", self.tuning_rate, optional=True)
 
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        weights = bench.initial.copy()
-        heads: Owns = dict.fromkeys(bench.names, weights[bench.head])
-        for number in range(bench.rounds.n_rounds):
-            bodies = self._bodies(bench, weights, heads, number)
-            weights[bench.body] = bench.average(weights[bench.body], bodies)
-        start = weights[bench.head]
-        weights[bench.head] = bench.average(start, heads.items())
-        return weights, self._tune(bench, weights, heads, self.tuning_epochs, self.tuning_rate)
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
+        weights = trainer.initial.copy()
+        heads: ClientParts = dict.fromkeys(trainer.names, weights[trainer.head])
+        for number in range(trainer.rounds.n_rounds):
+            bodies = self._bodies(trainer, weights, heads, number)
+            weights[trainer.body] = trainer.average(weights[trainer.body], bodies)
+        start = weights[trainer.head]
+        weights[trainer.head] = trainer.average(start, heads.items())
+        return weights, self._tune(trainer, weights, heads, self.tuning_epochs, self.tuning_rate)
 
-    def _join(self, bench: "Bench") -> Owns:
-        heads = dict.fromkeys(bench.names, bench.initial[bench.head])
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+        heads = dict.fromkeys(trainer.names, trainer.initial[trainer.head])
         done = 0.0
-        for rate, share in bench.rounds.schedule():
+        for rate, share in trainer.rounds.schedule():
             passes = round(FIRST_PASSES * (done + share)) - round(FIRST_PASSES * done)
-            heads = self._tune(bench, bench.initial, heads, passes, rate)
+            heads = self._tune(trainer, trainer.initial, heads, passes, rate)
             done += share
-        return self._tune(bench, bench.initial, heads, self.tuning_epochs, self.tuning_rate)
+        return self._tune(trainer, trainer.initial, heads, self.tuning_epochs, self.tuning_rate)
 
-    def _bodies(self, bench: "Bench", weights: Vector, heads: Owns, number: int) -> "Ends":
+    def _bodies(
+        self, trainer: "FederatedTrainer", weights: Vector, heads: ClientParts, number: int
+    ) -> "Ends":
         """Yield the bodies of a round's participants; change their heads."""
-        for some in bench.groups(bench.participants(number)):
-            starts = {name: bench.agreement.with_head(weights, heads[name]) for name in some}
-            for name, after in self._steps(bench, starts, number):
-                heads[name] = after[bench.head]
-                yield name, after[bench.body]
+        for some in trainer.groups(trainer.participants(number)):
+            starts = {name: trainer.agreement.with_head(weights, heads[name]) for name in some}
+            for name, after in self._steps(trainer, starts, number):
+                heads[name] = after[trainer.head]
+                yield name, after[trainer.body]
 
     @abstractmethod
-    def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
+    def _steps(
+        self, trainer: "FederatedTrainer", starts: ClientParts, number: int
+    ) -> Iterator[tuple[str, Vector]]:
         """Yield clients' weights after their steps of a round.
 
         Parameters
         ----------
-        bench : Bench
+        trainer : FederatedTrainer
             All clients.
         starts : dict of str to float array of shape (n_weights,)
             Participants: the shared body, each with its own head.
@@ -82,15 +86,20 @@ class SharedBody:
         """
 
     def _tune(
-        self, bench: "Bench", weights: Vector, heads: Owns, epochs: int, rate: float | None
-    ) -> Owns:
+        self,
+        trainer: "FederatedTrainer",
+        weights: Vector,
+        heads: ClientParts,
+        epochs: int,
+        rate: float | None,
+    ) -> ClientParts:
         """Return the heads after further passes with a fixed body."""
         if epochs == 0:
             return heads
-        regime, tuned = bench.tuning(epochs, rate), {}
-        for some in bench.groups(heads):
-            starts = {name: bench.agreement.with_head(weights, heads[name]) for name in some}
-            tuned.update(bench.heads(starts, regime))
+        regime, tuned = trainer.tuning(epochs, rate), {}
+        for some in trainer.groups(heads):
+            starts = {name: trainer.agreement.with_head(weights, heads[name]) for name in some}
+            tuned.update(trainer.heads(starts, regime))
         return tuned
 
 
@@ -128,8 +137,10 @@ class FedPerClassifier(SharedBody, Baseline):
         {"tuning_epochs": value} for value in (0, 5, 20, 60)
     )
 
-    def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
-        return bench.train(starts, bench.regime(number), number)
+    def _steps(
+        self, trainer: "FederatedTrainer", starts: ClientParts, number: int
+    ) -> Iterator[tuple[str, Vector]]:
+        return trainer.train(starts, trainer.regime(number), number)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -179,8 +190,10 @@ class FedRepClassifier(SharedBody, Baseline):
         super()._check()
         check_count("head_epochs", self.head_epochs)
 
-    def _steps(self, bench: "Bench", starts: Owns, number: int) -> Iterator[tuple[str, Vector]]:
-        first = bench.regime(number, epochs=self.head_epochs)
-        heads, bodies = bench.network.head_names, bench.network.body_names
-        with_heads = dict(bench.train(starts, first, number, "head", only=heads))
-        return bench.train(with_heads, bench.regime(number), number, "body", only=bodies)
+    def _steps(
+        self, trainer: "FederatedTrainer", starts: ClientParts, number: int
+    ) -> Iterator[tuple[str, Vector]]:
+        first = trainer.regime(number, epochs=self.head_epochs)
+        heads, bodies = trainer.network.head_names, trainer.network.body_names
+        with_heads = dict(trainer.train(starts, first, number, "head", only=heads))
+        return trainer.train(with_heads, trainer.regime(number), number, "body", only=bodies)

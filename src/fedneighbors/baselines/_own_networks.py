@@ -14,10 +14,10 @@ from fedneighbors.baselines._base import (
     check_rate,
     check_share,
 )
-from fedneighbors.baselines._dynamic_clients import Owns, Vector
+from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
 
 if TYPE_CHECKING:  # imports torch
-    from fedneighbors.baselines._trainer import Bench
+    from fedneighbors.baselines._trainer import FederatedTrainer
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -50,14 +50,14 @@ class LocalClassifier(Baseline):
         {"learning_rate": value} for value in (0.02, 0.05, 0.1, 0.2)
     )
 
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        return bench.initial, self._join(bench)
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
+        return trainer.initial, self._join_clients(trainer)
 
-    def _join(self, bench: "Bench") -> Owns:
-        owns = dict.fromkeys(bench.names, bench.initial)
-        for number in range(bench.rounds.n_rounds):
-            owns.update(bench.train(owns, bench.regime(number), number))
-        return owns
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+        client_parts = dict.fromkeys(trainer.names, trainer.initial)
+        for number in range(trainer.rounds.n_rounds):
+            client_parts.update(trainer.train(client_parts, trainer.regime(number), number))
+        return client_parts
 
     def _for_all(self, x: Any) -> Floats:
         return np.tile(np.log(self.overall_), (len(x), 1))
@@ -110,20 +110,20 @@ class DittoClassifier(Baseline):
         check_count("tuning_epochs", self.tuning_epochs)
         check_rate("tuning_rate", self.tuning_rate, optional=True)
 
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        weights: Vector = bench.initial
-        owns = dict.fromkeys(bench.names, weights)
-        for number in range(bench.rounds.n_rounds):
-            sent = dict.fromkeys(bench.participants(number), weights)
-            weights = bench.average(weights, bench.train(sent, bench.regime(number), number))
-            pulled = bench.regime(number, proximal=self.proximal)
-            before = {name: owns[name] for name in sent}
-            owns.update(bench.train(before, pulled, number, anchors=sent))
-        return weights, owns
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
+        weights: Vector = trainer.initial
+        client_parts = dict.fromkeys(trainer.names, weights)
+        for number in range(trainer.rounds.n_rounds):
+            sent = dict.fromkeys(trainer.participants(number), weights)
+            weights = trainer.average(weights, trainer.train(sent, trainer.regime(number), number))
+            pulled = trainer.regime(number, proximal=self.proximal)
+            before = {name: client_parts[name] for name in sent}
+            client_parts.update(trainer.train(before, pulled, number, anchors=sent))
+        return weights, client_parts
 
-    def _join(self, bench: "Bench") -> Owns:
-        regime = bench.tuning(self.tuning_epochs, self.tuning_rate, proximal=self.proximal)
-        return dict(bench.train(dict.fromkeys(bench.names, self.weights_), regime, "tuning"))
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate, proximal=self.proximal)
+        return dict(trainer.train(dict.fromkeys(trainer.names, self.weights_), regime, "tuning"))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -171,29 +171,29 @@ class APFLClassifier(Baseline):
         check_count("tuning_epochs", self.tuning_epochs)
         check_rate("tuning_rate", self.tuning_rate, optional=True)
 
-    def _train(self, bench: "Bench") -> tuple[Vector, Owns]:
-        weights: Vector = bench.initial
-        owns = dict.fromkeys(bench.names, weights)
-        for number in range(bench.rounds.n_rounds):
-            starts = {name: (weights, owns[name]) for name in bench.participants(number)}
-            ends = bench.train_pairs(starts, bench.regime(number), number, share=self.alpha)
-            weights = bench.average(weights, _store_own(ends, owns))
-        return weights, owns
+    def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
+        weights: Vector = trainer.initial
+        client_parts = dict.fromkeys(trainer.names, weights)
+        for number in range(trainer.rounds.n_rounds):
+            starts = {name: (weights, client_parts[name]) for name in trainer.participants(number)}
+            ends = trainer.train_pairs(starts, trainer.regime(number), number, share=self.alpha)
+            weights = trainer.average(weights, _store_own(ends, client_parts))
+        return weights, client_parts
 
-    def _join(self, bench: "Bench") -> Owns:
+    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
         from fedneighbors.baselines._trainer import OWN
 
-        starts = dict.fromkeys(bench.names, (self.weights_, self.weights_))
-        regime = bench.tuning(self.tuning_epochs, self.tuning_rate)
-        ends = bench.train_pairs(starts, regime, "tuning", share=self.alpha, moving=(OWN,))
+        starts = dict.fromkeys(trainer.names, (self.weights_, self.weights_))
+        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate)
+        ends = trainer.train_pairs(starts, regime, "tuning", share=self.alpha, moving=(OWN,))
         return {name: own for name, (_, own) in ends}
 
     def _network_weights(self, own: Vector) -> Vector:
         return np.asarray(self.alpha * own + (1 - self.alpha) * self.weights_, own.dtype)
 
 
-def _store_own(ends: Any, owns: Owns) -> Any:
-    """Yield the clients' shared networks; store their own in ``owns``."""
+def _store_own(ends: Any, client_parts: ClientParts) -> Any:
+    """Yield the clients' shared networks; store their own in ``client_parts``."""
     for name, (ours, own) in ends:
-        owns[name] = own
+        client_parts[name] = own
         yield name, ours

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._base import ClientClassifier
 from fedneighbors.methods.knnper._client import as_tensor, check_network, shared_log_shares
 from fedneighbors.methods.knnper._settings import RoundSettings
@@ -168,7 +168,7 @@ def _agree(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
         table = table.reshape(len(table), -1)
         try:
             described[name] = describe(table, holdings.y[rows], holdings.feature_names, "target")
-        except Refuse as refuse:
+        except Refused as refuse:
             raise PartyRefused(name, refuse.code, refuse.detail) from None
     return agree(described, reserved)
 
@@ -179,7 +179,7 @@ def _columns(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
     return mean, np.where(deviation > 0, deviation, 1.0)
 
 
-class Bench:
+class FederatedTrainer:
     """Clients that are trained together, and operations on their weights.
 
     Parameters
@@ -231,7 +231,7 @@ class Bench:
         self.head = agreement.head
         self.body = ~self.head
         self._method, self._device = method, device
-        self.trainer = self._trainer()
+        self._local_trainer = self._make_local_trainer()
 
     def federated_average(self, *, proximal: float = 0.0) -> Vector:
         """Return the weights after all rounds of federated averaging.
@@ -320,7 +320,7 @@ class Bench:
                 )
                 for place, name in enumerate(some)
             ]
-            ended = self.trainer.train(tasks, regime, only=only)
+            ended = self._local_trainer.train(tasks, regime, only=only)
             for name, state in zip(some, ended, strict=True):
                 yield name, self.check_finite(name, self.network.vector(state))
 
@@ -369,14 +369,14 @@ class Bench:
         PartyRefused
             If weights are not finite: training has diverged.
         """
-        trainer = self._trainer(MixtureLoss(share))
+        local = self._make_local_trainer(MixtureLoss(share))
         only = [start + name for start in moving for name in self.network.parameter_names]
         for some in self.groups(starts):
             tasks = [
                 LocalTask(self.rows[n], self._pair_state(starts[n]), (self.rounds.seed, n, *words))
                 for n in some
             ]
-            for name, state in zip(some, trainer.train(tasks, regime, only=only), strict=True):
+            for name, state in zip(some, local.train(tasks, regime, only=only), strict=True):
                 ours, own = (self.network.vector(_part(state, start)) for start in (OURS, OWN))
                 yield name, (self.check_finite(name, ours), self.check_finite(name, own))
 
@@ -434,7 +434,7 @@ class Bench:
         states = zip((OURS, OWN), map(self.network.state, pair), strict=True)
         return {start + name: state[name] for start, state in states for name in state}
 
-    def _trainer(self, objective: Objective = cross_entropy) -> Trainer:
+    def _make_local_trainer(self, objective: Objective = cross_entropy) -> Trainer:
         """Return a trainer of these clients."""
         return Trainer(
             self.network,

@@ -76,9 +76,9 @@ def _print_plan(plan: "Plan", label: str) -> None:
     from fedneighbors.records import ResultTable
     from fedneighbors.reports._formatting import printable
 
-    columns = ("algorithm", "exchanges", "asked", "local_s", "link_s", "broker_s", "total_s")
+    columns = ("algorithm", "exchanges", "returned", "local_s", "link_s", "broker_s", "total_s")
     rows = tuple(
-        (p.algorithm, p.exchanges, p.asked, p.local_s, p.link_s, p.broker_s, p.total_s)
+        (p.algorithm, p.exchanges, p.n_returned, p.local_s, p.link_s, p.broker_s, p.total_s)
         for p in plan.predictions
     )
     title, caption = f"The {plan.k} nearest to {label}", "Predicted seconds of each algorithm."

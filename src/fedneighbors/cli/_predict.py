@@ -199,7 +199,7 @@ def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDA
         if rules is not None:
             table = read_columns(path, nominal=rules.nominal_names)
             table.require(rules.column_names)
-            for sentence in rules.surprises(table):
+            for sentence in rules.warnings_for(table):
                 note(sentence)
         return read_features(
             path,

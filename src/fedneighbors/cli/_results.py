@@ -27,7 +27,7 @@ _LONGEST_CELL = 60
 _LONGEST_SENTENCE = 1000
 _SHORT_CELL = 20
 _SHORT_NAME = 40  # the first column has the names of rows
-_WIDEST = 1000
+_FILE_WIDTH = 1000
 
 
 def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
@@ -59,7 +59,7 @@ def print_grid(table: ResultTable) -> None:
     say(printable(table.title, _LONGEST_SENTENCE), "bold")
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WIDEST  # do not truncate cells in a file
+        console.width = _FILE_WIDTH  # do not truncate cells in a file
     console.print(printed)
     if table.caption:
         say(printable(table.caption, _LONGEST_SENTENCE))

@@ -201,9 +201,8 @@ class Training:
                 roles=roles[0],
                 unseen=(),  # every client participates in training
             )
-        if (
-            parameters.get("privacy") is None
-        ):  # exact counts would void the guarantee of a private model
+        # exact counts would void the guarantee of a private model
+        if parameters.get("privacy") is None:
             keep_manifest(manifest, self.out / "manifest.json")
 
 

@@ -248,7 +248,7 @@ class TableEncoder:
             [rule.encode(table.columns[rule.name], source=table.source) for rule in self.columns]
         )
 
-    def surprises(self, table: Table) -> tuple[str, ...]:
+    def warnings_for(self, table: Table) -> tuple[str, ...]:
         """Return warnings about missing cells and unknown categories.
 
         Parameters

@@ -174,10 +174,8 @@ def _from_table(
     items: Sequence[Any] | npt.NDArray[np.float64]
     if words:
         cells = _cells(table, columns[0])
-        items, labels = (
-            _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}"),
-            tuple(cells),
-        )
+        items = _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}")
+        labels = tuple(cells)
     else:
         chosen = tuple(columns) or _usual_columns(table, kind, leave=named)
         if kind == "places" and len(chosen) != 2:

@@ -31,7 +31,13 @@ from fedneighbors.federation._loop import (
     run_rounds,
 )
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.federation._roles import Party, Refuse, make_refusal, report_failure, serve
+from fedneighbors.federation._roles import (
+    Party,
+    Refused,
+    make_refusal,
+    report_failure,
+    serve,
+)
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -98,7 +104,7 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     ----------
     build : callable
         Builds the party from its node's configuration (``--node-config``), once per message.
-        A :class:`~fedneighbors.federation.Refuse` that it raises is sent to the coordinator; for
+        A :class:`~fedneighbors.federation.Refused` that it raises is sent to the coordinator; for
         any other exception only the type is sent.
 
     Returns
@@ -132,7 +138,7 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
     try:
         _check_version(envelope.content)
         frame = reply(_unpack(envelope.content))
-    except Refuse as refuse:
+    except Refused as refuse:
         frame = encode(make_refusal(refuse))
     except Exception as error:
         frame = encode(report_failure(error))
@@ -140,20 +146,20 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
 
 
 def _check_version(content: RecordDict) -> None:
-    """Refuse a coordinator of another version.
+    """Refused a coordinator of another version.
 
     Results of different versions might differ in their last bits.
     """
     record: Any = content.get(_SENDER)
     version = record.get("version") if isinstance(record, ConfigRecord) else None
     if version != __version__:
-        raise Refuse("its fedneighbors is of another version than the coordinator's", __version__)
+        raise Refused("its fedneighbors is of another version than the coordinator's", __version__)
 
 
 def _party_name(node_config: Config) -> str:
     name = str(node_config.get("party-name", ""))
     if not _is_valid_name(name):
-        raise Refuse(f"party-name of the node is not 1 to {MAX_NAME} printable characters")
+        raise Refused(f"party-name of the node is not 1 to {MAX_NAME} printable characters")
     return name
 
 
@@ -410,7 +416,7 @@ def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
 
     Raises
     ------
-    Refuse
+    Refused
         If a key is missing or a file is unusable; the coordinator does not learn the file's name.
     """
     if not any(config.get(key) for key in NODE_KEYS):
@@ -429,12 +435,12 @@ def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
         )
     except (ValueError, OSError) as error:
         log.error("masked sums are not possible here: %s", error)
-        raise Refuse("its key, roster or folder for masked sums cannot be used") from error
+        raise Refused("its key, roster or folder for masked sums cannot be used") from error
 
 
 def _get_required(config: Mapping[str, Any], key: str) -> Any:
     if not config.get(key):
-        raise Refuse("a key is not set in the configuration of the node", key)
+        raise Refused("a key is not set in the configuration of the node", key)
     return config[key]
 
 

@@ -226,7 +226,7 @@ class PartyConnection:
 R = TypeVar("R")
 
 
-class Connected:
+class ConnectedParties:
     """Connected parties that serve several coordinators.
 
     Created and closed by :func:`connected`. Coordinators run one after another, or concurrently in
@@ -338,7 +338,7 @@ def connected(
     deadline_s: float | None = None,
     sums: Literal["plain", "masked"] = "plain",
     threshold: int | None = None,
-) -> Iterator[Connected]:
+) -> Iterator[ConnectedParties]:
     """Connect parties on this machine for use by several coordinators.
 
     Requests and replies are encoded to and decoded from their canonical bytes, as on a network.
@@ -369,7 +369,7 @@ def connected(
 
     Yields
     ------
-    Connected
+    ConnectedParties
         The connected parties; its method ``run`` runs a coordinator.
 
     Raises
@@ -398,7 +398,9 @@ def connected(
         n_workers = len(names) if together else 1
     asked, masked = (parties, None) if sums == "plain" else _enroll_parties(parties, threshold)
     with _open_connections(asked, links, workers) as connections:
-        federation = Connected(connections, n_workers=n_workers, deadline_s=deadline_s, sums=masked)
+        federation = ConnectedParties(
+            connections, n_workers=n_workers, deadline_s=deadline_s, sums=masked
+        )
         try:
             yield federation
         finally:

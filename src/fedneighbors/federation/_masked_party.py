@@ -33,7 +33,7 @@ from fedneighbors.federation._masking import (
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, decode, encode, message
-from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, MaskedRound, Party, Refuse
+from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, MaskedRound, Party, Refused
 from fedneighbors.secure_sum._key_agreement import (
     Identity,
     Roster,
@@ -108,7 +108,7 @@ class _RoundState:
     def take(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
         """Take a step unless taken; return its stored content.
 
-        Refuse if the step was taken with another request, or the round is over.
+        Refused if the step was taken with another request, or the round is over.
         """
         asked = hashlib.sha256(encode(request)).digest()
         kept = self._store.get(request.round_id, step)
@@ -138,9 +138,9 @@ class _RoundState:
         self._store.erase(round_id, ("open", "deal", "hold", "mask"))
 
 
-def _refuse(reason: str, detail: str = "") -> Refuse:
+def _refuse(reason: str, detail: str = "") -> Refused:
     """Return a refusal of a step of a masked sum."""
-    return Refuse(MASKED_SUM + reason, detail)
+    return Refused(MASKED_SUM + reason, detail)
 
 
 @contextmanager
@@ -196,7 +196,7 @@ class MaskedParty:
         return (*self._party.accepts, OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to a request, or raise :class:`~.roles.Refuse`.
+        """Return the reply to a request, or raise :class:`~.roles.Refused`.
 
         A summable reply is refused outside a masked sum unless its request class sets
         ``one_by_one = True``.
@@ -214,7 +214,7 @@ class MaskedParty:
                 return self._unmask(request)
         kind = type(request)
         if is_summable(kind.reply) and not getattr(kind, "one_by_one", False):
-            raise Refuse("this reply leaves only inside a masked sum", kind.__name__)
+            raise Refused("this reply leaves only inside a masked sum", kind.__name__)
         return self._party.answer(request)
 
     def _open(self, request: OpenSum) -> Advert:
@@ -359,7 +359,7 @@ class MaskedParty:
         try:
             request = decode(frame, (kind,))
         except WireError:
-            raise Refuse(MALFORMED) from None
+            raise Refused(MALFORMED) from None
         if not getattr(kind, "masked_only", False):
             return self._party.answer(request)
         round_ = MaskedRound(

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedneighbors.errors import BudgetExceeded, LedgerError, PrivacyError
 from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._roles import MaskedRound, Refuse
+from fedneighbors.federation._roles import MaskedRound, Refused
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._calibration import guaranteed_shares
@@ -63,7 +63,7 @@ class ReleaseGate:
 
         Raises
         ------
-        Refuse
+        Refused
             If the budget does not allow the release, the ledger is unusable, or the draw failed.
         """
         kind = type(request).__name__.removesuffix("Request")
@@ -98,7 +98,7 @@ class ReleaseGate:
 
         Raises
         ------
-        Refuse
+        Refused
             If the budget does not allow the release, the ledger is unusable, or the draw failed.
         """
         try:
@@ -111,14 +111,14 @@ class ReleaseGate:
                 purpose=f"{self.method}: {purpose}",
             )
         except BudgetExceeded as error:
-            raise Refuse("its privacy budget does not allow this release") from error
+            raise Refused("its privacy budget does not allow this release") from error
         except LedgerError as error:
-            raise Refuse("its ledger cannot be used") from error
+            raise Refused("its ledger cannot be used") from error
         except Exception as error:
             kind = type(error).__name__  # logged only: the text may hold values, a refusal is sent
             places = "".join(traceback.format_tb(error.__traceback__))
             log.error("a release failed with %s and stays charged\n%s", kind, places)
-            raise Refuse(
+            raise Refused(
                 "a release failed; it stays charged, and the party's log says where"
             ) from error
 
@@ -130,6 +130,6 @@ def check_noise_shares(masked: MaskedRound, *, n_shares: int, colluders: int) ->
             n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders
         )
     except PrivacyError as error:
-        raise Refuse("masks or noise of this sum do not hold against the colluders") from error
+        raise Refused("masks or noise of this sum do not hold against the colluders") from error
     if not 1 <= n_shares <= sure:
-        raise Refuse("more noise shares are expected than the survivors are sure to add")
+        raise Refused("more noise shares are expected than the survivors are sure to add")

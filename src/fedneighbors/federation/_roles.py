@@ -68,7 +68,7 @@ class Party(Protocol):
     def accepts(self) -> tuple[type[Any], ...]: ...
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to a request, or raise :class:`Refuse`."""
+        """Return the reply to a request, or raise :class:`Refused`."""
         ...
 
 
@@ -89,7 +89,7 @@ class Refusal:
             raise ValueError(f"a detail must have at most {MAX_DETAIL} printable characters")
 
 
-class Refuse(Exception):  # noqa: N818 - `raise Refuse` reads as a sentence
+class Refused(Exception):  # noqa: N818 - named like PartyRefused
     """Raised inside a party to refuse a request; sent to the coordinator as a :class:`Refusal`.
 
     Parameters
@@ -120,7 +120,7 @@ def serve(party: Party, frame: bytes) -> bytes:
         return encode(Refusal("this reply leaves only inside a masked sum", type(request).__name__))
     try:
         return encode(party.answer(request))
-    except Refuse as refuse:
+    except Refused as refuse:
         return encode(make_refusal(refuse))
 
 
@@ -137,7 +137,7 @@ def serve_safely(party: Party, frame: bytes) -> bytes:
         return encode(report_failure(error))
 
 
-def make_refusal(refuse: Refuse) -> Refusal:
+def make_refusal(refuse: Refused) -> Refusal:
     """Return a refusal as a message, truncated and made printable."""
     code = _make_printable(refuse.code, MAX_CODE) or "no reason given"
     return Refusal(code, _make_printable(refuse.detail, MAX_DETAIL))

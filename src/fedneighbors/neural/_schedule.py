@@ -67,7 +67,7 @@ def row_order(n_rows: int, *words: object) -> Integers:
 
 
 def derive_seed(*words: object, n_bytes: int = 16) -> int:
-    """Return a number derived from words.
+    """Return a seed derived from words.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from fedneighbors.records import Scalar
 
 _DASH = "\N{EN DASH}"
 _MINUS = "\N{MINUS SIGN}"
-_MAX = 10**300
+_MAX_NUMBER = 10**300
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -134,7 +134,7 @@ def _cell(column: str, value: Scalar, decimals: int | None) -> str:
         return value
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if abs(value) > _MAX and isinstance(value, int):  # too large for a float
+    if abs(value) > _MAX_NUMBER and isinstance(value, int):  # too large for a float
         return str(value)
     if is_bytes(column):
         return size(value)

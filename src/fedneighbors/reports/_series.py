@@ -13,7 +13,7 @@ from fedneighbors.reports._formatting import cells, printable
 _MAX_PANELS = 24
 _MAX_SERIES = 24
 _MAX_POSITIONS = 500
-_MAX = 1e100  # larger numbers overflow the arithmetic of the axes
+_MAX_NUMBER = 1e100  # larger numbers overflow the arithmetic of the axes
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def floats(values: Sequence[Scalar]) -> Floats:
     """
     drawable = [
         value
-        if isinstance(value, int | float) and abs(value) < _MAX  # false for NaN
+        if isinstance(value, int | float) and abs(value) < _MAX_NUMBER  # false for NaN
         else np.nan
         for value in values
     ]

@@ -126,7 +126,7 @@ def _cost(records: Sequence[QueryRecord]) -> ResultTable:
             number,
             record.algorithm,
             _promise(record),
-            sum(record.asked.values()),
+            sum(record.n_returned.values()),
             sum(record.verified.values()),
             record.n_rounds,
             record.upload_bytes,
@@ -135,7 +135,7 @@ def _cost(records: Sequence[QueryRecord]) -> ResultTable:
         )
         for number, record in enumerate(records, start=1)
     ]
-    columns = ("query", "algorithm", "answer", "asked", "verified", "rounds")
+    columns = ("query", "algorithm", "answer", "returned", "verified", "rounds")
     return ResultTable(
         "cost",
         "Cost of the queries",
@@ -159,7 +159,7 @@ def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
         (
             name,
             held[name],
-            float(np.mean([record.asked.get(name, 0) for record in records])),
+            float(np.mean([record.n_returned.get(name, 0) for record in records])),
             float(np.mean([record.verified.get(name, 0) for record in records])),
             float(np.mean([record.busy_seconds.get(name, 0.0) for record in records])),
         )
@@ -168,7 +168,7 @@ def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
     return ResultTable(
         "providers",
         "Requests to each party",
-        ("party", "holds", "asked", "verified", "busy_s"),
+        ("party", "holds", "returned", "verified", "busy_s"),
         tuple(rows),
         caption="Objects held, returned and verified, and working time including time-grid waits; "
         "means over the queries.",
@@ -211,12 +211,12 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
             caption="A flat curve means that further objects are hardly farther away.",
         ),
         Figure(
-            "asked",
+            "returned",
             "bar",
             "Objects that each party returned",
             "providers",
             "party",
-            "asked",
+            "returned",
             caption="With the baseline, every party returns k objects.",
         ),
         Figure(

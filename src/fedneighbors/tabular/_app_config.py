@@ -15,7 +15,7 @@ from fedneighbors.datasets import Dataset, read_table
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
-from fedneighbors.federation._roles import Party, Refuse
+from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.records._storage import check_folder
 from fedneighbors.tabular._schema import Label
@@ -110,7 +110,7 @@ def typed_or_none(config: Mapping[str, Any], key: str, word: str, *kinds: type) 
     try:
         return typed_value(config, key, *kinds)
     except ValueError as error:
-        raise ValueError(f"{error}, or {word!r} for automatic choice") from None
+        raise ValueError(f"{error}, or {word!r}") from None
 
 
 def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
@@ -184,7 +184,7 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
 
     Raises
     ------
-    Refuse
+    Refused
         If a key is missing, or the file cannot be used.
     """
     label = str(node.get("label", "target"))
@@ -217,7 +217,7 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    Refuse
+    Refused
         If a key is missing, or the ledger does not exist or cannot be used.
     """
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -227,7 +227,7 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
         ledger = Ledger(path, must_exist=True)
     except LedgerError as error:
         log.error("the ledger cannot be used: %s", error)
-        raise Refuse("its ledger cannot be used") from error
+        raise Refused("its ledger cannot be used") from error
     return {
         "ledger": ledger,
         "dataset": node_value(node, "dataset"),
@@ -239,11 +239,11 @@ def _read(path: Path, label: str, *, keep_missing: bool) -> Dataset:
     try:
         return read_table(path, label=label, keep_missing=keep_missing)
     except MissingDataError as error:
-        raise Refuse("its data file does not exist") from error
+        raise Refused("its data file does not exist") from error
     except MissingExtraError as error:
-        raise Refuse("a package is not installed", error.package) from error
+        raise Refused("a package is not installed", error.package) from error
     except DataError as error:
-        raise Refuse("its data file cannot be used; check it there with read_table") from error
+        raise Refused("its data file cannot be used; check it there with read_table") from error
 
 
 def node_value(node: Mapping[str, Any], key: str) -> str:
@@ -251,9 +251,9 @@ def node_value(node: Mapping[str, Any], key: str) -> str:
 
     Raises
     ------
-    Refuse
+    Refused
         If it is absent or empty.
     """
     if not node.get(key):
-        raise Refuse("a key is not set in the configuration of the node", key)
+        raise Refused("a key is not set in the configuration of the node", key)
     return str(node[key])

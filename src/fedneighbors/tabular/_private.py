@@ -20,7 +20,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._release_gate import ReleaseGate, check_noise_shares
-from fedneighbors.federation._roles import MaskedRound, Refuse
+from fedneighbors.federation._roles import MaskedRound, Refused
 from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.ledger._ledger import Ledger
@@ -108,17 +108,17 @@ class PrivateTableParty(TableParty, ABC):
 
     def _schema(self, *, with_labels: bool) -> Schema:
         if with_labels and not self._privacy.knows("classes"):
-            raise Refuse("the labels were not declared public")
+            raise Refused("the labels were not declared public")
         return self._described(self._y if with_labels else self._y[:0])
 
     def _check_terms(self, request: Any) -> None:
         if dict(request.privacy) != terms(self._privacy):
-            raise Refuse("the privacy terms differ from the agreed ones")
+            raise Refused("the privacy terms differ from the agreed ones")
 
     def _check_classes(self, classes: tuple[Any, ...], *, fewest: int = 0) -> None:
         agreed = self._privacy.classes or np.unique(self._y).tolist()  # the latter if public
         if len(classes) < fewest or not set(agreed) <= set(classes):
-            raise Refuse("an agreed or public class is missing")
+            raise Refused("an agreed or public class is missing")
 
 
 class ChargedReplies(ABC):
@@ -142,9 +142,11 @@ class ChargedReplies(ABC):
         different parties would reveal noise shares.
         """
         check_noise_shares(masked, n_shares=request.n_shares, colluders=self._privacy.colluders)
-        return self._paid_for(request, attempt=masked.id, n_shares=request.n_shares)
+        return self._charge_and_draw(request, attempt=masked.id, n_shares=request.n_shares)
 
-    def _paid_for(self, request: Any, *, attempt: str = "", n_shares: int | None = None) -> Message:
+    def _charge_and_draw(
+        self, request: Any, *, attempt: str = "", n_shares: int | None = None
+    ) -> Message:
         """Charge for a reply, draw, store and return it."""
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError, SchemaMismatch
 from fedneighbors.federation._messages import message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import QUANTUM_BITS, exact_moments
 
 _KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
@@ -91,7 +91,7 @@ def describe(
 
     Raises
     ------
-    Refuse
+    Refused
         If a column is not numeric or has a value that is not finite, or if labels are missing or of
         an unsupported type. The error names the column.
     """
@@ -100,7 +100,7 @@ def describe(
     values = x.data if hasattr(x, "toarray") else x
     if kind == "text":
         column = next((j for j in range(x.shape[1]) if not _is_numeric(x[:, j])), 0)
-        raise Refuse("a column is not numeric", names[column] if names else f"column {column}")
+        raise Refused("a column is not numeric", names[column] if names else f"column {column}")
     wrong = np.isinf if allow_missing else _is_not_finite
     if x.dtype.kind == "f" and wrong(values).any():
         dense = x.tocsc() if hasattr(x, "tocsc") else x
@@ -109,7 +109,7 @@ def describe(
             if wrong(part.data if hasattr(part, "toarray") else part).any():
                 where = names[column] if names else f"column {column}"
                 what = "infinite" if allow_missing else "missing or not finite"
-                raise Refuse(f"a value is {what}", where)
+                raise Refused(f"a value is {what}", where)
     labels = _labels(y, label_name)
     return Schema(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
 
@@ -126,14 +126,14 @@ def _labels(y: npt.NDArray[Any], label_name: str) -> tuple[str | int | float | b
     """Return the labels that occur, ascending, as plain Python values."""
     own = y.tolist() if y.dtype == object else np.unique(y).tolist()
     if any(label is None or label != label for label in own):
-        raise Refuse("a label is missing", label_name)
+        raise Refused("a label is missing", label_name)
     plain = [label.item() if isinstance(label, np.generic) else label for label in own]
     if any(not isinstance(label, str | int | float) for label in plain):
-        raise Refuse("a label is neither text, number nor boolean", label_name)
+        raise Refused("a label is neither text, number nor boolean", label_name)
     if len({type(label) for label in plain}) > 1:
-        raise Refuse("labels are of different types", label_name)
+        raise Refused("labels are of different types", label_name)
     if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in plain):
-        raise Refuse("a label does not fit into 64 bits", label_name)
+        raise Refused("a label does not fit into 64 bits", label_name)
     return tuple(sorted(set(plain)))
 
 
@@ -241,13 +241,13 @@ def label_positions(
 
     Raises
     ------
-    Refuse
+    Refused
         If a label is not among the classes.
     """
     index = label_index(classes)
     own, inverse = np.unique(y, return_inverse=True)
     if not all(label in index for label in own.tolist()):
-        raise Refuse("a label is not among the classes", name)
+        raise Refused("a label is not among the classes", name)
     positions = np.array([index[label] for label in own.tolist()], np.int64)
     return positions[inverse]
 

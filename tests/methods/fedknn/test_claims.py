@@ -23,7 +23,7 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountReply,
     Roll,
     baseline,
-    build_answer,
+    certify_answer,
     dann,
 )
 from tests.methods.fedknn.federations import BoundedLine, Federation
@@ -211,7 +211,7 @@ def second_round(change):
 def test_the_second_round_is_reached():
     answer = second_round(lambda r, _: r)
 
-    assert answer.asked == {"p0": 4, "p1": 3}
+    assert answer.n_returned == {"p0": 4, "p1": 3}
     assert answer.merged.owners == ("p0", "p0", "p0", "p1")
     assert answer.merged.distances.tolist() == [1.0, 2.0, 3.0, 3.5]
 
@@ -246,7 +246,7 @@ def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
     assert not is_certified(parts, merge(parts, 5), 5)
 
     with pytest.raises(ProtocolError, match="not certified"):
-        build_answer(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
+        certify_answer(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
 
 
 # Returned objects.

@@ -67,7 +67,7 @@ def test_answer_is_that_of_the_providers_that_stayed(federation, algorithm, leav
     assert sorted([*answer.answered, *answer.missing]) == sorted(federation.tables)
     assert set(answer.missing) <= set(leaves)
     assert answer.exact == (not answer.missing)
-    assert set(answer.asked) == set(answer.verified) == set(answer.answered)
+    assert set(answer.n_returned) == set(answer.verified) == set(answer.answered)
 
 
 TABLES = {"p0": [1.0, 2.0, 3.0, 9.0], "p1": [1.5, 2.5, 3.5, 4.5], "p2": [1.25, 2.25, 8.0]}

@@ -70,4 +70,4 @@ def test_round_two_returns_few_objects_tied_at_the_end():
     answer = federation.ask(dann, estimate=lambda bounds, k: few)
 
     assert answer.exact
-    assert sum(answer.asked.values()) <= 60
+    assert sum(answer.n_returned.values()) <= 60

@@ -346,7 +346,7 @@ for x in (rng.random((3000, 5)), rng.random((3000, 5)).astype("f4"), np.asfortra
     x.flags.writeable = False
     for rule in ("modified", "original"):
         for threshold in (1, 0.1):
-            model = EvolvingClustering(threshold, 2, rule, max_centres=50, n_jobs=2).fit(x, y)
+            model = EvolvingClustering(threshold, 2, rule, max_centers=50, n_jobs=2).fit(x, y)
             model.partial_fit(x, y).predict(x)
     merge_centers(model.centers_, model.counts_, threshold=1)
     for activation in ("gaussian", "logistic", "cauchy"):

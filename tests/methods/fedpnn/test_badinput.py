@@ -14,7 +14,7 @@ from fedneighbors import FedPNNClassifier
 from fedneighbors.errors import FedneighborsError, PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refuse, serve
+from fedneighbors.federation._roles import Refused, serve
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import PointMomentsRequest, ScalingReply, ScalingRequest
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
@@ -136,10 +136,6 @@ class TamperingParty(FedPNNParty):
         return replace(reply, **self._change(reply)) if isinstance(reply, self._kind) else reply
 
 
-def unsorted(reply):
-    return {"knots": reply.knots[:, ::-1]}
-
-
 def gap(reply):
     sizes = reply.sizes.copy()
     sizes[0, 0] = 0
@@ -205,7 +201,7 @@ def test_requests_with_invalid_columns_or_metrics_raise(make):
 
 
 def test_party_refuses_columns_outside_its_table():
-    with pytest.raises(Refuse, match="not in the table"):
+    with pytest.raises(Refused, match="not in the table"):
         FedPNNParty("p0", X, Y).answer(ScalingRequest(9, 5, np.array([12, 13])))
 
 

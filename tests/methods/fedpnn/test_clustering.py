@@ -33,11 +33,11 @@ def test_clusterer_passes_the_scikit_learn_checks(estimator, check):
     st.sampled_from(["modified", "original"]),
     st.sampled_from([None, 4]),
 )
-def test_partial_fit_in_batches_equals_one_fit(seed, rule, max_centres):
+def test_partial_fit_in_batches_equals_one_fit(seed, rule, max_centers):
     rng = np.random.default_rng(seed)
     x, y = rng.random((30, 3)), rng.choice(["cat", "dog", "owl"], 30)
     cuts = np.sort(rng.integers(1, 30, 2))
-    whole = EvolvingClustering(0.2, rule=rule, max_centres=max_centres)
+    whole = EvolvingClustering(0.2, rule=rule, max_centers=max_centers)
     pieces = clone(whole)
 
     whole.fit(x, y)
@@ -79,7 +79,7 @@ def test_labels_must_be_given_in_every_call_or_in_none(first, second):
 
 
 def test_fit_discards_earlier_centers():
-    model = EvolvingClustering(0.1, max_centres=1).partial_fit([[5.0], [9.0]], [1, 2])
+    model = EvolvingClustering(0.1, max_centers=1).partial_fit([[5.0], [9.0]], [1, 2])
 
     model.fit([[0.0, 1.0]])
 
@@ -158,7 +158,7 @@ def test_threshold_with_a_center_per_row_warns_with_advice():
 def test_one_center_by_max_centres_does_not_warn():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        EvolvingClustering(0.1, max_centres=1).fit([[0.0], [5.0]])
+        EvolvingClustering(0.1, max_centers=1).fit([[0.0], [5.0]])
 
     assert caught == []
 
@@ -200,8 +200,8 @@ def test_pickled_clusterer_predicts_and_continues_alike():
         ({"factor": np.inf}, ValueError, "expected a finite factor above 0"),
         ({"factor": True}, TypeError, "expected factor as a number"),
         ({"rule": "newer"}, ValueError, "expected rule as one of"),
-        ({"max_centres": 0}, ValueError, "expected max_centres of at least 1"),
-        ({"max_centres": 2.5}, TypeError, "expected max_centres as an integer"),
+        ({"max_centers": 0}, ValueError, "expected max_centers of at least 1"),
+        ({"max_centers": 2.5}, TypeError, "expected max_centers as an integer"),
     ],
 )
 @pytest.mark.parametrize("call", ["fit", "partial_fit"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import DataError, PartyRefused, ProtocolError, SchemaMismatch
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import (
@@ -267,7 +267,7 @@ def test_moments_of_wrong_shapes_are_rejected():
 def test_party_refuses_unknown_requests():
     x, y = table()
 
-    with pytest.raises(Refuse, match="unknown request"):
+    with pytest.raises(Refused, match="unknown request"):
         FedPNNParty("p0", x, y).answer(Receipt())
     with pytest.raises(ValueError, match="one label for each of 120 rows, got 119"):
         FedPNNParty("p0", x, y[:-1])

@@ -17,7 +17,7 @@ from fedneighbors.errors import (
 )
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refuse, serve
+from fedneighbors.federation._roles import Refused, serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import SHARPNESS, HashPlan
@@ -453,7 +453,7 @@ def moments_of(member):
 
 
 def test_a_party_finishes_only_what_was_released():
-    with pytest.raises(Refuse, match="there is no model to finish"):
+    with pytest.raises(Refused, match="there is no model to finish"):
         party("north").answer(Finish(np.zeros(len(SHARPNESS), np.int64)))
 
 
@@ -461,7 +461,7 @@ def test_a_party_refuses_losses_that_do_not_fit():
     member = party("north")
     member.answer(ModelRelease(train([party("other")], HOW)))
 
-    with pytest.raises(Refuse, match="the losses do not fit the model"):
+    with pytest.raises(Refused, match="the losses do not fit the model"):
         member.answer(Finish(np.zeros(3, np.int64)))
 
     assert member.model is None
@@ -529,12 +529,12 @@ def test_a_party_refuses_to_count_for_another_table(change, words):
     request = CountRequest(HOW.plan(*moments_of(party("a"))), (0, 1), 16, {})
     request = replace(request, **change)
 
-    with pytest.raises(Refuse, match=words):
+    with pytest.raises(Refused, match=words):
         party("north").answer(request)
 
 
 def test_a_party_answers_nothing_but_its_own_requests():
-    with pytest.raises(Refuse, match="unknown request"):
+    with pytest.raises(Refused, match="unknown request"):
         party("north").answer(Receipt())
 
 

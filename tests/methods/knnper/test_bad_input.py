@@ -12,7 +12,7 @@ from torch import nn
 from fedneighbors.errors import DataError, MissingExtraError, PartyRefused, SchemaMismatch
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import Refusal, Refuse, serve
+from fedneighbors.federation._roles import Refusal, Refused, serve
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._training import Cohort
@@ -393,12 +393,12 @@ def test_a_plan_with_a_codebook_is_refused(tmp_path):
     codec = shared_codec(X, n_stretches=2, bits=4)
     changed = {"settings.memory": "product", "settings.codec": codec}
 
-    with pytest.raises(Refuse, match="the plan has a codebook"):
+    with pytest.raises(Refused, match="the plan has a codebook"):
         on_node(tmp_path).answer(plan(changed))
 
 
 def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):
-    with pytest.raises(Refuse, match="its rows do not have the shape of the network's input"):
+    with pytest.raises(Refused, match="its rows do not have the shape of the network's input"):
         on_node(tmp_path, X[:, :5]).answer(plan({}))
 
 
@@ -409,10 +409,10 @@ def test_a_node_needs_the_plan_first(tmp_path):
     counts = CountsRequest((0, 1, 2), True, none, none)
     release = ReleaseRequest(np.zeros(71, np.float32), np.full(3, 1 / 3), final=True)
 
-    with pytest.raises(Refuse, match="no plan has come yet"):
+    with pytest.raises(Refused, match="no plan has come yet"):
         party.answer(counts)
     party.answer(plan({}))
-    with pytest.raises(Refuse, match="no classes have arrived yet"):
+    with pytest.raises(Refused, match="no classes have arrived yet"):
         party.answer(release)
     party.answer(counts)
     party.answer(release)

@@ -43,7 +43,7 @@ _UNLIMITED = 1 << 62
 # Outside these ranges float32 values could overflow or underflow, or the bounds could be useless:
 # then distances to all centers are computed.
 _MAX_FEATURES = 1 << 18
-_SMALLEST, _MAX = 1e-100, 1e100
+_SMALLEST, _LARGEST = 1e-100, 1e100
 
 
 class Evolved(NamedTuple):
@@ -274,7 +274,7 @@ def _choose_scaler(x: Floats, centers: Floats, threads: "RowThreads") -> Scaler:
     shift = 0.5 * low + 0.5 * high
     with np.errstate(over="ignore"):
         half = float(np.maximum(high - shift, shift - low).max(initial=0.0))
-    if n > _MAX_FEATURES or (half > 0 and not _SMALLEST <= half <= _MAX):
+    if n > _MAX_FEATURES or (half > 0 and not _SMALLEST <= half <= _LARGEST):
         return Scaler(np.zeros(n), 0.0, 0.0, error)
     scale = math.ldexp(1.0, -math.frexp(half)[1])  # a power of two rounds nothing
     return Scaler(shift, scale, n * scale * scale, error)

@@ -18,7 +18,7 @@ ACTIVATIONS = ("gaussian", "logistic", "cauchy")
 _GAUSSIAN, _LOGISTIC = 0, 1
 _STEP = 4
 # The squares of these bounds, times n_features, neither overflow nor underflow.
-_NARROWEST, _WIDEST = 1e-100, 1e100
+_MIN_SIGMA, _MAX_SIGMA = 1e-100, 1e100
 _ROUNDER = 1.5 * 2.0**52  # adding it to a number leaves the nearest integer in the low bits
 _PER_DOUBLING = 1.4426950408889634  # 1 / log(2)
 _DOUBLING_HIGH, _DOUBLING_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # log(2)
@@ -195,8 +195,8 @@ def log_sums(
     """
     left_out = np.full(len(x), -1) if without is None else without
     _check(x, centers, starts, left_out)
-    if not _NARROWEST <= sigma <= _WIDEST:
-        raise ValueError(f"expected sigma from {_NARROWEST} to {_WIDEST}, got {sigma!r}")
+    if not _MIN_SIGMA <= sigma <= _MAX_SIGMA:
+        raise ValueError(f"expected sigma from {_MIN_SIGMA} to {_MAX_SIGMA}, got {sigma!r}")
     if activation not in ACTIVATIONS:
         raise ValueError(f"expected activation as one of {ACTIVATIONS}, got {activation!r}")
     if n_threads < 1:

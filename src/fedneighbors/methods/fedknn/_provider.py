@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn.algorithm import ranks_of, tie_keys
 from fedneighbors.methods.fedknn.metrics._sessions import Found, Metric, Session
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
@@ -114,7 +114,7 @@ class Provider:
                 return self._nearest(request, request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
                 if not self._pads:
-                    raise Refuse("a name is too long for replies of fixed size")
+                    raise Refused("a name is too long for replies of fixed size")
                 with on_grid(request.grid_s):
                     bounds = separate_bounds(self._session(request))
                     return pad_bounds(bounds, request.k, self._epoch)
@@ -136,7 +136,7 @@ class Provider:
                 return sample(
                     lambda: self._open_query(request.query), request, ties=self._ties, ids=self.ids
                 )
-        raise Refuse("unknown request")
+        raise Refused("unknown request")
 
     def _nearest(
         self,
@@ -155,10 +155,10 @@ class Provider:
         known = self._open.get(request.name)
         if known is not None:
             if known[0] != request.query:
-                raise Refuse("another query has this name")
+                raise Refused("another query has this name")
             return known[1]
         if len(self._open) >= MAX_OPEN:
-            raise Refuse("too many queries are open; close some")
+            raise Refused("too many queries are open; close some")
         session = self._open_query(request.query)
         self._open[request.name] = request.query, session
         return session
@@ -167,7 +167,7 @@ class Provider:
         try:
             return self._index.open(self._decode(query))
         except (TypeError, ValueError) as error:
-            raise Refuse("the query is not an object of this metric") from error
+            raise Refused("the query is not an object of this metric") from error
 
 
 @contextmanager
@@ -288,12 +288,12 @@ def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
 
     Raises
     ------
-    Refuse
+    Refused
         If the index is approximate: its results depend on all objects, so counts may reveal more
         than they are charged for.
     """
     if not session.exact:
-        raise Refuse("a private search needs an exact index")
+        raise Refused("a private search needs an exact index")
     own: Any = getattr(session, "separate_bounds", None)
     if own is None:
         return np.zeros(len(session.bounds()))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.errors import PartyMissing, ProtocolError
-from fedneighbors.federation._inprocess import Connected
+from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.methods.fedknn.algorithm import Merged
@@ -217,13 +217,13 @@ class OpenQueries:
 
     Parameters
     ----------
-    federation : Connected
+    federation : ConnectedParties
         Parties that answer the queries.
     names : iterator of str
         Iterator of new names, one for each query.
     """
 
-    def __init__(self, federation: Connected, names: Iterator[str]) -> None:
+    def __init__(self, federation: ConnectedParties, names: Iterator[str]) -> None:
         self._federation = federation
         self._names = names
         self._open: dict[str, Mapping[str, str]] = {}  # with the missing parties
@@ -306,7 +306,7 @@ class QueryRecord:
         Providers whose objects were searched.
     missing : dict of str to str
         Providers without a reply, and the reasons.
-    asked, verified : dict of str to int
+    n_returned, verified : dict of str to int
         Objects returned and distances computed by each provider.
     n_rounds : int
         Exchanges until the answer.
@@ -326,7 +326,7 @@ class QueryRecord:
     trust: str
     answered: tuple[str, ...]
     missing: dict[str, str]
-    asked: dict[str, int]
+    n_returned: dict[str, int]
     verified: dict[str, int]
     n_rounds: int
     upload_bytes: int
@@ -356,7 +356,7 @@ class QueryRecord:
             trust=answer.trust,
             answered=answer.answered,
             missing=dict(answer.missing),
-            asked=dict(answer.asked),
+            n_returned=dict(answer.n_returned),
             verified=dict(answer.verified),
             n_rounds=len(rounds),
             upload_bytes=sum(sum(r.upload_bytes.values()) for r in rounds),

@@ -24,7 +24,7 @@ from fedneighbors.methods.fedknn.protocol import (
     Roll,
     ask_bounds,
     build_answer,
-    make_answer,
+    certify_answer,
     read_parts,
     second_round,
 )
@@ -135,7 +135,7 @@ def within(
     yield from tally.within(radius)
     parts, verified = yield from _objects_within(tally, radius)
     merged = merge(parts, sum(map(len, parts.values())))
-    return make_answer(parts, verified, merged, algorithm="radius", roll=tally.roll)
+    return build_answer(parts, verified, merged, algorithm="radius", roll=tally.roll)
 
 
 class _Tally:
@@ -202,7 +202,7 @@ def _fetch(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordinat
     parts, verified = yield from second_round(
         found, k, query=tally.query, name=tally.name, roll=tally.roll
     )
-    return build_answer(parts, verified, k, algorithm=algorithm, roll=tally.roll)
+    return certify_answer(parts, verified, k, algorithm=algorithm, roll=tally.roll)
 
 
 def _objects_within(tally: _Tally, radius: float) -> Coordinator[Returned]:

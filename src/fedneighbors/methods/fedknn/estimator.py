@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedneighbors.federation._inprocess import Connected, connected
+from fedneighbors.federation._inprocess import ConnectedParties, connected
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import (
@@ -304,7 +304,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         names = [field.name for field in fields(SearchSettings) if field.name != "step"]
         return SearchSettings(**{name: getattr(self, name) for name in names}, step=step)
 
-    def _connect(self) -> AbstractContextManager[Connected]:
+    def _connect(self) -> AbstractContextManager[ConnectedParties]:
         return connected(
             self.providers_,
             workers=self.workers,
@@ -315,7 +315,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
 
     def _answers(
         self,
-        federation: Connected,
+        federation: ConnectedParties,
         queries: list[EncodedQuery],
         coordinator_of: Callable[[bytes, str], Coordinator[Answer]],
         *,

@@ -167,7 +167,7 @@ class Answer:
     exact : bool
         True if no other object of a provider can come earlier; false if an index is approximate or
         a provider is missing. The certificate over the returned objects is checked in any case.
-    asked : mapping of str to int
+    n_returned : mapping of str to int
         Objects returned by each provider.
     verified : mapping of str to int
         Objects whose distance each provider computed.
@@ -183,7 +183,7 @@ class Answer:
 
     merged: Merged
     exact: bool
-    asked: Mapping[str, int]
+    n_returned: Mapping[str, int]
     verified: Mapping[str, int]
     algorithm: str
     answered: tuple[str, ...] = ()
@@ -271,7 +271,7 @@ def baseline(
     roll = Roll(allow_partial=allow_partial)
     replies = yield roll.ask(NearestRequest(name, query, k, None))
     parts, verified = read_parts(replies, "the nearest objects", roll=roll)
-    return build_answer(parts, verified, k, algorithm="baseline", roll=roll)
+    return certify_answer(parts, verified, k, algorithm="baseline", roll=roll)
 
 
 def dann(
@@ -309,7 +309,7 @@ def dann(
         found, k, query=query, name=name, roll=roll, with_cutoff=with_cutoff
     )
     check_distances_against_bounds(parts, bounds, k=k)
-    return build_answer(parts, verified, k, algorithm="dann", roll=roll)
+    return certify_answer(parts, verified, k, algorithm="dann", roll=roll)
 
 
 def ask_bounds(query: bytes, k: int, *, name: str, roll: Roll) -> Coordinator[dict[str, Floats]]:
@@ -401,7 +401,7 @@ def join_parts(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str,
     return result
 
 
-def build_answer(
+def certify_answer(
     parts: Mapping[str, Part],
     verified: Mapping[str, int],
     k: int,
@@ -409,7 +409,7 @@ def build_answer(
     algorithm: str,
     roll: Roll,
 ) -> Answer:
-    """Check the returned objects and build the answer.
+    """Check that the objects are the k nearest and build the answer.
 
     Parameters
     ----------
@@ -436,10 +436,10 @@ def build_answer(
             "the result is not certified: a provider returned fewer objects than requested; run "
             "the query again, or without it"
         )
-    return make_answer(used, verified, merged, algorithm=algorithm, roll=roll)
+    return build_answer(used, verified, merged, algorithm=algorithm, roll=roll)
 
 
-def make_answer(
+def build_answer(
     parts: Mapping[str, Part],
     verified: Mapping[str, int],
     merged: Merged,
@@ -451,7 +451,7 @@ def make_answer(
     return Answer(
         merged=merged,
         exact=not roll.missing and all(part.exact for part in parts.values()),
-        asked={provider: len(part) for provider, part in parts.items()},
+        n_returned={provider: len(part) for provider, part in parts.items()},
         verified={provider: verified[provider] for provider in parts},
         algorithm=algorithm,
         answered=tuple(sorted(parts)),

@@ -36,7 +36,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     rule : {"modified", "original"}
         With ``"modified"``, a row can join its nearest center only; with ``"original"``, it joins
         the nearest of all centers whose balls contain it, as in the original method [2]_.
-    max_centres : int, optional
+    max_centers : int, optional
         Maximum number of centers. Once it is reached, a row that would found another center is
         counted for its nearest center, which neither moves nor grows.
     n_jobs : int, optional
@@ -57,7 +57,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     n_seen_ : int
         Number of rows in all calls: the sum of the counts.
     n_outside_ : int
-        Number of rows that would have founded a center beyond ``max_centres``.
+        Number of rows that would have founded a center beyond ``max_centers``.
 
     References
     ----------
@@ -86,13 +86,13 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         threshold: float = 0.1,
         factor: float = 2.0,
         rule: Literal["modified", "original"] = "modified",
-        max_centres: int | None = None,
+        max_centers: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.threshold = threshold
         self.factor = factor
         self.rule = rule
-        self.max_centres = max_centres
+        self.max_centers = max_centers
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -171,7 +171,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             threshold=self.threshold,
             factor=self.factor,
             rule=self.rule,
-            max_centers=self.max_centres,
+            max_centers=self.max_centers,
             start=start,
             n_threads=effective_n_jobs(self.n_jobs),
         )
@@ -195,16 +195,16 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise TypeError(f"expected {name} as a number, got {value!r}")
-        most = self.max_centres
+        most = self.max_centers
         if most is not None and (isinstance(most, bool) or not isinstance(most, Integral)):
-            raise TypeError(f"expected max_centres as an integer or None, got {most!r}")
+            raise TypeError(f"expected max_centers as an integer or None, got {most!r}")
         if most is not None and most < 1:
-            raise ValueError(f"expected max_centres of at least 1, got {most!r}")
+            raise ValueError(f"expected max_centers of at least 1, got {most!r}")
 
     def _warn_about_threshold(self, x: Floats) -> None:
         """Warn if there is a single center, or one for every row."""
         n, n_rows = len(self.centers_), len(x)
-        single = n == 1 and self.max_centres != 1
+        single = n == 1 and self.max_centers != 1
         if n_rows == 1 or not (single or n == n_rows):
             return
         with np.errstate(over="ignore", invalid="ignore"):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 from fedneighbors.methods.fedpnn._model import (
     Exposure,
@@ -184,7 +184,7 @@ class FedPNNParty(TableParty):
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
         if getattr(request, "min_count", self._min_count) < self._min_count:
-            raise Refuse("min_count of the request is below the min_count of this party")
+            raise Refused("min_count of the request is below the min_count of this party")
         match request:
             case FedPNNSchemaRequest():
                 return self._schema(request)
@@ -199,7 +199,7 @@ class FedPNNParty(TableParty):
             case FedPNNModelRelease():
                 self._keep(request.model)
                 return Receipt()
-        raise Refuse("unknown request")
+        raise Refused("unknown request")
 
     def _schema(self, request: FedPNNSchemaRequest) -> Schema:
         """Return the schema without labels of few rows."""
@@ -209,7 +209,7 @@ class FedPNNParty(TableParty):
         )
         if len(huge):
             where = self._column(huge[0])
-            raise Refuse("a value is 2**200 or more in magnitude; rescale the column", where)
+            raise Refused("a value is 2**200 or more in magnitude; rescale the column", where)
         usual = mask_frequent_classes(self._y, min_count=request.min_count)
         announced = set(np.unique(self._y[usual]).tolist())
         labels = tuple(label for label in schema.labels if label in announced)
@@ -220,9 +220,9 @@ class FedPNNParty(TableParty):
     ) -> tuple[Floats, npt.NDArray[Any]]:
         """Return rows and labels of classes with at least ``min_count`` rows."""
         if columns is not None and len(columns) and columns[-1] >= self._x.shape[1]:
-            raise Refuse("a requested column is not in the table")
+            raise Refused("a requested column is not in the table")
         if n_features not in (None, self._x.shape[1] if columns is None else len(columns)):
-            raise Refuse("the number of columns differs from the schema")
+            raise Refused("the number of columns differs from the schema")
         usual = mask_frequent_classes(self._y, min_count=min_count)
         x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
         return np.asarray(x, np.float64), self._y[usual]

@@ -15,7 +15,7 @@ from typing import Any
 from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Party, Refuse
+from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
@@ -103,7 +103,7 @@ class _Party(FedPNNParty):
 def _read_min_count(node: Config) -> int:
     min_count = node.get("min-count", DEFAULT_MIN_COUNT)
     if type(min_count) is not int or min_count < 1:
-        raise Refuse("min-count of the node must be an integer of 1 or more")
+        raise Refused("min-count of the node must be an integer of 1 or more")
     return min_count
 
 
@@ -119,7 +119,7 @@ def _make_private_party(table: dict[str, Any], node: Config) -> Party:
         return PrivateFedPNNParty(**table)
     except ValueError as error:
         log.error("invalid privacy terms: %s", error)
-        raise Refuse("its privacy terms lack bounds or classes that fit its table") from error
+        raise Refused("its privacy terms lack bounds or classes that fit its table") from error
 
 
 _apps = table_apps(_coordinate, _make_party, _make_private_party, keep_missing=True)

@@ -44,7 +44,7 @@ class FlyNNModel(ModelFile):
     classes : tuple of labels
         Ascending.
     counts : integer array of shape (n_units, n_classes)
-        Activations of each unit in each class, see :func:`narrow_keys`.
+        Activations of each unit in each class, see :func:`narrow_counts`.
     decay : float or None
         gamma; None derives it from the load, see :func:`~.algorithm.default_decay`.
     class_normalized : bool

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels.flyhash._bloom import grid_hits
 from fedneighbors.kernels.flyhash._hash import winners
 from fedneighbors.methods.flynn._candidates import Candidate, ScoringGrid
@@ -148,7 +148,7 @@ class SearchParty(FlyNNParty):
 
     def _fold_hits(self, request: FoldHitRequest) -> FoldHits:
         if self._asked is None:
-            raise Refuse("hits were asked for before counts")
+            raise Refused("hits were asked for before counts")
         groups = self._groups()
         alone = self._asked.n_folds == LEAVE_ONE_OUT
         hits = []

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, encode, message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE, N_SQUARE_LIMBS, N_SUM_LIMBS
 from fedneighbors.methods.flynn._features import (
     FeatureMap,
@@ -232,7 +232,7 @@ class FlyNNParty(TableParty):
                 return self._calibrate(request.model)
             case Finish():
                 return self._finish(request.losses)
-        raise Refuse("unknown request")
+        raise Refused("unknown request")
 
     def _moments(self, *, with_columns: bool) -> MomentsReply:
         if not with_columns:
@@ -241,12 +241,12 @@ class FlyNNParty(TableParty):
         can_be_too_large = self._x.dtype.kind == "f" and self._x.dtype.itemsize >= 8
         for block in blocks(self._x) if can_be_too_large else ():
             for column in np.flatnonzero((np.abs(block) >= MAX_MAGNITUDE).any(axis=0)):
-                raise Refuse("a value is too large to standardize", self._column(int(column)))
+                raise Refused("a value is too large to standardize", self._column(int(column)))
         return column_moments(self._x)
 
     def _count(self, request: CountRequest) -> CountReply:
         if self._x.shape[1] != request.plan.features.n_features:
-            raise Refuse("the number of columns is not the announced one")
+            raise Refused("the number of columns is not the announced one")
         counts = self._counted(request.plan, request.classes)
         return CountReply(counts.astype(f"u{request.n_bits // 8}"))
 
@@ -277,9 +277,9 @@ class FlyNNParty(TableParty):
         if model is None and self._path is not None and self._pending.exists():
             model = FlyNNModel.load(self._pending)
         if model is None:
-            raise Refuse("there is no model to finish")
+            raise Refused("there is no model to finish")
         if losses.shape != model.losses.shape:
-            raise Refuse("the losses do not fit the model")
+            raise Refused("the losses do not fit the model")
         finished = replace(model, losses=np.array(losses))
         self._keep(finished)
         if self._path is not None:

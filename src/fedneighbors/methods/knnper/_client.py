@@ -11,7 +11,7 @@ from torch import Tensor
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSES, Task
 from fedneighbors.methods.knnper.algorithm import weighted_change
@@ -282,7 +282,7 @@ class KNNPerParty(TableParty):
         match request:
             case ClientSchemaRequest():
                 if request.layout != self.network.digest:
-                    raise Refuse("the network differs from the coordinator's")
+                    raise Refused("the network differs from the coordinator's")
                 return self.kind.describe(self._table, self._y, self._feature_names)
             case ClientMomentsRequest():
                 return column_moments(self._table)
@@ -307,7 +307,7 @@ class KNNPerParty(TableParty):
                 return Receipt()
             case PoolRequest():
                 return self._pool(request)
-        raise Refuse("unknown request")
+        raise Refused("unknown request")
 
     @property
     def _table(self) -> Any:
@@ -343,7 +343,7 @@ class KNNPerParty(TableParty):
         try:
             change = weighted_change(request.weights, after, n_rows=n, bits=request.bits)
         except FloatingPointError:
-            raise Refuse(
+            raise Refused(
                 "training has diverged: lower the learning rate, and scale rows to numbers of "
                 "about 1, such as pixels divided by 255"
             ) from None
@@ -368,7 +368,7 @@ class KNNPerParty(TableParty):
             device=self.device,
         )
         if not np.isfinite(keys).all():
-            raise Refuse("embeddings are not finite: lower the learning rate, or check the model")
+            raise Refused("embeddings are not finite: lower the learning rate or check the model")
         view = view_of(keys, self.x, self.settings, request.seen)
         if not request.final:
             self._found = HeldOut.of(
@@ -394,7 +394,7 @@ class KNNPerParty(TableParty):
 
     def _pool(self, request: PoolRequest) -> PoolReply:
         if self._found is None:
-            raise Refuse("no model has arrived yet")
+            raise Refused("no model has arrived yet")
         terms = self._found.terms(request.weights)
         return PoolReply(
             n_rows=terms.n_rows,
@@ -407,5 +407,5 @@ class KNNPerParty(TableParty):
 def _to_fixed(values: Floats) -> npt.NDArray[np.int64]:
     scaled = np.rint(np.ldexp(values, FIXED_POINT))
     if not (np.abs(scaled) < 2.0**56).all():
-        raise Refuse("the terms of the pool are too large to be summed, or not numbers")
+        raise Refused("the terms of the pool are too large to be summed, or not numbers")
     return scaled.astype(np.int64)

@@ -12,7 +12,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Replies, gather, total
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._settings import ROW_KINDS, MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
     Neighbors,
@@ -197,7 +197,7 @@ class Classification(_Task):
     ) -> tuple[Message, Values | None]:
         """Return class counts, or store the rows' class positions."""
         if not isinstance(request, CountsRequest):
-            raise Refuse("unknown request")
+            raise Refused("unknown request")
         labels = label_positions(y, request.classes, name="target")
         own = labels[rows(request.held_out)]
         return CountsReply(np.bincount(own, minlength=len(request.classes))), labels
@@ -344,7 +344,7 @@ class Regression(_Task):
     ) -> Schema:
         """Return the columns; nothing about the targets."""
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
-            raise Refuse("a target is missing or not a finite number", "target")
+            raise Refused("a target is missing or not a finite number", "target")
         return describe(table, np.empty(0), names, "target")
 
     def answer_counts(
@@ -357,7 +357,7 @@ class Regression(_Task):
                 return column_moments(targets[rows(request.held_out)]), None
             case UnitsRequest():
                 return Receipt(), (targets - request.target_center) / request.target_scale
-        raise Refuse("unknown request")
+        raise Refused("unknown request")
 
     def outputs(self, scores: "Tensor") -> "Tensor":
         """Return the scores, which are standardized targets."""

@@ -10,7 +10,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds, sum_replies
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
@@ -80,7 +80,7 @@ class Cohort:
         for name in sorted(requests):
             try:
                 yield name, self.parties[name].answer(requests[name])
-            except Refuse as refuse:
+            except Refused as refuse:
                 raise PartyRefused(name, refuse.code, refuse.detail) from None
 
     def _train(self, requests: Mapping[str, TrainRequest]) -> Iterator[tuple[str, Message]]:
@@ -95,7 +95,7 @@ class Cohort:
                 party = self.parties[name]
                 try:
                     yield name, party.update(requests[name], party.network.vector(state))
-                except Refuse as refuse:
+                except Refused as refuse:
                     raise PartyRefused(name, refuse.code, refuse.detail) from None
 
     def _task(self, name: str, request: TrainRequest) -> LocalTask:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
 from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe
 from fedneighbors.methods.knnper._model import KNNPerModel
@@ -97,7 +97,7 @@ class RepeatedRequests:
         needed = [self.counts] if trains else [self.counts, self.release]
         found = [each for each in needed if each is not None]
         if not found:
-            raise Refuse("no classes have arrived yet")
+            raise Refused("no classes have arrived yet")
         return found
 
 
@@ -176,7 +176,7 @@ class NodeParty(TableParty):
         """Return the client in its state at the beginning of a training."""
         network, shape = self._network(plan), plan.blueprint.shape
         if int(np.prod(shape)) != int(np.prod(self._x.shape[1:])):
-            raise Refuse("its rows do not have the shape of the network's input")
+            raise Refused("its rows do not have the shape of the network's input")
         return KNNPerParty(
             self.name,
             self._x.reshape(len(self._x), *shape),
@@ -188,16 +188,16 @@ class NodeParty(TableParty):
 
     def _network(self, plan: PlanRequest) -> Network:
         if plan.settings.codec is not None:
-            raise Refuse("the plan has a codebook; codebooks are shared only after a training")
+            raise Refused("the plan has a codebook; codebooks are shared only after training")
         if plan.blueprint.model != OWN:
             return plan.blueprint.network()
         if self._own is None:
-            raise Refuse("a key is not set in the configuration of the node", "model")
+            raise Refused("a key is not set in the configuration of the node", "model")
         return plan.blueprint.network(self._own())
 
     def _requests(self) -> RepeatedRequests:
         if not self._pending.exists():
-            raise Refuse("no plan has come yet")
+            raise Refused("no plan has come yet")
         return open_model(
             MAGIC, read_model_file(self._pending), RepeatedRequests, source="stored requests"
         )
@@ -392,7 +392,7 @@ def _keep(outcome: Outcome[Any], config: Config) -> None:
 
 def _party(table: dict[str, Any], node: Config) -> NodeParty:
     if node.get("epsilon"):
-        raise Refuse("kNN-Per over nodes does not support a budget; remove epsilon from this node")
+        raise Refused("kNN-Per over nodes does not support a budget; remove epsilon from this node")
     return NodeParty(**table, own=partial(_own_model, node) if node.get("model") else None)
 
 
@@ -402,7 +402,7 @@ def _own_model(node: Config) -> Any:
         return _import(node_value(node, "model"))
     except ValueError as error:
         log.error("the network of this node cannot be imported: %s", error)
-        raise Refuse("its own network cannot be imported") from error
+        raise Refused("its own network cannot be imported") from error
 
 
 _apps = table_apps(_coordinate, _party, keep=_keep)

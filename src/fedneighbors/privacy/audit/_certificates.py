@@ -301,7 +301,7 @@ class Verdict:
         return self.certificate.loss(self.claim)
 
     @property
-    def accused(self) -> bool:
+    def disproved(self) -> bool:
         """Return whether the claim is disproved."""
         return self.certificate.refutes(self.claim)
 
@@ -345,7 +345,7 @@ def audit_release(
 ) -> Verdict:
     """Audit a mechanism; return the verdict of the strongest input pair.
 
-    A correct mechanism is accused with a probability of at most ``1 - confidence`` per audit: the
+    The claim of a correct mechanism is disproved with probability at most ``1 - confidence``: the
     error probability is divided by the number of pairs.
 
     Parameters

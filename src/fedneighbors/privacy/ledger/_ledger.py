@@ -39,7 +39,7 @@ class Ledger:
     party : str, optional
         Owner of the ledger. None opens an existing one of any owner.
     must_exist : bool
-        Refuse to create a new ledger.
+        Refused to create a new ledger.
     timeout_s : float
         Seconds to wait for another writing process.
 

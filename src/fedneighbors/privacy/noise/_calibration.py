@@ -21,9 +21,8 @@ from fedneighbors.privacy.noise._samplers import BitSource
 Mechanism = DiscreteLaplace | DiscreteGaussian
 Shares = LaplaceShares | GaussianShares
 
-_STEP = Fraction(
-    1, 1 << 10
-)  # variances are rounded up to it, which keeps the sampler's table small
+# Variances are rounded up to a multiple of it, which keeps the sampler's table small.
+_STEP = Fraction(1, 1 << 10)
 _INFLATIONS = 64  # steps of 9/8: the variance grows at most 1,900 times
 _MIN_SHARE = Fraction(1, 4)  # minimum variance: below it the bound on a sum does not hold
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.noise._mechanisms import MAX_SCALE, MAX_VARIANCE, positive
+from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE, positive
 from fedneighbors.privacy.noise._samplers import (
     BitSource,
     GaussianLaw,
@@ -39,7 +39,7 @@ class LaplaceShares:
     Parameters
     ----------
     scale : Fraction
-        Scale of the sum, above 0 and at most :data:`~._mechanisms.MAX_SCALE`.
+        Scale of the sum, above 0 and at most :data:`~._mechanisms.MAX_TABLE_SCALE`.
     n_shares : int
         Minimum number of honest shares in the sum.
 
@@ -60,9 +60,9 @@ class LaplaceShares:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", positive(self.scale, "scale"))
         _check_n_shares(self.n_shares)
-        if self.scale > MAX_SCALE:
+        if self.scale > MAX_TABLE_SCALE:
             raise ValueError(
-                f"expected a scale of at most {MAX_SCALE}, got {self.scale}; "
+                f"expected a scale of at most {MAX_TABLE_SCALE}, got {self.scale}; "
                 "such noise hides all counts: release less or allow a larger epsilon"
             )
 
@@ -123,9 +123,9 @@ class GaussianShares:
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", positive(self.variance, "variance"))
         _check_n_shares(self.n_shares)
-        if not Fraction(1, 4) <= self.share_variance <= MAX_VARIANCE:
+        if not Fraction(1, 4) <= self.share_variance <= MAX_TABLE_VARIANCE:
             raise ValueError(
-                f"expected a variance per share between 1/4 and {MAX_VARIANCE}, "
+                f"expected a variance per share between 1/4 and {MAX_TABLE_VARIANCE}, "
                 f"got {self.share_variance}; change the variance or the number of shares"
             )
 

@@ -94,13 +94,13 @@ def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.
     return np.array(top_k_measurement(k, scale)(values.tolist()), np.int64)
 
 
-MAX_SCALE = 1 << 14
+MAX_TABLE_SCALE = 1 << 14
 """Up to this scale Laplace noise is drawn from our own table, above it by OpenDP."""
 
-MAX_VARIANCE = 1 << 32
+MAX_TABLE_VARIANCE = 1 << 32
 """Up to this variance Gaussian noise is drawn from our own table, above it by OpenDP."""
 
-WIDEST_SCALE = 1 << 40
+MAX_SCALE = 1 << 40
 """Maximum scale; samplers clip at the ends of 64 bits, which must be out of reach of the noise."""
 
 MAX_VALUE = 1 << 61
@@ -151,7 +151,7 @@ def integers(values: npt.ArrayLike, sensitivity: Sensitivity) -> npt.NDArray[np.
 
 
 def _check_width(width: Fraction, name: str, *, power: int = 1) -> None:
-    if width > WIDEST_SCALE**power:
+    if width > MAX_SCALE**power:
         raise ValueError(
             f"expected a {name} of at most 2**{40 * power}, got about "
             f"2**{int(width).bit_length()}; such noise hides everything: raise epsilon"
@@ -221,7 +221,7 @@ class DiscreteLaplace(_Additive):
     Raises
     ------
     ValueError
-        If the scale is not above 0, or above :data:`WIDEST_SCALE`.
+        If the scale is not above 0, or above :data:`MAX_SCALE`.
 
     References
     ----------
@@ -266,10 +266,10 @@ class DiscreteLaplace(_Additive):
         Raises
         ------
         ValueError
-            If the scale is above :data:`MAX_SCALE` and bits are given.
+            If the scale is above :data:`MAX_TABLE_SCALE` and bits are given.
         """
-        if self.scale > MAX_SCALE:
-            _check_no_bits(bits, f"noise of a scale above {MAX_SCALE}")
+        if self.scale > MAX_TABLE_SCALE:
+            _check_no_bits(bits, f"noise of a scale above {MAX_TABLE_SCALE}")
             return opendp_laplace(self.scale, size)
         return sample(LaplaceLaw(self.scale), size, bits)
 
@@ -286,7 +286,7 @@ class DiscreteGaussian(_Additive):
     Raises
     ------
     ValueError
-        If the variance is not above 0, or above the square of :data:`WIDEST_SCALE`.
+        If the variance is not above 0, or above the square of :data:`MAX_SCALE`.
 
     References
     ----------
@@ -329,10 +329,10 @@ class DiscreteGaussian(_Additive):
         Raises
         ------
         ValueError
-            If the variance is above :data:`MAX_VARIANCE` and bits are given.
+            If the variance is above :data:`MAX_TABLE_VARIANCE` and bits are given.
         """
-        if self.variance > MAX_VARIANCE:
-            _check_no_bits(bits, f"noise of a variance above {MAX_VARIANCE}")
+        if self.variance > MAX_TABLE_VARIANCE:
+            _check_no_bits(bits, f"noise of a variance above {MAX_TABLE_VARIANCE}")
             return opendp_gaussian(self.variance, size)
         return sample(GaussianLaw(self.variance), size, bits)
 

@@ -11,7 +11,7 @@ from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import connected, run
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._radius import hufu
 from fedneighbors.methods.fedknn.algorithm import expected_counts
@@ -82,7 +82,7 @@ def test_recorded_providers_get_the_requests_of_real_ones(federation, algorithm,
     real = run(overheard(algorithm(query, k, name="q"), heard_there), federation.providers())
 
     assert heard_here == heard_there
-    assert ran.answer.asked == real.result.asked
+    assert ran.answer.n_returned == real.result.n_returned
     assert ran.answer.merged.ids == real.result.merged.ids
     assert [e.download_bytes for e in ran.exchanges] == [r.download_bytes for r in real.rounds]
 
@@ -124,7 +124,7 @@ def costs(k, *, round_trip_s, n_providers=4, link=None, **times):
 def without_broker(plan):
     """Return exchanges, objects, and seconds in search and on links of each algorithm."""
     return {
-        p.algorithm: (p.exchanges, p.asked, round(p.local_s, 9), round(p.link_s, 9))
+        p.algorithm: (p.exchanges, p.n_returned, round(p.local_s, 9), round(p.link_s, 9))
         for p in plan.predictions
     }
 
@@ -224,7 +224,7 @@ def test_noise_of_a_plan_is_independent_by_provider():
     (prediction,) = make_plan(measured, 32, candidates={"dann*": STAR}).predictions
 
     # the second provider's last object, the 30th of 32, leaves room for two
-    assert prediction.asked == (8 + 1 + 2) + (8 + 2) + (8 + 3 + 1) + (8 + 1 + 2)
+    assert prediction.n_returned == (8 + 1 + 2) + (8 + 2) + (8 + 3 + 1) + (8 + 1 + 2)
 
 
 def test_replies_on_a_grid_take_whole_steps():
@@ -292,7 +292,7 @@ def test_a_sample_beyond_its_time_is_planned_with_minima():
     planned = Costs(k=8, samples=({"p0": late},), links={"p0": LinkCost(0.0)}, limit_s=5.0)
     found = make_plan(planned, 8, candidates={"baseline": baseline}).predictions[0]
     assert found.local_s == pytest.approx(5.0 + late.open_s, rel=1e-9)
-    assert found.asked == 8
+    assert found.n_returned == 8
 
 
 def test_links_and_samples_are_measured_over_a_runtime():
@@ -359,7 +359,7 @@ def test_a_sample_that_a_provider_refuses_or_misses_names_it():
 
 
 def test_an_algorithm_beyond_the_samples_cannot_be_planned():
-    with pytest.raises(Refuse, match="does not support this"):
+    with pytest.raises(Refused, match="does not support this"):
         make_plan(costs(4, round_trip_s=0.0), 4, candidates={"hufu": hufu})
 
 

@@ -130,7 +130,7 @@ def factors(n_queries, seed=3):
                 asked = 0
                 for number in range(n_queries):
                     federation = even_federation(rng, m=m, n=600 * m, k=k)
-                    asked += sum(ask(federation, law, number)[0].asked.values())
+                    asked += sum(ask(federation, law, number)[0].n_returned.values())
                 found[f"m={m} k={k} epsilon={epsilon} {promise}"] = round(
                     m * k * n_queries / asked, 2
                 )

@@ -54,7 +54,7 @@ def test_a_repeated_query_requests_the_same_counts():
     asked = []
     for _ in range(5):
         search.kneighbors(POINTS[:1], 60)
-        asked.append(search.query_records_[0].asked)
+        asked.append(search.query_records_[0].n_returned)
 
     assert all(counts == asked[0] for counts in asked)
 

@@ -57,7 +57,7 @@ def test_exact_answers_equal_one_sorted_list(federation, epsilon, seed):
 
     assert found(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
     assert answer.exact
-    assert all(asked <= federation.k for asked in answer.asked.values())
+    assert all(asked <= federation.k for asked in answer.n_returned.values())
 
 
 @settings(max_examples=600, deadline=None)

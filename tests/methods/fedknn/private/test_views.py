@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, least_shift
-from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
+from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
 from fedneighbors.methods.fedknn.protocol import NearestReply
@@ -154,7 +154,7 @@ def shelf_of(objects, prefixes, k):
             n_verified=len(row),
         )
         replies[name] = pad_nearest(reply, k)
-    return Shelf.of(replies)
+    return ReturnedObjects.of(replies)
 
 
 @st.composite

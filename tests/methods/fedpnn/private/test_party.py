@@ -8,7 +8,7 @@ import pytest
 
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
+from fedneighbors.federation._roles import MaskedRound, Refusal, Refused, serve
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import FedPNNModelRelease, FedPNNSchemaRequest
 from fedneighbors.methods.fedpnn._scaling import ScalingRequest, TableScaling
@@ -113,7 +113,7 @@ def test_three_releases_exhaust_the_budget():
     for ask in COST:
         north.answer(ask())
 
-    with pytest.raises(Refuse, match="privacy budget does not allow"):
+    with pytest.raises(Refused, match="privacy budget does not allow"):
         north.answer(sums_request(place=-PLACE))
 
     assert spent(north) == PureDP(1)
@@ -143,7 +143,7 @@ def test_other_runs_are_charged_until_the_budget_is_spent():
     north = party()
     first, second = (north.answer(sums_request(run=run)) for run in ("a", "b"))
 
-    with pytest.raises(Refuse, match="privacy budget does not allow"):
+    with pytest.raises(Refused, match="privacy budget does not allow"):
         north.answer(sums_request(run="c"))
 
     assert (first.values != second.values).any()
@@ -181,7 +181,7 @@ def test_two_data_sets_of_one_ledger_are_charged_separately():
 def test_terms_not_agreed_are_refused_without_a_charge(ask, change):
     north = party()
 
-    with pytest.raises(Refuse, match="differ from the agreed ones"):
+    with pytest.raises(Refused, match="differ from the agreed ones"):
         north.answer(ask(replace(LOCAL, **change)))
 
     assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
@@ -197,7 +197,7 @@ def test_noise_shares_are_sent_only_in_masked_sums():
 def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
     privacy = replace(CENTRAL, colluders=colluders)
 
-    with pytest.raises(Refuse, match="more noise shares are expected than"):
+    with pytest.raises(Refused, match="more noise shares are expected than"):
         party(privacy=privacy).contribute(
             masked_request(privacy, n_shares), MaskedRound("ab", 4, 4, 3)
         )
@@ -207,7 +207,7 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
 def test_masks_too_weak_for_the_colluders_are_refused(n_asked, threshold, colluders):
     policy = replace(CENTRAL, colluders=colluders)
 
-    with pytest.raises(Refuse, match="do not hold against the colluders"):
+    with pytest.raises(Refused, match="do not hold against the colluders"):
         party(privacy=policy).contribute(
             masked_request(policy, 1), MaskedRound("ab", n_asked, n_asked, threshold)
         )
@@ -242,7 +242,7 @@ def test_noise_shares_are_charged_for_all_cells_of_the_sum():
 def test_labels_not_declared_public_are_not_disclosed():
     north = party(privacy=replace(LOCAL, public=(), classes=(0, 1)))
 
-    with pytest.raises(Refuse, match="not declared public"):
+    with pytest.raises(Refused, match="not declared public"):
         north.answer(PublicSchemaRequest(True))
     schema = north.answer(PublicSchemaRequest(False))
 
@@ -256,7 +256,7 @@ def test_failure_after_the_charge_stays_charged_without_details(ask):
 
     north = party(bits=bits)
 
-    with pytest.raises(Refuse) as caught:
+    with pytest.raises(Refused) as caught:
         north.answer(ask())
 
     assert caught.value.code == "a release failed; it stays charged, and the party's log says where"
@@ -268,7 +268,7 @@ def test_party_with_an_unusable_ledger_refuses_requests():
     ledger = ledger_of("north", PureDP(1))
     ledger.close()
 
-    with pytest.raises(Refuse, match="its ledger cannot be used"):
+    with pytest.raises(Refused, match="its ledger cannot be used"):
         party(ledger=ledger).answer(sums_request())
 
 
@@ -293,7 +293,7 @@ def test_noise_differs_between_processes(ask):
 def test_invalid_requests_are_refused_without_a_charge(request_, words):
     north = party()
 
-    with pytest.raises(Refuse, match=words):
+    with pytest.raises(Refused, match=words):
         north.answer(request_)
 
     assert spent(north) == PureDP(0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.federation._messages import decode, encode
-from fedneighbors.federation._roles import MaskedRound, Refusal, Refuse, serve
+from fedneighbors.federation._roles import MaskedRound, Refusal, Refused, serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
@@ -15,7 +15,7 @@ from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    part,
+    release_budget,
 )
 from fedneighbors.methods.flynn.private.protocol import (
     ConstantsRequest,
@@ -114,7 +114,7 @@ def test_another_run_is_refused_once_the_budget_is_spent():
     north = party(ledger=ledger_of("north", PureDP(2)))
     first, second = (north.answer(counts_request(run=run)) for run in ("a", "b"))
 
-    with pytest.raises(Refuse) as caught:
+    with pytest.raises(Refused) as caught:
         north.answer(counts_request(run="c"))
 
     assert (first.counts != second.counts).any()
@@ -144,7 +144,7 @@ def test_another_question_under_the_same_run_is_charged_too():
 def test_terms_that_were_not_agreed_are_refused_without_a_charge(other):
     north = party()
 
-    with pytest.raises(Refuse, match="differ from the agreed ones"):
+    with pytest.raises(Refused, match="differ from the agreed ones"):
         north.answer(counts_request(other))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
@@ -153,7 +153,7 @@ def test_terms_that_were_not_agreed_are_refused_without_a_charge(other):
 def test_a_party_that_agreed_to_noise_does_not_pick():
     request = PicksRequest("a", terms(LOCAL), PLAN, (0, 1), False, 6)
 
-    with pytest.raises(Refuse, match="differ from the agreed ones"):
+    with pytest.raises(Refused, match="differ from the agreed ones"):
         party().answer(request)
 
 
@@ -168,7 +168,7 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
     privacy = replace(CENTRAL, colluders=colluders)
     north = party(privacy=privacy)
 
-    with pytest.raises(Refuse, match="more noise shares are expected than"):
+    with pytest.raises(Refused, match="more noise shares are expected than"):
         north.contribute(masked_request(privacy, n_shares), MaskedRound("ab", 4, 4, 3))
 
 
@@ -194,7 +194,7 @@ def test_each_attempt_at_a_masked_sum_is_charged():
 def test_undeclared_facts_are_not_revealed(request_, public):
     north = party(privacy=replace(LOCAL, public=public, classes=(0, 1)))
 
-    with pytest.raises(Refuse, match="declared public"):
+    with pytest.raises(Refused, match="declared public"):
         north.answer(request_)
 
 
@@ -212,7 +212,7 @@ def test_failures_after_the_charge_stay_charged_and_silent():
 
     north = party(bits=bits)
 
-    with pytest.raises(Refuse) as caught:
+    with pytest.raises(Refused) as caught:
         north.answer(counts_request())
 
     assert caught.value.code == "a release failed; it stays charged, and the party's log says where"
@@ -251,7 +251,7 @@ def test_noise_does_not_come_from_the_public_seed():
 def test_another_number_of_columns_is_refused_without_a_charge(privacy, request_):
     north = party(privacy=privacy)
 
-    with pytest.raises(Refuse, match="number of columns"):
+    with pytest.raises(Refused, match="number of columns"):
         north.answer(request_)
 
     assert north._gate.ledger.spent("table") == PureDP(0)
@@ -276,7 +276,7 @@ def test_a_plan_without_an_agreed_class_is_always_refused():
     policy = replace(LOCAL, public=(), classes=(0, 1, 2))
     north = party(privacy=policy)
 
-    with pytest.raises(Refuse, match="an agreed or public class is missing"):
+    with pytest.raises(Refused, match="an agreed or public class is missing"):
         north.answer(counts_request(policy))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
@@ -388,7 +388,7 @@ def test_a_missing_label_is_not_revealed():
 def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
     north = party(privacy=PAPER)
 
-    with pytest.raises(Refuse, match="more cells are to be picked than there are"):
+    with pytest.raises(Refused, match="more cells are to be picked than there are"):
         north.answer(PicksRequest("a", terms(PAPER), PLAN, (0, 1), False, n_picks))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
@@ -398,7 +398,7 @@ def test_oversized_replies_are_refused_without_a_charge():
     wide = HashPlan(PLAN.features, 1 << 23, 2, 5, 7)
     north = party()
 
-    with pytest.raises(Refuse, match="too many for a reply"):
+    with pytest.raises(Refused, match="too many for a reply"):
         north.answer(counts_request(plan=wide))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
@@ -409,7 +409,7 @@ def test_masks_too_weak_for_colluders_get_no_noise_share(n_asked, threshold, col
     policy = replace(CENTRAL, colluders=colluders)
     north = party(privacy=policy)
 
-    with pytest.raises(Refuse, match="do not hold against the colluders"):
+    with pytest.raises(Refused, match="do not hold against the colluders"):
         north.contribute(masked_request(policy, 1), MaskedRound("ab", n_asked, n_asked, threshold))
 
     assert float(north._gate.ledger.spent("table").epsilon) == 0
@@ -444,7 +444,7 @@ def test_a_party_needs_to_know_its_classes_or_call_them_public():
 def test_each_term_must_equal_the_agreed_one(change):
     north = party(privacy=CENTRAL)
 
-    with pytest.raises(Refuse, match="differ from the agreed ones"):
+    with pytest.raises(Refused, match="differ from the agreed ones"):
         north.answer(counts_request(replace(CENTRAL, **change)))
 
     assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
@@ -454,7 +454,7 @@ def test_without_a_usable_ledger_a_party_answers_nothing():
     ledger = ledger_of("north", PureDP(1))
     ledger.close()
 
-    with pytest.raises(Refuse, match="its ledger cannot be used"):
+    with pytest.raises(Refused, match="its ledger cannot be used"):
         party(ledger=ledger).answer(counts_request())
 
 
@@ -462,7 +462,7 @@ def test_noise_shares_are_sized_and_charged_for_all_cells():
     policy = replace(CENTRAL, epsilon=20)  # so little noise that the number of cells matters
     north = party(privacy=policy)
     moved = count_sensitivity(PLAN.n_active, "add_remove")
-    allowed = part(policy, of="counts", constants_paid=False)
+    allowed = release_budget(policy, of="counts", constants_paid=False)
     noise = shares(allowed, moved, n_shares=3, n_cells=80)
 
     north.contribute(masked_request(policy, n_shares=3), MaskedRound("ab", 5, 5, 4))
@@ -498,7 +498,7 @@ def test_a_row_moves_constants_at_most_by_the_sensitivity(mechanism):
 def test_missing_parties_count_for_secret_shares():
     policy = replace(CENTRAL, colluders=4)
 
-    with pytest.raises(Refuse, match="do not hold against the colluders"):
+    with pytest.raises(Refused, match="do not hold against the colluders"):
         party(privacy=policy).contribute(masked_request(policy, 1), MaskedRound("ab", 7, 8, 6))
 
 
@@ -514,7 +514,7 @@ def test_noise_beyond_32_bits_is_clipped_not_wrapped():
 def test_a_plan_without_public_classes_is_refused_uncharged():
     north = party()
 
-    with pytest.raises(Refuse, match="an agreed or public class is missing"):
+    with pytest.raises(Refused, match="an agreed or public class is missing"):
         north.answer(counts_request(classes=(0, 2)))
 
     assert north._gate.ledger.spent("table") == PureDP(0)

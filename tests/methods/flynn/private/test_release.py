@@ -15,9 +15,9 @@ from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    part,
     picks,
     quantized_moments,
+    release_budget,
 )
 from fedneighbors.privacy._accounting import fits, largest_zcdp
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
@@ -100,20 +100,20 @@ def test_bounded_moments_give_mean_and_spread_to_001():
 def test_parts_of_a_pure_budget_add_up_to_it(epsilon, share):
     privacy = Privacy(epsilon=epsilon, constants_share=share)
 
-    constants = part(privacy, of="constants", constants_paid=True)
-    counts = part(privacy, of="counts", constants_paid=True)
+    constants = release_budget(privacy, of="constants", constants_paid=True)
+    counts = release_budget(privacy, of="counts", constants_paid=True)
 
     assert constants.epsilon + counts.epsilon == epsilon
-    assert part(privacy, of="counts", constants_paid=False) == PureDP(epsilon)
+    assert release_budget(privacy, of="counts", constants_paid=False) == PureDP(epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 20), 1, 8])
 @pytest.mark.parametrize("delta", ["1e-9", "1e-3"])
 def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, delta):
     privacy = Privacy(epsilon=epsilon, delta=delta, mechanism="central")
-    parts = [part(privacy, of=of, constants_paid=True) for of in ("constants", "counts")]
+    parts = [release_budget(privacy, of=of, constants_paid=True) for of in ("constants", "counts")]
 
-    whole = part(privacy, of="counts", constants_paid=False)
+    whole = release_budget(privacy, of="counts", constants_paid=False)
 
     assert parts[0].rho + parts[1].rho == whole.rho
     assert fits(parts, ApproxDP(epsilon, delta))
@@ -132,7 +132,7 @@ def test_whole_noise_and_shares_of_it_stay_within_their_part(
     epsilon, delta, relation, n_shares, n_cells
 ):
     privacy = Privacy(epsilon=epsilon, delta=delta, mechanism="central")
-    allowed = part(privacy, of="counts", constants_paid=False)
+    allowed = release_budget(privacy, of="counts", constants_paid=False)
     moved = count_sensitivity(64, relation)
 
     whole = mechanism(allowed, moved).guarantee(moved)
@@ -147,7 +147,7 @@ def test_whole_noise_and_shares_of_it_stay_within_their_part(
 
 def test_too_small_gaussian_shares_are_enlarged():
     policy = Privacy(epsilon=1000, delta="1e-6", mechanism="central")
-    allowed = part(policy, of="counts", constants_paid=False)
+    allowed = release_budget(policy, of="counts", constants_paid=False)
     moved = count_sensitivity(1, "add_remove")
 
     made = shares(allowed, moved, n_shares=100, n_cells=1000)

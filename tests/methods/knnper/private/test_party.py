@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedneighbors.errors import PartyRefused
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper.private.protocol import (
     BeginRequest,
     NoisedCountsRequest,
@@ -85,9 +85,9 @@ def test_a_client_with_too_small_a_budget_refuses(share):
     poor = ledger_of("north", ApproxDP(2 * float(share_of(share)), "1e-5"))
     party = client(ledger=poor)
 
-    with pytest.raises(Refuse, match="its privacy budget does not allow this training"):
+    with pytest.raises(Refused, match="its privacy budget does not allow this training"):
         party.answer(COUNTS)
-    with pytest.raises(Refuse, match="the class counts must come first"):
+    with pytest.raises(Refused, match="the class counts must come first"):
         party.answer(BEGIN)
 
     assert kinds(poor) == ["budget"]
@@ -125,7 +125,7 @@ def test_a_round_of_the_same_number_but_other_weights_is_refused():
     party = begun(client())
     party.answer(round_of(party))
 
-    with pytest.raises(Refuse, match="was answered before; a new training must be charged again"):
+    with pytest.raises(Refused, match="was answered before; a new training must be charged again"):
         party.answer(round_of(party, shift=0.1))
 
 
@@ -133,7 +133,7 @@ def test_a_client_without_stored_replies_refuses_repeats():
     party = begun(client(remember=False))
     party.answer(round_of(party))
 
-    with pytest.raises(Refuse, match="was answered before"):
+    with pytest.raises(Refused, match="was answered before"):
         party.answer(round_of(party))
 
 
@@ -205,7 +205,7 @@ def test_other_requests_than_those_agreed_are_refused(request_, words):
     party = begun(client())
     paid = party.spent
 
-    with pytest.raises(Refuse, match=words):
+    with pytest.raises(Refused, match=words):
         party.answer(request_)
 
     assert party.spent == paid
@@ -215,7 +215,7 @@ def test_private_labels_are_not_revealed():
     party = client()
     layout = party.network.digest
 
-    with pytest.raises(Refuse, match="labels were not declared public"):
+    with pytest.raises(Refused, match="labels were not declared public"):
         party.answer(PublicClientSchemaRequest(layout, True))
 
     assert party.answer(PublicClientSchemaRequest(layout, False)).labels == ()
@@ -225,7 +225,7 @@ def test_private_labels_are_not_revealed():
 def test_rounds_that_were_not_announced_are_refused(number, run_name):
     party = begun(client())
 
-    with pytest.raises(Refuse, match="announced"):
+    with pytest.raises(Refused, match="announced"):
         party.answer(round_of(party, number, run_name=run_name))
 
 
@@ -274,7 +274,7 @@ def test_a_broken_memory_does_not_change_the_reply(caplog):
 
     assert members[0].personal is None
     assert members[1].personal is not None
-    assert caplog.messages == ["no memory was built: Refuse"]
+    assert caplog.messages == ["no memory was built: Refused"]
 
 
 def test_a_row_with_another_label_is_dropped():

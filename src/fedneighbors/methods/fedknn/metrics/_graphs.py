@@ -18,7 +18,7 @@ from fedneighbors.kernels.graph_edit._tree import GedSearch
 from fedneighbors.methods.fedknn.metrics._sessions import Found, check_ranks, check_step, end_of
 
 _Int32s = npt.NDArray[np.int32]
-_MAX = np.iinfo(np.uint16).max
+_MAX_PARTS = np.iinfo(np.uint16).max
 
 
 class Alphabet:
@@ -97,10 +97,10 @@ def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
     n_nodes = np.diff(table.first_node).astype(np.int32)
     n_edges = (np.diff(table.first_arc[table.first_node]) // 2).astype(np.int32)
     for what, sizes in (("nodes", n_nodes), ("edges", n_edges)):
-        if n_graphs and sizes.max() > _MAX:
+        if n_graphs and sizes.max() > _MAX_PARTS:
             raise ValueError(
-                f"graph {sizes.argmax()} has {sizes.max()} {what}; at most {_MAX} are supported, "
-                "remove it"
+                f"graph {sizes.argmax()} has {sizes.max()} {what}, and at most {_MAX_PARTS} "
+                "are supported; remove it"
             )
     owner, degree = np.repeat(np.arange(n_graphs), n_nodes), np.diff(table.first_arc)
     arcs = _counts(table.bond, np.repeat(owner, degree), n_bonds, n_graphs)

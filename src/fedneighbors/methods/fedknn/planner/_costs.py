@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.federation._inprocess import Connected
+from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.methods.fedknn.metrics._sessions import Session
@@ -233,7 +233,7 @@ class Costs:
 
 
 def measure(
-    federation: Connected,
+    federation: ConnectedParties,
     queries: Sequence[bytes],
     k: int,
     *,
@@ -296,7 +296,7 @@ def _ask_samples(requests: Message | Mapping[str, Message]) -> Coordinator[dict[
     return dict(replies.complete("the samples").each)
 
 
-def _link(federation: Connected, names: Sequence[str]) -> LinkCost:
+def _link(federation: ConnectedParties, names: Sequence[str]) -> LinkCost:
     """Return the cost of an exchange with some providers at once."""
     small_s = _echo_s(federation, names, EchoRequest(b"", 0))
     down_s = _echo_s(federation, names, EchoRequest(bytes(_ECHOED), 0))
@@ -308,7 +308,7 @@ def _link(federation: Connected, names: Sequence[str]) -> LinkCost:
     )
 
 
-def _echo_s(federation: Connected, names: Sequence[str], request: EchoRequest) -> float:
+def _echo_s(federation: ConnectedParties, names: Sequence[str], request: EchoRequest) -> float:
     outcome = federation.run(_echo(dict.fromkeys(names, request)))
     return statistics.median(record.seconds for record in outcome.rounds)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from fedneighbors.federation._inprocess import Connected
+from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.planner._costs import Costs, LinkCost, SampleReply, measure
@@ -51,7 +51,7 @@ class Prediction:
         Name of the algorithm.
     exchanges : float
         Number of exchanges.
-    asked : float
+    n_returned : float
         Objects returned by all providers.
     local_s : float
         Seconds of local search: of the slowest provider, summed over the exchanges.
@@ -65,7 +65,7 @@ class Prediction:
 
     algorithm: str
     exchanges: float
-    asked: float
+    n_returned: float
     local_s: float
     link_s: float
     broker_s: float
@@ -96,11 +96,11 @@ class Plan:
     def table(self) -> str:
         """Return the predictions as a table."""
         head = (
-            f"{'algorithm':<12}{'exchanges':>10}{'asked':>8}{'local ms':>12}{'link ms':>12}"
+            f"{'algorithm':<12}{'exchanges':>10}{'returned':>9}{'local ms':>12}{'link ms':>12}"
             f"{'broker ms':>11}{'total ms':>12}"
         )
         rows = [
-            f"{p.algorithm:<12}{p.exchanges:>10g}{p.asked:>8g}{1e3 * p.local_s:>12.2f}"
+            f"{p.algorithm:<12}{p.exchanges:>10g}{p.n_returned:>9g}{1e3 * p.local_s:>12.2f}"
             f"{1e3 * p.link_s:>12.2f}{1e3 * p.broker_s:>11.2f}{1e3 * p.total_s:>12.2f}"
             for p in self.predictions
         ]
@@ -193,7 +193,7 @@ def _predict(
     return Prediction(
         algorithm=name,
         exchanges=statistics.median(len(one.exchanges) for one in ran),
-        asked=statistics.median(sum(one.answer.asked.values()) for one in ran),
+        n_returned=statistics.median(sum(one.answer.n_returned.values()) for one in ran),
         local_s=statistics.median(local),
         link_s=statistics.median(link),
         broker_s=statistics.median(one.broker_s for one in ran),
@@ -272,7 +272,9 @@ class Chooser:
         self._costs: Costs | None = None
         self._plans: dict[int, Plan] = {}
 
-    def choose(self, federation: Connected, queries: Sequence[bytes], k: int) -> tuple[str, str]:
+    def choose(
+        self, federation: ConnectedParties, queries: Sequence[bytes], k: int
+    ) -> tuple[str, str]:
         """Return the choice of ``"auto"`` for such queries, and the reason.
 
         The first two are run as samples unless there is a measurement for so many neighbours.
@@ -289,7 +291,7 @@ class Chooser:
             self._plans[k] = make_plan(self._costs, k, n_side_by_side=self._n_side_by_side)
         return self._plans[k].algorithm, self._plans[k].why
 
-    def explain(self, federation: Connected, query: bytes, k: int) -> Plan:
+    def explain(self, federation: ConnectedParties, query: bytes, k: int) -> Plan:
         """Predict each algorithm's cost for a query and the choice."""
         # a later provider would see the search time of the earlier ones
         apart = self._settings.privacy is None

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedneighbors.federation._loop import Coordinator, Delivery, Replies, read_reply, run_rounds
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import nearest_reply
 from fedneighbors.methods.fedknn.metrics._sessions import Found
 from fedneighbors.methods.fedknn.planner._costs import SampleReply
@@ -95,7 +95,7 @@ class Recorded:
             case PaddedNearestRequest():
                 with self._on_grid(request.grid_s):
                     return pad_nearest(self._nearest(int(request.count[0])), request.k)
-        raise Refuse("a recorded sample does not support this", type(request).__name__)
+        raise Refused("a recorded sample does not support this", type(request).__name__)
 
     def next(
         self,
@@ -124,7 +124,7 @@ class Recorded:
 
     def count(self, radius: float) -> int:
         """Raise: a recording ends with the k-th object."""
-        raise Refuse("a recorded sample does not support this", f"the objects within {radius}")
+        raise Refused("a recorded sample does not support this", f"the objects within {radius}")
 
     def _nearest(
         self, count: int, cutoff: float | None = None, tie: int | None = None
@@ -210,7 +210,7 @@ def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) 
 
     Raises
     ------
-    Refuse
+    Refused
         If it requests data that a sample lacks, such as range counts.
     FederationError
         Any exception of the coordinator.

@@ -1,9 +1,9 @@
 """Oblivious broker steps of DANN*: memory access depends on m and k only.
 
-A shelf has a row of k slots for each provider and round, padded with infinite distances. The
+A returned has a row of k slots for each provider and round, padded with infinite distances. The
 bitonic network of :mod:`~fedneighbors.kernels._bitonic` merges the rows and finally moves the
 names. Counts and ranks are sums over whole arrays, so that no address depends on the contents of a
-shelf. (Python's own handling of small integers is out of scope: an enclave would run compiled
+returned. (Python's own handling of small integers is out of scope: an enclave would run compiled
 code.)
 """
 
@@ -56,7 +56,7 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ReturnedObjects:
     """Returned objects, with a row of k slots for each provider and round.
 
     Parameters
@@ -86,8 +86,8 @@ class Shelf:
     exact: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, replies: Mapping[str, PaddedNearestReply]) -> "Shelf":
-        """Return a shelf with one reply of each provider."""
+    def of(cls, replies: Mapping[str, PaddedNearestReply]) -> "ReturnedObjects":
+        """Return a returned with one reply of each provider."""
         names = tuple(sorted(replies))
         rows = tuple(replies[name] for name in names)
         numbers = np.array([reply.numbers for reply in rows], np.int64)
@@ -129,9 +129,9 @@ class Shelf:
         last = zip(self.providers, self.replies[-1], strict=True)
         return {name: int(reply.numbers[1]) for name, reply in last}
 
-    def append(self, more: "Shelf") -> "Shelf":
-        """Return the shelf with the rows of the next round appended."""
-        return Shelf(
+    def append(self, more: "ReturnedObjects") -> "ReturnedObjects":
+        """Return the returned with the rows of the next round appended."""
+        return ReturnedObjects(
             providers=self.providers,
             replies=self.replies + more.replies,
             distances=np.concatenate([self.distances, more.distances], axis=1),
@@ -141,8 +141,8 @@ class Shelf:
             exact=self.exact & more.exact,
         )
 
-    def cut(self, lengths: Mapping[str, int]) -> "Shelf":
-        """Return the shelf truncated to a number of objects per provider."""
+    def cut(self, lengths: Mapping[str, int]) -> "ReturnedObjects":
+        """Return the returned truncated to a number of objects per provider."""
         limits = np.array([lengths[name] for name in self.providers], np.int64)[:, np.newaxis]
         before = self.filled.cumsum(axis=1) - self.filled
         kept = self.positions < limits[:, :, np.newaxis]
@@ -165,12 +165,12 @@ class Shelf:
         return dict(zip(self.providers, ranks.tolist(), strict=True))
 
     def is_certified(self) -> bool:
-        """Return whether the shelf's k nearest are certified."""
+        """Return whether the returned's k nearest are certified."""
         outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_objects > 0))
         return bool((outside | self.exhausted).all())
 
     def nearest(self) -> Merged:
-        """Return the k nearest objects on the shelf, for the user."""
+        """Return the k nearest objects on the returned, for the user."""
         smallest = self._merge.smallest
         n = int(np.isfinite(smallest.distances).sum())
         loads = carry_loads(self._names(), self._merge)[:n]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message
-from fedneighbors.methods.fedknn.private._oblivious import Shelf, counts_of_bounds
+from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import (
     MAX_NAME_BYTES,
     PaddedBoundReply,
@@ -80,24 +80,24 @@ def dann_star(
         for provider, count in counts.items()
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
-    shelf = Shelf.of(replies.complete("the first round").each)
+    returned = ReturnedObjects.of(replies.complete("the first round").each)
     # lines 17-21, counted from the returned objects, and phase 3, lines 22-23
     second = {
         provider: second_request_size(first[provider], rank, noise[provider][1], k)
-        for provider, rank in shelf.ranks_of_last().items()
+        for provider, rank in returned.ranks_of_last().items()
     }
     replies = yield gather(_requests(name, query, second, k, grid_s))
-    more = Shelf.of(replies.complete("the second round").each)
-    _check_order(shelf, more)
-    shelf = shelf.append(more)
-    _check_bounds({provider: reply.bounds for provider, reply in each.items()}, shelf)
-    certain = shelf.is_certified()
+    more = ReturnedObjects.of(replies.complete("the second round").each)
+    _check_order(returned, more)
+    returned = returned.append(more)
+    _check_bounds({provider: reply.bounds for provider, reply in each.items()}, returned)
+    certain = returned.is_certified()
     if always_exact and not certain:
         raise ProtocolError(
             "the result is not certified, which noise cannot cause: a provider returned fewer "
             "objects than requested; run the query again, or without it"
         )
-    return _answer(shelf, certain=certain, algorithm="dann*")
+    return _answer(returned, certain=certain, algorithm="dann*")
 
 
 def dann_star_as_printed(
@@ -125,15 +125,17 @@ def dann_star_as_printed(
         for provider, count in counts.items()
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
-    shelf = Shelf.of(replies.complete("the first round").each)
+    returned = ReturnedObjects.of(replies.complete("the first round").each)
     second = {
         provider: first_request_size(counts[provider] + k - rank, noise[provider][1], k)
-        for provider, rank in shelf.ranks_of_last().items()
+        for provider, rank in returned.ranks_of_last().items()
     }
     more = {provider: max(second[provider] - first[provider], 0) for provider in second}
     replies = yield gather(_requests(name, query, more, k, grid_s))
-    shelf = shelf.append(Shelf.of(replies.complete("the second round").each)).cut(second)
-    return _answer(shelf, certain=False, algorithm="dann* as printed")
+    returned = returned.append(ReturnedObjects.of(replies.complete("the second round").each)).cut(
+        second
+    )
+    return _answer(returned, certain=False, algorithm="dann* as printed")
 
 
 def first_request_size(count: int, noise: int, k: int) -> int:
@@ -187,23 +189,23 @@ def _requests(
     }
 
 
-def _check_order(shelf: Shelf, more: Shelf) -> None:
+def _check_order(returned: ReturnedObjects, more: ReturnedObjects) -> None:
     """Raise if second parts do not follow the first."""
-    rows, n, n_more = np.arange(len(shelf.providers)), shelf.n_objects, more.n_objects
-    distances, ties = shelf.distances[rows, 0, n - 1], shelf.ties[rows, 0, n - 1]
+    rows, n, n_more = np.arange(len(returned.providers)), returned.n_objects, more.n_objects
+    distances, ties = returned.distances[rows, 0, n - 1], returned.ties[rows, 0, n - 1]
     next_distances, next_ties = more.distances[:, 0, 0], more.ties[:, 0, 0]
     before = next_distances < distances
     before |= (next_distances == distances) & (next_ties <= ties)
     doubled = [
         not _names(part).isdisjoint(_names(next_part))
-        for part, next_part in zip(shelf.replies[0], more.replies[0], strict=True)
+        for part, next_part in zip(returned.replies[0], more.replies[0], strict=True)
     ]
     for broken, how in (
-        ((n_more > 0) & shelf.exhausted, "it had no more objects, but returned some"),
+        ((n_more > 0) & returned.exhausted, "it had no more objects, but returned some"),
         ((n_more > 0) & (n > 0) & before, "its second objects are before its first"),
         (np.array(doubled), "an object is repeated in the second round"),
     ):
-        _raise_first(shelf, broken, how)
+        _raise_first(returned, broken, how)
 
 
 def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
@@ -216,7 +218,7 @@ def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
     return set(zip(names, reply.lengths[:n].tolist(), strict=True))
 
 
-def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -> None:
+def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], returned: ReturnedObjects) -> None:
     """Raise for objects that their provider's own bounds exclude.
 
     The same check as in Algorithm 1.
@@ -224,34 +226,36 @@ def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], shelf: Shelf) -
     The j-th smallest distance is never below the j-th smallest bound, and each of the first k
     objects has a bound.
     """
-    known = np.array([bounds[provider] for provider in shelf.providers])
+    known = np.array([bounds[provider] for provider in returned.providers])
     rows = np.arange(len(known))[:, np.newaxis, np.newaxis]
-    own = known[rows, np.minimum(shelf.positions, shelf.k - 1)]
-    nearer: Any = shelf.distances < own
-    _raise_first(shelf, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow")
-    n = shelf.n_objects
+    own = known[rows, np.minimum(returned.positions, returned.k - 1)]
+    nearer: Any = returned.distances < own
+    _raise_first(
+        returned, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow"
+    )
+    n = returned.n_objects
     n_bounds: npt.NDArray[np.int64] = np.isfinite(known).sum(axis=1)
-    missing = shelf.exhausted & shelf.exact & (n < n_bounds)
+    missing = returned.exhausted & returned.exact & (n < n_bounds)
     row = int(missing.argmax())
     _raise_first(
-        shelf,
+        returned,
         missing,
         f"it has no more than {n[row]} objects, but sent {n_bounds[row]} bounds",
     )
 
 
-def _raise_first(shelf: Shelf, broken: Flags, how: str) -> None:
+def _raise_first(returned: ReturnedObjects, broken: Flags, how: str) -> None:
     """Raise an error that names the first provider with a violation."""
     if broken.any():
-        raise ProtocolError(f"party {shelf.providers[int(broken.argmax())]!r}: {how}")
+        raise ProtocolError(f"party {returned.providers[int(broken.argmax())]!r}: {how}")
 
 
-def _answer(shelf: Shelf, *, certain: bool, algorithm: str) -> Answer:
+def _answer(returned: ReturnedObjects, *, certain: bool, algorithm: str) -> Answer:
     return Answer(
-        merged=shelf.nearest(),
-        exact=certain and bool(shelf.exact.all()),
-        asked=dict(zip(shelf.providers, shelf.n_objects.tolist(), strict=True)),
-        verified=shelf.verified,
+        merged=returned.nearest(),
+        exact=certain and bool(returned.exact.all()),
+        n_returned=dict(zip(returned.providers, returned.n_objects.tolist(), strict=True)),
+        verified=returned.verified,
         algorithm=algorithm,
-        answered=shelf.providers,
+        answered=returned.providers,
     )

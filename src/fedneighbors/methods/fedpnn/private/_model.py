@@ -112,7 +112,7 @@ def estimate_origin(values: Integers, *, n_features: int, levels: int, variance:
     Parameters
     ----------
     values : int64 array of shape (1 + n_features,)
-        Sum of :func:`~.release.origin_sums` with noise.
+        Sum of :func:`~._release.origin_sums` with noise.
     n_features, levels : int
         Number of columns; integer steps per unit.
     variance : float
@@ -129,7 +129,7 @@ def estimate_means(values: Integers, *, n_classes: int, levels: int, variance: f
     Parameters
     ----------
     values : int64 array of shape (n_classes * (1 + n_features),)
-        Sum of :func:`~.release.class_sums` with noise.
+        Sum of :func:`~._release.class_sums` with noise.
     n_classes, levels : int
         Number of classes; integer steps per unit.
     variance : float
@@ -160,7 +160,7 @@ def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: 
     Parameters
     ----------
     cells : int64 array of shape (2 * N_CELLS,)
-        Sum of :func:`~.release.cell_counts` with noise.
+        Sum of :func:`~._release.cell_counts` with noise.
     axis : float64 array of shape (n_features,)
         Axis of the cells.
     found : ClassMeans

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedpnn.private._release import (
     Release,
     cell_counts,
@@ -103,8 +103,8 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
                 self._keep(request.model)
                 return Receipt()
             case OriginRequest() | ClassSumsRequest() | CellsRequest():
-                return self._paid_for(request)
-        raise Refuse("unknown request")
+                return self._charge_and_draw(request)
+        raise Refused("unknown request")
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         self._check_classes(request.classes, fewest=2)
@@ -128,16 +128,16 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
             planned = origin_release(self._privacy, n_features, n_classes)
             return planned, lambda: origin_sums(self._scale_rows(), planned.levels)
         if request.origin.shape != (n_features,):
-            raise Refuse("the number of columns differs from the schema")
+            raise Refused("the number of columns differs from the schema")
         if isinstance(request, ClassSumsRequest):
             planned = class_sums_release(self._privacy, n_features, n_classes)
             return planned, lambda: class_sums(
                 *self._directions_from(request.origin, request.classes), n_classes, planned.levels
             )
         if n_classes != 2:
-            raise Refuse("cells are defined for exactly two classes")
+            raise Refused("cells are defined for exactly two classes")
         if (request.axis**2).sum() > 1 + 1e-9:
-            raise Refuse("the axis is longer than 1")
+            raise Refused("the axis is longer than 1")
         return cells_release(self._privacy), lambda: cell_counts(
             *self._directions_from(request.origin, request.classes), request.axis
         )

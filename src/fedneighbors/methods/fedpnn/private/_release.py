@@ -21,7 +21,7 @@ from fedneighbors.errors import PrivacyError
 from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import portion
-from fedneighbors.privacy.noise._mechanisms import MAX_SCALE, MAX_VARIANCE
+from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE
 from fedneighbors.tabular._private import column_bounds
 
 SHARES = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
@@ -97,9 +97,9 @@ def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivit
     while levels >= _MIN_LEVELS:
         stated = sensitivity(levels)
         if isinstance(budget, PureDP):
-            fits = stated.l1 / budget.epsilon <= MAX_SCALE
+            fits = stated.l1 / budget.epsilon <= MAX_TABLE_SCALE
         else:
-            fits = stated.l2_squared / (2 * budget.rho) <= MAX_VARIANCE
+            fits = stated.l2_squared / (2 * budget.rho) <= MAX_TABLE_VARIANCE
         if fits:
             return levels
         levels //= 2

@@ -107,7 +107,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     rows worse: measure.
 
     Synthetic rows are not differentially private: a generator may repeat rows, and values that many
-    rows share are kept exactly. Check them with :func:`~.quality.nearest_records` before you share
+    rows share are kept exactly. Check them with :func:`~._quality.nearest_records` before you share
     them.
 
     References

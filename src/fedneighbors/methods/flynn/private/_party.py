@@ -9,15 +9,15 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    part,
     picks,
     quantized_moments,
+    release_budget,
 )
 from fedneighbors.methods.flynn.private.protocol import (
     ConstantsReply,
@@ -67,7 +67,7 @@ def _cut(rows: Any) -> Any:
     return result
 
 
-_MAX = np.iinfo(np.int32).max
+_MAX_COUNT = np.iinfo(np.int32).max
 _MAX_CELLS = 1 << 23  # limit of a reply: 32 MiB, which a ledger can store
 
 
@@ -125,14 +125,14 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
                 self._hashed = None
                 return Receipt()
             case ConstantsRequest() | NoisyCountRequest() | PicksRequest():
-                return self._paid_for(request)
-        raise Refuse("unknown request")
+                return self._charge_and_draw(request)
+        raise Refused("unknown request")
 
     def _public_moments(self, *, with_columns: bool) -> MomentsReply:
         needed = ("n_rows", "scaling") if with_columns else ("n_rows",)
         for fact in needed:
             if not self._privacy.knows(fact):
-                raise Refuse("a fact was not declared public", fact)
+                raise Refused("a fact was not declared public", fact)
         return self._moments(with_columns=with_columns)
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
@@ -148,10 +148,10 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     ) -> tuple[Guarantee, Callable[[], Message]]:
         n_columns = len(request.low)
         if n_columns not in (0, self._x.shape[1]):
-            raise Refuse("the number of columns is not the announced one")
+            raise Refused("the number of columns is not the announced one")
         levels = constants_levels(self._privacy, n_columns)
         moved = constants_sensitivity(n_columns, levels, self._privacy.neighbors)
-        allowed = part(self._privacy, of="constants", constants_paid=True)
+        allowed = release_budget(self._privacy, of="constants", constants_paid=True)
         cost, noised = noise_function(
             allowed, moved, n_shares=n_shares, n_cells=2 * n_columns + 1, bits=self._bits
         )
@@ -172,7 +172,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         plan, classes = request.plan, request.classes
         self._check_plan(plan, classes)
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
-        allowed = part(self._privacy, of="counts", constants_paid=request.constants_paid)
+        allowed = release_budget(self._privacy, of="counts", constants_paid=request.constants_paid)
         n_cells = plan.n_units * len(classes)
         cost, noised = noise_function(
             allowed, moved, n_shares=n_shares, n_cells=n_cells, bits=self._bits
@@ -180,7 +180,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
 
         def draw() -> Message:
             values = noised(self._exact_counts(plan, classes).ravel())
-            values = np.clip(values, -_MAX, _MAX)  # post-processing of noised values
+            values = np.clip(values, -_MAX_COUNT, _MAX_COUNT)  # post-processing of noised values
             return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
 
         return cost, draw
@@ -191,18 +191,18 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         The check reads no values of rows, so refusing reveals nothing about them.
         """
         if self._x.shape[1] != plan.features.n_features:
-            raise Refuse("the number of columns is not the announced one")
+            raise Refused("the number of columns is not the announced one")
         self._check_classes(classes)
         if plan.n_units * len(classes) > _MAX_CELLS:
-            raise Refuse("the counts would be too many for a reply")
+            raise Refused("the counts would be too many for a reply")
 
     def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
         if self._privacy.mechanism != "paper":
-            raise Refuse("the privacy terms differ from the agreed ones")
+            raise Refused("the privacy terms differ from the agreed ones")
         plan, classes = request.plan, request.classes
         self._check_plan(plan, classes)
         if not 1 <= request.n_picks <= plan.n_units * len(classes):
-            raise Refuse("more cells are to be picked than there are")
+            raise Refused("more cells are to be picked than there are")
         moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
         dp = picks(
             self._privacy,

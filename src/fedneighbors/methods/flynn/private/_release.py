@@ -21,8 +21,8 @@ from fedneighbors.privacy._guarantees import (
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import portion
 from fedneighbors.privacy.noise._mechanisms import (
-    MAX_SCALE,
-    MAX_VARIANCE,
+    MAX_TABLE_SCALE,
+    MAX_TABLE_VARIANCE,
 )
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
@@ -71,14 +71,14 @@ def constants_levels(privacy: Privacy, n_columns: int) -> int:
         If the noise exceeds the samplers' range even at the coarsest resolution; it would
         dominate mean and spread anyway.
     """
-    allowed = part(privacy, of="constants", constants_paid=True)
+    allowed = release_budget(privacy, of="constants", constants_paid=True)
     levels = _FINEST
     while levels >= _COARSEST:
         moved = constants_sensitivity(n_columns, levels, privacy.neighbors)
         if isinstance(allowed, PureDP):
-            fits = moved.l1 / allowed.epsilon <= MAX_SCALE
+            fits = moved.l1 / allowed.epsilon <= MAX_TABLE_SCALE
         else:
-            fits = moved.l2_squared / (2 * allowed.rho) <= MAX_VARIANCE
+            fits = moved.l2_squared / (2 * allowed.rho) <= MAX_TABLE_VARIANCE
         if fits:
             return levels
         levels //= 2
@@ -89,7 +89,7 @@ def constants_levels(privacy: Privacy, n_columns: int) -> int:
     )
 
 
-def part(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP | ZCDP:
+def release_budget(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP | ZCDP:
     """Return the fraction of the budget that one release may use.
 
     Parameters
@@ -124,7 +124,7 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
     PrivacyError
         If delta is not 0, or the number of parties is required but not set.
     """
-    allowed = part(privacy, of="counts", constants_paid=constants_paid)
+    allowed = release_budget(privacy, of="counts", constants_paid=constants_paid)
     if not isinstance(allowed, PureDP):
         raise PrivacyError("the paper's mechanism is pure; leave delta at 0")
     divided = privacy.n_parties if privacy.accounting == "paper" else 1
@@ -165,7 +165,9 @@ def active_units(privacy: Privacy) -> int:
     Laplace noise grows with rho but Gaussian noise only with its square root, so Gaussian noise
     permits more active units.
     """
-    return 64 if isinstance(part(privacy, of="counts", constants_paid=False), ZCDP) else 32
+    return (
+        64 if isinstance(release_budget(privacy, of="counts", constants_paid=False), ZCDP) else 32
+    )
 
 
 def private_sizes(

@@ -22,8 +22,8 @@ from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     count_sensitivity,
     default_picks,
-    part,
     private_sizes,
+    release_budget,
     sizes_of_the_paper,
 )
 from fedneighbors.methods.flynn.protocol import (
@@ -318,7 +318,7 @@ class _Training(PrivateTraining):
     def _count_variance(
         self, moved: Sensitivity, known: _Known, *, n_cells: int, n_summed: int
     ) -> float:
-        allowed = part(self.privacy, of="counts", constants_paid=known.paid)
+        allowed = release_budget(self.privacy, of="counts", constants_paid=known.paid)
         return self.variance(allowed, moved, n_cells=n_cells, n_summed=n_summed)
 
     def noised(

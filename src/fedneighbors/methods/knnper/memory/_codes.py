@@ -13,12 +13,12 @@ from fedneighbors.methods.knnper.memory._clusters import cluster
 
 Bytes = npt.NDArray[np.uint8]
 
-WIDEST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def check_float32(rows: npt.NDArray[np.floating[Any]]) -> None:
     """Raise DataError if a cell overflows float32."""
-    if len(rows) and np.abs(rows).max() > WIDEST:
+    if len(rows) and np.abs(rows).max() > LARGEST:
         raise DataError(
             "a key overflows float32, the precision of compressed memories; use memory='exact', or "
             "lower the learning rate of the network"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fedneighbors.federation._messages import Message, decode, encode
-from fedneighbors.federation._roles import Refuse
+from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._client import KNNPerParty, as_tensor
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.private.protocol import (
@@ -133,7 +133,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         match request:
             case PublicClientSchemaRequest():
                 if request.layout != self.network.digest:
-                    raise Refuse("the network differs from the coordinator's")
+                    raise Refused("the network differs from the coordinator's")
                 return self._schema(with_labels=request.with_labels)
             case NoisedCountsRequest():
                 return self._noised_counts(request)
@@ -143,7 +143,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
                 return self._round(request)
             case ReleaseRequest():
                 return self._both_releases(request)
-        raise Refuse("unknown request")
+        raise Refused("unknown request")
 
     def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
         self._check_terms(request)
@@ -176,7 +176,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             return
         whole = (self._budget.counts, self._budget.steps)
         if not all(fits(whole, ledger.left(dataset, who)) for who in ("", user)):
-            raise Refuse("its privacy budget does not allow this training")
+            raise Refused("its privacy budget does not allow this training")
 
     def _begin(self, request: BeginRequest) -> Receipt:
         """Charge all steps.
@@ -185,10 +185,10 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         """
         self._check_terms(request)
         if not self._announced:
-            raise Refuse("the class counts must come first")
+            raise Refused("the class counts must come first")
         numbers = request.numbers
         if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
-            raise Refuse("the announced steps are invalid")
+            raise Refused("the announced steps are invalid")
         plan = plan_steps(
             max(1, round(self._announced * (1 - self.settings.validation))),
             request.batch_size,
@@ -212,9 +212,9 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         """Return a round's weight change, from the ledger if stored."""
         begun, plan = self._begun, self.plan
         if begun is None or plan is None or begun.run != request.run:
-            raise Refuse("no steps of this training were announced")
+            raise Refused("no steps of this training were announced")
         if request.number not in begun.numbers:
-            raise Refuse("this round was not announced")
+            raise Refused("this round was not announced")
         mark, made = hashlib.sha256(encode(request)).digest(), []
 
         def draw() -> bytes:
@@ -228,14 +228,14 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             purpose=f"round {request.number + 1}, charged with the steps",
         )
         if not made and (kept[: len(mark)] != mark or not self._remember):
-            raise Refuse("this round was answered before; a new training must be charged again")
+            raise Refused("this round was answered before; a new training must be charged again")
         after = made[0] if made else np.frombuffer(kept[len(mark) :], request.weights.dtype)
         try:
             change = weighted_change(
                 request.weights, after, n_rows=self._announced, bits=request.bits
             )
         except FloatingPointError:  # noisy weights, which are public
-            raise Refuse("training has diverged: lower the learning rate") from None
+            raise Refused("training has diverged: lower the learning rate") from None
         return UpdateReply(change)
 
     def _train(
