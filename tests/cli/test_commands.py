@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
 from fedneighbors.cli._splits import read_data
-from fedneighbors.datasets import TableEncoder, load, read_features
+from fedneighbors.datasets import Schema, load, read_rows
 from fedneighbors.methods.flynn import FlyNNClassifier
 from fedneighbors.partition import Manifest, describe, dirichlet
 from fedneighbors.records import read_record
@@ -77,15 +77,14 @@ def test_run_trains_over_the_parties_that_a_column_names(trained):
     assert "FlyNN, federated" in result.stdout
     assert set(record.rounds[0].upload_bytes) == {"garden-0", "garden-1", "garden-2"}
     assert record.parameters["n_units_"] == 200
-    names = ["encoder.json", "manifest.json", "model.fnn", "record.jsonl", "report.html"]
+    names = ["manifest.json", "model.fnn", "record.jsonl", "report.html", "schema.toml"]
     assert sorted(path.name for path in out.iterdir()) == names
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_predict_writes_what_the_model_predicts(trained, flowers, tmp_path):
     model = FlyNNClassifier.load(trained[0] / "model.fnn")
-    encoder = TableEncoder.from_json((trained[0] / "encoder.json").read_text("utf-8"))
-    rows = read_features(flowers, encoder.feature_names, encoder=encoder)
+    rows = read_rows(flowers, Schema.load(trained[0] / "schema.toml")).x
 
     result = call(
         *("predict", "--model", trained[0] / "model.fnn", "--data", flowers, "--proba"),

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fedneighbors import FedPNNClassifier
 from fedneighbors.cli._main import app
-from fedneighbors.datasets import TableEncoder
+from fedneighbors.datasets import Schema
 from fedneighbors.records import read_record
 
 
@@ -32,7 +32,7 @@ def call(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_table_of_banks_leaves_model_record_report_and_encoder(loans, tmp_path):
+def test_a_table_of_banks_leaves_model_record_report_and_schema(loans, tmp_path):
     out = tmp_path / "out"
 
     result = call(
@@ -54,8 +54,7 @@ def test_a_table_of_banks_leaves_model_record_report_and_encoder(loans, tmp_path
         "home=rent",
     ]
     assert model.model_.frame.indicators.tolist() == [0]
-    rules = TableEncoder.from_json((out / "encoder.json").read_text("utf-8"))
-    assert rules.columns[0].median is None
+    assert Schema.load(out / "schema.toml").columns[0].missing == "keep"
     assert "<html" in (out / "report.html").read_text("utf-8")
 
 
@@ -85,7 +84,7 @@ def test_predict_keeps_missing_cells(loans, tmp_path):
     assert [[float(cell) for cell in row[1:]] for row in rows] == shares.tolist()
 
 
-def test_predict_reads_network_models_which_have_no_encoder(tmp_path):
+def test_predict_reads_network_models_which_have_no_schema(tmp_path):
     rng = np.random.default_rng(1)
     y = np.arange(80) % 2
     model = FedPNNClassifier().fit(rng.normal(size=(80, 2)) + y[:, None], y)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedneighbors.datasets import TableEncoder, available, fetch_openml, load, load_columns
+from fedneighbors.datasets import Schema, available, fetch_openml, load, load_columns
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 TABLES = [
@@ -119,10 +119,10 @@ def test_a_table_of_the_folder_is_listed_and_loaded(small_folder):
 def test_columns_of_a_table_are_unchanged(small_folder):
     table = load_columns("small").without(["empty"])
 
-    encoder = TableEncoder.fit(table.take(slice(0, 1)).without(["target"]))
+    schema = Schema.draft(table.take(slice(0, 1)).without(["target"]), with_ranges=False)
 
     assert table.columns["b"].tolist() == ["u", "v", "u"]
-    assert encoder.apply(table).tolist() == [[1, 1], [1, 0], [5, 1]]
+    assert schema.encode_all(table).tolist() == [[1, 1], [1, 0], [5, 1]]
 
 
 def test_a_misspelt_name_gets_the_nearest(small_folder):

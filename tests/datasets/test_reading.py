@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pyarrow import parquet
 
-from fedneighbors.datasets import read_columns, read_features, read_table
+from fedneighbors.datasets import read_columns, read_features, read_rows, read_table
 from fedneighbors.errors import DataError, MissingDataError, MissingExtraError
 
 
@@ -150,20 +150,18 @@ def test_windows_files_read_like_others(write):
 def test_a_second_file_can_be_encoded_like_the_first(write):
     first = read_table(write("a,b,target\n1,u,0\n,v,1\n5,w,1\n", "first.csv"))
 
-    second = read_table(write("b,a,target\nw,,0\nz,9,1\n", "second.csv"), encoder=first.encoder)
+    second = read_table(write("b,a,target\nw,,0\nz,9,1\n", "second.csv"), schema=first.schema)
 
     assert second.feature_names == first.feature_names
     assert second.x.tolist() == [[3.0, 0, 0, 1], [9.0, 0, 0, 0]]
 
 
-def test_words_that_look_like_numbers_stay_words_for_the_encoder(write):
+def test_words_that_look_like_numbers_stay_words_for_a_schema(write):
     first = read_table(write("grade,target\n1,0\n2,0\nx,1\n", "first.csv"))
 
-    rows = read_features(
-        write("grade\n2\n1\n", "second.csv"), first.feature_names, encoder=first.encoder
-    )
+    rows = read_rows(write("grade\n2\n1\n", "second.csv"), first.schema, labelled=False)
 
-    assert rows.tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert rows.x.tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
 def test_features_for_prediction_are_found_by_name(write):
@@ -179,21 +177,15 @@ def test_missing_features_are_named(write):
         read_features(path, ["a", "b", "d"])
 
 
-def test_gaps_and_words_need_the_encoder_of_the_training_data(write):
+def test_gaps_and_words_need_the_schema_of_the_training_data(write):
     path = write("a,b\n1,x\n,y\n")
 
-    with pytest.raises(DataError, match=r"column 'a' of .* has 1 missing cells; pass the encoder"):
+    with pytest.raises(
+        DataError, match=r"column 'a' of .* has 1 missing cells; read it by the schema"
+    ):
         read_features(path, ["a"])
-    with pytest.raises(DataError, match=r"column 'b' of .* not numbers; pass the encoder"):
+    with pytest.raises(DataError, match=r"column 'b' of .* not numbers; read it by the schema"):
         read_features(path, ["b"])
-
-
-def test_an_encoder_of_other_features_is_refused(write):
-    path = write("a,target\n1,0\n2,1\n")
-    encoder = read_table(path).encoder
-
-    with pytest.raises(DataError, match="the encoder has features 'a', but 'b' were requested"):
-        read_features(path, ["b"], encoder=encoder)
 
 
 @pytest.mark.parametrize(

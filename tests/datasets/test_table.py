@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedneighbors.datasets import Table, TableEncoder, dataset_from_table
+from fedneighbors.datasets import Table, dataset_from_table
 from fedneighbors.errors import DataError
 
 
@@ -69,33 +69,3 @@ def test_a_table_in_memory_becomes_a_data_set():
 
     assert (data.name, data.source, data.feature_names) == ("mine", "example", ("a",))
     assert data.y.tolist() == ["x", "y"]
-
-
-def test_an_encoder_reports_fills_and_unknown_categories():
-    age = np.array([30.0, 50.0, 40.0])
-    site = np.array(["a", "b", "c"], dtype=object)
-    sex = np.array(["f", "m", "m"], dtype=object)
-    encoder = TableEncoder.fit(Table({"age": age, "site": site, "sex": sex}, source="old"))
-    new = Table(
-        {
-            "age": np.array([np.nan, 20.0]),
-            "site": np.array(["B", "a"], dtype=object),
-            "sex": np.array(["f", None], dtype=object),
-        },
-        source="new",
-    )
-
-    said = encoder.warnings_for(new)
-
-    assert len(said) == 3
-    assert "1 empty cells get the median of the training rows, 40" in said[0]
-    assert "'B' did not occur in training" in said[1]
-    assert "none of the categories" in said[1]
-    assert "'missing' did not occur" in said[2]
-    assert said[2].endswith("such rows count as 'f'")
-
-
-def test_an_encoder_finds_no_surprises_in_its_own_rows():
-    table = Table({"site": np.array(["a", None], dtype=object)}, source="old")
-
-    assert TableEncoder.fit(table).warnings_for(table) == ()

@@ -20,6 +20,7 @@ from fedneighbors.cli._predict import predict
 from fedneighbors.cli._preflight import preflight
 from fedneighbors.cli._report import report
 from fedneighbors.cli._run import run
+from fedneighbors.cli._schema import schema
 from fedneighbors.cli._synthesize import synthesize
 from fedneighbors.cli._warmup import warmup
 from fedneighbors.errors import FedneighborsError
@@ -116,6 +117,7 @@ app.command(
 )(synthesize)
 app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)
 app.add_typer(data, name="data")
+app.add_typer(schema, name="schema")
 app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
 app.command(epilog=_example("preflight --port 8000 --data patients.csv --label outcome"))(preflight)

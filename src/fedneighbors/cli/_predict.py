@@ -31,11 +31,9 @@ def predict(
     data: Annotated[Path, typer.Option(help="CSV or Parquet file with the rows to predict.")],
     out: Annotated[Path, typer.Option(help="Output file (CSV).")] = Path("predictions.csv"),
     proba: Annotated[bool, typer.Option("--proba", help="Add class probabilities.")] = False,
-    encoder: Annotated[
+    schema: Annotated[
         Path | None,
-        typer.Option(
-            help="Encoder of the training data; by default encoder.json next to the model."
-        ),
+        typer.Option(help="Schema of the training data; by default schema.toml next to the model."),
     ] = None,
     party: Annotated[
         str | None,
@@ -60,7 +58,7 @@ def predict(
         raise typer.BadParameter(
             "this model is for regression, without probabilities: omit --proba"
         )
-    rows = _read_rows(data, estimator, encoder or _encoder_path(model))
+    rows = _read_rows(data, estimator, schema or _schema_path(model))
     asked = _client_of_rows(estimator, data, len(rows), party, party_column)
     columns = _predict(estimator, rows, proba=proba, **asked)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -170,12 +168,12 @@ def _summarize(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[st
         yield f"{len(values):>8} rows: {name} from {min(values):.6g} to {max(values):.6g}"
 
 
-def _encoder_path(model: Path) -> Path | None:
-    path = model.with_name("encoder.json")
+def _schema_path(model: Path) -> Path | None:
+    path = model.with_name("schema.toml")
     return path if path.is_file() else None
 
 
-def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDArray[Any]":
+def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDArray[Any]":
     """Read the features of the model.
 
     Columns are read by position if the model has no column names.
@@ -183,30 +181,32 @@ def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDA
     from sklearn.utils import get_tags
 
     from fedneighbors.cli._console import note
-    from fedneighbors.datasets import TableEncoder, read_columns, read_features
+    from fedneighbors.datasets import Schema, read_columns, read_features, read_rows
+    from fedneighbors.datasets._table import join_names
     from fedneighbors.errors import DataError
 
     keeps = get_tags(estimator).input_tags.allow_nan
     names = getattr(estimator, "feature_names_in_", None)
-    if names is not None:
-        rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
-        if rules is None and any("=" in str(name) for name in names):
-            note(
-                "the model has columns such as "
-                f"{next(str(n) for n in names if '=' in str(n))!r} and there is no encoder.json "
-                "next to it; copy it from the training folder, or give it with --encoder"
+    if names is not None and schema is not None:
+        rules = Schema.load(schema)
+        if rules.feature_names != tuple(map(str, names)):
+            raise DataError(
+                f"{schema} has features {join_names(rules.feature_names)}, but the model has "
+                f"{join_names(map(str, names))}; give the schema of its training data with --schema"
             )
-        if rules is not None:
-            table = read_columns(path, nominal=rules.nominal_names)
-            table.require(rules.column_names)
-            for sentence in rules.warnings_for(table):
-                note(sentence)
-        return read_features(
-            path,
-            [str(name) for name in names],
-            encoder=rules,
-            keep_missing=keeps,
-        )
+        rows = read_rows(path, rules, labelled=False)
+        rules.check_complete(rows)
+        for sentence in rules.notes(rows):
+            note(sentence)
+        return rows.x
+    if names is not None:
+        coded = [str(name) for name in names if "=" in str(name)]
+        if coded:
+            note(
+                f"the model has columns such as {coded[0]!r} and there is no schema.toml next to "
+                "it; copy it from the training folder, or give it with --schema"
+            )
+        return read_features(path, [str(name) for name in names], keep_missing=keeps)
     found = read_columns(path).names
     if len(found) != estimator.n_features_in_:
         raise DataError(

@@ -105,7 +105,7 @@ def keep_model(
     shown: Sequence[str],
     encoded: str,
 ) -> None:
-    """Print a training's results; write its record, report, model and encoder.
+    """Print a training's results; write its record, report, model and schema.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def keep_model(
     keep(record, path.parent, name="record")
     model.save(path)
     say(f"model   {path}", "green")
-    if data.encoder is not None:
-        rules = path.with_name("encoder.json")
-        replace_file(rules, data.encoder.to_json().encode("utf-8"))
-        say(f"encoder {rules}", "green")
+    if data.schema is not None:
+        schema = path.with_name("schema.toml")
+        replace_file(schema, data.schema.to_toml().encode("utf-8"))
+        say(f"schema {schema}", "green")

@@ -181,7 +181,7 @@ class Training:
                 progress=progress,
                 **options,
             )
-        noted = table.encoder is not None and (filled or bool(table.encoder.nominal_names))
+        noted = table.schema is not None and (filled or bool(table.schema.nominal_names))
         keep_model(
             model,
             record,

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._dataset import Dataset
-from fedneighbors.datasets._encoder import TableEncoder
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
 from fedneighbors.datasets._table import Table, join_names, missing_cells, word_column
@@ -98,8 +97,7 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
     features = table.without([_LABEL])
     empty = [name for name, column in features.columns.items() if missing_cells(column).all()]
     kept = table.without(empty) if empty else table
-    encoder = TableEncoder.fit(kept.without([_LABEL]), keep_missing=keep_missing)
-    loaded = dataset_from_table(kept, _LABEL, name=name, encoder=encoder)
+    loaded = dataset_from_table(kept, _LABEL, name=name, keep_missing=keep_missing)
     return replace(loaded, n_train=_N_TRAIN.get(name))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.datasets._encoder import TableEncoder
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import DataError
 
 
@@ -31,8 +31,8 @@ class Dataset:
         rest for testing. None if the source has none.
     parties : str array of shape (n_rows,), optional
         Natural owner of each row (writer, site), if known.
-    encoder : TableEncoder, optional
-        Encoder of ``x``; apply it to rows for prediction.
+    schema : Schema, optional
+        Schema that converted the source's rows to ``x``; use it for rows for prediction.
 
     Raises
     ------
@@ -47,7 +47,7 @@ class Dataset:
     source: str
     n_train: int | None = None
     parties: npt.NDArray[np.str_] | None = None
-    encoder: TableEncoder | None = None
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         if self.x.ndim != 2 or 0 in self.x.shape:

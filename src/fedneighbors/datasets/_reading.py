@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._cells import read_cells
 from fedneighbors.datasets._dataset import Dataset
-from fedneighbors.datasets._encoder import TableEncoder
+from fedneighbors.datasets._schema import EncodedRows, Schema
 from fedneighbors.datasets._table import (
     Column,
     Table,
     check_finite,
     check_names,
-    join_names,
     missing_cells,
     word_column,
 )
@@ -83,7 +84,7 @@ def read_table(
     party: str | None = None,
     drop: Collection[str] = (),
     nominal: Collection[str] = (),
-    encoder: TableEncoder | None = None,
+    schema: Schema | None = None,
     delimiter: str = ",",
     missing: Collection[str] = MISSING_CELLS,
     keep_missing: bool = False,
@@ -102,15 +103,16 @@ def read_table(
         Columns to ignore.
     nominal : collection of str, default=()
         Nominal columns whose cells are numbers.
-    encoder : TableEncoder, optional
-        Rules for missing cells and nominal columns. By default they are fitted on all rows of this
-        file; see `TableEncoder` for the consequences in a federation and for test rows.
+    schema : Schema, optional
+        Columns and labels, if declared. Each row is then read by itself, and rows that the schema
+        does not allow are dropped; only ``party`` and ``delimiter`` have an effect besides. By
+        default columns and the rules for missing cells come from all rows of the file.
     delimiter : str, default=","
         Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
     keep_missing : bool, default=False
-        Leave missing cells of numeric columns NaN, if there is no encoder.
+        Leave missing cells of numeric columns NaN.
 
     Returns
     -------
@@ -125,15 +127,16 @@ def read_table(
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
-    known = () if encoder is None else encoder.nominal_names
-    words = {*nominal, *known, label, *([] if party is None else [party])}
+    file_name = Path(path).name.split(".")[0]
+    if schema is not None:
+        return _read_declared(Path(path), schema, label, party=party, delimiter=delimiter)
+    words = {*nominal, label, *([] if party is None else [party])}
     table = read_columns(path, nominal=words, delimiter=delimiter, missing=missing)
     return dataset_from_table(
         table.without(drop) if drop else table,
         label,
-        name=Path(path).name.split(".")[0],
+        name=file_name,
         party=party,
-        encoder=encoder,
         keep_missing=keep_missing,
     )
 
@@ -144,7 +147,6 @@ def dataset_from_table(
     *,
     name: str,
     party: str | None = None,
-    encoder: TableEncoder | None = None,
     keep_missing: bool = False,
 ) -> Dataset:
     """Build a labelled data set from columns in memory.
@@ -159,10 +161,8 @@ def dataset_from_table(
         Name of the data set.
     party : str, optional
         Column with the owner of each row.
-    encoder : TableEncoder, optional
-        Rules for missing cells and nominal columns; fitted on the table by default.
     keep_missing : bool, default=False
-        Leave missing cells of numeric columns NaN, if there is no encoder.
+        Leave missing cells of numeric columns NaN.
 
     Returns
     -------
@@ -175,16 +175,16 @@ def dataset_from_table(
     """
     roles = [label] if party is None else [label, party]
     features = table.without(roles)
-    rules = TableEncoder.fit(features, keep_missing=keep_missing) if encoder is None else encoder
+    schema = Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
     owners = None if party is None else np.array(_text_cells(table, party), dtype=np.str_)
     return Dataset(
         name=name,
-        x=rules.apply(features),
+        x=schema.encode_all(features),
         y=_labels(_text_cells(table, label)),
-        feature_names=rules.feature_names,
+        feature_names=schema.feature_names,
         source=table.source,
         parties=owners,
-        encoder=rules,
+        schema=schema,
     )
 
 
@@ -192,12 +192,13 @@ def read_features(
     path: str | os.PathLike[str],
     feature_names: Sequence[str],
     *,
-    encoder: TableEncoder | None = None,
     delimiter: str = ",",
     missing: Collection[str] = MISSING_CELLS,
     keep_missing: bool = False,
 ) -> npt.NDArray[np.float64]:
-    """Read rows for prediction from a file, without labels.
+    """Read numeric features from a file, without labels.
+
+    For a model with missing cells or categories in its training data use `read_rows`.
 
     Parameters
     ----------
@@ -205,14 +206,12 @@ def read_features(
         See `read_columns`. Columns may be in any order; additional columns are ignored.
     feature_names : sequence of str
         Features of the training data, in order.
-    encoder : TableEncoder, optional
-        The encoder of the training data; needed if it had missing cells or nominal columns.
     delimiter : str, default=","
         Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
         Cells that count as missing.
     keep_missing : bool, default=False
-        Leave missing cells NaN, if there is no encoder; otherwise they raise an error.
+        Leave missing cells NaN; otherwise they raise an error.
 
     Returns
     -------
@@ -228,18 +227,69 @@ def read_features(
     MissingExtraError
         If the file is Parquet and pyarrow is not installed.
     """
-    if encoder is not None and encoder.feature_names != tuple(feature_names):
-        raise DataError(
-            f"the encoder has features {join_names(encoder.feature_names)}, but "
-            f"{join_names(feature_names)} were requested; use the encoder of the training data"
-        )
-    words = () if encoder is None else encoder.nominal_names
-    table = read_columns(path, nominal=words, delimiter=delimiter, missing=missing)
-    if encoder is not None:
-        return encoder.apply(table)
+    table = read_columns(path, delimiter=delimiter, missing=missing)
     table.require(feature_names)
     return np.column_stack(
         [_numbers(table, name, keep_missing=keep_missing) for name in feature_names]
+    )
+
+
+def read_rows(
+    path: str | os.PathLike[str], schema: Schema, *, labelled: bool = True, delimiter: str = ","
+) -> EncodedRows:
+    """Read the rows of a file by a schema, each row by itself.
+
+    Parameters
+    ----------
+    path : str or path
+        CSV, Parquet, ARFF or JSON lines, see the ending of the name; text is gzipped if it ends in
+        ``.gz``. Each line of text is a row.
+    schema : Schema
+        Declared columns and labels.
+    labelled : bool, default=True
+        Read the label column of the schema.
+    delimiter : str, default=","
+        Separator of cells in delimited text.
+
+    Returns
+    -------
+    EncodedRows
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the file as a whole is damaged or lacks a column.
+    MissingExtraError
+        If the file is Parquet and pyarrow is not installed.
+    """
+    label = [schema.label] if labelled and schema.label else []
+    cells, n_unreadable = read_cells(
+        Path(path), [*schema.column_names, *label], delimiter=delimiter
+    )
+    return replace(schema.encode(cells), n_unreadable=n_unreadable)
+
+
+def _read_declared(
+    path: Path, schema: Schema, label: str, *, party: str | None, delimiter: str
+) -> Dataset:
+    """Return the labelled rows that a schema allows."""
+    label = schema.label or label
+    others = [label] if party is None else [label, party]
+    cells, _ = read_cells(path, [*schema.column_names, *others], delimiter=delimiter)
+    rows = schema.encode(cells, cells[label])
+    owners = None
+    if party is not None:
+        owners = np.array(cells[party], dtype=object)[rows.kept].astype(np.str_)
+    return Dataset(
+        name=schema.name or path.name.split(".")[0],
+        x=rows.x,
+        y=np.asarray(rows.y),
+        feature_names=schema.feature_names,
+        source=str(path),
+        parties=owners,
+        schema=schema,
     )
 
 
@@ -248,13 +298,13 @@ def _numbers(table: Table, name: str, *, keep_missing: bool) -> npt.NDArray[np.f
     if column.dtype == np.object_:
         raise DataError(
             f"column {name!r} of {table.source} has cells that are not numbers; "
-            "pass the encoder of the training data"
+            "read it by the schema of the training data, with read_rows"
         )
     numbers = column.astype(np.float64)
     if not keep_missing and np.isnan(numbers).any():
         raise DataError(
             f"column {name!r} of {table.source} has {np.isnan(numbers).sum()} missing cells; "
-            "pass the encoder of the training data"
+            "read it by the schema of the training data, with read_rows"
         )
     return numbers
 

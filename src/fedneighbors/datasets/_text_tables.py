@@ -113,7 +113,7 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
     """
     with explain_errors(path), open_text(path) as stream:
         lines = enumerate(stream, start=1)
-        kinds = _arff_header(lines, path)
+        kinds = read_arff_header(lines, path)
         gone = {*missing, "?"}
         numeric = [kind.lower() in _NUMERIC and name not in words for name, kind in kinds.items()]
         names = list(kinds)
@@ -259,7 +259,7 @@ def _cells(column: Column) -> list[Any]:
     return [None if lost else value for value, lost in zip(kept, gone.tolist(), strict=True)]
 
 
-def _arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, str]:
+def read_arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, str]:
     """Return names and kinds of the columns before the data line."""
     names: list[str] = []
     kinds: list[str] = []
@@ -303,7 +303,7 @@ def _arff_cells(line: str, number: int, width: int, path: Path) -> list[str]:
     if line.startswith("{"):
         raise DataError(f"line {number} of {path} is sparse; expected a cell for every column")
     plain = "'" not in line and '"' not in line
-    cells = [cell.strip() for cell in line.split(",")] if plain else _quoted_cells(line)
+    cells = [cell.strip() for cell in line.split(",")] if plain else quoted_cells(line)
     if len(cells) != width:
         raise DataError(
             f"line {number} of {path} has {len(cells)} cells; every row needs the {width} of the "
@@ -312,7 +312,7 @@ def _arff_cells(line: str, number: int, width: int, path: Path) -> list[str]:
     return cells
 
 
-def _quoted_cells(line: str) -> list[str]:
+def quoted_cells(line: str) -> list[str]:
     """Return a line's quoted cells, up to the first error."""
     cells, place = [], 0
     while found := _CELL.match(line, place):

@@ -1,0 +1,87 @@
+"""``fedneighbors schema``: draft a schema, and check a table against one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedneighbors.cli._splits import LabelOption
+
+schema = typer.Typer(
+    no_args_is_help=True,
+    help="Declare the columns of a table: draft a schema, check a table against one.",
+)
+
+_HEADER = """\
+# Columns and labels of a table: kinds, ranges and categories, and a rule for missing cells.
+# missing: a value to fill in, "drop" to drop the row, or "keep" to leave it missing.
+# Drafted from rows. If these are private, this file discloses facts about them: replace ranges,
+# categories, classes and values by those of public knowledge before you share or use it.
+
+"""
+
+
+@schema.command(
+    epilog="Example: [bold]fedneighbors schema draft --data public.csv --label outcome[/bold]"
+)
+def draft(
+    data: Annotated[
+        Path, typer.Option(help="Public or synthetic table: CSV, Parquet or ARFF file.")
+    ],
+    label: LabelOption = "target",
+    out: Annotated[Path, typer.Option(help="Schema file (TOML).")] = Path("schema.toml"),
+) -> None:
+    """Draft a schema from a public or synthetic table.
+
+    A draft from private rows is itself a disclosure: it has their smallest and
+    largest values, their categories and their labels.
+    """
+    from fedneighbors.cli._console import note, say
+    from fedneighbors.datasets import Schema, read_columns
+    from fedneighbors.records import replace_file
+
+    if out.exists():
+        raise FileExistsError(f"{out} exists; delete it, or name another file with --out")
+    drafted = Schema.draft(read_columns(data, nominal=[label]), label)
+    replace_file(out, (_HEADER + drafted.to_toml()).encode("utf-8"))
+    note(
+        f"{out} has ranges, categories and labels of {data}; a draft from private rows is itself "
+        "a disclosure: replace them by public knowledge"
+    )
+    say(f"schema {out}", "green")
+
+
+@schema.command(
+    epilog="Example: [bold]fedneighbors schema check --data visits.csv --schema schema.toml[/bold]"
+)
+def check(
+    data: Annotated[Path, typer.Option(help="Table: CSV, Parquet, ARFF or JSON lines file.")],
+    schema: Annotated[Path, typer.Option(help="Schema file (TOML).")] = Path("schema.toml"),
+) -> None:
+    """Count the cells and rows that a schema clips, fills or drops.
+
+    The counts are exact and not covered by a privacy budget: do not share them.
+    """
+    from fedneighbors.cli._console import say
+    from fedneighbors.cli._results import print_grid
+    from fedneighbors.datasets import NumericColumn, Schema, read_rows
+    from fedneighbors.records import ResultTable
+
+    declared = Schema.load(schema)
+    rows = read_rows(data, declared)
+    cells = tuple(
+        (
+            column.name,
+            "number" if isinstance(column, NumericColumn) else "category",
+            rows.clipped[column.name],
+            rows.missing[column.name],
+            str(column.missing),
+        )
+        for column in declared.columns
+    )
+    columns = ("column", "kind", "clipped", "missing or invalid", "rule")
+    print_grid(ResultTable("cells", "Cells of each column", columns, cells))
+    n_rows = len(rows.kept) + rows.n_unreadable
+    say(f"{len(rows.x)} of {n_rows} rows are used")
+    say(f"{rows.n_unreadable:>8} rows have another number of cells than the header")
+    say(f"{rows.n_unlabelled:>8} rows have no declared label")

@@ -1,0 +1,172 @@
+"""Cells of files, each row read by itself: no row changes how another one is read."""
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from fedneighbors._lazy import optional_module
+from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._table import check_names, join_names
+from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
+from fedneighbors.errors import DataError, MissingDataError
+
+_MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
+
+
+def read_cells(
+    path: Path, names: Sequence[str], *, delimiter: str = ","
+) -> tuple[dict[str, list[Any]], int]:
+    """Read columns of a file, one row per line.
+
+    Parameters
+    ----------
+    path : Path
+        Parquet if the name ends in ``.parquet`` or ``.pq``, ARFF if it ends in ``.arff``, JSON
+        lines if it ends in ``.jsonl`` or ``.ndjson``, otherwise delimited text with a header row;
+        text is UTF-8, gzipped if the name ends in ``.gz``.
+    names : sequence of str
+        Columns to read.
+    delimiter : str
+        Separator of cells in delimited text.
+
+    Returns
+    -------
+    cells : dict of str to list
+        Texts, numbers, booleans or None. Bytes that are not UTF-8 become U+FFFD.
+    n_unreadable : int
+        Number of rows without cells for the columns of the header. They are left out.
+
+    Raises
+    ------
+    MissingDataError
+        If there is no such file.
+    DataError
+        If the header lacks a column or repeats a name, or the file as a whole is damaged.
+    MissingExtraError
+        If the file is Parquet and pyarrow is not installed.
+    """
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    with explain_errors(path):
+        if kind in ("parquet", "pq"):
+            rows = _parquet_rows(path, names)
+        elif kind in ("jsonl", "ndjson"):
+            rows = (_json_cells(line, names) for line in _lines(path) if line != "")
+        elif is_arff(path):
+            rows = _arff_rows(path, names)
+        else:
+            rows = _delimited_rows(path, names, delimiter)
+        every = list(rows)
+    readable = [row for row in every if row is not None]
+    columns = zip(*readable, strict=True) if readable else ([] for _ in names)
+    return dict(zip(names, map(list, columns), strict=True)), len(every) - len(readable)
+
+
+def _lines(path: Path) -> Iterator[str | None]:
+    """Yield the lines of a file without line ends and byte order mark, None for too long ones."""
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+        mark = b"\xef\xbb\xbf"
+        while line := stream.readline(_MAX_LINE):
+            line, mark = line.removeprefix(mark), b""
+            if len(line) < _MAX_LINE or line.endswith(b"\n"):
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+                continue
+            while (rest := stream.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
+            yield None
+
+
+def _delimited_rows(path: Path, names: Sequence[str], delimiter: str) -> Iterator[list[Any] | None]:
+    lines = _lines(path)
+    header = _delimited_cells(next(lines, None), delimiter)
+    if header is None:
+        raise DataError(f"{path} has no header row; expected column names in its first line")
+    choose = _columns(path, [name.strip() for name in header], names)
+    for line in lines:
+        if line != "":
+            yield choose(_delimited_cells(line, delimiter))
+
+
+def _delimited_cells(line: str | None, delimiter: str) -> list[str] | None:
+    if line is None:
+        return None
+    try:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), None)
+    except csv.Error:  # for example a carriage return within a cell
+        return None
+
+
+def _arff_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
+    lines = _lines(path)
+    choose = _columns(path, list(read_arff_header(zip(count(1), map(str, lines)), path)), names)
+    for line in lines:
+        row = "{" if line is None else line.strip()
+        if row and not row.startswith("%"):
+            yield None if row.startswith("{") else choose(quoted_cells(row))  # "{": a sparse row
+
+
+def _columns(
+    path: Path, header: Sequence[str], names: Sequence[str]
+) -> Callable[[Sequence[Any] | None], list[Any] | None]:
+    """Return the function that chooses the named cells of a row; None for a ragged row."""
+    check_names(header, source=str(path))
+    missing = [name for name in names if name not in header]
+    if missing:
+        raise DataError(
+            f"{path} has no column {join_names(missing)}; its columns are {join_names(header)}"
+        )
+    positions, n_columns = [header.index(name) for name in names], len(header)
+
+    def choose(cells: Sequence[Any] | None) -> list[Any] | None:
+        if cells is None or len(cells) != n_columns:
+            return None
+        return [cells[position] for position in positions]
+
+    return choose
+
+
+def _json_cells(line: str | None, names: Sequence[str]) -> list[Any] | None:
+    try:
+        record = json.loads(line or "")
+    except (ValueError, RecursionError):
+        return None
+    return [record.get(name) for name in names] if isinstance(record, dict) else None
+
+
+def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
+    parquet = optional_module("pyarrow.parquet", "data")
+    import pyarrow
+
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {path}; check the name")
+    try:
+        content = parquet.ParquetFile(path)
+        _columns(path, content.schema_arrow.names, names)
+        for batch in content.iter_batches(columns=list(names)):
+            columns = [_parquet_cells(batch.column(name)) for name in names]
+            yield from map(list, zip(*columns, strict=True))
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _parquet_cells(column: Any) -> list[Any]:
+    """Return the cells of a Parquet column, None for those without a value in Python."""
+    import pyarrow
+
+    kind = pyarrow.types
+    if kind.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kind.is_string(column.type) or kind.is_large_string(column.type):
+        cells = column.cast(pyarrow.large_binary()).to_pylist()
+        return [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]
+    return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):  # for example a date after the year 9999
+        return None

@@ -1,0 +1,517 @@
+"""`Schema`: declared columns and labels, and the conversion of rows by it."""
+
+import hashlib
+import json
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats
+from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._schema_columns import (
+    CategoricalColumn,
+    Cells,
+    NumericColumn,
+    cell_text,
+    read_labels,
+)
+from fedneighbors.datasets._table import Table, check_names, join_names, missing_cells
+from fedneighbors.errors import DataError
+
+MISSING_CATEGORY = "missing"
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Rows that were converted by a schema.
+
+    Parameters
+    ----------
+    x : float64 array of shape (n_rows, n_features)
+        The features of the kept rows.
+    y : int64 or str array of shape (n_rows,), or None
+        Their labels; None if the schema has no label or the source no label column.
+    kept : bool array of shape (n_source_rows,)
+        True for kept rows; rows of a file that cannot be read are not counted.
+    missing, clipped : mapping of str to int
+        Number of missing and of clipped cells in each column, over all rows.
+    n_unreadable : int
+        Number of rows that could not be split into cells.
+    n_unlabelled : int
+        Number of rows with a label that is none of the classes.
+    """
+
+    x: Floats
+    y: npt.NDArray[Any] | None
+    kept: npt.NDArray[np.bool_]
+    missing: Mapping[str, int]
+    clipped: Mapping[str, int]
+    n_unreadable: int = 0
+    n_unlabelled: int = 0
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Declared columns of a table, and its labels.
+
+    A schema converts each row by itself: the result for a row never depends on other rows. That is
+    what a privacy budget needs, and it makes rows of several parties comparable. Write it from
+    public knowledge, such as a code book. A schema that is derived from private rows discloses
+    facts about them.
+
+    Parameters
+    ----------
+    columns : tuple of NumericColumn or CategoricalColumn
+        Columns with their features in this order. Other columns of a source are ignored.
+    label : str
+        Label column; empty for none.
+    classes : tuple of str, or tuple of int
+        Labels; empty if any label is allowed. A row with another label is dropped.
+    name : str
+        Public name of the data.
+
+    Raises
+    ------
+    DataError
+        If there are no columns, a name repeats, or classes are of different types.
+
+    Examples
+    --------
+    >>> schema = Schema.from_toml('''
+    ... label = "died"
+    ... classes = ["no", "yes"]
+    ... [columns.age]
+    ... kind = "number"
+    ... low = 0
+    ... high = 110
+    ... [columns.sex]
+    ... kind = "category"
+    ... categories = ["f", "m", "x"]
+    ... missing = "x"
+    ... ''')
+    >>> schema.feature_names
+    ('age', 'sex=f', 'sex=m', 'sex=x')
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [50, None, 1e9], "sex": ["f", "m", None]})
+    >>> rows = schema.encode(frame)
+    >>> rows.x
+    array([[ 50.,   1.,   0.,   0.],
+           [110.,   0.,   0.,   1.]])
+    >>> rows.kept
+    array([ True, False,  True])
+    """
+
+    columns: tuple[NumericColumn | CategoricalColumn, ...]
+    label: str = ""
+    classes: tuple[Any, ...] = ()
+    name: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise DataError("the schema has no columns; declare at least one")
+        labels = (self.label,) if self.label else ()
+        check_names((*self.column_names, *labels), source="the schema")
+        if len(set(self.classes)) < len(self.classes):
+            raise DataError("the schema repeats a class")
+        if {type(label) for label in self.classes} not in ({str}, {int}, set()):
+            raise DataError(f"expected classes as all texts or all integers, got {self.classes!r}")
+        if len(self.classes) == 1 or bool(self.classes) > bool(self.label):
+            raise DataError("classes need a label column and at least two labels")
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Return the required columns of a source."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Return the names of the features, in order."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the lowest and the highest value of each feature.
+
+        Raises
+        ------
+        DataError
+            If a range is infinite.
+        """
+        pairs = [pair for column in self.columns for pair in column.bounds]
+        low, high = (tuple(bound) for bound in zip(*pairs, strict=True))
+        without = [c.name for c in self.columns if not np.isfinite(c.bounds).all()]
+        if without:
+            raise DataError(
+                f"the schema declares no range for column {join_names(without)}; a privacy budget "
+                "needs low and high of every column"
+            )
+        return low, high
+
+    @property
+    def digest(self) -> str:
+        """Return a hash of the columns and labels."""
+        content = json.dumps([_fields(self), *map(_fields, self.columns)])
+        return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
+
+    @property
+    def nominal_names(self) -> tuple[str, ...]:
+        """Return the columns of categories."""
+        return tuple(c.name for c in self.columns if isinstance(c, CategoricalColumn))
+
+    def encode(self, rows: Any, y: Any = None) -> EncodedRows:
+        """Convert labelled rows; drop those that the schema does not allow.
+
+        Parameters
+        ----------
+        rows : Table, DataFrame, mapping of str to cells, or array of shape (n_rows, n_columns)
+            Columns are found by name, those of an array by position.
+        y : array of shape (n_rows,), optional
+            Labels; by default the label column of ``rows``, if present.
+
+        Returns
+        -------
+        EncodedRows
+
+        Raises
+        ------
+        DataError
+            If a column is missing, or an array has another number of columns.
+        """
+        cells = self._cells_of(rows)
+        features = self._encode_cells(cells)
+        labels = cells.get(self.label) if y is None else y
+        if labels is None:
+            return features
+        found, known = read_labels(labels, self.classes)
+        kept = features.kept & known
+        return replace(
+            features,
+            x=features.x[kept[features.kept]],
+            y=found[kept],
+            kept=kept,
+            n_unlabelled=int((~known).sum()),
+        )
+
+    def encode_all(self, rows: Any) -> Floats:
+        """Convert rows for prediction.
+
+        Parameters
+        ----------
+        rows : Table, DataFrame, mapping of str to cells, or array of shape (n_rows, n_columns)
+            As for :meth:`encode`; labels are ignored.
+
+        Returns
+        -------
+        float64 array of shape (n_rows, n_features)
+
+        Raises
+        ------
+        DataError
+            If a column is missing, or a row would be dropped; the message gives the first such row.
+        """
+        encoded = self._encode_cells(self._cells_of(rows))
+        self.check_complete(encoded)
+        return encoded.x
+
+    def check_complete(self, rows: EncodedRows) -> None:
+        """Raise if a row was dropped or could not be read.
+
+        Parameters
+        ----------
+        rows : EncodedRows
+            Rows that this schema converted.
+
+        Raises
+        ------
+        DataError
+            With the number of such rows, the first one, and the columns.
+        """
+        if rows.n_unreadable:
+            raise DataError(
+                f"{rows.n_unreadable} rows have another number of cells than the header"
+            )
+        if not rows.kept.all():
+            columns = [c.name for c in self.columns if c.missing == "drop" and rows.missing[c.name]]
+            raise DataError(
+                f"{(~rows.kept).sum()} rows, first row {rows.kept.argmin() + 1}, have no valid "
+                f"cell in column {join_names(columns)}; fill these cells, or declare a value for "
+                "missing ones in the schema"
+            )
+
+    def notes(self, rows: EncodedRows) -> tuple[str, ...]:
+        """Return a sentence about each column with missing or clipped cells.
+
+        Parameters
+        ----------
+        rows : EncodedRows
+            Rows that this schema converted.
+        """
+        found = []
+        for column in self.columns:
+            lost, clipped = rows.missing[column.name], rows.clipped[column.name]
+            if lost and column.missing != "keep":
+                rule = "drop their rows" if column.missing == "drop" else f"become {column.missing}"
+                found.append(
+                    f"column {column.name!r}: {lost} cells are missing or invalid and {rule}"
+                )
+            elif lost and isinstance(column, CategoricalColumn):
+                two = len(column.categories) == 2
+                found.append(
+                    f"column {column.name!r}: {lost} cells are none of "
+                    f"{join_names(column.categories, most=10)} and count as "
+                    f"{repr(column.categories[0]) if two else 'no category'}"
+                )
+            if clipped:
+                found.append(f"column {column.name!r}: {clipped} cells are clipped to its range")
+        return tuple(found)
+
+    def _encode_cells(self, cells: Mapping[str, Cells]) -> EncodedRows:
+        n_rows = len(cells[self.columns[0].name])
+        kept, missing, clipped = np.ones(n_rows, bool), {}, {}
+        features = []
+        for column in self.columns:
+            part, lost, out = column.encode(cells[column.name])
+            features.append(part)
+            missing[column.name], clipped[column.name] = int(lost.sum()), int(out.sum())
+            if column.missing == "drop":
+                kept &= ~lost
+        return EncodedRows(np.hstack(features)[kept], None, kept, missing, clipped)
+
+    def _cells_of(self, rows: Any) -> Mapping[str, Cells]:
+        """Return the cells of each column."""
+        if isinstance(rows, Table):
+            columns: Mapping[str, Cells] = rows.columns
+        elif isinstance(rows, Mapping):
+            columns = rows
+        elif hasattr(rows, "columns"):
+            names = [str(name) for name in rows.columns]
+            check_names(names, source="the data frame")
+            columns = {name: _frame_cells(rows.iloc[:, i]) for i, name in enumerate(names)}
+        else:
+            array = np.asarray(rows)
+            if array.ndim != 2 or array.shape[1] != len(self.columns):
+                raise DataError(
+                    f"expected an array with the {len(self.columns)} columns of the schema, got "
+                    f"shape {array.shape}"
+                )
+            columns = {name: array[:, i] for i, name in enumerate(self.column_names)}
+        lost = [name for name in self.column_names if name not in columns]
+        if lost:
+            raise DataError(
+                f"the rows have no column {join_names(lost)}; their columns are "
+                f"{join_names(columns)}"
+            )
+        return columns
+
+    @classmethod
+    def draft(
+        cls,
+        table: Table,
+        label: str = "",
+        *,
+        with_ranges: bool = True,
+        keep_missing: bool = False,
+        max_categories: int = 256,
+    ) -> "Schema":
+        """Return a schema with ranges, categories and labels of given rows.
+
+        A draft from private rows discloses facts about them.
+
+        Parameters
+        ----------
+        table : Table
+            Public or synthetic rows.
+        label : str
+            Label column; empty for none.
+        with_ranges : bool
+            Declare the lowest and highest number of each numeric column as its range.
+        keep_missing : bool
+            Leave missing cells of numeric columns NaN. By default they become the median; with
+            ranges, only if there are any, otherwise their rows are dropped.
+        max_categories : int
+            Maximum number of categories of a column.
+
+        Raises
+        ------
+        DataError
+            If there is no label column, a column has missing cells only, or it has more categories
+            than allowed.
+        """
+        features = table.without([label]) if label else table
+        empty = [name for name, cells in features.columns.items() if missing_cells(cells).all()]
+        if empty:
+            raise DataError(
+                f"{table.source} has missing cells only in column {join_names(empty)}; "
+                "remove it, or drop it when reading"
+            )
+        columns = tuple(
+            _draft_categories(name, cells, table.source, max_categories)
+            if cells.dtype == np.object_
+            else _draft_numbers(name, cells, with_range=with_ranges, keep_missing=keep_missing)
+            for name, cells in features.columns.items()
+        )
+        classes: tuple[Any, ...] = ()
+        if label:
+            labels, known = read_labels(table.columns[label], ())
+            classes = tuple(np.unique(labels[known]).tolist())
+        return cls(columns, label, classes)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Schema":
+        """Read a schema from a TOML file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Raises
+        ------
+        MissingDataError
+            If there is no such file.
+        DataError
+            If the file is not a schema; the message names the key.
+        """
+        with explain_errors(Path(path)):
+            text = Path(path).read_text("utf-8")
+        try:
+            return cls.from_toml(text)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_toml(cls, text: str) -> "Schema":
+        """Return the schema of a TOML text.
+
+        Parameters
+        ----------
+        text : str
+            Keys ``name``, ``label``, ``classes``, and a table ``columns.NAME`` for each column with
+            ``kind`` ``"number"`` (``low``, ``high``, ``missing``) or ``"category"``
+            (``categories``, ``missing``).
+
+        Raises
+        ------
+        DataError
+            If a key is unknown or missing, or a value is invalid.
+        """
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise DataError(f"the schema is not valid TOML: {error}") from None
+        unknown = content.keys() - {"name", "label", "classes", "columns"}
+        if unknown:
+            raise DataError(f"the schema has an unknown key {join_names(sorted(unknown))}")
+        name, label = content.get("name", ""), content.get("label", "")
+        classes, columns = content.get("classes", []), content.get("columns", {})
+        if not (isinstance(name, str) and isinstance(label, str)):
+            raise DataError("expected name and label of the schema as texts")
+        if not (isinstance(classes, list) and isinstance(columns, dict)):
+            raise DataError("expected classes of the schema as a list, and a table for each column")
+        rules = tuple(_read_column(column, rule) for column, rule in columns.items())
+        return cls(rules, label, tuple(classes), name)
+
+    def to_toml(self) -> str:
+        """Return the schema as TOML text for :meth:`from_toml`."""
+        lines = [f"{key} = {_toml(value)}" for key, value in _fields(self) if value]
+        for column in self.columns:
+            key = column.name if _BARE_KEY.fullmatch(column.name) else _toml(column.name)
+            lines += ["", f"[columns.{key}]"]
+            kind = "number" if isinstance(column, NumericColumn) else "category"
+            lines.append(f'kind = "{kind}"')
+            lines += [f"{key} = {_toml(value)}" for key, value in _fields(column)]
+        return "\n".join(lines) + "\n"
+
+
+def _fields(entry: Any) -> list[tuple[str, Any]]:
+    """Return the fields of a schema or column that its TOML text states."""
+    names = [f.name for f in fields(entry) if f.name != "columns"]
+    if not isinstance(entry, Schema):
+        names.remove("name")
+    pairs = [(name, getattr(entry, name)) for name in names]
+    return [pair for pair in pairs if pair[1] not in (math.inf, -math.inf)]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):  # a JSON text is a TOML text except for this control character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def _read_column(name: str, rule: Any) -> NumericColumn | CategoricalColumn:
+    """Return the column of a TOML table."""
+    if not isinstance(rule, dict):
+        raise DataError(f"expected a table columns.{name}, got {rule!r}")
+    kind = rule.get("kind")
+    known = {"number": {"low", "high", "missing"}, "category": {"categories", "missing"}}
+    if kind not in known:
+        raise DataError(f"column {name!r}: expected kind 'number' or 'category', got {kind!r}")
+    unknown = rule.keys() - known[kind] - {"kind"}
+    if unknown:
+        raise DataError(f"column {name!r} has an unknown key {join_names(sorted(unknown))}")
+    values = {key: value for key, value in rule.items() if key != "kind"}
+    try:
+        if kind == "number":
+            return NumericColumn(
+                name, **{key: _read_number(key, value) for key, value in values.items()}
+            )
+        categories = values.pop("categories", [])
+        if not isinstance(categories, list) or any(type(c) is not str for c in categories):
+            raise ValueError("expected categories as a list of texts")
+        return CategoricalColumn(name, tuple(categories), **values)
+    except ValueError as error:
+        raise DataError(f"column {name!r}: {error}") from None
+
+
+def _read_number(key: str, value: Any) -> Any:
+    if type(value) not in (int, float) and not (key == "missing" and type(value) is str):
+        raise ValueError(f"expected a number, got {value!r}")
+    return float(value) if type(value) is int else value
+
+
+def _draft_numbers(
+    name: str, cells: npt.NDArray[Any], *, with_range: bool, keep_missing: bool
+) -> NumericColumn:
+    numbers = cells.astype(np.float64)
+    if keep_missing:
+        return NumericColumn(name, missing="keep")
+    median = float(np.nanmedian(numbers))
+    if not with_range:
+        return NumericColumn(name, missing=median)
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    return NumericColumn(name, low, high, median if np.isnan(numbers).any() else "drop")
+
+
+def _draft_categories(
+    name: str, cells: npt.NDArray[Any], source: str, max_categories: int
+) -> CategoricalColumn:
+    lost = missing_cells(cells).any()
+    found = {text for cell in cells if (text := cell_text(cell)) is not None}
+    categories = tuple(sorted(found | ({MISSING_CATEGORY} if lost else set())))
+    if len(categories) > max_categories:
+        raise DataError(
+            f"column {name!r} of {source} is not numeric and has {len(categories)} distinct "
+            f"values, more than max_categories={max_categories}; drop it, or list the marks of "
+            "missing cells with missing=[...]"
+        )
+    return CategoricalColumn(name, categories, MISSING_CATEGORY if lost else "keep")
+
+
+def _frame_cells(series: Any) -> Cells:
+    """Return the cells of a column of a data frame, None or NaN for missing ones."""
+    if series.dtype.kind in "biuf":
+        numbers: npt.NDArray[Any] = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers
+    cells = zip(series, series.isna(), strict=True)
+    return [None if lost else cell for cell, lost in cells]

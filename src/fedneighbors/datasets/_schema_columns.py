@@ -1,0 +1,217 @@
+"""Columns of a schema: conversion of cells to features, each cell by itself."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedneighbors._typing import Floats
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
+_RULES = ("drop", "keep")
+Cells = Sequence[Any] | npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A column of numbers.
+
+    A cell that is not a number counts as missing. Numbers outside the range, infinite ones
+    included, become the nearer bound.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    low, high : float
+        Range of the values; infinite by default.
+    missing : float, "drop" or "keep"
+        Value of a missing cell. ``"drop"`` drops its row. ``"keep"`` leaves it NaN, for methods
+        that accept NaN.
+
+    Raises
+    ------
+    ValueError
+        If the range is empty, or ``missing`` is another text or outside the range.
+    """
+
+    name: str
+    low: float = -math.inf
+    high: float = math.inf
+    missing: float | Literal["drop", "keep"] = "drop"
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ValueError(f"expected low of at most high, got {self.low!r} and {self.high!r}")
+        if isinstance(self.missing, str):
+            if self.missing not in _RULES:
+                raise ValueError(
+                    f"expected missing as a number, 'drop' or 'keep', got {self.missing!r}"
+                )
+        elif not (self.low <= self.missing <= self.high and math.isfinite(self.missing)):
+            raise ValueError(f"expected missing within the range, got {self.missing!r}")
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Return the names of the column's features."""
+        return (self.name,)
+
+    @property
+    def bounds(self) -> tuple[tuple[float, float], ...]:
+        """Return the lowest and highest value of each feature."""
+        return ((self.low, self.high),)
+
+    def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return the feature, and marks of missing and of clipped cells.
+
+        Parameters
+        ----------
+        cells : sequence of length n_rows
+            Numbers, texts or None.
+
+        Returns
+        -------
+        features : float64 array of shape (n_rows, 1)
+            NaN for missing cells unless ``missing`` is a number.
+        missing, clipped : bool arrays of shape (n_rows,)
+        """
+        if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+            numbers = cells.astype(np.float64)
+        else:
+            numbers = np.array([_number(cell) for cell in cells], np.float64)
+        missing = np.isnan(numbers)
+        clipped = (numbers < self.low) | (numbers > self.high)
+        numbers = np.clip(numbers, self.low, self.high)
+        if not isinstance(self.missing, str):
+            numbers[missing] = self.missing
+        return numbers[:, np.newaxis], missing, clipped
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A column of categories.
+
+    A cell that is none of the categories counts as missing.
+
+    Parameters
+    ----------
+    name : str
+        Column name.
+    categories : tuple of str
+        Categories, in the order of their features.
+    missing : str
+        Category of a missing cell. ``"drop"`` drops its row, ``"keep"`` sets all its features to 0.
+
+    Raises
+    ------
+    ValueError
+        If there is no category, one occurs twice, or ``missing`` is none of them.
+    """
+
+    name: str
+    categories: tuple[str, ...]
+    missing: str = "drop"
+
+    def __post_init__(self) -> None:
+        if not self.categories or len(set(self.categories)) < len(self.categories):
+            raise ValueError(f"expected distinct categories, got {list(self.categories)[:10]}")
+        if self.missing not in (*_RULES, *self.categories):
+            raise ValueError(
+                f"expected missing as a category, 'drop' or 'keep', got {self.missing!r}"
+            )
+
+    @property
+    def _encoded(self) -> tuple[str, ...]:
+        """Return the categories with a feature; two categories share one."""
+        return self.categories[1:] if len(self.categories) == 2 else self.categories
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Return the names of the column's features."""
+        return tuple(f"{self.name}={category}" for category in self._encoded)
+
+    @property
+    def bounds(self) -> tuple[tuple[float, float], ...]:
+        """Return the lowest and highest value of each feature."""
+        return ((0.0, 1.0),) * len(self._encoded)
+
+    def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return the features, and marks of missing and of clipped cells.
+
+        Parameters
+        ----------
+        cells : sequence of length n_rows
+            Texts, numbers or None. A whole number is compared as text without a decimal point.
+
+        Returns
+        -------
+        features : float64 array of shape (n_rows, n_features)
+            1 for the cell's category, 0 for others.
+        missing, clipped : bool arrays of shape (n_rows,)
+            No cell is clipped.
+        """
+        index = {category: position for position, category in enumerate(self.categories)}
+        positions = np.array([index.get(cell_text(cell) or "", -1) for cell in cells], np.int64)
+        missing = positions < 0
+        if self.missing in index:
+            positions[missing] = index[self.missing]
+        offset = len(self.categories) - len(self._encoded)
+        features = positions[:, np.newaxis] == np.arange(offset, len(self.categories))
+        return features.astype(np.float64), missing, np.zeros(len(missing), bool)
+
+
+def read_labels(
+    cells: Cells, classes: tuple[Any, ...]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Return labels, and marks of those that are among the classes.
+
+    Without classes every label that is not missing is allowed; they are int64 if all are integers.
+    """
+    texts = [cell_text(cell) for cell in cells]
+    integers = [_integer(text) for text in texts]
+    if classes:
+        index = {label: position for position, label in enumerate(classes)}
+        found = integers if type(classes[0]) is int else texts
+        positions = np.array([index.get(label, -1) for label in found], np.int64)
+        return np.array(classes)[positions], positions >= 0
+    known = np.array([text is not None for text in texts], bool)
+    if all(number is not None for number, text in zip(integers, texts, strict=True) if text):
+        return np.array([number or 0 for number in integers], np.int64), known
+    return np.array([text or "" for text in texts], np.str_), known
+
+
+def _number(cell: Any) -> float:
+    """Return a cell as a number, NaN if it is none."""
+    if isinstance(cell, str) and "_" in cell:  # float() would parse the name 1_2 as twelve
+        return math.nan
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf if cell > 0 else -math.inf
+
+
+def cell_text(cell: Any) -> str | None:
+    """Return a cell as text without surrounding blanks, None if it is missing.
+
+    A float that is a whole number has no decimal point.
+    """
+    if isinstance(cell, str):
+        return cell.strip() or None
+    if isinstance(cell, float | np.floating):
+        if math.isnan(cell):
+            return None
+        return str(int(cell)) if float(cell).is_integer() else str(cell)
+    return None if cell is None else str(cell)
+
+
+def _integer(text: str | None) -> int | None:
+    """Return a text such as 3 or 3.0 as an integer, None if it is none."""
+    if text is None or not _INTEGER.fullmatch(text):
+        return None
+    return int(text.split(".")[0])
