@@ -28,7 +28,13 @@ from fedneighbors.methods.knnper._base import (
     check_torch,
 )
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.tabular._ownership import Holdings, one_thread, public_seed, rows_by_party
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    column_names,
+    one_thread,
+    public_seed,
+    rows_by_party,
+)
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
 if TYPE_CHECKING:  # these import torch
@@ -151,7 +157,7 @@ class Baseline(
         x, labels = self._validate(X, y)
         self._rounds = RoundSettings.of(self, public_seed(self.random_state))
         self._check_all()
-        holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), self._names())
+        holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), column_names(self))
         check_torch()
         from fedneighbors.baselines._trainer import FederatedTrainer
 

@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper._records import names_to_json, narrow_keys, rea
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSES
 from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
-from fedneighbors.tabular._ownership import party_name
+from fedneighbors.tabular._ownership import column_names, party_name
 
 TOLD_BY_THE_MODEL = {
     "model", "embedding", "head", "hidden", "standardize", "classes", "random_state",
@@ -95,7 +95,7 @@ class BaselineFile(ModelFile):
         """Return the file of a fitted baseline with some clients' state."""
         client_parts, clusters, networks = fitted._client_state(names)
         shared = fitted._shared
-        agreed = replace(shared.agreed, feature_names=fitted._names())
+        agreed = replace(shared.agreed, feature_names=column_names(fitted))
         return cls(
             method=type(fitted).__name__,
             parameters={name: _scalar(getattr(fitted, name)) for name in _own_parameters(fitted)},

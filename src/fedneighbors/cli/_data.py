@@ -36,7 +36,7 @@ NameArgument = Annotated[str, typer.Argument(help="Name of a data set, a file, o
 def list_sets() -> None:
     """List the data sets that can be read here."""
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.datasets import available
+    from fedneighbors.datasets._catalog import available
     from fedneighbors.records import ResultTable
 
     rows = tuple(
@@ -60,7 +60,7 @@ def describe(
 
     from fedneighbors.cli._console import say
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.datasets import Dataset
+    from fedneighbors.datasets._dataset import Dataset
     from fedneighbors.records import ResultTable
 
     found: Dataset = read_data(name, label=label, party_column=party_column)

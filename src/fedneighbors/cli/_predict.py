@@ -106,7 +106,7 @@ def _client_of_rows(
 ) -> dict[str, Any]:
     """Return each row's client for a personalized model, else None."""
     from fedneighbors.cli._console import note
-    from fedneighbors.datasets import read_columns
+    from fedneighbors.datasets._reading import read_columns
 
     clients = getattr(estimator, "clients_", None)
     if clients is None:
@@ -181,7 +181,8 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
     from sklearn.utils import get_tags
 
     from fedneighbors.cli._console import note
-    from fedneighbors.datasets import Schema, read_columns, read_features, read_rows
+    from fedneighbors.datasets._reading import read_columns, read_features, read_rows
+    from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._table import join_names
     from fedneighbors.errors import DataError
 

@@ -33,7 +33,7 @@ def preflight(
         check_port(number, host)
         say(f"port {number} of {host} is free", "green")
     if data is not None:
-        from fedneighbors.datasets import read_table
+        from fedneighbors.datasets._reading import read_table
 
         table = read_table(data, label=label)
         rows, columns = table.x.shape

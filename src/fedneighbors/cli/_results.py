@@ -19,7 +19,7 @@ from fedneighbors.reports._formatting import printable
 from fedneighbors.reports._html import grid
 
 if TYPE_CHECKING:
-    from fedneighbors.datasets import Dataset
+    from fedneighbors.datasets._dataset import Dataset
 
 
 _MAX_ROWS = 24

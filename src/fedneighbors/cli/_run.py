@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedneighbors.cli._privacyoptions import (
-    BoundsOption,
     DeltaOption,
     EpsilonOption,
     MechanismOption,
-    PublicOption,
+    SchemaOption,
     privacy_of,
 )
 from fedneighbors.cli._run_fedknn import fedknn
@@ -36,7 +35,7 @@ from fedneighbors.cli._splits import (
 )
 
 if TYPE_CHECKING:
-    from fedneighbors.privacy._policy import Privacy
+    pass
 
 _FILLED = (
     "Medians of missing cells and categories of nominal columns come from all rows of the file, "
@@ -80,14 +79,6 @@ SelectOption = Annotated[
     int | None,
     typer.Option(min=1, help="Number of columns to keep, by largest t statistic; all by default."),
 ]
-PublicClassesOption = Annotated[
-    str,
-    typer.Option(
-        help="Public facts: classes (which labels occur). Required with --epsilon for a "
-        "simulated federation of one file.",
-        rich_help_panel="Privacy",
-    ),
-]
 RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds of federated averaging.")]
 ParticipationOption = Annotated[
     float, typer.Option(min=0.001, max=1.0, help="Share of clients per round.")
@@ -123,6 +114,7 @@ class Training:
     split: Split
     test_size: float
     out: Path
+    schema: Path | None
 
     def run(
         self,
@@ -166,6 +158,7 @@ class Training:
             label=self.label,
             party_column=self.party_column,
             split=self.split,
+            schema=self.schema,
             keep_missing=keep_missing,
         )
         table, manifest = played.table, played.manifest
@@ -181,7 +174,8 @@ class Training:
                 progress=progress,
                 **options,
             )
-        noted = table.schema is not None and (filled or bool(table.schema.nominal_names))
+        drafted = None if self.schema else table.schema
+        noted = drafted is not None and (filled or bool(drafted.nominal_names))
         keep_model(
             model,
             record,
@@ -234,7 +228,7 @@ def flynn(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     mechanism: MechanismOption = "local",
-    public: PublicOption = "",
+    schema: SchemaOption = None,
 ) -> None:
     """Train FlyNN, the one-round federated nearest-neighbour classifier.
 
@@ -244,8 +238,8 @@ def flynn(
     from fedneighbors.runs._flynn import run as run_flynn
 
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
-    training = Training(data, label, party_column, split, test_size, out)
-    privacy = privacy_of(epsilon, delta, mechanism, public)
+    training = Training(data, label, party_column, split, test_size, out, schema)
+    privacy = privacy_of(epsilon, delta, mechanism, schema)
     if privacy is not None and search:
         raise typer.BadParameter("--search sums exact hits and would void --epsilon; omit one")
     given = {
@@ -285,8 +279,7 @@ def fedpnn(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     mechanism: MechanismOption = "local",
-    public: PublicClassesOption = "",
-    bounds: BoundsOption = "",
+    schema: SchemaOption = None,
 ) -> None:
     """Train FedPNN, the one-round classifier from cluster centers.
 
@@ -296,13 +289,13 @@ def fedpnn(
     from fedneighbors.runs._fedpnn import run as run_fedpnn
 
     split = Split(partition, parties, alpha, factor, classes_per_party, seed)
-    training = Training(data, label, party_column, split, test_size, out)
+    training = Training(data, label, party_column, split, test_size, out, schema)
     parameters = {
         "min_count": min_count,
         "client_threshold": client_threshold,
         "server_threshold": server_threshold,
         "n_features_to_select": n_features_to_select,
-        "privacy": _promise(epsilon, delta, mechanism, public, bounds),
+        "privacy": privacy_of(epsilon, delta, mechanism, schema, delta_only_central=False),
     }
     training.run(
         run_fedpnn,
@@ -312,26 +305,6 @@ def fedpnn(
         encoded=_ENCODED,
         keep_missing=True,
     )
-
-
-def _promise(
-    epsilon: str | None, delta: str | None, mechanism: str, public: str, bounds: str
-) -> "Privacy | None":
-    """Return the privacy settings of the options, None without a budget."""
-    privacy = privacy_of(
-        epsilon,
-        delta,
-        mechanism,
-        public,
-        bounds=bounds,
-        read_off=["classes"],
-        delta_only_central=False,
-    )
-    if privacy is not None and not bounds:
-        raise typer.BadParameter(
-            "--epsilon needs --bounds for clipping; take them from documentation, not from the rows"
-        )
-    return privacy
 
 
 def knnper(
@@ -351,6 +324,7 @@ def knnper(
     checkpoint: CheckpointOption = None,
     rivals: RivalsOption = False,
     device: DeviceOption = Device.CPU,
+    schema: SchemaOption = None,
     out: OutOption = Path("fedneighbors-run"),
     seed: SeedOption = 0,
 ) -> None:
@@ -370,7 +344,7 @@ def knnper(
         "checkpoint": checkpoint,
         "device": device.value,
     }
-    Training(data, label, party_column, split, test_size, out).run(
+    Training(data, label, party_column, split, test_size, out, schema).run(
         run_knnper,
         parameters,
         model_file="model.fnk",

@@ -37,7 +37,8 @@ def draft(
     largest values, their categories and their labels.
     """
     from fedneighbors.cli._console import note, say
-    from fedneighbors.datasets import Schema, read_columns
+    from fedneighbors.datasets._reading import read_columns
+    from fedneighbors.datasets._schema import Schema
     from fedneighbors.records import replace_file
 
     if out.exists():
@@ -64,7 +65,9 @@ def check(
     """
     from fedneighbors.cli._console import say
     from fedneighbors.cli._results import print_grid
-    from fedneighbors.datasets import NumericColumn, Schema, read_rows
+    from fedneighbors.datasets._reading import read_rows
+    from fedneighbors.datasets._schema import Schema
+    from fedneighbors.datasets._schema_columns import NumericColumn
     from fedneighbors.records import ResultTable
 
     declared = Schema.load(schema)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedneighbors.datasets import Dataset
+    from fedneighbors.datasets._dataset import Dataset
     from fedneighbors.partition import Manifest
     from fedneighbors.partition._assignment import Parties
 
@@ -76,7 +76,12 @@ class Split:
 
 
 def read_data(
-    name: str, *, label: str, party_column: str | None, keep_missing: bool = False
+    name: str,
+    *,
+    label: str,
+    party_column: str | None,
+    schema: Path | None = None,
+    keep_missing: bool = False,
 ) -> "Dataset":
     """Return the data set of a name, file or ``openml:`` id.
 
@@ -84,6 +89,8 @@ def read_data(
     ----------
     name, label, party_column : str
         As on the command line.
+    schema : Path, optional
+        Schema of the file; its label and its rules for missing cells replace the other arguments.
     keep_missing : bool
         Leave missing cells of numeric columns NaN; OpenML sets are always filled.
 
@@ -94,21 +101,30 @@ def read_data(
     DataError
         If there is no such data set, or the file is invalid.
     """
-    from fedneighbors.datasets import fetch_openml, load, read_table
+    from fedneighbors.datasets._catalog import fetch_openml, load
+    from fedneighbors.datasets._reading import read_table
+    from fedneighbors.datasets._schema import Schema
 
     path, online = Path(name), name.startswith("openml:")
     if not online and (path.is_file() or path.suffix or len(path.parts) > 1):
-        return read_table(path, label, party=party_column, keep_missing=keep_missing)
-    _check_columns(name, label, party_column)
+        declared = None if schema is None else Schema.load(schema)
+        return read_table(
+            path, label, party=party_column, schema=declared, keep_missing=keep_missing
+        )
+    _check_columns(name, label, party_column, schema)
     if online:
         wanted = name.removeprefix("openml:")
         return fetch_openml(int(wanted) if wanted.isdecimal() else wanted)
     return load(name, keep_missing=keep_missing)
 
 
-def _check_columns(name: str, label: str, party_column: str | None) -> None:
+def _check_columns(name: str, label: str, party_column: str | None, schema: Path | None) -> None:
     """Raise for column options with a data set that has labels."""
-    given = {"--label": None if label == _LABEL else label, "--party-column": party_column}
+    given = {
+        "--label": None if label == _LABEL else label,
+        "--party-column": party_column,
+        "--schema": None if schema is None else str(schema),
+    }
     for option, column in given.items():
         if column is not None:
             raise typer.BadParameter(
@@ -128,13 +144,19 @@ class PlayedData:
 
 
 def play(
-    name: str, *, label: str, party_column: str | None, split: Split, keep_missing: bool = False
+    name: str,
+    *,
+    label: str,
+    party_column: str | None,
+    split: Split,
+    schema: Path | None = None,
+    keep_missing: bool = False,
 ) -> PlayedData:
     """Read a data set and split its rows over parties.
 
     Parameters
     ----------
-    name, label, party_column, keep_missing
+    name, label, party_column, schema, keep_missing
         As in :func:`read_data`. With a party column the split is natural.
     split : Split
         Split of a data set without a party column.
@@ -150,7 +172,9 @@ def play(
         raise typer.BadParameter(f"--party-column and --label both name {label!r}")
     if party_column:
         split = replace(split, kind=SplitKind.NATURAL)
-    table = read_data(name, label=label, party_column=party_column, keep_missing=keep_missing)
+    table = read_data(
+        name, label=label, party_column=party_column, schema=schema, keep_missing=keep_missing
+    )
     owners, manifest = split_data(table, split)
     by = party_column or split.kind.value
     source = {"data": Path(name).name, "label": label, "parties by": by}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedneighbors.datasets import Table
+    from fedneighbors.datasets._table import Table
     from fedneighbors.records import RunRecord
 
 
@@ -116,7 +116,8 @@ def _check_options(
 
 def _read(data: str, label: str | None) -> "Table":
     """Return the unchanged columns of a file or data set."""
-    from fedneighbors.datasets import load_columns, read_columns
+    from fedneighbors.datasets._catalog import load_columns
+    from fedneighbors.datasets._reading import read_columns
 
     path = Path(data)
     if path.is_file() or path.suffix or len(path.parts) > 1:

@@ -1,37 +1,28 @@
 """Data sets: bundled or local; nothing is downloaded unless the user asks."""
 
-from fedneighbors.datasets._catalog import Entry, available, fetch_openml, load, load_columns
-from fedneighbors.datasets._dataset import Dataset
-from fedneighbors.datasets._graphs import Graph
-from fedneighbors.datasets._objects import read_objects
-from fedneighbors.datasets._reading import (
-    dataset_from_table,
-    read_columns,
-    read_features,
-    read_rows,
-    read_table,
-)
-from fedneighbors.datasets._schema import EncodedRows, Schema
-from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
-from fedneighbors.datasets._table import Table
+from fedneighbors._lazy import lazy_names
 
-__all__ = [
-    "CategoricalColumn",
-    "Dataset",
-    "EncodedRows",
-    "Entry",
-    "Graph",
-    "NumericColumn",
-    "Schema",
-    "Table",
-    "available",
-    "dataset_from_table",
-    "fetch_openml",
-    "load",
-    "load_columns",
-    "read_columns",
-    "read_features",
-    "read_objects",
-    "read_rows",
-    "read_table",
-]
+_HOMES = {
+    "available": "fedneighbors.datasets._catalog",
+    "CategoricalColumn": "fedneighbors.datasets._schema_columns",
+    "Dataset": "fedneighbors.datasets._dataset",
+    "dataset_from_table": "fedneighbors.datasets._reading",
+    "EncodedRows": "fedneighbors.datasets._schema",
+    "Entry": "fedneighbors.datasets._catalog",
+    "fetch_openml": "fedneighbors.datasets._catalog",
+    "Graph": "fedneighbors.datasets._graphs",
+    "load": "fedneighbors.datasets._catalog",
+    "load_columns": "fedneighbors.datasets._catalog",
+    "NumericColumn": "fedneighbors.datasets._schema_columns",
+    "read_columns": "fedneighbors.datasets._reading",
+    "read_features": "fedneighbors.datasets._reading",
+    "read_objects": "fedneighbors.datasets._objects",
+    "read_rows": "fedneighbors.datasets._reading",
+    "read_table": "fedneighbors.datasets._reading",
+    "Schema": "fedneighbors.datasets._schema",
+    "Table": "fedneighbors.datasets._table",
+}
+
+__all__ = [*_HOMES]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -171,17 +171,23 @@ def read_labels(
 
     Without classes every label that is not missing is allowed; they are int64 if all are integers.
     """
+    if classes:
+        index = {_label_key(label): position for position, label in enumerate(classes)}
+        positions = np.array([index.get(_label_key(cell), -1) for cell in cells], np.int64)
+        return np.array(classes)[positions], positions >= 0
     texts = [cell_text(cell) for cell in cells]
     integers = [_integer(text) for text in texts]
-    if classes:
-        index = {label: position for position, label in enumerate(classes)}
-        found = integers if type(classes[0]) is int else texts
-        positions = np.array([index.get(label, -1) for label in found], np.int64)
-        return np.array(classes)[positions], positions >= 0
     known = np.array([text is not None for text in texts], bool)
     if all(number is not None for number, text in zip(integers, texts, strict=True) if text):
         return np.array([number or 0 for number in integers], np.int64), known
     return np.array([text or "" for text in texts], np.str_), known
+
+
+def _label_key(label: Any) -> str | int | None:
+    """Return a label for comparison: 3, 3.0, "3" and "3.0" are the same."""
+    text = cell_text(label)
+    number = _integer(text)
+    return text if number is None else number
 
 
 def _number(cell: Any) -> float:

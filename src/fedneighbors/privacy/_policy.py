@@ -1,6 +1,5 @@
-"""Privacy requirements of users: amount, neighbouring relation, and public facts."""
+"""Privacy requirements of users: amount, neighbouring relation, and declared columns."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -8,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.privacy._guarantees import (
     NEIGHBORS,
     ApproxDP,
@@ -18,9 +18,6 @@ from fedneighbors.privacy._guarantees import (
     exact,
 )
 
-PUBLIC_FACTS = ("classes", "n_rows", "scaling")
-"""Facts about rows that may be declared public instead of being charged."""
-
 MECHANISMS = ("paper", "local", "central")
 
 
@@ -28,9 +25,11 @@ MECHANISMS = ("paper", "local", "central")
 class Privacy:
     """Privacy requirements of a training or a search.
 
-    Everything that a training learns from rows is either charged to ``epsilon`` and ``delta`` or
-    declared public here. Arguments of the estimator, such as ``n_units``, are public. A search
-    charges ``epsilon`` and ``delta`` for each query and ignores the other fields.
+    Everything that a training learns from rows is charged to ``epsilon`` and ``delta``. Columns,
+    their ranges and the labels are declared: rows that are not in numbers, such as data frames and
+    files, need a ``schema``; arrays need ``bounds`` and ``classes``. Arguments of the estimator,
+    such as ``n_units``, are public. A search charges ``epsilon`` and ``delta`` for each query and
+    ignores the other fields.
 
     Parameters
     ----------
@@ -45,16 +44,14 @@ class Privacy:
         the mechanism printed in the method's paper.
     neighbors : {"add_remove", "replace_one"}
         Neighbouring tables: one row added or removed, or one row replaced.
-    public : tuple of str
-        Facts about the rows of *each party* that are declared to be public: ``"classes"`` (which
-        labels occur), ``"n_rows"`` (number of rows), ``"scaling"`` (exact sums of columns and of
-        their squares, which give mean and spread). They leave a party whenever requested, and
-        unmasked where sums are not masked.
+    schema : Schema, optional
+        Declared columns and labels, see :class:`~fedneighbors.datasets.Schema`. Each column needs a
+        range. ``classes`` and ``bounds`` are those of the schema.
     classes : tuple of labels, optional
-        The labels, if known beforehand; they are then not derived from the rows.
+        All labels. A row with another label is left out.
     bounds : (low, high), optional
-        Range of the values, numbers or one number per column, known beforehand. The scaling is then
-        computed from noisy moments of the clipped values and charged.
+        Range of the values, numbers or one number per feature. Values outside become the nearer
+        bound. Mean and spread of columns are computed from noisy moments of the clipped values.
     constants_share : number
         Share of the budget for charges other than the counts (rows, scaling), in (0, 1).
     n_picks : int, optional
@@ -77,7 +74,7 @@ class Privacy:
 
     Examples
     --------
-    >>> Privacy(epsilon=1.0, delta=1e-6, mechanism="central", public=("classes", "n_rows")).total
+    >>> Privacy(1.0, 1e-6, mechanism="central", classes=(0, 1), bounds=(0, 255)).total
     ApproxDP(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
     """
 
@@ -85,7 +82,7 @@ class Privacy:
     delta: Number = 0
     mechanism: Literal["paper", "local", "central"] = "local"
     neighbors: Neighbors = "add_remove"
-    public: tuple[str, ...] = ()
+    schema: Schema | None = None
     classes: tuple[Any, ...] | None = None
     bounds: tuple[Any, Any] | None = None
     constants_share: Number = Fraction(1, 10)
@@ -104,19 +101,23 @@ class Privacy:
         _one_of("mechanism", self.mechanism, MECHANISMS)
         _one_of("neighbors", self.neighbors, NEIGHBORS)
         _one_of("accounting", self.accounting, ("parallel", "paper"))
-        if isinstance(self.public, str) or set(self.public) - set(PUBLIC_FACTS):
-            raise ValueError(f"expected public as some of {PUBLIC_FACTS}, got {self.public!r}")
-        if self.knows("scaling") and not self.knows("n_rows"):
-            raise ValueError(
-                "expected 'n_rows' in public together with 'scaling', whose constants are sums "
-                f"over all rows, got {self.public!r}"
-            )
+        if self.schema is not None:
+            self._take_schema(self.schema)
         for name, least in (("n_picks", 1), ("n_parties", 1), ("colluders", 0)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise TypeError(f"expected {name} as an integer, got {value!r}")
             if value is not None and value < least:
                 raise ValueError(f"expected {name} of {least} or more, got {value}")
+
+    def _take_schema(self, schema: Schema) -> None:
+        declared = {"classes": schema.classes, "bounds": schema.bounds}
+        if not schema.classes:
+            raise ValueError("a privacy budget needs the classes of the schema; declare them")
+        for name, value in declared.items():
+            if getattr(self, name) not in (None, value):
+                raise ValueError(f"{name} are declared twice, here and in the schema; omit {name}")
+            object.__setattr__(self, name, value)
 
     @property
     def total(self) -> Guarantee:
@@ -139,41 +140,30 @@ class Privacy:
             )
 
     def check_classes(self) -> None:
-        """Raise unless the labels are known or public.
-
-        Labels cannot be charged to a budget.
+        """Raise unless the labels are declared.
 
         Raises
         ------
         ValueError
-            If they are neither.
+            If they are not. Labels cannot be derived from rows under a budget.
         """
-        if self.classes is None and not self.knows("classes"):
+        if self.classes is None:
             raise ValueError(
-                "the label set depends on rows and cannot be charged: pass it as "
-                "Privacy(classes=[...]), or declare public=('classes', ...)"
+                "the labels cannot be derived from rows under a privacy budget: declare them with "
+                "Privacy(classes=[...]), or with Privacy(schema=...) for data frames and files"
             )
 
-    def check_fields(
-        self, method: str, names: tuple[str, ...], others: tuple[str, ...] = ()
-    ) -> None:
-        """Raise ValueError if a field without effect is set.
-
-        Checks the named fields and the others that have no effect.
-        """
+    def check_fields(self, method: str, names: tuple[str, ...]) -> None:
+        """Raise ValueError if one of the named fields is set, which have no effect."""
         idle = [
             entry.name
             for entry in fields(self)
             if entry.name in names and getattr(self, entry.name) != entry.default
         ]
-        if idle or others:
+        if idle:
             raise ValueError(
-                f"{', '.join([*idle, *others])} have no effect for {method}; omit them from Privacy"
+                f"{', '.join(idle)} have no effect for {method}; omit them from Privacy"
             )
-
-    def knows(self, fact: str) -> bool:
-        """Return whether a fact about the rows was declared to be public."""
-        return fact in self.public
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -192,7 +182,7 @@ def terms(privacy: Privacy) -> dict[str, str]:
         "accounting": privacy.accounting,
         "n_parties": str(privacy.n_parties),
         "colluders": str(privacy.colluders),
-        "public": ", ".join(sorted(privacy.public)),
+        "schema": "" if privacy.schema is None else privacy.schema.digest,
         "classes": repr(privacy.classes),
         "bounds": _numbers(privacy.bounds),
     }
@@ -214,19 +204,15 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
     ----------
     config : mapping
         Keys as the arguments of :class:`~fedneighbors.privacy.Privacy` with ``-`` for
-        ``_``. Numbers may be text such as ``"1/3"``; ``public`` is text with commas,
-        ``public-classes`` and ``bounds`` are JSON lists. An empty text, or 0 for ``n-picks`` and
-        ``n-parties``, counts as absent.
+        ``_``. Numbers may be text such as ``"1/3"``; ``schema`` is the path of a TOML file. An
+        empty text, or 0 for ``n-picks`` and ``n-parties``, counts as absent.
 
     Raises
     ------
     ValueError, TypeError
-        If a value is out of range or of another type.
-
-    Examples
-    --------
-    >>> privacy_from({"epsilon": "1/2", "mechanism": "local", "public": "classes, n_rows"}).public
-    ('classes', 'n_rows')
+        If a value is out of range or of another type, or there is no schema.
+    MissingDataError, DataError
+        If there is no file of the schema, or it is not a schema.
     """
     if config.get("epsilon", "") == "":
         return None
@@ -235,24 +221,10 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
         for key in (*_NUMBERS, *_WORDS, *_COUNTS)
         if config.get(key, "") != "" and not (key in ("n-picks", "n-parties") and config[key] == 0)
     }
-    public = str(config.get("public", ""))
-    given["public"] = tuple(word.strip() for word in public.split(",") if word.strip())
-    classes, bounds = _read_list(config, "public-classes"), _read_list(config, "bounds")
-    if classes:
-        given["classes"] = tuple(classes)
-    if bounds:
-        if len(bounds) != 2:
-            raise ValueError(f"expected bounds as a JSON list [low, high], got {bounds!r}")
-        given["bounds"] = tuple(bounds)
-    return Privacy(**given)
-
-
-def _read_list(config: Mapping[str, Any], key: str) -> list[Any]:
-    text = config.get(key, "") or "[]"
-    try:
-        found = json.loads(text)
-    except (json.JSONDecodeError, TypeError) as error:
-        raise ValueError(f"expected {key} as a JSON list, got {text!r}") from error
-    if not isinstance(found, list):
-        raise ValueError(f"expected {key} as a JSON list, got {text!r}")
-    return found
+    if not config.get("schema"):
+        raise ValueError(
+            "epsilon needs a schema: under a privacy budget, rows must not decide how a table is "
+            "read. Declare columns, ranges and labels in a TOML file; `fedneighbors schema draft` "
+            "helps to write it from public rows"
+        )
+    return Privacy(**given, schema=Schema.load(str(config["schema"])))

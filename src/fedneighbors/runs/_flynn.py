@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedneighbors._typing import Progress
-from fedneighbors.datasets import load
+from fedneighbors.datasets._catalog import load
 from fedneighbors.methods.flynn._selection import FlyNNSearchCV
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_score

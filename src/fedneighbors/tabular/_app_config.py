@@ -1,17 +1,19 @@
 """Flower apps of methods on tables, and the configurations of runs and nodes.
 
 A run's configuration has the settings of the coordinator; a node's has the party's name and files:
-``party-name``, ``data``, ``label`` and ``model-path``. The coordinator raises an error if a setting
-has the wrong type. Errors of a node do not name its paths.
+``party-name``, ``data``, ``schema`` or ``label``, and ``model-path``. The coordinator raises an
+error if a setting has the wrong type. Errors of a node do not name its paths.
 """
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from fedneighbors.datasets import Dataset, read_table
+from fedneighbors.datasets._reading import read_rows, read_table
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
@@ -71,8 +73,8 @@ def table_apps(
         return coordinate(config, privacy)
 
     def party(node: Config) -> Party:
+        privacy = _party_privacy(node) if make_private else None
         table = party_table(node, keep_missing=keep_missing)
-        privacy = privacy_from(node) if make_private else None
         if make_private is None or privacy is None:
             return make_party(table, node)
         return make_private({**table, "privacy": privacy, **party_account(node)}, node)
@@ -172,10 +174,11 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
     Parameters
     ----------
     node : mapping
-        The node's configuration. ``data`` and ``model-path`` are required; ``label`` is ``target``
-        by default.
+        The node's configuration. ``data`` and ``model-path`` are required. ``schema`` is the path
+        of a schema, without which columns and labels come from the rows; ``label`` is then
+        ``target`` by default.
     keep_missing : bool
-        Leave missing cells of numeric columns NaN.
+        Leave missing cells of numeric columns NaN, if there is no schema.
 
     Returns
     -------
@@ -187,13 +190,21 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
     Refused
         If a key is missing, or the file cannot be used.
     """
-    label = str(node.get("label", "target"))
-    data = _read(Path(node_value(node, "data")), label, keep_missing=keep_missing)
+    path, label = Path(node_value(node, "data")), str(node.get("label", "target"))
+    with _file_errors():
+        if node.get("schema"):
+            schema = Schema.load(str(node["schema"]))
+            label = schema.label
+            rows = read_rows(path, schema)
+            x, y, names = rows.x, rows.y, schema.feature_names
+        else:
+            data = read_table(path, label=label, keep_missing=keep_missing)
+            x, y, names = data.x, data.y, data.feature_names
     return {
         "name": str(node.get("party-name", "this party")),
-        "x": data.x,
-        "y": data.y,
-        "feature_names": data.feature_names,
+        "x": x,
+        "y": y,
+        "feature_names": names,
         "label_name": label,
         "model_path": node_value(node, "model-path"),
     }
@@ -235,15 +246,30 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read(path: Path, label: str, *, keep_missing: bool) -> Dataset:
+def _party_privacy(node: Mapping[str, Any]) -> Privacy | None:
+    """Return the privacy terms of a node; None without ``epsilon``."""
+    with _file_errors():
+        try:
+            return privacy_from(node)
+        except DataError:
+            raise
+        except (ValueError, TypeError) as error:
+            log.error("invalid privacy terms: %s", error)
+            raise Refused("its privacy terms are invalid") from error
+
+
+@contextmanager
+def _file_errors() -> Iterator[None]:
+    """Convert errors of reading a node's files to refusals without their names."""
     try:
-        return read_table(path, label=label, keep_missing=keep_missing)
+        yield
     except MissingDataError as error:
         raise Refused("its data file does not exist") from error
     except MissingExtraError as error:
         raise Refused("a package is not installed", error.package) from error
     except DataError as error:
-        raise Refused("its data file cannot be used; check it there with read_table") from error
+        log.error("a file cannot be used: %s", error)
+        raise Refused("its data or schema file cannot be used; its log says why") from error
 
 
 def node_value(node: Mapping[str, Any], key: str) -> str:

@@ -14,6 +14,8 @@ import scipy.linalg  # noqa: F401 - loads its own BLAS, so that its threads are 
 from threadpoolctl import ThreadpoolController
 
 from fedneighbors._typing import Integers
+from fedneighbors.datasets._schema_columns import read_labels
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._schema import Label, Schema, describe, label_positions
 
 
@@ -241,6 +243,54 @@ def _is_missing(name: Any) -> bool:
         return True
     equal = name == name
     return not isinstance(equal, bool | np.bool_) or not equal
+
+
+def declared_rows(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
+    """Return rows and labels, converted by the schema; the label is None for dropped rows.
+
+    Arrays without a schema are unchanged.
+
+    Raises
+    ------
+    ValueError
+        If a data frame has no schema, the classes are not declared, or the numbers of rows and
+        labels differ.
+    DataError
+        If a column of the schema is missing.
+    """
+    privacy.check_classes()
+    if privacy.schema is None and hasattr(X, "columns"):
+        raise ValueError(
+            "a data frame needs a schema under a privacy budget, since its rows decide the types "
+            "of its columns: declare Privacy(schema=...), or pass an array with bounds and classes"
+        )
+    rows = X if hasattr(X, "shape") else np.asarray(X)
+    labels = np.full(rows.shape[0], None, dtype=object)
+    if len(labels) != len(y):
+        raise ValueError(f"expected one label for each of {len(labels)} rows, got {len(y)}")
+    if privacy.schema is None:
+        found, known = read_labels(np.asarray(y, dtype=object), privacy.classes or ())
+        labels[known] = found[known]
+        return rows, labels
+    encoded = privacy.schema.encode(rows, y)
+    features = np.zeros((len(labels), encoded.x.shape[1]))
+    features[encoded.kept], labels[encoded.kept] = encoded.x, encoded.y
+    return features, labels
+
+
+def encode_features(estimator: Any, X: Any) -> Any:
+    """Return rows for prediction, converted by the schema of the estimator's privacy, if any."""
+    schema = getattr(getattr(estimator, "privacy", None), "schema", None)
+    return X if schema is None else schema.encode_all(X)
+
+
+def column_names(estimator: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns that an estimator is fitted on, None for none."""
+    schema = getattr(getattr(estimator, "privacy", None), "schema", None)
+    if schema is not None:
+        return tuple(schema.feature_names)
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else tuple(map(str, names))
 
 
 def public_seed(random_state: int | np.random.RandomState | None) -> int:

@@ -4,6 +4,7 @@ A party charges its ledger for each reply before it draws noise. In a simulated 
 party has its own ledger.
 """
 
+import math
 import os
 import secrets
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
 from fedneighbors.federation._messages import Message, message
@@ -74,7 +76,7 @@ class PrivateTableParty(TableParty, ABC):
     Raises
     ------
     ValueError
-        If classes are neither given nor declared public.
+        If the classes are not declared.
     """
 
     method: ClassVar[str]
@@ -96,7 +98,8 @@ class PrivateTableParty(TableParty, ABC):
         if len(y) != x.shape[0]:
             raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
         privacy.check_classes()
-        super().__init__(name, *self._records(x, np.asarray(y), privacy), *others, **table)
+        labels, known = read_labels(y, privacy.classes or ())
+        super().__init__(name, *self._records(x[known], labels[known], privacy), *others, **table)
         self._privacy = privacy
         self._gate = ReleaseGate(self.method, name, ledger, dataset, user)
         self._bits = bits
@@ -104,21 +107,20 @@ class PrivateTableParty(TableParty, ABC):
     @staticmethod
     @abstractmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the valid records, clipped to the agreed bounds."""
+        """Return the valid records with a declared label, clipped to the agreed bounds."""
 
-    def _schema(self, *, with_labels: bool) -> Schema:
-        if with_labels and not self._privacy.knows("classes"):
-            raise Refused("the labels were not declared public")
-        return self._described(self._y if with_labels else self._y[:0])
+    def _schema(self) -> Schema:
+        """Return the schema, which depends on no row."""
+        kinds = ("number",) * math.prod(self._x.shape[1:])
+        return Schema(self._feature_names, kinds, self._label_name, "none", ())
 
     def _check_terms(self, request: Any) -> None:
         if dict(request.privacy) != terms(self._privacy):
             raise Refused("the privacy terms differ from the agreed ones")
 
     def _check_classes(self, classes: tuple[Any, ...], *, fewest: int = 0) -> None:
-        agreed = self._privacy.classes or np.unique(self._y).tolist()  # the latter if public
-        if len(classes) < fewest or not set(agreed) <= set(classes):
-            raise Refused("an agreed or public class is missing")
+        if len(classes) < fewest or not set(self._privacy.classes or ()) <= set(classes):
+            raise Refused("a declared class is missing")
 
 
 class ChargedReplies(ABC):
@@ -173,13 +175,6 @@ def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Flo
     return np.broadcast_to(low, n_features).copy(), np.broadcast_to(high, n_features).copy()
 
 
-def agreed_rows(y: npt.NDArray[Any], privacy: Privacy) -> npt.NDArray[np.bool_]:
-    """Mark rows with an agreed label; all rows if labels are public."""
-    if privacy.classes is None:
-        return np.ones(len(y), bool)
-    return np.array([label in privacy.classes for label in y.tolist()], bool)
-
-
 @dataclass(frozen=True)
 class PrivateTraining:
     """A private training; base class of the methods' coordinators.
@@ -218,7 +213,7 @@ class PrivateTraining:
         **more
             Other fields of the class.
         """
-        replies = yield gather(PublicSchemaRequest(privacy.classes is None))
+        replies = yield gather(PublicSchemaRequest())
         schemas = replies.complete("the schema").each
         schema = agree(schemas, tuple(sorted({*reserved, *(privacy.classes or ())})))
         if privacy.n_parties not in (None, len(schemas)):
@@ -313,13 +308,7 @@ def run_private(
         The budget.
     n_threads : int
         Number of threads.
-
-    Raises
-    ------
-    ValueError
-        If a label is not among the agreed classes.
     """
-    _check_labels(holdings, privacy)
     with ExitStack() as stack:
         ledgers: dict[str, Ledger] = {}
 
@@ -337,13 +326,11 @@ def run_private(
     return outcome, cost_record(privacy, spent)
 
 
-def _check_labels(holdings: Holdings, privacy: Privacy) -> None:
-    unknown = set(holdings.y.tolist()) - set(privacy.classes or holdings.y.tolist())
-    if unknown:
-        raise ValueError(
-            f"y has labels {sorted(unknown)[:5]} that are not among the classes of privacy, "
-            f"{list(privacy.classes or ())[:10]}; list all labels there"
-        )
+def declared_facts(privacy: Privacy) -> str:
+    """Return the facts that the user declared, for a record."""
+    if privacy.schema is not None:
+        return f"schema {privacy.schema.name or privacy.schema.digest}"
+    return "classes" if privacy.bounds is None else "classes, bounds"
 
 
 def cost_record(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]:
@@ -355,7 +342,7 @@ def cost_record(privacy: Privacy, spent: Mapping[str, str]) -> dict[str, Scalar]
         "neighbors": f"{privacy.neighbors}, one row of one party",
         "mechanism": privacy.mechanism,
         "composition": "parties in parallel, for their rows are disjoint; releases of one add up",
-        "public": ", ".join(privacy.public) or "nothing",
+        "declared": declared_facts(privacy),
         "spent by each party": ", ".join(sorted(set(spent.values()))),
         "accounting": f"epsilon / {len(spent)} each, as printed" if divided else "epsilon each",
     }

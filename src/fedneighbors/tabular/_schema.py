@@ -36,10 +36,9 @@ class Schema:
 
 @message
 class PublicSchemaRequest:
-    """Request for the schema; labels only if declared public."""
+    """Request for the schema without labels, which are declared."""
 
     reply: ClassVar[type] = Schema
-    with_labels: bool
 
 
 @message

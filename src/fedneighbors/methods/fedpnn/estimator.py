@@ -28,7 +28,14 @@ from fedneighbors.metrics import balanced_accuracy
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._model_file import read_model_file
-from fedneighbors.tabular._ownership import Holdings, public_seed, rows_by_party
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    column_names,
+    declared_rows,
+    encode_features,
+    public_seed,
+    rows_by_party,
+)
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
 
@@ -300,14 +307,14 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         DataError
             If no party has enough records of any class, or there are fewer than two classes.
         """
+        if self.privacy is not None:
+            return self._fit_privately(X, y, parties, self.privacy)
         x, labels = validate_data(
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", reset=True
         )
         check_classification_targets(labels)
         if len(np.unique(labels)) < 2:
             raise DataError("expected at least two classes, got one class; add rows of another")
-        if self.privacy is not None:
-            return self._fit_privately(x, labels, parties, self.privacy)
         settings = self._make_settings(labels)
         seed = public_seed(self.random_state)
         owners, kept = split_rows(
@@ -357,7 +364,13 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
             -inf for a class without centers.
         """
         check_is_fitted(self)
-        x = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        x = validate_data(
+            self,
+            encode_features(self, X),
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            reset=False,
+        )
         present = self.model_.has_centers
         log_priors = np.where(present, -np.log(present.sum()), -np.inf)
         densities = self.model_.log_densities(x, n_threads=effective_n_jobs(self.n_jobs))
@@ -413,24 +426,23 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return FedPNNSettings(**values)
 
     def _make_holdings(self, x: Floats, labels: npt.NDArray[Any], owners: Any) -> Holdings:
-        names = getattr(self, "feature_names_in_", None)
-        columns = None if names is None else tuple(map(str, names))
-        return Holdings(x, labels, rows_by_party(owners, len(labels)), columns)
+        return Holdings(x, labels, rows_by_party(owners, len(labels)), column_names(self))
 
-    def _fit_privately(
-        self, x: Floats, labels: npt.NDArray[Any], parties: Any, privacy: Privacy
-    ) -> Self:
+    def _fit_privately(self, X: Any, y: Any, parties: Any, privacy: Privacy) -> Self:
         from fedneighbors.methods.fedpnn.private import _training as training
 
         training.check_private_parameters(
             self.get_params(deep=False), type(self)().get_params(False)
         )
+        X, labels = declared_rows(X, y, privacy)
+        x = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=True)
         seed = public_seed(self.random_state)
-        owners, _ = split_rows(labels, parties, share=self.share, holdout=0.0, seed=seed)
+        texts = labels.astype(np.str_)
+        owners, _ = split_rows(texts, parties, share=self.share, holdout=0.0, seed=seed)
         holdings = self._make_holdings(x, labels, owners)
         model, self.run_record_ = training.fit_privately(holdings, privacy, self.bounds)
         self.exposures_ = {}
-        self._set_model(model, like=labels)
+        self._set_model(model, like=np.array(privacy.classes))
         return self
 
     def _warn_about_omitted_classes(self, labels: npt.NDArray[Any]) -> None:

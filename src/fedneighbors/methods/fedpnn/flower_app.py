@@ -86,7 +86,7 @@ def _check_private_settings(settings: FedPNNSettings) -> None:
         names = ", ".join(name.replace("_", "-") for name in set_)
         raise ValueError(
             f"private training takes no {names}: it sums noised vectors instead of "
-            "clustering; leave them at their defaults (labels go into public-classes)"
+            "clustering; leave them at their defaults (labels are declared in the schema)"
         )
 
 

@@ -25,7 +25,11 @@ from fedneighbors.methods.flynn._features import (
 )
 from fedneighbors.methods.flynn._search import LEAVE_ONE_OUT, Scored, SearchParty, coordinate_search
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
-from fedneighbors.tabular._ownership import public_seed, rows_by_party
+from fedneighbors.tabular._ownership import (
+    column_names,
+    public_seed,
+    rows_by_party,
+)
 
 
 class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -202,8 +206,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         )
 
     def _members(self, x: Any, y: npt.NDArray[Any], parties: Any) -> tuple[list[SearchParty], int]:
-        names = getattr(self, "feature_names_in_", None)
-        columns = None if names is None else tuple(map(str, names))
+        columns = column_names(self)
         owned = rows_by_party(parties, len(y))
         threads = int(effective_n_jobs(self.n_jobs)) if len(owned) == 1 else 1
         members = []

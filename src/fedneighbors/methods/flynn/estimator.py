@@ -30,7 +30,14 @@ from fedneighbors.methods.flynn.algorithm import (
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
-from fedneighbors.tabular._ownership import Holdings, public_seed, rows_by_party
+from fedneighbors.tabular._ownership import (
+    Holdings,
+    column_names,
+    declared_rows,
+    encode_features,
+    public_seed,
+    rows_by_party,
+)
 from fedneighbors.tabular._schema import label_array, label_index, reserved_labels
 
 
@@ -368,14 +375,18 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parties: Sequence[Any] | npt.NDArray[Any] | None,
         reserved: tuple[Any, ...],
     ) -> Self:
-        x, y = self._rows(X, y, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        columns = None if names is None else tuple(map(str, names))
-        holdings = Holdings(x, y, rows_by_party(parties, len(y)), columns)
+        if self.privacy is None:
+            x, y = self._rows(X, y, reset=True)
+            like = y
+        else:
+            X, y = declared_rows(X, y, self.privacy)
+            x = self._features(X, reset=True, ensure_all_finite=False)
+            like = np.array(self.privacy.classes)
+        holdings = Holdings(x, y, rows_by_party(parties, len(y)), column_names(self))
         model, self.run_record_ = fit(
             holdings, self._settings(reserved), self.privacy, n_threads=self._n_threads()
         )
-        self.classes_ = label_array(model.classes, like=y)
+        self.classes_ = label_array(model.classes, like=like)
         self._set_model(model)
         return self
 
@@ -434,5 +445,9 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _novelty(self, X: Any) -> Floats:
         check_is_fitted(self)
-        x = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-        return self.model_.novelty(hashable_numbers(x), n_threads=self._n_threads())
+        x = self._features(encode_features(self, X), reset=False)
+        return self.model_.novelty(x, n_threads=self._n_threads())
+
+    def _features(self, X: Any, *, reset: bool, **checks: bool) -> Any:
+        x = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
+        return hashable_numbers(x)

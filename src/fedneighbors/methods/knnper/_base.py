@@ -16,7 +16,7 @@ from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper._task import CLASSES, Task
 from fedneighbors.methods.knnper.memory._rows import View
 from fedneighbors.metrics import accuracy
-from fedneighbors.tabular._ownership import party_name, rows_by_party
+from fedneighbors.tabular._ownership import encode_features, party_name, rows_by_party
 from fedneighbors.tabular._schema import label_index
 
 Owners = Sequence[Any] | npt.NDArray[Any] | None
@@ -95,14 +95,11 @@ class ClientEstimator:
         return self
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
-        x = np.asarray(validate_data(self, X, dtype="numeric", allow_nd=True, reset=False))
+        rows = encode_features(self, X)
+        x = np.asarray(validate_data(self, rows, dtype="numeric", allow_nd=True, reset=False))
         if x.shape[1:] != self._row_shape:
             raise ValueError(f"expected rows of shape {self._row_shape}, got {x.shape[1:]}")
         return x
-
-    def _names(self) -> tuple[str, ...] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else tuple(map(str, names))
 
     def _positions(self, y: Any) -> npt.NDArray[np.int64]:
         """Return the position of each label among the classes."""

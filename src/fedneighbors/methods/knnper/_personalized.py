@@ -20,6 +20,7 @@ from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._ownership import (
     Holdings,
+    column_names,
     party_name,
     public_seed,
     rows_by_party,
@@ -79,7 +80,7 @@ class PersonalizedEstimator(ClientEstimator):
         from fedneighbors.neural._blueprint import Blueprint
 
         started, clock = datetime.now(UTC), time.perf_counter()
-        holdings = Holdings(x, y, owned, self._names())
+        holdings = Holdings(x, y, owned, column_names(self))
         outcome, network, members = train_federated(
             self, holdings, rounds, settings, reserved, self._task
         )
@@ -305,7 +306,9 @@ class PersonalizedEstimator(ClientEstimator):
             KNNPerModel(
                 blueprint=self._blueprint,
                 layout=self._network.digest,
-                shared=replace(shared, agreed=replace(shared.agreed, feature_names=self._names())),
+                shared=replace(
+                    shared, agreed=replace(shared.agreed, feature_names=column_names(self))
+                ),
                 settings=self._memory_settings,
                 clients={name: ClientRecord.of(self.clients_[name]) for name in chosen},
                 guarantee=self.guarantee_,

@@ -16,6 +16,8 @@ from fedneighbors.methods.knnper._task import NUMBERS, Task
 from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Scalar
+from fedneighbors.tabular._ownership import declared_rows
+from fedneighbors.tabular._private import declared_facts
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
 
@@ -164,10 +166,16 @@ class KNNPerClassifier(
         DataError
             If there are fewer than two classes.
         """
-        x, labels = self._validate(X, y)
-        reserved = () if self.classes is None else reserved_labels(self.classes, labels)
+        if self.privacy is None:
+            x, labels = self._validate(X, y)
+            known = labels
+        else:
+            X, labels = declared_rows(X, y, self.privacy)
+            x = validate_data(self, X, dtype="numeric", allow_nd=True, ensure_all_finite=False)
+            known = np.array(self.privacy.classes)
+        reserved = () if self.classes is None else reserved_labels(self.classes, known)
         members = self._fit(x, labels, parties, reserved)
-        self.classes_ = label_array(self._shared.classes, like=labels)
+        self.classes_ = label_array(self._shared.classes, like=known)
         self.spent_: dict[str, Guarantee] = {}
         if self.privacy is not None:
             self.spent_ = {member.name: member.spent for member in members}
@@ -373,7 +381,7 @@ def _spending(privacy: Privacy, members: Sequence[Any]) -> dict[str, Scalar]:
             "clients in parallel, because their rows are disjoint; counts and steps of one client "
             "add up, steps by the Renyi accountant of Opacus"
         ),
-        "public": ", ".join(privacy.public) or "nothing",
+        "declared": declared_facts(privacy),
         "largest epsilon spent": max(spent),
         "smallest noise multiplier": min(noise),
         "largest noise multiplier": max(noise),

@@ -37,7 +37,7 @@ from fedneighbors.methods.fedpnn.private.protocol import (
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noise_function
-from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, agreed_rows
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty
 from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 
 _MAX_VALUE = 2.0**1000
@@ -89,16 +89,15 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         self._bounds = public_bounds(privacy, x.shape[1])
 
     @staticmethod
-    def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _records(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return rows with an agreed label; clip infinite values to finite ones."""
-        kept = agreed_rows(y, privacy)
-        return np.clip(np.asarray(x, np.float64)[kept], -_MAX_VALUE, _MAX_VALUE), y[kept]
+        return np.clip(np.asarray(x, np.float64), -_MAX_VALUE, _MAX_VALUE), y
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request that needs no masked sum."""
         match request:
             case PublicSchemaRequest():
-                return self._schema(with_labels=request.with_labels)
+                return self._schema()
             case PrivateFedPNNRelease():
                 self._keep(request.model)
                 return Receipt()

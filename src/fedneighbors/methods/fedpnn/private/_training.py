@@ -102,10 +102,5 @@ def fit_privately(
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
-        privacy={**paid, "public": _describe_public(agreed)},
+        privacy=paid,
     )
-
-
-def _describe_public(privacy: Privacy) -> str:
-    labels = "classes" if privacy.classes is None else "agreed classes"
-    return ", ".join(sorted({labels, "bounds of columns", *privacy.public} - {""}))

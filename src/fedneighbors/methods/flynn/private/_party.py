@@ -29,14 +29,13 @@ from fedneighbors.methods.flynn.private.protocol import (
     PicksReply,
     PicksRequest,
     PrivateModelRelease,
-    PublicMomentsRequest,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNParty
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noise_function
-from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, agreed_rows
-from fedneighbors.tabular._schema import Label, MomentsReply, PublicSchemaRequest, Receipt, blocks
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty
+from fedneighbors.tabular._schema import Label, PublicSchemaRequest, Receipt, blocks
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,6 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     method = "FlyNN"
     accepts: tuple[type[Any], ...] = (
         PublicSchemaRequest,
-        PublicMomentsRequest,
         ConstantsRequest,
         MaskedConstantsRequest,
         NoisyCountRequest,
@@ -99,27 +97,23 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
             raise ValueError("accounting='paper' divides epsilon by the parties: give n_parties")
 
     @staticmethod
-    def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
+    def _records(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Drop invalid rows and clip large values.
 
         Rows with a non-finite value or a label outside the agreed classes are dropped. Adding or
         removing one row of the table adds or removes at most one row of the result.
         """
         rows = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
-        kept = agreed_rows(y, privacy)
         if rows.dtype.kind == "f":
-            kept &= _finite_rows(rows)
-        if not kept.all():
-            log.warning("rows with a value that is not finite or a label not agreed are left out")
-        return _cut(rows[kept]), y[kept]
+            kept = _finite_rows(rows)
+            rows, y = rows[kept], y[kept]
+        return _cut(rows), y
 
     def answer(self, request: Message) -> Message:
         """Answer a request in ``accepts`` that is not masked-only."""
         match request:
             case PublicSchemaRequest():
-                return self._schema(with_labels=request.with_labels)
-            case PublicMomentsRequest():
-                return self._public_moments(with_columns=request.with_columns)
+                return self._schema()
             case PrivateModelRelease():
                 self._keep(request.model)
                 self._hashed = None
@@ -127,13 +121,6 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
             case ConstantsRequest() | NoisyCountRequest() | PicksRequest():
                 return self._charge_and_draw(request)
         raise Refused("unknown request")
-
-    def _public_moments(self, *, with_columns: bool) -> MomentsReply:
-        needed = ("n_rows", "scaling") if with_columns else ("n_rows",)
-        for fact in needed:
-            if not self._privacy.knows(fact):
-                raise Refused("a fact was not declared public", fact)
-        return self._moments(with_columns=with_columns)
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         match request:

@@ -84,7 +84,7 @@ def constants_levels(privacy: Privacy, n_columns: int) -> int:
         levels //= 2
     raise PrivacyError(
         f"mean and spread of {n_columns} columns would drown in the noise that {allowed} calls "
-        "for; declare public=('scaling', 'n_rows'), set standardize=False, raise "
+        "for; declare tighter bounds, set standardize=False, raise "
         "constants_share, or allow a delta under mechanism='central'"
     )
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales, standardizer
+from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
@@ -28,23 +28,11 @@ from fedneighbors.methods.flynn.private._release import (
 )
 from fedneighbors.methods.flynn.protocol import (
     FlyNNSettings,
-    MomentsRequest,
-    checked_moments,
 )
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import PaidRequest, PrivateTraining, column_bounds
 from fedneighbors.tabular._schema import Label, Receipt
-
-
-@message
-class PublicMomentsRequest(MomentsRequest):
-    """Request for exact moments that every party declared public.
-
-    ``noised`` permits a masked sum of two parties, because the terms are public.
-    """
-
-    noised: ClassVar[bool] = True
 
 
 @message
@@ -235,11 +223,11 @@ def coordinate_private(
 def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
     privacy.check_delta()
     privacy.check_classes()
-    if settings.standardize and not privacy.knows("scaling") and privacy.bounds is None:
+    if settings.standardize and privacy.bounds is None:
         raise ValueError(
-            "mean and spread of columns are read off the rows: set standardize=False, give the "
-            "range of the values as Privacy(bounds=(low, high)) to have them paid for, or declare "
-            "public=('scaling', 'n_rows', ...)"
+            "mean and spread of columns are computed from noisy sums of values within declared "
+            "bounds: give the range of the values as Privacy(bounds=(low, high)), a schema, or set "
+            "standardize=False"
         )
 
 
@@ -250,23 +238,12 @@ class _Training(PrivateTraining):
     settings: FlyNNSettings
 
     def known(self) -> Coordinator[_Known]:
-        """Request rows and scaling, exact if public, otherwise noised and charged."""
+        """Request the noised number of rows and the scaling, unless neither is required."""
         scaled = bool(self.settings.standardize)
         given = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
         decay = self.settings.decay is None and self.privacy.mechanism == "paper"
-        if not scaled and None not in given and not decay and not self.privacy.knows("n_rows"):
+        if not scaled and None not in given and not decay:
             return _Known(None, None, None, paid=False)
-        if self.privacy.knows("n_rows") and (not scaled or self.privacy.knows("scaling")):
-            replies = yield total(PublicMomentsRequest(scaled))
-            reply = replies.summed("the column moments")
-            moments = checked_moments(reply, self.schema.n_features if scaled else 0)
-            if not scaled:
-                return _Known(moments.n_rows, None, None, paid=False)
-            mean, scale = standardizer(moments, self.settings.standardize)
-            return _Known(moments.n_rows, mean, scale, paid=False)
-        return (yield from self._paid(scaled=scaled))
-
-    def _paid(self, *, scaled: bool) -> Coordinator[_Known]:
         low = high = np.zeros(0)
         if scaled:
             low, high = column_bounds(self.privacy.bounds or (0.0, 0.0), self.schema.n_features)

@@ -29,7 +29,7 @@ from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import noise_function
-from fedneighbors.tabular._private import PrivateTableParty, agreed_rows
+from fedneighbors.tabular._private import PrivateTableParty
 from fedneighbors.tabular._schema import Receipt
 
 log = logging.getLogger(__name__)
@@ -114,8 +114,6 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return rows with an agreed label, clipped to the agreed bounds."""
-        kept = agreed_rows(y, privacy)
-        x, y = x[kept], y[kept]
         if x.dtype.kind == "f":
             x = np.clip(np.nan_to_num(x), -_FARTHEST, _FARTHEST)
         if privacy.bounds is not None:
@@ -134,7 +132,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             case PublicClientSchemaRequest():
                 if request.layout != self.network.digest:
                     raise Refused("the network differs from the coordinator's")
-                return self._schema(with_labels=request.with_labels)
+                return self._schema()
             case NoisedCountsRequest():
                 return self._noised_counts(request)
             case BeginRequest():

@@ -62,7 +62,7 @@ def train_private_federation(
     _check_settings(estimator, settings)
     training = PrivateRounds(rounds, estimator.max_grad_norm, privacy)
     optional_module("opacus", "dpsgd")
-    classes = _classes(holdings, privacy, reserved)
+    classes = _classes(privacy, reserved)
     shape = holdings.x.shape[1:]
     network = build_network(estimator, shape, len(classes), seed=rounds.seed)
     check_network(network, shape, len(classes), kind=holdings.x.dtype.kind)
@@ -106,15 +106,9 @@ def _check_settings(estimator: Any, settings: MemorySettings) -> None:
         raise ValueError("private clients train on the CPU; use device='cpu' or 'auto'")
 
 
-def _classes(holdings: Holdings, privacy: Privacy, reserved: tuple[Label, ...]) -> set[Label]:
+def _classes(privacy: Privacy, reserved: tuple[Label, ...]) -> set[Label]:
     """Return the labels with a score of the network."""
-    own = set(holdings.y.tolist())
-    known = set(privacy.classes or own)
-    if own - known:
-        raise ValueError(
-            f"y has labels {sorted(map(str, own - known))[:5]} that are not among the classes "
-            f"of privacy, {list(privacy.classes or ())[:10]}; list all labels there"
-        )
+    known = set(privacy.classes or ())
     if set(reserved) - known:
         raise ValueError("list all labels in Privacy(classes=...), and omit classes")
     return known

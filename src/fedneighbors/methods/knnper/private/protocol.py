@@ -28,10 +28,9 @@ from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
 
 @message
 class PublicClientSchemaRequest:
-    """Request for the schema; labels only if declared public."""
+    """Request for the schema without labels, which are declared."""
 
     layout: str
-    with_labels: bool
 
     reply: ClassVar[type] = Schema
 
@@ -125,8 +124,7 @@ def check_payable(privacy: Privacy) -> None:
             "private steps add Gaussian noise, which needs a delta above 0, well below one "
             "divided by the rows of a client, such as 1e-5"
         )
-    others = tuple(f"public={fact!r}" for fact in privacy.public if fact != "classes")
-    privacy.check_fields("kNN-Per", _IDLE, others)
+    privacy.check_fields("kNN-Per", _IDLE)
     privacy.check_classes()
 
 
@@ -213,7 +211,7 @@ def coordinate_private(
     """
     privacy, rounds = training.privacy, training.rounds
     name = secrets.token_hex(16) if run is None else run
-    replies = yield gather(PublicClientSchemaRequest(network.digest, privacy.classes is None))
+    replies = yield gather(PublicClientSchemaRequest(network.digest))
     schemas = replies.complete("the schema").each
     agreed = agree(schemas, tuple(sorted(privacy.classes or ())))
     replies = yield total(NoisedCountsRequest(name, terms(privacy), agreed.classes, *frame))
