@@ -18,8 +18,8 @@ X, y = make_classification(22_000, 12, n_informative=8, class_sep=0.8, random_st
 X, X_new, y, y_new = train_test_split(X, y, test_size=4_000, random_state=0)
 
 # %%
-# Three parties, budgets from .25 to 16. The labels and the range of the values are declared. A tenth
-# of the budget is spent on the number of rows and the scaling of columns, the rest on the counts.
+# Three parties, budgets from .25 to 16. The labels and the range of the values are declared. A
+# tenth of the budget is spent on the number of rows and the scaling, the rest on the counts.
 
 budgets = [0.25, 1.0, 4.0, 16.0]
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
@@ -27,9 +27,7 @@ for n_rows in (2_000, 6_000, 18_000):
     parties = iid(n_rows, 3, seed=0)
     scores = []
     for epsilon in budgets:
-        terms = Privacy(
-            epsilon, delta=1e-6, mechanism="central", classes=(0, 1), bounds=(-10, 10)
-        )
+        terms = Privacy(epsilon, delta=1e-6, mechanism="central", classes=(0, 1), bounds=(-10, 10))
         model = FlyNNClassifier(privacy=terms).fit(X[:n_rows], y[:n_rows], parties=parties)
         scores.append(model.score(X_new, y_new))
     lines = axes.plot(budgets, scores, "o-", label=f"{n_rows:,} rows")

@@ -245,7 +245,7 @@ def _is_missing(name: Any) -> bool:
     return not isinstance(equal, bool | np.bool_) or not equal
 
 
-def declared_rows(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
+def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
     """Return rows and labels, converted by the schema; the label is None for dropped rows.
 
     Arrays without a schema are unchanged.

@@ -30,8 +30,8 @@ from fedneighbors.records import RunRecord, environment
 from fedneighbors.tabular._model_file import read_model_file
 from fedneighbors.tabular._ownership import (
     Holdings,
+    apply_schema,
     column_names,
-    declared_rows,
     encode_features,
     public_seed,
     rows_by_party,
@@ -434,7 +434,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         training.check_private_parameters(
             self.get_params(deep=False), type(self)().get_params(False)
         )
-        X, labels = declared_rows(X, y, privacy)
+        X, labels = apply_schema(X, y, privacy)
         x = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=True)
         seed = public_seed(self.random_state)
         texts = labels.astype(np.str_)

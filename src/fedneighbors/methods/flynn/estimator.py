@@ -32,8 +32,8 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import RunRecord, Scalar, environment
 from fedneighbors.tabular._ownership import (
     Holdings,
+    apply_schema,
     column_names,
-    declared_rows,
     encode_features,
     public_seed,
     rows_by_party,
@@ -379,7 +379,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x, y = self._rows(X, y, reset=True)
             like = y
         else:
-            X, y = declared_rows(X, y, self.privacy)
+            X, y = apply_schema(X, y, self.privacy)
             x = self._features(X, reset=True, ensure_all_finite=False)
             like = np.array(self.privacy.classes)
         holdings = Holdings(x, y, rows_by_party(parties, len(y)), column_names(self))

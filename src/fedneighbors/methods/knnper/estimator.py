@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper._task import NUMBERS, Task
 from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Scalar
-from fedneighbors.tabular._ownership import declared_rows
+from fedneighbors.tabular._ownership import apply_schema
 from fedneighbors.tabular._private import declared_facts
 from fedneighbors.tabular._schema import label_array, reserved_labels
 
@@ -170,7 +170,7 @@ class KNNPerClassifier(
             x, labels = self._validate(X, y)
             known = labels
         else:
-            X, labels = declared_rows(X, y, self.privacy)
+            X, labels = apply_schema(X, y, self.privacy)
             x = validate_data(self, X, dtype="numeric", allow_nd=True, ensure_all_finite=False)
             known = np.array(self.privacy.classes)
         reserved = () if self.classes is None else reserved_labels(self.classes, known)
