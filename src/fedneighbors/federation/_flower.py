@@ -146,7 +146,7 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
 
 
 def _check_version(content: RecordDict) -> None:
-    """Refused a coordinator of another version.
+    """Refuse a coordinator of another version.
 
     Results of different versions might differ in their last bits.
     """

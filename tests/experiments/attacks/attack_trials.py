@@ -19,7 +19,7 @@ from fedneighbors.federation._roles import MaskedRound
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
-from fedneighbors.methods.flynn.private._release import count_sensitivity, part
+from fedneighbors.methods.flynn.private._release import count_sensitivity, release_budget
 from fedneighbors.methods.flynn.private.protocol import MaskedNoisyCountRequest, NoisyCountRequest
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy, terms
@@ -85,7 +85,7 @@ class Protection:
         return self.noise_on(self.sensitivity, of="counts", constants_paid=False)
 
     def noise_on(self, sensitivity, *, of, constants_paid):
-        allowed = part(self.privacy, of=of, constants_paid=constants_paid)
+        allowed = release_budget(self.privacy, of=of, constants_paid=constants_paid)
         if self.mechanism == "local":
             kept = mechanism(allowed, sensitivity)
         else:

@@ -243,7 +243,7 @@ def test_the_table_lists_each_algorithms_prediction():
     lines = plan.table().splitlines()
 
     assert lines[0] == (
-        "algorithm    exchanges   asked    local ms     link ms  broker ms    total ms"
+        "algorithm    exchanges returned    local ms     link ms  broker ms    total ms"
     )
     assert [line.split()[:6] for line in lines[1:]] == [
         ["baseline", "1", "32", "16.00", "6400.00", "0.00"],
