@@ -25,7 +25,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.federation._roles import Refusal, serve
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 
 REQUESTS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
 REPLIES = (Advert, SealedShares, MaskedInput, Confirmation, Revealed, Refusal)

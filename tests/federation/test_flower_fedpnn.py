@@ -15,7 +15,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-fedpnn" / "pyproject.toml"

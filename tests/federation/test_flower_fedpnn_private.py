@@ -7,7 +7,7 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 from tests.federation.test_flower_fedpnn import PARTIES, folder, models, node, train
 

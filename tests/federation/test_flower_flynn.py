@@ -12,7 +12,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-flynn" / "pyproject.toml"

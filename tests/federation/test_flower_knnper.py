@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier, flower_app
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.flower_app import NodeParty
 from fedneighbors.methods.knnper.protocol import PoolRequest
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-knnper" / "pyproject.toml"

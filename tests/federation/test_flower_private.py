@@ -8,7 +8,7 @@ from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 from tests.federation.test_flower_flynn import DEFAULTS, PARTIES, folder, node, train
 

@@ -22,7 +22,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.secure_sum._key_agreement import Identity
+from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.secure_sum._masks import new_private, public_of
 from tests.federation.maskfleet import (
     AbortError,

@@ -18,7 +18,7 @@ from fedneighbors.federation._masking import (
     advert_digest,
     sealed_digest,
 )
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from fedneighbors.secure_sum._masks import new_private
 from tests.federation.maskfleet import (
     Wire,

@@ -10,7 +10,7 @@ from fedneighbors.federation import _inprocess as inprocess
 from fedneighbors.federation._flower import parse_masked_sums
 from fedneighbors.federation._loop import total
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.fleet import Counter, CountRequest, count
 from tests.federation.grid import ProcessGrid
 

@@ -59,7 +59,7 @@ Config = Mapping[str, str | int | float | bool]
 """Configuration of a run or a node, as provided by Flower."""
 
 POLL_S = 0.2  # Flower stores replies until they are pulled; short compared to a round
-MAX_NAME = 100  # fits into a line of a log and of a table
+MAX_NAME_LENGTH = 100  # fits into a line of a log and of a table
 
 _FRAME = "frame"
 _SENDER = "sender"
@@ -83,11 +83,13 @@ class Introduction:
 
     def __post_init__(self) -> None:
         if not _is_valid_name(self.name):
-            raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
+            raise ValueError(
+                f"a party's name must have 1 to {MAX_NAME_LENGTH} printable characters"
+            )
 
 
 def _is_valid_name(text: str) -> bool:
-    return 0 < len(text) <= MAX_NAME and text.isprintable()
+    return 0 < len(text) <= MAX_NAME_LENGTH and text.isprintable()
 
 
 @message
@@ -146,7 +148,7 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
 
 
 def _check_version(content: RecordDict) -> None:
-    """Refused a coordinator of another version.
+    """Refuse a coordinator of another version.
 
     Results of different versions might differ in their last bits.
     """
@@ -159,7 +161,7 @@ def _check_version(content: RecordDict) -> None:
 def _party_name(node_config: Config) -> str:
     name = str(node_config.get("party-name", ""))
     if not _is_valid_name(name):
-        raise Refused(f"party-name of the node is not 1 to {MAX_NAME} printable characters")
+        raise Refused(f"party-name of the node is not 1 to {MAX_NAME_LENGTH} printable characters")
     return name
 
 
@@ -423,7 +425,7 @@ def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
         return party
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masking import FolderStore
-    from fedneighbors.secure_sum._key_agreement import Identity, Roster
+    from fedneighbors.secure_sum._keys import Identity, Roster
 
     paths = {key: Path(str(_get_required(config, key))) for key in NODE_KEYS}
     try:
@@ -464,7 +466,7 @@ def parse_masked_sums(config: Mapping[str, Any]) -> "MaskedSums | None":
     if not wanted:
         return None
     from fedneighbors.federation._masked_sums import MaskedSums
-    from fedneighbors.secure_sum._key_agreement import Roster
+    from fedneighbors.secure_sum._keys import Roster
 
     threshold = config.get("sum-threshold", 0)
     if type(threshold) is not int or threshold < 0:

@@ -464,7 +464,7 @@ def _enroll_parties(
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masked_sums import MaskedSums
     from fedneighbors.federation._masking import MemoryStore
-    from fedneighbors.secure_sum._key_agreement import Identity, Roster
+    from fedneighbors.secure_sum._keys import Identity, Roster
 
     keys = {party.name: Identity.new() for party in parties}
     roster = Roster({name: key.public for name, key in keys.items()})

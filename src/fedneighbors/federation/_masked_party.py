@@ -34,7 +34,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import Message, decode, encode, message
 from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, MaskedRound, Party, Refused
-from fedneighbors.secure_sum._key_agreement import (
+from fedneighbors.secure_sum._keys import (
     Identity,
     Roster,
     seal,

@@ -36,7 +36,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import MALFORMED, MASKED_SUM
-from fedneighbors.secure_sum._key_agreement import Roster
+from fedneighbors.secure_sum._keys import Roster
 from fedneighbors.secure_sum._masks import Cells, from_cells, lift, public_of
 from fedneighbors.secure_sum._shares import check_threshold, combine, default_threshold
 

@@ -28,14 +28,14 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import build_reply, holds_integers
 from fedneighbors.federation._messages import Message, field_types, message
-from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
-from fedneighbors.secure_sum._masks import check_layout, n_cells, width
+from fedneighbors.secure_sum._keys import MAX_NAME_LENGTH, SEAL_OVERHEAD_BYTES, digest
+from fedneighbors.secure_sum._masks import check_layout, modulus_bits, n_cells
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
 
 KEY_BYTES = 32  # X25519
 DIGEST_BYTES = 32  # SHA-256
 SIGNATURE_BYTES = 64  # Ed25519
-SEALED_BYTES = 2 * SECRET_BYTES + OVERHEAD_BYTES
+SEALED_BYTES = 2 * SECRET_BYTES + SEAL_OVERHEAD_BYTES
 _ROUND_ID = re.compile(r"[0-9a-f]{32}")
 
 Advertised = tuple[bytes, bytes, bytes]
@@ -56,8 +56,8 @@ def _check_names(names: Iterable[str], *, least: int = 1) -> None:
         raise ValueError(f"expected {least} to {MAX_PARTIES} parties, got {len(listed)}")
     if listed != sorted(set(listed)):
         raise ValueError("the names of the parties must be distinct and ascending")
-    if not all(0 < len(name) <= MAX_NAME and name.isprintable() for name in listed):
-        raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
+    if not all(0 < len(name) <= MAX_NAME_LENGTH and name.isprintable() for name in listed):
+        raise ValueError(f"a party's name must have 1 to {MAX_NAME_LENGTH} printable characters")
 
 
 def _check_sizes(parts: Iterable[bytes], *sizes: int) -> None:
@@ -102,8 +102,8 @@ class OpenSum:
         _check_round(self.round_id)
         _check_names(self.names, least=2)
         _check_sizes((self.request_digest,), DIGEST_BYTES)
-        if not 0 < len(self.request_name) <= MAX_NAME:
-            raise ValueError(f"the name of a request must have 1 to {MAX_NAME} characters")
+        if not 0 < len(self.request_name) <= MAX_NAME_LENGTH:
+            raise ValueError(f"the name of a request must have 1 to {MAX_NAME_LENGTH} characters")
 
 
 @message
@@ -149,7 +149,7 @@ class MaskedInput:
     def __post_init__(self) -> None:
         _check_round(self.round_id)
         check_layout(self.layout)
-        wanted = np.dtype(f"<u{width(self.layout) // 8}")
+        wanted = np.dtype(f"<u{modulus_bits(self.layout) // 8}")
         if self.cells.dtype != wanted or self.cells.shape != (n_cells(self.layout),):
             raise ValueError("the masked numbers do not match the layout")
 
