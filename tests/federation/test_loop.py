@@ -225,7 +225,7 @@ def test_asking_an_unknown_party_is_a_protocol_error():
     ],
 )
 def test_lost_or_invented_party_is_a_protocol_error(result):
-    with pytest.raises(ProtocolError, match="lost a party"):
+    with pytest.raises(ProtocolError, match="report each party as either answering or missing"):
         run_rounds(count(3), FrameTransport(lambda frames: result, ("ann",)))
 
 

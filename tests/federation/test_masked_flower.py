@@ -91,7 +91,7 @@ def context(config):
 
 
 def test_masking_node_refuses_plain_sums(enrolled):
-    with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .CountRequest"):
+    with pytest.raises(PartyRefused, match=r"sent only as part of a masked sum .CountRequest"):
         run(grid_of(enrolled), None)
 
 
@@ -118,7 +118,7 @@ def test_node_with_unusable_files_refuses_without_paths(enrolled, file, caplog):
         run(grid_of(enrolled), sums_for(enrolled))
 
     assert "missing" not in str(caught.value)
-    assert "masked sums are not possible here" in caplog.text
+    assert "this party cannot form masked sums" in caplog.text
 
 
 def test_node_with_an_unenrolled_key_answers_nothing(enrolled, tmp_path):

@@ -181,7 +181,7 @@ def test_masked_only_request_is_refused_unmasked():
     asks = (ask(NoisedRequest()) for ask in (gather, total))
 
     for ask in asks:
-        with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .NoisedRequest"):
+        with pytest.raises(PartyRefused, match=r"sent only as part of a masked sum .NoisedRequest"):
             run_rounds(
                 (x for x in [ask]), FrameTransport(Wire(plain), tuple(p.name for p in plain))
             )
@@ -193,7 +193,7 @@ def test_masked_only_request_is_refused_unmasked():
 def test_masked_party_refuses_plain_sums(ask):
     masked, _ = enroll(holders(3))
 
-    with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .ValuesRequest"):
+    with pytest.raises(PartyRefused, match=r"sent only as part of a masked sum .ValuesRequest"):
         run_rounds(
             (x for x in [ask(ValuesRequest())]),
             FrameTransport(Wire(masked), ("p0", "p1", "p2")),
