@@ -20,7 +20,7 @@ class ProcessGrid(Grid):
         self._silent, self._errors, self._unsent = silent, errors or {}, unsent
         self._replies = {}
         self.app = app
-        self.carried = []
+        self.pushed = []
 
     def get_nodes(self):
         return [NodeInfo(node_id=n, name=self._registered.get(n, "")) for n in self.configs]
@@ -33,9 +33,9 @@ class ProcessGrid(Grid):
         action = envelope.metadata.message_type.removeprefix("query.")
         if (node, action) in self._unsent:
             return None
-        name = f"{action} {node} {len(self.carried)}"
+        name = f"{action} {node} {len(self.pushed)}"
         envelope.metadata.__dict__["_message_id"] = name
-        self.carried.append((node, action, envelope))
+        self.pushed.append((node, action, envelope))
         if (node, action) in self._errors:
             error = Error(self._errors[node, action], "text of the node with value 4711")
             self._replies[name] = Envelope(error, reply_to=envelope)

@@ -19,8 +19,8 @@ from fedneighbors.federation import _inprocess as inprocess
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refusal, Refused
-from tests.federation.fleet import Counter, CountRequest, Impostor, NameRequest, count
 from tests.federation.grid import ProcessGrid
+from tests.federation.parties import Counter, CountRequest, Impostor, NameRequest, count
 
 VALUES = {"ann": (0, 1, 1), "bob": (2,), "cyd": ()}
 
@@ -33,7 +33,7 @@ def build(node_config):
         raise Refused("a key is not set in the configuration of the node", "values")
     values = tuple(int(value) for value in str(node_config["values"]).split())
     kind = Impostor if node_config.get("impostor") else Counter
-    return kind(node_config["party-name"], values, trouble=str(node_config.get("trouble", "")))
+    return kind(node_config["party-name"], values, fault=str(node_config.get("fault", "")))
 
 
 def nodes(*configs, **more):
@@ -71,8 +71,8 @@ def test_shared_request_is_packed_once_and_unchanged():
 
     run(count(3), grid)
 
-    frames = [envelope.content["frame"]["frame"] for _, action, envelope in grid.carried[3:6]]
-    assert {action for _, action, _ in grid.carried[3:6]} == {"ask"}
+    frames = [envelope.content["frame"]["frame"] for _, action, envelope in grid.pushed[3:6]]
+    assert {action for _, action, _ in grid.pushed[3:6]} == {"ask"}
     assert {frame.data for frame in frames} == {encode(NameRequest("hello"))}
     assert len({id(frame) for frame in frames}) == 1
 
@@ -82,7 +82,7 @@ def test_message_ttl_exceeds_the_timeout():
 
     run(count(3), grid, timeout_s=100_000.0)
 
-    assert all(envelope.metadata.ttl > 100_000 for _, _, envelope in grid.carried)
+    assert all(envelope.metadata.ttl > 100_000 for _, _, envelope in grid.pushed)
 
 
 def test_run_configuration_does_not_reach_the_party():
@@ -140,14 +140,14 @@ def test_unsent_request_makes_the_party_missing(short):
 
 
 def test_refusal_reaches_the_coordinator():
-    grid = nodes(*configs(cyd={"trouble": "refuse"}))
+    grid = nodes(*configs(cyd={"fault": "refuse"}))
 
     with pytest.raises(PartyRefused, match=r"'cyd' refused: a column is missing \(age\)"):
         run(count(3), grid)
 
 
 @pytest.mark.parametrize(
-    ("more", "kind"), [({"trouble": "fail"}, "RuntimeError"), ({"broken": True}, "OSError")]
+    ("more", "kind"), [({"fault": "fail"}, "RuntimeError"), ({"broken": True}, "OSError")]
 )
 def test_node_exception_is_sent_as_its_type_only(more, kind, caplog):
     grid = nodes(*configs(bob=more))
@@ -256,7 +256,7 @@ def test_registered_nodes_get_no_name_request():
     outcome = run(count(3), grid)
 
     assert set(outcome.rounds[0].upload_bytes) == {"dan", "eve", "flo"}
-    assert {action for _, action, _ in grid.carried} == {"ask"}
+    assert {action for _, action, _ in grid.pushed} == {"ask"}
 
 
 def test_name_may_be_a_number():
@@ -348,7 +348,7 @@ def test_server_app_does_not_call_finish_if_the_run_fails():
     app = flower.server_app(lambda c: count(3), lambda *end: ends.append(end))
 
     with pytest.raises(PartyRefused):
-        app(nodes(*configs(ann={"trouble": "refuse"})), Context(1, 1, {}, RecordDict(), config))
+        app(nodes(*configs(ann={"fault": "refuse"})), Context(1, 1, {}, RecordDict(), config))
 
     assert ends == []
 

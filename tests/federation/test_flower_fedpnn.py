@@ -153,7 +153,7 @@ def test_run_without_an_output_folder_asks_no_party(folder):
     with pytest.raises(ValueError, match="which is not a folder"):
         train(folder, grid, **{"model-path": str(folder / "missing" / "x.model")})
 
-    assert grid.carried == []
+    assert grid.pushed == []
 
 
 def test_app_defaults_equal_the_settings():

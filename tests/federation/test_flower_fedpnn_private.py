@@ -94,7 +94,7 @@ def test_settings_at_odds_with_privacy_ask_no_party(folder, more, words):
     with pytest.raises(ValueError, match=words):
         train(folder, grid, **CENTRAL, **roster, **more)
 
-    assert grid.carried == []
+    assert grid.pushed == []
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_unasked_node_keeps_its_state(folder):
 
     train(folder, grid, participation=0.4)
 
-    asked = [node for node, action, _ in grid.carried if action == "ask"]
+    asked = [node for node, action, _ in grid.pushed if action == "ask"]
     assert len(asked) == 3 * 7 + 2 * 2 * 1  # seven per node, and one node in each round
     for name in PARTIES:
         assert predicts_alike(KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x)
@@ -158,7 +158,7 @@ def test_interrupted_run_resumes_after_its_last_round(folder, last, spared):
     found = KNNPerClassifier.load(folder / "cyd.model")
     assert found.weights_.tobytes() == expected.weights_.tobytes()
     assert predicts_alike(found, "cyd", expected, x)
-    assert len(again.carried) == 14 * 3 - spared  # messages of completed rounds
+    assert len(again.pushed) == 14 * 3 - spared  # messages of completed rounds
     assert not (folder / "training").exists()
 
 
@@ -167,7 +167,7 @@ def fail_after(grid, number):
     push = grid.push_messages
 
     def pushed(envelopes):
-        if len(grid.carried) > number:
+        if len(grid.pushed) > number:
             raise ConnectionError("the hub is gone")
         return push(envelopes)
 
@@ -217,7 +217,7 @@ def test_custom_network_is_imported_on_the_training_node(folder, towers):
 
     found = KNNPerClassifier.load(folder / "ann.model", model=tower)
     assert predicts_alike(found, "ann", expected, x)
-    frames = [envelope.content["frame"]["frame"].data for _, _, envelope in grid.carried]
+    frames = [envelope.content["frame"]["frame"].data for _, _, envelope in grid.pushed]
     assert not any(b"towers" in frame for frame in frames)
 
 
@@ -260,7 +260,7 @@ def test_network_that_does_not_fit_the_tables_is_not_sent(folder):
     with pytest.raises(ValueError, match=r"expected rows of shape .*, got \(64,\)"):
         train(folder, grid, model="cnn")
 
-    assert [action for _, action, _ in grid.carried] == ["introduce"] * 3 + ["ask"] * 3
+    assert [action for _, action, _ in grid.pushed] == ["introduce"] * 3 + ["ask"] * 3
 
 
 def test_node_that_expects_a_budget_refuses(folder):
@@ -327,4 +327,4 @@ def test_setting_of_wrong_type_or_range_is_rejected_by_key(folder, key, value):
     with pytest.raises(ValueError, match=key.replace("-", "[-_]")):
         train(folder, grid, **{key: value})
 
-    assert len(grid.carried) <= 3  # at most the requests for names
+    assert len(grid.pushed) <= 3  # at most the requests for names

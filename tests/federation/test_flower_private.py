@@ -90,7 +90,7 @@ def test_noise_shares_without_masks_ask_no_party(folder):
     with pytest.raises(ValueError, match="set secure-aggregation=true"):
         train(folder, grid, **SIZES, **CENTRAL)
 
-    assert grid.carried == []
+    assert grid.pushed == []
 
 
 @pytest.mark.parametrize(

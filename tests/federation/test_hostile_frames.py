@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import WireError
 from fedneighbors.federation import _messages as wire
 from fedneighbors.federation._messages import decode, encode
-from tests.federation.fleet import Everything, Integers, Nested, Share
+from tests.federation.parties import Everything, Integers, Nested, ValidatedMessage
 from tests.federation.samples import SAMPLE, everything
 
 
@@ -52,7 +52,7 @@ def test_altered_frame_is_refused_or_canonical(sent, data):
 
 def assert_refused_or_canonical(frame: bytes) -> None:
     """Assert that a frame is refused or re-encodes to itself."""
-    for expected in (Everything, Integers, Nested, Share):
+    for expected in (Everything, Integers, Nested, ValidatedMessage):
         try:
             received = decode(frame, (expected,))
         except WireError:
@@ -232,8 +232,10 @@ def test_values_rejected_by_the_message_are_a_wire_error(n, parts):
 
     valid = n != 0 and -len(parts) <= n < len(parts)
 
-    with nullcontext() if valid else pytest.raises(WireError, match="Share"):
-        assert decode(frame_of("Share", *fields), (Share,)) == Share(n, parts)
+    with nullcontext() if valid else pytest.raises(WireError, match="ValidatedMessage"):
+        assert decode(
+            frame_of("ValidatedMessage", *fields), (ValidatedMessage,)
+        ) == ValidatedMessage(n, parts)
 
 
 def test_unexpected_message_is_refused():

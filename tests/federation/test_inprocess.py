@@ -9,14 +9,14 @@ from fedneighbors.errors import PartyMissing, PartyRefused, WireError
 from fedneighbors.federation._inprocess import ThreadPool, run
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
-from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count
+from tests.federation.parties import Counter, CountRequest, Impostor, NameReply, NameRequest, count
 
 WAYS = [("threads", 1), ("threads", 3), ("processes", 1), ("processes", 3)]
 
 
-def counters(**trouble):
+def counters(**fault):
     values = {"ann": (0, 1, 1), "bob": (2,), "cyd": ()}
-    return [Counter(name, values[name], trouble=trouble.get(name, "")) for name in values]
+    return [Counter(name, values[name], fault=fault.get(name, "")) for name in values]
 
 
 def without_times(outcome):
@@ -158,7 +158,7 @@ def test_waiting_parties_are_not_asked_after_an_error():
             return super().answer(request)
 
     parties = [Noted(name, ()) for name in ("ann", "bob", "cyd", "dan", "eve")]
-    parties[0]._trouble = "fail"
+    parties[0]._fault = "fail"
     with pytest.raises(RuntimeError):
         run(_request_counts(), parties, n_workers=1)
 

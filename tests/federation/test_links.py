@@ -15,7 +15,7 @@ from fedneighbors.federation._inprocess import Link, connected, run
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import message
 from tests.architecture.tree import ROOT
-from tests.federation.fleet import Counter, CountRequest, NameReply, NameRequest, count
+from tests.federation.parties import Counter, CountRequest, NameReply, NameRequest, count
 
 LATE = "no answer within 1 s"
 NAMES = ("ann", "bob", "cyd")
@@ -90,7 +90,7 @@ def test_several_coordinators_use_the_same_parties(workers):
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_parties_survive_an_error_of_a_coordinator(workers):
-    parties = [Counter("ann", (1,)), Counter("bob", (), trouble="refuse")]
+    parties = [Counter("ann", (1,)), Counter("bob", (), fault="refuse")]
 
     with connected(parties, workers=workers) as federation:
         with pytest.raises(PartyRefused):
@@ -145,7 +145,7 @@ def test_link_delay_does_not_count_as_work():
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_party_beyond_the_deadline_is_missing(workers):
-    parties = [Counter("ann", ()), Counter("bob", (), trouble="block"), Counter("cyd", ())]
+    parties = [Counter("ann", ()), Counter("bob", (), fault="block"), Counter("cyd", ())]
 
     with pytest.raises(PartyMissing) as caught:
         run(count(3), parties, workers=workers, deadline_s=1)
@@ -155,7 +155,7 @@ def test_party_beyond_the_deadline_is_missing(workers):
 
 
 def test_hanging_party_stays_missing_while_others_answer():
-    parties = [Counter("ann", ()), Counter("bob", (), trouble="block")]
+    parties = [Counter("ann", ()), Counter("bob", (), fault="block")]
 
     def stubborn():
         first = yield gather(CountRequest(2))
@@ -216,9 +216,9 @@ def test_hanging_threads_do_not_block_program_exit():
     program = """
 from fedneighbors.errors import PartyMissing
 from fedneighbors.federation._inprocess import run
-from tests.federation.fleet import Counter, count
+from tests.federation.parties import Counter, count
 try:
-    run(count(3), [Counter("ann", (), trouble="block")], deadline_s=0.05)
+    run(count(3), [Counter("ann", (), fault="block")], deadline_s=0.05)
 except PartyMissing as error:
     print("missing", *error.missing)
 """
@@ -246,7 +246,7 @@ def test_worker_killed_between_two_runs_is_missing():
 
 
 def test_first_party_in_order_is_named_when_two_raise():
-    parties = [Counter(name, (), trouble="fail") for name in NAMES]
+    parties = [Counter(name, (), fault="fail") for name in NAMES]
 
     for _ in range(20):
         with pytest.raises(RuntimeError) as caught:

@@ -11,8 +11,8 @@ from fedneighbors.federation._flower import parse_masked_sums
 from fedneighbors.federation._loop import total
 from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.fleet import Counter, CountRequest, count
 from tests.federation.grid import ProcessGrid
+from tests.federation.parties import Counter, CountRequest, count
 
 VALUES = {"ann": "0 1 1", "bob": "2", "cyd": "0 2 2 2", "dan": "1"}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode, message
-from tests.federation.fleet import Everything, Integers, Nested, Share
+from tests.federation.parties import Everything, Integers, Nested, ValidatedMessage
 from tests.federation.samples import SAMPLE, everything
 
 
@@ -55,9 +55,9 @@ def test_nan_and_infinity_in_arrays_round_trip_bitwise():
 
 
 def test_numpy_scalars_are_encoded_as_python_scalars():
-    plain = Share(1, (2, 3))
+    plain = ValidatedMessage(1, (2, 3))
 
-    numpy = Share(np.int8(1), (np.uint64(2), np.int64(3)))
+    numpy = ValidatedMessage(np.int8(1), (np.uint64(2), np.int64(3)))
 
     assert encode(numpy) == encode(plain)
 

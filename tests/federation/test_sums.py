@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._messages import message
-from tests.federation.fleet import CountReply, Integers, NameReply, Share
+from tests.federation.parties import CountReply, Integers, NameReply, ValidatedMessage
 
 
 @message
@@ -124,5 +124,5 @@ def test_sum_of_one_reply_is_the_reply():
 
 
 def test_tuples_of_integers_are_not_summed():
-    with pytest.raises(ProtocolError, match=r"Share\.parts of party 'a'"):
-        sum_replies({"a": Share(1, (1, 2))})
+    with pytest.raises(ProtocolError, match=r"ValidatedMessage\.parts of party 'a'"):
+        sum_replies({"a": ValidatedMessage(1, (1, 2))})
