@@ -19,7 +19,7 @@ from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, MemoryStore
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import serve
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 
 N_PARTIES = 8
 SHAPE = (170_128, 10)

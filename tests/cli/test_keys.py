@@ -2,7 +2,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 
 
 @pytest.fixture

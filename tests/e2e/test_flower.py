@@ -11,7 +11,7 @@ from fedneighbors.methods.fedpnn.protocol import FedPNNSettings
 from fedneighbors.methods.fedpnn.protocol import coordinate as coordinate_fedpnn
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.e2e.network import Network, wait_until, write_node_key
 
 pytestmark = pytest.mark.e2e

@@ -1,4 +1,4 @@
-"""Flower grid whose nodes answer in this process."""
+"""Flower grid whose nodes are in this process."""
 
 from flwr.app import Context, Error, RecordDict
 from flwr.app import Message as Envelope
@@ -10,7 +10,11 @@ TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flow
 
 
 class ProcessGrid(Grid):
-    """Grid whose nodes are client apps in this process, one message at a time."""
+    """Grid whose nodes run the client app in this process when a message is pushed.
+
+    ``registered`` maps nodes to registered names. ``silent``, ``errors`` and ``unsent`` name pairs
+    of node and action: no reply, a reply with a Flower error code, a message that is not sent.
+    """
 
     run = None
 
@@ -20,7 +24,7 @@ class ProcessGrid(Grid):
         self._silent, self._errors, self._unsent = silent, errors or {}, unsent
         self._replies = {}
         self.app = app
-        self.carried = []
+        self.pushed = []
 
     def get_nodes(self):
         return [NodeInfo(node_id=n, name=self._registered.get(n, "")) for n in self.configs]
@@ -33,19 +37,19 @@ class ProcessGrid(Grid):
         action = envelope.metadata.message_type.removeprefix("query.")
         if (node, action) in self._unsent:
             return None
-        name = f"{action} {node} {len(self.carried)}"
-        envelope.metadata.__dict__["_message_id"] = name
-        self.carried.append((node, action, envelope))
+        message_id = f"{action} {node} {len(self.pushed)}"
+        envelope.metadata.__dict__["_message_id"] = message_id
+        self.pushed.append((node, action, envelope))
         if (node, action) in self._errors:
             error = Error(self._errors[node, action], "text of the node with value 4711")
-            self._replies[name] = Envelope(error, reply_to=envelope)
+            self._replies[message_id] = Envelope(error, reply_to=envelope)
         elif (node, action) not in self._silent:
             context = Context(1, node, self.configs[node], RecordDict(), {"secret": "of the run"})
-            self._replies[name] = self.app(envelope, context)
-        return name
+            self._replies[message_id] = self.app(envelope, context)
+        return message_id
 
-    def pull_messages(self, names):
-        return [self._replies.pop(name) for name in names if name in self._replies]
+    def pull_messages(self, message_ids):
+        return [self._replies.pop(id_) for id_ in message_ids if id_ in self._replies]
 
     def set_run(self, run): ...
     def create_message(self, *args, **kwargs): ...

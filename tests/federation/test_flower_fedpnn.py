@@ -15,7 +15,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-fedpnn" / "pyproject.toml"
@@ -25,13 +25,13 @@ PARTIES = ("ann", "bob", "cyd")
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write one table with missing cells per party; return the folder."""
+    """Write a table with missing cells for each party; return the folder."""
     random = np.random.default_rng(3)
     for name in PARTIES:
-        kind = np.arange(60) % 2
-        cells = (random.normal(size=(60, 3)) + kind[:, None]).round(3).astype(str)
+        labels = np.arange(60) % 2
+        cells = (random.normal(size=(60, 3)) + labels[:, None]).round(3).astype(str)
         cells[random.random((60, 3)) < 0.1] = "?"
-        lines = [",".join([*row, str(k)]) for row, k in zip(cells, kind, strict=True)]
+        lines = [",".join([*row, str(k)]) for row, k in zip(cells, labels, strict=True)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,c,kind", *lines]))
     return tmp_path
 
@@ -53,12 +53,12 @@ def models(folder):
 
 
 def train_in_one_process(folder, settings, **more):
-    members = []
+    parties = []
     for name in PARTIES:
         table = read_table(folder / f"{name}.csv", label="kind", keep_missing=True)
         names = {"feature_names": table.feature_names, "label_name": "kind"}
-        members.append(FedPNNParty(name, table.x, table.y, **names, **more))
-    return run(coordinate(settings), members).result.to_bytes()
+        parties.append(FedPNNParty(name, table.x, table.y, **names, **more))
+    return run(coordinate(settings), parties).result.to_bytes()
 
 
 def test_all_models_equal_that_of_one_process(folder):
@@ -69,14 +69,14 @@ def test_all_models_equal_that_of_one_process(folder):
     assert models(folder) == [train_in_one_process(folder, FedPNNSettings())] * 4
 
 
-def test_run_settings_reach_the_parties(folder):
+def test_settings_of_the_run_reach_the_parties(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, n, **{"min-count": 1}) for n in PARTIES))
-    printed = {"normalize": "minmax", "frame": "local", "metric": "none", "classwise": False}
+    texts = {"normalize": "minmax", "frame": "local", "metric": "none", "classwise": False}
 
     train(
         folder,
         grid,
-        **printed,
+        **texts,
         **{"client-threshold": 0.2, "factor": 1, "means": False, "min-count": 1},
     )
 
@@ -128,9 +128,9 @@ def test_run_below_a_nodes_minimum_of_records_is_refused(folder):
     assert not list(folder.glob("*.model*"))
 
 
-@pytest.mark.parametrize("fewest", [0, -1, True, "5", 5.0])
-def test_node_with_invalid_minimum_of_records_refuses(folder, fewest):
-    configs = node(folder, "ann"), node(folder, "bob", **{"min-count": fewest})
+@pytest.mark.parametrize("min_count", [0, -1, True, "5", 5.0])
+def test_node_with_invalid_minimum_of_records_refuses(folder, min_count):
+    configs = node(folder, "ann"), node(folder, "bob", **{"min-count": min_count})
     grid = ProcessGrid(flower_app.client, *configs)
 
     with pytest.raises(PartyRefused, match="'bob' refused: min-count of the node must be"):
@@ -143,17 +143,17 @@ def test_node_logs_what_its_centers_reveal(folder, caplog):
     with caplog.at_level(logging.INFO, logger="flwr"):
         train(folder, grid)
 
-    told = [line for line in caplog.messages if "records or more each" in line]
-    assert len(told) == 3
+    lines = [line for line in caplog.messages if "records or more each" in line]
+    assert len(lines) == 3
 
 
-def test_run_without_an_output_folder_asks_no_party(folder):
+def test_missing_output_folder_is_an_error_before_the_run(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(ValueError, match="which is not a folder"):
         train(folder, grid, **{"model-path": str(folder / "missing" / "x.model")})
 
-    assert grid.carried == []
+    assert grid.pushed == []
 
 
 def test_app_defaults_equal_the_settings():
@@ -163,10 +163,18 @@ def test_app_defaults_equal_the_settings():
 def test_every_setting_has_a_key_in_the_app():
     keys = {field.name.replace("_", "-") for field in fields(FedPNNSettings)}
 
-    run = {"min-parties", "timeout-s", "model-path"}
-    sums = {"secure-aggregation", "roster", "sum-threshold"}
-    privacy = {"epsilon", "delta", "mechanism", "neighbors", "public", "public-classes", "bounds"}
-    assert keys | run | sums | privacy | {"colluders"} == set(DEFAULTS)
+    run_keys = {"min-parties", "timeout-s", "model-path"}
+    sum_keys = {"secure-aggregation", "roster", "sum-threshold"}
+    privacy_keys = {
+        "epsilon",
+        "delta",
+        "mechanism",
+        "neighbors",
+        "public",
+        "public-classes",
+        "bounds",
+    }
+    assert keys | run_keys | sum_keys | privacy_keys | {"colluders"} == set(DEFAULTS)
 
 
 def test_every_setting_can_be_set():

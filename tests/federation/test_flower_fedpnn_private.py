@@ -7,33 +7,33 @@ from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 from tests.federation.test_flower_fedpnn import PARTIES, folder, models, node, train
 
 __all__ = ["folder"]
 
-AGREED = {"public-classes": "[0, 1]", "bounds": "[[-4, -4, -4], [5, 5, 5]]"}
-LOCAL = {"epsilon": "1", "mechanism": "local", **AGREED}
-CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **AGREED}
+PUBLIC = {"public-classes": "[0, 1]", "bounds": "[[-4, -4, -4], [5, 5, 5]]"}
+LOCAL = {"epsilon": "1", "mechanism": "local", **PUBLIC}
+CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **PUBLIC}
 
 
-def nodes(place, terms, budget, masked):
-    """Return configurations of nodes with ledgers, optionally with masked-sum keys."""
+def nodes(folder, terms, budget, masked):
+    """Return configurations of nodes with ledgers, and if ``masked`` with keys."""
     keys = {name: Identity.new() for name in PARTIES}
     roster = Roster({name: key.public for name, key in keys.items()})
-    (place / "roster.json").write_text(roster.to_json())
+    (folder / "roster.json").write_text(roster.to_json())
     configs = []
     for name, key in keys.items():
-        with Ledger(place / f"{name}.ledger", party=name) as ledger:
+        with Ledger(folder / f"{name}.ledger", party=name) as ledger:
             ledger.set_budget("visits", budget)
-        more = {**terms, "ledger": str(place / f"{name}.ledger"), "dataset": "visits"}
+        extra = {**terms, "ledger": str(folder / f"{name}.ledger"), "dataset": "visits"}
         if masked:
-            key.write(place / f"{name}.pem")
-            more["identity-key"] = str(place / f"{name}.pem")
-            more["roster"] = str(place / "roster.json")
-            more["mask-state"] = str(place / f"{name}-masks")
-        configs.append(node(place, name, **more))
+            key.write(folder / f"{name}.pem")
+            extra["identity-key"] = str(folder / f"{name}.pem")
+            extra["roster"] = str(folder / "roster.json")
+            extra["mask-state"] = str(folder / f"{name}-masks")
+        configs.append(node(folder, name, **extra))
     return configs
 
 
@@ -79,7 +79,7 @@ def test_coordinator_with_other_privacy_terms_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("changes", "message"),
     [
         ({}, "set secure-aggregation=true"),
         ({"secure-aggregation": True, "client-threshold": 0.2}, "takes no client-threshold"),
@@ -87,18 +87,18 @@ def test_coordinator_with_other_privacy_terms_is_refused(folder):
     ],
     ids=["masks", "threshold", "classes"],
 )
-def test_settings_at_odds_with_privacy_ask_no_party(folder, more, words):
+def test_settings_unfit_for_privacy_are_an_error(folder, changes, message):
     grid = ProcessGrid(flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), True))
     roster = {"roster": str(folder / "roster.json")}
 
-    with pytest.raises(ValueError, match=words):
-        train(folder, grid, **CENTRAL, **roster, **more)
+    with pytest.raises(ValueError, match=message):
+        train(folder, grid, **CENTRAL, **roster, **changes)
 
-    assert grid.carried == []
+    assert grid.pushed == []
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("changes", "reason"),
     [
         ({"ledger": ""}, r"a key is not set in the configuration of the node \(ledger\)"),
         ({"dataset": ""}, r"a key is not set in the configuration of the node \(dataset\)"),
@@ -108,9 +108,9 @@ def test_settings_at_odds_with_privacy_ask_no_party(folder, more, words):
         ({"public-classes": ""}, "its privacy terms lack bounds or classes"),
     ],
 )
-def test_node_unable_to_keep_terms_refuses_without_paths(folder, more, reason):
-    good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
-    grid = ProcessGrid(flower_app.client, good, {**bad, **more})
+def test_node_with_unusable_terms_refuses_without_paths(folder, changes, reason):
+    ann, bob, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
+    grid = ProcessGrid(flower_app.client, ann, {**bob, **changes})
 
     with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
         train(folder, grid, **LOCAL)

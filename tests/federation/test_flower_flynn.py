@@ -12,7 +12,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-flynn" / "pyproject.toml"
@@ -22,13 +22,13 @@ PARTIES = ("ann", "bob", "cyd")
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write one table per party and ``pooled.csv``; return the folder."""
+    """Write a table for each party, and ``pooled.csv`` with all rows; return the folder."""
     random = np.random.default_rng(3)
     rows = np.column_stack([random.integers(0, 99, (60, 4)), np.arange(60) % 3])
     for k, name in enumerate(["pooled", *PARTIES]):
-        part = rows if name == "pooled" else rows[k - 1 :: 3]
+        table = rows if name == "pooled" else rows[k - 1 :: 3]
         header = "a,b,c,d,kind"
-        np.savetxt(tmp_path / f"{name}.csv", part, "%d", ",", header=header, comments="")
+        np.savetxt(tmp_path / f"{name}.csv", table, "%d", ",", header=header, comments="")
     return tmp_path
 
 
@@ -88,7 +88,7 @@ def test_no_model_is_written_if_a_node_is_missing(folder, action):
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("changes", "reason"),
     [
         ({"data": None}, r"a key is not set in the configuration of the node \(data\)"),
         ({"model-path": None}, r"a key is not set .* \(model-path\)"),
@@ -96,8 +96,8 @@ def test_no_model_is_written_if_a_node_is_missing(folder, action):
         ({"label": "colour"}, "its data file cannot be used"),
     ],
 )
-def test_unreadable_table_is_refused_without_naming_a_path(folder, more, reason):
-    grid = ProcessGrid(flower_app.client, node(folder, "ann"), node(folder, "bob", **more))
+def test_unreadable_table_is_refused_without_naming_a_path(folder, changes, reason):
+    grid = ProcessGrid(flower_app.client, node(folder, "ann"), node(folder, "bob", **changes))
 
     with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
         train(folder, grid)
@@ -106,7 +106,7 @@ def test_unreadable_table_is_refused_without_naming_a_path(folder, more, reason)
     assert not list(folder.glob("*.model*"))
 
 
-def test_table_with_other_columns_is_named(folder):
+def test_party_with_other_columns_is_named(folder):
     text = (folder / "bob.csv").read_text()
     (folder / "bob.csv").write_text(text.replace("a,b,c,d", "a,b,c,e"))
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
@@ -115,13 +115,13 @@ def test_table_with_other_columns_is_named(folder):
         train(folder, grid)
 
 
-def test_run_without_an_output_folder_asks_no_party(folder):
+def test_missing_output_folder_is_an_error_before_the_run(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(ValueError, match="which is not a folder"):
         train(folder, grid, **{"model-path": str(folder / "missing" / "x.model")})
 
-    assert grid.carried == []
+    assert grid.pushed == []
 
 
 def test_app_defaults_equal_the_settings():
@@ -131,10 +131,10 @@ def test_app_defaults_equal_the_settings():
 def test_every_setting_has_a_key_in_the_app():
     keys = {field.name.replace("_", "-") for field in fields(FlyNNSettings)}
 
-    run = {"min-parties", "timeout-s", "model-path"}
-    sums = {"secure-aggregation", "roster", "sum-threshold"}
-    privacy = {field.name.replace("_", "-") for field in fields(Privacy)} - {"classes"}
-    assert keys | run | sums | privacy | {"public-classes"} == set(DEFAULTS)
+    run_keys = {"min-parties", "timeout-s", "model-path"}
+    sum_keys = {"secure-aggregation", "roster", "sum-threshold"}
+    privacy_keys = {field.name.replace("_", "-") for field in fields(Privacy)} - {"classes"}
+    assert keys | run_keys | sum_keys | privacy_keys | {"public-classes"} == set(DEFAULTS)
 
 
 def test_every_setting_can_be_set():

@@ -1,4 +1,4 @@
-"""kNN-Per on Flower: clients rebuilt for each message give the same bits as one process."""
+"""kNN-Per on Flower: parties rebuilt for each message give the same bits as one process."""
 
 import tomllib
 from dataclasses import fields
@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier, flower_app
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.flower_app import NodeParty
 from fedneighbors.methods.knnper.protocol import PoolRequest
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 
 APP = Path(__file__).parents[2] / "examples" / "flower-knnper" / "pyproject.toml"
@@ -28,13 +28,13 @@ ESTIMATOR = {"hidden": (16, 8), "n_rounds": 2, "batch_size": 16, "trainer": "reu
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write one table of digits per party; return the folder."""
+    """Write a table of digits for each party; return the folder."""
     x, y = load_digits(return_X_y=True)
     rows = np.column_stack([x, y]).astype(int)[:180]
     header = ",".join([*(f"pixel_{j}" for j in range(64)), "digit"])
     for k, name in enumerate(PARTIES):
-        part = rows[k :: len(PARTIES)]
-        np.savetxt(tmp_path / f"{name}.csv", part, "%d", ",", header=header, comments="")
+        party_rows = rows[k :: len(PARTIES)]
+        np.savetxt(tmp_path / f"{name}.csv", party_rows, "%d", ",", header=header, comments="")
     return tmp_path
 
 
@@ -49,9 +49,9 @@ def train(folder, grid, **more):
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
-def grid_of(folder, *parties, **more):
-    nodes = [node(folder, name) for name in parties or PARTIES]
-    return ProcessGrid(flower_app.client, *nodes, **more)
+def make_grid(folder, **options):
+    nodes = [node(folder, name) for name in PARTIES]
+    return ProcessGrid(flower_app.client, *nodes, **options)
 
 
 def train_in_one_process(folder, **more):
@@ -61,10 +61,10 @@ def train_in_one_process(folder, **more):
     return KNNPerClassifier(**{**ESTIMATOR, **more}).fit(x, y, parties=owner), x, y
 
 
-def predicts_alike(found, name, expected, x):
-    """Return whether a node predicts bit-identically to one process's client."""
-    asked = [name] * len(x)
-    return found.predict_proba(x).tobytes() == expected.predict_proba(x, asked).tobytes()
+def has_equal_predictions(model, name, expected, x):
+    """Return whether a node's model and the client of one process predict the same bits."""
+    clients = [name] * len(x)
+    return model.predict_proba(x).tobytes() == expected.predict_proba(x, clients).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def predicts_alike(found, name, expected, x):
 def test_nodes_equal_the_clients_of_one_process(folder, parameters, config):
     expected, x, _ = train_in_one_process(folder, **parameters)
 
-    train(folder, grid_of(folder), **config)
+    train(folder, make_grid(folder), **config)
 
     shared = KNNPerClassifier.load(folder / "coordinator.model")
     assert shared.weights_.tobytes() == expected.weights_.tobytes()
@@ -94,20 +94,22 @@ def test_nodes_equal_the_clients_of_one_process(folder, parameters, config):
         assert list(own.clients_) == [name]
         assert own.clients_[name].weight == expected.clients_[name].weight
         assert own.clients_[name].settings == expected.clients_[name].settings
-        assert predicts_alike(own, name, expected, x)
+        assert has_equal_predictions(own, name, expected, x)
     assert not list(folder.glob("*.pending"))
 
 
-def test_unasked_node_keeps_its_state(folder):
+def test_node_that_is_not_asked_keeps_its_state(folder):
     expected, x, _ = train_in_one_process(folder, participation=0.4)
-    grid = grid_of(folder)
+    grid = make_grid(folder)
 
     train(folder, grid, participation=0.4)
 
-    asked = [node for node, action, _ in grid.carried if action == "ask"]
-    assert len(asked) == 3 * 7 + 2 * 2 * 1  # seven per node, and one node in each round
+    nodes = [node for node, action, _ in grid.pushed if action == "ask"]
+    assert len(nodes) == 3 * 7 + 2 * 2 * 1  # seven per node, and one node in each round
     for name in PARTIES:
-        assert predicts_alike(KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x)
+        assert has_equal_predictions(
+            KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x
+        )
 
 
 def test_masked_sums_give_bit_identical_weights(folder):
@@ -125,64 +127,65 @@ def test_masked_sums_give_bit_identical_weights(folder):
     masked = {"secure-aggregation": True, "roster": str(folder / "roster.json"), "n-rounds": 1}
     train(folder, grid, **masked)
 
-    found = KNNPerClassifier.load(folder / "ann.model")
-    assert found.weights_.tobytes() == expected.weights_.tobytes()
-    assert predicts_alike(found, "ann", expected, x)
+    model = KNNPerClassifier.load(folder / "ann.model")
+    assert model.weights_.tobytes() == expected.weights_.tobytes()
+    assert has_equal_predictions(model, "ann", expected, x)
 
 
 def test_rows_and_embeddings_stay_in_the_nodes_own_files(folder):
     expected, _, _ = train_in_one_process(folder)
 
-    train(folder, grid_of(folder))
+    train(folder, make_grid(folder))
 
     keys = expected.clients_["bob"].memory.keys.astype(np.float32)
-    keys = keys[(keys > 0).sum(axis=1) > 1]
-    raw = {owner: (folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)}
-    holding = [owner for owner in raw if any(row.tobytes() in raw[owner] for row in keys)]
-    assert holding == ["bob"]
+    keys = keys[(keys > 0).sum(axis=1) > 1]  # zeros occur in every file
+    files = {owner: (folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)}
+    owners = [owner for owner in files if any(row.tobytes() in files[owner] for row in keys)]
+    assert owners == ["bob"]
 
 
 @pytest.mark.parametrize(
-    ("last", "spared"), [(20, 2 * 3), (32, 4 * 3)], ids=["before choosing", "after"]
+    ("n_messages", "n_skipped"), [(20, 2 * 3), (32, 4 * 3)], ids=["before choosing", "after"]
 )
-def test_interrupted_run_resumes_after_its_last_round(folder, last, spared):
+def test_interrupted_run_resumes_after_its_last_round(folder, n_messages, n_skipped):
     expected, x, _ = train_in_one_process(folder, n_rounds=3)
-    kept = {"n-rounds": 3, "checkpoint": str(folder / "training")}
-    broken, again = grid_of(folder), grid_of(folder)
-    broken.push_messages = fail_after(broken, last)  # names, opening, plan, columns, counts; rounds
+    settings = {"n-rounds": 3, "checkpoint": str(folder / "training")}
+    interrupted, resumed = make_grid(folder), make_grid(folder)
+    # exchanges: names, opening, plan, columns, counts; then the rounds
+    interrupted.push_messages = fail_after(interrupted, n_messages)
 
     with pytest.raises(ConnectionError):
-        train(folder, broken, **kept)
-    train(folder, again, **kept)
+        train(folder, interrupted, **settings)
+    train(folder, resumed, **settings)
 
-    found = KNNPerClassifier.load(folder / "cyd.model")
-    assert found.weights_.tobytes() == expected.weights_.tobytes()
-    assert predicts_alike(found, "cyd", expected, x)
-    assert len(again.carried) == 14 * 3 - spared  # messages of completed rounds
+    model = KNNPerClassifier.load(folder / "cyd.model")
+    assert model.weights_.tobytes() == expected.weights_.tobytes()
+    assert has_equal_predictions(model, "cyd", expected, x)
+    assert len(resumed.pushed) == 14 * 3 - n_skipped  # messages of completed rounds
     assert not (folder / "training").exists()
 
 
-def fail_after(grid, number):
+def fail_after(grid, n_messages):
     """Return a push_messages that fails after a number of messages."""
     push = grid.push_messages
 
-    def pushed(envelopes):
-        if len(grid.carried) > number:
-            raise ConnectionError("the hub is gone")
+    def push_or_fail(envelopes):
+        if len(grid.pushed) > n_messages:
+            raise ConnectionError("the hub is not reachable")
         return push(envelopes)
 
-    return pushed
+    return push_or_fail
 
 
-def test_a_checkpoint_of_another_run_is_refused(folder):
-    kept = {"checkpoint": str(folder / "training")}
-    broken = grid_of(folder)
-    broken.push_messages = fail_after(broken, 17)
+def test_checkpoint_of_another_run_is_refused(folder):
+    settings = {"checkpoint": str(folder / "training")}
+    interrupted = make_grid(folder)
+    interrupted.push_messages = fail_after(interrupted, 17)
     with pytest.raises(ConnectionError):
-        train(folder, broken, **kept)
+        train(folder, interrupted, **settings)
 
     with pytest.raises(ModelFileError, match="belongs to another training"):
-        train(folder, grid_of(folder), seed=1, **kept)
+        train(folder, make_grid(folder), seed=1, **settings)
 
 
 TOWER = """
@@ -208,33 +211,33 @@ def towers(tmp_path, monkeypatch):
 def test_custom_network_is_imported_on_the_training_node(folder, towers):
     from towers_a import tower
 
-    own = {"model": tower, "embedding": "seen", "head": "last"}
-    expected, x, _ = train_in_one_process(folder, **own)
+    parameters = {"model": tower, "embedding": "seen", "head": "last"}
+    expected, x, _ = train_in_one_process(folder, **parameters)
     configs = [node(folder, name, model="towers_a:tower") for name in PARTIES]
     grid = ProcessGrid(flower_app.client, *configs)
 
     train(folder, grid, **towers)
 
-    found = KNNPerClassifier.load(folder / "ann.model", model=tower)
-    assert predicts_alike(found, "ann", expected, x)
-    frames = [envelope.content["frame"]["frame"].data for _, _, envelope in grid.carried]
+    model = KNNPerClassifier.load(folder / "ann.model", model=tower)
+    assert has_equal_predictions(model, "ann", expected, x)
+    frames = [envelope.content["frame"]["frame"].data for _, _, envelope in grid.pushed]
     assert not any(b"towers" in frame for frame in frames)
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "message"),
     [
         (None, "a key is not set in the configuration of the node .model"),
         ("towers_b:tower", "the network differs from the coordinator's"),
         ("towers_c:tower", "its own network cannot be imported"),
     ],
 )
-def test_node_with_another_network_refuses_to_train(folder, towers, model, words):
+def test_node_with_another_network_refuses_to_train(folder, towers, model, message):
     configs = [node(folder, name, model="towers_a:tower") for name in ("ann", "bob")]
     configs.append(node(folder, "cyd", **({} if model is None else {"model": model})))
     grid = ProcessGrid(flower_app.client, *configs)
 
-    with pytest.raises(PartyRefused, match=words):
+    with pytest.raises(PartyRefused, match=message):
         train(folder, grid, **towers)
 
     assert not list(folder.glob("*.model"))
@@ -247,20 +250,20 @@ def test_image_network_gets_the_runs_image_shape(folder):
     expected = KNNPerClassifier("cnn", n_rounds=1, trainer="reuse", batch_size=16)
     expected.fit(x, y, parties=owner)
 
-    train(folder, grid_of(folder), **{"model": "cnn", "shape": "[1, 8, 8]", "n-rounds": 1})
+    train(folder, make_grid(folder), **{"model": "cnn", "shape": "[1, 8, 8]", "n-rounds": 1})
 
-    found = KNNPerClassifier.load(folder / "bob.model")
-    assert found.model == "cnn"
-    assert predicts_alike(found, "bob", expected, x)
+    model = KNNPerClassifier.load(folder / "bob.model")
+    assert model.model == "cnn"
+    assert has_equal_predictions(model, "bob", expected, x)
 
 
 def test_network_that_does_not_fit_the_tables_is_not_sent(folder):
-    grid = grid_of(folder)
+    grid = make_grid(folder)
 
     with pytest.raises(ValueError, match=r"expected rows of shape .*, got \(64,\)"):
         train(folder, grid, model="cnn")
 
-    assert [action for _, action, _ in grid.carried] == ["introduce"] * 3 + ["ask"] * 3
+    assert [action for _, action, _ in grid.pushed] == ["introduce"] * 3 + ["ask"] * 3
 
 
 def test_node_that_expects_a_budget_refuses(folder):
@@ -281,7 +284,7 @@ def test_unconfigured_node_refuses_with_the_reason(folder):
 
 def test_no_model_is_written_if_a_node_is_missing(folder):
     with pytest.raises(PartyMissing, match=r"'bob' .*not connected any more"):
-        train(folder, grid_of(folder, errors={(11, "ask"): 5}))
+        train(folder, make_grid(folder, errors={(11, "ask"): 5}))
 
     assert not list(folder.glob("*.model*"))
 
@@ -322,9 +325,9 @@ def test_every_memory_setting_has_a_key_in_the_app():
     ],
 )
 def test_setting_of_wrong_type_or_range_is_rejected_by_key(folder, key, value):
-    grid = grid_of(folder)
+    grid = make_grid(folder)
 
     with pytest.raises(ValueError, match=key.replace("-", "[-_]")):
         train(folder, grid, **{key: value})
 
-    assert len(grid.carried) <= 3  # at most the requests for names
+    assert len(grid.pushed) <= 3  # at most the requests for names

@@ -8,7 +8,7 @@ from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
 from tests.federation.test_flower_flynn import DEFAULTS, PARTIES, folder, node, train
 
@@ -20,25 +20,25 @@ CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **PUBLIC}
 SIZES = {"n-units": 64, "n-active": 8}
 
 
-def nodes(place, terms, budget, masked):
-    """Return configurations of nodes with ledgers, optionally with masked-sum keys."""
+def nodes(folder, terms, budget, masked):
+    """Return configurations of nodes with ledgers, and if ``masked`` with keys."""
     keys = {name: Identity.new() for name in PARTIES}
-    (place / "roster.json").write_text(
+    (folder / "roster.json").write_text(
         Roster({name: key.public for name, key in keys.items()}).to_json()
     )
     configs = []
     for name, key in keys.items():
-        with Ledger(place / f"{name}.ledger", party=name) as ledger:
+        with Ledger(folder / f"{name}.ledger", party=name) as ledger:
             ledger.set_budget("visits", budget)
-        more = {**terms, "ledger": str(place / f"{name}.ledger"), "dataset": "visits"}
+        extra = {**terms, "ledger": str(folder / f"{name}.ledger"), "dataset": "visits"}
         if masked:
-            key.write(place / f"{name}.pem")
-            more |= {
-                "identity-key": str(place / f"{name}.pem"),
-                "roster": str(place / "roster.json"),
-                "mask-state": str(place / f"{name}-masks"),
+            key.write(folder / f"{name}.pem")
+            extra |= {
+                "identity-key": str(folder / f"{name}.pem"),
+                "roster": str(folder / "roster.json"),
+                "mask-state": str(folder / f"{name}-masks"),
             }
-        configs.append(node(place, name, **more))
+        configs.append(node(folder, name, **extra))
     return configs
 
 
@@ -82,7 +82,7 @@ def test_coordinator_with_other_privacy_terms_is_refused(folder):
         assert ledger.spent("visits") == PureDP(0)
 
 
-def test_noise_shares_without_masks_ask_no_party(folder):
+def test_noise_shares_without_masks_are_an_error(folder):
     grid = ProcessGrid(
         flower_app.client, *nodes(folder, CENTRAL, ApproxDP(1, "1e-6"), masked=False)
     )
@@ -90,11 +90,11 @@ def test_noise_shares_without_masks_ask_no_party(folder):
     with pytest.raises(ValueError, match="set secure-aggregation=true"):
         train(folder, grid, **SIZES, **CENTRAL)
 
-    assert grid.carried == []
+    assert grid.pushed == []
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("changes", "reason"),
     [
         ({"ledger": None}, r"a key is not set in the configuration of the node \(ledger\)"),
         ({"dataset": None}, r"a key is not set in the configuration of the node \(dataset\)"),
@@ -102,10 +102,10 @@ def test_noise_shares_without_masks_ask_no_party(folder):
         ({"dataset": "unknown"}, "its privacy budget does not allow this release"),
     ],
 )
-def test_unusable_ledger_is_refused_without_naming_a_path(folder, more, reason):
-    good, bad, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
-    changed = {key: value for key, value in {**bad, **more}.items() if value is not None}
-    grid = ProcessGrid(flower_app.client, good, changed)
+def test_unusable_ledger_is_refused_without_naming_a_path(folder, changes, reason):
+    ann, bob, _ = nodes(folder, LOCAL, PureDP(1), masked=False)
+    bob = {key: value for key, value in {**bob, **changes}.items() if value is not None}
+    grid = ProcessGrid(flower_app.client, ann, bob)
 
     with pytest.raises(PartyRefused, match=f"'bob' refused: {reason}") as caught:
         train(folder, grid, **SIZES, **LOCAL)
@@ -147,24 +147,24 @@ def test_every_privacy_term_can_be_set():
     )
 
 
-def test_app_is_not_private_by_default():
+def test_privacy_is_off_by_default():
     assert privacy_from(DEFAULTS) is None
     assert privacy_from({**DEFAULTS, "epsilon": "1"}) == Privacy(epsilon="1")
 
 
 @pytest.mark.parametrize(
-    "more", [{"bounds": "[1]"}, {"bounds": "1"}, {"public-classes": "ill"}, {"public": "rows"}]
+    "terms", [{"bounds": "[1]"}, {"bounds": "1"}, {"public-classes": "ill"}, {"public": "rows"}]
 )
-def test_inconsistent_privacy_terms_are_rejected(more):
+def test_inconsistent_privacy_terms_are_rejected(terms):
     with pytest.raises(ValueError, match="expected"):
-        privacy_from({"epsilon": "1", **more})
+        privacy_from({"epsilon": "1", **terms})
 
 
 def test_node_charges_its_configured_user(folder):
     configs = nodes(folder, LOCAL, PureDP(1), masked=False)
-    named = ({**config, "ledger-user": "study"} for config in configs)
+    with_user = ({**config, "ledger-user": "study"} for config in configs)
 
-    train(folder, ProcessGrid(flower_app.client, *named), **SIZES, **LOCAL)
+    train(folder, ProcessGrid(flower_app.client, *with_user), **SIZES, **LOCAL)
 
     with Ledger(folder / "ann.ledger") as ledger:
         users = [(entry.kind, entry.user) for entry in ledger.entries()]

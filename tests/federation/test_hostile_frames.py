@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import WireError
 from fedneighbors.federation import _messages as wire
 from fedneighbors.federation._messages import decode, encode
-from tests.federation.fleet import Everything, Integers, Nested, Share
+from tests.federation.parties import Everything, Integers, Nested, ValidatedMessage
 from tests.federation.samples import SAMPLE, everything
 
 
@@ -27,8 +27,8 @@ def array_bytes(code: int, shape: tuple[int, ...], raw: bytes = b"") -> bytes:
 
 @given(st.binary(max_size=200))
 @settings(max_examples=2000, deadline=None)
-def test_random_bytes_raise_only_wire_error(noise):
-    for frame in (noise, b"FNM\x01" + noise, frame_of("Everything")[:-1] + noise):
+def test_random_bytes_raise_only_wire_error(content):
+    for frame in (content, b"FNM\x01" + content, frame_of("Everything")[:-1] + content):
         assert_refused_or_canonical(frame)
 
 
@@ -40,8 +40,8 @@ def test_random_fields_raise_only_wire_error(fields):
 
 @given(everything, st.data())
 @settings(max_examples=300, deadline=None)
-def test_altered_frame_is_refused_or_canonical(sent, data):
-    frame = bytearray(encode(sent))
+def test_altered_frame_is_refused_or_canonical(item, data):
+    frame = bytearray(encode(item))
 
     for _ in range(data.draw(st.integers(1, 3))):
         position = data.draw(st.integers(0, len(frame) - 1))
@@ -52,7 +52,7 @@ def test_altered_frame_is_refused_or_canonical(sent, data):
 
 def assert_refused_or_canonical(frame: bytes) -> None:
     """Assert that a frame is refused or re-encodes to itself."""
-    for expected in (Everything, Integers, Nested, Share):
+    for expected in (Everything, Integers, Nested, ValidatedMessage):
         try:
             received = decode(frame, (expected,))
         except WireError:
@@ -69,8 +69,8 @@ def test_every_single_bit_flip_is_refused_or_canonical():
         for bit in range(8)
     ]
 
-    for one in flipped:
-        assert_refused_or_canonical(one)
+    for altered in flipped:
+        assert_refused_or_canonical(altered)
 
 
 def test_truncated_frame_is_refused():
@@ -82,24 +82,24 @@ def test_truncated_frame_is_refused():
 
 
 @given(st.binary(min_size=1, max_size=4))
-def test_trailing_bytes_are_refused(rest):
-    frame = encode(SAMPLE) + rest
+def test_trailing_bytes_are_refused(extra):
+    frame = encode(SAMPLE) + extra
 
     with pytest.raises(WireError, match="unexpected bytes after the last field"):
         decode(frame, (Everything,))
 
 
-@pytest.mark.parametrize("huge", [2**31 - 1, 2**31, 2**32 - 1])
-def test_length_fields_cannot_cause_large_allocations(huge):
+@pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1])
+def test_length_fields_cannot_cause_large_allocations(length):
     frame = encode(SAMPLE)
     tracemalloc.start()
 
     try:
         for position in range(4, len(frame) - 4):
-            altered = frame[:position] + struct.pack("<I", huge) + frame[position + 4 :]
+            altered = frame[:position] + struct.pack("<I", length) + frame[position + 4 :]
             assert_refused_or_canonical(altered)
         for position in range(4, len(frame) - 8):
-            altered = frame[:position] + struct.pack("<Q", huge << 31) + frame[position + 8 :]
+            altered = frame[:position] + struct.pack("<Q", length << 31) + frame[position + 8 :]
             assert_refused_or_canonical(altered)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -150,15 +150,15 @@ def test_malformed_field_is_refused_with_its_reason(fields, reason):
         decode(frame, (Integers,))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_non_finite_float_is_refused_both_ways(bad):
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_non_finite_float_is_refused_both_ways(number):
     frame = encode(SAMPLE)
     position = frame.index(b"f" + struct.pack("<d", 0.5)) + 1
 
     with pytest.raises(ValueError, match=r"Everything\.real is not finite"):
-        encode(dataclasses.replace(SAMPLE, real=bad))
+        encode(dataclasses.replace(SAMPLE, real=number))
     with pytest.raises(WireError, match="not finite"):
-        decode(frame[:position] + struct.pack("<d", bad) + frame[position + 8 :], (Everything,))
+        decode(frame[:position] + struct.pack("<d", number) + frame[position + 8 :], (Everything,))
 
 
 @pytest.mark.parametrize("keys", [("a", "a"), ("b", "a"), ("a", "a", "b")])
@@ -191,8 +191,8 @@ def test_deep_nesting_is_refused_without_stack_overflow(tag, depth):
 
 def test_frame_with_too_many_values_is_refused_both_ways(monkeypatch):
     monkeypatch.setattr(wire, "MAX_VALUES", 100)
-    inner = b"t" + struct.pack("<I", 40) + b"i\x01\0\0\0\0\0\0\0" * 40
-    frame = frame_of("Nested", b"t" + struct.pack("<I", 3) + inner * 3)
+    nested = b"t" + struct.pack("<I", 40) + b"i\x01\0\0\0\0\0\0\0" * 40
+    frame = frame_of("Nested", b"t" + struct.pack("<I", 3) + nested * 3)
 
     with pytest.raises(WireError, match="more than 100 values"):
         decode(frame, (Nested,))
@@ -215,10 +215,10 @@ def test_frame_over_the_limit_is_refused_both_ways(monkeypatch):
 def test_memory_error_is_a_wire_error(monkeypatch):
     frame = encode(Integers(np.arange(10)))
 
-    def no_memory(*_: object) -> None:
+    def raise_memory_error(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(wire.np, "frombuffer", no_memory)
+    monkeypatch.setattr(wire.np, "frombuffer", raise_memory_error)
     with pytest.raises(WireError, match="no memory for a frame"):
         decode(frame, (Integers,))
 
@@ -232,8 +232,10 @@ def test_values_rejected_by_the_message_are_a_wire_error(n, parts):
 
     valid = n != 0 and -len(parts) <= n < len(parts)
 
-    with nullcontext() if valid else pytest.raises(WireError, match="Share"):
-        assert decode(frame_of("Share", *fields), (Share,)) == Share(n, parts)
+    with nullcontext() if valid else pytest.raises(WireError, match="ValidatedMessage"):
+        assert decode(
+            frame_of("ValidatedMessage", *fields), (ValidatedMessage,)
+        ) == ValidatedMessage(n, parts)
 
 
 def test_unexpected_message_is_refused():

@@ -9,24 +9,24 @@ from fedneighbors.errors import PartyMissing, PartyRefused, WireError
 from fedneighbors.federation._inprocess import ThreadPool, run
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import encode
-from tests.federation.fleet import Counter, CountRequest, Impostor, NameReply, NameRequest, count
+from tests.federation.parties import Counter, CountRequest, Impostor, NameReply, NameRequest, count
 
-WAYS = [("threads", 1), ("threads", 3), ("processes", 1), ("processes", 3)]
+WORKERS = [("threads", 1), ("threads", 3), ("processes", 1), ("processes", 3)]
 
 
-def counters(**trouble):
+def counters(**faults):
     values = {"ann": (0, 1, 1), "bob": (2,), "cyd": ()}
-    return [Counter(name, values[name], trouble=trouble.get(name, "")) for name in values]
+    return [Counter(name, values[name], fault=faults.get(name, "")) for name in values]
 
 
 def without_times(outcome):
-    """Return an outcome without its times."""
+    """Return the result and the rounds of an outcome without times."""
     rounds = [(r.request, r.reduce, r.upload_bytes, r.download_bytes) for r in outcome.rounds]
     return outcome.result, rounds
 
 
 def test_threads_and_processes_give_the_same_outcome():
-    outcomes = [run(count(3), counters(), workers=w, n_workers=n) for w, n in WAYS]
+    outcomes = [run(count(3), counters(), workers=w, n_workers=n) for w, n in WORKERS]
 
     first = without_times(outcomes[0])
     assert first[0] == (["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1])
@@ -35,17 +35,19 @@ def test_threads_and_processes_give_the_same_outcome():
 
 
 def test_party_keeps_its_state_between_rounds():
-    class Tally(Counter):
-        def answer(self, request):
-            self.asked = getattr(self, "asked", 0) + 1
-            return NameReply(str(self.asked))
+    class RequestCounter(Counter):
+        n_requests = 0
 
-    def thrice():
+        def answer(self, request):
+            self.n_requests += 1
+            return NameReply(str(self.n_requests))
+
+    def ask_three_times():
         for _ in range(3):
             replies = yield gather(NameRequest(""))
         return replies.each["ann"].name
 
-    assert run(thrice(), [Tally("ann", ())]).result == "3"
+    assert run(ask_three_times(), [RequestCounter("ann", ())]).result == "3"
 
 
 @pytest.mark.parametrize("n_workers", [1, 3])
@@ -59,12 +61,12 @@ def test_killed_worker_process_is_a_missing_party(n_workers):
 
 
 def test_dead_worker_stays_missing_while_others_answer():
-    def stubborn():
+    def ask_twice():
         yield gather(CountRequest(3))
         replies = yield gather(NameRequest("again"))
         return sorted(replies.each), dict(replies.missing)
 
-    outcome = run(stubborn(), counters(bob="die"), workers="processes", n_workers=2)
+    outcome = run(ask_twice(), counters(bob="die"), workers="processes", n_workers=2)
 
     assert outcome.result == (["ann", "cyd"], {"bob": "its process ended"})
     assert [r.missing for r in outcome.rounds] == [{"bob": "its process ended"}] * 2
@@ -105,7 +107,7 @@ def test_process_exception_is_sent_without_values():
 
 @pytest.fixture
 def interruptible():
-    """Make interrupts raise, even if the parent process ignored them."""
+    """Make interrupts raise KeyboardInterrupt, even if the parent process ignores them."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -128,20 +130,20 @@ def test_interrupt_ends_a_worker_that_never_answers():
 
 
 def test_interrupt_during_thread_start_is_raised(monkeypatch):
-    before, start, end = threading.active_count(), threading.Thread.start, ThreadPool.shutdown
+    before, start, shutdown = threading.active_count(), threading.Thread.start, ThreadPool.shutdown
     others = multiprocessing.active_children()
-    ending = threading.Event()
+    shutting_down = threading.Event()
 
-    def interrupted(thread):
-        _thread.start_new_thread(lambda: (ending.wait(), start(thread)), ())
+    def interrupt_start(thread):
+        _thread.start_new_thread(lambda: (shutting_down.wait(), start(thread)), ())
         raise KeyboardInterrupt
 
-    def ended(pool, *, wait):
-        ending.set()
-        end(pool, wait=wait)
+    def signal_shutdown(pool, *, wait):
+        shutting_down.set()
+        shutdown(pool, wait=wait)
 
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
-    monkeypatch.setattr(ThreadPool, "shutdown", ended)
+    monkeypatch.setattr(threading.Thread, "start", interrupt_start)
+    monkeypatch.setattr(ThreadPool, "shutdown", signal_shutdown)
     with pytest.raises(KeyboardInterrupt):
         run(_request_counts(), counters(), workers="processes")
 
@@ -152,13 +154,13 @@ def test_interrupt_during_thread_start_is_raised(monkeypatch):
 def test_waiting_parties_are_not_asked_after_an_error():
     asked = []
 
-    class Noted(Counter):
+    class RecordedCounter(Counter):
         def answer(self, request):
             asked.append(self.name)
             return super().answer(request)
 
-    parties = [Noted(name, ()) for name in ("ann", "bob", "cyd", "dan", "eve")]
-    parties[0]._trouble = "fail"
+    parties = [RecordedCounter(name, ()) for name in ("ann", "bob", "cyd", "dan", "eve")]
+    parties[0]._fault = "fail"
     with pytest.raises(RuntimeError):
         run(_request_counts(), parties, n_workers=1)
 
@@ -187,12 +189,12 @@ def test_missing_or_duplicate_names_raise_value_error(names):
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("arguments", "reason"),
     [({"workers": "fibres"}, "'fibres'"), ({"n_workers": 0}, "at least 1, got 0")],
 )
-def test_argument_out_of_range_raises_value_error(given, reason):
+def test_argument_out_of_range_raises_value_error(arguments, reason):
     with pytest.raises(ValueError, match=reason):
-        run(count(3), counters(), **given)
+        run(count(3), counters(), **arguments)
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])

@@ -15,89 +15,90 @@ from fedneighbors.federation._inprocess import Link, connected, run
 from fedneighbors.federation._loop import gather
 from fedneighbors.federation._messages import message
 from tests.architecture.tree import ROOT
-from tests.federation.fleet import Counter, CountRequest, NameReply, NameRequest, count
+from tests.federation.parties import Counter, CountRequest, NameReply, NameRequest, count
 
 LATE = "no answer within 1 s"
 NAMES = ("ann", "bob", "cyd")
 
 
 @message
-class WhereReply:
+class ProcessReply:
     process: int
-    asked: int
+    n_requests: int
 
 
 @message
-class WhereRequest:
-    reply: ClassVar[type] = WhereReply
+class ProcessRequest:
+    reply: ClassVar[type] = ProcessReply
 
 
 class ProcessReporter(Counter):
-    """Party that reports its process id and the number of its requests."""
+    """Party that reports its process id and how many such requests it received."""
 
-    accepts = (*Counter.accepts, WhereRequest)
-    asked = 0
+    accepts = (*Counter.accepts, ProcessRequest)
+    n_requests = 0
 
     def answer(self, request):
-        if not isinstance(request, WhereRequest):
+        if not isinstance(request, ProcessRequest):
             return super().answer(request)
-        self.asked += 1
-        return WhereReply(os.getpid(), self.asked)
+        self.n_requests += 1
+        return ProcessReply(os.getpid(), self.n_requests)
 
 
-class GatedCounter(Counter):
-    """Party that blocks until its gate opens and records its requests."""
+class BlockedCounter(Counter):
+    """Party that records its requests and answers once ``may_answer`` is set."""
 
     def __init__(self, name):
         super().__init__(name, ())
-        self.gate = threading.Event()
-        self.asked = []
+        self.may_answer = threading.Event()
+        self.greetings = []
 
     def answer(self, request):
-        self.asked.append(request.greeting)
-        self.gate.wait()
+        self.greetings.append(request.greeting)
+        self.may_answer.wait()
         return super().answer(request)
 
 
-def locate():
-    return (yield gather(WhereRequest())).complete("the places").each
+def request_processes():
+    return (yield gather(ProcessRequest())).complete("the processes").each
 
 
 def greet(*greetings):
     """Greet the parties; return the names and the missing parties per greeting."""
-    came = []
+    results = []
     for greeting in greetings:
         replies = yield gather(NameRequest(greeting))
-        came.append(({n: r.name for n, r in replies.each.items()}, dict(replies.missing)))
-    return came
+        results.append(({n: r.name for n, r in replies.each.items()}, dict(replies.missing)))
+    return results
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_several_coordinators_use_the_same_parties(workers):
     with connected([ProcessReporter(name, ()) for name in NAMES], workers=workers) as federation:
-        seen = [federation.run(locate()).result for _ in range(3)]
-        counted = federation.run(count(3)).result
+        replies_of_runs = [federation.run(request_processes()).result for _ in range(3)]
+        greetings, *_ = federation.run(count(3)).result
 
-    assert [{reply.asked for reply in replies.values()} for replies in seen] == [{1}, {2}, {3}]
-    places = [{n: reply.process for n, reply in replies.items()} for replies in seen]
-    assert places[0] == places[1] == places[2]
-    apart = workers == "processes"
-    assert len(set(places[0].values())) == (3 if apart else 1)
-    assert (os.getpid() in places[0].values()) != apart
-    assert counted[0] == [f"hello {name}" for name in NAMES]
+    n_requests = [{reply.n_requests for reply in replies.values()} for replies in replies_of_runs]
+    assert n_requests == [{1}, {2}, {3}]
+    ids = [{n: reply.process for n, reply in replies.items()} for replies in replies_of_runs]
+    assert ids[0] == ids[1] == ids[2]
+    own_processes = workers == "processes"
+    assert len(set(ids[0].values())) == (3 if own_processes else 1)
+    assert (os.getpid() in ids[0].values()) != own_processes
+    assert greetings == [f"hello {name}" for name in NAMES]
     assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_parties_survive_an_error_of_a_coordinator(workers):
-    parties = [Counter("ann", (1,)), Counter("bob", (), trouble="refuse")]
+    parties = [Counter("ann", (1,)), Counter("bob", (), fault="refuse")]
 
     with connected(parties, workers=workers) as federation:
         with pytest.raises(PartyRefused):
             federation.run(count(3))
-        again = federation.run(greet("hi")).result
+        results = federation.run(greet("hi")).result
 
-    assert again == [({"ann": "hi ann", "bob": "hi bob"}, {})]
+    assert results == [({"ann": "hi ann", "bob": "hi bob"}, {})]
 
 
 def test_disconnected_parties_cannot_be_reached():
@@ -145,7 +146,7 @@ def test_link_delay_does_not_count_as_work():
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
 def test_party_beyond_the_deadline_is_missing(workers):
-    parties = [Counter("ann", ()), Counter("bob", (), trouble="block"), Counter("cyd", ())]
+    parties = [Counter("ann", ()), Counter("bob", (), fault="block"), Counter("cyd", ())]
 
     with pytest.raises(PartyMissing) as caught:
         run(count(3), parties, workers=workers, deadline_s=1)
@@ -155,27 +156,27 @@ def test_party_beyond_the_deadline_is_missing(workers):
 
 
 def test_hanging_party_stays_missing_while_others_answer():
-    parties = [Counter("ann", ()), Counter("bob", (), trouble="block")]
+    parties = [Counter("ann", ()), Counter("bob", (), fault="block")]
 
-    def stubborn():
+    def ask_twice():
         first = yield gather(CountRequest(2))
         second = yield gather(NameRequest("hi"))
         return [sorted(r.each) for r in (first, second)], [dict(r.missing) for r in (first, second)]
 
     with connected(parties, workers="processes", deadline_s=1) as federation:
-        outcomes = [federation.run(stubborn()).result for _ in range(2)]
+        outcomes = [federation.run(ask_twice()).result for _ in range(2)]
 
     late = {"bob": LATE}
     assert outcomes == [([["ann"], ["ann"]], [late, late])] * 2
 
 
 def test_late_reply_never_answers_a_later_request():
-    held = GatedCounter("ann")
+    blocked = BlockedCounter("ann")
 
-    with connected([held, Counter("bob", ())], deadline_s=1) as federation:
+    with connected([blocked, Counter("bob", ())], deadline_s=1) as federation:
         (early,) = federation.run(greet("first")).result
-        held.gate.set()
-        while not federation._connections["ann"].idle:  # until its late reply was sent
+        blocked.may_answer.set()
+        while not federation._connections["ann"].idle:  # wait until its late reply was sent
             pass
         (later,) = federation.run(greet("second")).result
 
@@ -184,69 +185,69 @@ def test_late_reply_never_answers_a_later_request():
 
 
 def test_late_reply_during_another_request_is_dropped():
-    held = GatedCounter("ann")
+    blocked = BlockedCounter("ann")
 
-    def hurry():
+    def ask_twice():
         first = yield gather(NameRequest("first"))
-        threading.Timer(0.02, held.gate.set).start()  # during the second exchange
+        threading.Timer(0.02, blocked.may_answer.set).start()  # during the second exchange
         second = yield gather(NameRequest("second"))
         return dict(first.missing), second.complete("the second").each["ann"]
 
-    with connected([held], deadline_s=1) as federation:
-        missing, reply = federation.run(hurry()).result
+    with connected([blocked], deadline_s=1) as federation:
+        missing, reply = federation.run(ask_twice()).result
 
     assert missing == {"ann": LATE}
     assert reply == NameReply("second ann")
-    assert held.asked == ["first", "second"]
+    assert blocked.greetings == ["first", "second"]
 
 
 def test_abandoned_request_is_not_started():
-    held = GatedCounter("ann")
+    blocked = BlockedCounter("ann")
 
-    with connected([held], deadline_s=1) as federation:
+    with connected([blocked], deadline_s=1) as federation:
         federation.run(greet("first", "second"))
-        held.gate.set()
+        blocked.may_answer.set()
         while not federation._connections["ann"].idle:
             pass
 
-    assert held.asked == ["first"]
+    assert blocked.greetings == ["first"]
 
 
 def test_hanging_threads_do_not_block_program_exit():
     program = """
 from fedneighbors.errors import PartyMissing
 from fedneighbors.federation._inprocess import run
-from tests.federation.fleet import Counter, count
+from tests.federation.parties import Counter, count
 try:
-    run(count(3), [Counter("ann", (), trouble="block")], deadline_s=0.05)
+    run(count(3), [Counter("ann", (), fault="block")], deadline_s=0.05)
 except PartyMissing as error:
     print("missing", *error.missing)
 """
 
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
     )
 
-    assert ended.stdout == "missing ann\n"
+    assert result.stdout == "missing ann\n"
 
 
 def test_worker_killed_between_two_runs_is_missing():
     with connected(
         [ProcessReporter(name, ()) for name in NAMES], workers="processes"
     ) as federation:
-        places = federation.run(locate()).result
-        os.kill(places["bob"].process, signal.SIGKILL)
-        ((there, missing),) = federation.run(greet("hi")).result
+        replies = federation.run(request_processes()).result
+        os.kill(replies["bob"].process, signal.SIGKILL)
+        ((answered, missing),) = federation.run(greet("hi")).result
         with pytest.raises(PartyMissing, match=r"'bob' \(its process ended\)"):
-            federation.run(locate())
+            federation.run(request_processes())
 
-    assert sorted(there) == ["ann", "cyd"]
+    assert sorted(answered) == ["ann", "cyd"]
     assert missing == {"bob": "its process ended"}
     assert multiprocessing.active_children() == []
 
 
 def test_first_party_in_order_is_named_when_two_raise():
-    parties = [Counter(name, (), trouble="fail") for name in NAMES]
+    parties = [Counter(name, (), fault="fail") for name in NAMES]
 
     for _ in range(20):
         with pytest.raises(RuntimeError) as caught:
@@ -259,45 +260,45 @@ def _request_counts():
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("arguments", "reason"),
     [
         ({"deadline_s": 0}, "deadline_s above 0 or None, got 0"),
         ({"deadline_s": float("nan")}, "deadline_s above 0"),
         ({"link": {"eve": Link(0.1)}}, r"links for \['eve'\], which do not take part"),
     ],
 )
-def test_invalid_links_and_deadlines_raise_value_error(given, reason):
+def test_invalid_links_and_deadlines_raise_value_error(arguments, reason):
     with pytest.raises(ValueError, match=reason):
-        run(count(3), [Counter("ann", ())], **given)
+        run(count(3), [Counter("ann", ())], **arguments)
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("arguments", "reason"),
     [
         ((-0.1,), "delay_s of 0 or more seconds, got -0.1"),
         ((float("inf"),), "delay_s of 0 or more"),
         ((0.1, 0), "bytes_per_s above 0 or None, got 0"),
     ],
 )
-def test_a_link_has_a_delay_and_a_bandwidth(given, reason):
+def test_invalid_delay_or_bandwidth_raises_value_error(arguments, reason):
     with pytest.raises(ValueError, match=reason):
-        Link(*given)
+        Link(*arguments)
 
 
 def test_parties_answering_in_turn_share_few_threads():
     before = threading.active_count()
-    most = []
+    n_threads = []
 
-    class Watching(Counter):
+    class ThreadCounter(Counter):
         def answer(self, request):
-            most.append(threading.active_count() - before)
+            n_threads.append(threading.active_count() - before)
             return super().answer(request)
 
-    parties = [Watching(f"p{number}", ()) for number in range(200)]
+    parties = [ThreadCounter(f"p{number}", ()) for number in range(200)]
     with connected(parties) as federation:
         for _ in range(3):
             federation.run(greet("hi"))
 
-    assert len(most) == 600
-    assert max(most) < 20  # one at work, and few about to become idle
+    assert len(n_threads) == 600
+    assert max(n_threads) < 20  # one works, and few are about to become idle
     assert threading.active_count() == before

@@ -5,7 +5,7 @@ from fedneighbors.errors import PartyMissing, PartyRefused, ProtocolError, WireE
 from fedneighbors.federation._loop import Ask, FrameTransport, Replies, gather, run_rounds, total
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refusal, Refused, serve, serve_safely
-from tests.federation.fleet import (
+from tests.federation.parties import (
     Counter,
     CountReply,
     CountRequest,
@@ -24,25 +24,25 @@ def exchange_with(parties, missing=()):
     by_name = {party.name: party for party in parties}
 
     def exchange(frames):
-        gone = {name: "asleep" for name in frames if name in missing}
-        asked = {name: frame for name, frame in frames.items() if name not in gone}
-        return {name: serve(by_name[name], frame) for name, frame in asked.items()}, gone
+        reasons = {name: "asleep" for name in frames if name in missing}
+        asked = {name: frame for name, frame in frames.items() if name not in reasons}
+        return {name: serve(by_name[name], frame) for name, frame in asked.items()}, reasons
 
     return exchange
 
 
-class ClosingCoordinator:
-    """Coordinator that records whether it was closed."""
+class RecordingCoordinator:
+    """Coordinator that records the replies, and whether it was closed."""
 
     def __init__(self, asks):
         self.asks = asks
         self.closed = False
-        self.seen = []
+        self.replies = []
 
     def steps(self):
         try:
             for ask in self.asks:
-                self.seen.append((yield ask))
+                self.replies.append((yield ask))
         finally:
             self.closed = True
 
@@ -68,22 +68,24 @@ def test_recorded_bytes_are_the_frame_sizes():
 
 
 def test_coordinator_sees_only_the_sum():
-    watched = ClosingCoordinator([total(CountRequest(3)), gather(CountRequest(3))])
+    recording = RecordingCoordinator([total(CountRequest(3)), gather(CountRequest(3))])
 
-    run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
+    run_rounds(recording.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
-    summed, gathered = watched.seen
+    summed, gathered = recording.replies
     assert summed == Replies({}, CountReply(4, np.array([1, 2, 1])), {})
     assert list(gathered.each) == sorted(NAMES)
     assert gathered.total is None
 
 
 def test_only_named_parties_get_their_requests():
-    watched = ClosingCoordinator([gather({"bob": NameRequest("hi"), "ann": NameRequest("hey")})])
+    recording = RecordingCoordinator(
+        [gather({"bob": NameRequest("hi"), "ann": NameRequest("hey")})]
+    )
 
-    outcome = run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
+    outcome = run_rounds(recording.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
-    assert watched.seen[0].each == {"ann": NameReply("hey ann"), "bob": NameReply("hi bob")}
+    assert recording.replies[0].each == {"ann": NameReply("hey ann"), "bob": NameReply("hi bob")}
     assert set(outcome.rounds[0].download_bytes) == {"ann", "bob"}
 
 
@@ -105,16 +107,16 @@ def test_missing_party_is_named_in_error_and_record():
 
 
 def test_sum_without_any_reply_has_no_total():
-    watched = ClosingCoordinator([total(CountRequest(3))])
+    recording = RecordingCoordinator([total(CountRequest(3))])
 
-    run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES, set(NAMES)), NAMES))
+    run_rounds(recording.steps(), FrameTransport(exchange_with(PARTIES, set(NAMES)), NAMES))
 
-    assert watched.seen[0].total is None
-    assert set(watched.seen[0].missing) == set(NAMES)
+    assert recording.replies[0].total is None
+    assert set(recording.replies[0].missing) == set(NAMES)
 
 
 def test_refusal_names_party_code_and_detail():
-    parties = (PARTIES[0], Counter("bob", (1,), trouble="refuse"))
+    parties = (PARTIES[0], Counter("bob", (1,), fault="refuse"))
 
     with pytest.raises(PartyRefused, match=r"'bob' refused: a column is missing \(age\)") as caught:
         run_rounds(count(3), FrameTransport(exchange_with(parties), ("ann", "bob")))
@@ -124,7 +126,7 @@ def test_refusal_names_party_code_and_detail():
 
 
 def test_refusal_text_is_truncated_and_printable():
-    party = Counter("bob", (1,), trouble="ugly refusal")
+    party = Counter("bob", (1,), fault="unprintable refusal")
 
     with pytest.raises(PartyRefused) as caught:
         run_rounds(count(3), FrameTransport(exchange_with([party]), ("bob",)))
@@ -138,9 +140,11 @@ def test_refusal_text_is_truncated_and_printable():
 )
 def test_hostile_refusal_is_a_wire_error(code, detail):
     hostile = encode(Refusal("x", "y"))
-    for old, new in (("x", code), ("y", detail)):
-        field = b"s\1\0\0\0" + old.encode()
-        hostile = hostile.replace(field, b"s" + len(new).to_bytes(4, "little") + new.encode())
+    for valid, invalid in (("x", code), ("y", detail)):
+        field = b"s\1\0\0\0" + valid.encode()
+        hostile = hostile.replace(
+            field, b"s" + len(invalid).to_bytes(4, "little") + invalid.encode()
+        )
 
     with pytest.raises(WireError, match=r"party 'ann': Refusal: a (code|detail) must have"):
         run_rounds(count(3), FrameTransport(lambda frames: ({"ann": hostile}, {}), ("ann",)))
@@ -178,7 +182,7 @@ def test_wire_error_in_a_party_is_not_a_malformed_request():
 
 
 def test_serve_safely_sends_only_the_exception_type(caplog):
-    party = Counter("ann", (), trouble="fail")
+    party = Counter("ann", (), fault="fail")
 
     reply = serve_safely(party, encode(CountRequest(3)))
 
@@ -189,30 +193,30 @@ def test_serve_safely_sends_only_the_exception_type(caplog):
 
 
 def test_refusal_without_a_code_gets_a_default():
-    class Mute(Counter):
+    class RefusesWithoutCode(Counter):
         def answer(self, request):
             raise Refused("")
 
-    reply = serve(Mute("ann", ()), encode(NameRequest("")))
+    reply = serve(RefusesWithoutCode("ann", ()), encode(NameRequest("")))
 
     assert reply == encode(Refusal("no reason given", ""))
 
 
 @pytest.mark.parametrize("ask", [gather({}), total({})])
 def test_asking_no_party_is_a_protocol_error(ask):
-    watched = ClosingCoordinator([ask])
+    recording = RecordingCoordinator([ask])
 
     with pytest.raises(ProtocolError, match="asks no party"):
-        run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
+        run_rounds(recording.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
-    assert watched.closed
+    assert recording.closed
 
 
 def test_asking_an_unknown_party_is_a_protocol_error():
-    watched = ClosingCoordinator([gather({"eve": NameRequest("hi"), "ann": NameRequest("hi")})])
+    recording = RecordingCoordinator([gather({"eve": NameRequest("hi"), "ann": NameRequest("hi")})])
 
     with pytest.raises(ProtocolError, match=r"do not take part: \['eve'\]"):
-        run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
+        run_rounds(recording.steps(), FrameTransport(exchange_with(PARTIES), NAMES))
 
 
 @pytest.mark.parametrize(
@@ -224,47 +228,47 @@ def test_asking_an_unknown_party_is_a_protocol_error():
         ({}, {"eve": "asleep"}),
     ],
 )
-def test_lost_or_invented_party_is_a_protocol_error(result):
-    with pytest.raises(ProtocolError, match="lost a party"):
+def test_wrong_parties_of_a_runtime_are_a_protocol_error(result):
+    with pytest.raises(ProtocolError, match="report each party as either answering or missing"):
         run_rounds(count(3), FrameTransport(lambda frames: result, ("ann",)))
 
 
 def test_incompatible_replies_are_a_protocol_error():
-    class Short(Counter):
+    class OneBinTooFew(Counter):
         def answer(self, request):
             return CountReply(1, np.zeros(request.n_bins - 1, np.int64))
 
-    watched = ClosingCoordinator([total(CountRequest(3))])
+    recording = RecordingCoordinator([total(CountRequest(3))])
     with pytest.raises(ProtocolError, match=r"CountReply\.counts of party 'bob'"):
         run_rounds(
-            watched.steps(),
-            FrameTransport(exchange_with([PARTIES[0], Short("bob", ())]), ("ann", "bob")),
+            recording.steps(),
+            FrameTransport(exchange_with([PARTIES[0], OneBinTooFew("bob", ())]), ("ann", "bob")),
         )
 
 
 @pytest.mark.parametrize("failure", [OSError("line cut"), KeyboardInterrupt()])
 def test_coordinator_is_closed_when_the_exchange_fails(failure):
-    watched = ClosingCoordinator([gather(NameRequest("hi"))])
+    recording = RecordingCoordinator([gather(NameRequest("hi"))])
 
     def exchange(frames):
         raise failure
 
     with pytest.raises(type(failure)):
-        run_rounds(watched.steps(), FrameTransport(exchange, NAMES))
+        run_rounds(recording.steps(), FrameTransport(exchange, NAMES))
 
-    assert watched.closed
+    assert recording.closed
 
 
 def test_stop_iteration_of_a_hook_is_not_a_normal_end():
-    watched = ClosingCoordinator([gather(NameRequest("hi"))] * 2)
+    recording = RecordingCoordinator([gather(NameRequest("hi"))] * 2)
 
     def hook(record):
         raise StopIteration
 
     with pytest.raises(StopIteration):
-        run_rounds(watched.steps(), FrameTransport(exchange_with(PARTIES), NAMES), on_round=hook)
+        run_rounds(recording.steps(), FrameTransport(exchange_with(PARTIES), NAMES), on_round=hook)
 
-    assert watched.closed
+    assert recording.closed
 
 
 def test_hook_is_called_before_the_coordinator_resumes():
@@ -305,21 +309,18 @@ def test_coordinator_error_propagates_unchanged():
 
 
 def test_one_request_for_all_is_encoded_once():
-    class Once(NameRequest):
-        pass
-
-    frames_seen = []
+    frame_ids = []
 
     def exchange(frames):
-        frames_seen.append({id(frame) for frame in frames.values()})
+        frame_ids.append({id(frame) for frame in frames.values()})
         return exchange_with(PARTIES)(frames)
 
     run_rounds(
-        ClosingCoordinator([Ask(NameRequest("hi"), "gather")]).steps(),
+        RecordingCoordinator([Ask(NameRequest("hi"), "gather")]).steps(),
         FrameTransport(exchange, NAMES),
     )
 
-    assert len(frames_seen[0]) == 1
+    assert len(frame_ids[0]) == 1
 
 
 def test_round_log_contains_only_numbers(caplog):

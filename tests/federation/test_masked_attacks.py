@@ -22,9 +22,9 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.secure_sum._key_agreement import Identity
+from fedneighbors.secure_sum._keys import Identity
 from fedneighbors.secure_sum._masks import new_private, public_of
-from tests.federation.maskfleet import (
+from tests.federation.masked_parties import (
     AbortError,
     NoisedRequest,
     ValuesRequest,
@@ -34,11 +34,11 @@ from tests.federation.maskfleet import (
     change_round,
     enroll,
     flip_bit,
-    holders,
     masked_sum,
+    value_parties,
 )
 
-GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
+P7_SILENT = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
 
 
 def drop_survivor(request):
@@ -50,7 +50,7 @@ def swap_shares(request):
     return replace(request, sealed={**request.sealed, "p3": request.sealed["p2"]})
 
 
-def without_p3(request):
+def drop_p3(request):
     sealed = {k: v for k, v in request.sealed.items() if k != "p3"}
     return replace(request, members=tuple(sorted([*sealed, "p1"])), sealed=sealed)
 
@@ -74,7 +74,7 @@ def keep_five_members(request):
             lambda x: replace(x, names=(*x.names, "px")),
             "a party is not in this party's roster .px",
         ),
-        (OpenSum, lambda x: replace(x, request_name="Nothing"), "an unknown request .Nothing"),
+        (OpenSum, lambda x: replace(x, request_name="Unknown"), "an unknown request .Unknown"),
         (
             DealShares,
             lambda x: replace(x, adverts=dict(sorted(x.adverts.items())[:5])),
@@ -131,26 +131,26 @@ def keep_five_members(request):
     ],
 )
 def test_party_refuses_altered_requests(kind, change, match):
-    wire = assert_fails(on_request=alter_request(kind, change), lost=GONE, match=match)
+    wire = assert_fails(on_request=alter_request(kind, change), silent=P7_SILENT, match=match)
 
     assert wire.sent(Revealed, "p1") == []
 
 
 def test_party_refuses_keys_forged_by_the_coordinator():
-    """Check the attack that the roster prevents.
+    """The roster prevents this attack.
 
-    With its own keys the coordinator would know the secret of every pair.
+    With keys of its own in place of p2's, the coordinator would know p2's shared streams.
     """
-    masked, roster = enroll(holders(4))
-    fake = Identity.new()
+    masked, roster = enroll(value_parties(4))
+    forged = Identity.new()
 
-    def foreign(request):
+    def replace_keys(request):
         (opening,) = wire.sent(OpenSum, "p1")
         keys = public_of(new_private()), public_of(new_private())
-        signed = fake.sign(advert_digest(opening, "p2", *keys))
-        return replace(request, adverts={**request.adverts, "p2": (*keys, signed)})
+        signature = forged.sign(advert_digest(opening, "p2", *keys))
+        return replace(request, adverts={**request.adverts, "p2": (*keys, signature)})
 
-    wire = Wire(masked, on_request=alter_request(DealShares, foreign))
+    wire = Wire(masked, on_request=alter_request(DealShares, replace_keys))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2") as caught:
         masked_sum(wire, roster)
 
@@ -159,18 +159,18 @@ def test_party_refuses_keys_forged_by_the_coordinator():
 
 
 def test_party_refuses_keys_of_an_earlier_round():
-    masked, roster = enroll(holders(4))
+    masked, roster = enroll(value_parties(4))
     earlier = Wire(masked)
     masked_sum(earlier, roster)
-    old = earlier.sent(DealShares, "p1")[0].adverts["p2"]
+    old_entry = earlier.sent(DealShares, "p1")[0].adverts["p2"]
 
-    replay = alter_request(DealShares, lambda x: replace(x, adverts={**x.adverts, "p2": old}))
+    replay = alter_request(DealShares, lambda x: replace(x, adverts={**x.adverts, "p2": old_entry}))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2"):
         masked_sum(Wire(masked, on_request=replay), roster)
 
 
 def test_finished_round_cannot_be_replayed():
-    masked, roster = enroll(holders(4))
+    masked, roster = enroll(value_parties(4))
     wire = Wire(masked)
     masked_sum(wire, roster)
 
@@ -187,63 +187,63 @@ def test_finished_round_cannot_be_replayed():
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Confirm, Unmask])
 def test_repeated_request_gets_the_same_bytes(step):
-    masked, roster = enroll(holders(8))
-    again = []
+    masked, roster = enroll(value_parties(8))
+    repeated = []
 
     def repeat(name, request):
         if type(request) is step and name == "p1":
-            again.extend(encode(masked[1].answer(request)) for _ in range(2))
+            repeated.extend(encode(masked[1].answer(request)) for _ in range(2))
         return request
 
-    wire = Wire(masked, GONE, on_request=repeat)
+    wire = Wire(masked, P7_SILENT, on_request=repeat)
     replies, _ = masked_sum(wire, roster)
 
     assert replies.total.n == 5 * 7
-    assert again[0] == again[1]
-    assert again[0] == encode(wire.sent(step.reply, "p1")[0])
+    assert repeated[0] == repeated[1]
+    assert repeated[0] == encode(wire.sent(step.reply, "p1")[0])
 
 
 def change_request(request):
-    change = {
+    changes = {
         OpenSum: lambda: replace(request, threshold=request.threshold + 1),
         DealShares: lambda: replace(request, adverts=dict(sorted(request.adverts.items())[:-1])),
-        MaskInput: lambda: without_p3(request),
+        MaskInput: lambda: drop_p3(request),
         Unmask: lambda: replace(
             request, confirmations=dict(sorted(request.confirmations.items())[1:])
         ),
     }
-    return change[type(request)]()
+    return changes[type(request)]()
 
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
 def test_altered_second_request_for_a_step_is_refused(step):
-    masked, roster = enroll(holders(8))
-    refused = []
+    masked, roster = enroll(value_parties(8))
+    refusals = []
 
-    def second(name, request):
+    def send_altered_second(name, request):
         if type(request) is step and name == "p1":
             masked[1].answer(request)
             with pytest.raises(Refused, match="taken with another request") as caught:
                 masked[1].answer(change_request(request))
-            refused.append(caught.value)
+            refusals.append(caught.value)
         return request
 
-    masked_sum(Wire(masked, GONE, on_request=second), roster)
+    masked_sum(Wire(masked, P7_SILENT, on_request=send_altered_second), roster)
 
-    assert len(refused) == 1
+    assert len(refusals) == 1
 
 
-def run_until_masked(n=8, lost=None):
-    """Run a round until all masked numbers have arrived."""
-    masked, roster = enroll(holders(n))
-    wire = Wire(masked, lost)
+def run_until_masked(n=8, silent=None):
+    """Run a sum until all masked numbers have arrived; return the parties and the wire."""
+    masked, roster = enroll(value_parties(n))
+    wire = Wire(masked, silent)
 
-    def stop(name, request):
+    def abort(name, request):
         if isinstance(request, Confirm | Unmask):
             raise AbortError
         return request
 
-    wire.on_request = stop
+    wire.on_request = abort
     with pytest.raises(AbortError):
         masked_sum(wire, roster)
     return masked, wire
@@ -255,40 +255,39 @@ def context_of(wire):
     return sum_context(dealt, wire.sent(MaskInput)[0].members)
 
 
-def test_split_survivor_lists_never_reveal_both_secrets():
-    """Announce p0 as a survivor to one half and as a drop-out to the other."""
+def test_differing_survivor_lists_never_reveal_both_secrets():
+    """Announce p0 as a drop-out to p1, p2 and p3, and as a survivor to the other parties."""
     masked, wire = run_until_masked()
     round_id = wire.sent(OpenSum)[0].round_id
-    everybody = tuple(f"p{k}" for k in range(8))
-    without = everybody[1:]
-    confirmations, seeds, keys = {}, {}, {}
+    with_p0 = tuple(f"p{k}" for k in range(8))
+    without_p0 = with_p0[1:]
+    confirmations, seed_shares = {}, {}
 
     for party in masked[1:4]:
-        confirmations[party.name] = party.answer(Confirm(round_id, without)).signature
+        confirmations[party.name] = party.answer(Confirm(round_id, without_p0)).signature
     for party in masked[4:]:
-        seeds[party.name] = party.answer(Unmask(round_id, everybody, {})).seed_shares["p0"]
+        seed_shares[party.name] = party.answer(Unmask(round_id, with_p0, {})).seed_shares["p0"]
     for party in masked[1:4]:
         for request in (
-            Unmask(round_id, everybody, {}),
-            Unmask(round_id, without, confirmations),
+            Unmask(round_id, with_p0, {}),
+            Unmask(round_id, without_p0, confirmations),
         ):
             with pytest.raises(Refused) as caught:
                 party.answer(request)
             assert caught.value.code.startswith("masked sum: ")
     for party in masked[4:]:
         with pytest.raises(Refused):
-            party.answer(Confirm(round_id, without))
+            party.answer(Confirm(round_id, without_p0))
         with pytest.raises(Refused):
-            party.answer(Unmask(round_id, without, confirmations))
+            party.answer(Unmask(round_id, without_p0, confirmations))
 
-    assert len(seeds) < 6  # the threshold: neither secret is known
-    assert keys == {}
+    assert len(seed_shares) < 6  # the threshold; no share of the key was revealed
 
 
 def test_party_confirms_only_one_list_of_survivors():
     masked, wire = run_until_masked()
     round_id = wire.sent(OpenSum)[0].round_id
-    lists = [tuple(f"p{k}" for k in range(8) if k != gone) for gone in (6, 7)]
+    lists = [tuple(f"p{k}" for k in range(8) if k != drop_out) for drop_out in (6, 7)]
 
     masked[0].answer(Confirm(round_id, lists[0]))
 
@@ -299,19 +298,19 @@ def test_party_confirms_only_one_list_of_survivors():
 def test_confirmations_of_other_lists_or_dropouts_are_refused():
     masked, wire = run_until_masked()
     round_id = wire.sent(OpenSum)[0].round_id
-    left = tuple(f"p{k}" for k in range(7))
-    other = tuple(f"p{k}" for k in range(8))
-    foreign = {p.name: p.answer(Confirm(round_id, other)).signature for p in masked[1:7]}
-    gone = masked[7]._identity.sign(survivors_digest(context_of(wire), left))
+    survivors = tuple(f"p{k}" for k in range(7))
+    everyone = tuple(f"p{k}" for k in range(8))
+    of_other_list = {p.name: p.answer(Confirm(round_id, everyone)).signature for p in masked[1:7]}
+    of_drop_out = masked[7]._identity.sign(survivors_digest(context_of(wire), survivors))
 
     with pytest.raises(Refused, match="not signed by a survivor"):
-        masked[0].answer(Unmask(round_id, left, foreign))
+        masked[0].answer(Unmask(round_id, survivors, of_other_list))
     with pytest.raises(Refused, match="not signed by a survivor"):
-        masked[0].answer(Unmask(round_id, left, {"p7": gone}))
+        masked[0].answer(Unmask(round_id, survivors, {"p7": of_drop_out}))
 
 
 def test_party_without_masked_input_reveals_nothing():
-    masked, wire = run_until_masked(lost={MaskInput: {"p7"}})
+    masked, wire = run_until_masked(silent={MaskInput: {"p7"}})
     round_id = wire.sent(OpenSum)[0].round_id
 
     with pytest.raises(Refused, match="an unknown round"):
@@ -319,13 +318,13 @@ def test_party_without_masked_input_reveals_nothing():
 
 
 def test_digest_of_the_request_is_that_of_its_frame():
-    masked, roster = enroll(holders(3))
+    masked, roster = enroll(value_parties(3))
     wire = Wire(masked)
 
     masked_sum(wire, roster)
 
-    wanted = hashlib.sha256(encode(ValuesRequest())).digest()
-    assert {x.request_digest for x in wire.sent(OpenSum)} == {wanted}
+    expected = hashlib.sha256(encode(ValuesRequest())).digest()
+    assert {x.request_digest for x in wire.sent(OpenSum)} == {expected}
     assert {x.request for x in wire.sent(MaskInput)} == {encode(ValuesRequest())}
 
 
@@ -337,10 +336,10 @@ def test_repr_hides_secrets():
 
 
 def test_party_reveals_only_one_secret_of_each_party():
-    masked, roster = enroll(holders(8))
-    wire = Wire(masked, GONE)
+    masked, roster = enroll(value_parties(8))
+    wire = Wire(masked, P7_SILENT)
 
     masked_sum(wire, roster)
 
-    alter_reply = [(set(x.seed_shares), set(x.key_shares)) for x in wire.sent(Revealed)]
-    assert alter_reply == [({f"p{k}" for k in range(7)}, {"p7"})] * 7
+    revealed = [(set(x.seed_shares), set(x.key_shares)) for x in wire.sent(Revealed)]
+    assert revealed == [({f"p{k}" for k in range(7)}, {"p7"})] * 7

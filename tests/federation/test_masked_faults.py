@@ -18,52 +18,52 @@ from fedneighbors.federation._masking import (
     advert_digest,
     sealed_digest,
 )
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 from fedneighbors.secure_sum._masks import new_private
-from tests.federation.maskfleet import (
+from tests.federation.masked_parties import (
     Wire,
     alter_reply,
     assert_fails,
     change_round,
     enroll,
     flip_bit,
-    holders,
     masked_sum,
+    value_parties,
 )
 
-GONE = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
+P7_SILENT = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
 
 
 @pytest.mark.parametrize("kind", [Advert, SealedShares, MaskedInput, Confirmation, Revealed])
 def test_party_answering_for_another_round_is_named(kind):
     assert_fails(
         on_reply=alter_reply(kind, change_round),
-        lost=GONE,
+        silent=P7_SILENT,
         match="'p1': it answered for another round",
     )
 
 
-def test_party_replaying_an_earlier_round_is_named():
-    masked, roster = enroll(holders(4))
+def test_party_replaying_a_reply_of_an_earlier_round_is_named():
+    masked, roster = enroll(value_parties(4))
     earlier = Wire(masked)
     masked_sum(earlier, roster)
-    (old,) = earlier.sent(MaskedInput, "p1")
+    (old_reply,) = earlier.sent(MaskedInput, "p1")
 
     with pytest.raises(AggregationError, match="'p1': it answered for another round"):
-        masked_sum(Wire(masked, on_reply=alter_reply(MaskedInput, lambda _: old)), roster)
+        masked_sum(Wire(masked, on_reply=alter_reply(MaskedInput, lambda _: old_reply)), roster)
 
 
 def test_party_answering_the_wrong_step_is_named():
-    masked, roster = enroll(holders(4))
-    seen = {}
+    masked, roster = enroll(value_parties(4))
+    first_reply = {}
 
-    def twice(name, reply):
-        if name == "p1" and isinstance(reply, Advert):
-            seen["advert"] = reply
-        return seen["advert"] if name == "p1" and isinstance(reply, SealedShares) else reply
+    def repeat_advert(name, reply):
+        if isinstance(reply, Advert):
+            first_reply[name] = reply
+        return first_reply[name] if name == "p1" and isinstance(reply, SealedShares) else reply
 
     with pytest.raises(WireError, match="party 'p1': unexpected message 'Advert'"):
-        masked_sum(Wire(masked, on_reply=twice), roster)
+        masked_sum(Wire(masked, on_reply=repeat_advert), roster)
 
 
 @pytest.mark.parametrize("field", ["mask_key", "seal_key", "signature"])
@@ -74,34 +74,34 @@ def test_party_with_unsigned_keys_is_named(field):
 
 
 def test_party_with_a_foreign_identity_is_named():
-    masked, roster = enroll(holders(4))
-    stranger, strange_roster = enroll(holders(4))
-    masked[1] = stranger[1]  # has its own keys and a matching roster
+    masked, roster = enroll(value_parties(4))
+    others, other_roster = enroll(value_parties(4))
+    masked[1] = others[1]  # has another identity and a matching roster
 
     wire = Wire(masked)
     with pytest.raises(AggregationError, match="not signed with its enrolled key") as caught:
         masked_sum(wire, roster)
 
     assert caught.value.party == "p1"
-    assert strange_roster.keys["p1"] != roster.keys["p1"]
+    assert other_roster.keys["p1"] != roster.keys["p1"]
 
 
 def test_party_copying_the_keys_of_another_is_named():
-    masked, roster = enroll(holders(4))
+    masked, roster = enroll(value_parties(4))
     identity = Identity.new()
     roster = Roster({**roster.keys, "p1": identity.public})
-    first = {}
+    copied = {}
 
-    def copied(name, reply):
+    def copy_keys(name, reply):
         if isinstance(reply, Advert) and name == "p0":
-            first["keys"] = reply.mask_key, reply.seal_key
+            copied["keys"] = reply.mask_key, reply.seal_key
         if isinstance(reply, Advert) and name == "p1":
             (opening,) = wire.sent(OpenSum, "p1")
-            signed = advert_digest(opening, "p1", *first["keys"])
-            return Advert(reply.round_id, *first["keys"], identity.sign(signed))
+            to_sign = advert_digest(opening, "p1", *copied["keys"])
+            return Advert(reply.round_id, *copied["keys"], identity.sign(to_sign))
         return reply
 
-    wire = Wire(masked, on_reply=copied)
+    wire = Wire(masked, on_reply=copy_keys)
     with pytest.raises(AggregationError, match=r"'p1': it advertised a key .* before"):
         masked_sum(wire, roster)
 
@@ -110,10 +110,10 @@ def drop_share(reply):
     return replace(reply, sealed={k: v for k, v in reply.sealed.items() if k != "p2"})
 
 
-def alter_share(place):
+def alter_share(position):
     def change(reply):
         entry = list(reply.sealed["p2"])
-        entry[place] = flip_bit(entry[place])
+        entry[position] = flip_bit(entry[position])
         return replace(reply, sealed={**reply.sealed, "p2": tuple(entry)})
 
     return change
@@ -154,53 +154,53 @@ def alter_share(place):
     ],
 )
 def test_party_with_a_false_message_is_named(kind, change, match):
-    assert_fails(on_reply=alter_reply(kind, change), lost=GONE, match=match)
+    assert_fails(on_reply=alter_reply(kind, change), silent=P7_SILENT, match=match)
 
 
 def test_altered_masked_numbers_change_only_the_sum():
-    """Alter masked numbers, which are not authenticated within a round."""
-    masked, roster = enroll(holders(4))
+    """Masked numbers are not authenticated, because a party may contribute any numbers."""
+    masked, roster = enroll(value_parties(4))
     plus_one = alter_reply(MaskedInput, lambda x: replace(x, cells=x.cells + x.cells.dtype.type(1)))
 
     replies, _ = masked_sum(Wire(masked, on_reply=plus_one), roster)
 
-    honest = sum_replies({p.name: p.answer(None) for p in holders(4)})
+    honest = sum_replies({p.name: p.answer(None) for p in value_parties(4)})
     assert replies.total.n == honest.n + 1
     assert (replies.total.items == honest.items + 1).all()
 
 
-def test_share_owner_names_the_dealer_of_a_false_share(monkeypatch):
-    masked, roster = enroll(holders(4))
+def test_holder_names_the_dealer_of_a_false_share(monkeypatch):
+    masked, roster = enroll(value_parties(4))
     honest = masked[1]._seal_pair
 
-    def false(owner, pair, seal_key, context):
-        sealed, *_ = honest(owner, (bytes(32), pair[1]), seal_key, context)
-        _, seed, key, _ = honest(owner, pair, seal_key, context)
-        signed = sealed_digest(context, "p1", owner, sealed, seed, key)
-        return sealed, seed, key, masked[1]._identity.sign(signed)
+    def seal_false_share(holder, pair, seal_key, dealt_digest):
+        sealed, *_ = honest(holder, (bytes(32), pair[1]), seal_key, dealt_digest)
+        _, seed, key, _ = honest(holder, pair, seal_key, dealt_digest)
+        to_sign = sealed_digest(dealt_digest, "p1", holder, sealed, seed, key)
+        return sealed, seed, key, masked[1]._identity.sign(to_sign)
 
-    monkeypatch.setattr(masked[1], "_seal_pair", false)
+    monkeypatch.setattr(masked[1], "_seal_pair", seal_false_share)
 
     with pytest.raises(
         AggregationError, match="a share does not match its dealer's commitment"
-    ) as e:
+    ) as caught:
         masked_sum(Wire(masked), roster)
 
-    assert e.value.party == "p0"
-    assert "(p1)" in str(e.value)
+    assert caught.value.party == "p0"
+    assert "(p1)" in str(caught.value)
 
 
 def test_dealer_is_named_for_shares_of_another_key(monkeypatch):
-    masked, roster = enroll(holders(8))
+    masked, roster = enroll(value_parties(8))
     honest = masked[7]._make_shares
 
-    def false(request, opening, opened):
+    def share_other_key(request, opening, opened):
         other = Opened(
             opened.request, new_private(), opened.seal_private, opened.seed, opened.reply
         )
         return honest(request, opening, other)
 
-    monkeypatch.setattr(masked[7], "_make_shares", false)
+    monkeypatch.setattr(masked[7], "_make_shares", share_other_key)
 
     with pytest.raises(AggregationError, match="'p7': its shares do not combine to its key"):
-        masked_sum(Wire(masked, GONE), roster)
+        masked_sum(Wire(masked, P7_SILENT), roster)

@@ -10,9 +10,9 @@ from fedneighbors.federation import _inprocess as inprocess
 from fedneighbors.federation._flower import parse_masked_sums
 from fedneighbors.federation._loop import total
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
-from tests.federation.fleet import Counter, CountRequest, count
+from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
+from tests.federation.parties import Counter, CountRequest, count
 
 VALUES = {"ann": "0 1 1", "bob": "2", "cyd": "0 2 2 2", "dan": "1"}
 
@@ -23,8 +23,8 @@ def build(node_config):
 
 
 @pytest.fixture
-def enrolled(tmp_path):
-    """Write each party's key, roster and folder; return the configurations."""
+def configs(tmp_path):
+    """Write the parties' keys and roster; return the configurations of their nodes."""
     keys = {name: Identity.new() for name in VALUES}
     roster = Roster({name: key.public for name, key in keys.items()})
     (tmp_path / "roster.json").write_text(roster.to_json())
@@ -42,174 +42,173 @@ def enrolled(tmp_path):
     }
 
 
-def grid_of(configs, **more):
-    return ProcessGrid(flower.client_app(build), *configs.values(), **more)
+def make_grid(configs):
+    return ProcessGrid(flower.client_app(build), *configs.values())
 
 
-def run(grid, sums, **more):
-    return flower.run(grid, count(3), min_parties=3, timeout_s=0.5, sums=sums, **more)
+def run(grid, sums):
+    return flower.run(grid, count(3), min_parties=3, timeout_s=0.5, sums=sums)
 
 
-def sums_for(configs, **more):
+def make_sums(configs, **changes):
     path = configs["ann"]["roster"]
-    config = {"secure-aggregation": True, "roster": path, "sum-threshold": 0, **more}
+    config = {"secure-aggregation": True, "roster": path, "sum-threshold": 0, **changes}
     return parse_masked_sums(config)
 
 
-def test_masked_sum_over_nodes_equals_the_plain_sum(enrolled, tmp_path):
+def test_masked_sum_over_nodes_equals_the_plain_sum(configs, tmp_path):
     parties = [
         Counter(name, tuple(int(value) for value in VALUES[name].split())) for name in VALUES
     ]
 
-    outcome = run(grid_of(enrolled), sums_for(enrolled))
+    outcome = run(make_grid(configs), make_sums(configs))
 
     assert outcome.result == inprocess.run(count(3), parties).result
     assert [r.reduce for r in outcome.rounds] == ["gather", *["masked"] * 4]
     for name in VALUES:
-        left = {p.suffix for p in (tmp_path / f"{name}-state").iterdir() if p.stat().st_size}
-        assert left == {".settle", ".unmask"}
+        not_erased = {p.suffix for p in (tmp_path / f"{name}-state").iterdir() if p.stat().st_size}
+        assert not_erased == {".settle", ".unmask"}
 
 
-def test_run_configuration_switches_masking(enrolled):
+def test_run_configuration_switches_masking(configs):
     outcomes = []
     app = flower.server_app(lambda _: count(3), lambda outcome, _: outcomes.append(outcome))
     config = {
         "min-parties": 4,
         "timeout-s": 5.0,
         "secure-aggregation": True,
-        "roster": enrolled["ann"]["roster"],
+        "roster": configs["ann"]["roster"],
         "sum-threshold": 0,
     }
 
-    app(grid_of(enrolled), context(config))
+    app(make_grid(configs), make_context(config))
 
     assert {r.reduce for r in outcomes[0].rounds[1:]} == {"masked"}
 
 
-def context(config):
+def make_context(config):
     return Context(1, 1, {}, RecordDict(), config)
 
 
-def test_masking_node_refuses_plain_sums(enrolled):
-    with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .CountRequest"):
-        run(grid_of(enrolled), None)
+def test_masking_node_refuses_plain_sums(configs):
+    with pytest.raises(PartyRefused, match=r"sent only as part of a masked sum .CountRequest"):
+        run(make_grid(configs), None)
 
 
-def test_node_without_masking_refuses_masked_sums(enrolled):
-    plain = {key: enrolled["bob"][key] for key in ("party-name", "values")}
+def test_node_without_masking_refuses_masked_sums(configs):
+    plain = {key: configs["bob"][key] for key in ("party-name", "values")}
 
     with pytest.raises(AggregationError, match="'bob': it does not support masked sums"):
-        run(grid_of({**enrolled, "bob": plain}), sums_for(enrolled))
+        run(make_grid({**configs, "bob": plain}), make_sums(configs))
 
 
 @pytest.mark.parametrize("key", ["identity-key", "roster", "mask-state"])
-def test_partly_configured_node_answers_nothing(enrolled, key):
-    del enrolled["bob"][key]
+def test_partly_configured_node_answers_nothing(configs, key):
+    del configs["bob"][key]
 
     with pytest.raises(PartyRefused, match=rf"'bob' refused: a key is not set .*\({key}\)"):
-        run(grid_of(enrolled), sums_for(enrolled))
+        run(make_grid(configs), make_sums(configs))
 
 
 @pytest.mark.parametrize("file", ["identity-key", "roster"])
-def test_node_with_unusable_files_refuses_without_paths(enrolled, file, caplog):
-    enrolled["bob"][file] += ".missing"
+def test_node_with_unusable_files_refuses_without_paths(configs, file, caplog):
+    configs["bob"][file] += ".missing"
 
     with pytest.raises(PartyRefused, match="'bob' refused: its key, roster or folder") as caught:
-        run(grid_of(enrolled), sums_for(enrolled))
+        run(make_grid(configs), make_sums(configs))
 
     assert "missing" not in str(caught.value)
-    assert "masked sums are not possible here" in caplog.text
+    assert "this party cannot form masked sums" in caplog.text
 
 
-def test_node_with_an_unenrolled_key_answers_nothing(enrolled, tmp_path):
+def test_node_with_an_unenrolled_key_answers_nothing(configs, tmp_path):
     Identity.new().write(tmp_path / "stranger.pem")
-    enrolled["bob"]["identity-key"] = str(tmp_path / "stranger.pem")
+    configs["bob"]["identity-key"] = str(tmp_path / "stranger.pem")
 
     with pytest.raises(PartyRefused, match="'bob' refused: its key, roster or folder"):
-        run(grid_of(enrolled), sums_for(enrolled))
+        run(make_grid(configs), make_sums(configs))
 
 
-def test_node_with_the_key_of_another_party_is_named(enrolled):
-    enrolled["bob"]["identity-key"] = enrolled["cyd"]["identity-key"]
+def test_node_with_the_key_of_another_party_is_named(configs):
+    configs["bob"]["identity-key"] = configs["cyd"]["identity-key"]
 
     with pytest.raises(AggregationError, match="'bob': its keys are not signed") as caught:
-        run(grid_of(enrolled), sums_for(enrolled))
+        run(make_grid(configs), make_sums(configs))
 
     assert caught.value.party == "bob"
 
 
-def test_coordinator_with_a_forged_roster_learns_nothing(enrolled):
+def test_coordinator_with_a_forged_roster_learns_nothing(configs):
     """Use a roster whose key for bob was not created by bob."""
-    fake = Identity.new()
-    roster = Roster.read(Path(enrolled["ann"]["roster"]))
-    grid = grid_of(enrolled)
+    forged = Identity.new()
+    roster = Roster.read(Path(configs["ann"]["roster"]))
+    grid = make_grid(configs)
 
     with pytest.raises(AggregationError, match="'bob': its keys are not signed"):
-        run(grid, MaskedSums(Roster({**roster.keys, "bob": fake.public})))
+        run(grid, MaskedSums(Roster({**roster.keys, "bob": forged.public})))
 
 
-def test_drop_out_is_reported_and_the_others_are_summed(enrolled):
-    grid = grid_of(enrolled)
-    grid.app = silent_for_input(grid.app, node=11)
-    seen = []
+def test_drop_out_is_reported_and_the_others_are_summed(configs):
+    grid = make_grid(configs)
+    grid.app = fail_at_mask_input(grid.app, node=11)
 
     def coordinate():
-        seen.append((yield total(CountRequest(3))))
+        return (yield total(CountRequest(3)))
 
-    flower.run(
+    outcome = flower.run(
         grid,
         coordinate(),
         min_parties=4,
         timeout_s=5.0,
-        sums=sums_for(enrolled, **{"sum-threshold": 3}),
+        sums=make_sums(configs, **{"sum-threshold": 3}),
     )
 
-    (replies,) = seen
+    replies = outcome.result
     assert replies.missing == {"bob": "the app failed on its node"}
     assert replies.total.n_rows == 3 + 4 + 1
 
 
-def silent_for_input(app, *, node):
-    def answer(envelope, where):
+def fail_at_mask_input(app, *, node):
+    """Return an app that fails on one node when it should mask its input."""
+
+    def answer(envelope, context):
         frame = envelope.content["frame"]["frame"].data if "frame" in envelope.content else b""
-        if where.node_id == node and b"MaskInput" in frame[:20]:
-            return Envelope(Error(2, "gone"), reply_to=envelope)
-        return app(envelope, where)
+        if context.node_id == node and b"MaskInput" in frame[:20]:
+            return Envelope(Error(2, "text of the node"), reply_to=envelope)
+        return app(envelope, context)
 
     return answer
 
 
-def test_node_answering_a_message_twice_is_named(enrolled):
-    grid = grid_of(enrolled)
+def test_node_answering_a_message_twice_is_named(configs):
+    grid = make_grid(configs)
     pull = grid.pull_messages
 
-    def twice(names):
-        replies = pull(names)
-        (second,) = [r for r in replies if r.metadata.src_node_id == 11] or [None]
-        other = [r for r in replies if r.metadata.src_node_id == 12]
-        if second is None or not other:
+    def pull_with_second_reply(ids):
+        replies = pull(ids)
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        if not {11, 12} <= set(by_node):
             return replies
-        forged = type(second)(
-            other[0].content, reply_to=envelopes[second.metadata.reply_to_message_id]
-        )
-        return [*replies, forged]
+        request_id = by_node[11].metadata.reply_to_message_id
+        second = Envelope(by_node[12].content, reply_to=envelopes[request_id])
+        return [*replies, second]
 
     envelopes = {}
     push = grid.push_messages
 
-    def remember(items):
-        names = push(items)
-        envelopes.update(zip(names, items, strict=True))
-        return names
+    def push_and_record(items):
+        ids = push(items)
+        envelopes.update(zip(ids, items, strict=True))
+        return ids
 
-    grid.push_messages, grid.pull_messages = remember, twice
+    grid.push_messages, grid.pull_messages = push_and_record, pull_with_second_reply
 
     with pytest.raises(ProtocolError, match=r"party '?(node 11|bob)'? answered one request twice"):
-        run(grid, sums_for(enrolled))
+        run(grid, make_sums(configs))
 
 
 @pytest.mark.parametrize(
-    ("more", "match"),
+    ("changes", "match"),
     [
         ({"secure-aggregation": "yes"}, "expected secure-aggregation as true or false"),
         ({"sum-threshold": -1}, "expected sum-threshold as an integer"),
@@ -218,9 +217,9 @@ def test_node_answering_a_message_twice_is_named(enrolled):
         ({"roster": "/nowhere/roster.json"}, "the roster cannot be read"),
     ],
 )
-def test_run_configuration_is_checked(enrolled, more, match):
+def test_run_configuration_is_checked(configs, changes, match):
     with pytest.raises(ValueError, match=match):
-        sums_for(enrolled, **more)
+        make_sums(configs, **changes)
 
 
 def test_sums_are_unmasked_by_default():

@@ -7,11 +7,11 @@ from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coord
 
 def parties(n):
     random = np.random.default_rng(n)
-    made = []
+    result = []
     for k in range(n):
         x = random.normal(size=(20 + 7 * k, 6))
-        made.append(FlyNNParty(f"party {k}", x, random.integers(0, 3, len(x))))
-    return made
+        result.append(FlyNNParty(f"party {k}", x, random.integers(0, 3, len(x))))
+    return result
 
 
 @pytest.mark.parametrize("n", [3, 5])

@@ -6,68 +6,68 @@ from hypothesis import strategies as st
 from fedneighbors.errors import AggregationError, FederationError, WireError
 from fedneighbors.federation._loop import FrameTransport, run_rounds, sum_replies
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._masking import OpenSum
+from fedneighbors.federation._masking import MaskInput, OpenSum
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve
-from tests.federation.maskfleet import (
+from tests.federation.masked_parties import (
     REPLIES,
     REQUESTS,
     Wire,
     enroll,
-    holders,
     masked_sum,
     request_sum,
+    value_parties,
 )
 
 
-def flip_bit_at(frame, at, bit):
-    raw = bytearray(frame)
-    raw[at % len(raw)] ^= 1 << bit
-    return bytes(raw)
+def flip_bit_at(frame, position, bit):
+    content = bytearray(frame)
+    content[position % len(content)] ^= 1 << bit
+    return bytes(content)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-@given(at=st.integers(0, 5000), bit=st.integers(0, 7), n_gone=st.integers(0, 1))
+@given(position=st.integers(0, 5000), bit=st.integers(0, 7), p5_silent=st.booleans())
 @settings(max_examples=12, deadline=None)
-def test_altered_request_does_not_change_a_partys_state(kind, at, bit, n_gone):
-    masked, roster = enroll(holders(6))
-    lost = {REQUESTS[2]: {"p5"}} if n_gone else {}
-    seen = []
+def test_altered_request_does_not_change_a_partys_state(kind, position, bit, p5_silent):
+    masked, roster = enroll(value_parties(6))
+    silent = {MaskInput: {"p5"}} if p5_silent else {}
+    answers = []
 
-    def flip_in_first(name, request):
+    def send_altered_first(name, request):
         if type(request) is kind and name == "p1":
-            answer = serve(masked[1], flip_bit_at(encode(request), at, bit))
-            seen.append(decode(answer, REPLIES))
+            answer = serve(masked[1], flip_bit_at(encode(request), position, bit))
+            answers.append(decode(answer, REPLIES))
         return request
 
     try:
-        replies, _ = masked_sum(Wire(masked, lost, on_request=flip_in_first), roster)
+        replies, _ = masked_sum(Wire(masked, silent, on_request=send_altered_first), roster)
     except FederationError:
-        assert not isinstance(seen[0], Refusal)  # the altered one was accepted as the real one
+        assert not isinstance(answers[0], Refusal)  # the altered request was accepted
         return
 
     if kind is not OpenSum:  # an altered OpenSum may have opened another round
-        assert all(isinstance(answer, Refusal) for answer in seen)
-    left = [p for p in holders(6) if not (n_gone and p.name == "p5")]
-    assert replies.total == sum_replies({p.name: p.answer(None) for p in left})
+        assert all(isinstance(answer, Refusal) for answer in answers)
+    survivors = value_parties(5 if p5_silent else 6)
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in survivors})
 
 
 @pytest.mark.parametrize("step", range(5))
-@given(at=st.integers(0, 5000), bit=st.integers(0, 7))
+@given(position=st.integers(0, 5000), bit=st.integers(0, 7))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_altered_reply_is_an_error_of_its_party(step, at, bit):
-    masked, roster = enroll(holders(6))
-    wire = Wire(masked, {REQUESTS[2]: {"p5"}})
+def test_altered_reply_is_an_error_of_its_party(step, position, bit):
+    masked, roster = enroll(value_parties(6))
+    wire = Wire(masked, {MaskInput: {"p5"}})
 
     def exchange(frames):
         answers, missing = wire(frames)
         kinds = {type(request) for _, request in wire.requests}
-        if len(kinds) == step + 1 and not done:
-            done.append(True)
-            answers["p1"] = flip_bit_at(answers["p1"], at, bit)
+        if len(kinds) == step + 1 and not altered:
+            altered.append("p1")
+            answers["p1"] = flip_bit_at(answers["p1"], position, bit)
         return answers, missing
 
-    done, reason = [], ""
+    altered, reason = [], ""
     names = tuple(f"p{k}" for k in range(6))
     try:
         outcome = run_rounds(
@@ -79,9 +79,9 @@ def test_altered_reply_is_an_error_of_its_party(step, at, bit):
         assert "p1" in reason or "a sum does not fit" in reason
         return
 
-    honest = sum_replies({p.name: p.answer(None) for p in holders(5)})
-    assert step == 2  # any number is a valid masked number
-    changed = np.append(
+    honest = sum_replies({p.name: p.answer(None) for p in value_parties(5)})
+    assert step == 2  # MaskedInput: any number is a valid masked number
+    differences = np.append(
         outcome.result.total.items - honest.items, outcome.result.total.n - honest.n
     )
-    assert np.count_nonzero(changed) == 1
+    assert np.count_nonzero(differences) == 1

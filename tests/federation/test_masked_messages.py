@@ -33,7 +33,7 @@ SAMPLES = {
     Unmask: Unmask(ID, ("a", "b"), {"a": bytes(64)}),
     Revealed: Revealed(ID, {"a": bytes(32)}, {"b": bytes(32)}),
 }
-MANY = tuple(f"p{k:03}" for k in range(129))
+TOO_MANY = tuple(f"p{k:03}" for k in range(129))
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
@@ -56,7 +56,7 @@ def test_round_id_must_be_a_safe_file_name(kind, round_id):
         (OpenSum, {"names": ("b", "a")}),
         (OpenSum, {"names": ("a", "a")}),
         (OpenSum, {"names": ("a",)}),
-        (OpenSum, {"names": MANY}),
+        (OpenSum, {"names": TOO_MANY}),
         (OpenSum, {"names": ("", "a")}),
         (OpenSum, {"names": ("a\n", "b")}),
         (OpenSum, {"names": ("a", "b" * 101)}),
@@ -75,7 +75,7 @@ def test_round_id_must_be_a_safe_file_name(kind, round_id):
         (SealedShares, {"sealed": {"a": (bytes(111), *ENTRY[1:])}}),
         (SealedShares, {"sealed": {"a": (ENTRY[0], b"", *ENTRY[2:])}}),
         (SealedShares, {"sealed": {"a": (*ENTRY[:3], b"")}}),
-        (SealedShares, {"sealed": dict.fromkeys(MANY, ENTRY)}),
+        (SealedShares, {"sealed": dict.fromkeys(TOO_MANY, ENTRY)}),
         (MaskInput, {"members": ("b", "a")}),
         (MaskInput, {"sealed": {}}),
         (MaskedInput, {"layout": (("<f8", (3,)),)}),
@@ -93,12 +93,12 @@ def test_round_id_must_be_a_safe_file_name(kind, round_id):
         (Revealed, {"key_shares": {"a": bytes(33)}}),
     ],
 )
-def test_message_out_of_bounds_is_rejected(kind, change):
+def test_invalid_message_is_rejected(kind, change):
     with pytest.raises(ValueError, match=r"expected|party|name|key|masked|array"):
         replace(SAMPLES[kind], **change)
 
 
-def test_frame_out_of_bounds_is_a_wire_error():
+def test_frame_of_an_invalid_message_is_a_wire_error():
     frame = encode(SAMPLES[Confirmation])
     short = frame.replace(b"\x40\0\0\0" + bytes(64), b"\x3f\0\0\0" + bytes(63))
 

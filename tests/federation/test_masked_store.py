@@ -15,7 +15,7 @@ from fedneighbors.federation._masking import (
     Unmask,
 )
 from fedneighbors.federation._roles import Refused
-from tests.federation.maskfleet import Wire, enroll, holders, masked_sum
+from tests.federation.masked_parties import Wire, enroll, masked_sum, value_parties
 
 ROUNDS = [f"{k:032x}" for k in range(3 * MAX_OPEN_ROUNDS)]
 
@@ -36,7 +36,7 @@ def test_first_content_of_a_step_wins(store):
     assert store.get(ROUNDS[1], "open") is None
 
 
-def test_erased_step_stays_taken(store):
+def test_erased_step_still_counts_as_taken(store):
     store.keep(ROUNDS[0], "open", b"secret")
     store.keep(ROUNDS[0], "unmask", b"reply")
 
@@ -51,11 +51,11 @@ def test_erased_step_stays_taken(store):
 def test_oldest_unfinished_rounds_are_erased(store):
     for k, round_id in enumerate(ROUNDS):
         store.keep(round_id, "open", b"secret")
-        if isinstance(store, FolderStore):  # clocks of file systems are coarse
+        if isinstance(store, FolderStore):  # the times of fast writes may be equal
             os.utime(store._path(round_id, "open"), (k, k))
 
-    kept = [round_id for round_id in ROUNDS if store.get(round_id, "open") == b"secret"]
-    assert kept == ROUNDS[-MAX_OPEN_ROUNDS:]
+    not_erased = [round_id for round_id in ROUNDS if store.get(round_id, "open") == b"secret"]
+    assert not_erased == ROUNDS[-MAX_OPEN_ROUNDS:]
     assert all(store.get(round_id, "open") is not None for round_id in ROUNDS)
 
 
@@ -87,28 +87,28 @@ class RebuiltParty:
 
 def rebuilt_parties(tmp_path, n):
     stores = {f"p{k}": FolderStore(tmp_path / f"p{k}") for k in range(n)}
-    masked, roster = enroll(holders(n), stores)
+    masked, roster = enroll(value_parties(n), stores)
 
-    def rebuilt(party):
+    def make_rebuilt(party):
         def build():
             store = FolderStore(tmp_path / party.name)
-            (again,) = [p for p in holders(n) if p.name == party.name]
-            return type(party)(again, identity=party._identity, roster=roster, store=store)
+            (wrapped,) = [p for p in value_parties(n) if p.name == party.name]
+            return type(party)(wrapped, identity=party._identity, roster=roster, store=store)
 
         return RebuiltParty(build, party.name)
 
-    return [rebuilt(party) for party in masked], roster
+    return [make_rebuilt(party) for party in masked], roster
 
 
-@pytest.mark.parametrize("lost", [{}, {MaskInput: {"p4"}}])
-def test_rebuilt_parties_form_the_same_sum(tmp_path, lost):
+@pytest.mark.parametrize("silent", [{}, {MaskInput: {"p4"}}])
+def test_rebuilt_parties_form_the_same_sum(tmp_path, silent):
     parties, roster = rebuilt_parties(tmp_path, 5)
 
-    replies, _ = masked_sum(Wire(parties, lost), roster)
+    replies, _ = masked_sum(Wire(parties, silent), roster)
 
-    gone = {name for names in lost.values() for name in names}
-    stayed = {p.name: p.answer(None) for p in holders(5) if p.name not in gone}
-    assert replies.total == sum_replies(stayed)
+    drop_outs = {name for names in silent.values() for name in names}
+    summed = {p.name: p.answer(None) for p in value_parties(5) if p.name not in drop_outs}
+    assert replies.total == sum_replies(summed)
 
 
 def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
@@ -122,7 +122,7 @@ def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
         assert set(sizes) == {"open", "deal", "hold", "mask", "settle", "unmask"}
 
 
-def test_round_stays_over_for_a_rebuilt_party(tmp_path):
+def test_rebuilt_party_refuses_a_finished_round(tmp_path):
     parties, roster = rebuilt_parties(tmp_path, 3)
     wire = Wire(parties)
     masked_sum(wire, roster)
@@ -135,17 +135,17 @@ def test_round_stays_over_for_a_rebuilt_party(tmp_path):
 def test_party_that_lost_its_state_is_named(tmp_path):
     parties, roster = rebuilt_parties(tmp_path, 3)
 
-    def forgets(name, request):
+    def delete_state(name, request):
         if name == "p1" and type(request) is MaskInput:
             for path in (tmp_path / "p1").iterdir():
                 path.unlink()
         return request
 
     with pytest.raises(AggregationError, match="'p1': it refused a masked sum: an unknown round"):
-        masked_sum(Wire(parties, on_request=forgets), roster)
+        masked_sum(Wire(parties, on_request=delete_state), roster)
 
 
-def test_concurrent_steps_keep_one_content(tmp_path):
+def test_concurrent_stores_keep_one_content_of_a_step(tmp_path):
     contents = [bytes([k]) * 1000 for k in range(8)]
     barrier = Barrier(len(contents))
 
@@ -155,7 +155,7 @@ def test_concurrent_steps_keep_one_content(tmp_path):
         return store.keep(ROUNDS[0], "settle", content)
 
     with ThreadPoolExecutor(len(contents)) as pool:
-        kept = set(pool.map(take, contents))
+        stored = set(pool.map(take, contents))
 
-    assert len(kept) == 1
-    assert kept == {FolderStore(tmp_path).get(ROUNDS[0], "settle")}
+    assert len(stored) == 1
+    assert stored == {FolderStore(tmp_path).get(ROUNDS[0], "settle")}

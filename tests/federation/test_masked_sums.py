@@ -17,55 +17,57 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._roles import MaskedRound, Refused
 from fedneighbors.secure_sum._shares import default_threshold
-from tests.federation.fleet import Counter, NameReply, count
-from tests.federation.maskfleet import (
-    Holder,
+from tests.federation.masked_parties import (
     NoisedRequest,
-    OpenRequest,
+    OneByOneRequest,
+    ValueParty,
     Values,
     ValuesRequest,
     Wire,
     enroll,
-    holders,
     masked_sum,
+    value_parties,
 )
+from tests.federation.parties import Counter, NameReply, count
 
 STEPS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
 
 @st.composite
 def federations(draw):
-    """Draw parties with values, and the parties lost at each step."""
+    """Draw parties with values, and the parties that do not answer at each step."""
     n = draw(st.integers(3, 8))
     dtype = np.dtype(draw(st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])))
     length = draw(st.integers(0, 40))
     limits = np.iinfo(dtype)
     low, high = int(limits.min) // (2 * n), int(limits.max) // (2 * n)
     numbers = st.lists(st.integers(low, high), min_size=length, max_size=length)
-    parties = [Holder(f"p{k}", np.array(draw(numbers), dtype)) for k in range(n)]
-    gone = draw(st.lists(st.sampled_from(STEPS), max_size=n))
-    lost = {step: {f"p{k}" for k, at in enumerate(gone) if at is step} for step in STEPS}
-    return parties, lost
+    parties = [ValueParty(f"p{k}", np.array(draw(numbers), dtype)) for k in range(n)]
+    last_steps = draw(st.lists(st.sampled_from(STEPS), max_size=n))
+    silent = {
+        step: {f"p{k}" for k, last in enumerate(last_steps) if last is step} for step in STEPS
+    }
+    return parties, silent
 
 
 @given(federations())
 @settings(max_examples=120, deadline=None)
 def test_sum_is_that_of_the_survivors_or_is_refused(case):
-    parties, lost = case
+    parties, silent = case
     masked, roster = enroll(parties)
-    early = set().union(*(lost[step] for step in (OpenSum, DealShares, MaskInput)))
-    gone = early | lost[Unmask] | (lost[Confirm] if lost[MaskInput] else set())
-    wire = Wire(masked, lost)
+    not_in_sum = set().union(*(silent[step] for step in (OpenSum, DealShares, MaskInput)))
+    missing = not_in_sum | silent[Unmask] | (silent[Confirm] if silent[MaskInput] else set())
+    wire = Wire(masked, silent)
 
-    if len(parties) - len(gone) < default_threshold(len(parties)):
+    if len(parties) - len(missing) < default_threshold(len(parties)):
         with pytest.raises(AggregationError, match=r"of \d parties are left .* Nothing was unm"):
             masked_sum(wire, roster)
         return
     replies, _ = masked_sum(wire, roster)
 
-    stayed = {p.name: p.answer(ValuesRequest()) for p in parties if p.name not in early}
-    assert replies.total == sum_replies(stayed)
-    assert set(replies.missing) == early
+    summed = {p.name: p.answer(ValuesRequest()) for p in parties if p.name not in not_in_sum}
+    assert replies.total == sum_replies(summed)
+    assert set(replies.missing) == not_in_sum
     assert replies.each == {}
 
 
@@ -73,17 +75,17 @@ def test_sum_is_that_of_the_survivors_or_is_refused(case):
 @settings(max_examples=40, deadline=None)
 def test_every_allowed_threshold_gives_the_survivors_sum(n, data):
     threshold = data.draw(st.integers(max(3, -(-2 * n // 3)), n))
-    masked, roster = enroll(holders(n))
-    gone = {f"p{k}" for k in range(n - threshold)}
+    masked, roster = enroll(value_parties(n))
+    drop_outs = {f"p{k}" for k in range(n - threshold)}
 
-    replies, _ = masked_sum(Wire(masked, {MaskInput: gone}), roster, threshold=threshold)
+    replies, _ = masked_sum(Wire(masked, {MaskInput: drop_outs}), roster, threshold=threshold)
 
-    stayed = [p for p in holders(n) if p.name not in gone]
-    assert replies.total == sum_replies({p.name: p.answer(None) for p in stayed})
+    survivors = [p for p in value_parties(n) if p.name not in drop_outs]
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in survivors})
 
 
-def test_an_exchange_without_drop_outs_needs_no_confirmation():
-    masked, roster = enroll(holders(4))
+def test_sum_without_drop_outs_needs_no_confirmation():
+    masked, roster = enroll(value_parties(4))
 
     _, rounds = masked_sum(Wire(masked), roster)
 
@@ -95,25 +97,25 @@ def test_an_exchange_without_drop_outs_needs_no_confirmation():
 
 
 def test_drop_out_after_the_masked_input_is_in_the_sum():
-    masked, roster = enroll(holders(6))
+    masked, roster = enroll(value_parties(6))
 
     replies, _ = masked_sum(Wire(masked, {Unmask: {"p5"}}), roster)
 
-    assert replies.total == sum_replies({p.name: p.answer(None) for p in holders(6)})
+    assert replies.total == sum_replies({p.name: p.answer(None) for p in value_parties(6)})
     assert replies.missing == {}
 
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
 def test_too_few_parties_raise_and_name_the_missing(step):
-    masked, roster = enroll(holders(5))
+    masked, roster = enroll(value_parties(5))
 
-    with pytest.raises(AggregationError, match=r"3 of 5 .* at least 4 .*'p1' \(gone\), 'p2'"):
+    with pytest.raises(AggregationError, match=r"3 of 5 .* at least 4 .*'p1' \(no answer\), 'p2'"):
         masked_sum(Wire(masked, {step: {"p1", "p2"}}), roster)
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_exact_sums_of_fewer_than_three_parties_are_refused(n):
-    masked, roster = enroll(holders(n))
+    masked, roster = enroll(value_parties(n))
     wire = Wire(masked)
 
     with pytest.raises(AggregationError, match="without noise needs 3 to 128 parties"):
@@ -123,9 +125,9 @@ def test_exact_sums_of_fewer_than_three_parties_are_refused(n):
 
 
 def test_parties_themselves_refuse_an_exact_sum_of_two():
-    masked, roster = enroll(holders(4))
+    masked, roster = enroll(value_parties(4))
 
-    def two(name, request):
+    def open_with_two(name, request):
         if type(request) is OpenSum:
             return OpenSum(
                 request.round_id, ("p0", "p1"), 2, request.request_name, request.request_digest
@@ -133,55 +135,54 @@ def test_parties_themselves_refuse_an_exact_sum_of_two():
         return request
 
     with pytest.raises(AggregationError, match=r"'p0': it refused a masked sum.*needs 3") as caught:
-        masked_sum(Wire(masked, on_request=two), roster)
+        masked_sum(Wire(masked, on_request=open_with_two), roster)
 
     assert caught.value.party == "p0"
 
 
 @pytest.mark.parametrize(("n", "threshold"), [(3, 2), (4, 2), (6, 3), (8, 5), (8, 9)])
 def test_thresholds_out_of_range_are_refused(n, threshold):
-    masked, roster = enroll(holders(n))
+    masked, roster = enroll(value_parties(n))
 
     with pytest.raises(AggregationError, match="expected a threshold of"):
         masked_sum(Wire(masked), roster, threshold=threshold)
 
 
 def test_two_parties_may_sum_noised_replies():
-    inner = holders(2)
+    inner = value_parties(2)
     masked, roster = enroll(inner)
 
     replies, _ = masked_sum(Wire(masked), roster, request=NoisedRequest())
 
     assert replies.total.items.tolist() == (inner[0].items + inner[1].items).tolist()
-    (round_,) = inner[0].rounds
-    assert inner[1].rounds == [round_]
-    assert round_ == MaskedRound(round_.id, 2, 2, 2)
-    assert len(round_.id) == 64
+    (masked_round,) = inner[0].rounds
+    assert inner[1].rounds == [masked_round]
+    assert masked_round == MaskedRound(masked_round.id, 2, 2, 2)
+    assert len(masked_round.id) == 64
 
 
 def test_single_party_is_refused_even_with_noise():
-    masked, roster = enroll(holders(1))
+    masked, roster = enroll(value_parties(1))
 
     with pytest.raises(AggregationError, match="with noise needs 2"):
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
 
-def test_every_attempt_has_a_new_round_id():
-    inner = holders(3)
+def test_every_masked_sum_has_a_new_id():
+    inner = value_parties(3)
     masked, roster = enroll(inner)
 
     for _ in range(3):
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
-    assert len({round_.id for round_ in inner[0].rounds}) == 3
+    assert len({masked_round.id for masked_round in inner[0].rounds}) == 3
 
 
 def test_masked_only_request_is_refused_unmasked():
-    plain = holders(3)
-    asks = (ask(NoisedRequest()) for ask in (gather, total))
+    plain = value_parties(3)
 
-    for ask in asks:
-        with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .NoisedRequest"):
+    for ask in (gather(NoisedRequest()), total(NoisedRequest())):
+        with pytest.raises(PartyRefused, match=r"sent only as part of a masked sum .NoisedRequest"):
             run_rounds(
                 (x for x in [ask]), FrameTransport(Wire(plain), tuple(p.name for p in plain))
             )
@@ -191,9 +192,9 @@ def test_masked_only_request_is_refused_unmasked():
 
 @pytest.mark.parametrize("ask", [gather, total])
 def test_masked_party_refuses_plain_sums(ask):
-    masked, _ = enroll(holders(3))
+    masked, _ = enroll(value_parties(3))
 
-    with pytest.raises(PartyRefused, match=r"leaves only inside a masked sum .ValuesRequest"):
+    with pytest.raises(PartyRefused, match=r"sent only as part of a masked sum .ValuesRequest"):
         run_rounds(
             (x for x in [ask(ValuesRequest())]),
             FrameTransport(Wire(masked), ("p0", "p1", "p2")),
@@ -201,10 +202,10 @@ def test_masked_party_refuses_plain_sums(ask):
 
 
 def test_one_by_one_request_is_answered_unmasked():
-    masked, _ = enroll(holders(3))
+    masked, _ = enroll(value_parties(3))
 
     def one_by_one():
-        return (yield gather(OpenRequest()))
+        return (yield gather(OneByOneRequest()))
 
     outcome = run_rounds(one_by_one(), FrameTransport(Wire(masked), ("p0", "p1", "p2")))
 
@@ -212,52 +213,52 @@ def test_one_by_one_request_is_answered_unmasked():
 
 
 def test_parties_of_a_sum_must_get_the_same_request():
-    masked, roster = enroll(holders(3))
+    masked, roster = enroll(value_parties(3))
     wire = Wire(masked)
-    asks = {"p0": ValuesRequest(0), "p1": ValuesRequest(0), "p2": ValuesRequest(1)}
+    requests = {"p0": ValuesRequest(0), "p1": ValuesRequest(0), "p2": ValuesRequest(1)}
 
     with pytest.raises(ProtocolError, match="must get the same request"):
-        masked_sum(wire, roster, request=asks)
+        masked_sum(wire, roster, request=requests)
 
     assert wire.requests == []
 
 
-def test_masked_sum_over_some_of_the_parties():
-    masked, roster = enroll(holders(5))
-    asks = {name: ValuesRequest() for name in ("p1", "p3", "p4")}
+def test_masked_sum_over_a_subset_of_the_parties():
+    masked, roster = enroll(value_parties(5))
+    requests = {name: ValuesRequest() for name in ("p1", "p3", "p4")}
 
-    replies, rounds = masked_sum(Wire(masked), roster, request=asks)
+    replies, rounds = masked_sum(Wire(masked), roster, request=requests)
 
     assert replies.total == sum_replies(
-        {p.name: p.answer(None) for p in holders(5) if p.name in asks}
+        {p.name: p.answer(None) for p in value_parties(5) if p.name in requests}
     )
-    assert set(rounds[0].download_bytes) == set(asks)
+    assert set(rounds[0].download_bytes) == set(requests)
 
 
 def test_unenrolled_party_is_named():
-    masked, roster = enroll(holders(4))
-    wire = Wire([*masked, Holder("eve", [1])])
+    masked, roster = enroll(value_parties(4))
+    wire = Wire([*masked, ValueParty("eve", [1])])
 
     with pytest.raises(AggregationError, match="party 'eve': its key is not in the roster"):
         masked_sum(wire, roster)
 
 
 def test_modulus_is_the_smallest_sufficient_one():
-    for dtype, wanted in (("u1", "<u4"), ("i4", "<u4"), ("u4", "<u4"), ("i8", "<u8")):
-        masked, roster = enroll(holders(3, dtype))
+    for dtype, modulus in (("u1", "<u4"), ("i4", "<u4"), ("u4", "<u4"), ("i8", "<u8")):
+        masked, roster = enroll(value_parties(3, dtype))
         wire = Wire(masked)
 
         masked_sum(wire, roster, request=NoisedRequest())
 
-        assert {x.cells.dtype.str for x in wire.sent(MaskedInput)} == {wanted}
+        assert {x.cells.dtype.str for x in wire.sent(MaskedInput)} == {modulus}
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("u4", 31), ("i4", 31), ("u8", 63), ("i8", 63)])
 def test_party_refuses_numbers_whose_sum_could_wrap(dtype, bits):
     largest = ((1 << bits) - 1) // 4  # n |x| < modulus / 2
-    inner = [Holder(f"p{k}", np.array([largest], dtype)) for k in range(4)]
-    fits, roster = enroll(inner)
-    replies, _ = masked_sum(Wire(fits), roster, request=NoisedRequest())
+    inner = [ValueParty(f"p{k}", np.array([largest], dtype)) for k in range(4)]
+    masked, roster = enroll(inner)
+    replies, _ = masked_sum(Wire(masked), roster, request=NoisedRequest())
     assert int(replies.total.items[0]) == 4 * largest
 
     inner[2].items = np.array([largest + 1], dtype)
@@ -270,41 +271,41 @@ def test_party_refuses_numbers_whose_sum_could_wrap(dtype, bits):
 
 
 def test_sum_beyond_its_dtype_is_an_error():
-    masked, roster = enroll([Holder(f"p{k}", np.array([100], "u1")) for k in range(3)])
+    masked, roster = enroll([ValueParty(f"p{k}", np.array([100], "u1")) for k in range(3)])
 
     with pytest.raises(AggregationError, match="a sum does not fit uint8"):
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
 
-@pytest.mark.parametrize("odd", [np.zeros(4, "u4"), np.zeros(5, "u2"), np.zeros((5, 1), "u4")])
-def test_party_with_another_shape_or_dtype_is_named(odd):
-    inner = holders(4)
-    inner[1].items = odd
+@pytest.mark.parametrize("items", [np.zeros(4, "u4"), np.zeros(5, "u2"), np.zeros((5, 1), "u4")])
+def test_party_with_another_shape_or_dtype_is_named(items):
+    inner = value_parties(4)
+    inner[1].items = items
     masked, roster = enroll(inner)
 
     with pytest.raises(AggregationError, match=r"party 'p1': its layout is .* others sent"):
         masked_sum(Wire(masked), roster, request=NoisedRequest())
 
 
-class Refusing(Holder):
+class RefusingParty(ValueParty):
     def answer(self, request):
         raise Refused("a column is missing", "age")
 
 
 def test_refusal_of_the_wrapped_party_propagates():
-    masked, roster = enroll([*holders(3), Refusing("bob", [1])])
+    masked, roster = enroll([*value_parties(3), RefusingParty("bob", [1])])
 
     with pytest.raises(PartyRefused, match=r"'bob' refused: a column is missing \(age\)"):
         masked_sum(Wire(masked), roster)
 
 
-class Liar(Holder):
+class NameParty(ValueParty):
     def answer(self, request):
         return NameReply("not a number")
 
 
 def test_non_integer_reply_fails_at_the_party():
-    masked, roster = enroll([*holders(3), Liar("bob", [1])])
+    masked, roster = enroll([*value_parties(3), NameParty("bob", [1])])
 
     with pytest.raises(ProtocolError, match=r"NameReply\.name cannot be added up"):
         masked_sum(Wire(masked), roster)
@@ -333,28 +334,30 @@ def test_sums_and_thresholds_of_the_runtime_are_checked():
 
 
 def test_several_sums_in_one_run():
-    masked, roster = enroll(holders(3))
+    masked, roster = enroll(value_parties(3))
 
-    def thrice():
+    def request_three_sums():
         first = yield total(ValuesRequest(0))
         second = yield total(ValuesRequest(1))
         third = yield total(ValuesRequest(0))
         return [reply.total for reply in (first, second, third)]
 
     outcome = run_rounds(
-        thrice(), FrameTransport(Wire(masked), ("p0", "p1", "p2")), sums=MaskedSums(roster)
+        request_three_sums(),
+        FrameTransport(Wire(masked), ("p0", "p1", "p2")),
+        sums=MaskedSums(roster),
     )
 
-    assert outcome.result == [sum_replies({p.name: p.answer(None) for p in holders(3)})] * 3
+    assert outcome.result == [sum_replies({p.name: p.answer(None) for p in value_parties(3)})] * 3
     assert [r.index for r in outcome.rounds] == list(range(12))
     assert isinstance(outcome.result[0], Values)
 
 
 def test_contribute_receives_party_counts_and_threshold():
-    inner = holders(8)
+    inner = value_parties(8)
     masked, roster = enroll(inner)
 
     masked_sum(Wire(masked, {OpenSum: {"p7"}}), roster, request=NoisedRequest())
 
-    rounds = [round_ for party in inner for round_ in party.rounds]
+    rounds = [masked_round for party in inner for masked_round in party.rounds]
     assert {(x.n_parties, x.n_asked, x.threshold) for x in rounds} == {(7, 8, 6)}

@@ -1,7 +1,7 @@
-"""The coordinator's view of one party's numbers is uniformly distributed.
+"""The numbers that the coordinator receives from a party are uniformly distributed.
 
-Masks come from the operating system's entropy, so the tests fix no seed. Each test of uniformity
-raises a false alarm with a probability of at most ``ALARM``.
+Masks are random numbers of the operating system, so the tests fix no seed. Each test of uniformity
+raises a false alarm with a probability of at most ``FALSE_ALARM``.
 """
 
 import numpy as np
@@ -19,38 +19,40 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.secure_sum._masks import lift
 from fedneighbors.secure_sum._shares import combine
-from tests.federation.maskfleet import Holder, NoisedRequest, Wire, enroll, masked_sum
+from tests.federation.masked_parties import NoisedRequest, ValueParty, Wire, enroll, masked_sum
 
-ALARM = 1e-9
+FALSE_ALARM = 1e-9
 LENGTH = 50_000
 N = 5
 
 
 def byte_counts(cells):
     """Count each byte value at each position of a word."""
-    places = cells.view(np.uint8).reshape(len(cells), -1).T
-    return np.array([np.bincount(place, minlength=256) for place in places])
+    columns = cells.view(np.uint8).reshape(len(cells), -1).T
+    return np.array([np.bincount(column, minlength=256) for column in columns])
 
 
-def limit(n_places):
-    return chi2.isf(ALARM / n_places, 255)
+def statistic_limit(n_positions):
+    return chi2.isf(FALSE_ALARM / n_positions, 255)
 
 
 def is_uniform(cells):
     counts = byte_counts(cells)
     expected = len(cells) / 256
     statistics = ((counts - expected) ** 2 / expected).sum(axis=1)
-    return bool((statistics < limit(len(counts))).all())
+    return bool((statistics < statistic_limit(len(counts))).all())
 
 
 def have_same_distribution(first, second):
     a, b = byte_counts(first), byte_counts(second)
-    statistics = ((a - b) ** 2 / np.maximum(a + b, 1)).sum(axis=1)  # both have equally many numbers
-    return bool((statistics < limit(len(a))).all())
+    statistics = ((a - b) ** 2 / np.maximum(a + b, 1)).sum(
+        axis=1
+    )  # the vectors have the same length
+    return bool((statistics < statistic_limit(len(a))).all())
 
 
 def sample_numbers(kind, dtype):
-    """Return numbers of a party that are far from uniform."""
+    """Return a party's numbers, whose distribution is far from uniform."""
     if kind == "zeros":
         return np.zeros(LENGTH, dtype)
     if kind == "counts":
@@ -59,39 +61,39 @@ def sample_numbers(kind, dtype):
 
 
 def masked_numbers(kind, dtype):
-    """Run a sum; return p1's masked numbers with and without its seed mask."""
-    masked, roster = enroll([Holder(f"p{k}", sample_numbers(kind, dtype)) for k in range(N)])
+    """Run a sum; return p1's masked numbers with and without the stream of its seed."""
+    masked, roster = enroll([ValueParty(f"p{k}", sample_numbers(kind, dtype)) for k in range(N)])
     wire = Wire(masked)
     masked_sum(wire, roster, request=NoisedRequest())
     (reply,) = wire.sent(MaskedInput, "p1")
-    points = {k: wire.sent(Revealed, f"p{k}")[0].seed_shares["p1"] for k in range(N)}
+    shares = {k: wire.sent(Revealed, f"p{k}")[0].seed_shares["p1"] for k in range(N)}
     opening, dealing = wire.sent(OpenSum)[0], wire.sent(DealShares)[0]
     context = sum_context(
         dealt_context(opening, dealing.adverts), wire.sent(MaskInput, "p1")[0].members
     )
-    bare = reply.cells.copy()
-    seeds = {"p1": combine(points, threshold=opening.threshold)}
-    lift(bare, seeds=seeds, dropped={}, publics={}, context=context)
-    return reply.cells, bare
+    without_own = reply.cells.copy()
+    seeds = {"p1": combine(shares, threshold=opening.threshold)}
+    lift(without_own, seeds=seeds, dropped={}, publics={}, context=context)
+    return reply.cells, without_own
 
 
 @pytest.mark.parametrize("dtype", ["u4", "i8"])
 @pytest.mark.parametrize("kind", ["zeros", "counts", "large"])
 def test_masked_numbers_are_uniform_even_with_known_seed(kind, dtype):
-    cells, bare = masked_numbers(kind, dtype)
+    cells, without_own = masked_numbers(kind, dtype)
 
-    assert not np.array_equal(cells, bare)
+    assert not np.array_equal(cells, without_own)
     assert is_uniform(cells)
-    assert is_uniform(bare)
+    assert is_uniform(without_own)
 
 
 @pytest.mark.parametrize("dtype", ["u4", "i8"])
-def test_masked_numbers_do_not_depend_on_the_table(dtype):
-    zeros, bare_zeros = masked_numbers("zeros", dtype)
-    large, bare_large = masked_numbers("large", dtype)
+def test_masked_numbers_do_not_depend_on_the_values(dtype):
+    zeros, zeros_without_own = masked_numbers("zeros", dtype)
+    large, large_without_own = masked_numbers("large", dtype)
 
     assert have_same_distribution(zeros, large)
-    assert have_same_distribution(bare_zeros, bare_large)
+    assert have_same_distribution(zeros_without_own, large_without_own)
 
 
 def test_masks_of_two_rounds_are_independent():
@@ -101,14 +103,14 @@ def test_masks_of_two_rounds_are_independent():
     assert is_uniform(first - second)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
+@pytest.mark.parametrize("fraction", [1.0, 0.5, 0.1])
 @pytest.mark.parametrize("kind", ["zeros", "counts", "large"])
-def test_uniformity_test_detects_partial_masking(share, kind):
+def test_uniformity_test_detects_partial_masking(fraction, kind):
     masked, _ = masked_numbers(kind, "u4")
     plain = sample_numbers(kind, "u4")
 
-    cut = round(share * LENGTH)
-    leaking = np.concatenate([plain[:cut], masked[cut:]])
+    n_plain = round(fraction * LENGTH)
+    leaking = np.concatenate([plain[:n_plain], masked[n_plain:]])
 
     assert not is_uniform(leaking)
     assert not have_same_distribution(leaking, masked_numbers("zeros", "u4")[0])

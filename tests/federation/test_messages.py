@@ -10,14 +10,15 @@ from hypothesis import given, settings
 
 from fedneighbors.errors import WireError
 from fedneighbors.federation._messages import decode, encode, message
-from tests.federation.fleet import Everything, Integers, Nested, Share
+from tests.federation.parties import Everything, Integers, Nested, ValidatedMessage
 from tests.federation.samples import SAMPLE, everything
 
 
-def same(a: Any, b: Any) -> bool:
+def are_equal(a: Any, b: Any) -> bool:
+    """Return whether two values have the same type and content, arrays bit for bit."""
     if isinstance(a, np.ndarray):
-        kept = b.dtype == a.dtype.newbyteorder("=") and b.shape == a.shape
-        return kept and a.tobytes() == b.astype(a.dtype).tobytes()
+        same_layout = b.dtype == a.dtype.newbyteorder("=") and b.shape == a.shape
+        return same_layout and a.tobytes() == b.astype(a.dtype).tobytes()
     return type(a) is type(b) and a == b
 
 
@@ -32,7 +33,7 @@ def test_every_field_round_trips(sent):
     assert received == sent
     assert hash(received) == hash(sent)
     for field in dataclasses.fields(Everything):
-        assert same(getattr(sent, field.name), getattr(received, field.name))
+        assert are_equal(getattr(sent, field.name), getattr(received, field.name))
 
 
 def test_received_arrays_are_aligned_and_cannot_be_written():
@@ -47,17 +48,19 @@ def test_received_arrays_are_aligned_and_cannot_be_written():
 
 
 def test_nan_and_infinity_in_arrays_round_trip_bitwise():
-    odd = np.array([0x7FF8000000000001, 0xFFF0000000000000, 1 << 63], np.uint64).view(np.float64)
+    special = np.array([0x7FF8000000000001, 0xFFF0000000000000, 1 << 63], np.uint64).view(
+        np.float64
+    )
 
-    received = decode(encode(dataclasses.replace(SAMPLE, items=odd)), (Everything,))
+    received = decode(encode(dataclasses.replace(SAMPLE, items=special)), (Everything,))
 
-    assert received.items.tobytes() == odd.tobytes()
+    assert received.items.tobytes() == special.tobytes()
 
 
 def test_numpy_scalars_are_encoded_as_python_scalars():
-    plain = Share(1, (2, 3))
+    plain = ValidatedMessage(1, (2, 3))
 
-    numpy = Share(np.int8(1), (np.uint64(2), np.int64(3)))
+    numpy = ValidatedMessage(np.int8(1), (np.uint64(2), np.int64(3)))
 
     assert encode(numpy) == encode(plain)
 
@@ -65,16 +68,16 @@ def test_numpy_scalars_are_encoded_as_python_scalars():
 def test_frame_ignores_byte_order_and_memory_layout():
     table = np.arange(6, dtype="<i8").reshape(2, 3)
 
-    frames = {encode(Integers(same)) for same in (table, table.astype(">i8"), table.copy("F"))}
+    frames = {encode(Integers(array)) for array in (table, table.astype(">i8"), table.copy("F"))}
 
     assert len(frames) == 1
 
 
 def test_frame_ignores_insertion_order():
-    one = dataclasses.replace(SAMPLE, table={"b": (), "a": (1,), "": (), "ä": ()})
-    other = dataclasses.replace(SAMPLE, table={"ä": (), "": (), "a": (1,), "b": ()})
+    first = dataclasses.replace(SAMPLE, table={"b": (), "a": (1,), "": (), "ä": ()})
+    second = dataclasses.replace(SAMPLE, table={"ä": (), "": (), "a": (1,), "b": ()})
 
-    frames = {encode(one), encode(other)}
+    frames = {encode(first), encode(second)}
 
     assert len(frames) == 1
 
@@ -171,25 +174,27 @@ def test_integer_beyond_64_bits_is_not_sent(number):
     ],
 )
 def test_unsupported_field_type_is_refused_at_first_use(hint):
-    made = message(type("Odd", (), {"__annotations__": {"field": hint}, "__module__": __name__}))
+    cls = message(
+        type("Unsupported", (), {"__annotations__": {"field": hint}, "__module__": __name__})
+    )
 
-    with pytest.raises(TypeError, match=r"Odd\.field is declared as"):
-        encode(made(1))
+    with pytest.raises(TypeError, match=r"Unsupported\.field is declared as"):
+        encode(cls(1))
 
 
 def test_expected_classes_must_have_distinct_names():
-    twin = message(type("Integers", (), {"__annotations__": {"n": int}}))
+    namesake = message(type("Integers", (), {"__annotations__": {"n": int}}))
 
     with pytest.raises(ValueError, match="distinct names"):
-        decode(encode(SAMPLE), (Integers, twin))
+        decode(encode(SAMPLE), (Integers, namesake))
 
 
 def test_messages_of_different_type_or_value_are_unequal():
-    twin: Any = message(
-        type("Twin", (), {"__annotations__": {"items": npt.NDArray[np.int64]}, "reply": None})
+    other_class: Any = message(
+        type("OtherClass", (), {"__annotations__": {"items": npt.NDArray[np.int64]}, "reply": None})
     )
 
-    assert Integers(np.arange(2)) != twin(np.arange(2))
+    assert Integers(np.arange(2)) != other_class(np.arange(2))
     assert Integers(np.arange(2)) != Integers(np.arange(3))
     assert Integers(np.arange(2)) == Integers(np.arange(2))
 

@@ -1,4 +1,4 @@
-"""Check of ports before a server starts."""
+"""``check_port``, which checks a port before a server starts on it."""
 
 import socket
 
@@ -9,17 +9,17 @@ from fedneighbors.errors import FederationError, PortInUse
 
 
 @pytest.fixture
-def taken():
+def used_port():
     """Return a port on which a server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-def test_port_in_use_is_named_with_its_address(taken):
-    with pytest.raises(PortInUse, match=rf"port {taken} of 127\.0\.0\.1 is in use") as caught:
-        check_port(taken)
+def test_port_in_use_is_named_with_its_address(used_port):
+    with pytest.raises(PortInUse, match=rf"port {used_port} of 127\.0\.0\.1 is in use") as caught:
+        check_port(used_port)
 
-    assert (caught.value.host, caught.value.port) == ("127.0.0.1", taken)
+    assert (caught.value.host, caught.value.port) == ("127.0.0.1", used_port)
 
 
 def test_port_is_free_after_its_server_stops():
@@ -28,8 +28,8 @@ def test_port_is_free_after_its_server_stops():
 
     check_port(port)
 
-    with socket.create_server(("127.0.0.1", port)) as again:  # the check released it
-        assert again.getsockname()[1] == port
+    with socket.create_server(("127.0.0.1", port)) as server:  # the check released it
+        assert server.getsockname()[1] == port
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, True, "8000", 80.5])
@@ -38,11 +38,11 @@ def test_invalid_port_number_is_refused(port):
         check_port(port)
 
 
-def test_address_of_another_machine_is_refused(taken):
+def test_address_of_another_machine_is_refused(used_port):
     with pytest.raises(FederationError, match=r"cannot listen on 192\.0\.2\.1"):
-        check_port(taken, "192.0.2.1")  # reserved for documentation, assigned to no machine
+        check_port(used_port, "192.0.2.1")  # reserved for documentation, assigned to no machine
 
 
-def test_invalid_address_is_refused(taken):
+def test_invalid_address_is_refused(used_port):
     with pytest.raises(FederationError, match="cannot listen on not an address"):
-        check_port(taken, "not an address")
+        check_port(used_port, "not an address")

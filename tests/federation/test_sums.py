@@ -9,42 +9,44 @@ from hypothesis.extra import numpy as hnp
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._messages import message
-from tests.federation.fleet import CountReply, Integers, NameReply, Share
+from tests.federation.parties import CountReply, Integers, NameReply, ValidatedMessage
 
 
 @message
-class Sized:
+class NumberAndItems:
     n: int
     items: np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 
 @message
-class Single:
+class Number:
     n: int
 
 
 dtypes = st.sampled_from(["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"])
-replies = st.tuples(dtypes, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)).flatmap(
+lists_of_replies = st.tuples(dtypes, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)).flatmap(
     lambda layout: st.lists(
-        st.builds(Sized, st.integers(-(2**61), 2**61), hnp.arrays(*layout)), min_size=1, max_size=4
+        st.builds(NumberAndItems, st.integers(-(2**61), 2**61), hnp.arrays(*layout)),
+        min_size=1,
+        max_size=4,
     )
 )
 
 
-@given(replies)
+@given(lists_of_replies)
 @settings(max_examples=400, deadline=None)
 def test_sum_is_exact_or_refused(parts):
-    named = {f"party {i}": part for i, part in enumerate(parts)}
+    replies = {f"party {i}": part for i, part in enumerate(parts)}
     exact = np.sum([part.items.astype(object) for part in parts], axis=0, dtype=object)
     limits = np.iinfo(parts[0].items.dtype)
     high = sum(max(part.items.max(initial=0).item(), 0) for part in parts)
     low = sum(min(part.items.min(initial=0).item(), 0) for part in parts)
 
     if low < limits.min or high > limits.max:
-        with pytest.raises(ProtocolError, match=r"the sum of Sized\.items could overflow"):
-            sum_replies(named)
+        with pytest.raises(ProtocolError, match=r"the sum of NumberAndItems\.items could overflow"):
+            sum_replies(replies)
         return
-    result = sum_replies(named)
+    result = sum_replies(replies)
 
     assert result.n == sum(part.n for part in parts)
     assert result.items.dtype == parts[0].items.dtype
@@ -83,22 +85,22 @@ def test_sum_of_no_reply_is_refused():
     ],
 )
 def test_incompatible_replies_name_party_and_field(first, second, reason):
-    replies = {"a": Sized(0, first), "b": Sized(0, second)}
+    replies = {"a": NumberAndItems(0, first), "b": NumberAndItems(0, second)}
 
-    with pytest.raises(ProtocolError, match=r"Sized\.items of party " + reason):
+    with pytest.raises(ProtocolError, match=r"NumberAndItems\.items of party " + reason):
         sum_replies(replies)
 
 
 @pytest.mark.parametrize(("a", "b"), [(2**63 - 1, 1), (-(2**63), -1)])
 def test_sum_of_integers_beyond_64_bits_is_refused(a, b):
-    replies = {"a": Single(a), "b": Single(b)}
+    replies = {"a": Number(a), "b": Number(b)}
 
-    with pytest.raises(ProtocolError, match=r"the sum of Single\.n could overflow int64"):
+    with pytest.raises(ProtocolError, match=r"the sum of Number\.n could overflow int64"):
         sum_replies(replies)
 
 
 def test_replies_of_different_types_are_refused():
-    replies = {"a": Single(1), "b": NameReply("b")}
+    replies = {"a": Number(1), "b": NameReply("b")}
 
     with pytest.raises(ProtocolError, match="different types"):
         sum_replies(replies)
@@ -124,5 +126,5 @@ def test_sum_of_one_reply_is_the_reply():
 
 
 def test_tuples_of_integers_are_not_summed():
-    with pytest.raises(ProtocolError, match=r"Share\.parts of party 'a'"):
-        sum_replies({"a": Share(1, (1, 2))})
+    with pytest.raises(ProtocolError, match=r"ValidatedMessage\.parts of party 'a'"):
+        sum_replies({"a": ValidatedMessage(1, (1, 2))})

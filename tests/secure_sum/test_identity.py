@@ -1,10 +1,10 @@
 import os
 
 import pytest
-from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 
 
 def test_identity_is_read_back_equal(tmp_path):
@@ -23,12 +23,14 @@ def test_key_file_is_never_overwritten(tmp_path):
         Identity.new().write(tmp_path / "north.pem")
 
 
-def test_key_that_others_may_read_is_refused(tmp_path):
+def test_key_accessible_to_other_users_is_refused(tmp_path):
     path = tmp_path / "north.pem"
     Identity.new().write(path)
     os.chmod(path, 0o640)
 
-    with pytest.raises(ValueError, match=r"others may read the private key north\.pem; run chmod"):
+    with pytest.raises(
+        ValueError, match=r"others can access the private key north\.pem; run chmod"
+    ):
         Identity.read(path)
 
 
@@ -36,8 +38,11 @@ def test_key_that_others_may_read_is_refused(tmp_path):
 def test_file_without_a_signing_key_is_refused(tmp_path, content):
     if content is None:
         key = X25519PrivateKey.generate()
-        form = forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
-        content = key.private_bytes(*form)
+        content = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     path = tmp_path / "north.pem"
     path.touch(0o600)
     path.write_bytes(content)
@@ -46,7 +51,7 @@ def test_file_without_a_signing_key_is_refused(tmp_path, content):
         Identity.read(path)
 
 
-def test_roster_verifies_the_signer():
+def test_roster_verifies_signatures_of_named_parties():
     north, east = Identity.new(), Identity.new()
     roster = Roster({"north": north.public, "east": east.public})
 
@@ -72,27 +77,27 @@ def test_roster_is_read_back_equal(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "[]", "3", '{"a": 1}', '{"a": "xyz"}', '{"a": "00"}', '{"": "' + "0" * 64 + '"}']
 )
-def test_an_invalid_roster_is_refused(tmp_path, text):
+def test_invalid_roster_file_is_refused(tmp_path, text):
     (tmp_path / "roster.json").write_text(text)
 
     with pytest.raises(ValueError, match=r"roster\.json is not a roster"):
         Roster.read(tmp_path / "roster.json")
 
 
-def test_roster_file_of_absurd_size_is_not_read(tmp_path):
+def test_oversized_roster_file_is_refused(tmp_path):
     (tmp_path / "roster.json").write_bytes(b" " * ((1 << 20) + 1))
 
     with pytest.raises(ValueError, match="too large for a roster"):
         Roster.read(tmp_path / "roster.json")
 
 
-def test_one_key_under_two_names_is_refused():
+def test_roster_with_the_same_key_twice_is_refused():
     key = Identity.new().public
 
     with pytest.raises(ValueError, match="two parties have the same key"):
         Roster({"north": key, "east": key})
 
 
-def test_key_of_another_length_is_refused():
+def test_private_key_of_wrong_length_is_refused():
     with pytest.raises(ValueError, match="32 bytes, got 5"):
         Identity(b"short")

@@ -9,7 +9,7 @@ from fedneighbors.secure_sum._shares import (
 
 
 @pytest.mark.parametrize("n", range(3, MAX_PARTIES + 1))
-def test_the_default_threshold_resists_a_third_of_colluders(n):
+def test_default_threshold_resists_a_third_of_colluders(n):
     threshold = default_threshold(n)
 
     check_threshold(n, threshold, noised=False)
@@ -20,7 +20,7 @@ def test_the_default_threshold_resists_a_third_of_colluders(n):
 
 
 @pytest.mark.parametrize("n", range(3, 40))
-def test_allowed_thresholds_are_those_of_two_thirds_and_more(n):
+def test_thresholds_below_two_thirds_are_refused(n):
     for threshold in range(0, n + 3):
         allowed = 3 * threshold >= 2 * n and 3 <= threshold <= n
         if allowed:
@@ -36,7 +36,7 @@ def test_too_few_or_too_many_parties_are_refused(n, noised):
         check_threshold(n, n, noised=noised)
 
 
-def test_two_parties_with_noise_must_both_stay():
+def test_threshold_of_two_parties_with_noise_is_two():
     check_threshold(2, 2, noised=True)
 
     with pytest.raises(AggregationError, match="expected a threshold of 2 to 2"):

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.secure_sum._key_agreement import digest
+from fedneighbors.secure_sum._keys import digest
 
 parts = st.recursive(
     st.binary(max_size=4) | st.text(max_size=4) | st.integers(-3, 300),
@@ -12,10 +12,10 @@ parts = st.recursive(
 
 @given(st.lists(parts, max_size=4), st.lists(parts, max_size=4))
 @settings(max_examples=500, deadline=None)
-def test_digests_agree_only_for_the_same_parts(a, b):
-    same = [type(x) for x in a] == [type(x) for x in b] and a == b
+def test_digests_are_equal_only_for_equal_parts(a, b):
+    are_equal = [type(x) for x in a] == [type(x) for x in b] and a == b
 
-    assert (digest("x", *a) == digest("x", *b)) == same
+    assert (digest("x", *a) == digest("x", *b)) == are_equal
 
 
 def test_moving_content_between_parts_changes_the_digest():

@@ -21,7 +21,7 @@ def new(
     """
     from fedneighbors.cli._console import say
     from fedneighbors.records import replace_file
-    from fedneighbors.secure_sum._key_agreement import Identity, Roster
+    from fedneighbors.secure_sum._keys import Identity, Roster
 
     public = out.with_suffix(".pub")
     for path in (out, public):
@@ -48,7 +48,7 @@ def roster(
     """Join public keys into the roster of all parties and the coordinator."""
     from fedneighbors.cli._console import say
     from fedneighbors.records import replace_file
-    from fedneighbors.secure_sum._key_agreement import Roster
+    from fedneighbors.secure_sum._keys import Roster
 
     joined: dict[str, bytes] = {}
     for path in public:

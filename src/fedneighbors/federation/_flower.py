@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from fedneighbors._version import __version__
-from fedneighbors.errors import (
-    FederationError,
-    MissingExtraError,
-    PartyMissing,
-    ProtocolError,
-)
+from fedneighbors.errors import FederationError, MissingExtraError, PartyMissing, ProtocolError
 from fedneighbors.federation._loop import (
     Coordinator,
     FrameTransport,
@@ -31,13 +26,7 @@ from fedneighbors.federation._loop import (
     run_rounds,
 )
 from fedneighbors.federation._messages import encode, message
-from fedneighbors.federation._roles import (
-    Party,
-    Refused,
-    make_refusal,
-    report_failure,
-    serve,
-)
+from fedneighbors.federation._roles import Party, Refused, make_refusal, report_failure, serve
 from fedneighbors.records import Round
 
 if TYPE_CHECKING:
@@ -58,8 +47,8 @@ R = TypeVar("R")
 Config = Mapping[str, str | int | float | bool]
 """Configuration of a run or a node, as provided by Flower."""
 
-POLL_S = 0.2  # Flower stores replies until they are pulled; short compared to a round
-MAX_NAME = 100  # fits into a line of a log and of a table
+POLL_S = 0.2  # seconds between two pulls of replies; short compared to a round
+MAX_NAME_LENGTH = 100  # characters; fits into a line of a log or a table
 
 _FRAME = "frame"
 _SENDER = "sender"
@@ -83,11 +72,13 @@ class Introduction:
 
     def __post_init__(self) -> None:
         if not _is_valid_name(self.name):
-            raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
+            raise ValueError(
+                f"a party's name must have 1 to {MAX_NAME_LENGTH} printable characters"
+            )
 
 
 def _is_valid_name(text: str) -> bool:
-    return 0 < len(text) <= MAX_NAME and text.isprintable()
+    return 0 < len(text) <= MAX_NAME_LENGTH and text.isprintable()
 
 
 @message
@@ -122,24 +113,24 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
     @app.query("ask")
     def ask(envelope: Envelope, context: Context) -> Envelope:
-        return _answer(envelope, lambda frame: serve(party(context.node_config), frame))
+        return _answer(envelope, lambda frame: serve(build_party(context.node_config), frame))
 
-    def party(config: Config) -> Party:
+    def build_party(config: Config) -> Party:
         return wrap_masked(build(config), config)
 
     return app
 
 
-def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
-    """Put the reply to an envelope into an envelope.
+def _answer(envelope: Envelope, make_reply: Callable[[bytes], bytes]) -> Envelope:
+    """Return the envelope with the reply to a received envelope.
 
-    Every exception becomes a refusal, because Flower would send an exception's text.
+    Every exception becomes a refusal, because Flower would send the text of an exception.
     """
     try:
         _check_version(envelope.content)
-        frame = reply(_unpack(envelope.content))
-    except Refused as refuse:
-        frame = encode(make_refusal(refuse))
+        frame = make_reply(_unpack(envelope.content))
+    except Refused as refused:
+        frame = encode(make_refusal(refused))
     except Exception as error:
         frame = encode(report_failure(error))
     return Envelope(_pack(frame), reply_to=envelope)
@@ -148,7 +139,7 @@ def _answer(envelope: Envelope, reply: Callable[[bytes], bytes]) -> Envelope:
 def _check_version(content: RecordDict) -> None:
     """Refuse a coordinator of another version.
 
-    Results of different versions might differ in their last bits.
+    Results of different versions might differ in the last bits.
     """
     record: Any = content.get(_SENDER)
     version = record.get("version") if isinstance(record, ConfigRecord) else None
@@ -159,7 +150,7 @@ def _check_version(content: RecordDict) -> None:
 def _party_name(node_config: Config) -> str:
     name = str(node_config.get("party-name", ""))
     if not _is_valid_name(name):
-        raise Refused(f"party-name of the node is not 1 to {MAX_NAME} printable characters")
+        raise Refused(f"party-name of the node is not 1 to {MAX_NAME_LENGTH} printable characters")
     return name
 
 
@@ -211,7 +202,7 @@ def run(
     on_round: Callable[[Round], None] | None = None,
     sums: "MaskedSums | None" = None,
 ) -> Outcome[R]:
-    """Run a federation over Flower's nodes and return the coordinator's result.
+    """Run a coordinator over Flower's nodes; return its result and rounds.
 
     Parameters
     ----------
@@ -276,8 +267,8 @@ def _ask_names(
     unnamed = {labels[node]: reason for node, reason in missing.items()}
     if len(answers) < min_parties:
         raise PartyMissing(unnamed, "the introduction")
-    for who, reason in unnamed.items():
-        log.warning("the run continues without %s: %s", who, reason)
+    for label, reason in unnamed.items():
+        log.warning("the run continues without %s: %s", label, reason)
     names: dict[int, str] = {}
     for node, frame in sorted(answers.items()):
         names[node] = read_reply(labels[node], request, frame).name
@@ -324,7 +315,7 @@ def _exchange(
 ) -> tuple[dict[int, bytes], dict[int, str]]:
     """Send frames to nodes; return the answers and the missing nodes.
 
-    The reason is given for each missing node.
+    Each missing node has a reason.
     """
     answers: dict[int, bytes] = {}
     missing: dict[int, str] = {}
@@ -334,11 +325,11 @@ def _exchange(
     deadline = time.monotonic() + timeout_s
     while waiting and time.monotonic() < deadline:
         for reply in grid.pull_messages(list(waiting)):
-            asked = reply.metadata.reply_to_message_id
-            node = sent.get(asked)
+            request_id = reply.metadata.reply_to_message_id
+            node = sent.get(request_id)
             if node is None:
                 continue
-            if waiting.pop(asked, None) is None:
+            if waiting.pop(request_id, None) is None:
                 if not reply.has_error() and _unpack(reply.content) == answers.get(node):
                     continue
                 raise ProtocolError(f"party {labels[node]!r} answered one request twice")
@@ -364,7 +355,7 @@ def _send(
         for node, frame in frames.items()
     ]
     ids: Iterable[str | None] = grid.push_messages(envelopes)  # None for a message not sent
-    return {name: node for name, node in zip(ids, frames, strict=False) if name}
+    return {id_: node for id_, node in zip(ids, frames, strict=False) if id_}
 
 
 def _pack(frame: bytes) -> RecordDict:
@@ -378,9 +369,9 @@ def _pack(frame: bytes) -> RecordDict:
 
 
 def _unpack(content: RecordDict) -> bytes:
-    """Return the frame of a record, or empty bytes without one.
+    """Return the frame of a record, or empty bytes if absent.
 
-    Every reader rejects an empty frame.
+    :func:`decode` rejects empty bytes.
     """
     record: Any = content.get(_FRAME)
     array = record.get(_FRAME) if isinstance(record, ArrayRecord) else None
@@ -400,7 +391,7 @@ def _log_round(record: Round) -> None:
 
 
 NODE_KEYS = ("identity-key", "roster", "mask-state")
-"""Private key (PEM), enrolled public keys (JSON), and the folder of state kept between messages."""
+"""Paths of the private key (PEM), the roster (JSON), and the folder of state between messages."""
 
 
 def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
@@ -409,7 +400,7 @@ def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
     Parameters
     ----------
     party : Party
-        Holds the data.
+        The party to wrap, which holds the data.
     config : mapping
         The node's configuration. If any of ``identity-key``, ``roster`` and ``mask-state`` is set,
         all three are required, and requests for unmasked sums are refused.
@@ -417,13 +408,13 @@ def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
     Raises
     ------
     Refused
-        If a key is missing or a file is unusable; the coordinator does not learn the file's name.
+        If one of the three is not set or not usable; the coordinator does not learn the path.
     """
     if not any(config.get(key) for key in NODE_KEYS):
         return party
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masking import FolderStore
-    from fedneighbors.secure_sum._key_agreement import Identity, Roster
+    from fedneighbors.secure_sum._keys import Identity, Roster
 
     paths = {key: Path(str(_get_required(config, key))) for key in NODE_KEYS}
     try:
@@ -434,7 +425,7 @@ def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
             store=FolderStore(paths["mask-state"]),
         )
     except (ValueError, OSError) as error:
-        log.error("masked sums are not possible here: %s", error)
+        log.error("this party cannot form masked sums: %s", error)
         raise Refused("its key, roster or folder for masked sums cannot be used") from error
 
 
@@ -445,7 +436,7 @@ def _get_required(config: Mapping[str, Any], key: str) -> Any:
 
 
 def parse_masked_sums(config: Mapping[str, Any]) -> "MaskedSums | None":
-    """Return the secure aggregation of a run, or None without it.
+    """Return the secure aggregation of a run, or None if off.
 
     Parameters
     ----------
@@ -458,13 +449,13 @@ def parse_masked_sums(config: Mapping[str, Any]) -> "MaskedSums | None":
     ValueError
         If a value has the wrong type or the roster cannot be read.
     """
-    wanted = config.get("secure-aggregation", False)
-    if not isinstance(wanted, bool):
-        raise ValueError(f"expected secure-aggregation as true or false, got {wanted!r}")
-    if not wanted:
+    masked = config.get("secure-aggregation", False)
+    if not isinstance(masked, bool):
+        raise ValueError(f"expected secure-aggregation as true or false, got {masked!r}")
+    if not masked:
         return None
     from fedneighbors.federation._masked_sums import MaskedSums
-    from fedneighbors.secure_sum._key_agreement import Roster
+    from fedneighbors.secure_sum._keys import Roster
 
     threshold = config.get("sum-threshold", 0)
     if type(threshold) is not int or threshold < 0:

@@ -82,10 +82,10 @@ def resolve_links(link: Link | Mapping[str, Link] | None, names: Sequence[str]) 
 
 
 _START_TIMEOUT_S = 5.0
-"""Wall seconds in which a thread starts unless an interrupt prevented its start."""
+"""Maximum wait for a thread to start; an interrupt may have prevented its start."""
 
 
-class ProcessEnded(Exception):  # noqa: N818 - a state, not an error of the caller
+class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no error of the caller
     """A party's process has ended."""
 
 
@@ -100,12 +100,12 @@ class PartyReply:
 
 @dataclass(frozen=True)
 class Job:
-    """A frame to deliver and the queue for its answer."""
+    """A frame to deliver, and the queue for its reply."""
 
     frame: bytes
     replies: "SimpleQueue[PartyReply]"
     cancelled: threading.Event
-    """Set when the exchange has ended; jobs that have not started are then skipped."""
+    """Set when the exchange has ended; jobs that have not started by then are skipped."""
 
 
 class ThreadPool:
@@ -135,20 +135,20 @@ class ThreadPool:
         for _ in self._threads:
             self._tasks.put(None)
         if wait:
-            for thread, begun in self._threads:
-                if begun.wait(_START_TIMEOUT_S):
+            for thread, started in self._threads:
+                if started.wait(_START_TIMEOUT_S):
                     thread.join()
 
     def _start(self) -> None:
-        begun = threading.Event()  # an interrupt may come before start() returns
+        started = threading.Event()  # an interrupt may come before start() returns
         thread = threading.Thread(
-            target=self._work, args=(begun,), name="connection to a party", daemon=True
+            target=self._work, args=(started,), name="connection to a party", daemon=True
         )
-        self._threads.append((thread, begun))
+        self._threads.append((thread, started))
         thread.start()
 
-    def _work(self, begun: threading.Event) -> None:
-        begun.set()
+    def _work(self, started: threading.Event) -> None:
+        started.set()
         while (task := self._tasks.get()) is not None:
             task()
             with self._lock:
@@ -162,7 +162,7 @@ class PartyConnection:
         self.name = party.name
         self._party = party
         self._link = link
-        self._threads = pool
+        self._pool = pool
         self._jobs: deque[Job] = deque()
         self._n_pending = 0
         self._lock = threading.Lock()
@@ -179,24 +179,24 @@ class PartyConnection:
             self._n_pending += 1
             is_first = self._n_pending == 1
         if is_first:
-            self._threads.submit(self._carry)
+            self._pool.submit(self._deliver_jobs)
 
     def wait_ready(self) -> None:
         """Wait until the party can receive requests."""
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
-        """Stop abandoned work; return whether the connection is or becomes idle."""
+        """Stop pending work; return whether the connection is or becomes idle."""
         return self.idle
 
     def close(self) -> None:
         """Release the party once no frame is pending."""
 
-    def _carry(self) -> None:
+    def _deliver_jobs(self) -> None:
         is_last = False
         while not is_last:
             job = self._jobs[0]
             reply = None if job.cancelled.is_set() else self._make_reply(job.frame)
-            with self._lock:  # before the answer is queued, so that its receiver sees `idle`
+            with self._lock:  # before the reply is queued, so that its receiver sees `idle`
                 self._jobs.popleft()
                 self._n_pending -= 1
                 is_last = self._n_pending == 0
@@ -208,7 +208,7 @@ class PartyConnection:
             self._link.travel(frame)
             answer, busy_s = self._ask(frame)
             self._link.travel(answer)
-        except BaseException as error:  # re-raised by the run that waits for the answer
+        except BaseException as error:  # re-raised by the run that waits for the reply
             return PartyReply(self.name, error)
         return PartyReply(self.name, answer, busy_s)
 
@@ -251,7 +251,7 @@ class ConnectedParties:
     def run(
         self, coordinator: Coordinator[R], *, on_round: Callable[[Round], None] | None = None
     ) -> Outcome[R]:
-        """Run a coordinator and return its result.
+        """Run a coordinator; return its result and the record of each round.
 
         Raises
         ------
@@ -291,20 +291,20 @@ class ConnectedParties:
 
         Raise the exception of the first party, in the order of ``frames``, that raised one.
         """
-        end = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
+        deadline = math.inf if self._deadline_s is None else time.monotonic() + self._deadline_s
         replies: SimpleQueue[PartyReply] = SimpleQueue()
         received: dict[str, PartyReply] = {}
         errors: dict[str, BaseException] = {}
-        unasked = list(frames)[::-1]
-        n_asked = 0
+        unsent = list(frames)[::-1]
+        n_sent = 0
         while True:
-            while unasked and not errors and n_asked - len(received) < self._n_workers:
-                name = unasked.pop()
+            while unsent and not errors and n_sent - len(received) < self._n_workers:
+                name = unsent.pop()
                 self._connections[name].put(Job(frames[name], replies, cancelled))
-                n_asked += 1
-            if n_asked == len(received):
+                n_sent += 1
+            if n_sent == len(received):
                 break
-            reply = _next_reply(replies, end)
+            reply = _next_reply(replies, deadline)
             if reply is None:
                 break
             received[reply.name] = reply
@@ -318,12 +318,12 @@ class ConnectedParties:
         return received
 
 
-def _next_reply(replies: "SimpleQueue[PartyReply]", end: float) -> PartyReply | None:
-    """Return the next reply, or None if none arrives before ``end``."""
-    if end == math.inf:
+def _next_reply(replies: "SimpleQueue[PartyReply]", deadline: float) -> PartyReply | None:
+    """Return the next reply, or None if none arrives before the deadline."""
+    if deadline == math.inf:
         return replies.get()
     try:
-        return replies.get(timeout=max(end - time.monotonic(), 0.0))
+        return replies.get(timeout=max(deadline - time.monotonic(), 0.0))
     except Empty:
         return None
 
@@ -357,10 +357,10 @@ def connected(
         a link or a deadline, else one.
     link : Link or mapping of str to Link, optional
         Emulated link to all parties, or to each party by name; a party that is not in the mapping
-        has none.
+        has a link without delay.
     deadline_s : float, optional
         Seconds from the start of an exchange after which a party that has not answered counts as
-        missing. Its late reply is dropped; until it has sent it, it answers nothing else.
+        missing. Its late reply is dropped; until it has sent it, it answers no other request.
     sums : {"plain", "masked"}
         ``"masked"`` forms sums by secure aggregation, with a new key for each party.
     threshold : int, optional
@@ -394,10 +394,10 @@ def connected(
         raise ValueError("threshold needs masked sums; set sums='masked' or omit it")
     links = resolve_links(link, names)
     if n_workers is None:
-        together = workers == "processes" or link is not None or deadline_s is not None
-        n_workers = len(names) if together else 1
-    asked, masked = (parties, None) if sums == "plain" else _enroll_parties(parties, threshold)
-    with _open_connections(asked, links, workers) as connections:
+        concurrent = workers == "processes" or link is not None or deadline_s is not None
+        n_workers = len(names) if concurrent else 1
+    wrapped, masked = (parties, None) if sums == "plain" else _enroll_parties(parties, threshold)
+    with _open_connections(wrapped, links, workers) as connections:
         federation = ConnectedParties(
             connections, n_workers=n_workers, deadline_s=deadline_s, sums=masked
         )
@@ -419,7 +419,7 @@ def run(
     link: Link | Mapping[str, Link] | None = None,
     deadline_s: float | None = None,
 ) -> Outcome[R]:
-    """Run a federation on this machine and return the coordinator's result.
+    """Run a coordinator on this machine; return its result and rounds.
 
     Parameters
     ----------
@@ -460,16 +460,16 @@ def run(
 def _enroll_parties(
     parties: Sequence[Party], threshold: int | None
 ) -> "tuple[Sequence[Party], MaskedSums]":
-    """Wrap parties for masked sums, enrolled with new keys."""
+    """Wrap parties for masked sums with new keys and a roster."""
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masked_sums import MaskedSums
     from fedneighbors.federation._masking import MemoryStore
-    from fedneighbors.secure_sum._key_agreement import Identity, Roster
+    from fedneighbors.secure_sum._keys import Identity, Roster
 
-    keys = {party.name: Identity.new() for party in parties}
-    roster = Roster({name: key.public for name, key in keys.items()})
+    identities = {party.name: Identity.new() for party in parties}
+    roster = Roster({name: identity.public for name, identity in identities.items()})
     masked = [
-        MaskedParty(party, identity=keys[party.name], roster=roster, store=MemoryStore())
+        MaskedParty(party, identity=identities[party.name], roster=roster, store=MemoryStore())
         for party in parties
     ]
     return masked, MaskedSums(roster, threshold=threshold)
@@ -479,15 +479,15 @@ def _enroll_parties(
 def _open_connections(
     parties: Sequence[Party], links: Mapping[str, Link], workers: Literal["threads", "processes"]
 ) -> Iterator[dict[str, PartyConnection]]:
-    kind = PartyConnection
+    connection_class = PartyConnection
     if workers == "processes":
         from fedneighbors.federation._processes import ProcessConnection
 
-        kind = ProcessConnection
+        connection_class = ProcessConnection
     pool, connections, failed = ThreadPool(), dict[str, PartyConnection](), True
     try:
         for party in parties:
-            connections[party.name] = kind(party, links[party.name], pool)
+            connections[party.name] = connection_class(party, links[party.name], pool)
         for connection in connections.values():
             connection.wait_ready()
         yield connections

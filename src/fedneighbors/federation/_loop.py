@@ -1,8 +1,8 @@
 """Requests and replies of coordinators, and the loop that runs every coordinator.
 
 A coordinator is a generator. It yields an :class:`Ask`, is sent the :class:`Replies`, and returns
-its result, so that its code reads from top to bottom like the algorithm box of a paper. It does not
-depend on how messages are transported: a :class:`Transport` delivers them.
+its result, so that its code reads from top to bottom like the pseudocode of a paper. It does not
+depend on the runtime: a :class:`Transport` delivers its messages.
 """
 
 import logging
@@ -47,12 +47,12 @@ class Ask:
     reduce: Literal["gather", "sum"]
 
     def for_parties(self, names: tuple[str, ...]) -> dict[str, Message]:
-        """Return the request of each party that is asked.
+        """Return the request for each party that is asked.
 
         Raises
         ------
         ProtocolError
-            If no party is asked, or a party that does not take part.
+            If no party is asked, or if a party is asked that does not take part.
         """
         if not isinstance(self.requests, Mapping):
             return dict.fromkeys(names, self.requests)
@@ -84,9 +84,9 @@ class Replies:
     Parameters
     ----------
     each : mapping of str to message
-        Replies by party, in the order of the party names; empty for ``"sum"``.
+        Reply of each party that answered, in the order of the names; empty for ``"sum"``.
     total : message or None
-        Sum of the replies for ``"sum"``, else None.
+        Sum of the replies for ``"sum"``, else None; None also if no party answered.
     missing : mapping of str to str
         Reason for each party that did not answer.
     """
@@ -96,20 +96,23 @@ class Replies:
     missing: Mapping[str, str]
 
     def complete(self, during: str) -> "Replies":
-        """Return self if every party answered, else raise :class:`PartyMissing`."""
+        """Return self if every party answered, else raise :class:`PartyMissing`.
+
+        ``during`` names the exchange in the error, such as ``"the counts"``.
+        """
         if self.missing:
             raise PartyMissing(self.missing, during)
         return self
 
     def summed(self, during: str) -> Message:
-        """Return the sum of all parties' replies.
+        """Return the sum of all parties' replies; ``during`` is as for :meth:`complete`.
 
         Raises
         ------
         PartyMissing
             If a party did not answer.
         ProtocolError
-            If no sum was requested.
+            If the replies were not requested as a sum.
         """
         if self.complete(during).total is None:
             raise ProtocolError(f"{during} were not requested as a sum")
@@ -188,7 +191,7 @@ def run_rounds(
     Parameters
     ----------
     coordinator : generator
-        Yields asks and is sent replies; closed on return and on any error.
+        Yields :class:`Ask` objects and is sent :class:`Replies`; closed on return and on any error.
     transport : Transport
         Delivers requests to the parties.
     on_round : callable, optional
@@ -196,7 +199,7 @@ def run_rounds(
     sums : MaskedSums, optional
         Secure aggregation. If None, the coordinator receives the replies and adds them up.
     watch : context manager, optional
-        Entered for each step of the coordinator, to time its own work.
+        Entered for each step of the coordinator, for instance to time its work.
     log_level : int
         Level at which rounds are logged.
 
@@ -205,11 +208,13 @@ def run_rounds(
     AggregationError
         If a masked sum cannot be formed.
     PartyRefused
-        If a party answers with an error code.
+        If a party refuses a request.
     WireError
-        If a party answers with a frame that is not the declared reply; the error names the party.
+        If a party answers with a frame that is not a reply to the request; the error names the
+        party.
     ProtocolError
-        If the coordinator asks no party, or replies cannot be added up.
+        If the coordinator asks no party or an unknown one, replies cannot be added up, or the
+        runtime reports wrong parties.
     """
     exchanges = _RecordedExchanges(transport, on_round, log_level)
     watch = nullcontext() if watch is None else watch
@@ -227,7 +232,7 @@ def run_rounds(
 
 
 class _RecordedExchanges:
-    """Exchanges of a run, each recorded as a round."""
+    """Performs the exchanges of a run and records each as a round."""
 
     def __init__(
         self, transport: Transport, on_round: Callable[[Round], None] | None, log_level: int
@@ -238,7 +243,7 @@ class _RecordedExchanges:
         self._log_level = log_level
 
     def perform(self, ask: Ask, sums: "MaskedSums | None") -> Replies:
-        """Perform the exchanges of an ask and return its replies."""
+        """Perform the exchanges that an ask needs; return its replies."""
         requests = ask.for_parties(self._transport.names)
         if ask.reduce == "sum" and sums is not None:
             during = f"{_request_name(requests)}: "
@@ -302,7 +307,7 @@ class ExchangeResult(NamedTuple):
 Exchange = Callable[
     [Mapping[str, bytes]], ExchangeResult | tuple[Mapping[str, bytes], Mapping[str, str]]
 ]
-"""Deliver one frame to each party; return :class:`ExchangeResult`, or only answers and missing."""
+"""Deliver one frame to each party; return an :class:`ExchangeResult`, or its first two fields."""
 
 
 class FrameTransport:
@@ -311,7 +316,7 @@ class FrameTransport:
     Parameters
     ----------
     exchange : callable
-        Delivers the frames.
+        Delivers the frames and returns those of the replies.
     names : tuple of str
         The parties.
     """
@@ -325,14 +330,15 @@ class FrameTransport:
         frames = _encode_once(requests)
         answers, missing, busy_s = ExchangeResult(*self._exchange(frames))
         if sorted([*answers, *missing]) != sorted(requests):
-            raise ProtocolError("the runtime lost a party: each must answer or be reported missing")
+            raise ProtocolError("the runtime must report each party as either answering or missing")
         each = {name: read_reply(name, requests[name], answers[name]) for name in sorted(answers)}
         if reduce == "sum":
             replies = Replies({}, sum_replies(each) if each else None, dict(missing))
         else:
             replies = Replies(each, None, dict(missing))
-        up, down = ({name: len(some[name]) for name in some} for some in (answers, frames))
-        return Delivery(replies, up, down, busy_s)
+        upload = {name: len(frame) for name, frame in answers.items()}
+        download = {name: len(frame) for name, frame in frames.items()}
+        return Delivery(replies, upload, download, busy_s)
 
 
 def _encode_once(requests: Mapping[str, Message]) -> dict[str, bytes]:
@@ -396,19 +402,19 @@ def sum_replies(replies: Mapping[str, Message]) -> Message:
     """
     if not replies:
         raise ProtocolError("there is no reply to add up")
-    kinds = {type(reply).__name__: type(reply) for reply in replies.values()}
-    if len(kinds) > 1:
-        raise ProtocolError(f"replies of different types cannot be added up: {sorted(kinds)}")
-    ((kind, cls),) = kinds.items()
+    classes = {type(reply).__name__: type(reply) for reply in replies.values()}
+    if len(classes) > 1:
+        raise ProtocolError(f"replies of different types cannot be added up: {sorted(classes)}")
+    ((class_name, cls),) = classes.items()
     fields = {}
     for name in cls.__dataclass_fields__:
         parts = {party: getattr(reply, name) for party, reply in replies.items()}
-        fields[name] = _sum_field(parts, where=f"{kind}.{name}")
+        fields[name] = _sum_field(parts, where=f"{class_name}.{name}")
     return build_reply(cls, fields)
 
 
 def build_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
-    """Return the reply with summed fields.
+    """Build the reply from summed fields.
 
     Raises
     ------
@@ -443,7 +449,7 @@ def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
 
 
 def holds_integers(part: Any) -> bool:
-    """Return whether a value is an integer or an array of integers."""
+    """Return whether a value is an integer or an integer array."""
     if isinstance(part, np.ndarray):
         return np.issubdtype(part.dtype, np.integer)
     return isinstance(part, int) and not isinstance(part, bool)

@@ -33,13 +33,15 @@ from fedneighbors.federation._masking import (
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, decode, encode, message
-from fedneighbors.federation._roles import MALFORMED, MASKED_SUM, MaskedRound, Party, Refused
-from fedneighbors.secure_sum._key_agreement import (
-    Identity,
-    Roster,
-    seal,
-    unseal,
+from fedneighbors.federation._roles import (
+    MALFORMED,
+    MASKED_ONLY,
+    MASKED_SUM_PREFIX,
+    MaskedRound,
+    Party,
+    Refused,
 )
+from fedneighbors.secure_sum._keys import Identity, Roster, seal, unseal
 from fedneighbors.secure_sum._masks import (
     Secrets,
     layout_of,
@@ -55,7 +57,7 @@ T = TypeVar("T")
 
 @message
 class Opened:
-    """State after :class:`OpenSum`."""
+    """State after :class:`OpenSum`; ``request`` is its frame."""
 
     request: bytes
     mask_private: bytes
@@ -69,7 +71,10 @@ class Opened:
 
 @message
 class Dealt:
-    """State after :class:`DealShares`."""
+    """State after :class:`DealShares`; ``context`` is the digest `dealt_context`.
+
+    The shares are those of the party's own secrets that it keeps itself.
+    """
 
     context: bytes
     mask_keys: dict[str, bytes]
@@ -83,7 +88,10 @@ class Dealt:
 
 @message
 class Held:
-    """State after :class:`MaskInput`: the shares received from others, and the party's own."""
+    """State after :class:`MaskInput`: shares of each member's secrets, held by this party.
+
+    ``context`` is the digest `sum_context`.
+    """
 
     context: bytes
     members: tuple[str, ...]
@@ -94,67 +102,70 @@ class Held:
         return "Held(secrets)"
 
 
-class _RoundState:
-    """Steps that a party has taken in all rounds, each at most once.
+class _StepStore:
+    """Steps that a party has taken in each round, each at most once.
 
     The first content stored for a step wins, also against another process that takes the same step
     concurrently. A repeated request thus gets the same bytes, and an altered one is refused. An
     erased step still counts as taken.
+
+    Step ``"hold"`` stores :class:`Held`, ``"settle"`` the digest of the confirmed survivors. The
+    other steps have the names of their requests.
     """
 
     def __init__(self, store: MaskStore) -> None:
         self._store = store
 
     def take(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
-        """Take a step unless taken; return its stored content.
+        """Take a step unless it was taken before; return its stored content.
 
-        Refused if the step was taken with another request, or the round is over.
+        Refuse if the step was taken with another request, or the round is over.
         """
-        asked = hashlib.sha256(encode(request)).digest()
-        kept = self._store.get(request.round_id, step)
-        if kept is None:
-            kept = self._store.keep(request.round_id, step, asked + make())
-        if not kept:
-            raise _refuse("the round is over")
-        if kept[:DIGEST_BYTES] != asked:
-            raise _refuse("this step of the round was taken with another request")
-        return kept[DIGEST_BYTES:]
+        request_digest = hashlib.sha256(encode(request)).digest()
+        stored = self._store.get(request.round_id, step)
+        if stored is None:
+            stored = self._store.keep(request.round_id, step, request_digest + make())
+        if not stored:
+            raise _refusal("the round is over")
+        if stored[:DIGEST_BYTES] != request_digest:
+            raise _refusal("this step of the round was taken with another request")
+        return stored[DIGEST_BYTES:]
 
-    def load(self, round_id: str, step: str, kind: type[T]) -> T:
+    def load(self, round_id: str, step: str, content_class: type[T]) -> T:
         """Return the content of a taken step; refuse if erased or unknown."""
-        kept = self._store.get(round_id, step)
-        if not kept:
-            raise _refuse("an unknown round" if kept is None else "the round is over")
-        content: T = decode(kept[DIGEST_BYTES:], (kind,))
+        stored = self._store.get(round_id, step)
+        if not stored:
+            raise _refusal("an unknown round" if stored is None else "the round is over")
+        content: T = decode(stored[DIGEST_BYTES:], (content_class,))
         return content
 
-    def confirm_survivors(self, round_id: str, listed: bytes) -> None:
-        """Commit to the digest of a list; refuse another one."""
-        if self._store.keep(round_id, "settle", listed) != listed:
-            raise _refuse("another list of survivors was confirmed before")
+    def confirm_survivors(self, round_id: str, list_digest: bytes) -> None:
+        """Store the digest of the list of survivors; refuse a second list."""
+        if self._store.keep(round_id, "settle", list_digest) != list_digest:
+            raise _refusal("another list of survivors was confirmed before")
 
     def erase(self, round_id: str) -> None:
-        """Erase the secrets of a round but keep that it happened."""
+        """Erase the secrets of a round; its steps still count as taken."""
         self._store.erase(round_id, ("open", "deal", "hold", "mask"))
 
 
-def _refuse(reason: str, detail: str = "") -> Refused:
-    """Return a refusal of a step of a masked sum."""
-    return Refused(MASKED_SUM + reason, detail)
+def _refusal(reason: str, detail: str = "") -> Refused:
+    """Return the error that refuses a step of a masked sum."""
+    return Refused(MASKED_SUM_PREFIX + reason, detail)
 
 
 @contextmanager
 def _refuse_on_error(party: str = "") -> Iterator[None]:
-    """Turn an error of the cryptography into a refusal.
+    """Turn an :class:`AggregationError` into a refusal.
 
-    The refusal names the party at fault if it is known.
+    The refusal names the party at fault: that of the error, or else ``party``.
     """
     try:
         yield
     except AggregationError as error:
-        who = error.party or party
-        reason = f"party {who!r}: {error.reason}" if who else error.reason
-        raise _refuse("not possible", reason) from None
+        at_fault = error.party or party
+        reason = f"party {at_fault!r}: {error.reason}" if at_fault else error.reason
+        raise _refusal("this step failed", reason) from None
 
 
 class MaskedParty:
@@ -163,13 +174,13 @@ class MaskedParty:
     Parameters
     ----------
     party : Party
-        Holds the data; asked as without masks.
+        The wrapped party, which holds the data and computes the replies.
     identity : Identity
         The party's signing key; its public key must be in the roster.
     roster : Roster
         The enrolled parties, as this party knows them.
     store : MaskStore
-        State kept between exchanges; not shared with other parties.
+        State between exchanges; not shared with other parties.
 
     Raises
     ------
@@ -188,15 +199,15 @@ class MaskedParty:
         self._party = party
         self._identity = identity
         self._roster = roster
-        self._state = _RoundState(store)
+        self._state = _StepStore(store)
 
     @property
     def accepts(self) -> tuple[type[Any], ...]:
-        """Return the wrapped party's request classes and those of masked sums."""
+        """Return the request classes of the wrapped party and of masked sums."""
         return (*self._party.accepts, OpenSum, DealShares, MaskInput, Confirm, Unmask)
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to a request, or raise :class:`~.roles.Refused`.
+        """Return the reply to a request, or raise :class:`~fedneighbors.federation.Refused`.
 
         A summable reply is refused outside a masked sum unless its request class sets
         ``one_by_one = True``.
@@ -212,9 +223,9 @@ class MaskedParty:
                 return self._confirm(request)
             case Unmask():
                 return self._unmask(request)
-        kind = type(request)
-        if is_summable(kind.reply) and not getattr(kind, "one_by_one", False):
-            raise Refused("this reply leaves only inside a masked sum", kind.__name__)
+        request_class = type(request)
+        if is_summable(request_class.reply) and not getattr(request_class, "one_by_one", False):
+            raise Refused(MASKED_ONLY, request_class.__name__)
         return self._party.answer(request)
 
     def _open(self, request: OpenSum) -> Advert:
@@ -224,26 +235,25 @@ class MaskedParty:
             keys = public_of(mask_private), public_of(seal_private)
             signature = self._identity.sign(advert_digest(request, self._enrolled, *keys))
             reply = encode(Advert(request.round_id, *keys, signature))
-            kept = Opened(encode(request), mask_private, seal_private, seed, reply)
-            return encode(kept)
+            return encode(Opened(encode(request), mask_private, seal_private, seed, reply))
 
         return _decode_reply(self._state.take(request, "open", make), Opened, Advert)
 
     def _check_opening(self, request: OpenSum) -> None:
         if self._enrolled not in request.names:
-            raise _refuse("this party is not among the parties of the round", self._enrolled)
+            raise _refusal("this party is not among the parties of the round", self._enrolled)
         for name in request.names:
             if name not in self._roster.keys:
-                raise _refuse("a party is not in this party's roster", name)
+                raise _refusal("a party is not in this party's roster", name)
         noised = bool(getattr(self._find_request(request.request_name), "noised", False))
         with _refuse_on_error():
             check_threshold(len(request.names), request.threshold, noised=noised)
 
     def _find_request(self, name: str) -> type[Any]:
-        for kind in self._party.accepts:
-            if kind.__name__ == name:
-                return kind
-        raise _refuse("an unknown request", name)
+        for request_class in self._party.accepts:
+            if request_class.__name__ == name:
+                return request_class
+        raise _refusal("an unknown request", name)
 
     def _deal(self, request: DealShares) -> SealedShares:
         def make() -> bytes:
@@ -256,43 +266,45 @@ class MaskedParty:
 
     def _check_adverts(self, request: DealShares, opening: OpenSum, own: Advert) -> None:
         if not set(request.adverts) <= set(opening.names):
-            raise _refuse("a party joined after the round was opened")
+            raise _refusal("a party joined after the round was opened")
         if len(request.adverts) < opening.threshold:
-            raise _refuse("fewer parties are left than the threshold", str(len(request.adverts)))
+            raise _refusal("fewer parties are left than the threshold", str(len(request.adverts)))
         if request.adverts.get(self._enrolled, ())[:2] != (own.mask_key, own.seal_key):
-            raise _refuse("the keys of this party were altered in transit")
+            raise _refusal("the keys of this party were altered in transit")
         for name, (mask_key, seal_key, signature) in request.adverts.items():
-            signed = advert_digest(opening, name, mask_key, seal_key)
-            if not self._roster.signed(name, signed, signature):
-                raise _refuse("keys that are not signed by the enrolled party", name)
+            to_sign = advert_digest(opening, name, mask_key, seal_key)
+            if not self._roster.signed(name, to_sign, signature):
+                raise _refusal("keys that are not signed by the enrolled party", name)
 
     def _make_shares(self, request: DealShares, opening: OpenSum, opened: Opened) -> Dealt:
-        context = dealt_context(opening, request.adverts)
+        dealt_digest = dealt_context(opening, request.adverts)
         counts = {"threshold": opening.threshold, "n_shares": len(opening.names)}
         pairs = list(
             zip(split(opened.seed, **counts), split(opened.mask_private, **counts), strict=True)
         )
-        mine = pairs[opening.names.index(self._enrolled)]
+        own_pair = pairs[opening.names.index(self._enrolled)]
         sealed = {}
         for name, pair in zip(opening.names, pairs, strict=True):
             if name in request.adverts:
-                sealed[name] = self._seal_pair(name, pair, request.adverts[name][1], context)
-        commitment = share_commitment(context, self._enrolled, "", "whole seed", opened.seed)
+                sealed[name] = self._seal_pair(name, pair, request.adverts[name][1], dealt_digest)
+        # the commitment to the seed itself has no holder
+        commitment = share_commitment(dealt_digest, self._enrolled, "", "whole seed", opened.seed)
         reply = encode(SealedShares(request.round_id, commitment, sealed))
-        keys = {name: entry[0] for name, entry in request.adverts.items()}
-        return Dealt(context, keys, *mine, reply)
+        mask_keys = {name: entry[0] for name, entry in request.adverts.items()}
+        return Dealt(dealt_digest, mask_keys, *own_pair, reply)
 
     def _seal_pair(
-        self, owner: str, pair: tuple[bytes, bytes], seal_key: bytes, context: bytes
+        self, holder: str, pair: tuple[bytes, bytes], seal_key: bytes, dealt_digest: bytes
     ) -> tuple[bytes, bytes, bytes, bytes]:
+        """Encrypt shares for their holder; commit to and sign them."""
         sealed = b""
-        if owner != self._enrolled:
-            info = sealed_digest(context, self._enrolled, owner)
-            with _refuse_on_error(owner):
+        if holder != self._enrolled:
+            info = sealed_digest(dealt_digest, self._enrolled, holder)
+            with _refuse_on_error(holder):
                 sealed = seal(b"".join(pair), seal_key, info=info)
-        commitments = _commit_pair(context, self._enrolled, owner, pair)
-        signed = sealed_digest(context, self._enrolled, owner, sealed, *commitments)
-        return sealed, *commitments, self._identity.sign(signed)
+        commitments = _commit_pair(dealt_digest, self._enrolled, holder, pair)
+        to_sign = sealed_digest(dealt_digest, self._enrolled, holder, sealed, *commitments)
+        return sealed, *commitments, self._identity.sign(to_sign)
 
     def _mask(self, request: MaskInput) -> MaskedInput:
         def make() -> bytes:
@@ -309,13 +321,13 @@ class MaskedParty:
         dealt = self._state.load(request.round_id, "deal", Dealt)
         members = request.members
         if self._enrolled not in members or not set(members) <= set(dealt.mask_keys):
-            raise _refuse("the parties of the sum are not those that advertised keys")
+            raise _refusal("the parties of the sum are not those that advertised keys")
         if len(members) < opening.threshold:
-            raise _refuse("fewer parties are left than the threshold", str(len(members)))
+            raise _refusal("fewer parties are left than the threshold", str(len(members)))
         if set(request.sealed) != set(members) - {self._enrolled}:
-            raise _refuse("the sealed shares are not those of the other parties")
+            raise _refusal("the sealed shares are not those of the other parties")
         if hashlib.sha256(request.request).digest() != opening.request_digest:
-            raise _refuse("the request is not the one that all parties agreed on")
+            raise _refusal("the request is not the one that all parties agreed on")
         pairs = {self._enrolled: (dealt.seed_share, dealt.key_share)}
         for name, entry in request.sealed.items():
             pairs[name] = self._unseal_pair(name, entry, opened.seal_private, dealt.context)
@@ -327,18 +339,22 @@ class MaskedParty:
         )
 
     def _unseal_pair(
-        self, dealer: str, entry: tuple[bytes, bytes, bytes, bytes], private: bytes, context: bytes
+        self,
+        dealer: str,
+        entry: tuple[bytes, bytes, bytes, bytes],
+        private: bytes,
+        dealt_digest: bytes,
     ) -> tuple[bytes, bytes]:
         *parts, signature = entry
-        signed = sealed_digest(context, dealer, self._enrolled, *parts)
-        if not self._roster.signed(dealer, signed, signature):
-            raise _refuse("a share that is not signed by the enrolled party", dealer)
-        info = sealed_digest(context, dealer, self._enrolled)
+        to_sign = sealed_digest(dealt_digest, dealer, self._enrolled, *parts)
+        if not self._roster.signed(dealer, to_sign, signature):
+            raise _refusal("a share that is not signed by the enrolled party", dealer)
+        info = sealed_digest(dealt_digest, dealer, self._enrolled)
         with _refuse_on_error(dealer):
             content = unseal(entry[0], private, info=info)
         pair = content[:SECRET_BYTES], content[SECRET_BYTES:]
-        if _commit_pair(context, dealer, self._enrolled, pair) != (entry[1], entry[2]):
-            raise _refuse("a share does not match its dealer's commitment", dealer)
+        if _commit_pair(dealt_digest, dealer, self._enrolled, pair) != (entry[1], entry[2]):
+            raise _refusal("a share does not match its dealer's commitment", dealer)
         return pair
 
     def _mask_reply(self, request: MaskInput, held: Held) -> bytes:
@@ -355,37 +371,36 @@ class MaskedParty:
         return encode(MaskedInput(request.round_id, layout_of(arrays), cells))
 
     def _ask_party(self, frame: bytes, opening: OpenSum, held: Held) -> Message:
-        kind = self._find_request(opening.request_name)
+        request_class = self._find_request(opening.request_name)
         try:
-            request = decode(frame, (kind,))
+            request = decode(frame, (request_class,))
         except WireError:
             raise Refused(MALFORMED) from None
-        if not getattr(kind, "masked_only", False):
+        if not getattr(request_class, "masked_only", False):
             return self._party.answer(request)
-        round_ = MaskedRound(
+        masked = MaskedRound(
             held.context.hex(), len(held.members), len(opening.names), opening.threshold
         )
-        return self._party.contribute(request, round_)  # type: ignore[attr-defined]
+        return self._party.contribute(request, masked)  # type: ignore[attr-defined]
 
     def _confirm(self, request: Confirm) -> Confirmation:
         held = self._confirm_survivors(request.round_id, request.survivors)
-        signed = survivors_digest(held.context, request.survivors)
-        return Confirmation(request.round_id, self._identity.sign(signed))
+        to_sign = survivors_digest(held.context, request.survivors)
+        return Confirmation(request.round_id, self._identity.sign(to_sign))
 
     def _confirm_survivors(self, round_id: str, survivors: tuple[str, ...]) -> Held:
         """Commit to one list of survivors.
 
-        With a second list the coordinator could request both secrets of the same party.
+        With a second list the coordinator could request shares of both secrets of a party.
         """
         self._state.load(round_id, "mask", MaskedInput)
         held = self._state.load(round_id, "hold", Held)
         opened = self._state.load(round_id, "open", Opened)
         if self._enrolled not in survivors or not set(survivors) <= set(held.members):
-            raise _refuse("the survivors are not parties of the sum")
+            raise _refusal("the survivors are not parties of the sum")
         if len(survivors) < decode(opened.request, (OpenSum,)).threshold:
-            raise _refuse("fewer parties are left than the threshold", str(len(survivors)))
-        listed = survivors_digest(held.context, survivors)
-        self._state.confirm_survivors(round_id, listed)
+            raise _refusal("fewer parties are left than the threshold", str(len(survivors)))
+        self._state.confirm_survivors(round_id, survivors_digest(held.context, survivors))
         return held
 
     def _unmask(self, request: Unmask) -> Revealed:
@@ -396,34 +411,34 @@ class MaskedParty:
 
     def _reveal_shares(self, request: Unmask) -> Revealed:
         held = self._confirm_survivors(request.round_id, request.survivors)
-        gone = set(held.members) - set(request.survivors)
-        if gone:  # without drop-outs no key is revealed, so a false list gains nothing
+        drop_outs = set(held.members) - set(request.survivors)
+        if drop_outs:  # else only shares of seeds are revealed, which needs no confirmations
             self._check_confirmations(request, held)
         return Revealed(
             request.round_id,
             {name: held.seed_shares[name] for name in request.survivors},
-            {name: held.key_shares[name] for name in gone},
+            {name: held.key_shares[name] for name in drop_outs},
         )
 
     def _check_confirmations(self, request: Unmask, held: Held) -> None:
         opened = self._state.load(request.round_id, "open", Opened)
-        signed = survivors_digest(held.context, request.survivors)
+        to_sign = survivors_digest(held.context, request.survivors)
         for name, signature in request.confirmations.items():
-            if name not in request.survivors or not self._roster.signed(name, signed, signature):
-                raise _refuse("a confirmation is not signed by a survivor", name)
+            if name not in request.survivors or not self._roster.signed(name, to_sign, signature):
+                raise _refusal("a confirmation is not signed by a survivor", name)
         if len(request.confirmations) < decode(opened.request, (OpenSum,)).threshold:
-            raise _refuse("too few parties confirm the survivors", str(len(request.confirmations)))
+            raise _refusal("too few parties confirm the survivors", str(len(request.confirmations)))
 
 
-def _decode_reply(kept: bytes, kind: type[Any], reply: type[T]) -> T:
-    answered: T = decode(decode(kept, (kind,)).reply, (reply,))
-    return answered
+def _decode_reply(state: bytes, state_class: type[Any], reply_class: type[T]) -> T:
+    reply: T = decode(decode(state, (state_class,)).reply, (reply_class,))
+    return reply
 
 
 def _commit_pair(
-    context: bytes, dealer: str, owner: str, pair: tuple[bytes, bytes]
+    dealt_digest: bytes, dealer: str, holder: str, pair: tuple[bytes, bytes]
 ) -> tuple[bytes, bytes]:
     return (
-        share_commitment(context, dealer, owner, "seed", pair[0]),
-        share_commitment(context, dealer, owner, "key", pair[1]),
+        share_commitment(dealt_digest, dealer, holder, "seed", pair[0]),
+        share_commitment(dealt_digest, dealer, holder, "key", pair[1]),
     )

@@ -1,4 +1,4 @@
-"""Coordinator side of masked sums: four exchanges, five with drop-outs, and one sum.
+"""Coordinator side of masked sums: four exchanges, or five if parties drop out.
 
 The coordinator learns the sum over the surviving parties and their names. A single party's masked
 numbers are uniformly distributed for anyone without the secrets of the others.
@@ -35,8 +35,8 @@ from fedneighbors.federation._masking import (
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import MALFORMED, MASKED_SUM
-from fedneighbors.secure_sum._key_agreement import Roster
+from fedneighbors.federation._roles import MALFORMED, MASKED_SUM_PREFIX
+from fedneighbors.secure_sum._keys import Roster
 from fedneighbors.secure_sum._masks import Cells, from_cells, lift, public_of
 from fedneighbors.secure_sum._shares import check_threshold, combine, default_threshold
 
@@ -54,8 +54,8 @@ class MaskedSums:
     roster : Roster
         The enrolled parties. The parties do not rely on it; each has its own roster.
     threshold : int, optional
-        Minimum number of parties in a sum, at least two thirds of the parties asked. By default
-        floor(2 n / 3) + 1, see :mod:`~fedneighbors.secure_sum._shares`.
+        Minimum number of parties in a sum, at least two thirds of the n parties that get the
+        request. By default floor(2 n / 3) + 1, see :mod:`~fedneighbors.secure_sum._shares`.
     """
 
     def __init__(self, roster: Roster, *, threshold: int | None = None) -> None:
@@ -70,7 +70,7 @@ class MaskedSums:
         requests : mapping of str to message
             The same request for each party.
         carry : callable
-            Performs one exchange.
+            Delivers a request to each party and returns the replies.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class MaskedSums:
             If too few parties take part or survive, or a party violates the protocol; the error
             then names the party.
         ProtocolError
-            If the parties' requests differ, or the reply's class rejects the sum.
+            If the parties' requests differ, or the class of the replies rejects the sum.
         PartyRefused
             If a party refuses the request itself.
         """
@@ -121,7 +121,7 @@ class _SumRound:
     def run(self, frame: bytes) -> tuple[Cells, Any, dict[str, str]]:
         """Return the sum, its layout, and the missing parties.
 
-        The layout is the dtypes and shapes of the sum's parts.
+        The layout contains the dtypes and shapes of the fields of the replies.
         """
         adverts = self._collect_adverts()
         dealt = dealt_context(self._opening, adverts)
@@ -132,30 +132,29 @@ class _SumRound:
         survivors = tuple(sorted(inputs))
         layout = _check_layouts(inputs)
         cells = _sum_cells(inputs)
-        gone_before = dict(self._missing)  # parties that drop out from here on are in the sum
+        not_in_sum = dict(self._missing)  # parties that drop out after this are in the sum
         revealed = self._collect_revealed(survivors, members, context)
         seeds = self._combine_secrets(survivors, "seed", revealed, shares, dealt)
-        keys = self._combine_secrets(
-            sorted(set(members) - set(inputs)), "key", revealed, shares, dealt
-        )
+        drop_outs = sorted(set(members) - set(inputs))
+        private_keys = self._combine_secrets(drop_outs, "key", revealed, shares, dealt)
         for name, seed in seeds.items():
-            committed = share_commitment(dealt, name, "", "whole seed", seed)
-            if committed != shares[name].seed_commitment:
+            commitment = share_commitment(dealt, name, "", "whole seed", seed)
+            if commitment != shares[name].seed_commitment:
                 raise AggregationError("its shares do not combine to its seed", name)
-        for name, private in keys.items():
+        for name, private in private_keys.items():
             if public_of(private) != adverts[name][0]:
                 raise AggregationError("its shares do not combine to its key", name)
         publics = {name: adverts[name][0] for name in members}
-        lift(cells, seeds=seeds, dropped=keys, publics=publics, context=context)
-        return cells, layout, gone_before
+        lift(cells, seeds=seeds, dropped=private_keys, publics=publics, context=context)
+        return cells, layout, not_in_sum
 
     def _collect_adverts(self) -> dict[str, tuple[bytes, bytes, bytes]]:
         replies = self._ask(dict.fromkeys(self._opening.names, self._opening), Advert)
         adverts = {}
         for name, advert in replies.items():
             keys = advert.mask_key, advert.seal_key
-            signed = advert_digest(self._opening, name, *keys)
-            if not self._roster.signed(name, signed, advert.signature):
+            to_sign = advert_digest(self._opening, name, *keys)
+            if not self._roster.signed(name, to_sign, advert.signature):
                 raise AggregationError("its keys are not signed with its enrolled key", name)
             adverts[name] = (*keys, advert.signature)
         self._check_distinct(adverts)
@@ -176,9 +175,9 @@ class _SumRound:
         for dealer, reply in replies.items():
             if set(reply.sealed) != set(adverts):
                 raise AggregationError("it did not deal one share to each party", dealer)
-            for owner, (*parts, signature) in reply.sealed.items():
-                signed = sealed_digest(dealt, dealer, owner, *parts)
-                if not self._roster.signed(dealer, signed, signature):
+            for holder, (*parts, signature) in reply.sealed.items():
+                to_sign = sealed_digest(dealt, dealer, holder, *parts)
+                if not self._roster.signed(dealer, to_sign, signature):
                     raise AggregationError("a share is not signed with its enrolled key", dealer)
         return replies
 
@@ -187,13 +186,13 @@ class _SumRound:
     ) -> dict[str, MaskedInput]:
         members = tuple(sorted(shares))
         requests = {
-            owner: MaskInput(
+            holder: MaskInput(
                 self._opening.round_id,
                 members,
-                {dealer: shares[dealer].sealed[owner] for dealer in members if dealer != owner},
+                {dealer: shares[dealer].sealed[holder] for dealer in members if dealer != holder},
                 frame,
             )
-            for owner in members
+            for holder in members
         }
         return self._ask(requests, MaskedInput)
 
@@ -204,11 +203,11 @@ class _SumRound:
         if survivors != members:
             confirmations = self._collect_confirmations(survivors, context)
         request = Unmask(self._opening.round_id, survivors, confirmations)
-        asked = sorted(confirmations) or survivors
-        replies = self._ask(dict.fromkeys(asked, request), Revealed)
-        gone = set(members) - set(survivors)
+        recipients = sorted(confirmations) or survivors
+        replies = self._ask(dict.fromkeys(recipients, request), Revealed)
+        drop_outs = set(members) - set(survivors)
         for name, reply in replies.items():
-            if set(reply.seed_shares) != set(survivors) or set(reply.key_shares) != gone:
+            if set(reply.seed_shares) != set(survivors) or set(reply.key_shares) != drop_outs:
                 raise AggregationError("it revealed other shares than it was asked for", name)
         return replies
 
@@ -217,9 +216,9 @@ class _SumRound:
     ) -> dict[str, bytes]:
         request = Confirm(self._opening.round_id, survivors)
         replies = self._ask(dict.fromkeys(survivors, request), Confirmation)
-        signed = survivors_digest(context, survivors)
+        to_sign = survivors_digest(context, survivors)
         for name, reply in replies.items():
-            if not self._roster.signed(name, signed, reply.signature):
+            if not self._roster.signed(name, to_sign, reply.signature):
                 raise AggregationError("its confirmation is not signed with its key", name)
         return {name: reply.signature for name, reply in replies.items()}
 
@@ -231,39 +230,39 @@ class _SumRound:
         shares: Mapping[str, SealedShares],
         dealt: bytes,
     ) -> dict[str, bytes]:
-        """Combine the shares of each dealer's seed or key.
+        """Reconstruct each dealer's seed or private mask key.
 
-        Every share is checked against its commitment.
+        Every revealed share is checked against its commitment.
         """
-        found = {}
+        combined = {}
         for dealer in dealers:
-            points = {}
-            for owner, reply in revealed.items():
+            by_position = {}
+            for holder, reply in revealed.items():
                 share = (reply.seed_shares if kind == "seed" else reply.key_shares)[dealer]
-                commitment = shares[dealer].sealed[owner][1 if kind == "seed" else 2]
-                if share_commitment(dealt, dealer, owner, kind, share) != commitment:
-                    raise AggregationError(f"it revealed a false share of {dealer!r}", owner)
-                points[self._opening.names.index(owner)] = share
-            found[dealer] = combine(points, threshold=self._opening.threshold)
-        return found
+                commitment = shares[dealer].sealed[holder][1 if kind == "seed" else 2]
+                if share_commitment(dealt, dealer, holder, kind, share) != commitment:
+                    raise AggregationError(f"it revealed a false share of {dealer!r}", holder)
+                by_position[self._opening.names.index(holder)] = share
+            combined[dealer] = combine(by_position, threshold=self._opening.threshold)
+        return combined
 
-    def _ask(self, requests: Mapping[str, Message], kind: type[Any]) -> dict[str, Any]:
+    def _ask(self, requests: Mapping[str, Message], reply_class: type[Any]) -> dict[str, Any]:
         try:
             replies = self._carry(requests)
         except PartyRefused as refused:
-            if kind is Advert and refused.code == MALFORMED:
+            if reply_class is Advert and refused.code == MALFORMED:
                 raise AggregationError(
                     "it does not support masked sums; set its identity-key, roster and mask-state",
                     refused.party,
                 ) from refused
-            if not refused.code.startswith(MASKED_SUM):
+            if not refused.code.startswith(MASKED_SUM_PREFIX):
                 raise
             detail = f" ({refused.detail})" if refused.detail else ""
             reason = f"it refused a {refused.code}{detail}"
             raise AggregationError(reason, refused.party) from refused
         self._missing.update(replies.missing)
         for name, reply in replies.each.items():
-            if type(reply) is not kind or reply.round_id != self._opening.round_id:
+            if type(reply) is not reply_class or reply.round_id != self._opening.round_id:
                 raise AggregationError("it answered for another round", name)
         self._check_enough(replies.each)
         return dict(replies.each)
@@ -271,16 +270,16 @@ class _SumRound:
     def _check_enough(self, replies: Mapping[str, Message]) -> None:
         if len(replies) >= self._opening.threshold:
             return
-        who = ", ".join(f"{name!r} ({why})" for name, why in sorted(self._missing.items()))
+        missing = ", ".join(f"{name!r} ({why})" for name, why in sorted(self._missing.items()))
         raise AggregationError(
             f"{len(replies)} of {len(self._opening.names)} parties are left for the sum of "
             f"{self._opening.request_name}, at least {self._opening.threshold} are needed; "
-            f"missing: {who}. Nothing was unmasked; start them again and repeat the run"
+            f"missing: {missing}. Nothing was unmasked; start the missing ones and repeat the run"
         )
 
 
 def _check_layouts(inputs: Mapping[str, MaskedInput]) -> Any:
-    """Return the common layout; raise if a party's layout differs.
+    """Return the layout that all inputs have, else raise.
 
     The error names the first party whose layout differs from the most common one.
     """

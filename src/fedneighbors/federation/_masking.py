@@ -1,16 +1,17 @@
-"""Messages, signed digests, state stores and integer conversion of masked sums.
+"""Messages, digests, state stores and integer fields of masked sums.
 
 A masked sum takes four exchanges, five if a party drops out in between::
 
     coordinator                                    party
     OpenSum: names, threshold, request digest  ->  Advert: fresh public keys, signed
     DealShares: all adverts                    ->  SealedShares: shares of its two secrets
-    MaskInput: its shares, the request         ->  MaskedInput: its masked numbers
-    Confirm: survivors (only after drop-outs)  ->  Confirmation: signature of that list
+    MaskInput: shares for it, the request      ->  MaskedInput: its masked numbers
+    Confirm: survivors (only after drop-outs)  ->  Confirmation: signature of the survivors
     Unmask: survivors, confirmations           ->  Revealed: seed shares of the survivors,
                                                    key shares of the drop-outs
 
-Every length is bounded; the frames are those of :mod:`~fedneighbors.federation._messages`.
+Each message checks the lengths of its names, keys, digests and signatures. It is sent as a frame,
+see :mod:`~fedneighbors.federation._messages`.
 """
 
 import os
@@ -28,21 +29,21 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import build_reply, holds_integers
 from fedneighbors.federation._messages import Message, field_types, message
-from fedneighbors.secure_sum._key_agreement import MAX_NAME, OVERHEAD_BYTES, digest
-from fedneighbors.secure_sum._masks import check_layout, n_cells, width
+from fedneighbors.secure_sum._keys import MAX_NAME_LENGTH, SEAL_OVERHEAD_BYTES, digest
+from fedneighbors.secure_sum._masks import check_layout, modulus_bits, n_cells
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
 
 KEY_BYTES = 32  # X25519
 DIGEST_BYTES = 32  # SHA-256
 SIGNATURE_BYTES = 64  # Ed25519
-SEALED_BYTES = 2 * SECRET_BYTES + OVERHEAD_BYTES
+SEALED_BYTES = 2 * SECRET_BYTES + SEAL_OVERHEAD_BYTES
 _ROUND_ID = re.compile(r"[0-9a-f]{32}")
 
 Advertised = tuple[bytes, bytes, bytes]
 """Mask key, sealing key, signature."""
 
 Sealed = tuple[bytes, bytes, bytes, bytes]
-"""Seal (empty for the dealer itself), commitments to seed share and key share, signature."""
+"""Encrypted shares (empty for the dealer itself), commitments to both shares, signature."""
 
 
 def _check_round(round_id: str) -> None:
@@ -50,14 +51,14 @@ def _check_round(round_id: str) -> None:
         raise ValueError("a round id must have 32 lower-case hexadecimal digits")
 
 
-def _check_names(names: Iterable[str], *, least: int = 1) -> None:
-    listed = list(names)
-    if not least <= len(listed) <= MAX_PARTIES:
-        raise ValueError(f"expected {least} to {MAX_PARTIES} parties, got {len(listed)}")
-    if listed != sorted(set(listed)):
+def _check_names(names: Iterable[str], *, minimum: int = 1) -> None:
+    names = list(names)
+    if not minimum <= len(names) <= MAX_PARTIES:
+        raise ValueError(f"expected {minimum} to {MAX_PARTIES} parties, got {len(names)}")
+    if names != sorted(set(names)):
         raise ValueError("the names of the parties must be distinct and ascending")
-    if not all(0 < len(name) <= MAX_NAME and name.isprintable() for name in listed):
-        raise ValueError(f"a party's name must have 1 to {MAX_NAME} printable characters")
+    if not all(0 < len(name) <= MAX_NAME_LENGTH and name.isprintable() for name in names):
+        raise ValueError(f"a party's name must have 1 to {MAX_NAME_LENGTH} printable characters")
 
 
 def _check_sizes(parts: Iterable[bytes], *sizes: int) -> None:
@@ -74,7 +75,7 @@ def _check_sealed(sealed: Mapping[str, Sealed]) -> None:
 
 @message
 class Advert:
-    """A party's fresh public keys for one round, signed with its enrolled key."""
+    """A party's new public keys for one round, signed with its enrolled key."""
 
     round_id: str
     mask_key: bytes
@@ -100,15 +101,15 @@ class OpenSum:
 
     def __post_init__(self) -> None:
         _check_round(self.round_id)
-        _check_names(self.names, least=2)
+        _check_names(self.names, minimum=2)
         _check_sizes((self.request_digest,), DIGEST_BYTES)
-        if not 0 < len(self.request_name) <= MAX_NAME:
-            raise ValueError(f"the name of a request must have 1 to {MAX_NAME} characters")
+        if not 0 < len(self.request_name) <= MAX_NAME_LENGTH:
+            raise ValueError(f"the name of a request must have 1 to {MAX_NAME_LENGTH} characters")
 
 
 @message
 class SealedShares:
-    """Shares of a party's secrets, one for each party, sealed and signed."""
+    """Shares of a party's seed and private mask key, sealed and signed for each party."""
 
     round_id: str
     seed_commitment: bytes
@@ -122,7 +123,7 @@ class SealedShares:
 
 @message
 class DealShares:
-    """All advertised keys; asks the party to share the secrets behind its own keys."""
+    """All advertised keys; asks a party for shares of its seed and private mask key."""
 
     reply: ClassVar[type] = SealedShares
     round_id: str
@@ -130,7 +131,7 @@ class DealShares:
 
     def __post_init__(self) -> None:
         _check_round(self.round_id)
-        _check_names(sorted(self.adverts), least=2)
+        _check_names(sorted(self.adverts), minimum=2)
         keys = [key for entry in self.adverts.values() for key in entry[:2]]
         _check_sizes(keys, KEY_BYTES)
         _check_sizes((entry[2] for entry in self.adverts.values()), SIGNATURE_BYTES)
@@ -149,14 +150,14 @@ class MaskedInput:
     def __post_init__(self) -> None:
         _check_round(self.round_id)
         check_layout(self.layout)
-        wanted = np.dtype(f"<u{width(self.layout) // 8}")
-        if self.cells.dtype != wanted or self.cells.shape != (n_cells(self.layout),):
+        expected = np.dtype(f"<u{modulus_bits(self.layout) // 8}")
+        if self.cells.dtype != expected or self.cells.shape != (n_cells(self.layout),):
             raise ValueError("the masked numbers do not match the layout")
 
 
 @message
 class MaskInput:
-    """Shares sealed for a party, and the request; asks for its masked numbers."""
+    """Shares that are sealed for a party, and the request; asks for its masked numbers."""
 
     reply: ClassVar[type] = MaskedInput
     round_id: str
@@ -166,7 +167,7 @@ class MaskInput:
 
     def __post_init__(self) -> None:
         _check_round(self.round_id)
-        _check_names(self.members, least=2)
+        _check_names(self.members, minimum=2)
         _check_sealed(self.sealed)
 
 
@@ -197,7 +198,7 @@ class Confirm:
 
 @message
 class Revealed:
-    """Shares of the survivors' seeds and of the drop-outs' mask keys."""
+    """Shares of the survivors' seeds and of the drop-outs' private mask keys."""
 
     round_id: str
     seed_shares: Mapping[str, bytes]
@@ -206,13 +207,13 @@ class Revealed:
     def __post_init__(self) -> None:
         _check_round(self.round_id)
         _check_names(sorted(self.seed_shares))
-        _check_names(sorted(self.key_shares), least=0)
+        _check_names(sorted(self.key_shares), minimum=0)
         _check_sizes((*self.seed_shares.values(), *self.key_shares.values()), SECRET_BYTES)
 
 
 @message
 class Unmask:
-    """Confirmed survivors; asks for the shares that unmask their sum."""
+    """Survivors, confirmed after drop-outs; asks for the shares that unmask their sum."""
 
     reply: ClassVar[type] = Revealed
     round_id: str
@@ -222,7 +223,7 @@ class Unmask:
     def __post_init__(self) -> None:
         _check_round(self.round_id)
         _check_names(self.survivors)
-        _check_names(sorted(self.confirmations), least=0)
+        _check_names(sorted(self.confirmations), minimum=0)
         _check_sizes(self.confirmations.values(), SIGNATURE_BYTES)
 
 
@@ -235,7 +236,7 @@ def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) 
 
 
 def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
-    """Return the digest of a round's opening and all its keys."""
+    """Return the digest of a round's opening and all advertised keys."""
     keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
     return digest("keys", *_opening_fields(opened), keys)
 
@@ -243,25 +244,25 @@ def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
 def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
     """Return the digest that binds masks to the sum.
 
-    It covers the keys and the parties that dealt shares.
+    It covers the opening, all keys and the members, which are the parties that dealt shares.
     """
     return digest("members", dealt, members)
 
 
-def share_commitment(dealt: bytes, dealer: str, owner: str, kind: str, share: bytes) -> bytes:
-    """Return the commitment that a revealed share must match.
+def share_commitment(dealt: bytes, dealer: str, holder: str, kind: str, share: bytes) -> bytes:
+    """Return the commitment to the share that a party holds.
 
     It needs no blinding, because the share itself is random.
     """
-    return digest("share", dealt, dealer, owner, kind, share)
+    return digest("share", dealt, dealer, holder, kind, share)
 
 
-def sealed_digest(dealt: bytes, dealer: str, owner: str, *parts: bytes) -> bytes:
-    """Return the digest that a dealer signs for a share's owner.
+def sealed_digest(dealt: bytes, dealer: str, holder: str, *parts: bytes) -> bytes:
+    """Return the digest that a dealer signs for a holder of shares.
 
-    Without parts it is the context that the seal is bound to.
+    Without ``parts`` it is the ``info`` with which the shares are sealed.
     """
-    return digest("sealed", dealt, dealer, owner, *parts)
+    return digest("sealed", dealt, dealer, holder, *parts)
 
 
 def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
@@ -284,14 +285,14 @@ MAX_OPEN_ROUNDS = 16
 
 
 class MaskStore(Protocol):
-    """A party's state store for masked sums; empty content means erased."""
+    """A party's store of the steps that it took in masked sums; empty content means erased."""
 
     def get(self, round_id: str, step: str) -> bytes | None:
         """Return the content of a step, or None if not taken."""
         ...
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless present; return the stored content."""
+        """Store a step's content unless it has one; return the stored content."""
         ...
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
@@ -300,30 +301,30 @@ class MaskStore(Protocol):
 
 
 class MemoryStore:
-    """State store in memory, for a party whose process lives until the end of the run."""
+    """Store in memory, for a party whose process lives until the end of the run."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[str, bytes]] = {}
+        self._contents: dict[str, dict[str, bytes]] = {}
 
     def get(self, round_id: str, step: str) -> bytes | None:
         """Return the content of a step, or None if not taken."""
-        return self._kept.get(round_id, {}).get(step)
+        return self._contents.get(round_id, {}).get(step)
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless present; return the stored content."""
-        if round_id not in self._kept:
-            for old in list(self._kept)[: -MAX_OPEN_ROUNDS + 1]:
-                self.erase(old, tuple(self._kept[old]))
-        return self._kept.setdefault(round_id, {}).setdefault(step, content)
+        """Store a step's content unless it has one; return the stored content."""
+        if round_id not in self._contents:
+            for old_round in list(self._contents)[: -MAX_OPEN_ROUNDS + 1]:
+                self.erase(old_round, tuple(self._contents[old_round]))
+        return self._contents.setdefault(round_id, {}).setdefault(step, content)
 
     def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
         """Erase the contents of steps, which still count as taken."""
-        taken = self._kept.get(round_id, {})
-        taken.update({step: b"" for step in steps if step in taken})
+        contents = self._contents.get(round_id, {})
+        contents.update({step: b"" for step in steps if step in contents})
 
 
 class FolderStore:
-    """State store in a folder, for a party that is rebuilt for each message.
+    """Store in a folder, for a party that is rebuilt for each message.
 
     Each step of a round is a file, written atomically and readable only by its owner.
 
@@ -350,15 +351,15 @@ class FolderStore:
             return None
 
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless present; return the stored content."""
+        """Store a step's content unless it has one; return the stored content."""
         target = self._path(round_id, step)
-        part = self._write_part(target, content)
+        temporary = self._write_temporary(target, content)
         try:
-            os.link(part, target)  # unlike a rename, never replaces an existing file
+            os.link(temporary, target)  # unlike a rename, never replaces an existing file
         except FileExistsError:
             return target.read_bytes()
         finally:
-            part.unlink()
+            temporary.unlink()
         self._sync_folder()
         self._erase_oldest(round_id)
         return content
@@ -368,20 +369,20 @@ class FolderStore:
         for step in steps:
             target = self._path(round_id, step)
             if target.exists() and target.stat().st_size:
-                os.replace(self._write_part(target, b""), target)
+                os.replace(self._write_temporary(target, b""), target)
         self._sync_folder()
 
     def _path(self, round_id: str, step: str) -> Path:
         return self._folder / f"{round_id}.{step}"
 
-    def _write_part(self, target: Path, content: bytes) -> Path:
-        part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    def _write_temporary(self, target: Path, content: bytes) -> Path:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        return part
+        return temporary
 
     def _sync_folder(self) -> None:
         """Sync the folder, so that a crash cannot undo a step."""
@@ -396,16 +397,15 @@ class FolderStore:
     def _erase_oldest(self, current: str) -> None:
         open_rounds: dict[str, float] = {}
         for path in self._folder.glob("[0-9a-f]*.*"):
-            found = path.stat()
+            status = path.stat()
             round_id = path.name.split(".")[0]
-            if found.st_size:
-                open_rounds[round_id] = max(found.st_mtime, open_rounds.get(round_id, 0.0))
-        oldest = sorted(set(open_rounds) - {current}, key=lambda old: open_rounds[old])
-        for old in (
-            oldest[: len(oldest) - MAX_OPEN_ROUNDS + 1] if len(oldest) >= MAX_OPEN_ROUNDS else ()
-        ):
-            steps = [path.name.split(".")[1] for path in self._folder.glob(f"{old}.*")]
-            self.erase(old, tuple(steps))
+            if status.st_size:
+                open_rounds[round_id] = max(status.st_mtime, open_rounds.get(round_id, 0.0))
+        others = sorted(set(open_rounds) - {current}, key=lambda other: open_rounds[other])
+        n_excess = max(0, len(others) + 1 - MAX_OPEN_ROUNDS)
+        for old_round in others[:n_excess]:
+            steps = [path.name.split(".")[1] for path in self._folder.glob(f"{old_round}.*")]
+            self.erase(old_round, tuple(steps))
 
 
 def is_summable(cls: type[Any]) -> bool:
@@ -415,27 +415,27 @@ def is_summable(cls: type[Any]) -> bool:
     --------
     >>> from fedneighbors.federation import message
     >>> @message
-    ... class Counted:
+    ... class Counts:
     ...     n_rows: int
     >>> @message
-    ... class Named:
+    ... class NamedCounts:
     ...     n_rows: int
     ...     name: str
-    >>> is_summable(Counted), is_summable(Named)
+    >>> is_summable(Counts), is_summable(NamedCounts)
     (True, False)
     """
     hints = field_types(cls).values()
-    return bool(hints) and all(map(_may_be_integers, hints))
+    return bool(hints) and all(map(_may_hold_integers, hints))
 
 
-def _may_be_integers(hint: Any) -> bool:
+def _may_hold_integers(hint: Any) -> bool:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(map(_may_be_integers, typing.get_args(hint)))
+        return any(map(_may_hold_integers, typing.get_args(hint)))
     if typing.get_origin(hint) is not np.ndarray:
         return hint is int
-    wanted = typing.get_args(typing.get_args(hint)[1])[0]
-    wanted = typing.get_origin(wanted) or wanted
-    return wanted is Any or issubclass(wanted, np.integer) or issubclass(np.integer, wanted)
+    scalar = typing.get_args(typing.get_args(hint)[1])[0]
+    scalar = typing.get_origin(scalar) or scalar
+    return scalar is Any or issubclass(scalar, np.integer) or issubclass(np.integer, scalar)
 
 
 def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
@@ -463,11 +463,11 @@ def build_summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[A
     Raises
     ------
     ProtocolError
-        If the number of arrays is not that of the fields, or the class rejects them.
+        If the class has another number of fields, or rejects the arrays.
     """
     hints = field_types(cls)
     if len(hints) != len(arrays):
-        raise ProtocolError(f"{cls.__name__} has {len(hints)} fields, the parties sent others")
+        raise ProtocolError(f"{cls.__name__} has {len(hints)} fields, not {len(arrays)}")
     fields = {
         name: int(array) if hint is int and array.ndim == 0 else array
         for (name, hint), array in zip(hints.items(), arrays, strict=True)

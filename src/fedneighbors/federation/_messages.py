@@ -36,7 +36,7 @@ from fedneighbors.errors import WireError
 MAX_FRAME_BYTES = (4 << 30) - 1  # so that every length fits its 32 bits
 MAX_VALUES = 1 << 20  # per frame; a value takes up to 200 bytes of memory besides its own bytes
 MAX_DEPTH = 6  # bounds the recursion of the decoder; messages nest two or three levels
-MAX_DIMS = 4  # images: rows, channels, height, width
+MAX_DIMS = 4  # a batch of images has samples, channels, height and width
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
 
 
@@ -233,13 +233,13 @@ class Reader:
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        last: str | None = None
+        previous: str | None = None
         for _ in range(self._n_items()):
             key = self.string()
-            if last is not None and key <= last:
+            if previous is not None and key <= previous:
                 raise WireError("the keys of a mapping are not in ascending order")
             result[key] = self.value(depth=depth + 1)
-            last = key
+            previous = key
         return result
 
     def _array(self) -> npt.NDArray[Any]:
@@ -260,7 +260,7 @@ class Reader:
 def _check_shape(shape: tuple[int, ...], itemsize: int, error: type[Exception]) -> None:
     """Check the size of an array, ignoring zero-length dimensions.
 
-    An array with such a dimension has no items, but numpy limits the product of the others.
+    An array with such a dimension is empty, but numpy limits the product of the other lengths.
     """
     if math.prod(side for side in shape if side) * itemsize > MAX_FRAME_BYTES:
         raise error(f"an array of shape {shape} is over the limit of {MAX_FRAME_BYTES} bytes")
@@ -275,7 +275,7 @@ _SCALARS: dict[Any, tuple[type[Any], ...]] = {
     bytes: (bytes,),
 }
 
-# A cache, because get_type_hints is slow.
+# cache: get_type_hints is slow
 _field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()
 
 
@@ -379,16 +379,16 @@ def _fits_tuple(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
 
 
 def _fits_dtype(dtype: np.dtype[Any], hint: Any) -> bool:
-    wanted = typing.get_args(hint)[0]
-    wanted = typing.get_origin(wanted) or wanted  # np.integer[Any] is declared as np.integer
-    return wanted is Any or np.issubdtype(dtype, wanted)
+    scalar = typing.get_args(hint)[0]
+    scalar = typing.get_origin(scalar) or scalar  # np.integer of np.integer[Any]
+    return scalar is Any or np.issubdtype(dtype, scalar)
 
 
 VERSION = 1
 _PREFIX = b"FNM" + bytes([VERSION])
 
 Message = Any
-"""A frozen dataclass made by :func:`message`, or one of the dataclasses of saved models."""
+"""An instance of a class decorated with :func:`message`, or a dataclass of a saved model."""
 
 _messages: WeakSet[type[Any]] = WeakSet()
 T = TypeVar("T")
@@ -435,7 +435,7 @@ def encode(item: Message) -> bytes:
     for field, hint in hints.items():
         value = getattr(item, field)
         if hint is float and type(value) is int and type(item) not in _messages:
-            value = float(value)  # a model's users may write 1 for 1.0
+            value = float(value)  # a field of a saved model may be set to 1 instead of 1.0
         writer.value(value, where=f"{name}.{field}")
         if not fits(value, hint):
             raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")

@@ -3,7 +3,6 @@
 import signal
 import struct
 import time
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -12,8 +11,8 @@ from typing import Any
 from fedneighbors.federation._inprocess import Link, PartyConnection, ProcessEnded, ThreadPool
 from fedneighbors.federation._roles import Party, serve_safely
 
-_CLOCK = struct.Struct("<d")
-"""Format of the seconds that a party worked, sent by its process before each reply."""
+_BUSY_S = struct.Struct("<d")
+"""Format of the prefix of each reply: the seconds that the party worked on it."""
 
 
 class ProcessConnection(PartyConnection):
@@ -28,10 +27,10 @@ class ProcessConnection(PartyConnection):
         try:
             self._pipe.recv_bytes()
         except (EOFError, OSError):
-            return  # sending the first frame raises the error
+            return  # the process has ended: the first call of `_ask` raises
 
     def stop(self, *, at_once: bool) -> bool:
-        """Kill the process if its pending answer is no longer needed."""
+        """Kill the process if ``at_once`` or not idle; return True."""
         if at_once or not self.idle:
             self._process.kill()
         return True
@@ -47,7 +46,7 @@ class ProcessConnection(PartyConnection):
             reply = self._pipe.recv_bytes()
         except (EOFError, OSError):
             raise ProcessEnded from None
-        return reply[_CLOCK.size :], _CLOCK.unpack_from(reply)[0]
+        return reply[_BUSY_S.size :], _BUSY_S.unpack_from(reply)[0]
 
 
 def _start_process(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
@@ -66,13 +65,12 @@ def _start_process(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
 
 def _run_party(party: Party, pipe: "Connection[Any, Any]") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
-    answer = partial(serve_safely, party)
     try:
         pipe.send_bytes(b"ready")
         while True:
             frame = pipe.recv_bytes()
             started = time.perf_counter()
-            reply = answer(frame)
-            pipe.send_bytes(_CLOCK.pack(time.perf_counter() - started) + reply)
+            reply = serve_safely(party, frame)
+            pipe.send_bytes(_BUSY_S.pack(time.perf_counter() - started) + reply)
     except (EOFError, OSError):
         return

@@ -1,7 +1,7 @@
 """Charge the ledger, draw noise, store the reply; idempotent per request.
 
-Refusals do not depend on rows: a request is checked before the charge, and a failure after the
-charge stays charged and is reported without its cause.
+Callers check a request before the charge, so that their refusals do not depend on rows. A failure
+after the charge may depend on a row: the charge stands, and the refusal does not name the cause.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReleaseGate:
-    """Gate for all releases of one party that are charged to its budget.
+    """Charges one party's noised replies to its ledger, and repeats stored ones.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class ReleaseGate:
     def release(
         self, request: Any, *, attempt: str, cost: Guarantee, draw: Callable[[], Message]
     ) -> Message:
-        """Charge, draw and store a reply.
+        """Charge a reply to the ledger, draw its noise and store it.
 
         Parameters
         ----------
@@ -54,45 +54,44 @@ class ReleaseGate:
             Request with the name of the training run in ``run``. Repeated within the same run, it
             gets the stored reply.
         attempt : str
-            Id of the masked sum that contains the reply; each masked sum is a separate release.
-            Empty without one.
+            Id of the masked sum that the reply is part of; each masked sum is a separate release.
+            Empty if the reply is not part of a masked sum.
         cost : Guarantee
             Cost of the reply.
         draw : callable
-            Draws the reply; called after the charge.
+            Draws the noise and returns the reply; called after the charge.
 
         Raises
         ------
         Refused
             If the budget does not allow the release, the ledger is unusable, or the draw failed.
         """
-        kind = type(request).__name__.removesuffix("Request")
         answer = self.release_bytes(
             f"{request.run} {self.digest(request)} {attempt}".rstrip(),
             cost=cost,
             draw=lambda: encode(draw()),
-            purpose=kind,
+            purpose=type(request).__name__.removesuffix("Request"),
         )
         return decode(answer, (type(request).reply,))
 
     def digest(self, request: Message) -> str:
         """Return the digest of party, data set and request."""
-        asked = repr((self.party, self.dataset)).encode() + encode(request)
-        return hashlib.sha256(asked).hexdigest()
+        content = repr((self.party, self.dataset)).encode() + encode(request)
+        return hashlib.sha256(content).hexdigest()
 
     def release_bytes(
         self, query: str, *, cost: Guarantee, draw: Callable[[], bytes], purpose: str
     ) -> bytes:
-        """Charge, draw and store the bytes of a release.
+        """Charge bytes to the ledger, draw their noise and store them.
 
         Parameters
         ----------
         query : str
-            Identifier of the release within the method; a repeated query gets the stored bytes.
+            Id of the release within the method; a repeated id gets the stored bytes.
         cost : Guarantee
             Cost of the release.
         draw : callable
-            Draws the bytes; called after the charge.
+            Draws the noise and returns the bytes; called after the charge.
         purpose : str
             Description of the release for people.
 
@@ -115,21 +114,31 @@ class ReleaseGate:
         except LedgerError as error:
             raise Refused("its ledger cannot be used") from error
         except Exception as error:
-            kind = type(error).__name__  # logged only: the text may hold values, a refusal is sent
-            places = "".join(traceback.format_tb(error.__traceback__))
-            log.error("a release failed with %s and stays charged\n%s", kind, places)
+            name = type(error).__name__  # the error's text may contain values: not logged or sent
+            stack = "".join(traceback.format_tb(error.__traceback__))
+            log.error("a release failed with %s; if charged, it stays charged\n%s", name, stack)
             raise Refused(
-                "a release failed; it stays charged, and the party's log says where"
+                "a release failed; if it was charged, it stays charged; see the party's log"
             ) from error
 
 
 def check_noise_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:
-    """Check that a masked sum surely contains ``n_shares`` honest noise shares."""
+    """Raise unless ``n_shares`` honest noise shares in a masked sum are guaranteed.
+
+    An honest share is one that the colluders do not know.
+
+    Raises
+    ------
+    Refused
+        If fewer are guaranteed, or ``n_shares`` is below 1.
+    """
     try:
-        sure = guaranteed_shares(
+        n_guaranteed = guaranteed_shares(
             n_asked=masked.n_asked, threshold=masked.threshold, colluders=colluders
         )
     except PrivacyError as error:
-        raise Refused("masks or noise of this sum do not hold against the colluders") from error
-    if not 1 <= n_shares <= sure:
-        raise Refused("more noise shares are expected than the survivors are sure to add")
+        raise Refused(
+            "the masks or the noise do not protect against that many colluders"
+        ) from error
+    if not 1 <= n_shares <= n_guaranteed:
+        raise Refused("n_shares must be 1 to the number of noise shares guaranteed in the sum")

@@ -11,14 +11,17 @@ from fedneighbors.federation._messages import Message, decode, encode, message
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-MAX_CODE = 100  # a short phrase; a party must not send rows as text
-MAX_DETAIL = 400  # a few names, in one line of a log
+MAX_CODE_LENGTH = 100  # characters: a short phrase, so that no rows can be sent as text
+MAX_DETAIL_LENGTH = 400  # characters: a few names, in one line of a log
 
 MALFORMED = "malformed request"
 """Code for a request that a party cannot decode or does not accept."""
 
-MASKED_SUM = "masked sum: "
-"""Prefix of the codes that refuse a step of a masked sum."""
+MASKED_ONLY = "this reply is sent only as part of a masked sum"
+"""Code for a request outside a masked sum whose reply must not be seen by the coordinator."""
+
+MASKED_SUM_PREFIX = "masked sum: "
+"""Prefix of the code of a refusal by the protocol of masked sums."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,13 @@ class MaskedRound:
     Parameters
     ----------
     id : str
-        Hexadecimal digest of everything that the parties agreed on; new for every attempt.
+        Hexadecimal digest of the opening, all keys and the parties; new for every masked sum.
     n_parties : int
         Number of parties whose replies may be in the sum.
     n_asked : int
-        Number of parties with which the sum was opened; some may have dropped out since, including
-        parties that hold shares of secrets.
+        Number of parties with which the sum was opened, including those that have dropped out.
     threshold : int
-        Minimum number of parties whose sum is ever unmasked.
+        Minimum number of parties in the sum; a sum of fewer is never unmasked.
     """
 
     id: str
@@ -51,7 +53,8 @@ class Party(Protocol):
     that accepts the class has a method ``contribute(request, masked)``, which receives the
     :class:`MaskedRound` and returns the party's part of the masked sum. ``noised = True`` declares
     that this part contains noise, so that a sum of two parties is allowed. ``one_by_one = True``
-    declares that the coordinator may receive each reply of integers, even when sums are masked.
+    declares that the coordinator may receive each party's reply even if its fields are integers and
+    the party otherwise sends integers only in masked sums.
 
     Attributes
     ----------
@@ -74,7 +77,7 @@ class Party(Protocol):
 
 @message
 class Refusal:
-    """A party's refusal as sent on the wire: a code and a public word, never values.
+    """A party's refusal as sent on the wire: a code and a detail, never values of rows.
 
     Both are printable and short, so that a hostile party cannot inject text into a log.
     """
@@ -83,10 +86,10 @@ class Refusal:
     detail: str
 
     def __post_init__(self) -> None:
-        if not (0 < len(self.code) <= MAX_CODE and self.code.isprintable()):
-            raise ValueError(f"a code must have 1 to {MAX_CODE} printable characters")
-        if len(self.detail) > MAX_DETAIL or not self.detail.isprintable():
-            raise ValueError(f"a detail must have at most {MAX_DETAIL} printable characters")
+        if not (0 < len(self.code) <= MAX_CODE_LENGTH and self.code.isprintable()):
+            raise ValueError(f"a code must have 1 to {MAX_CODE_LENGTH} printable characters")
+        if len(self.detail) > MAX_DETAIL_LENGTH or not self.detail.isprintable():
+            raise ValueError(f"a detail must have at most {MAX_DETAIL_LENGTH} printable characters")
 
 
 class Refused(Exception):  # noqa: N818 - named like PartyRefused
@@ -95,9 +98,9 @@ class Refused(Exception):  # noqa: N818 - named like PartyRefused
     Parameters
     ----------
     code : str
-        Reason in a few fixed words, without values or row numbers.
+        Fixed phrase that gives the reason, without values or row numbers.
     detail : str
-        A column name or another public word.
+        Name of a column, or another public text.
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
@@ -117,19 +120,19 @@ def serve(party: Party, frame: bytes) -> bytes:
     except WireError:
         return encode(Refusal(MALFORMED, ""))
     if getattr(type(request), "masked_only", False):
-        return encode(Refusal("this reply leaves only inside a masked sum", type(request).__name__))
+        return encode(Refusal(MASKED_ONLY, type(request).__name__))
     try:
         return encode(party.answer(request))
-    except Refused as refuse:
-        return encode(make_refusal(refuse))
+    except Refused as refused:
+        return encode(make_refusal(refused))
 
 
 def serve_safely(party: Party, frame: bytes) -> bytes:
     """Answer a request frame; turn exceptions into refusals.
 
-    Used where a party's exceptions cannot reach the user. The coordinator learns the type of the
-    exception but not its text. The log of the party's own process gets the traceback, also without
-    the text, which may contain values.
+    Used for a party in a process of its own. The coordinator learns the type of the exception but
+    not its text, which may contain values. The log of the party's process gets the type and the
+    traceback, also without the text.
     """
     try:
         return serve(party, frame)
@@ -137,21 +140,21 @@ def serve_safely(party: Party, frame: bytes) -> bytes:
         return encode(report_failure(error))
 
 
-def make_refusal(refuse: Refused) -> Refusal:
+def make_refusal(refused: Refused) -> Refusal:
     """Return a refusal as a message, truncated and made printable."""
-    code = _make_printable(refuse.code, MAX_CODE) or "no reason given"
-    return Refusal(code, _make_printable(refuse.detail, MAX_DETAIL))
+    code = _make_printable(refused.code, MAX_CODE_LENGTH) or "no reason given"
+    return Refusal(code, _make_printable(refused.detail, MAX_DETAIL_LENGTH))
 
 
 def report_failure(error: Exception) -> Refusal:
     """Log an exception's traceback and return its type as a refusal."""
-    kind = type(error).__name__
-    places = "".join(traceback.format_tb(error.__traceback__))
+    name = type(error).__name__
+    stack = "".join(traceback.format_tb(error.__traceback__))
     log.error(
-        "a party failed with %s (its text is not logged: it may hold values)\n%s", kind, places
+        "a party failed with %s (its text is not logged: it may contain values)\n%s", name, stack
     )
-    return Refusal("internal error", _make_printable(kind, MAX_DETAIL))
+    return Refusal("internal error", _make_printable(name, MAX_DETAIL_LENGTH))
 
 
-def _make_printable(text: str, limit: int) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
+def _make_printable(text: str, max_length: int) -> str:
+    return "".join(char if char.isprintable() else "?" for char in str(text)[:max_length])

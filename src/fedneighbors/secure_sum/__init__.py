@@ -1,6 +1,6 @@
-"""Cryptography of secure aggregation (Bonawitz et al. 2017): sums without visible parts.
+"""Cryptography of secure aggregation: keys, masks and secret sharing (Bonawitz et al. 2017).
 
-Pure functions on arrays and bytes; the protocol is in ``fedneighbors.federation``.
+The protocol that uses it is in ``fedneighbors.federation``.
 """
 
 from fedneighbors._lazy import lazy_names
@@ -9,19 +9,19 @@ _HOMES = {
     "check_threshold": "fedneighbors.secure_sum._shares",
     "combine": "fedneighbors.secure_sum._shares",
     "default_threshold": "fedneighbors.secure_sum._shares",
-    "digest": "fedneighbors.secure_sum._key_agreement",
+    "digest": "fedneighbors.secure_sum._keys",
     "from_cells": "fedneighbors.secure_sum._masks",
-    "Identity": "fedneighbors.secure_sum._key_agreement",
+    "Identity": "fedneighbors.secure_sum._keys",
     "lift": "fedneighbors.secure_sum._masks",
     "mask": "fedneighbors.secure_sum._masks",
     "new_private": "fedneighbors.secure_sum._masks",
     "public_of": "fedneighbors.secure_sum._masks",
-    "Roster": "fedneighbors.secure_sum._key_agreement",
-    "seal": "fedneighbors.secure_sum._key_agreement",
+    "Roster": "fedneighbors.secure_sum._keys",
+    "seal": "fedneighbors.secure_sum._keys",
     "Secrets": "fedneighbors.secure_sum._masks",
     "split": "fedneighbors.secure_sum._shares",
     "to_cells": "fedneighbors.secure_sum._masks",
-    "unseal": "fedneighbors.secure_sum._key_agreement",
+    "unseal": "fedneighbors.secure_sum._keys",
 }
 
 __all__ = [*_HOMES]

@@ -1,12 +1,13 @@
-"""Masks: keystreams that hide an integer vector and cancel in the sum over all parties.
+"""Masks: keystreams that hide a party's integers and are removed from the sum.
 
-Party ``u`` adds a stream of its own, and for each other party ``v`` a stream shared by the two: the
-party whose name comes first adds it, the other subtracts it (Bonawitz et al., CCS 2017, section 4).
-All arithmetic is modulo 2^32 or 2^64, depending on the dtype of the cells, and therefore exact.
+Each party adds a stream of its own. Each pair of parties has a shared stream, which cancels in the
+sum: the party whose name comes first adds it, the other subtracts it (Bonawitz et al., CCS 2017,
+section 4). :func:`lift` removes all streams that remain in a sum. All arithmetic is modulo 2^32 or
+2^64, depending on the dtype of the cells, and therefore exact.
 
-Arrays of integers become one vector of residues, and a sum becomes arrays. Condition against
-overflow: with ``n`` parties each number ``x`` must satisfy ``|x| * n < modulus / 2``. The sum then
-lies within half the modulus and is decoded exactly, including negative sums.
+:func:`to_cells` converts arrays of integers to one vector of residues, and :func:`from_cells`
+converts a sum of such vectors back. Each number ``x`` of ``n`` parties must satisfy
+``|x| * n < modulus / 2``: the sum is then decoded exactly, also if it is negative.
 """
 
 import math
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import AggregationError, MissingExtraError
-from fedneighbors.secure_sum._key_agreement import digest
+from fedneighbors.secure_sum._keys import digest
 
 try:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -34,21 +35,21 @@ Cells = npt.NDArray[np.unsignedinteger]
 """Vector of shape (n_cells,) of little-endian uint32 or uint64: numbers modulo 2^32 or 2^64."""
 
 KEY_BYTES = 32  # X25519 and ChaCha20
-_CHUNK_BYTES = 1 << 18  # add a keystream while it is still in the cache, without a second vector
-_NONCE = bytes(16)  # counter and nonce; each key is used for one stream
+_CHUNK_BYTES = 1 << 18  # keystream added at a time; small enough for the processor's cache
+_NONCE = bytes(16)  # counter and nonce, all zero: each key is used for only one stream
 _ZEROS = bytes(_CHUNK_BYTES)
 
 
 def new_private() -> bytes:
-    """Return 32 bytes of the operating system's entropy.
+    """Return 32 random bytes: an X25519 private key or a seed.
 
-    For an X25519 private key or a seed.
+    They come from the operating system.
     """
     return os.urandom(KEY_BYTES)
 
 
 def public_of(private: bytes) -> bytes:
-    """Return the X25519 public key of a private one."""
+    """Return the public key of an X25519 private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
@@ -77,13 +78,13 @@ def mask(cells: Cells, own: Secrets, publics: Mapping[str, bytes], *, context: b
     Parameters
     ----------
     cells : uint32 or uint64 array of shape (n_cells,)
-        The party's numbers; afterwards uniform to anyone without the secrets.
+        The party's residues; afterwards uniformly distributed for anyone without the secrets.
     own : Secrets
         Secrets for this vector only.
     publics : mapping of str to bytes
-        Public key of every party in the sum; the party's own is ignored.
+        Public key of each member of the sum; the party's own is ignored.
     context : bytes
-        Digest of the agreed facts; the same for all parties.
+        Digest of the round, its keys and its members; the same for all parties.
 
     Raises
     ------
@@ -114,7 +115,8 @@ def lift(
     seeds : mapping of str to bytes
         Seed of each party whose vector is in the sum.
     dropped : mapping of str to bytes
-        Private key of each party without a vector whose masks are in the sum.
+        Private key of each member whose vector is not in the sum. Its streams shared with the
+        parties in ``seeds`` are in their vectors.
     publics : mapping of str to bytes
         Public keys of at least the parties in ``seeds``.
     context : bytes
@@ -127,12 +129,10 @@ def lift(
     """
     for name, seed in seeds.items():
         _add(cells, _seed_key(seed, name, context), negative=True)
-    for gone, private in dropped.items():
+    for absent, private in dropped.items():
         for name in seeds:
-            key = _pair_key(private, publics[name], (gone, name), context)
-            _add(
-                cells, key, negative=name < gone
-            )  # the masks that the dropped party would have added
+            key = _pair_key(private, publics[name], (absent, name), context)
+            _add(cells, key, negative=name < absent)  # as the absent party would have done
 
 
 def _seed_key(seed: bytes, name: str, context: bytes) -> bytes:
@@ -154,29 +154,28 @@ def _derive(secret: bytes, info: bytes) -> bytes:
 
 
 def _add(cells: Cells, key: bytes, *, negative: bool = False) -> None:
-    """Add or subtract a key's ChaCha20 stream in unsigned cells.
+    """Add or subtract a key's ChaCha20 stream.
 
-    The arithmetic wraps.
+    Unsigned arithmetic wraps around.
     """
     stream = Cipher(algorithms.ChaCha20(key, _NONCE), mode=None).encryptor()
-    room = bytearray(_CHUNK_BYTES)
-    numbers = np.frombuffer(room, cells.dtype)
-    step = len(numbers)
+    buffer = bytearray(_CHUNK_BYTES)
+    residues = np.frombuffer(buffer, cells.dtype)
     combine = np.subtract if negative else np.add
-    for start in range(0, len(cells), step):
-        part = cells[start : start + step]
-        n_bytes = part.nbytes
-        stream.update_into(memoryview(_ZEROS)[:n_bytes], memoryview(room)[:n_bytes])
-        combine(part, numbers[: len(part)], out=part)
+    for start in range(0, len(cells), len(residues)):
+        chunk = cells[start : start + len(residues)]
+        n_bytes = chunk.nbytes
+        stream.update_into(memoryview(_ZEROS)[:n_bytes], memoryview(buffer)[:n_bytes])
+        combine(chunk, residues[: len(chunk)], out=chunk)
 
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Dtype and shape of each array, such as ``(("<u2", (10, 4)), ("<i8", ()))``."""
 
-_CODES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8")
+_DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8")
 MAX_ARRAYS = 64  # far more than the fields of any summed message
-MAX_DIMS = 4  # as in a frame
-MAX_CELLS = (1 << 32) // 8 - 1024  # so that a vector fits a frame
+MAX_DIMS = 4  # the limit of a frame
+MAX_CELLS = (1 << 32) // 8 - 1024  # 64-bit numbers in a frame of 4 GiB with 8 KiB to spare
 
 
 def layout_of(arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Layout:
@@ -185,17 +184,17 @@ def layout_of(arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Layout:
 
 
 def check_layout(layout: Layout) -> None:
-    """Raise for a received layout of invalid arrays.
+    """Raise unless a received layout describes valid integer arrays.
 
     Raises
     ------
     ValueError
-        If a dtype is unknown or the arrays are too many or too large.
+        If a dtype or shape is invalid, or the arrays are too many or too large.
     """
     if len(layout) > MAX_ARRAYS:
         raise ValueError(f"a masked sum has at most {MAX_ARRAYS} arrays, got {len(layout)}")
     for code, shape in layout:
-        if code not in _CODES or len(shape) > MAX_DIMS or min(shape, default=0) < 0:
+        if code not in _DTYPES or len(shape) > MAX_DIMS or min(shape, default=0) < 0:
             raise ValueError("an array of a masked sum is not of integers or has a wrong shape")
     if n_cells(layout) > MAX_CELLS:
         raise ValueError(f"a masked sum has at most {MAX_CELLS} numbers")
@@ -206,13 +205,16 @@ def n_cells(layout: Layout) -> int:
     return sum(math.prod(shape) for _, shape in layout)
 
 
-def width(layout: Layout) -> int:
-    """Return the modulus bits: 32 if all dtypes fit, else 64."""
+def modulus_bits(layout: Layout) -> int:
+    """Return the bits of the modulus.
+
+    These are 32 if no dtype has more, else 64.
+    """
     return 32 if all(np.dtype(code).itemsize <= 4 for code, _ in layout) else 64
 
 
 def to_cells(arrays: Sequence[npt.NDArray[np.integer[Any]]], *, n_parties: int) -> Cells:
-    """Return integer arrays as one vector of residues.
+    """Convert integer arrays to one vector of residues.
 
     Parameters
     ----------
@@ -229,13 +231,15 @@ def to_cells(arrays: Sequence[npt.NDArray[np.integer[Any]]], *, n_parties: int) 
     Raises
     ------
     AggregationError
-        If a number is so large that the sum could wrap.
+        If a number is so large that the sum could wrap around.
+    ValueError
+        If an array has no integer dtype, or the arrays are too many or too large.
     """
     layout = layout_of(arrays)
     check_layout(layout)
-    bits = width(layout)
+    bits = modulus_bits(layout)
     cells = np.empty(n_cells(layout), f"<u{bits // 8}")
-    at = 0
+    start = 0
     for array in arrays:
         extremes = int(np.min(array, initial=0)), int(np.max(array, initial=0))
         if max(map(abs, extremes)) * n_parties >= 1 << (bits - 1):
@@ -243,13 +247,14 @@ def to_cells(arrays: Sequence[npt.NDArray[np.integer[Any]]], *, n_parties: int) 
                 f"a number is too large for a masked sum of {n_parties} parties modulo 2^{bits}; "
                 "use a wider dtype or smaller numbers"
             )
-        cells[at : at + array.size] = array.ravel().astype(cells.dtype)  # negative ones wrap
-        at += array.size
+        # negative numbers wrap around
+        cells[start : start + array.size] = array.ravel().astype(cells.dtype)
+        start += array.size
     return cells
 
 
 def from_cells(cells: Cells, layout: Layout) -> list[npt.NDArray[np.integer[Any]]]:
-    """Return the arrays of a summed vector.
+    """Convert a sum of vectors to arrays.
 
     Parameters
     ----------
@@ -265,10 +270,10 @@ def from_cells(cells: Cells, layout: Layout) -> list[npt.NDArray[np.integer[Any]
     """
     numbers = cells.view(f"<i{cells.itemsize}")  # the upper half of the residues is negative
     arrays: list[npt.NDArray[np.integer[Any]]] = []
-    at = 0
+    start = 0
     for code, shape in layout:
         dtype = np.dtype(code)
-        part = numbers[at : at + math.prod(shape)]
+        part = numbers[start : start + math.prod(shape)]
         low, high = int(np.min(part, initial=0)), int(np.max(part, initial=0))
         limits = np.iinfo(dtype)
         if low < limits.min or high > limits.max:
@@ -277,5 +282,5 @@ def from_cells(cells: Cells, layout: Layout) -> list[npt.NDArray[np.integer[Any]
                 "parties need a wider dtype"
             )
         arrays.append(part.astype(dtype).reshape(shape))
-        at += len(part)
+        start += len(part)
     return arrays

@@ -1,4 +1,4 @@
-"""Secret sharing: a threshold of shares reveals the secret, fewer reveal nothing (Shamir 1979)."""
+"""Secret sharing: any ``threshold`` shares give the secret, fewer reveal nothing (Shamir 1979)."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ except ModuleNotFoundError as error:
 
 
 SECRET_BYTES = 32  # an X25519 private key or a seed
-_HALF = 16  # the field has 2**128 elements; a secret consists of two, shared separately
+_HALF_BYTES = 16  # an element of GF(2^128); the two halves of a secret are shared separately
 
 
 def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
-    """Return shares of a secret, with the operating system's entropy.
+    """Split a secret into random shares.
 
     Parameters
     ----------
@@ -29,58 +29,59 @@ def split(secret: bytes, *, threshold: int, n_shares: int) -> list[bytes]:
     Returns
     -------
     list of bytes
-        Share k, from 0, is the point k + 1 on two polynomials over GF(2^128): 32 bytes.
+        Share k, counted from 0, has 32 bytes: the values of two polynomials over GF(2^128) at
+        k + 1.
 
     Raises
     ------
     ValueError
-        If the secret has another length or the numbers are out of order.
+        If the secret does not have 32 bytes, or not ``1 <= threshold <= n_shares``.
     """
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= n_shares:
         raise ValueError(
             f"expected a secret of {SECRET_BYTES} bytes and 1 <= threshold <= n_shares, got "
             f"{len(secret)} bytes, {threshold} and {n_shares}"
         )
-    halves = [
-        Shamir.split(threshold, n_shares, secret[at : at + _HALF], ssss=False) for at in (0, _HALF)
-    ]
-    return [first + second for (_, first), (_, second) in zip(*halves, strict=True)]
+    halves = secret[:_HALF_BYTES], secret[_HALF_BYTES:]
+    shares = [Shamir.split(threshold, n_shares, half, ssss=False) for half in halves]
+    return [first + second for (_, first), (_, second) in zip(*shares, strict=True)]
 
 
 def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
-    """Return the secret of some shares.
+    """Reconstruct a secret from its shares.
 
     Parameters
     ----------
     shares : mapping of int to bytes
-        Position of each share, from 0, and its 32 bytes; the lowest positions are used.
+        The 32 bytes of each share by its position in :func:`split`, counted from 0. The
+        ``threshold`` shares of the lowest positions are used.
     threshold : int
         Number of shares that reconstruct the secret.
 
     Raises
     ------
     ValueError
-        If there are fewer shares than the threshold, or one has another length.
+        If there are fewer shares than the threshold, or a share does not have 32 bytes.
     """
     if len(shares) < threshold or any(len(share) != SECRET_BYTES for share in shares.values()):
         raise ValueError(f"expected {threshold} shares of {SECRET_BYTES} bytes, got {len(shares)}")
     used = [(position + 1, shares[position]) for position in sorted(shares)[:threshold]]
-    first = Shamir.combine([(index, share[:_HALF]) for index, share in used], ssss=False)
-    second = Shamir.combine([(index, share[_HALF:]) for index, share in used], ssss=False)
+    first = Shamir.combine([(index, share[:_HALF_BYTES]) for index, share in used], ssss=False)
+    second = Shamir.combine([(index, share[_HALF_BYTES:]) for index, share in used], ssss=False)
     return bytes(first) + bytes(second)
 
 
-MIN_WITHOUT_NOISE = 3
-"""Minimum number of parties: in an exact sum of two, each can subtract its own part."""
+MIN_PARTIES_WITHOUT_NOISE = 3
+"""Minimum number of parties in an exact sum: of two, each could subtract its own part."""
 
 MAX_PARTIES = 128
-"""Maximum number of parties: shares are combined in plain Python in quadratic time."""
+"""Maximum number of parties: combining the shares of a secret takes quadratic time in Python."""
 
 
 def default_threshold(n_parties: int) -> int:
     """Return the default threshold floor(2 n / 3) + 1.
 
-    It resists up to a third of colluding parties.
+    It protects each part from a coordinator that colludes with up to a third of the parties.
 
     Examples
     --------
@@ -91,34 +92,34 @@ def default_threshold(n_parties: int) -> int:
 
 
 def check_threshold(n_parties: int, threshold: int, *, noised: bool) -> None:
-    """Raise for a sum that is not safe.
+    """Raise unless a sum and its threshold are safe.
 
-    Its result would reveal a part, or too few parties could remove its masks.
+    Otherwise the sum could reveal a party's part, or too few parties could remove the masks.
 
     Parameters
     ----------
     n_parties : int
-        Number of invited parties.
+        Number of parties with which the sum is opened.
     threshold : int
-        Minimum number of parties whose sum is unmasked.
+        Minimum number of parties in the sum.
     noised : bool
-        True if each part has noise, so that even a sum of two reveals neither part.
+        True if each part contains noise, so that even a sum of two reveals neither part exactly.
 
     Raises
     ------
     AggregationError
         If there are too few or too many parties, or the threshold is out of range.
     """
-    least_parties = 2 if noised else MIN_WITHOUT_NOISE
-    if not least_parties <= n_parties <= MAX_PARTIES:
+    min_parties = 2 if noised else MIN_PARTIES_WITHOUT_NOISE
+    if not min_parties <= n_parties <= MAX_PARTIES:
         raise AggregationError(
-            f"a masked sum {'with' if noised else 'without'} noise needs {least_parties} to "
+            f"a masked sum {'with' if noised else 'without'} noise needs {min_parties} to "
             f"{MAX_PARTIES} parties, got {n_parties}; with fewer, the others could compute a "
             "party's part from the sum"
         )
-    least = max(least_parties, -(-2 * n_parties // 3))
-    if not least <= threshold <= n_parties:
+    min_threshold = max(min_parties, -(-2 * n_parties // 3))
+    if not min_threshold <= threshold <= n_parties:
         raise AggregationError(
-            f"expected a threshold of {least} to {n_parties} for {n_parties} parties, got "
+            f"expected a threshold of {min_threshold} to {n_parties} for {n_parties} parties, got "
             f"{threshold}"
         )

@@ -10,7 +10,7 @@ from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.knnper import KNNPerClassifier
-from tests.federation.maskfleet import enroll
+from tests.federation.masked_parties import enroll
 from tests.methods.knnper.federations import members, training
 
 X, Y = load_wine(return_X_y=True)

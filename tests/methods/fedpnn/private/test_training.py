@@ -34,7 +34,7 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     coordinate_private,
 )
 from fedneighbors.privacy._accounting import fits
-from tests.federation.maskfleet import enroll
+from tests.federation.masked_parties import enroll
 from tests.methods.fedpnn.private.tables import (
     CENTRAL,
     LOCAL,

@@ -25,7 +25,7 @@ from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.audit._certificates import certified_epsilon
-from tests.federation.maskfleet import enroll
+from tests.federation.masked_parties import enroll
 from tests.methods.flynn.private.tables import (
     CENTRAL,
     HOW,

@@ -40,8 +40,8 @@ class Nested:
 
 
 @message
-class Share:
-    """A message whose check raises ZeroDivisionError or IndexError for bad values."""
+class ValidatedMessage:
+    """Message whose validation raises ZeroDivisionError or IndexError for invalid values."""
 
     n: int
     parts: tuple[int, ...]
@@ -79,10 +79,10 @@ class Counter:
 
     accepts = (CountRequest, NameRequest)
 
-    def __init__(self, name: str, values: tuple[int, ...], *, trouble: str = "") -> None:
+    def __init__(self, name: str, values: tuple[int, ...], *, fault: str = "") -> None:
         self.name = name
         self._values = np.array(values, np.int64)
-        self._trouble = trouble
+        self._fault = fault
 
     def answer(self, request: Any) -> Any:
         if isinstance(request, NameRequest):
@@ -92,13 +92,15 @@ class Counter:
         return CountReply(len(self._values), counts)
 
     def _misbehave(self) -> None:
-        match self._trouble:
+        match self._fault:
             case "refuse":
                 raise Refused("a column is missing", "age")
-            case "ugly refusal":
+            case "unprintable refusal":
                 raise Refused("a\nb" * 100, "\x1b[31m" + "c" * 1000)
             case "fail":
-                raise RuntimeError(f"secret value {4700 + 11}")
+                raise RuntimeError(
+                    f"secret value {4700 + 11}"
+                )  # the traceback must not contain 4711
             case "end of file":
                 raise EOFError("the party's own file is short")
             case "die":
@@ -117,7 +119,7 @@ class Impostor(Counter):
 
 
 def count(n_bins: int) -> Any:
-    """Request all names, then the sum of the counts."""
+    """Coordinate a run: request all names, then the sum of the counts."""
     names = yield gather(NameRequest("hello"))
     replies = yield total(CountRequest(n_bins))
     summed = replies.complete("the counts").total

@@ -1,4 +1,4 @@
-"""Identity of a party: its Ed25519 key, and the roster of enrolled keys."""
+"""Signing keys, the roster of public keys, signed digests, and public-key encryption."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from fedneighbors.errors import AggregationError, MissingExtraError
 
 try:
     from cryptography.exceptions import InvalidSignature, InvalidTag
-    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
@@ -22,9 +22,9 @@ except ModuleNotFoundError as error:  # older versions of cryptography lack hpke
     raise MissingExtraError("cryptography", "privacy") from error
 
 
-MAX_NAME = 100  # as in fedneighbors.federation
-KEY_BYTES = 32  # Ed25519
-MAX_FILE_BYTES = 1 << 20  # several thousand parties
+MAX_NAME_LENGTH = 100  # characters; the same as in federation/_flower.py
+KEY_BYTES = 32  # Ed25519, private or public
+MAX_FILE_BYTES = 1 << 20  # several thousand parties fit in a roster of this size
 
 
 @dataclass(frozen=True)
@@ -50,32 +50,32 @@ class Identity:
 
     @classmethod
     def new(cls) -> "Identity":
-        """Return an identity with a fresh key from the operating system's entropy."""
+        """Return an identity with a new key, random from the operating system."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
     def read(cls, path: Path) -> "Identity":
-        """Return the identity in a PEM file.
+        """Read the identity from a PEM file.
 
         Raises
         ------
         ValueError
-            If the file has no Ed25519 private key, or other users may read it.
+            If the file has no Ed25519 private key, or other users have access to it.
         OSError
             If it cannot be read.
         """
         if os.name == "posix" and path.stat().st_mode & 0o077:
-            raise ValueError(f"others may read the private key {path.name}; run chmod 600 on it")
+            raise ValueError(f"others can access the private key {path.name}; run chmod 600 on it")
         try:
-            key = forms.load_pem_private_key(path.read_bytes(), password=None)
+            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
         except (ValueError, TypeError):
-            raise ValueError(f"{path.name} is not a private key in PEM without password") from None
+            raise ValueError(f"{path.name} is not an unencrypted PEM private key") from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ValueError(f"{path.name} is not an Ed25519 key; create one with keys new")
+            raise ValueError(f"{path.name} is not an Ed25519 key; run `fedneighbors keys new`")
         return cls(key.private_bytes_raw())
 
     def write(self, path: Path) -> None:
-        """Write the private key as PEM to a new owner-only file.
+        """Write the private key to a new PEM file of mode 600.
 
         Raises
         ------
@@ -83,9 +83,8 @@ class Identity:
             If the file exists: overwriting a key would destroy it.
         """
         key = Ed25519PrivateKey.from_private_bytes(self.private)
-        content = key.private_bytes(
-            forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
-        )
+        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        content = key.private_bytes(pem, pkcs8, serialization.NoEncryption())
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -96,7 +95,7 @@ class Identity:
         return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     def sign(self, content: bytes) -> bytes:
-        """Return the signature of 64 bytes."""
+        """Return the 64-byte Ed25519 signature of ``content``."""
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(content)
 
 
@@ -107,20 +106,23 @@ class Roster:
     Parameters
     ----------
     keys : mapping of str to bytes
-        Party name to Ed25519 public key.
+        Ed25519 public key of each party by name.
 
     Raises
     ------
     ValueError
-        If a name or key is malformed, or two names have one key, so that a party could count twice.
+        If a name or key is malformed, or two names have the same key: one party could then be
+        counted twice.
     """
 
     keys: Mapping[str, bytes]
 
     def __post_init__(self) -> None:
         for name, key in self.keys.items():
-            if not (0 < len(name) <= MAX_NAME and name.isprintable()):
-                raise ValueError(f"expected party names of 1 to {MAX_NAME} printable characters")
+            if not (0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()):
+                raise ValueError(
+                    f"expected party names of 1 to {MAX_NAME_LENGTH} printable characters"
+                )
             if len(key) != KEY_BYTES:
                 raise ValueError(f"the key of {name!r} has {len(key)} bytes, expected {KEY_BYTES}")
         if len(set(self.keys.values())) < len(self.keys):
@@ -128,9 +130,9 @@ class Roster:
 
     @classmethod
     def read(cls, path: Path) -> "Roster":
-        """Read the roster from a JSON file of hexadecimal keys.
+        """Read the roster from a JSON file.
 
-        The file maps names to keys.
+        The file maps the names of the parties to their hexadecimal keys.
 
         Raises
         ------
@@ -158,7 +160,7 @@ class Roster:
         return next((name for name, key in self.keys.items() if key == public), None)
 
     def signed(self, name: str, content: bytes, signature: bytes) -> bool:
-        """Return whether a party of this roster signed the content."""
+        """Return whether ``signature`` is the named party's signature of ``content``."""
         if name not in self.keys:
             return False
         try:
@@ -169,20 +171,20 @@ class Roster:
 
 
 Part = bytes | str | int | tuple["Part", ...]
-"""Types of digest parts: bytes, text, integers of 64 bits, and tuples of these."""
+"""Types of digest parts: bytes, text, signed 64-bit integers, and tuples of these."""
 
 
 def digest(purpose: str, *parts: Part) -> bytes:
-    """Return a 32-byte digest of a purpose and typed parts.
+    """Return the SHA-256 digest of a purpose and typed parts.
 
-    Each part is hashed with its kind and length.
+    Each part is encoded with its type and, if its length varies, its length.
 
     Parameters
     ----------
     purpose : str
-        Purpose of the digest; digests of different purposes never agree.
+        Domain separation: the same parts have different digests for different purposes.
     *parts : bytes, str, int or tuple
-        Contents of the digest. Different lists of parts have different encodings.
+        Contents of the digest; different lists of parts have different encodings.
 
     Examples
     --------
@@ -199,19 +201,19 @@ def _encode(part: Part) -> bytes:
         return b"t" + len(part).to_bytes(8, "little") + b"".join(map(_encode, part))
     if isinstance(part, int):
         return b"i" + part.to_bytes(8, "little", signed=True)
-    raw = part.encode("utf-8") if isinstance(part, str) else part
-    kind = b"s" if isinstance(part, str) else b"b"
-    return kind + len(raw).to_bytes(8, "little") + raw
+    content = part.encode("utf-8") if isinstance(part, str) else part
+    tag = b"s" if isinstance(part, str) else b"b"
+    return tag + len(content).to_bytes(8, "little") + content
 
 
-OVERHEAD_BYTES = 48  # the sender's ephemeral key and the tag
-_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+SEAL_OVERHEAD_BYTES = 48  # bytes that `seal` adds: 32 of an ephemeral public key, 16 of a tag
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)  # HPKE, RFC 9180
 
 
 def seal(content: bytes, public: bytes, *, info: bytes) -> bytes:
-    """Encrypt content for an X25519 public key, bound to ``info``.
+    """Encrypt ``content`` with HPKE for an X25519 public key.
 
-    The key has 32 bytes.
+    The key has 32 bytes. Only :func:`unseal` with the same ``info`` decrypts the result.
 
     Raises
     ------
@@ -225,14 +227,14 @@ def seal(content: bytes, public: bytes, *, info: bytes) -> bytes:
 
 
 def unseal(sealed: bytes, private: bytes, *, info: bytes) -> bytes:
-    """Return the content of a sealed message.
+    """Return the content that :func:`seal` encrypted.
 
     Raises
     ------
     AggregationError
-        If it was altered, or sealed for another key or purpose.
+        If ``sealed`` was altered, or encrypted for another key or ``info``.
     """
     try:
         return _SUITE.decrypt(sealed, X25519PrivateKey.from_private_bytes(private), info)
     except (InvalidTag, ValueError):
-        raise AggregationError("a sealed share cannot be opened") from None
+        raise AggregationError("a sealed share cannot be decrypted") from None

@@ -25,7 +25,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.federation._roles import Refusal, serve
-from fedneighbors.secure_sum._key_agreement import Identity, Roster
+from fedneighbors.secure_sum._keys import Identity, Roster
 
 REQUESTS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
 REPLIES = (Advert, SealedShares, MaskedInput, Confirmation, Revealed, Refusal)
@@ -56,17 +56,17 @@ class NoisedRequest:
 
 
 @message
-class OpenRequest:
+class OneByOneRequest:
     """Request whose integer replies may be sent to the coordinator one by one."""
 
     reply: ClassVar[type] = Values
     one_by_one: ClassVar[bool] = True
 
 
-class Holder:
-    """Party that answers with its values and records the rounds that it contributed to."""
+class ValueParty:
+    """Party that answers with its values and records the masked sums it contributed to."""
 
-    accepts = (ValuesRequest, NoisedRequest, OpenRequest)
+    accepts = (ValuesRequest, NoisedRequest, OneByOneRequest)
 
     def __init__(self, name, items):
         self.name = name
@@ -81,8 +81,8 @@ class Holder:
         return Noised(self.items)
 
 
-def holders(n, dtype="u4", length=5):
-    return [Holder(f"p{k}", np.arange(length, dtype=dtype) * (k + 1)) for k in range(n)]
+def value_parties(n, dtype="u4", length=5):
+    return [ValueParty(f"p{k}", np.arange(length, dtype=dtype) * (k + 1)) for k in range(n)]
 
 
 def enroll(parties, stores=None):
@@ -104,19 +104,21 @@ def enroll(parties, stores=None):
 class Wire:
     """Exchange that drops parties at given steps and lets a test alter messages.
 
+    It records all requests and replies.
+
     Parameters
     ----------
     parties : sequence of Party
         The answering parties.
-    lost : mapping of message class to names
-        Parties that do not answer that request.
-    ask, tell : callable, optional
+    silent : mapping of request class to names
+        Parties that do not answer a request of the class.
+    on_request, on_reply : callable, optional
         Called with the party's name and the request or reply; returns the replacement.
     """
 
-    def __init__(self, parties, lost=None, on_request=None, on_reply=None):
+    def __init__(self, parties, silent=None, on_request=None, on_reply=None):
         self.parties = {party.name: party for party in parties}
-        self.lost = lost or {}
+        self.silent = silent or {}
         self.on_request = on_request or (lambda name, request: request)
         self.on_reply = on_reply or (lambda name, reply: reply)
         self.requests, self.replies = [], []
@@ -124,20 +126,20 @@ class Wire:
     def __call__(self, frames):
         answers = {}
         for name, frame in frames.items():
-            request = self.on_request(name, decode(frame, (*REQUESTS, *Holder.accepts)))
+            request = self.on_request(name, decode(frame, (*REQUESTS, *ValueParty.accepts)))
             self.requests.append((name, request))
-            if name in self.lost.get(type(request), ()):
+            if name in self.silent.get(type(request), ()):
                 continue
             answer = serve(self.parties[name], encode(request))
             reply = self.on_reply(name, decode(answer, (*REPLIES, Values, Noised)))
             self.replies.append((name, reply))
             answers[name] = encode(reply)
-        return answers, {name: "gone" for name in frames if name not in answers}
+        return answers, {name: "no answer" for name in frames if name not in answers}
 
     def sent(self, kind, name=None):
         """Return the messages of a class, of one party or of all."""
-        both = self.requests + self.replies
-        return [x for who, x in both if type(x) is kind and name in (None, who)]
+        messages = self.requests + self.replies
+        return [item for party, item in messages if type(item) is kind and name in (None, party)]
 
 
 def request_sum(request=None):
@@ -158,18 +160,22 @@ class AbortError(Exception):
 
 
 def alter_reply(kind, change, name="p1"):
-    """Return a hook that alters the reply of one party."""
-    return lambda who, reply: change(reply) if (type(reply), who) == (kind, name) else reply
+    """Return a hook that alters one party's replies of a class."""
+    return lambda party, reply: change(reply) if (type(reply), party) == (kind, name) else reply
 
 
 def alter_request(kind, change, name="p1"):
-    """Return a hook that alters the request to one party."""
-    return lambda who, request: change(request) if (type(request), who) == (kind, name) else request
+    """Return a hook that alters the requests of a class to one party."""
+
+    def alter(party, request):
+        return change(request) if (type(request), party) == (kind, name) else request
+
+    return alter
 
 
-def flip_bit(raw):
-    """Flip one bit of some bytes."""
-    return bytes([raw[0] ^ 1]) + raw[1:]
+def flip_bit(content):
+    """Flip one bit of the first byte."""
+    return bytes([content[0] ^ 1]) + content[1:]
 
 
 def change_round(item):
@@ -177,10 +183,10 @@ def change_round(item):
     return replace(item, round_id="f" * 32)
 
 
-def assert_fails(*, on_reply=None, on_request=None, lost=None, n=8, party="p1", match=""):
+def assert_fails(*, on_reply=None, on_request=None, silent=None, n=8, party="p1", match=""):
     """Assert that a sum fails and names the party; return the wire."""
-    masked, roster = enroll(holders(n))
-    wire = Wire(masked, lost, on_request=on_request, on_reply=on_reply)
+    masked, roster = enroll(value_parties(n))
+    wire = Wire(masked, silent, on_request=on_request, on_reply=on_reply)
     with pytest.raises(AggregationError, match=match) as caught:
         masked_sum(wire, roster)
     assert caught.value.party == party
