@@ -49,7 +49,7 @@ def predict(
     ] = None,
 ) -> None:
     """Predict the classes or numbers of a file's rows, in order."""
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.datasets._text_tables import delimited
     from fedneighbors.records import replace_file
 
@@ -66,8 +66,8 @@ def predict(
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, delimited(columns))
     for sentence in _summarize(estimator, columns):
-        say(sentence)
-    say(f"predictions {out}", "green")
+        echo(sentence)
+    echo(f"predictions {out}", "green")
 
 
 def _load(path: Path) -> "Model":
@@ -107,7 +107,7 @@ def _client_of_rows(
     estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
 ) -> dict[str, Any]:
     """Return each row's client for a personalized model, else None."""
-    from fedneighbors.cli._console import note
+    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets import read_columns
 
     clients = getattr(estimator, "clients_", None)
@@ -122,13 +122,13 @@ def _client_of_rows(
     else:
         owners = None if party is None else [party] * n_rows
     if owners is None and len(clients) != 1:
-        note(
+        print_warning(
             f"the model has {len(clients)} parties and none is given with --party or "
             "--party-column: rows get predictions of the shared network"
         )
     unknown = sorted(str(name) for name in set(owners or ()) - set(clients))
     if unknown:
-        note(
+        print_warning(
             f"parties {unknown[:5]} are not in the model and get predictions of the shared network"
         )
     return {"parties": owners}
@@ -182,7 +182,7 @@ def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDA
     """
     from sklearn.utils import get_tags
 
-    from fedneighbors.cli._console import note
+    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets import TableEncoder, read_columns, read_features
     from fedneighbors.errors import DataError
 
@@ -191,7 +191,7 @@ def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDA
     if names is not None:
         rules = None if encoder is None else TableEncoder.from_json(encoder.read_text("utf-8"))
         if rules is None and any("=" in str(name) for name in names):
-            note(
+            print_warning(
                 "the model has columns such as "
                 f"{next(str(n) for n in names if '=' in str(n))!r} and there is no encoder.json "
                 "next to it; copy it from the training folder, or give it with --encoder"
@@ -200,7 +200,7 @@ def _read_rows(path: Path, estimator: "Model", encoder: Path | None) -> "npt.NDA
             table = read_columns(path, nominal=rules.nominal_names)
             table.require(rules.column_names)
             for sentence in rules.warnings_for(table):
-                note(sentence)
+                print_warning(sentence)
         return read_features(
             path,
             [str(name) for name in names],
