@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from experiments.catalog import EXPERIMENTS, find_study
-from fedneighbors.cli._console import progress_bar, say
-from fedneighbors.cli._results import keep, print_tables
+from fedneighbors.cli._console import echo, progress_bar
+from fedneighbors.cli._results import print_tables, write_results
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,8 +43,8 @@ def experiment(
     if list_all:
         for known in EXPERIMENTS:
             entry = find_study(known)
-            say(f"{known:<20} {entry.title}", "bold")
-            say(f"{'':<20} {entry.description}")
+            echo(f"{known:<20} {entry.title}", "bold")
+            echo(f"{'':<20} {entry.description}")
         return
     if name is None:
         raise typer.BadParameter("name an experiment; --list lists them")
@@ -58,7 +58,7 @@ def experiment(
     with progress_bar() as progress:
         record = chosen.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress, journal=journal)
     print_tables(record)
-    keep(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
+    write_results(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
 
 
 def _of_the_same_method(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The commands run for real: train, save, predict, split."""
+"""Commands that train, predict, and list, describe and split data sets."""
 
 import csv
 import json
@@ -37,10 +37,10 @@ def read_csv(path):
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory):
-    """Iris with a garden per row and an additional nominal column."""
+    """Return a file of iris with two further columns: a nominal one, and the owners of rows."""
     rows = [
-        [*values, ["sun", "shade"][place % 2], f"garden-{place % 3}", species]
-        for place, (values, species) in enumerate(zip(IRIS.data.tolist(), SPECIES, strict=True))
+        [*values, ["sun", "shade"][row % 2], f"garden-{row % 3}", species]
+        for row, (values, species) in enumerate(zip(IRIS.data.tolist(), SPECIES, strict=True))
     ]
     header = [*COLUMNS, "light", "garden", "species"]
     return write_csv(tmp_path_factory.mktemp("flowers") / "flowers.csv", header, rows)
@@ -48,7 +48,7 @@ def flowers(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(flowers):
-    """The output folder and the printed text of ``run flynn``."""
+    """Return the output folder and the result of ``run flynn``."""
     out = flowers.parent / "run"
     arguments = ["--data", flowers, "--label", "species", "--party-column", "garden"]
     result = call("run", "flynn", *arguments, "--n-units", 200, "--out", out)
@@ -56,7 +56,7 @@ def trained(flowers):
     return out, result
 
 
-def test_demo_prints_a_summary_and_leaves_record_and_report(tmp_path):
+def test_demo_prints_a_summary_and_writes_record_and_report(tmp_path):
     result = call("demo", "--out", tmp_path / "demo", "--parties", 3)
 
     assert result.exit_code == 0, result.stderr
@@ -69,7 +69,7 @@ def test_demo_prints_a_summary_and_leaves_record_and_report(tmp_path):
     assert html.count("<img") == len(record.figures)
 
 
-def test_run_trains_over_the_parties_that_a_column_names(trained):
+def test_run_trains_over_the_parties_in_a_column(trained):
     out, result = trained
 
     record = read_record(out / "record.jsonl")
@@ -82,7 +82,7 @@ def test_run_trains_over_the_parties_that_a_column_names(trained):
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_predict_writes_what_the_model_predicts(trained, flowers, tmp_path):
+def test_predict_writes_the_predictions_of_the_model(trained, flowers, tmp_path):
     model = FlyNNClassifier.load(trained[0] / "model.fnn")
     rows = read_rows(flowers, Schema.load(trained[0] / "schema.toml")).x
 
@@ -121,18 +121,18 @@ def test_predict_uses_column_order_if_the_model_has_no_names(tmp_path):
     wide = write_csv(tmp_path / "wide.csv", [*COLUMNS, "more"], [[1, 2, 3, 4, 5]])
     out = tmp_path / "predictions.csv"
 
-    done = call("predict", "--model", tmp_path / "model.fnn", "--data", data, "--out", out)
+    result = call("predict", "--model", tmp_path / "model.fnn", "--data", data, "--out", out)
     refused = call("predict", "--model", tmp_path / "model.fnn", "--data", wide, "--out", out)
 
-    assert done.exit_code == 0, done.stderr
+    assert result.exit_code == 0, result.stderr
     assert [int(line[0]) for line in read_csv(out)[1:]] == model.predict(IRIS.data).tolist()
     assert refused.exit_code == 1
     assert "trained on 4 columns without names" in refused.stderr
 
 
-def test_a_model_file_that_was_cut_is_refused_in_one_line(trained, flowers, tmp_path):
-    whole = (trained[0] / "model.fnn").read_bytes()
-    (tmp_path / "model.fnn").write_bytes(whole[:-10])
+def test_a_truncated_model_file_is_refused_in_one_line(trained, flowers, tmp_path):
+    content = (trained[0] / "model.fnn").read_bytes()
+    (tmp_path / "model.fnn").write_bytes(content[:-10])
 
     result = call("predict", "--model", tmp_path / "model.fnn", "--data", flowers)
 
@@ -141,7 +141,7 @@ def test_a_model_file_that_was_cut_is_refused_in_one_line(trained, flowers, tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["--data", "none.csv"], "none.csv"),
         (["--data", "atlantis"], "atlantis"),
@@ -151,13 +151,13 @@ def test_a_model_file_that_was_cut_is_refused_in_one_line(trained, flowers, tmp_
     ],
     ids=["no file", "no set", "no owners", "too many parties", "bad decay"],
 )
-def test_run_reports_an_error_in_one_line(arguments, complaint, tmp_path, monkeypatch):
+def test_run_reports_an_error_in_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
 
     result = call("run", "flynn", *arguments, "--out", tmp_path / "out")
 
     assert result.exit_code == 1
-    assert complaint in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
@@ -171,7 +171,7 @@ def test_data_sets_are_listed_with_their_size():
     ]
 
 
-def test_a_data_set_is_described_by_its_classes():
+def test_a_data_set_is_described_by_its_size():
     result = call("data", "describe", "iris")
 
     assert result.exit_code == 0
@@ -228,16 +228,16 @@ def test_a_column_option_without_a_file_is_a_usage_error(command, option, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_leave_their_splits_manifest_unless_private(tmp_path):
-    deal = ["--parties", 3, "--alpha", 5, "--seed", 2]
-    call("data", "partition", "wine", *deal, "--out", tmp_path / "manifest.json")
-    terms = ["--epsilon", 1, *FACTS]
+def test_runs_write_the_manifest_of_their_split_unless_private(tmp_path):
+    split = ["--parties", 3, "--alpha", 5, "--seed", 2]
+    call("data", "partition", "wine", *split, "--out", tmp_path / "manifest.json")
+    terms = ["--epsilon", 1, *PUBLIC_FACTS]
 
     for method, size in (("flynn", ["--n-units", 50]), ("fedpnn", [])):
-        run = ["run", method, "--data", "wine", *deal, *size, "--out", tmp_path / method]
+        run = ["run", method, "--data", "wine", *split, *size, "--out", tmp_path / method]
         assert call(*run).exit_code == 0
     private = call(
-        *("run", "flynn", "--data", "wine", *deal, "--n-units", 50, *terms),
+        *("run", "flynn", "--data", "wine", *split, "--n-units", 50, *terms),
         *("--out", tmp_path / "private"),
     )
 
@@ -256,13 +256,13 @@ def test_warmup_reports_compiled_kernels():
 
 
 def test_openml_is_used_only_with_its_prefix(monkeypatch):
-    asked = []
-    monkeypatch.setattr("fedneighbors.datasets.fetch_openml", asked.append)
+    fetched = []
+    monkeypatch.setattr("fedneighbors.datasets.fetch_openml", fetched.append)
 
     for name in ("openml:61", "openml:blood-transfusion", "iris"):
         read_data(name, label="target", party_column=None)
 
-    assert asked == [61, "blood-transfusion"]
+    assert fetched == [61, "blood-transfusion"]
 
 
 def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
@@ -279,13 +279,13 @@ def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
 
 
 PRIVATE = ["run", "flynn", "--data", "breast_cancer", "--parties", 3, "--n-units", 300]
-FACTS = ["--public", "classes,n_rows,scaling"]
+PUBLIC_FACTS = ["--public", "classes,n_rows,scaling"]
 
 
-def test_private_runs_keep_their_guarantee_in_all_outputs(tmp_path):
+def test_all_outputs_of_a_private_run_state_its_guarantee(tmp_path):
     terms = ["--epsilon", "2", "--delta", "1e-6", "--mechanism", "central"]
 
-    result = call(*PRIVATE, *terms, *FACTS, "--out", tmp_path)
+    result = call(*PRIVATE, *terms, *PUBLIC_FACTS, "--out", tmp_path)
 
     assert result.exit_code == 0, result.stderr
     record = read_record(tmp_path / "record.jsonl")
@@ -299,13 +299,13 @@ def test_private_runs_keep_their_guarantee_in_all_outputs(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--epsilon", "0", *FACTS], "expected epsilon above 0"),
-        (["--epsilon", "much", *FACTS], "expected epsilon as a number"),
-        (["--epsilon", "1", "--delta", "1e-6", *FACTS], "does not use a delta"),
-        (["--epsilon", "1", "--mechanism", "magic", *FACTS], "expected mechanism as one of"),
+        (["--epsilon", "0", *PUBLIC_FACTS], "expected epsilon above 0"),
+        (["--epsilon", "much", *PUBLIC_FACTS], "expected epsilon as a number"),
+        (["--epsilon", "1", "--delta", "1e-6", *PUBLIC_FACTS], "does not use a delta"),
+        (["--epsilon", "1", "--mechanism", "magic", *PUBLIC_FACTS], "expected mechanism as one of"),
         (["--epsilon", "1"], "classes is derived from the rows"),
         (["--epsilon", "1", "--public", "classes"], "scaling is derived from the rows"),
-        (["--epsilon", "1", "--search", *FACTS], "would void --epsilon"),
+        (["--epsilon", "1", "--search", *PUBLIC_FACTS], "would void --epsilon"),
         (["--delta", "1e-6"], "need --epsilon"),
     ],
 )

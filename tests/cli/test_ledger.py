@@ -1,4 +1,4 @@
-"""``fedneighbors ledger`` shows releases and budgets, and sets budgets."""
+"""``fedneighbors ledger`` shows and exports releases and budgets, and sets budgets."""
 
 import csv
 import hashlib
@@ -18,13 +18,13 @@ def call(*arguments):
     return CliRunner().invoke(app, ["ledger", *map(str, arguments)], env={"COLUMNS": "160"})
 
 
-def words(result):
+def printed_words(result):
     return " ".join(result.stdout.split())
 
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """Budgets of two data sets, and two releases, one of which could not be stored at first."""
+    """Return a ledger of two data sets and two releases, one of which first failed to be stored."""
     with Ledger(tmp_path / "north.ledger", party="north") as ledger:
         ledger.set_budget("visits", PureDP(1), note="ethics board")
         ledger.set_budget("visits", PureDP("0.5"), user="study")
@@ -43,53 +43,53 @@ def full_disk(*_):
     raise LedgerError("the disk is full")
 
 
-def test_show_lists_releases_users_costs_and_the_rest(path):
+def test_show_lists_budgets_and_releases_with_costs(path):
     result = call("show", path)
 
     assert result.exit_code == 0
-    said = words(result)
-    assert "Ledger of party north" in said
-    assert "visits (all) epsilon=1 █████░░░░░ 50% epsilon=1/2" in said
-    assert "visits study epsilon=1/2 ██████████ 100% epsilon=0" in said
-    assert "trips (all) rho=1/2 ░░░░░░░░░░ 0% rho=1/2" in said
-    assert "released visits study epsilon=1/4 q1 first look" in said
-    assert "taken back visits study epsilon=1/4 q2" in said
-    assert "released visits study epsilon=1/4 q2" in said
-    assert "budget set visits (all) epsilon=1 ethics board" in said
-    assert "noised" not in said
+    output = printed_words(result)
+    assert "Ledger of party north" in output
+    assert "visits (all) epsilon=1 █████░░░░░ 50% epsilon=1/2" in output
+    assert "visits study epsilon=1/2 ██████████ 100% epsilon=0" in output
+    assert "trips (all) rho=1/2 ░░░░░░░░░░ 0% rho=1/2" in output
+    assert "released visits study epsilon=1/4 q1 first look" in output
+    assert "charge voided visits study epsilon=1/4 q2" in output
+    assert "released visits study epsilon=1/4 q2" in output
+    assert "budget set visits (all) epsilon=1 ethics board" in output
+    assert "noised" not in output
 
 
-def test_show_of_one_data_set_leaves_out_the_others(path):
-    said = words(call("show", path, "--dataset", "trips"))
+def test_show_of_one_data_set_omits_the_others(path):
+    output = printed_words(call("show", path, "--dataset", "trips"))
 
-    assert "trips" in said
-    assert "visits" not in said
+    assert "trips" in output
+    assert "visits" not in output
 
 
-def test_show_reports_the_number_of_hidden_lines(path):
-    said = words(call("show", path, "--last", 1))
+def test_show_reports_the_number_of_omitted_lines(path):
+    output = printed_words(call("show", path, "--last", 1))
 
-    assert "5 earlier lines: raise --last, or export." in said
-    assert "q1" not in said
+    assert "5 earlier lines: raise --last, or export." in output
+    assert "q1" not in output
 
 
 def test_show_explains_a_ledger_without_budgets(tmp_path):
     Ledger(tmp_path / "new.ledger", party="north").close()
 
-    said = words(call("show", tmp_path / "new.ledger"))
+    output = printed_words(call("show", tmp_path / "new.ledger"))
 
-    assert "No budget is set: every release is refused. Set one with: fedneighbors" in said
+    assert "No budget is set: every release is refused. Set one with: fedneighbors" in output
 
 
-def test_a_reservation_without_an_answer_is_shown_as_paid(tmp_path):
+def test_a_charge_without_an_answer_is_shown_as_such(tmp_path):
     path = tmp_path / "north.ledger"
     with Ledger(path, party="north") as ledger:
         ledger.set_budget("visits", PureDP(1))
-        during = []
+        results = []  # `show` is called after the charge, before the answer
         terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.1")}
-        ledger.release("q1", draw=lambda: during.append(call("show", path)) or b"noised", **terms)
+        ledger.release("q1", draw=lambda: results.append(call("show", path)) or b"noised", **terms)
 
-    assert "charged, no answer visits study epsilon=1/10 q1" in words(during[0])
+    assert "charged, no answer visits study epsilon=1/10 q1" in printed_words(results[0])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_budget_creates_a_ledger_and_sets_the_limit(tmp_path, options, budget):
     result = call("budget", path, "--party", "north", "--dataset", "visits", *options)
 
     assert result.exit_code == 0
-    assert words(result).startswith(f"budget of data set visits: {budget}; spent ")
+    assert printed_words(result).startswith(f"budget of data set visits: {budget}; spent ")
     with Ledger(path) as ledger:
         assert ledger.party == "north"
         assert [state.allowed for state in ledger.budgets()] == [budget]
@@ -116,7 +116,7 @@ def test_budget_creates_a_ledger_and_sets_the_limit(tmp_path, options, budget):
 def test_budget_of_a_user_is_a_separate_limit(path):
     result = call("budget", path, "--dataset", "visits", "--user", "board", "--epsilon", "0.1")
 
-    assert "budget of user board of data set visits: epsilon=1/10" in words(result)
+    assert "budget of user board of data set visits: epsilon=1/10" in printed_words(result)
     with Ledger(path) as ledger:
         assert ledger.left("visits", "board") == PureDP("0.1")
         assert ledger.left("visits") == PureDP("0.5")
@@ -127,7 +127,7 @@ def test_budget_of_a_user_is_a_separate_limit(path):
     [[], ["--delta", "1e-6"], ["--epsilon", 1, "--rho", 1], ["--rho", 1, "--delta", "1e-6"]],
     ids=str,
 )
-def test_a_budget_in_no_notion_is_not_understood(path, options):
+def test_a_budget_of_no_privacy_definition_is_a_usage_error(path, options):
     result = call("budget", path, "--dataset", "visits", *options)
 
     assert result.exit_code == 2
@@ -149,9 +149,7 @@ def test_a_budget_in_no_notion_is_not_understood(path, options):
     ],
 )
 def test_a_failure_is_one_line(path, arguments, reason):
-    filled = [str(a).format(folder=path.parent, path=path) for a in arguments]
-
-    result = call(*filled)
+    result = call(*(str(a).format(folder=path.parent, path=path) for a in arguments))
 
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
@@ -159,7 +157,7 @@ def test_a_failure_is_one_line(path, arguments, reason):
     assert reason in result.stderr
 
 
-def test_export_has_every_entry_and_no_answer(path):
+def test_export_has_every_entry_but_no_answers(path):
     lines = [json.loads(line) for line in call("export", path).stdout.splitlines()]
 
     with Ledger(path) as ledger:
@@ -186,10 +184,10 @@ def test_export_has_every_entry_and_no_answer(path):
 
 @pytest.mark.parametrize("options", [["--out", "{}/ledger.csv"], ["--form", "csv"]], ids=str)
 def test_export_as_csv_has_the_same_entries(path, options):
-    filled = [option.format(path.parent) for option in options]
+    options = [option.format(path.parent) for option in options]
     lines = [json.loads(line) for line in call("export", path).stdout.splitlines()]
 
-    result = call("export", path, *filled)
+    result = call("export", path, *options)
 
     out = path.parent / "ledger.csv"
     text = out.read_bytes().decode() if out.exists() else result.stdout

@@ -1,4 +1,4 @@
-"""``fedneighbors predict`` with kNN-Per's baselines."""
+"""``fedneighbors predict`` with personalized baselines."""
 
 import numpy as np
 import pytest
@@ -23,18 +23,18 @@ def test_each_row_gets_its_clients_prediction(method, tmp_path):
     )
     (tmp_path / "wine.csv").write_text(",".join([*NAMES, "cellar"]) + "\n" + rows + "\n")
 
-    words = ["predict", "--model", "model.fnk", "--data", "wine.csv", "--out", "p.csv"]
-    paths = [str(tmp_path / word) if "." in word else word for word in words]
-    result = CliRunner().invoke(app, [*paths, "--party-column", "cellar"])
+    files = {"--model": "model.fnk", "--data": "wine.csv", "--out": "p.csv"}
+    arguments = [text for option, file in files.items() for text in (option, str(tmp_path / file))]
+    result = CliRunner().invoke(app, ["predict", *arguments, "--party-column", "cellar"])
 
     assert result.exit_code == 0, result.output
     with pytest.warns(UserWarning, match="valid feature names"):
         expected = model.predict(X, CELLAR)
-    found = read_columns(tmp_path / "p.csv").columns["prediction"]
-    assert found.astype(int).tolist() == expected.tolist()
+    predictions = read_columns(tmp_path / "p.csv").columns["prediction"]
+    assert predictions.astype(int).tolist() == expected.tolist()
 
 
-def test_a_file_of_no_method_is_refused_with_its_name(tmp_path):
+def test_a_file_of_an_unknown_method_is_refused(tmp_path):
     from dataclasses import replace
 
     from fedneighbors.baselines._files import BaselineFile
@@ -43,8 +43,8 @@ def test_a_file_of_no_method_is_refused_with_its_name(tmp_path):
     baselines.LocalClassifier(hidden=(8,), n_rounds=1).fit(X, Y).save(path)
     replace(BaselineFile.load(path), method="Magic").save(path)
 
-    words = ["predict", "--model", path, "--data", tmp_path / "wine.csv"]
-    result = CliRunner().invoke(app, list(map(str, words)))
+    arguments = ["predict", "--model", path, "--data", tmp_path / "wine.csv"]
+    result = CliRunner().invoke(app, list(map(str, arguments)))
 
     assert result.exit_code == 1
     assert "no method is called 'Magic'" in " ".join(result.output.split())

@@ -1,4 +1,4 @@
-"""``fedneighbors predict`` with a model that predicts numbers."""
+"""``fedneighbors predict`` with a regressor."""
 
 import csv
 
@@ -29,46 +29,46 @@ def patients(tmp_path_factory):
     return path
 
 
-def saved(folder, y):
+def train_and_save(folder, y):
     model = KNNPerRegressor(hidden=(16,), n_rounds=2).fit(X, y, parties=CLINIC)
     model.name_features(NAMES).save(folder / "model.fnk")
     return model
 
 
-def call(folder, patients, *more):
-    words = ("predict", "--model", folder / "model.fnk", "--data", patients, *more)
-    return CliRunner().invoke(app, [str(word) for word in (*words, "--out", folder / "p.csv")])
+def call(folder, patients, *options):
+    files = ("--model", folder / "model.fnk", "--data", patients, "--out", folder / "p.csv")
+    return CliRunner().invoke(app, ["predict", *map(str, files), *options])
 
 
 def test_each_row_gets_its_clinics_prediction(patients, tmp_path):
-    model = saved(tmp_path, Y)
+    model = train_and_save(tmp_path, Y)
 
     result = call(tmp_path, patients, "--party-column", "clinic")
 
     assert result.exit_code == 0, result.output
-    found = read_columns(tmp_path / "p.csv").columns
+    columns = read_columns(tmp_path / "p.csv").columns
     with pytest.warns(UserWarning, match="valid feature names"):
         expected = model.predict(X, CLINIC)
-    assert list(found) == ["prediction"]
-    assert found["prediction"].tolist() == expected.tolist()
+    assert list(columns) == ["prediction"]
+    assert columns["prediction"].tolist() == expected.tolist()
     assert f"90 rows: prediction from {expected.min():.6g}" in " ".join(result.output.split())
 
 
-def test_several_outputs_are_as_many_columns(patients, tmp_path):
-    model = saved(tmp_path, np.column_stack([Y, X[:, 0]]))
+def test_each_output_gets_its_own_column(patients, tmp_path):
+    model = train_and_save(tmp_path, np.column_stack([Y, X[:, 0]]))
 
     result = call(tmp_path, patients, "--party", "north")
 
     assert result.exit_code == 0, result.output
-    found = read_columns(tmp_path / "p.csv").columns
+    columns = read_columns(tmp_path / "p.csv").columns
     with pytest.warns(UserWarning, match="valid feature names"):
         expected = model.predict(X, ["north"] * len(X))
-    assert list(found) == ["prediction 1", "prediction 2"]
-    assert np.column_stack(list(found.values())).tolist() == expected.tolist()
+    assert list(columns) == ["prediction 1", "prediction 2"]
+    assert np.column_stack(list(columns.values())).tolist() == expected.tolist()
 
 
-def test_shares_of_classes_are_not_to_be_had_of_numbers(patients, tmp_path):
-    saved(tmp_path, Y)
+def test_probabilities_of_a_regressor_are_a_usage_error(patients, tmp_path):
+    train_and_save(tmp_path, Y)
 
     result = call(tmp_path, patients, "--proba")
 

@@ -1,4 +1,4 @@
-"""``fedneighbors preflight`` finds obstacles to a deployment, and changes nothing."""
+"""``fedneighbors preflight`` checks ports and tables before a deployment."""
 
 import socket
 
@@ -11,7 +11,7 @@ def call(*arguments):
     return CliRunner().invoke(app, ["preflight", *map(str, arguments)])
 
 
-def test_port_in_use_ends_with_one_line_and_code_1():
+def test_port_in_use_exits_with_1_and_a_one_line_error():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         result = call("--port", port)
@@ -34,7 +34,7 @@ def test_free_port_and_readable_table_pass(tmp_path):
     assert "2 rows, 2 columns" in result.stdout
 
 
-def test_table_without_its_label_column_is_refused(tmp_path):
+def test_table_without_the_label_column_is_refused(tmp_path):
     table = tmp_path / "patients.csv"
     table.write_text("age,dose\n30,1\n", encoding="utf-8")
 
@@ -44,5 +44,5 @@ def test_table_without_its_label_column_is_refused(tmp_path):
     assert "outcome" in result.stderr
 
 
-def test_nothing_to_check_is_a_wrong_command_line():
+def test_call_without_options_is_a_usage_error():
     assert call().exit_code == 2

@@ -4,9 +4,9 @@ import importlib.util
 
 from typer.testing import CliRunner
 
-from fedneighbors.cli._console import complain, progress_bar
+from fedneighbors.cli._console import print_error, progress_bar
 from fedneighbors.cli._main import app
-from fedneighbors.cli._results import keep, print_tables
+from fedneighbors.cli._results import print_tables, write_results
 from fedneighbors.records import (
     Figure,
     ResultTable,
@@ -16,13 +16,13 @@ from fedneighbors.records import (
     write_record,
 )
 
-PAPER = ResultTable(
+COMPARISON = ResultTable(
     "results", "Ours and the paper's", ("data set", "paper", "ours"), (("a", 0.9, 0.91),)
 )
 RECORD = RunRecord(
     "flynn.paper",
     {},
-    tables=(PAPER,),
+    tables=(COMPARISON,),
     figures=(Figure("ours", "scatter", "Ours", "results", "paper", "ours", diagonal=True),),
     notes=("As in the paper.",),
 )
@@ -32,7 +32,7 @@ def call(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_report_is_drawn_from_several_records(tmp_path):
+def test_a_report_is_written_from_several_records(tmp_path):
     for name in ("one", "two"):
         write_record(RECORD, tmp_path / f"{name}.jsonl")
 
@@ -81,14 +81,14 @@ def test_a_long_table_is_truncated_with_a_note(capsys):
     assert "6 more rows are in the record." in capsys.readouterr().out
 
 
-def test_a_record_is_written_even_without_a_report(tmp_path, capsys, monkeypatch):
-    there = importlib.util.find_spec
+def test_a_record_is_written_even_without_matplotlib(tmp_path, capsys, monkeypatch):
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         "fedneighbors.reports._html.find_spec",
-        lambda name: None if name == "matplotlib" else there(name),
+        lambda name: None if name == "matplotlib" else find_spec(name),
     )
 
-    keep(RECORD, tmp_path, name="run", figures=True)
+    write_results(RECORD, tmp_path, name="run", figures=True)
 
     assert read_record(tmp_path / "run.jsonl") == RECORD
     assert "pip install 'fedneighbors[report]'" in capsys.readouterr().err
@@ -103,24 +103,28 @@ def test_progress_is_silent_without_a_terminal(capsys):
 
 
 def test_an_error_with_line_breaks_is_one_line(capsys):
-    complain("first\nsecond [bold]third[/bold]")
+    print_error("first\nsecond [bold]third[/bold]")
 
     assert capsys.readouterr().err == "first second [bold]third[/bold]\n"
 
 
-def wide():
+def wide_table():
     columns = tuple(f"a long name of column {number}" for number in range(12))
     return ResultTable("wide", "wide", columns, (tuple(range(12)),))
 
 
-def test_tables_in_a_file_have_all_their_words(capsys, monkeypatch):
+def test_tables_in_a_file_are_not_truncated(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_tables(RunRecord("run", {}, tables=(wide(),)))
+
+    print_tables(RunRecord("run", {}, tables=(wide_table(),)))
+
     lines = capsys.readouterr().out.splitlines()
-    assert any(all(name in line for name in wide().columns) for line in lines)
+    assert any(all(name in line for name in wide_table().columns) for line in lines)
 
 
-def test_tables_fit_the_requested_width(capsys, monkeypatch):
+def test_tables_on_a_terminal_fit_its_width(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "90")
-    print_tables(RunRecord("run", {}, tables=(wide(),)))
+
+    print_tables(RunRecord("run", {}, tables=(wide_table(),)))
+
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 90

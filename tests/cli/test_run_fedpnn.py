@@ -1,4 +1,4 @@
-"""``fedneighbors run fedpnn`` on a file as users have it: missing cells, words, owners."""
+"""``fedneighbors run fedpnn`` on a file with missing cells, a nominal column and owners."""
 
 import csv
 
@@ -20,11 +20,13 @@ def loans(tmp_path):
         writer = csv.writer(file)
         writer.writerow(["income", "age", "home", "bank", "default"])
         for _ in range(300):
-            bad = rng.random() < 0.3
-            income = "" if bad and rng.random() < 0.5 else f"{rng.normal(30 - 8 * bad, 5):.2f}"
+            defaulted = rng.random() < 0.3
+            missing = defaulted and rng.random() < 0.5
+            income = "" if missing else f"{rng.normal(30 - 8 * defaulted, 5):.2f}"
             home = rng.choice(["rent", "own", "family"])
             bank = rng.choice(["north", "south"])
-            writer.writerow([income, int(rng.integers(20, 70)), home, bank, "yes" if bad else "no"])
+            age = int(rng.integers(20, 70))
+            writer.writerow([income, age, home, bank, "yes" if defaulted else "no"])
     return path
 
 
@@ -32,7 +34,7 @@ def call(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_table_of_banks_leaves_model_record_report_and_schema(loans, tmp_path):
+def test_a_run_writes_model_record_report_and_schema(loans, tmp_path):
     out = tmp_path / "out"
 
     result = call(
@@ -77,14 +79,14 @@ def test_predict_keeps_missing_cells(loans, tmp_path):
     assert result.exit_code == 0, result.output
     model = FedPNNClassifier.load(out / "model.fnp")
     with pytest.warns(UserWarning, match="feature names"):
-        shares = model.predict_proba([[np.nan, 40, 0, 1, 0], [31.5, 30, 0, 0, 1]])
+        expected = model.predict_proba([[np.nan, 40, 0, 1, 0], [31.5, 30, 0, 0, 1]])
     with found.open(newline="") as file:
         header, *rows = csv.reader(file)
     assert header[1:] == ["probability of no", "probability of yes"]
-    assert [[float(cell) for cell in row[1:]] for row in rows] == shares.tolist()
+    assert [[float(cell) for cell in row[1:]] for row in rows] == expected.tolist()
 
 
-def test_predict_reads_network_models_which_have_no_schema(tmp_path):
+def test_predict_reads_models_without_a_schema(tmp_path):
     rng = np.random.default_rng(1)
     y = np.arange(80) % 2
     model = FedPNNClassifier().fit(rng.normal(size=(80, 2)) + y[:, None], y)
@@ -100,25 +102,25 @@ def test_predict_reads_network_models_which_have_no_schema(tmp_path):
     assert (tmp_path / "found.csv").read_text().split() == ["prediction", "1", "0"]
 
 
-def test_a_threshold_is_explained_in_one_line(loans, tmp_path):
+def test_each_warning_about_a_threshold_is_one_line(loans, tmp_path):
     result = call(
         "run", "fedpnn", "--data", loans, "--label", "default", "--parties", 2,
         "--client-threshold", 1000, "--out", tmp_path / "out",
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    notes = result.stderr.splitlines()
-    assert notes
-    assert all(line.startswith("note: ") and "client_threshold=1000" in line for line in notes)
+    warnings = result.stderr.splitlines()
+    assert warnings
+    assert all(line.startswith("note: ") and "client_threshold=1000" in line for line in warnings)
 
 
-def test_the_summary_states_the_weight_of_one_rare_row(loans, tmp_path):
+def test_the_summary_states_the_effect_of_one_rare_row(loans, tmp_path):
     call("run", "fedpnn", "--data", loans, "--label", "default", "--parties", 2,
          "--out", tmp_path / "out")  # fmt: skip
 
     summary = read_record(tmp_path / "out" / "record.jsonl").tables[0]
-    n_bad = sum(",yes" in line for line in loans.read_text().splitlines())
-    held_out = round(n_bad / 4)
+    n_defaulted = sum(",yes" in line for line in loans.read_text().splitlines())
+    held_out = round(n_defaulted / 4)
     assert summary.caption.startswith(
         f"75 rows are held out, {held_out} of them of the rarest class: one of these changes "
         f"balanced accuracy by {1 / (2 * held_out):.2g}."

@@ -1,4 +1,4 @@
-"""``fedneighbors run fedpnn --epsilon``: noised sums, paid from a ledger, in place of centers."""
+"""``fedneighbors run fedpnn --epsilon``: noised sums, charged to ledgers, replace centers."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def call(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("more", "guarantee", "reduced"),
+    ("options", "guarantee", "reduce"),
     [
         ([], "epsilon=2; add_remove of one row; local", "sum"),
         (
@@ -36,22 +36,22 @@ def call(*arguments):
     ],
     ids=["local", "central"],
 )
-def test_private_runs_keep_their_guarantee_in_all_outputs(
-    table, tmp_path, more, guarantee, reduced
+def test_all_outputs_of_a_private_run_state_its_guarantee(
+    table, tmp_path, options, guarantee, reduce
 ):
     out = tmp_path / "out"
 
-    result = call("run", "fedpnn", "--data", table, "--parties", 3, *TERMS, *more, "--out", out)
+    result = call("run", "fedpnn", "--data", table, "--parties", 3, *TERMS, *options, "--out", out)
 
     assert result.exit_code == 0, result.output
     record = read_record(out / "record.jsonl")
     assert record.privacy["epsilon"] == 2.0
-    assert [r.request for r in record.rounds if r.reduce == reduced]
+    assert [r.request for r in record.rounds if r.reduce == reduce]
     assert [row[0] for row in record.tables[0].rows][:2] == [
         "FedPNN, federated",
         "FedPNN, without privacy",
     ]
-    assert "exposure" not in {found.name for found in record.tables}
+    assert "exposure" not in {table.name for table in record.tables}
     assert any("This report is not private" in note for note in record.notes)
     assert FedPNNClassifier.load(out / "model.fnp").model_.guarantee == guarantee
     assert "privacy spent" in (out / "report.html").read_text("utf-8")
@@ -93,7 +93,7 @@ def test_invalid_terms_are_a_usage_error(options, words, table, tmp_path):
         (["--bounds", "[[0, 0, 0], [1, 1, 1]]"], "expected bounds as finite numbers"),
     ],
 )
-def test_options_without_a_budget_fail_in_one_line(options, words, table, tmp_path):
+def test_options_unsuited_to_a_budget_fail_in_one_line(options, words, table, tmp_path):
     result = call("run", "fedpnn", "--data", table, *TERMS, *options, "--out", tmp_path / "out")
 
     assert result.exit_code == 1

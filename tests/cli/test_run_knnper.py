@@ -1,4 +1,4 @@
-"""``fedneighbors run knnper`` on a file, and on a set by name."""
+"""``fedneighbors run knnper`` on a file and on a named data set."""
 
 import csv
 import os
@@ -46,7 +46,7 @@ def call(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_the_report_compares_it_with_the_baselines(visits, tmp_path):
+def test_the_report_compares_knnper_with_the_baselines(visits, tmp_path):
     out = tmp_path / "out"
 
     result = call(
@@ -63,7 +63,7 @@ def test_the_report_compares_it_with_the_baselines(visits, tmp_path):
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
-def test_a_table_of_hospitals_leaves_record_and_report(visits, tmp_path, combine):
+def test_a_run_writes_record_and_report(visits, tmp_path, combine):
     out = tmp_path / "out"
 
     result = call(
@@ -83,17 +83,17 @@ def test_a_table_of_hospitals_leaves_record_and_report(visits, tmp_path, combine
 
 @pytest.fixture(scope="module")
 def trained(visits, tmp_path_factory):
-    """The folder of a run over the hospitals."""
+    """Return the folder of a run over the hospitals."""
     out = tmp_path_factory.mktemp("run")
-    result = call(*run_of(visits, out))
+    result = call(*run_arguments(visits, out))
     assert result.exit_code == 0, result.output
     return out
 
 
-def run_of(visits, out, *more):
+def run_arguments(visits, out, *options):
     return (
         "run", "knnper", "--data", visits, "--label", "diagnosis", "--party-column", "hospital",
-        "--rounds", 3, "--combine", "pool", "--out", out, *more,
+        "--rounds", 3, "--combine", "pool", "--out", out, *options,
     )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_the_manifest_lists_held_out_rows_and_seen_clients(trained, visits):
     assert list(manifest.role_counts) == clients
 
 
-def test_classes_can_be_split_as_personalisation_papers_do(tmp_path):
+def test_each_client_can_get_exactly_two_classes(tmp_path):
     result = call(
         "run", "knnper", "--data", "wine", "--partition", "pathological_v2", "--parties", 3,
         "--rounds", 2, "--out", tmp_path,
@@ -125,26 +125,26 @@ def test_classes_can_be_split_as_personalisation_papers_do(tmp_path):
     assert [sum(count > 0 for count in row) for row in manifest.class_counts] == [2, 2, 2]
 
 
-def predicted(tmp_path, *arguments):
-    """Return the output of the command, and the columns that it writes."""
+def predict(tmp_path, *arguments):
+    """Run ``predict``; return its output and the columns that it writes."""
     out = tmp_path / "p.csv"
     result = call("predict", "--out", out, *arguments)
     assert result.exit_code == 0, result.output
     return result.output, read_columns(out, nominal=["prediction"]).columns
 
 
-def test_predict_needs_the_hospital_of_each_row(trained, visits, tmp_path):
+def test_predict_uses_the_memory_of_each_rows_hospital(trained, visits, tmp_path):
     model, found = trained / "model.fnk", KNNPerClassifier.load(trained / "model.fnk")
     table = read_columns(visits, nominal=["ward", "hospital"]).columns
     x = np.column_stack([table["fever"], table["age"], table["ward"] == "B"]).astype(float)
     assert found.feature_names_in_.tolist() == ["fever", "age", "ward=B"]
 
-    _, columns = predicted(
+    _, columns = predict(
         tmp_path, "--model", model, "--data", visits, "--party-column", "hospital", "--proba"
     )
-    _, north = predicted(tmp_path, "--model", model, "--data", visits, "--party", "north")
-    told, shared = predicted(tmp_path, "--model", model, "--data", visits)
-    strange, moon = predicted(tmp_path, "--model", model, "--data", visits, "--party", "moon")
+    _, north = predict(tmp_path, "--model", model, "--data", visits, "--party", "north")
+    output, shared = predict(tmp_path, "--model", model, "--data", visits)
+    moon_output, moon = predict(tmp_path, "--model", model, "--data", visits, "--party", "moon")
 
     expected = found.predict_proba(x, table["hospital"])
     written = np.column_stack([columns[f"probability of {name}"] for name in found.classes_])
@@ -152,8 +152,8 @@ def test_predict_needs_the_hospital_of_each_row(trained, visits, tmp_path):
     assert north["prediction"].tolist() == found.predict(x, ["north"] * len(x)).tolist()
     network = found.classes_[found.embed(x)[1].argmax(axis=1)].tolist()
     assert shared["prediction"].tolist() == moon["prediction"].tolist() == network
-    assert "the model has 2 parties and none is given" in " ".join(told.split())
-    assert "parties ['moon'] are not in the model" in " ".join(strange.split())
+    assert "the model has 2 parties and none is given" in " ".join(output.split())
+    assert "parties ['moon'] are not in the model" in " ".join(moon_output.split())
 
 
 def test_party_and_party_column_are_exclusive(trained, visits):
@@ -166,7 +166,7 @@ def test_party_and_party_column_are_exclusive(trained, visits):
     assert "are mutually exclusive" in " ".join(result.output.split())
 
 
-KILLED = """
+KILLED_RUN = """
     import os, signal, sys
     from fedneighbors.cli._main import app
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
@@ -184,26 +184,27 @@ KILLED = """
 """
 
 
-def test_an_interrupted_run_resumes_from_its_last_round(trained, visits, tmp_path):
-    words = [str(w) for w in run_of(visits, tmp_path / "b", "--checkpoint", tmp_path / "c")]
-    dead = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(KILLED), *words],
+def test_an_interrupted_run_resumes_from_its_checkpoint(trained, visits, tmp_path):
+    options = ("--checkpoint", tmp_path / "c")
+    arguments = [str(a) for a in run_arguments(visits, tmp_path / "b", *options)]
+    killed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED_RUN), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
         capture_output=True,
     )
-    assert dead.returncode == -signal.SIGKILL
+    assert killed.returncode == -signal.SIGKILL
     assert (tmp_path / "c").exists()
 
-    result = call(*words)
+    result = call(*arguments)
 
     assert result.exit_code == 0, result.output
-    again = KNNPerModel.load(tmp_path / "b" / "model.fnk")
-    assert again.to_bytes() == KNNPerModel.load(trained / "model.fnk").to_bytes()
+    resumed = KNNPerModel.load(tmp_path / "b" / "model.fnk")
+    assert resumed.to_bytes() == KNNPerModel.load(trained / "model.fnk").to_bytes()
     assert not (tmp_path / "c").exists()
 
 
-def test_the_label_cannot_name_the_hospitals(visits):
+def test_the_label_cannot_be_the_party_column(visits):
     result = call("run", "knnper", "--data", visits, "--label", "ward", "--party-column", "ward")
 
     assert result.exit_code == 2

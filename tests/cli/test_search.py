@@ -1,4 +1,4 @@
-"""``run fedknn`` finds the nearest objects of a file over parties and reports the cost."""
+"""``run fedknn`` finds the nearest objects of all parties; ``explain`` predicts the cost."""
 
 import pytest
 from typer.testing import CliRunner
@@ -41,11 +41,11 @@ def search(*arguments, out):
 
 
 def table(record, name):
-    (found,) = [table for table in record.tables if table.name == name]
-    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    (match,) = [table for table in record.tables if table.name == name]
+    return [dict(zip(match.columns, row, strict=True)) for row in match.rows]
 
 
-def test_titles_are_found_over_skewed_parties(titles, tmp_path):
+def test_strings_are_found_over_parties_of_zipf_sizes(titles, tmp_path):
     record, printed = search(
         *("--data", titles, "--metric", "edit", "--query", "graph searchh 4", "-k", 2),
         *("--parties", 3, "--partition", "zipf:0.6"),
@@ -63,7 +63,7 @@ def test_titles_are_found_over_skewed_parties(titles, tmp_path):
     assert html.count("<img") == len(record.figures)
 
 
-def test_parties_are_those_that_a_column_names(cities, tmp_path):
+def test_parties_are_read_from_a_column(cities, tmp_path):
     record, printed = search(
         *("--data", cities, "--metric", "haversine", "--columns", "lon,lat"),
         *("--name-column", "name", "--party-column", "country", "--query", "7.5,47", "-k", 2),
@@ -75,7 +75,7 @@ def test_parties_are_those_that_a_column_names(cities, tmp_path):
     assert "Basel" in printed
 
 
-def test_a_query_may_be_a_row_or_stand_in_a_file(titles, tmp_path):
+def test_a_query_may_be_a_row_or_come_from_a_file(titles, tmp_path):
     (tmp_path / "queries.txt").write_text("deep learning 2\nfederated learning 3\n")
 
     record, _ = search(
@@ -126,7 +126,7 @@ def test_neighbors_of_the_first_of_many_queries_are_printed(titles, tmp_path):
         ("g.txt", "t # x\nv 0 C\nt # y\nv 0 O\n", ["--metric", "graph_edit", "--query", "O"], "y"),
     ],
 )  # fmt: skip
-def test_every_kind_of_object_can_be_looked_for(name, text, options, nearest, tmp_path):
+def test_every_kind_of_object_can_be_searched(name, text, options, nearest, tmp_path):
     (tmp_path / name).write_text(text)
 
     record, _ = search(
@@ -136,7 +136,7 @@ def test_every_kind_of_object_can_be_looked_for(name, text, options, nearest, tm
     assert [row["object"] for row in table(record, "neighbors")] == [nearest]
 
 
-def test_a_limit_reads_only_the_first_objects(titles, tmp_path):
+def test_a_limit_uses_only_the_first_objects(titles, tmp_path):
     record, _ = search(
         *("--data", titles, "--metric", "edit", "--limit", 2, "--parties", 1),
         *("--query", "x", "-k", 9),
@@ -147,7 +147,7 @@ def test_a_limit_reads_only_the_first_objects(titles, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--query", "x", "--parties", 99], "there are only 12 rows"),
         (["--query", "x", "--columns", "title"], "has no columns"),
@@ -162,26 +162,26 @@ def test_a_limit_reads_only_the_first_objects(titles, tmp_path):
         (["--query", "x", "--partition", "zipf:-1"], "factor must be finite"),
     ],
 )
-def test_an_error_is_one_line(titles, tmp_path, options, words):
+def test_an_error_is_one_line(titles, tmp_path, options, message):
     arguments = ["run", "fedknn", "--data", titles, "--metric", "edit", "--parties", 2]
 
     result = call(*arguments, *options, "--out", tmp_path / "out")
 
     assert result.exit_code == 1
-    assert words in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ([], "give a --query"),
         (["--query", "row:13"], "expected a row from 1 to 12"),
         (["--query", "row:0"], "expected a row from 1 to 12"),
         (["--query", "x", "--partition", "dirichlet"], "expected --partition uniform"),
         (["--query", "x", "--partition", "uniform:2"], "expected --partition uniform"),
-        (["--query", "x", "--partition", "zipf:much"], "expected a number behind zipf:"),
+        (["--query", "x", "--partition", "zipf:much"], "expected a number after zipf:"),
         (["--query", "x", "--partition", "natural"], "needs --party-column"),
         (["--query", "x", "-k", 0], "0 is not in the range"),
         (["--query", "x", "--delay", -1], "-1.0 is not in the range"),
@@ -193,7 +193,7 @@ def test_an_error_is_one_line(titles, tmp_path, options, words):
         (["--query", "x", "--metric", "hamming"], "hamming"),
     ],
 )
-def test_an_invalid_command_line_is_a_usage_error(titles, tmp_path, options, words):
+def test_an_invalid_command_line_is_a_usage_error(titles, tmp_path, options, message):
     result = call(
         *("run", "fedknn", "--data", titles, "--metric", "edit", *options),
         *("--out", tmp_path / "out"),
@@ -201,23 +201,23 @@ def test_an_invalid_command_line_is_a_usage_error(titles, tmp_path, options, wor
 
     shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
     assert result.exit_code == 2
-    assert words in shown
+    assert message in shown
     assert not (tmp_path / "out").exists()
 
 
-def answers(record):
+def neighbors(record):
     return [(row["object"], row["distance"]) for row in table(record, "neighbors")]
 
 
 @pytest.mark.parametrize("algorithm", ["dann", "hufu", "hufu+", "dann*"])
-def test_every_algorithm_finds_what_the_baseline_finds(algorithm, titles, tmp_path):
-    asked = ["--data", titles, "--metric", "edit", "--query", "graph", "-k", 4, "--parties", 3]
+def test_every_algorithm_finds_the_neighbors_of_the_baseline(algorithm, titles, tmp_path):
+    query = ["--data", titles, "--metric", "edit", "--query", "graph", "-k", 4, "--parties", 3]
     terms = ["--epsilon", 1, "--delta", "1e-6"] if algorithm == "dann*" else []
 
-    plain, _ = search(*asked, "--algorithm", "baseline", out=tmp_path / "plain")
-    record, _ = search(*asked, "--algorithm", algorithm, *terms, out=tmp_path / "out")
+    baseline, _ = search(*query, "--algorithm", "baseline", out=tmp_path / "baseline")
+    record, _ = search(*query, "--algorithm", algorithm, *terms, out=tmp_path / "out")
 
-    assert answers(record) == answers(plain)
+    assert neighbors(record) == neighbors(baseline)
     assert [row["algorithm"] for row in table(record, "cost")] == [algorithm]
     assert [row["answer"] for row in table(record, "cost")] == ["exact"]
 
@@ -245,16 +245,16 @@ def test_private_queries_are_reported_and_charged_once(titles, tmp_path):
     assert "privacy spent" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_ledger_of_the_broker_pays_until_it_is_spent(titles, tmp_path):
-    book = tmp_path / "broker.ledger"
+def test_a_search_is_refused_once_the_ledger_is_spent(titles, tmp_path):
+    ledger = tmp_path / "broker.ledger"
     for party in ("party-0", "party-1"):
         budget = ["--party", "broker", "--dataset", party, "--epsilon", 1, "--delta", "1e-5"]
-        assert call("ledger", "budget", book, *budget).exit_code == 0
-    asked = ["--data", titles, "--metric", "edit", "--parties", 2, "-k", 2, "--epsilon", 1]
-    asked += ["--delta", "1e-6", "--algorithm", "dann*", "--ledger", book]
+        assert call("ledger", "budget", ledger, *budget).exit_code == 0
+    arguments = ["--data", titles, "--metric", "edit", "--parties", 2, "-k", 2, "--epsilon", 1]
+    arguments += ["--delta", "1e-6", "--algorithm", "dann*", "--ledger", ledger]
 
-    record, _ = search(*asked, "--query", "graph", out=tmp_path / "one")
-    refused = call("run", "fedknn", *asked, "--query", "deep", "--out", tmp_path / "two")
+    record, _ = search(*arguments, "--query", "graph", out=tmp_path / "one")
+    refused = call("run", "fedknn", *arguments, "--query", "deep", "--out", tmp_path / "two")
 
     assert record.privacy["epsilon"] == 1.0
     assert refused.exit_code == 1
@@ -262,7 +262,7 @@ def test_a_ledger_of_the_broker_pays_until_it_is_spent(titles, tmp_path):
     assert not (tmp_path / "two").exists()
 
 
-def test_the_choice_of_an_algorithm_is_reported(titles, tmp_path):
+def test_the_automatic_choice_of_an_algorithm_is_reported(titles, tmp_path):
     record, printed = search(
         *("--data", titles, "--metric", "edit", "--query", "graph", "--parties", 3),
         out=tmp_path / "out",
@@ -270,8 +270,8 @@ def test_the_choice_of_an_algorithm_is_reported(titles, tmp_path):
 
     (cost,) = table(record, "cost")
     assert cost["algorithm"] in ("baseline", "dann")
-    (why,) = [note for note in record.notes if "Expected time for k = 10" in note]
-    assert why in " ".join(printed.split())
+    (reason,) = [note for note in record.notes if "Expected time for k = 10" in note]
+    assert reason in " ".join(printed.split())
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,9 @@ def test_explain_predicts_each_algorithms_cost(terms, algorithms, titles):
     result = call("explain", *arguments, "--parties", 3, *terms)
 
     assert result.exit_code == 0, result.stderr
-    words = [line.split()[0] for line in result.stdout.splitlines() if line.strip()]
-    assert words[0].rstrip(":") in algorithms
-    assert algorithms <= set(words)
+    first_words = [line.split()[0] for line in result.stdout.splitlines() if line.strip()]
+    assert first_words[0].rstrip(":") in algorithms
+    assert algorithms <= set(first_words)
     assert "The 2 nearest to graph" in result.stdout
 
 
@@ -297,7 +297,7 @@ def test_explain_needs_a_query(titles):
     assert "give a --query" in result.stderr
 
 
-def test_a_malformed_file_is_named_with_its_line(tmp_path):
+def test_an_error_names_the_malformed_line_of_a_file(tmp_path):
     path = tmp_path / "graphs.txt"
     path.write_text("t # one\nv 0 C\ne 0 1 1\n")
 

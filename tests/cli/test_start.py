@@ -1,4 +1,4 @@
-"""The command line answers at once, teaches by example, and fails in one line."""
+"""Help is fast and has an example for every command; a failure prints one line."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fedneighbors import __version__
 from fedneighbors.cli._main import app
 
-HEAVY = ("numba", "sklearn", "torch", "flwr", "matplotlib", "scipy", "numpy", "pandas")
+SLOW_IMPORTS = ("numba", "sklearn", "torch", "flwr", "matplotlib", "scipy", "numpy", "pandas")
 COMMANDS = [
     ["demo"],
     ["run", "flynn"],
@@ -52,23 +52,23 @@ def call(*arguments, **environment):
         ["ledger", "show"],
     ],
 )
-def test_help_imports_nothing_heavy(command):
+def test_help_imports_no_slow_packages(command):
     code = (
         "import sys\n"
         "from fedneighbors.cli._main import main\n"
         "try: main()\n"
         "except SystemExit as end: assert end.code == 0\n"
-        f"print('loaded:', [name for name in {HEAVY} if name in sys.modules])"
+        f"print('loaded:', [name for name in {SLOW_IMPORTS} if name in sys.modules])"
     )
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.endswith("loaded: []\n")
+    assert process.stdout.endswith("loaded: []\n")
 
 
-def test_every_command_is_listed_here():
+def test_commands_of_these_tests_are_complete():
     found = []
     for name, command in typer.main.get_command(app).commands.items():
         parts = command.commands if isinstance(command, Group) else [None]
@@ -102,7 +102,7 @@ def test_version_is_printed():
     ],
     ids=" ".join,
 )
-def test_an_unknown_command_line_exits_with_2(arguments):
+def test_an_invalid_command_line_exits_with_2(arguments):
     assert call(*arguments).exit_code == 2
 
 
@@ -123,7 +123,7 @@ def test_a_failure_is_one_line_on_standard_error(tmp_path):
     [(["--traceback"], {}), ([], {"FEDNEIGHBORS_TRACEBACK": "1"})],
     ids=["option", "environment"],
 )
-def test_a_traceback_is_shown_on_request(arguments, environment, tmp_path):
+def test_an_error_is_raised_if_tracebacks_are_requested(arguments, environment, tmp_path):
     result = call(*arguments, "report", str(tmp_path / "none.jsonl"), **environment)
 
     assert result.exit_code == 1
@@ -133,13 +133,13 @@ def test_a_traceback_is_shown_on_request(arguments, environment, tmp_path):
 def test_the_process_exits_with_1_and_without_a_traceback(tmp_path):
     program = [sys.executable, "-c", "from fedneighbors.cli._main import main; main()"]
 
-    done = subprocess.run(
+    process = subprocess.run(
         [*program, "report", str(tmp_path / "none.jsonl")],
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "none.jsonl: cannot be read: No such file or directory" in done.stderr
+    assert process.returncode == 1
+    assert process.stderr.count("\n") == 1
+    assert "none.jsonl: cannot be read: No such file or directory" in process.stderr

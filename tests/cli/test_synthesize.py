@@ -1,4 +1,4 @@
-"""``fedneighbors synthesize`` learns a table of numbers, words and gaps, and makes another one."""
+"""``fedneighbors synthesize`` on a table of numbers, text and missing cells."""
 
 import csv
 import sys
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from fedneighbors import TabularSynthesizer
 from fedneighbors.cli._main import app
 
-HEADER = ["income", "age", "home", "default"]
+LABEL_LAST = ["income", "age", "home", "default"]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def read(path):
         return list(csv.reader(file))
 
 
-def test_rows_report_and_model_come_of_a_table(loans, tmp_path):
+def test_training_writes_rows_report_and_model(loans, tmp_path):
     out, report, model = (tmp_path / "new" / name for name in ("rows.csv", "q.html", "m.syn"))
 
     result = call(
@@ -46,7 +46,7 @@ def test_rows_report_and_model_come_of_a_table(loans, tmp_path):
 
     assert result.exit_code == 0, result.output
     header, *rows = read(out)
-    assert header == HEADER
+    assert header == LABEL_LAST
     assert len(rows) == 150
     assert sorted({row[3] for row in rows}) == ["no", "yes"]
     assert sum(row[3] == "yes" for row in rows) == 50
@@ -59,11 +59,11 @@ def test_rows_report_and_model_come_of_a_table(loans, tmp_path):
     assert TabularSynthesizer.load(model).classes_.tolist() == ["no", "yes"]
 
 
-def test_equal_seeds_give_equal_rows_other_seeds_others(loans, tmp_path):
-    given = ["--data", loans, "--label", "default", "--epochs", 1]
+def test_only_equal_seeds_give_equal_rows(loans, tmp_path):
+    options = ["--data", loans, "--label", "default", "--epochs", 1]
 
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        result = call(*given, "--seed", seed, "--out", tmp_path / name)
+        result = call(*options, "--seed", seed, "--out", tmp_path / name)
         assert result.exit_code == 0, result.output
 
     a, b, c = (read(tmp_path / name) for name in "abc")
@@ -73,12 +73,12 @@ def test_equal_seeds_give_equal_rows_other_seeds_others(loans, tmp_path):
 
 
 def test_a_saved_model_repeats_the_rows_of_its_training(loans, tmp_path):
-    model, given = tmp_path / "loans.syn", ["--label", "default", "--seed", 5]
-    call("--data", loans, *given, "--epochs", 1, "--model", model, "--rows", 40,
+    model, options = tmp_path / "loans.syn", ["--label", "default", "--seed", 5]
+    call("--data", loans, *options, "--epochs", 1, "--model", model, "--rows", 40,
          "--out", tmp_path / "first.csv")  # fmt: skip
 
-    again = call("--model", model, *given, "--rows", 40, "--out", tmp_path / "again.csv")
-    more = call("--model", model, *given, "--out", tmp_path / "more.csv")
+    again = call("--model", model, *options, "--rows", 40, "--out", tmp_path / "again.csv")
+    more = call("--model", model, *options, "--out", tmp_path / "more.csv")
 
     assert (again.exit_code, more.exit_code) == (0, 0), again.output + more.output
     assert read(tmp_path / "again.csv") == read(tmp_path / "first.csv")
@@ -109,7 +109,7 @@ def test_one_generator_learns_all_classes_with_given_noise(loans, tmp_path, nois
     assert (loaded.noise, loaded.per_class) == (noise, False)
 
 
-def test_a_table_without_labels_is_learned_whole(loans, tmp_path):
+def test_without_a_label_all_columns_keep_their_order(loans, tmp_path):
     result = call("--data", loans, "--epochs", 1, "--out", tmp_path / "rows.csv")
 
     assert result.exit_code == 0, result.output
@@ -118,23 +118,23 @@ def test_a_table_without_labels_is_learned_whole(loans, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
-        ([], "give a table with --data, or a saved --model"),
+        ([], "give real rows with --data, or a saved --model"),
         (["--model", "m", "--report", "r.html"], "--report compares with real rows"),
-        (["--model", "m", "--epochs", "3"], "a saved --model is trained"),
-        (["--model", "m", "--noise", "normal"], "a saved --model is trained"),
-        (["--model", "m", "--together"], "a saved --model is trained"),
+        (["--model", "m", "--epochs", "3"], "a saved --model is already trained"),
+        (["--model", "m", "--noise", "normal"], "a saved --model is already trained"),
+        (["--model", "m", "--together"], "a saved --model is already trained"),
         (["--data", "x.csv", "--noise", "loud"], "'loud' is not one of"),
         (["--data", "x.csv", "--rows", "0"], "0 is not in the range"),
     ],
 )
-def test_an_invalid_command_line_exits_with_2(arguments, sentence):
+def test_an_invalid_command_line_exits_with_2(arguments, message):
     result = call(*arguments)
 
     assert result.exit_code == 2
-    words = " ".join(result.output.replace("│", " ").split())
-    assert sentence in words
+    output = " ".join(result.output.replace("│", " ").split())
+    assert message in output
 
 
 def test_a_missing_column_is_named(loans, tmp_path):

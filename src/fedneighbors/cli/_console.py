@@ -7,36 +7,36 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-Report = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 """Function called with steps done, total steps, and the current step."""
 
 
-def say(text: str, style: str = "") -> None:
+def echo(text: str, style: str = "") -> None:
     """Print a line to standard output, without interpreting markup."""
     Console(highlight=False, soft_wrap=True).print(Text(text, style=style))
 
 
-def complain(text: str) -> None:
-    """Print one red line to standard error."""
+def print_error(text: str) -> None:
+    """Print an error to standard error, as one red line."""
     line = " ".join(text.split())
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(line, style="bold red"))
 
 
-def note(text: str) -> None:
-    """Print a warning line to standard error."""
+def print_warning(text: str) -> None:
+    """Print a warning to standard error, as one yellow line."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", "yellow"))
 
 
 @contextmanager
-def progress_bar() -> Iterator[Report]:
+def progress_bar() -> Iterator[ProgressCallback]:
     """Show a progress bar during the block.
 
-    The bar is on standard error, and only on a terminal.
+    It is drawn on standard error, and only if that is a terminal.
 
     Yields
     ------
     callable
-        Function of steps done, total steps and a message.
+        Updates the bar; takes steps done, total steps and the name of the current step.
     """
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

@@ -16,20 +16,20 @@ from fedneighbors.cli._splits import (
     SeedOption,
     Split,
     SplitKind,
-    keep_manifest,
     read_data,
     split_data,
+    write_manifest,
 )
 
 if TYPE_CHECKING:
     from fedneighbors.partition import Manifest
 
 
-_MAX_CLASSES = 12
+_MAX_CLASS_COLUMNS = 12  # with more classes, a party's rows are not shown by class
 
 data = typer.Typer(no_args_is_help=True, help="List, describe and split data sets.")
 
-NameArgument = Annotated[str, typer.Argument(help="Name of a data set, a file, or openml:ID.")]
+NameArgument = Annotated[str, typer.Argument(help="Data set, file, openml:ID or openml:NAME.")]
 
 
 @data.command("list", epilog="Example: [bold]fedneighbors data list[/bold]")
@@ -52,23 +52,23 @@ def list_sets() -> None:
 def describe(
     name: NameArgument, label: LabelOption = "target", party_column: PartyColumnOption = None
 ) -> None:
-    """Show the numbers of rows, features and classes of NAME.
+    """Show the source, size and classes of NAME.
 
     NAME is a data set or a file.
     """
     import numpy as np
 
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._dataset import Dataset
     from fedneighbors.records import ResultTable
 
-    found: Dataset = read_data(name, label=label, party_column=party_column)
-    say(f"{found.name}: {found.n_rows} rows, {found.n_features} features", "bold")
-    say(found.source)
-    labels, counts = np.unique(found.y, return_counts=True)
+    dataset: Dataset = read_data(name, label=label, party_column=party_column)
+    echo(f"{dataset.name}: {dataset.n_rows} rows, {dataset.n_features} features", "bold")
+    echo(dataset.source)
+    labels, counts = np.unique(dataset.y, return_counts=True)
     rows = tuple(
-        (str(label), int(count), float(count / found.n_rows))
+        (str(label), int(count), float(count / dataset.n_rows))
         for label, count in zip(labels.tolist(), counts, strict=True)
     )
     print_grid(ResultTable("classes", "Classes", ("class", "rows", "share"), rows))
@@ -93,23 +93,23 @@ def partition(
 
     NAME is a data set or a file.
     """
-    chosen = SplitKind.NATURAL if party_column else kind
-    found = read_data(name, label=label, party_column=party_column)
-    _, manifest = split_data(found, Split(chosen, parties, alpha, factor, classes_per_party, seed))
+    kind = SplitKind.NATURAL if party_column else kind
+    dataset = read_data(name, label=label, party_column=party_column)
+    _, manifest = split_data(dataset, Split(kind, parties, alpha, factor, classes_per_party, seed))
     _print_split(manifest)
-    keep_manifest(manifest, out)
+    write_manifest(manifest, out)
 
 
 def _print_split(manifest: "Manifest") -> None:
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
 
-    shown = manifest.classes if len(manifest.classes) <= _MAX_CLASSES else ()
+    labels = manifest.classes if len(manifest.classes) <= _MAX_CLASS_COLUMNS else ()
     rows: tuple[tuple[str | int, ...], ...] = tuple(
-        (party, total, sum(count > 0 for count in counts), *counts[: len(shown)])
+        (party, total, sum(count > 0 for count in counts), *counts[: len(labels)])
         for party, total, counts in zip(
             manifest.parties, manifest.rows_per_party, manifest.class_counts, strict=True
         )
     )
-    columns = ("party", "rows", "classes", *(str(label) for label in shown))
+    columns = ("party", "rows", "classes", *(str(label) for label in labels))
     print_grid(ResultTable("split", "Rows of each party: total, then by class", columns, rows))

@@ -11,12 +11,12 @@ def demo(
     parties: Annotated[int, typer.Option(min=2, help="Number of parties.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the split and the hash.")] = 0,
 ) -> None:
-    """Train over parties that hold different digits, and compare with pooled data."""
+    """Train FlyNN over parties with different digits, and compare with pooled data."""
     from fedneighbors.cli._console import progress_bar
-    from fedneighbors.cli._results import keep, print_tables
+    from fedneighbors.cli._results import print_tables, write_results
     from fedneighbors.runs._flynn import demo as run_demo
 
     with progress_bar() as progress:
         record = run_demo(n_parties=parties, alpha=0.3, seed=seed, progress=progress)
     print_tables(record, ["summary"])
-    keep(record, out, name="demo")
+    write_results(record, out, name="demo")

@@ -11,7 +11,7 @@ from fedneighbors.cli._search_options import (
     LimitOption,
     MetricOption,
     NeighborsOption,
-    PartitionWord,
+    ObjectSplitOption,
     QueriesOption,
     QueryDeltaOption,
     QueryEpsilonOption,
@@ -39,7 +39,7 @@ def explain(
     columns: ColumnsOption = "",
     limit: LimitOption = None,
     parties: PartiesOption = 8,
-    partition: PartitionWord = "uniform",
+    partition: ObjectSplitOption = "uniform",
     party_column: PartyColumnOption = None,
     seed: TieSeedOption = 0,
     epsilon: QueryEpsilonOption = None,
@@ -64,14 +64,14 @@ def explain(
     )
     source = Source(data, metric, columns, None, party_column, limit)
     objects, owners = read_federation(source, partition, parties, seed)
-    asked, labels = read_queries(query, queries, source=source, objects=objects)
+    query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     search.fit(objects.items, parties=owners)
-    for item, label in zip(asked, labels, strict=True):
+    for item, label in zip(query_objects, labels, strict=True):
         _print_plan(search.explain([item], k), label)
 
 
 def _print_plan(plan: "Plan", label: str) -> None:
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
     from fedneighbors.reports._formatting import printable
@@ -82,5 +82,5 @@ def _print_plan(plan: "Plan", label: str) -> None:
         for p in plan.predictions
     )
     title, caption = f"The {plan.k} nearest to {label}", "Predicted seconds of each algorithm."
-    say(f"{plan.algorithm}: {printable(plan.why, 1000)}", "green")
+    echo(f"{plan.algorithm}: {printable(plan.why, 1000)}", "green")
     print_grid(ResultTable("plan", title, columns, rows, caption=caption))

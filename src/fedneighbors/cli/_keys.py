@@ -19,23 +19,23 @@ def new(
 
     The private key stays with the party; the public key is sent to the others.
     """
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.records import replace_file
     from fedneighbors.secure_sum._keys import Identity, Roster
 
-    public = out.with_suffix(".pub")
-    for path in (out, public):
+    public_path = out.with_suffix(".pub")
+    for path in (out, public_path):
         if path.exists():
             raise ValueError(
-                f"{path} exists; overwriting a key would destroy it, name another file"
+                f"{path} exists; overwriting it would destroy a key, so choose another file"
             )
     identity = Identity.new()
     roster = Roster({party: identity.public})
     out.parent.mkdir(parents=True, exist_ok=True)
     identity.write(out)
-    replace_file(public, roster.to_json().encode("utf-8"))
-    say(f"private key {out} (keep it here)", "green")
-    say(f"public key  {public} (give it to the other parties)", "green")
+    replace_file(public_path, roster.to_json().encode("utf-8"))
+    echo(f"private key {out} (keep it here)", "green")
+    echo(f"public key  {public_path} (give it to the other parties)", "green")
 
 
 @keys.command(
@@ -45,24 +45,26 @@ def roster(
     public: Annotated[list[Path], typer.Argument(help="Public key files of all parties.")],
     out: Annotated[Path, typer.Option(help="Roster file (JSON).")] = Path("roster.json"),
 ) -> None:
-    """Join public keys into the roster of all parties and the coordinator."""
-    from fedneighbors.cli._console import say
+    """Join the public key files of all parties into one roster.
+
+    The parties and the coordinator use the same roster.
+    """
+    from fedneighbors.cli._console import echo
     from fedneighbors.records import replace_file
     from fedneighbors.secure_sum._keys import Roster
 
-    joined: dict[str, bytes] = {}
+    all_keys: dict[str, bytes] = {}
     for path in public:
         for name, key in Roster.read(path).keys.items():
-            if joined.get(name, key) != key:
+            if all_keys.get(name, key) != key:
                 raise ValueError(
                     f"two different keys are given for {name!r}; ask the party for the right one"
                 )
-            joined[name] = key
-    complete = Roster(joined)
-    replace_file(out, complete.to_json().encode("utf-8"))
-    for name in sorted(joined):
-        say(f"{name}  {joined[name].hex()}")
-    say(
-        f"roster {out}: {len(joined)} parties; compare the keys with each party by telephone",
+            all_keys[name] = key
+    replace_file(out, Roster(all_keys).to_json().encode("utf-8"))
+    for name in sorted(all_keys):
+        echo(f"{name}  {all_keys[name].hex()}")
+    echo(
+        f"roster {out}: {len(all_keys)} parties; compare the keys with each party by telephone",
         "green",
     )

@@ -16,20 +16,19 @@ if TYPE_CHECKING:
     from fedneighbors.privacy.ledger._books import BudgetState, LedgerEntry
 
 
-_BAR = 10  # cells
-_EVERYONE = "(all)"
-_WORDS = {
+_BAR_WIDTH = 10  # characters
+_ALL_USERS = "(all)"
+_ENTRY_TITLES = {
     "budget": "budget set",
     "reserved": "charged, no answer",
     "released": "released",
-    "voided": "taken back",
+    "voided": "charge voided",
 }
 _COLUMNS = ("number", "at", "kind", "dataset", "user", "query", "notion", "epsilon", "delta", "rho")
-_REST = ("note", "sha256", "bytes")
+_ANSWER_COLUMNS = ("note", "sha256", "bytes")
 
 ledger = typer.Typer(
-    no_args_is_help=True,
-    help="Show and export a party's privacy ledger, and set its budgets.",
+    no_args_is_help=True, help="Show and export a party's privacy ledger, and set its budgets."
 )
 
 LedgerArgument = Annotated[Path, typer.Argument(help="Ledger file.")]
@@ -46,25 +45,25 @@ class ExportFormat(StrEnum):
 def show(
     path: LedgerArgument,
     dataset: Annotated[str, typer.Option(help="Show this data set only.")] = "",
-    last: Annotated[int, typer.Option(min=1, help="Number of lines, newest first.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="Number of lines; the newest are shown.")] = 20,
 ) -> None:
     """Show the budgets and the releases: time, recipient, cost.
 
-    "charged, no answer" marks a release whose process is still running or has failed. It counts as
-    spent and covers a repetition of the same query.
+    "charged, no answer" marks a release whose process is still running or has failed. Its cost
+    counts as spent; if the same query is repeated, it is not charged again.
     """
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
 
-    with Ledger(path) as opened:
-        party, budgets, entries = opened.party, opened.budgets(), opened.entries()
+    with Ledger(path) as party_ledger:
+        party, budgets, entries = party_ledger.party, party_ledger.budgets(), party_ledger.entries()
     budgets = tuple(state for state in budgets if dataset in ("", state.dataset))
     entries = tuple(entry for entry in entries if dataset in ("", entry.dataset))
-    say(f"Ledger of party {party}: {path}", "bold")
+    echo(f"Ledger of party {party}: {path}", "bold")
     if budgets:
         _print_budgets(budgets)
     else:
-        say("No budget is set: every release is refused. Set one with: fedneighbors ledger budget")
+        echo("No budget is set: every release is refused. Set one with: fedneighbors ledger budget")
     if entries:
         _print_history(entries, last)
 
@@ -83,35 +82,34 @@ def budget(
         ),
     ] = None,
     delta: Annotated[
-        str | None, typer.Option(help="Probability of failure of --epsilon, such as 1e-6.")
+        str | None, typer.Option(help="Total delta, for --epsilon, such as 1e-6.")
     ] = None,
     rho: Annotated[
-        str | None,
-        typer.Option(help="Total rho of zero-concentrated privacy, instead of --epsilon."),
+        str | None, typer.Option(help="Total rho of zero-concentrated DP, instead of --epsilon.")
     ] = None,
     user: Annotated[str, typer.Option(help="Additional limit for this user.")] = "",
     note: Annotated[str, typer.Option(help="Reason, stored with the entry.")] = "",
     party: Annotated[
         str | None,
-        typer.Option(help="Party of a new ledger; creates the file if it does not exist."),
+        typer.Option(help="Name of the party; creates the ledger if the file does not exist."),
     ] = None,
 ) -> None:
     """Set the budget of a data set.
 
-    The budget limits the cost of all its releases together.
+    The budget limits the total cost of all releases of the data set.
 
-    Earlier charges count against it; earlier budgets stay in the ledger as entries. A data set
-    without a budget refuses every release.
+    Earlier charges count against it. Earlier budgets are no longer in force, but remain in the
+    ledger as entries. Without a budget, every release of a data set is refused.
     """
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
 
     allowed = _guarantee(epsilon, delta, rho)
-    with Ledger(path, party=party) as opened:
-        opened.set_budget(dataset, allowed, user=user, note=note)
-        spent, left = opened.spent(dataset, user), opened.left(dataset, user)
-    whose = f"user {user} of data set {dataset}" if user else f"data set {dataset}"
-    say(f"budget of {whose}: {allowed}; spent {spent}; left {left}", "green")
+    with Ledger(path, party=party) as party_ledger:
+        party_ledger.set_budget(dataset, allowed, user=user, note=note)
+        spent, left = party_ledger.spent(dataset, user), party_ledger.left(dataset, user)
+    scope = f"user {user} of data set {dataset}" if user else f"data set {dataset}"
+    echo(f"budget of {scope}: {allowed}; spent {spent}; left {left}", "green")
 
 
 @ledger.command(
@@ -128,17 +126,17 @@ def export(
 ) -> None:
     """Write every entry as JSON lines or CSV.
 
-    Answers are represented by digest and size.
+    Of a stored answer, only the SHA-256 digest and the size are written.
     """
     from fedneighbors.privacy.ledger._ledger import Ledger
     from fedneighbors.records import replace_file
 
-    with Ledger(path) as opened:
-        rows = [_row(entry) for entry in opened.entries()]
-    by_name = (
+    with Ledger(path) as party_ledger:
+        rows = [_export_row(entry) for entry in party_ledger.entries()]
+    default_form = (
         ExportFormat.CSV if out is not None and out.suffix.lower() == ".csv" else ExportFormat.JSONL
     )
-    text = _as_csv(rows) if (form or by_name) is ExportFormat.CSV else _as_json_lines(rows)
+    text = _as_csv(rows) if (form or default_form) is ExportFormat.CSV else _as_json_lines(rows)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -152,8 +150,8 @@ def _guarantee(epsilon: str | None, delta: str | None, rho: str | None) -> "Guar
         raise typer.BadParameter("give --epsilon, or --epsilon and --delta, or only --rho")
     if rho is not None:
         return ZCDP(exact(rho, "rho"))
-    allowed = exact(epsilon or "", "epsilon")
-    return PureDP(allowed) if delta is None else ApproxDP(allowed, exact(delta, "delta"))
+    total = exact(epsilon or "", "epsilon")
+    return PureDP(total) if delta is None else ApproxDP(total, exact(delta, "delta"))
 
 
 def _print_budgets(budgets: tuple["BudgetState", ...]) -> None:
@@ -163,10 +161,10 @@ def _print_budgets(budgets: tuple["BudgetState", ...]) -> None:
     rows = tuple(
         (
             state.dataset,
-            state.user or _EVERYONE,
+            state.user or _ALL_USERS,
             str(state.allowed),
-            _bar(_share(state)),
-            str(state.left).partition(",")[0],  # without delta
+            _usage_bar(_spent_share(state)),
+            str(state.left).partition(",")[0],  # omit the delta of epsilon=..., delta=...
         )
         for state in budgets
     )
@@ -178,68 +176,68 @@ def _print_history(entries: tuple["LedgerEntry", ...], last: int) -> None:
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
 
-    rows = _history(entries)
-    shown = tuple(
+    latest = _latest_entries(entries)
+    rows = tuple(
         (
             entry.at[:16].replace("T", " "),
-            _WORDS[entry.kind],
+            _ENTRY_TITLES[entry.kind],
             entry.dataset,
-            entry.user or _EVERYONE,
+            entry.user or _ALL_USERS,
             str(entry.guarantee),
             f"{entry.query} {entry.note}".strip(),
         )
-        for entry in rows[-last:]
+        for entry in latest[-last:]
     )
-    columns = ("UTC", "what", "data set", "user", "how much", "query and purpose")
-    n_before = len(rows) - len(shown)
-    caption = f"{n_before} earlier lines: raise --last, or export." if n_before else ""
+    columns = ("UTC", "entry", "data set", "user", "budget or cost", "query and note")
+    n_earlier = len(latest) - len(rows)
+    caption = f"{n_earlier} earlier lines: raise --last, or export." if n_earlier else ""
     print_grid(
-        ResultTable("history", "Budgets set and releases, newest last", columns, shown, caption)
+        ResultTable("history", "Budgets set and releases, newest last", columns, rows, caption)
     )
 
 
-def _history(entries: tuple["LedgerEntry", ...]) -> list["LedgerEntry"]:
-    """Return the last entry of each budget and release.
+def _latest_entries(entries: tuple["LedgerEntry", ...]) -> list["LedgerEntry"]:
+    """Return the entries of budgets, and the last entry of each release.
 
-    It states how the release ended.
+    A release is in the position of its charge; its last entry states how it ended.
     """
-    rows: list[LedgerEntry] = []
-    place: dict[str, int] = {}
+    latest: list[LedgerEntry] = []
+    index: dict[str, int] = {}
     for entry in entries:
         if entry.kind in ("released", "voided"):
-            rows[place[entry.query]] = entry
+            latest[index[entry.query]] = entry
         else:
-            place[entry.query] = len(rows)
-            rows.append(entry)
-    return rows
+            index[entry.query] = len(latest)
+            latest.append(entry)
+    return latest
 
 
-def _share(state: "BudgetState") -> float:
-    """Return the spent share of a budget; 1 for a zero budget."""
-    spent, allowed = _first_number(state.spent), _first_number(state.allowed)
+def _spent_share(state: "BudgetState") -> float:
+    """Return the spent share of epsilon or rho; 1 for a zero budget."""
+    spent, allowed = _epsilon_or_rho(state.spent), _epsilon_or_rho(state.allowed)
     return min(1.0, float(spent / allowed)) if allowed else 1.0
 
 
-def _first_number(guarantee: "Guarantee") -> "Fraction":
+def _epsilon_or_rho(guarantee: "Guarantee") -> "Fraction":
     from fedneighbors.privacy._guarantees import ZCDP
 
     return guarantee.rho if isinstance(guarantee, ZCDP) else guarantee.epsilon
 
 
-def _bar(share: float) -> str:
-    full = round(share * _BAR)
-    return "█" * full + "░" * (_BAR - full) + f" {share:4.0%}"
+def _usage_bar(share: float) -> str:
+    n_full = round(share * _BAR_WIDTH)
+    return "█" * n_full + "░" * (_BAR_WIDTH - n_full) + f" {share:4.0%}"
 
 
-def _row(entry: "LedgerEntry") -> dict[str, str | int]:
+def _export_row(entry: "LedgerEntry") -> dict[str, str | int]:
     from fedneighbors.privacy.ledger._books import to_columns
 
     notion, first, second = to_columns(entry.guarantee)
     epsilon, rho = ("", first) if notion == "zcdp" else (first, "")
-    values = (entry.number, entry.at, entry.kind, entry.dataset, entry.user, entry.query)
-    numbers = (notion, epsilon, second, rho)
-    rest = (entry.note, entry.sha256, entry.size)
-    return dict(zip(_COLUMNS + _REST, values + numbers + rest, strict=True))
+    release = (entry.number, entry.at, entry.kind, entry.dataset, entry.user, entry.query)
+    cost = (notion, epsilon, second, rho)
+    answer = (entry.note, entry.sha256, entry.size)
+    return dict(zip(_COLUMNS + _ANSWER_COLUMNS, release + cost + answer, strict=True))
 
 
 def _as_json_lines(rows: list[dict[str, str | int]]) -> str:
@@ -248,7 +246,7 @@ def _as_json_lines(rows: list[dict[str, str | int]]) -> str:
 
 def _as_csv(rows: list[dict[str, str | int]]) -> str:
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, _COLUMNS + _REST)
+    writer = csv.DictWriter(text, _COLUMNS + _ANSWER_COLUMNS)
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

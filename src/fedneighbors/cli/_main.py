@@ -1,4 +1,4 @@
-"""Console entry point: command tree, exit codes, one line per failure.
+"""Console entry point: command tree, exit codes, one-line error messages.
 
 Exit codes: 0 success; 1 failure, with a one-line reason on standard error; 2 invalid command line.
 """
@@ -30,43 +30,46 @@ class OneLineFailures(TyperGroup):
     """Command group that prints user errors and warnings as one line each."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; raise every error if tracebacks are requested."""
+        """Run the command; print a failure as one line, without a traceback.
+
+        If tracebacks are requested, the error is raised unchanged.
+        """
         try:
             with warnings.catch_warnings():
                 if not ctx.params["traceback"]:
-                    warnings.showwarning = _note_once()
+                    warnings.showwarning = _once_per_text()
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader closed the pipe, which is not an error
             raise
         except (FedneighborsError, ValueError, OSError) as error:
             if ctx.params["traceback"]:
                 raise
-            from fedneighbors.cli._console import complain
+            from fedneighbors.cli._console import print_error
 
-            complain(f"error: {error}")
+            print_error(f"error: {error}")
             raise typer.Exit(1) from error
 
 
-def _note_once() -> Callable[..., None]:
-    """Return a function that prints each warning once, on one line.
+def _once_per_text() -> Callable[..., None]:
+    """Return a function that prints each warning text once, on one line.
 
-    The location in the code is omitted.
+    It replaces ``warnings.showwarning``, and omits the location in the code.
     """
-    shown: set[str] = set()
+    printed: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        from fedneighbors.cli._console import note
+        from fedneighbors.cli._console import print_warning
 
         text = " ".join(str(message).split())
-        if text not in shown:
-            note(text)
-        shown.add(text)
+        if text not in printed:
+            print_warning(text)
+        printed.add(text)
 
     return show
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"fedneighbors {__version__}")
         raise typer.Exit
 
@@ -99,7 +102,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Search and classify across parties whose data may not leave them."""
+    """Search and classify across parties whose data must not leave them."""
 
 
 def _example(text: str) -> str:
@@ -112,7 +115,7 @@ app.command(epilog=_example("explain --data titles.txt --metric edit --query gra
 app.command(epilog=_example("predict --model fedneighbors-run/model.fnn --data new.csv"))(predict)
 app.command(
     epilog=_example("synthesize --data loans.csv --label default --report quality.html")
-    + "\n\nMore rows of a saved model: "
+    + "\n\nSynthetic rows from a saved model: "
     "[bold]fedneighbors synthesize --model loans.syn --label default --rows 5000[/bold]"
 )(synthesize)
 app.command(epilog=_example("report fedneighbors-run/record.jsonl --out report.html"))(report)

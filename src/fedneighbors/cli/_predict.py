@@ -47,7 +47,7 @@ def predict(
     ] = None,
 ) -> None:
     """Predict the classes or numbers of a file's rows, in order."""
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.datasets._text_tables import delimited
     from fedneighbors.records import replace_file
 
@@ -64,8 +64,8 @@ def predict(
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, delimited(columns))
     for sentence in _summarize(estimator, columns):
-        say(sentence)
-    say(f"predictions {out}", "green")
+        echo(sentence)
+    echo(f"predictions {out}", "green")
 
 
 def _load(path: Path) -> "Model":
@@ -105,7 +105,7 @@ def _client_of_rows(
     estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
 ) -> dict[str, Any]:
     """Return each row's client for a personalized model, else None."""
-    from fedneighbors.cli._console import note
+    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets._reading import read_columns
 
     clients = getattr(estimator, "clients_", None)
@@ -120,13 +120,13 @@ def _client_of_rows(
     else:
         owners = None if party is None else [party] * n_rows
     if owners is None and len(clients) != 1:
-        note(
+        print_warning(
             f"the model has {len(clients)} parties and none is given with --party or "
             "--party-column: rows get predictions of the shared network"
         )
     unknown = sorted(str(name) for name in set(owners or ()) - set(clients))
     if unknown:
-        note(
+        print_warning(
             f"parties {unknown[:5]} are not in the model and get predictions of the shared network"
         )
     return {"parties": owners}
@@ -180,7 +180,7 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
     """
     from sklearn.utils import get_tags
 
-    from fedneighbors.cli._console import note
+    from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets._reading import read_columns, read_features, read_rows
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.datasets._table import join_names
@@ -198,12 +198,12 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
         rows = read_rows(path, rules, labelled=False)
         rules.check_complete(rows)
         for sentence in rules.notes(rows):
-            note(sentence)
+            print_warning(sentence)
         return rows.x
     if names is not None:
         coded = [str(name) for name in names if "=" in str(name)]
         if coded:
-            note(
+            print_warning(
                 f"the model has columns such as {coded[0]!r} and there is no schema.toml next to "
                 "it; copy it from the training folder, or give it with --schema"
             )

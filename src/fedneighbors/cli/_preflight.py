@@ -1,4 +1,4 @@
-"""``fedneighbors preflight``: check a machine before a deployment."""
+"""``fedneighbors preflight``: check ports and a table before a deployment."""
 
 import errno
 import socket
@@ -18,30 +18,29 @@ def preflight(
     data: Annotated[Path | None, typer.Option(help="Table of a party.")] = None,
     label: Annotated[str, typer.Option(help="Label column of the table.")] = "target",
 ) -> None:
-    """Check ports and table before a deployment.
+    """Check ports and a table before a deployment.
 
     On the coordinator's machine: --port 8000 before flower-superlink is
     started. At a party: --port 9094 and --data with the table. Nothing is
     sent or changed.
     """
-    from fedneighbors.cli._console import say
-    from fedneighbors.cli._preflight import check_port
+    from fedneighbors.cli._console import echo
 
     if not port and data is None:
-        raise typer.BadParameter("give a --port, or a table with --data, to check")
+        raise typer.BadParameter("nothing to check: give a --port, or a table with --data")
     for number in port or ():
         check_port(number, host)
-        say(f"port {number} of {host} is free", "green")
+        echo(f"port {number} of {host} is free", "green")
     if data is not None:
         from fedneighbors.datasets._reading import read_table
 
         table = read_table(data, label=label)
         rows, columns = table.x.shape
-        say(f"{data.name}: {rows} rows, {columns} columns, label {label!r}", "green")
+        echo(f"{data.name}: {rows} rows, {columns} columns, label {label!r}", "green")
 
 
 def check_port(port: int, host: str = "127.0.0.1") -> None:
-    """Raise unless a server could listen on a port now.
+    """Raise if a server cannot listen on a port now.
 
     Parameters
     ----------
@@ -62,19 +61,19 @@ def check_port(port: int, host: str = "127.0.0.1") -> None:
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
         raise ValueError(f"expected a port in [1, 65535], got {port!r}")
     try:
-        # As for servers: a port with connections that are still being closed counts as free.
+        # create_server sets SO_REUSEADDR: connections that are still closing do not block the port
         socket.create_server((host, port)).close()
     except OSError as error:
-        raise _reason(error, port, host) from error
+        raise _listen_error(error, port, host) from error
 
 
-def _reason(error: OSError, port: int, host: str) -> FederationError:
+def _listen_error(error: OSError, port: int, host: str) -> FederationError:
     if error.errno == errno.EADDRINUSE:
         return PortInUse(host, port)
     if error.errno == errno.EACCES:
         return FederationError(
-            f"this account is not allowed to open port {port}; use one of 1024 or more, or get "
-            "permission"
+            f"this account is not allowed to open port {port}; use a port of 1024 or more, or "
+            "get permission"
         )
     return FederationError(
         f"cannot listen on {host}, port {port}: {error.strerror}; use an address of this machine"

@@ -16,16 +16,16 @@ def report(
     ] = None,
 ) -> None:
     """Draw one report from the record files of one or more runs."""
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.records import read_record
     from fedneighbors.reports import save_figures, write_report
 
-    found = [read_record(path) for path in records]
+    runs = [read_record(path) for path in records]
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_report(found, out)
-    say(f"report  {out}", "green")
+    write_report(runs, out)
+    echo(f"report  {out}", "green")
     if figures is not None:
-        for path, record in zip(records, found, strict=True):
-            folder = figures if len(found) == 1 else figures / path.stem
+        for path, record in zip(records, runs, strict=True):
+            folder = figures if len(runs) == 1 else figures / path.stem
             save_figures(record, folder)
-            say(f"figures {folder}", "green")
+            echo(f"figures {folder}", "green")

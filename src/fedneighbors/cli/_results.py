@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as PrintedTable
 from rich.text import Text
 
-from fedneighbors.cli._console import complain, say
+from fedneighbors.cli._console import echo, print_error
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import ResultTable, RunRecord, replace_file, write_record
 from fedneighbors.reports import save_figures, write_report
@@ -23,51 +23,51 @@ if TYPE_CHECKING:
 
 
 _MAX_ROWS = 24
-_LONGEST_CELL = 60
-_LONGEST_SENTENCE = 1000
-_SHORT_CELL = 20
-_SHORT_NAME = 40  # the first column has the names of rows
+_MAX_CELL = 60  # characters; longer cells are cut
+_MAX_SENTENCE = 1000
+_MAX_UNWRAPPED_CELL = 20
+_MAX_UNWRAPPED_NAME = 40  # for the first column, which has the names of rows
 _FILE_WIDTH = 1000
 
 
 def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
-    """Print the tables of a record, except tables of images.
+    """Print the named tables of a record, all by default.
 
-    Or only the named ones.
+    Tables of images are omitted.
     """
-    pictures = {figure.table for figure in record.figures if figure.kind == "images"}
+    image_tables = {figure.table for figure in record.figures if figure.kind == "images"}
     for table in record.tables:
-        if table.name not in pictures and (names is None or table.name in names):
+        if table.name not in image_tables and (names is None or table.name in names):
             print_grid(table)
     for note in record.notes:
-        say(f"\N{BULLET} {printable(note, _LONGEST_SENTENCE)}")
+        echo(f"\N{BULLET} {printable(note, _MAX_SENTENCE)}")
 
 
 def print_grid(table: ResultTable) -> None:
     """Print one table with its title above and its caption below."""
     shown = grid(table, most=_MAX_ROWS)
     printed = PrintedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold cyan")
-    for place, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
-        longest = max((len(row[place]) for row in shown.rows), default=0)
+    for column, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
+        longest = max((len(row[column]) for row in shown.rows), default=0)
         printed.add_column(
             Text(printable(heading)),
             justify="right" if numeric else "left",
-            no_wrap=numeric or longest <= (_SHORT_CELL if place else _SHORT_NAME),
+            no_wrap=numeric or longest <= (_MAX_UNWRAPPED_CELL if column else _MAX_UNWRAPPED_NAME),
         )
     for row in shown.rows:
-        printed.add_row(*(Text(printable(cell, _LONGEST_CELL)) for cell in row))
-    say(printable(table.title, _LONGEST_SENTENCE), "bold")
+        printed.add_row(*(Text(printable(cell, _MAX_CELL)) for cell in row))
+    echo(printable(table.title, _MAX_SENTENCE), "bold")
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _FILE_WIDTH  # do not truncate cells in a file
+        console.width = _FILE_WIDTH  # so that cells in a file are not truncated
     console.print(printed)
     if table.caption:
-        say(printable(table.caption, _LONGEST_SENTENCE))
+        echo(printable(table.caption, _MAX_SENTENCE))
     if shown.left_out:
-        say(f"{shown.left_out} more rows are in the record.")
+        echo(f"{shown.left_out} more rows are in the record.")
 
 
-def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -> None:
+def write_results(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -> None:
     """Write a run's record and report to a folder; print the paths.
 
     Parameters
@@ -79,23 +79,23 @@ def keep(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -
     name : str
         File name of the record, without ending.
     figures : bool
-        Save each figure as PNG and SVG too.
+        Also save each figure as PNG and SVG.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_record(record, folder / f"{name}.jsonl")
-    say(f"record  {folder / f'{name}.jsonl'}", "green")
+    echo(f"record  {folder / f'{name}.jsonl'}", "green")
     try:
         write_report([record], folder / "report.html")
         saved = save_figures(record, folder / "figures") if figures else []
     except MissingExtraError as error:
-        complain(f"the report could not be drawn: {error}")
+        print_error(f"the report could not be drawn: {error}")
         return
-    say(f"report  {folder / 'report.html'}", "green")
+    echo(f"report  {folder / 'report.html'}", "green")
     if saved:
-        say(f"figures {folder / 'figures'}", "green")
+        echo(f"figures {folder / 'figures'}", "green")
 
 
-def keep_model(
+def print_and_save_model(
     model: Any,
     record: RunRecord,
     data: "Dataset",
@@ -122,15 +122,15 @@ def keep_model(
     shown : sequence of str
         Tables to print.
     encoded : str
-        Note for the record if cells were encoded; empty for none.
+        Note for the record that cells were encoded; empty if they were not.
     """
     notes = (*record.notes, encoded) if encoded else record.notes
     record = replace(record, parameters={**source, **record.parameters}, notes=notes)
     print_tables(record, shown)
-    keep(record, path.parent, name="record")
+    write_results(record, path.parent, name="record")
     model.save(path)
-    say(f"model   {path}", "green")
+    echo(f"model   {path}", "green")
     if data.schema is not None:
         schema = path.with_name("schema.toml")
         replace_file(schema, data.schema.to_toml().encode("utf-8"))
-        say(f"schema {schema}", "green")
+        echo(f"schema {schema}", "green")

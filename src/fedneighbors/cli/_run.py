@@ -30,8 +30,8 @@ from fedneighbors.cli._splits import (
     Split,
     SplitKind,
     TestOption,
-    keep_manifest,
-    play,
+    read_and_split,
+    write_manifest,
 )
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ class Training:
             Other arguments of ``train``.
         """
         from fedneighbors.cli._console import progress_bar
-        from fedneighbors.cli._results import keep_model
+        from fedneighbors.cli._results import print_and_save_model
         from fedneighbors.partition import describe
 
-        played = play(
+        data_split = read_and_split(
             self.data,
             label=self.label,
             party_column=self.party_column,
@@ -161,12 +161,12 @@ class Training:
             schema=self.schema,
             keep_missing=keep_missing,
         )
-        table, manifest = played.table, played.manifest
+        table, manifest = data_split.table, data_split.manifest
         with progress_bar() as progress:
             model, record, *roles = train(
                 table.x,
                 table.y,
-                played.owners,
+                data_split.owners,
                 feature_names=table.feature_names,
                 test_size=self.test_size,
                 seed=self.split.seed,
@@ -176,18 +176,18 @@ class Training:
             )
         drafted = None if self.schema else table.schema
         noted = drafted is not None and (filled or bool(drafted.nominal_names))
-        keep_model(
+        print_and_save_model(
             model,
             record,
             table,
             self.out / model_file,
-            source=played.source,
+            source=data_split.source,
             shown=shown,
             encoded=encoded if noted else "",
         )
         if roles:
             manifest = describe(
-                played.owners,
+                data_split.owners,
                 table.y,
                 kind=manifest.kind,
                 seed=manifest.seed,
@@ -197,7 +197,7 @@ class Training:
             )
         # exact counts would void the guarantee of a private model
         if parameters.get("privacy") is None:
-            keep_manifest(manifest, self.out / "manifest.json")
+            write_manifest(manifest, self.out / "manifest.json")
 
 
 def flynn(

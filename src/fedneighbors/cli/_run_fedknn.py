@@ -19,7 +19,7 @@ from fedneighbors.cli._search_options import (
     MetricOption,
     NameColumnOption,
     NeighborsOption,
-    PartitionWord,
+    ObjectSplitOption,
     QueriesOption,
     QueryDeltaOption,
     QueryEpsilonOption,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedneighbors.records import ResultTable
 
 
-_MAX_QUERIES = 10
+_MAX_PRINTED_QUERIES = 10
 
 
 def fedknn(
@@ -52,7 +52,7 @@ def fedknn(
     name_column: NameColumnOption = None,
     limit: LimitOption = None,
     parties: PartiesOption = 8,
-    partition: PartitionWord = "uniform",
+    partition: ObjectSplitOption = "uniform",
     party_column: PartyColumnOption = None,
     seed: TieSeedOption = 0,
     algorithm: AlgorithmOption = AlgorithmName.AUTO,
@@ -66,10 +66,10 @@ def fedknn(
 ) -> None:
     """Find the exact nearest objects of several parties with FedKNN.
 
-    Simulates a federation of the objects of one file in this process. Prints
-    the neighbors of each query and the cost of the search.
+    Splits the objects of one file over simulated parties, all in this process.
+    Prints the neighbors of each query and the cost of the search.
     """
-    from fedneighbors.cli._results import keep, print_tables
+    from fedneighbors.cli._results import print_tables, write_results
     from fedneighbors.runs._fedknn import Searched, search_and_record
 
     search = build_search(
@@ -84,7 +84,7 @@ def fedknn(
     )
     source = Source(data, metric, columns, name_column, party_column, limit)
     objects, owners = read_federation(source, partition, parties, seed)
-    asked, labels = read_queries(query, queries, source=source, objects=objects)
+    query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     parameters = {
         "data": Path(data).name,
         "metric": metric.value,
@@ -93,24 +93,24 @@ def fedknn(
         "parties by": party_column or partition,
         "round trip in ms": delay,
     }
-    with open_ledger(ledger) as book:
-        search.fit(objects.items, parties=owners, ledger=book)
-        about = Searched(owners, objects.labels, asked, labels)
-        record = search_and_record(search, about, k=k, parameters=parameters)
+    with open_ledger(ledger) as broker_ledger:
+        search.fit(objects.items, parties=owners, ledger=broker_ledger)
+        searched = Searched(owners, objects.labels, query_objects, labels)
+        record = search_and_record(search, searched, k=k, parameters=parameters)
     _print_neighbors(record.tables[0])
     print_tables(record, ["cost", "providers"])
-    keep(record, out, name="record")
+    write_results(record, out, name="record")
 
 
 def _print_neighbors(table: "ResultTable") -> None:
-    """Print a table of the first queries' neighbors."""
-    from fedneighbors.cli._console import say
+    """Print the neighbors of each of the first queries."""
+    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
 
     queries = list(dict.fromkeys(row[0] for row in table.rows))
-    for query in queries[:_MAX_QUERIES]:
+    for query in queries[:_MAX_PRINTED_QUERIES]:
         rows = tuple(row[1:] for row in table.rows if row[0] == query)
         title, columns = f"Nearest to {query}", table.columns[1:]
         print_grid(replace(table, title=title, columns=columns, rows=rows))
-    if len(queries) > _MAX_QUERIES:
-        say(f"{len(queries) - _MAX_QUERIES} more queries are in the record.")
+    if len(queries) > _MAX_PRINTED_QUERIES:
+        echo(f"{len(queries) - _MAX_PRINTED_QUERIES} more queries are in the record.")

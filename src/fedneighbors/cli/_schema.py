@@ -36,7 +36,7 @@ def draft(
     A draft from private rows is itself a disclosure: it has their smallest and
     largest values, their categories and their labels.
     """
-    from fedneighbors.cli._console import note, say
+    from fedneighbors.cli._console import echo, print_warning
     from fedneighbors.datasets._reading import read_columns
     from fedneighbors.datasets._schema import Schema
     from fedneighbors.records import replace_file
@@ -45,11 +45,11 @@ def draft(
         raise FileExistsError(f"{out} exists; delete it, or name another file with --out")
     drafted = Schema.draft(read_columns(data, nominal=[label]), label)
     replace_file(out, (_HEADER + drafted.to_toml()).encode("utf-8"))
-    note(
+    print_warning(
         f"{out} has ranges, categories and labels of {data}; a draft from private rows is itself "
         "a disclosure: replace them by public knowledge"
     )
-    say(f"schema {out}", "green")
+    echo(f"schema {out}", "green")
 
 
 @schema.command(
@@ -63,7 +63,7 @@ def check(
 
     The counts are exact and not covered by a privacy budget: do not share them.
     """
-    from fedneighbors.cli._console import say
+    from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.datasets._reading import read_rows
     from fedneighbors.datasets._schema import Schema
@@ -85,6 +85,6 @@ def check(
     columns = ("column", "kind", "clipped", "missing or invalid", "rule")
     print_grid(ResultTable("cells", "Cells of each column", columns, cells))
     n_rows = len(rows.kept) + rows.n_unreadable
-    say(f"{len(rows.x)} of {n_rows} rows are used")
-    say(f"{rows.n_unreadable:>8} rows have another number of cells than the header")
-    say(f"{rows.n_unlabelled:>8} rows have no declared label")
+    echo(f"{len(rows.x)} of {n_rows} rows are used")
+    echo(f"{rows.n_unreadable:>8} rows have another number of cells than the header")
+    echo(f"{rows.n_unlabelled:>8} rows have no declared label")

@@ -1,4 +1,4 @@
-"""Options of searches: objects and their owners, queries, algorithm, privacy and links."""
+"""Command-line options of searches, and the objects and search that they describe."""
 
 import re
 from contextlib import AbstractContextManager, nullcontext
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from fedneighbors.privacy.ledger._ledger import Ledger
 
 _ROW = re.compile(r"row:([0-9]{1,12})")
+# titles of the panels of options in the help text
 _DATA = "Objects"
 _QUERY = "Queries"
 _PRIVACY = "Privacy"
-_LINKS = "Machines"
+_LINKS = "Workers and links"
 
 
 class MetricName(StrEnum):
@@ -52,8 +53,8 @@ DataOption = Annotated[
     str,
     typer.Option(
         help="CSV or Parquet table; text with one string per line (edit) or the words of one "
-        "set per line (jaccard); a t/v/e or .smi file (graph_edit); or the name of a data "
-        "set.",
+        "set per line (jaccard); .smi (SMILES) or any other file in gSpan format (graph_edit); "
+        "or the name of a data set.",
         rich_help_panel=_DATA,
     ),
 ]
@@ -62,35 +63,35 @@ ColumnsOption = Annotated[
     str,
     typer.Option(
         help="Comma-separated columns of a table: vector components (all numeric columns by "
-        "default), longitude and latitude, or the column of strings, words or SMILES.",
+        "default), longitude and latitude, or the one column of strings, sets or SMILES.",
         rich_help_panel=_DATA,
     ),
 ]
 NameColumnOption = Annotated[
     str | None,
-    typer.Option(help="Column with the name of each object.", rich_help_panel=_DATA),
+    typer.Option(help="Column of a table with the name of each object.", rich_help_panel=_DATA),
 ]
 LimitOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Number of objects to read, from the first on.", rich_help_panel=_DATA
+        min=1, help="Use only the first objects, at most this number.", rich_help_panel=_DATA
     ),
 ]
-PartitionWord = Annotated[
+ObjectSplitOption = Annotated[
     str,
     typer.Option(
-        help="Split of the objects: uniform, zipf:S (the i-th party holds a share like i**-S), or "
-        "natural (by --party-column).",
+        help="Split of the objects: uniform, zipf:S (the i-th party's share is proportional to "
+        "i**-S), or natural (by --party-column).",
         rich_help_panel=_DATA,
     ),
 ]
 TieSeedOption = Annotated[
-    int, typer.Option(min=0, help="Seed of the split and public key of the tie order.")
+    int, typer.Option(min=0, help="Seed of the split and of the order of tied objects.")
 ]
 QueryOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Query: a string, numbers with commas, the words of a set, SMILES, or "
+        help="Query: a string, comma-separated numbers, the words of a set, SMILES, or "
         "row:17 for the 17th object of the data; repeatable.",
         rich_help_panel=_QUERY,
     ),
@@ -117,19 +118,19 @@ class Source:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return the named columns."""
+        """Return the names in ``columns``."""
         return tuple(name.strip() for name in self.columns.split(",") if name.strip())
 
 
 def read_federation(
     source: Source, partition: str, n_parties: int, seed: int
 ) -> "tuple[Objects, Parties]":
-    """Return the objects of a command line and the party of each.
+    """Return the objects of the command line, and their parties.
 
     Raises
     ------
     typer.BadParameter
-        If the partition is unknown.
+        If ``partition`` is invalid, or "natural" without a party column.
     DataError, PartitionError
         If the data cannot be read or split.
     """
@@ -155,54 +156,55 @@ def _owners(objects: "Objects", partition: str, n_parties: int, seed: int) -> "P
         return natural(objects.owners)
     if partition == "natural":
         raise typer.BadParameter("--partition natural needs --party-column")
-    word, _, factor = partition.partition(":")
-    if partition != "uniform" and not (word == "zipf" and factor):
+    kind, _, factor = partition.partition(":")
+    if partition != "uniform" and not (kind == "zipf" and factor):
         raise typer.BadParameter(
             f"expected --partition uniform, zipf:S or natural, got {partition!r}"
         )
     try:
         skew = float(factor or 0)
     except ValueError:
-        raise typer.BadParameter(f"expected a number behind zipf:, got {factor!r}") from None
+        raise typer.BadParameter(f"expected a number after zipf:, got {factor!r}") from None
     return quantity_skew(len(objects), n_parties, factor=skew, seed=seed)
 
 
 def read_queries(
     texts: list[str] | None, file: Path | None, *, source: Source, objects: "Objects"
 ) -> tuple[list[Any], list[str]]:
-    """Return the queries of a command line and their labels.
+    """Return the queries given on the command line, and their labels.
 
     Raises
     ------
     typer.BadParameter
-        If there are no queries, or a row does not exist.
+        If there are no queries, or a query ``row:N`` does not exist.
     DataError
-        If a query cannot be parsed.
+        If a query cannot be parsed, or the file cannot be read.
     """
     from fedneighbors.datasets._objects import read_objects
 
     if not texts and file is None:
         raise typer.BadParameter("give a --query, or a file of queries with --queries")
-    found = [_query(text, source=source, objects=objects) for text in texts or ()]
+    labelled = [_parse_query(text, source=source, objects=objects) for text in texts or ()]
     if file is not None:
-        asked = read_objects(
+        from_file = read_objects(
             file, source.metric.kind, columns=source.column_names, label=source.name_column
         )
-        found += zip(asked.items, asked.labels, strict=True)
-    return [query for query, _ in found], [label for _, label in found]
+        labelled += zip(from_file.items, from_file.labels, strict=True)
+    return [query for query, _ in labelled], [label for _, label in labelled]
 
 
-def _query(text: str, *, source: Source, objects: "Objects") -> tuple[Any, str]:
+def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any, str]:
+    """Return the query of a text, and its label."""
     from fedneighbors.datasets._objects import parse_object
 
     row = _ROW.fullmatch(text)
     if row is None:
         n_columns = 0 if source.metric.kind != "vectors" else len(objects.items[0])
         return parse_object(text, source.metric.kind, n_columns=n_columns), text
-    place = int(row[1])
-    if not 1 <= place <= len(objects):
+    number = int(row[1])
+    if not 1 <= number <= len(objects):
         raise typer.BadParameter(f"expected a row from 1 to {len(objects)}, got {text}")
-    return objects.items[place - 1], objects.labels[place - 1]
+    return objects.items[number - 1], objects.labels[number - 1]
 
 
 class AlgorithmName(StrEnum):
@@ -233,14 +235,15 @@ class Workers(StrEnum):
 AlgorithmOption = Annotated[
     AlgorithmName,
     typer.Option(
-        help="Search algorithm; all give the same answers. auto uses the fastest one by "
-        "prediction, see fedneighbors explain."
+        help="Search algorithm; all give the same answers. auto uses the one with the lowest "
+        "predicted time, see fedneighbors explain."
     ),
 ]
 QueryEpsilonOption = Annotated[
     str | None,
     typer.Option(
-        help="Privacy budget of one query towards each party, such as 1 or 1/2.",
+        help="Epsilon of one query: limits what each party learns about objects of the others. "
+        "A number such as 1 or 1/2.",
         rich_help_panel=_PRIVACY,
     ),
 ]
@@ -254,16 +257,16 @@ QueryDeltaOption = Annotated[
 GuaranteeOption = Annotated[
     Guarantee,
     typer.Option(
-        help="Under --epsilon: answers are always exact, or certified (each states whether it "
-        "is exact).",
+        help="With --epsilon: exact (answers are always exact, needs --delta), or certified "
+        "(each answer states whether it is exact).",
         rich_help_panel=_PRIVACY,
     ),
 ]
 LedgerOption = Annotated[
     Path | None,
     typer.Option(
-        help="Ledger of the broker, with a budget for each party; by default a ledger in "
-        "memory that ends with the run.",
+        help="Ledger file of the broker, with a budget for each party; by default a ledger in "
+        "memory that is discarded after the run.",
         rich_help_panel=_PRIVACY,
     ),
 ]
@@ -291,12 +294,12 @@ def build_search(
     workers: Workers,
     seed: int,
 ) -> "FederatedNeighbors":
-    """Return the unfitted search of a command line.
+    """Return the unfitted search that the options describe.
 
     Raises
     ------
     typer.BadParameter
-        If the privacy options conflict.
+        If --delta or --guarantee certified is given without --epsilon, or a number is invalid.
     """
     from fedneighbors.federation._inprocess import Link
     from fedneighbors.methods.fedknn import FederatedNeighbors
@@ -322,7 +325,7 @@ def build_search(
 
 
 def open_ledger(ledger: Path | None) -> "AbstractContextManager[Ledger | None]":
-    """Open a ledger during the block; yield None without a file.
+    """Open a ledger for the block; yield None without a file.
 
     Raises
     ------

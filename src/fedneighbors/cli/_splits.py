@@ -1,4 +1,4 @@
-"""Command-line options for a data set and its split over parties."""
+"""Command-line options of a data set and its split over parties, and their effect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedneighbors.partition._assignment import Parties
 
 
-_LABEL = "target"  # default label column
+_DEFAULT_LABEL = "target"
 
 
 class SplitKind(StrEnum):
@@ -29,7 +29,7 @@ class SplitKind(StrEnum):
 
 
 DataOption = Annotated[
-    str, typer.Option(help="Name of a data set, CSV or Parquet file, or openml:ID.")
+    str, typer.Option(help="Name of a data set, path of a table, openml:ID or openml:NAME.")
 ]
 TestOption = Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")]
 OutOption = Annotated[Path, typer.Option(help="Output directory.")]
@@ -39,7 +39,9 @@ PartiesOption = Annotated[int, typer.Option(min=1, help="Number of parties.")]
 AlphaOption = Annotated[
     float, typer.Option(help="Label skew of 'dirichlet'; lower is more skewed.")
 ]
-FactorOption = Annotated[float, typer.Option(help="Size skew of 'quantity'; 0 is none.")]
+FactorOption = Annotated[
+    float, typer.Option(help="Size skew of 'quantity'; 0 gives parties of equal size.")
+]
 ClassesOption = Annotated[
     int,
     typer.Option(
@@ -65,14 +67,14 @@ class Split:
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        """Return the parameters of the split's kind."""
-        every: Mapping[SplitKind, Mapping[str, float]] = {
+        """Return the parameters that the kind of split uses."""
+        by_kind: Mapping[SplitKind, Mapping[str, float]] = {
             SplitKind.DIRICHLET: {"alpha": self.alpha},
             SplitKind.QUANTITY: {"factor": self.factor},
             SplitKind.PATHOLOGICAL: {"classes_per_party": self.classes_per_party},
             SplitKind.PATHOLOGICAL_V2: {"classes_per_party": self.classes_per_party},
         }
-        return every.get(self.kind, {})
+        return by_kind.get(self.kind, {})
 
 
 def read_data(
@@ -83,7 +85,7 @@ def read_data(
     schema: Path | None = None,
     keep_missing: bool = False,
 ) -> "Dataset":
-    """Return the data set of a name, file or ``openml:`` id.
+    """Read a data set by name, from a file or from OpenML.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def read_data(
     Raises
     ------
     typer.BadParameter
-        If a column is given for a data set that is not a file.
+        If ``label`` or ``party_column`` is given for a data set that is not a file.
     DataError
         If there is no such data set, or the file is invalid.
     """
@@ -113,28 +115,28 @@ def read_data(
         )
     _check_columns(name, label, party_column, schema)
     if online:
-        wanted = name.removeprefix("openml:")
-        return fetch_openml(int(wanted) if wanted.isdecimal() else wanted)
+        key = name.removeprefix("openml:")
+        return fetch_openml(int(key) if key.isdecimal() else key)
     return load(name, keep_missing=keep_missing)
 
 
 def _check_columns(name: str, label: str, party_column: str | None, schema: Path | None) -> None:
-    """Raise for column options with a data set that has labels."""
+    """Raise if columns or a schema are given, since the data set is no file."""
     given = {
-        "--label": None if label == _LABEL else label,
+        "--label": None if label == _DEFAULT_LABEL else label,
         "--party-column": party_column,
         "--schema": None if schema is None else str(schema),
     }
     for option, column in given.items():
         if column is not None:
             raise typer.BadParameter(
-                f"{option} {column!r} is for files, and {name!r} is not a file: it is read "
-                f"as a data set, which has its own columns; omit {option}, or give a file"
+                f"{option} {column!r} is for files, but {name!r} is not a file: it is read "
+                f"as a data set, whose columns are fixed; omit {option}, or give a file"
             )
 
 
 @dataclass(frozen=True, eq=False)
-class PlayedData:
+class SplitData:
     """A data set whose rows are split over parties, and its source for the record."""
 
     table: "Dataset"
@@ -143,7 +145,7 @@ class PlayedData:
     source: Mapping[str, str]
 
 
-def play(
+def read_and_split(
     name: str,
     *,
     label: str,
@@ -151,20 +153,21 @@ def play(
     split: Split,
     schema: Path | None = None,
     keep_missing: bool = False,
-) -> PlayedData:
+) -> SplitData:
     """Read a data set and split its rows over parties.
 
     Parameters
     ----------
     name, label, party_column, schema, keep_missing
-        As in :func:`read_data`. With a party column the split is natural.
+        As in :func:`read_data`. With a party column the parties are its values.
     split : Split
-        Split of a data set without a party column.
+        Split of the rows; ignored if there is a party column.
 
     Raises
     ------
     typer.BadParameter
-        If the party column is the label, or a column is given for a data set that is not a file.
+        If the party column is the label, or one of them is given for a data set that is not a
+        file.
     DataError, PartitionError, ValueError
         As for :func:`read_data` and :func:`split_data`.
     """
@@ -178,7 +181,7 @@ def play(
     owners, manifest = split_data(table, split)
     by = party_column or split.kind.value
     source = {"data": Path(name).name, "label": label, "parties by": by}
-    return PlayedData(table, owners, manifest, source)
+    return SplitData(table, owners, manifest, source)
 
 
 def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
@@ -187,7 +190,8 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
     Raises
     ------
     ValueError
-        If the split is natural but owners are unknown, or a number is out of range.
+        If the split is natural but the data set has no owners of rows, or a number is out of
+        range.
     PartitionError
         If no valid split was found.
     """
@@ -208,11 +212,11 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
     )
 
 
-def keep_manifest(manifest: "Manifest", path: Path) -> None:
-    """Write a manifest to a folder, creating it, and print the path."""
-    from fedneighbors.cli._console import say
+def write_manifest(manifest: "Manifest", path: Path) -> None:
+    """Write a manifest, creating its folder, and print the path."""
+    from fedneighbors.cli._console import echo
     from fedneighbors.records import replace_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, manifest.to_json().encode("utf-8"))
-    say(f"manifest {path}", "green")
+    echo(f"manifest {path}", "green")

@@ -2,12 +2,12 @@
 
 
 def warmup() -> None:
-    """Compile every kernel; the results are cached on disk."""
+    """Compile every kernel; the compiled code is cached on disk."""
     import time
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
-    from fedneighbors.cli._console import progress_bar, say
+    from fedneighbors.cli._console import echo, progress_bar
     from fedneighbors.methods.fedknn._warmup import warmup as compile_search
     from fedneighbors.methods.fedpnn.algorithm import warmup as compile_clusters
     from fedneighbors.methods.flynn.algorithm import warmup as compile_training
@@ -16,11 +16,11 @@ def warmup() -> None:
 
     started = time.perf_counter()
     groups = (compile_search, compile_training, compile_clusters, compile_noise)
-    # processes, because the compiler runs in one thread at a time
+    # processes, not threads: Numba compiles in one thread at a time
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool, progress_bar() as progress:
         progress(0, len(groups), "compiling kernels")
         tasks = [pool.submit(group) for group in groups]
-        for done, task in enumerate(as_completed(tasks), start=1):
+        for n_done, task in enumerate(as_completed(tasks), start=1):
             task.result()
-            progress(done, len(groups), "compiling kernels")
-    say(f"all kernels are compiled: {span(time.perf_counter() - started)}", "green")
+            progress(n_done, len(groups), "compiling kernels")
+    echo(f"all kernels are compiled: {span(time.perf_counter() - started)}", "green")

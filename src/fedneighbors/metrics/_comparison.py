@@ -22,7 +22,7 @@ class PairedComparison:
     t_test_p : float
         Two-sided p-value of the paired t-test.
     wilcoxon_p : float
-        Two-sided p-value of the Wilcoxon signed-rank test; ties are excluded.
+        Two-sided p-value of the Wilcoxon signed-rank test, without the ties.
     """
 
     n_pairs: int
@@ -127,15 +127,15 @@ def average_accuracy(right: Mapping[str, tuple[int, int]], names: Sequence[str])
     float
         NaN if they have no rows.
     """
-    found = [right[name] for name in names]
-    n_rows = sum(n for _, n in found)
-    return sum(n for n, _ in found) / n_rows if n_rows else float("nan")
+    counts = [right[name] for name in names]
+    n_rows = sum(n for _, n in counts)
+    return sum(n_right for n_right, _ in counts) / n_rows if n_rows else float("nan")
 
 
 def bottom_decile(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
     """Return the bottom decile of the clients' accuracies.
 
-    Of M clients this is the accuracy of the (M/10)-th worst, rounded down, at least the first [1]_.
+    Of M clients this is the ``max(M // 10, 1)``-th lowest accuracy [1]_.
 
     Parameters
     ----------
@@ -152,5 +152,5 @@ def bottom_decile(right: Mapping[str, tuple[int, int]], names: Sequence[str]) ->
     .. [1] Marfoq et al., "Personalized Federated Learning through Local Memorization", ICML 2022,
        section 6.
     """
-    each = sorted(right[name][0] / right[name][1] for name in names if right[name][1])
-    return each[max(len(each) // 10 - 1, 0)] if each else float("nan")
+    accuracies = sorted(right[name][0] / right[name][1] for name in names if right[name][1])
+    return accuracies[max(len(accuracies) // 10 - 1, 0)] if accuracies else float("nan")

@@ -72,7 +72,7 @@ def balanced_accuracy(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
     Returns
     -------
     float
-        In [0, 1]; for a constant prediction of one of the true classes, one over their number.
+        In [0, 1]; ``1 / n_true_classes`` if the prediction is always the same true class.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def confusion(
 
 
 def normalized_accuracy(a: float, a_knn: float) -> float:
-    """Return the relative loss of accuracy against the k-nearest-neighbour classifier.
+    """Return the relative loss of accuracy compared with k-nearest-neighbour classification.
 
     Parameters
     ----------
@@ -171,27 +171,27 @@ def normalized_accuracy(a: float, a_knn: float) -> float:
 def _check_label_pair(
     first: npt.ArrayLike, second: npt.ArrayLike, *, names: tuple[str, str]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    one, other = (
+    first_labels, second_labels = (
         np.array(labels.tolist()) if labels.dtype == np.object_ else labels
         for labels in (np.asarray(first), np.asarray(second))
     )
-    for labels, name in zip((one, other), names, strict=True):
+    for labels, name in zip((first_labels, second_labels), names, strict=True):
         if labels.ndim != 1 or len(labels) == 0:
-            raise ValueError(f"{name} must hold at least one label, got shape {labels.shape}")
-    if len(one) != len(other):
+            raise ValueError(f"{name} must be a non-empty list, got shape {labels.shape}")
+    if len(first_labels) != len(second_labels):
         raise ValueError(
-            f"{names[0]} has {len(one)} labels and {names[1]} {len(other)}; "
+            f"{names[0]} has {len(first_labels)} labels and {names[1]} {len(second_labels)}; "
             "they must belong to the same rows"
         )
-    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
+    if (first_labels.dtype.kind in "US") != (second_labels.dtype.kind in "US"):
         raise ValueError(
-            f"{names[0]} is of type {one.dtype} and {names[1]} of {other.dtype}; "
+            f"{names[0]} is of type {first_labels.dtype} and {names[1]} of {second_labels.dtype}; "
             "both must be text or both numbers"
         )
-    return one, other
+    return first_labels, second_labels
 
 
-_SUM_TOLERANCE = 1e-6  # allows for the rounding of float32 probabilities
+_SUM_TOLERANCE = 1e-6  # because float32 probabilities are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,7 @@ class Reliability:
 
     @property
     def expected_calibration_error(self) -> float:
-        """Return the row-weighted mean gap between accuracy and confidence."""
+        """Return the mean gap between accuracy and confidence, weighted by rows."""
         filled = self.counts > 0
         gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
         return float(np.average(gaps, weights=self.counts[filled]))
@@ -226,8 +226,8 @@ class Reliability:
 def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) -> float:
     """Return the mean squared distance between probabilities and true class.
 
-    This is the sum over all classes as defined by Brier [1]_. For two classes it is twice the
-    single-column score that is also in use.
+    The squared differences are summed over all classes, as by Brier [1]_. For two classes the
+    score is twice the one that uses the probability of the positive class only.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def brier_score(proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike) 
     Returns
     -------
     float
-        In [0, 2]; 0 is perfect.
+        In [0, 2]; lower is better.
 
     Raises
     ------
@@ -312,12 +312,12 @@ def reliability(
     edges = np.linspace(0.0, 1.0, n_bins + 1)
     bins = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
     counts = np.bincount(bins, minlength=n_bins).astype(np.int64)
-    right = (predicted.argmax(axis=1) == true).astype(np.float64)
+    correct = (predicted.argmax(axis=1) == true).astype(np.float64)
     return Reliability(
         edges=edges,
         counts=counts,
         confidence=_bin_means(confidence, bins, counts),
-        accuracy=_bin_means(right, bins, counts),
+        accuracy=_bin_means(correct, bins, counts),
     )
 
 
@@ -333,7 +333,7 @@ def _bin_means(
 def _check_probabilities(
     proba: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Check predictions; return probabilities and true-class columns."""
+    """Check predictions; return the probabilities and each row's true-class column."""
     predicted = np.asarray(proba, dtype=np.float64)
     labels, order = np.asarray(y), np.asarray(classes)
     if predicted.shape != (len(labels), len(order)) or predicted.size == 0:
@@ -344,11 +344,11 @@ def _check_probabilities(
     if not (predicted >= 0).all() or not np.allclose(
         predicted.sum(axis=1), 1.0, rtol=0, atol=_SUM_TOLERANCE
     ):
-        raise ValueError("each row of proba must hold numbers of at least 0 that sum to 1")
-    place = {label: column for column, label in enumerate(order.tolist())}
-    if len(place) != len(order):
+        raise ValueError("each row of proba must contain non-negative numbers that sum to 1")
+    column_of = {label: column for column, label in enumerate(order.tolist())}
+    if len(column_of) != len(order):
         raise ValueError("classes must be distinct")
-    columns = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+    columns = np.array([column_of.get(label, -1) for label in labels.tolist()], dtype=np.int64)
     if (columns < 0).any():
         raise ValueError(f"{(columns < 0).sum()} labels of y are not among the classes")
     return predicted, columns
