@@ -98,7 +98,8 @@ def available() -> tuple[Entry, ...]:
         If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or names no folder.
     """
     folder = data_folder("any")
-    return usual_sets() + tuple(
+    usual: tuple[Entry, ...] = usual_sets()
+    return usual + tuple(
         Entry(name, *source.size(folder), str(folder / source.place))
         for name, source in CLIENT_SETS.items()
         if (folder / source.place).exists()

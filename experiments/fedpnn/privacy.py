@@ -34,8 +34,8 @@ EXACT = "without privacy"
 DELTA = "1e-5"
 
 GUARDS: Mapping[str, Privacy] = {
-    "Gaussian": Privacy(epsilon=1, delta=DELTA, public=("classes",)),
-    "Laplace": Privacy(epsilon=1, public=("classes",)),
+    "Gaussian": Privacy(epsilon=1, delta=DELTA),
+    "Laplace": Privacy(epsilon=1),
 }
 """Noise that each party adds by itself, here for an epsilon of 1.
 
@@ -153,7 +153,8 @@ def score_private(
             shares = model.predict_proba(x[test])[:, 1]
         else:
             declared = (tuple(bounds[:, 0].tolist()), tuple(bounds[:, 1].tolist()))
-            privacy = replace(GUARDS[guard], epsilon=epsilon, bounds=declared)
+            classes = tuple(np.unique(y).tolist())
+            privacy = replace(GUARDS[guard], epsilon=epsilon, bounds=declared, classes=classes)
             try:
                 private = _trained(x[train], y[train], owners, privacy, [seed, fold])
             except PrivacyError:  # so little epsilon that the sums would drown

@@ -23,7 +23,6 @@ from fedneighbors.partition import iid
 from fedneighbors.privacy._policy import Privacy
 
 DELTA = 1e-6
-PUBLIC = ("classes", "n_rows", "scaling")
 N_PARTIES = 2
 N_PARTIES_OF_TABLES = 8
 
@@ -183,7 +182,10 @@ class RealTable:
         owners = iid(len(y), N_PARTIES_OF_TABLES, seed=seed)
         models = {
             line: FlyNNClassifier(random_state=seed, privacy=privacy).fit(x, y, parties=owners)
-            for line, privacy in ((EXACT, None), (CENTRAL, _privacy(CENTRAL, 1.0)))
+            for line, privacy in (
+                (EXACT, None),
+                (CENTRAL, _declared(_privacy(CENTRAL, 1.0), (x, y))),
+            )
         }
         said = {line: model.predict(x_test) for line, model in models.items()}
         values = {line: balanced_accuracy(truth, guess) for line, guess in said.items()}
@@ -213,9 +215,14 @@ def _privacy(line: str, epsilon: float, n_picks: int | None = None) -> Privacy:
         epsilon=epsilon,
         delta=DELTA if line == CENTRAL else 0,
         mechanism=mechanism,
-        public=PUBLIC,
         n_picks=n_picks,
     )
+
+
+def _declared(privacy: Privacy, train: Part) -> Privacy:
+    """Return privacy with the labels and the range of the training rows, as if declared."""
+    x, y = train
+    return replace(privacy, classes=tuple(np.unique(y).tolist()), bounds=(x.min(), x.max()))
 
 
 @dataclass(frozen=True)
@@ -273,7 +280,7 @@ class _Rows:
             n_inputs=sizes.n_inputs if sizes else None,
             n_active=sizes.n_active if sizes else None,
             random_state=self.seed,
-            privacy=None if line == EXACT else _privacy(line, epsilon),
+            privacy=None if line == EXACT else _declared(_privacy(line, epsilon), self.train),
         )
         model.fit(*self.train, parties=self.owners)
         return balanced_accuracy(self.test[1], model.predict(self.test[0]))
