@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from typer.testing import CliRunner
 
 from fedneighbors.cli._main import app
 from fedneighbors.cli._splits import read_data
-from fedneighbors.datasets import Schema, load, read_rows
+from fedneighbors.datasets import Schema, Table, load, read_rows
 from fedneighbors.methods.flynn import FlyNNClassifier
 from fedneighbors.partition import Manifest, describe, dirichlet
 from fedneighbors.records import read_record
@@ -228,24 +228,17 @@ def test_a_column_option_without_a_file_is_a_usage_error(command, option, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_write_the_manifest_of_their_split_unless_private(tmp_path):
+def test_runs_write_the_manifest_of_their_split(tmp_path):
     split = ["--parties", 3, "--alpha", 5, "--seed", 2]
     call("data", "partition", "wine", *split, "--out", tmp_path / "manifest.json")
-    terms = ["--epsilon", 1, *PUBLIC_FACTS]
 
     for method, size in (("flynn", ["--n-units", 50]), ("fedpnn", [])):
         run = ["run", method, "--data", "wine", *split, *size, "--out", tmp_path / method]
         assert call(*run).exit_code == 0
-    private = call(
-        *("run", "flynn", "--data", "wine", *split, "--n-units", 50, *terms),
-        *("--out", tmp_path / "private"),
-    )
 
     expected = (tmp_path / "manifest.json").read_text("utf-8")
     for method in ("flynn", "fedpnn"):
         assert (tmp_path / method / "manifest.json").read_text("utf-8") == expected
-    assert private.exit_code == 0, private.stderr
-    assert not (tmp_path / "private" / "manifest.json").exists()
 
 
 def test_warmup_reports_compiled_kernels():
@@ -257,7 +250,7 @@ def test_warmup_reports_compiled_kernels():
 
 def test_openml_is_used_only_with_its_prefix(monkeypatch):
     fetched = []
-    monkeypatch.setattr("fedneighbors.datasets.fetch_openml", fetched.append)
+    monkeypatch.setattr("fedneighbors.datasets._catalog.fetch_openml", fetched.append)
 
     for name in ("openml:61", "openml:blood-transfusion", "iris"):
         read_data(name, label="target", party_column=None)
@@ -278,14 +271,23 @@ def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
     assert "both name" in result.output
 
 
-PRIVATE = ["run", "flynn", "--data", "breast_cancer", "--parties", 3, "--n-units", 300]
-PUBLIC_FACTS = ["--public", "classes,n_rows,scaling"]
+@pytest.fixture(scope="module")
+def private(tmp_path_factory):
+    """Return the command of a private run without its terms, and the option of its schema."""
+    folder = tmp_path_factory.mktemp("private")
+    cells = load_breast_cancer(as_frame=True).frame
+    cells.to_csv(folder / "cells.csv", index=False)
+    schema = Schema.draft(Table.from_frame(cells), "target")
+    (folder / "cells.toml").write_text(schema.to_toml(), "utf-8")
+    command = ["run", "flynn", "--data", folder / "cells.csv", "--parties", 3, "--n-units", 300]
+    return command, ["--schema", folder / "cells.toml"]
 
 
-def test_all_outputs_of_a_private_run_state_its_guarantee(tmp_path):
+def test_all_outputs_of_a_private_run_state_its_guarantee(private, tmp_path):
+    command, schema = private
     terms = ["--epsilon", "2", "--delta", "1e-6", "--mechanism", "central"]
 
-    result = call(*PRIVATE, *terms, *PUBLIC_FACTS, "--out", tmp_path)
+    result = call(*command, *terms, *schema, "--out", tmp_path)
 
     assert result.exit_code == 0, result.stderr
     record = read_record(tmp_path / "record.jsonl")
@@ -294,25 +296,55 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(tmp_path):
     guarantee = FlyNNClassifier.load(tmp_path / "model.fnn").model_.guarantee
     assert guarantee == "epsilon=2, delta=1e-06; add_remove of one row; central"
     assert "privacy spent" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_a_run_without_a_budget_can_read_by_a_schema(private, tmp_path):
+    command, schema = private
+
+    result = call(*command, *schema, "--out", tmp_path)
+
+    assert result.exit_code == 0, result.stderr
+    assert Schema.load(tmp_path / "schema.toml") == Schema.load(schema[1])
+    assert read_record(tmp_path / "record.jsonl").notes == ()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--epsilon", "0", *PUBLIC_FACTS], "expected epsilon above 0"),
-        (["--epsilon", "much", *PUBLIC_FACTS], "expected epsilon as a number"),
-        (["--epsilon", "1", "--delta", "1e-6", *PUBLIC_FACTS], "does not use a delta"),
-        (["--epsilon", "1", "--mechanism", "magic", *PUBLIC_FACTS], "expected mechanism as one of"),
-        (["--epsilon", "1"], "classes is derived from the rows"),
-        (["--epsilon", "1", "--public", "classes"], "scaling is derived from the rows"),
-        (["--epsilon", "1", "--search", *PUBLIC_FACTS], "would void --epsilon"),
-        (["--delta", "1e-6"], "need --epsilon"),
+        (["--epsilon", "0"], "expected epsilon above 0"),
+        (["--epsilon", "much"], "expected epsilon as a number"),
+        (["--epsilon", "1", "--delta", "1e-6"], "does not use a delta"),
+        (["--epsilon", "1", "--mechanism", "magic"], "expected mechanism as one of"),
+        (["--epsilon", "1", "--search"], "would void --epsilon"),
+        (["--delta", "1e-6"], "needs --epsilon"),
     ],
 )
-def test_private_run_with_invalid_terms_is_a_usage_error(options, words, tmp_path):
-    result = call(*PRIVATE, *options, "--out", tmp_path / "run")
+def test_private_run_with_invalid_terms_is_a_usage_error(private, options, words, tmp_path):
+    command, schema = private
+
+    result = call(*command, *options, *schema, "--out", tmp_path / "run")
 
     shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
     assert result.exit_code == 2
     assert words in shown
     assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_without_a_schema_is_refused_with_an_explanation(private, tmp_path):
+    command, _ = private
+
+    result = call(*command, "--epsilon", 1, "--out", tmp_path / "run")
+
+    assert result.exit_code == 2
+    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert "epsilon needs a schema: under a privacy budget, rows must not decide" in shown
+
+
+def test_a_schema_is_for_files(private, tmp_path):
+    _, schema = private
+
+    result = call("run", "flynn", "--data", "iris", *schema, "--out", tmp_path / "run")
+
+    assert result.exit_code == 2
+    assert "is for files" in result.stderr

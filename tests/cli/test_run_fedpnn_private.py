@@ -6,9 +6,12 @@ from typer.testing import CliRunner
 
 from fedneighbors import FedPNNClassifier
 from fedneighbors.cli._main import app
+from fedneighbors.datasets import NumericColumn, Schema
 from fedneighbors.records import read_record
 
-TERMS = ["--epsilon", "2", "--public", "classes", "--bounds", "[[0, -5], [10, 5]]"]
+SCHEMA = Schema(
+    (NumericColumn("a", 0.0, 10.0), NumericColumn("b", -5.0, 5.0)), "target", (0, 1), "sums"
+)
 
 
 @pytest.fixture
@@ -17,7 +20,12 @@ def table(tmp_path):
     y = np.arange(240) % 2
     rows = np.column_stack([rng.uniform(0, 5, 240) + 5 * y, rng.uniform(-5, 5, 240), y])
     np.savetxt(tmp_path / "t.csv", rows, "%g", ",", header="a,b,target", comments="")
+    (tmp_path / "t.toml").write_text(SCHEMA.to_toml(), "utf-8")
     return tmp_path / "t.csv"
+
+
+def terms(table):
+    return ["--epsilon", "2", "--schema", table.with_suffix(".toml")]
 
 
 def call(*arguments):
@@ -41,7 +49,9 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(
 ):
     out = tmp_path / "out"
 
-    result = call("run", "fedpnn", "--data", table, "--parties", 3, *TERMS, *options, "--out", out)
+    result = call(
+        "run", "fedpnn", "--data", table, "--parties", 3, *terms(table), *options, "--out", out
+    )
 
     assert result.exit_code == 0, result.output
     record = read_record(out / "record.jsonl")
@@ -59,7 +69,7 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(
 
 def test_predict_reads_the_private_model(table, tmp_path):
     out, found = tmp_path / "out", tmp_path / "found.csv"
-    call("run", "fedpnn", "--data", table, "--parties", 1, *TERMS, "--out", out)
+    call("run", "fedpnn", "--data", table, "--parties", 1, *terms(table), "--out", out)
 
     result = call("predict", "--model", out / "model.fnp", "--data", table, "--out", found)
 
@@ -70,11 +80,10 @@ def test_predict_reads_the_private_model(table, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--epsilon", "1"], "declare it with --public classes"),
-        (["--epsilon", "1", "--public", "classes"], "--epsilon needs --bounds"),
-        (["--epsilon", "1", "--public", "classes", "--bounds", "0,1"], "expected bounds as a JSON"),
-        (["--bounds", "[0, 1]"], "need --epsilon"),
-        (["--epsilon", "0", "--public", "classes", "--bounds", "[0, 1]"], "epsilon above 0"),
+        (["--epsilon", "1"], "epsilon needs a schema"),
+        (["--epsilon", "1", "--schema", "none.toml"], "there is no file none.toml"),
+        (["--delta", "1e-6"], "needs --epsilon"),
+        (["--epsilon", "0", "--schema", "none.toml"], "there is no file none.toml"),
     ],
 )
 def test_invalid_terms_are_a_usage_error(options, words, table, tmp_path):
@@ -90,11 +99,12 @@ def test_invalid_terms_are_a_usage_error(options, words, table, tmp_path):
     [
         (["--min-count", 7], "private training takes no min_count"),
         (["--mechanism", "paper"], "has no private mechanism"),
-        (["--bounds", "[[0, 0, 0], [1, 1, 1]]"], "expected bounds as finite numbers"),
     ],
 )
 def test_options_unsuited_to_a_budget_fail_in_one_line(options, words, table, tmp_path):
-    result = call("run", "fedpnn", "--data", table, *TERMS, *options, "--out", tmp_path / "out")
+    result = call(
+        "run", "fedpnn", "--data", table, *terms(table), *options, "--out", tmp_path / "out"
+    )
 
     assert result.exit_code == 1
     assert words in result.stderr

@@ -1,0 +1,71 @@
+"""``fedneighbors schema``: draft a schema, check a table against one."""
+
+import pytest
+from typer.testing import CliRunner
+
+from fedneighbors.cli._main import app
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def drafted(tmp_path):
+    (tmp_path / "public.csv").write_text("age,ward,died\n41,a,no\n67,b,yes\n,c,no\n")
+    out = tmp_path / "schema.toml"
+    result = call("schema", "draft", "--data", tmp_path / "public.csv", "--label", "died",
+                  "--out", out)  # fmt: skip
+    return out, result
+
+
+def test_a_draft_has_ranges_and_warns_of_the_disclosure(drafted):
+    out, result = drafted
+
+    assert result.exit_code == 0, result.output
+    assert Schema.load(out) == Schema(
+        (
+            NumericColumn("age", 41.0, 67.0, 54.0),
+            CategoricalColumn("ward", ("a", "b", "c"), "keep"),
+        ),
+        "died",
+        ("no", "yes"),
+    )
+    assert "a draft from private rows is itself a disclosure" in result.stderr
+    assert "Drafted from rows. If these are private" in out.read_text("utf-8")
+
+
+def test_a_draft_replaces_no_file(drafted, tmp_path):
+    out, _ = drafted
+
+    result = call("schema", "draft", "--data", tmp_path / "public.csv", "--out", out)
+
+    assert result.exit_code == 1
+    assert "schema.toml exists; delete it, or name another file with --out" in result.stderr
+
+
+def test_a_check_counts_clipped_filled_and_dropped(drafted, tmp_path):
+    out, _ = drafted
+    (tmp_path / "rows.csv").write_text("ward,age,died\na,50,no\nz,500,yes\nb,,?\nb,1\n")
+
+    result = call("schema", "check", "--data", tmp_path / "rows.csv", "--schema", out)
+
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["age", "number", "1", "1", "54.0"] in lines
+    assert ["ward", "category", "0", "1", "keep"] in lines
+    assert "2 of 4 rows are used" in result.stdout
+    assert "1 rows have another number of cells than the header" in result.stdout
+    assert "1 rows have no declared label" in result.stdout
+
+
+def test_a_check_without_a_column_fails_in_one_line(drafted, tmp_path):
+    out, _ = drafted
+    (tmp_path / "rows.csv").write_text("age,died\n50,no\n")
+
+    result = call("schema", "check", "--data", tmp_path / "rows.csv", "--schema", out)
+
+    assert result.exit_code == 1
+    assert "has no column 'ward'" in result.stderr
+    assert result.stderr.count("\n") == 1
