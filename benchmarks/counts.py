@@ -28,7 +28,7 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.algorithm import expected_counts, shared_counts
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import dann, farewell
+from fedneighbors.methods.fedknn.protocol import close_queries, dann
 from fedneighbors.partition._splits import quantity_skew
 
 K, M = 128, 8
@@ -206,7 +206,7 @@ def cost(query, providers, way):
     start = time.process_time()
     answer = run(dann(encode_query(query), K, name="q", estimate=counted), providers).result
     spent = time.process_time() - start
-    run(farewell(["q"]), providers)
+    run(close_queries(["q"]), providers)
     true = sum(max(answer.merged.owners.count(party.name), 1) for party in providers)
     first, both = sum(asked.values()), sum(answer.n_returned.values())
     return first / true, both / true, sum(answer.verified.values()), spent

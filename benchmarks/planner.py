@@ -37,7 +37,7 @@ from fedneighbors.methods.fedknn.planner._costs import LinkCost, measure
 from fedneighbors.methods.fedknn.planner._plan import make_plan, star_candidate
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
-from fedneighbors.methods.fedknn.protocol import baseline, dann, farewell
+from fedneighbors.methods.fedknn.protocol import baseline, close_queries, dann
 from fedneighbors.partition import quantity_skew
 
 DELAYS_S = (0.0, 0.007, 0.064, 0.243)
@@ -234,7 +234,7 @@ def run_all(federation, algorithms, queries, k):
             rest_s = (
                 time.perf_counter() - started
             )  # CPU time of this thread; providers have their own
-            federation.run(farewell([called]))
+            federation.run(close_queries([called]))
             if number:
                 ran[name].append(Ran(outcome.rounds, rest_s))
     return ran
@@ -285,7 +285,7 @@ def show_validation(collections, given):
                         started, called = time.perf_counter(), f"{name} {number}"
                         federation.run(algorithm(query, 32, name=called))
                         slept[name] += [time.perf_counter() - started] if number else []
-                        federation.run(farewell([called]))
+                        federation.run(close_queries([called]))
             expected = {p.algorithm: p.total_s for p in plan.predictions}
             rows = "; ".join(
                 f"{name} {1e3 * statistics.median(slept[name]):.1f} "
