@@ -342,7 +342,7 @@ class PrototypeMemory:
         return self
 
     def forget(self, ids: Sequence[str]) -> "PrototypeMemory":  # noqa: ARG002 - none can go
-        """Refused: all rows have shaped all prototypes.
+        """Raise `RebuildNeeded`: every prototype depends on all rows.
 
         Raises
         ------

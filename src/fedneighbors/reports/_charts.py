@@ -234,7 +234,7 @@ def _draw_errors(axes: Axes, positions: Floats, series: Series, *, horizontal: b
 def _write_values(
     axes: Axes, positions: Floats, series: Series, column: str, *, horizontal: bool
 ) -> None:
-    """Write the value of each bar beyond its end and its error bar."""
+    """Write the value of each bar beyond its error bar."""
     ends = series.y + np.nan_to_num(series.error)
     texts = format_cells(column, list(series.y))
     for position, end, text in zip(positions, ends, texts, strict=True):

@@ -46,7 +46,7 @@ _LETTER_WIDTH = 0.08  # inches, for the name at the end of a line
 
 
 def render(figure: Figure, table: ResultTable, file_format: str, *, titled: bool = False) -> bytes:
-    """Draw a figure and return the bytes of an SVG or PNG file.
+    """Draw a figure; return the bytes of an SVG or PNG.
 
     The same arguments give the same bytes.
 
@@ -199,7 +199,7 @@ def _remove_repeats(grid: np.ndarray, n_panels: int, *, share_x: bool, share_y: 
 
 
 def _label_series(fig: MplFigure, panels: list[Axes], data: Chart) -> None:
-    """Label the series at their ends or in a legend outside the panels."""
+    """Label the series at their ends, or draw a legend."""
     if len(data.hues) == 1 and not data.hues[0]:
         return
     if _has_end_labels(data):

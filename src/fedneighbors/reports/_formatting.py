@@ -22,7 +22,7 @@ def is_seconds(column: str) -> bool:
 
 
 def heading(column: str) -> str:
-    """Return a column name as a heading, without a unit such as ``_bytes``.
+    """Return a column name as a heading, without its unit.
 
     The formatted values of the column have the unit.
 
@@ -164,17 +164,17 @@ def _round_significant(value: float, digits: int) -> float:
 
 
 def _format_decimal(value: float) -> str:
-    """Return at most 12 decimals, without trailing zeros, digits in groups of three."""
+    """Format with at most 12 decimals, grouped digits and no trailing zeros."""
     return _replace_minus(f"{value:,.12f}".rstrip("0").rstrip("."))
 
 
 def _replace_minus(text: str) -> str:
-    """Replace a leading hyphen by a minus sign, and ``-0`` by ``0``."""
+    """Put a minus sign for a leading hyphen, ``0`` for ``-0``."""
     return "0" if text == "-0" else _MINUS + text[1:] if text.startswith("-") else text
 
 
 def printable(text: str, max_length: int = 40) -> str:
-    r"""Replace unprintable characters by spaces; cut text to a maximum length.
+    r"""Put spaces for unprintable characters; cut to a maximum length.
 
     Examples
     --------

@@ -105,7 +105,7 @@ def _draw_color_legend(axes: Axes, hues: list[str]) -> dict[str, str]:
 
 
 def _draw_image(axes: Axes, cell: Scalar, *, left: float, top: float) -> None:
-    """Draw an image centred in a unit square that its longer side fills."""
+    """Draw an image, centred and scaled to fit in a unit square."""
     pixels = np.array([list(row) for row in decode_pixels(cell)], dtype=np.uint8)
     height, width = (side / max(pixels.shape) for side in pixels.shape)
     left, top = left + (1 - width) / 2, top + (1 - height) / 2

@@ -194,7 +194,7 @@ def build_chapter(record: RunRecord, *, index: int, draw: Renderer) -> Chapter:
 
 
 def main_facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
-    """Return the main facts of a run as pairs of name and text."""
+    """Return the main facts of a run, as (name, text)."""
     pairs = [("run time", duration(record.seconds))] if record.seconds else []
     if record.rounds:
         parties = {name for entry in record.rounds for name in entry.upload_bytes}

@@ -136,7 +136,7 @@ class TickLabels(Formatter):
 
 
 def label_axis(axis: Axis, column: str, *, log: bool = False) -> None:
-    """Label an axis with its column (and s for seconds); format its ticks."""
+    """Label an axis with its column and unit; format its ticks."""
     unit = " (s)" if is_seconds(column) and column != "seconds" else ""
     axis.set_label_text(printable(heading(column), 60) + unit)
     axis.set_major_formatter(TickLabels(column, log=log))
