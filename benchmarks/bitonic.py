@@ -1,8 +1,9 @@
 """Milliseconds of the oblivious merge against ``heapq.merge`` and a full sort, in one run.
 
-Prints the median CPU milliseconds to merge sorted lists to the k nearest at the shapes that a
-broker meets, of the compare-exchanges only and of the whole call, with the ratio to the peers. The
-peers' memory accesses reveal the winners; the network's do not.
+Prints the median CPU milliseconds to merge sorted lists into the k nearest, for numbers and lengths
+of lists that are typical for a broker: of the compare-exchanges only, and of the whole call, with
+its ratio to the peers. The peers' memory accesses reveal which entries are the nearest; those of
+the sorting network do not.
 """
 
 import heapq
@@ -12,25 +13,25 @@ import time
 
 import numpy as np
 
-from fedneighbors.kernels._bitonic import Entries, _exchange, _padded, _table, merge_sorted, trace
+from fedneighbors.kernels._bitonic import Entries, _exchange, _round_up, _table, merge_sorted, trace
 
 REPEATS = 51
 TARGET_MS = 0.1  # per 1,024 entries
 SHAPES = [(8, 128), (16, 256), (4, 16), (16, 64)]
 
 
-def cpu_ms(task, *, before=lambda: ()):
-    """Return the median CPU milliseconds of a call, its preparation left out."""
-    spent = []
+def cpu_ms(task, *, prepare=lambda: ()):
+    """Return the median CPU milliseconds of a call, without its preparation."""
+    times = []
     for _ in range(REPEATS):
-        ready = before()
+        arguments = prepare()
         start = time.process_time_ns()
-        task(*ready)
-        spent.append(time.process_time_ns() - start)
-    return statistics.median(spent) / 1e6
+        task(*arguments)
+        times.append(time.process_time_ns() - start)
+    return statistics.median(times) / 1e6
 
 
-def lists(n_lists, length):
+def sorted_lists(n_lists, length):
     """Return sorted lists with ties."""
     rng = np.random.default_rng(n_lists)
     distances = np.sort(rng.integers(0, 4 * length, (n_lists, length)).astype(float), axis=1)
@@ -56,27 +57,28 @@ def main():
         "lists x length  exchanges   network ms  whole call ms  heapq.merge ms  lexsort ms  ratio"
     )
     for n_lists, length in SHAPES:
-        entries = lists(n_lists, length)
+        entries = sorted_lists(n_lists, length)
         rows = [list(zip(*(column[r].tolist() for column in entries), strict=True))
                 for r in range(n_lists)]  # fmt: skip
         found = merge_sorted(entries, length)
         assert list(zip(*(c.tolist() for c in found), strict=True)) == by_heap(rows, length)
         pairs = trace(n_lists, length)
-        network = cpu_ms(_exchange, before=lambda e=entries, n=length, p=pairs: (
-            _flat(e, n), p, np.empty(len(p), np.int8)))  # fmt: skip
-        whole = cpu_ms(lambda e=entries, n=length: merge_sorted(e, n))
-        heap = cpu_ms(lambda r=rows, n=length: by_heap(r, n))
-        sort = cpu_ms(lambda e=entries, n=length: by_sort(e, n))
-        limit = f"{TARGET_MS} ms {'met' if whole <= TARGET_MS else 'MISSED'}"
+        network_ms = cpu_ms(_exchange, prepare=lambda e=entries, n=length, p=pairs: (
+            _flat_table(e, n), p, np.empty(len(p), np.int8)))  # fmt: skip
+        call_ms = cpu_ms(lambda e=entries, n=length: merge_sorted(e, n))
+        heap_ms = cpu_ms(lambda r=rows, n=length: by_heap(r, n))
+        sort_ms = cpu_ms(lambda e=entries, n=length: by_sort(e, n))
+        limit = f"{TARGET_MS} ms {'met' if call_ms <= TARGET_MS else 'MISSED'}"
         print(
-            f"{n_lists:5} x {length:<8} {len(pairs):9} {network:12.4f} {whole:9.4f} "
-            f"{heap:15.4f} {sort:11.4f} {heap / whole:6.2f}x heap, {sort / whole:.2f}x sort"
+            f"{n_lists:5} x {length:<8} {len(pairs):9} {network_ms:12.4f} {call_ms:9.4f} "
+            f"{heap_ms:15.4f} {sort_ms:11.4f} {heap_ms / call_ms:6.2f}x heap, "
+            f"{sort_ms / call_ms:.2f}x sort"
             + (f"; target {limit}" if n_lists * length == 1024 else "")
         )
 
 
-def _flat(entries, length):
-    return _table(entries, _padded(length)).reshape(-1, 4)
+def _flat_table(entries, length):
+    return _table(entries, _round_up(length)).reshape(-1, 4)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""CPU seconds of a round of local training for 80 clients: stacked, one by one, and separate.
+"""CPU seconds of one round of local training for 80 clients, in three variants.
 
-Prints the medians of rounds in which the candidates take turns in one process, and the ratios to
-the peer: a separate model, optimizer and data loader for every client, as loops over clients are
-usually written. All take the same steps on the same rows. One thread.
+``stacked`` and ``reuse`` are the two methods of the trainer; the peer ``separate`` has a model, an
+optimizer and a data loader of its own for every client, as loops over clients are usually written.
+Prints medians over rounds in which the variants take turns in one process, and the ratios to the
+peer. All take the same number of steps on the same rows. One thread.
 Run ``python benchmarks/clients.py [--quick]``.
 """
 
@@ -21,7 +22,7 @@ from fedneighbors.neural._network import state_of
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import LocalTask, Trainer
 
-N_CLIENTS, WANTED = 80, 3.0
+N_CLIENTS, TARGET = 80, 3.0
 SHAPES = {
     "digits (64 columns)": (64, (64, 32)),
     "images (196 columns), the network of the experiments": (196, (64, 32)),
@@ -30,10 +31,10 @@ SHAPES = {
 REGIME = Regime()
 
 
-def clients(n_columns, seed=0):
-    """Return a table of 80 clients of 10 to 120 rows.
+def draw_clients(n_columns, seed=0):
+    """Return rows and labels of 80 clients, and the clients' boundaries.
 
-    Also returns the end of each client's rows.
+    A client has 10 to 120 rows; client k has the rows from ``ends[k]`` to ``ends[k + 1]``.
     """
     rng = np.random.default_rng(seed)
     ends = np.concatenate([[0], np.cumsum(rng.integers(10, 121, size=N_CLIENTS))])
@@ -41,48 +42,53 @@ def clients(n_columns, seed=0):
     return x, torch.tensor(rng.integers(10, size=ends[-1])), ends
 
 
-def apart(network, x, y, ends):
+def train_separately(network, x, y, ends):
     """Train every client with separate model, optimizer and loader."""
-    for first, last in pairwise(ends):
+    for start_row, end_row in pairwise(ends):
         model = copy.deepcopy(network.module)
-        steps = torch.optim.SGD(
+        optimizer = torch.optim.SGD(
             model.parameters(),
             REGIME.learning_rate,
             REGIME.momentum,
             weight_decay=REGIME.weight_decay,
         )
-        rows = TensorDataset(x[first:last], y[first:last])
-        for batch, labels in DataLoader(rows, batch_size=REGIME.batch_size, shuffle=True):
-            steps.zero_grad()
+        dataset = TensorDataset(x[start_row:end_row], y[start_row:end_row])
+        for batch, labels in DataLoader(dataset, batch_size=REGIME.batch_size, shuffle=True):
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(batch), labels).backward()
-            steps.step()
+            optimizer.step()
 
 
-def seconds(work):
+def cpu_seconds(task):
     """Return the CPU seconds of one call."""
     start = time.process_time()
-    work()
+    task()
     return time.process_time() - start
 
 
-def measured(n_columns, hidden, n_rounds):
-    """Return the rows and the median seconds of each way."""
-    x, y, ends = clients(n_columns)
+def measure(n_columns, hidden, n_rounds):
+    """Return the number of rows and the median seconds of each variant."""
+    x, y, ends = draw_clients(n_columns)
     network = perceptron(n_columns, 10, hidden=hidden)
     start = state_of(network.module)
-    tasks = [LocalTask(np.arange(first, last), start, (first,)) for first, last in pairwise(ends)]
-    ways = {
+    tasks = [
+        LocalTask(np.arange(start_row, end_row), start, (start_row,))
+        for start_row, end_row in pairwise(ends)
+    ]
+    variants = {
         "stacked": lambda: Trainer(network, x, y, method="stacked").train(tasks, REGIME),
         "reuse": lambda: Trainer(network, x, y, method="reuse").train(tasks, REGIME),
-        "apart": lambda: apart(network, x, y, ends),
+        "separate": lambda: train_separately(network, x, y, ends),
     }
-    spent = {way: [] for way in ways}
-    for number in range(n_rounds + 1):  # the first warms up
-        for way, work in ways.items():
-            took = seconds(work)
-            if number:
-                spent[way].append(took)
-    return len(x), {way: median(took) for way, took in spent.items()}
+    seconds = {variant: [] for variant in variants}
+    for index in range(n_rounds + 1):  # the first warms up
+        for variant, task in variants.items():
+            variant_seconds = cpu_seconds(task)
+            if index:
+                seconds[variant].append(variant_seconds)
+    return len(x), {
+        variant: median(variant_seconds) for variant, variant_seconds in seconds.items()
+    }
 
 
 def main():
@@ -92,11 +98,13 @@ def main():
     n_rounds = 3 if parser.parse_args().quick else 11
     torch.set_num_threads(1)
     for name, (n_columns, hidden) in SHAPES.items():
-        n_rows, middle = measured(n_columns, hidden, n_rounds)
+        n_rows, medians = measure(n_columns, hidden, n_rounds)
         print(f"{name}, {N_CLIENTS} clients, {n_rows} rows, hidden layers {hidden}:")
-        for way, took in middle.items():
-            print(f"  {way:<8} {took:.3f} CPU s   {middle['apart'] / took:.2f}x of apart")
-        print(f"  stacked over apart: {middle['apart'] / middle['stacked']:.2f}, wanted {WANTED}")
+        for variant, variant_seconds in medians.items():
+            ratio = medians["separate"] / variant_seconds
+            print(f"  {variant:<8} {variant_seconds:.3f} CPU s   separate over it: {ratio:.2f}")
+        ratio = medians["separate"] / medians["stacked"]
+        print(f"  separate over stacked: {ratio:.2f}, target {TARGET}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""First counts of DANN: the paper's, shared ties, a surplus, and counts by a calibrated gap.
+"""Rules for the counts of DANN's first round: the paper's and alternatives.
 
     python benchmarks/counts.py [--queries 24] [--limit 2] [--only molecules titles places]
 
 Needs ``FEDNEIGHBORS_DATA``. For 8 providers, k = 128, uniform and Zipf .6 splits, prints for each
-way of counting, as means over the queries: objects asked in round one, and returned in both rounds,
-over the true number, sum of max(true_i, 1); objects verified; and CPU seconds of the whole search,
-providers included. Queries are drawn from the data. Of the molecules only those count whose search
-for k over the whole table ends within the limit, in CPU seconds; the list is drawn in a fixed order
-until there are enough. Counts by a calibrated gap have learned on other queries how far distances
-lie above their bounds, with gaps that are only known to be larger than what was searched
-(Kaplan-Meier); the surplus was chosen on other queries too.
+rule, as means over the queries: the number of objects requested in round one, and returned in both
+rounds, each divided by the sum over providers of max(true count, 1); the number of objects
+verified; and the CPU seconds of the whole search, providers included. Queries are drawn from the
+data in a fixed order. Of the molecules, only those are used whose search for k over the whole table
+ends within the limit, in CPU seconds.
+
+The calibrated rules estimate the gaps between distances and their lower bounds on other queries.
+Gaps of objects that the search did not reach are censored (Kaplan-Meier estimate). The surplus was
+chosen on other queries too.
 """
 
 import argparse
@@ -28,12 +30,12 @@ from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.algorithm import expected_counts, shared_counts
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.protocol import dann, farewell
+from fedneighbors.methods.fedknn.protocol import close_queries, dann
 from fedneighbors.partition._splits import quantity_skew
 
-K, M = 128, 8
+K, N_PROVIDERS = 128, 8
 TARGET = 1.2
-LEARNED = 12
+N_CALIBRATION_QUERIES = 12
 
 
 def molecules(folder):
@@ -60,46 +62,55 @@ DATA = {"molecules": molecules, "titles": titles, "places": places}
 
 def main():
     """Print the tables."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--queries", type=int, default=24)
-    options.add_argument("--limit", type=float, default=2.0)
-    options.add_argument("--only", nargs="+", choices=DATA, default=list(DATA))
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--queries", type=int, default=24)
+    parser.add_argument("--limit", type=float, default=2.0)
+    parser.add_argument("--only", nargs="+", choices=DATA, default=list(DATA))
+    options = parser.parse_args()
     folder = Path(os.environ["FEDNEIGHBORS_DATA"])
-    for name in given.only:
+    for name in options.only:
         objects, metric = DATA[name](folder)
-        chosen, gaps = choose(objects, metric, given)
+        query_ids, gaps = choose_queries(objects, metric, options)
         for split, factor in (("uniform", 0.0), ("Zipf .6", 0.6)):
-            show(f"{name}, {split}", objects, metric, factor, chosen, ways(gaps))
+            print_table(f"{name}, {split}", objects, metric, factor, query_ids, count_rules(gaps))
 
 
-def choose(objects, metric, given):
-    """Return queries and the gaps learned on others.
+def choose_queries(objects, metric, options):
+    """Return queries, and the gap distribution estimated on other queries.
 
-    All searches end within the limit.
+    Graph queries are used only if their search ends within the limit.
     """
     index = metric.index(objects, ranks=np.arange(len(objects)))
-    chosen, gaps, tried, limited = [], [], 0, metric.name == "graph_edit"
+    query_ids, gaps, n_drawn, has_limit = [], [], 0, metric.name == "graph_edit"
     index.open(objects[0]).next(1)  # compile
-    for place in np.random.default_rng(2024).permutation(len(objects)).tolist():
-        if len(chosen) == LEARNED + given.queries:
+    for position in np.random.default_rng(2024).permutation(len(objects)).tolist():
+        if len(query_ids) == N_CALIBRATION_QUERIES + options.queries:
             break
-        tried += 1
-        found = nearest(index.open(objects[place]), given.limit if limited else np.inf)
+        n_drawn += 1
+        found = nearest(index.open(objects[position]), options.limit if has_limit else np.inf)
         if found is None:
             continue
-        if len(chosen) < LEARNED:
-            gaps.append(gaps_of(index.open(objects[place]).bounds(), found))
-        chosen.append(place)
-    rule = f", of {tried} drawn those that end within {given.limit:g} s" if limited else ""
-    print(f"{metric.name}: {len(objects)} objects, {len(chosen)} queries{rule}", flush=True)
-    if len(chosen) <= LEARNED:
-        raise SystemExit(f"{LEARNED} queries are learned on; only {len(chosen)} were found")
-    return chosen[LEARNED:], survival(*map(np.concatenate, zip(*gaps, strict=True)))
+        if len(query_ids) < N_CALIBRATION_QUERIES:
+            gaps.append(observed_gaps(index.open(objects[position]).bounds(), found))
+        query_ids.append(position)
+    limit_note = (
+        f", of {n_drawn} drawn those that end within {options.limit:g} s" if has_limit else ""
+    )
+    print(
+        f"{metric.name}: {len(objects)} objects, {len(query_ids)} queries{limit_note}", flush=True
+    )
+    if len(query_ids) <= N_CALIBRATION_QUERIES:
+        raise SystemExit(
+            f"{N_CALIBRATION_QUERIES} calibration queries are needed; "
+            f"only {len(query_ids)} queries were found"
+        )
+    return query_ids[N_CALIBRATION_QUERIES:], estimate_gap_distribution(
+        *map(np.concatenate, zip(*gaps, strict=True))
+    )
 
 
 def nearest(session, limit_s):
-    """Return the k nearest; None beyond the CPU limit."""
+    """Return the k nearest; None if the CPU limit is exceeded."""
     positions, distances, start = [], [], time.process_time()
     while len(positions) < K:
         if time.process_time() - start > limit_s:
@@ -110,57 +121,67 @@ def nearest(session, limit_s):
     return np.array(positions), np.array(distances)
 
 
-def gaps_of(bounds, found):
-    """Return the gaps of distances to bounds, and their completeness."""
-    positions, reached = found
-    farthest = reached[-1]
-    near = np.flatnonzero(bounds <= farthest)
-    seen = np.isin(near, positions)
+def observed_gaps(bounds, found):
+    """Return the gaps between distances and bounds, and which are exact."""
+    positions, found_distances = found
+    farthest = found_distances[-1]
+    near_positions = np.flatnonzero(bounds <= farthest)
+    is_exact = np.isin(near_positions, positions)
     distances = np.full(len(bounds), np.inf)
-    distances[positions] = reached
-    gaps = np.where(seen, distances[near] - bounds[near], farthest - bounds[near])
-    # objects not found may be at the farthest distance: nothing is known about the last step
-    return np.where(seen, gaps, np.nextafter(gaps, -1.0)), seen
+    distances[positions] = found_distances
+    gaps = np.where(
+        is_exact,
+        distances[near_positions] - bounds[near_positions],
+        farthest - bounds[near_positions],
+    )
+    # objects that were not found may be at the farthest distance too: censor just below the gap
+    return np.where(is_exact, gaps, np.nextafter(gaps, -1.0)), is_exact
 
 
-def survival(gaps, seen):
-    """Return ascending gaps with the share of objects up to each."""
-    values = np.unique(gaps[seen])
-    left, shares = 1.0, []
+def estimate_gap_distribution(gaps, is_exact):
+    """Return ascending gaps and the share of objects up to each.
+
+    Gaps that are not exact are lower limits (Kaplan-Meier estimate).
+    """
+    values = np.unique(gaps[is_exact])
+    remaining, shares = 1.0, []
     for value in values:
-        left *= 1 - (seen & (gaps == value)).sum() / (gaps >= value).sum()
-        shares.append(1 - left)
+        remaining *= 1 - (is_exact & (gaps == value)).sum() / (gaps >= value).sum()
+        shares.append(1 - remaining)
     return values, np.array(shares)
 
 
 def calibrated_counts(bounds, k, *, gaps, surplus):
-    """Return counts by expected objects within the k-th distance."""
+    """Return the expected number of each provider's objects among the k nearest."""
     values, shares = gaps
-    steps = np.concatenate([[0.0], shares])
+    cumulative = np.concatenate([[0.0], shares])
 
-    def within(distance):
+    def expected_within(distance):
         return np.array(
             [
-                steps[np.searchsorted(values, distance - own, side="right")].sum()
-                for own in bounds.values()
+                cumulative[np.searchsorted(values, distance - own_bounds, side="right")].sum()
+                for own_bounds in bounds.values()
             ]
         )
 
-    low, high = 0.0, max(own[-1] for own in bounds.values() if len(own)) + values[-1]
+    low, high = (
+        0.0,
+        max(own_bounds[-1] for own_bounds in bounds.values() if len(own_bounds)) + values[-1],
+    )
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if within(middle).sum() < k else (low, middle)
-    few, many = within(low), within(high)
-    part = (k - few.sum()) / max(many.sum() - few.sum(), 1e-12)
-    expected = few + min(max(part, 0.0), 1.0) * (many - few)
-    wanted = expected * k / expected.sum()
-    wanted = wanted + surplus * np.sqrt(wanted)
-    whole = np.diff(np.floor(np.concatenate([[0.0], np.cumsum(wanted)]) + 0.5)).astype(int)
-    return {name: min(max(n, 1), k) for name, n in zip(bounds, whole.tolist(), strict=True)}
+        low, high = (middle, high) if expected_within(middle).sum() < k else (low, middle)
+    below, above = expected_within(low), expected_within(high)
+    fraction = (k - below.sum()) / max(above.sum() - below.sum(), 1e-12)
+    expected = below + min(max(fraction, 0.0), 1.0) * (above - below)
+    counts = expected * k / expected.sum()
+    counts = counts + surplus * np.sqrt(counts)
+    rounded = np.diff(np.floor(np.concatenate([[0.0], np.cumsum(counts)]) + 0.5)).astype(int)
+    return {name: min(max(n, 1), k) for name, n in zip(bounds, rounded.tolist(), strict=True)}
 
 
-def ways(gaps):
-    """Return the ways of counting."""
+def count_rules(gaps):
+    """Return the rules for counts by name."""
     return {
         "paper": expected_counts,
         "shared ties": partial(shared_counts, surplus=0.0),
@@ -170,22 +191,24 @@ def ways(gaps):
     }
 
 
-def show(title, objects, metric, factor, chosen, ways):
-    """Print the cost of each estimate of counts."""
-    owners = quantity_skew(len(objects), M, factor=factor, seed=1)
+def print_table(title, objects, metric, factor, query_ids, count_rules):
+    """Print the cost of each rule."""
+    owners = quantity_skew(len(objects), N_PROVIDERS, factor=factor, seed=1)
     providers = []
     for name in sorted(set(owners.tolist())):
         rows = np.flatnonzero(owners == name)
-        own = objects[rows] if isinstance(objects, np.ndarray) else [objects[i] for i in rows]
+        part = objects[rows] if isinstance(objects, np.ndarray) else [objects[i] for i in rows]
         providers.append(
-            Provider(name, own, metric, decode=decode_query, ids=[str(i) for i in rows])
+            Provider(name, part, metric, decode=decode_query, ids=[str(i) for i in rows])
         )
-    print(f"{title}: means over {len(chosen)} queries; medians in brackets")
+    print(f"{title}: means over {len(query_ids)} queries; medians in brackets")
     print(
         f"  {'counts':20s} {'round one':>10s} {'both rounds':>17s} {'verified':>9s} {'CPU s':>16s}"
     )
-    for name, way in ways.items():
-        rows = np.array([cost(objects[place], providers, way) for place in chosen])
+    for name, rule in count_rules.items():
+        rows = np.array(
+            [measure_cost(objects[position], providers, rule) for position in query_ids]
+        )
         mean, median = rows.mean(axis=0), np.median(rows, axis=0)
         verdict = "met" if mean[0] <= TARGET else "MISSED"
         print(
@@ -195,21 +218,21 @@ def show(title, objects, metric, factor, chosen, ways):
         )
 
 
-def cost(query, providers, way):
-    """Return ratios of objects asked, verified, and CPU seconds."""
+def measure_cost(query, providers, rule):
+    """Return two ratios of counts, objects verified, and CPU seconds."""
     asked = {}
 
-    def counted(bounds, k):
-        asked.update(way(bounds, k))
+    def estimate_counts(bounds, k):
+        asked.update(rule(bounds, k))
         return asked
 
     start = time.process_time()
-    answer = run(dann(encode_query(query), K, name="q", estimate=counted), providers).result
-    spent = time.process_time() - start
-    run(farewell(["q"]), providers)
-    true = sum(max(answer.merged.owners.count(party.name), 1) for party in providers)
-    first, both = sum(asked.values()), sum(answer.n_returned.values())
-    return first / true, both / true, sum(answer.verified.values()), spent
+    answer = run(dann(encode_query(query), K, name="q", estimate=estimate_counts), providers).result
+    cpu_s = time.process_time() - start
+    run(close_queries(["q"]), providers)
+    n_true = sum(max(answer.merged.owners.count(party.name), 1) for party in providers)
+    n_asked, n_returned = sum(asked.values()), sum(answer.n_returned.values())
+    return n_asked / n_true, n_returned / n_true, sum(answer.verified.values()), cpu_s
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""FlyHash kernels against the best plain numpy/scipy pipeline, on the settings of the paper.
+"""FlyHash kernels compared with the fastest numpy/scipy pipeline, on the settings of the paper.
 
 Run ``python benchmarks/flyhash.py [--quick]`` with FEDNEIGHBORS_DATA naming the data folder. Times
 are CPU seconds of one thread, medians over rounds in which the candidates take turns; compilation
-is excluded. The pipeline is a sparse product in blocks, argpartition and a count; the faster of its
-int16 and float32 forms is the peer. The settings are those of Table 6 of "Federated Nearest
+is excluded. The pipeline is a sparse product in blocks, argpartition and a count; the peer is the
+faster of its int16 and float32 variants. The settings are those of Table 6 of "Federated Nearest
 Neighbor Classification with a Colony of Fruit-Flies" (AAAI 2022); the one for Fashion-MNIST is run
 on the images of MNIST.
 """
@@ -46,8 +46,8 @@ def images():
 
 def letters():
     """Return the 16 features of Letters, 0 to 15."""
-    with gzip.open(DATA / "tabular" / "letter.csv.gz", "rt") as lines:
-        return np.loadtxt(lines, delimiter=",", skiprows=1)[:, :16].astype(np.uint8)
+    with gzip.open(DATA / "tabular" / "letter.csv.gz", "rt") as file:
+        return np.loadtxt(file, delimiter=",", skiprows=1)[:, :16].astype(np.uint8)
 
 
 def rows_of(name, n_rows):
@@ -78,16 +78,16 @@ def take_turns(tasks, n_rounds, clock=cpu_seconds):
 
 
 def fit(x, units, n_active, labels):
-    """Hash and count with the kernels."""
+    """Hash rows and count their winners by class, with the kernels."""
     counts = np.zeros((units.shape[0], 10), np.int32)
     accumulate(winners(x, units, n_active), labels, counts)
     return counts
 
 
 def pipeline(x, parts, n_active, labels, n_units):
-    """Count the same with scipy and numpy, up to ties.
+    """Compute the same counts with scipy and numpy, except at ties.
 
-    The product is computed by parts of the units, so that its transposition stays in the cache.
+    The product is computed for parts of the units, so that each transposed block fits in the cache.
     """
     counts = np.zeros((n_units, 10), np.int32)
     columns = np.ascontiguousarray(x.T.astype(parts[0].dtype))
@@ -116,21 +116,21 @@ def sparse_parts(units, n_features, dtype, size=2_048):
     ]
 
 
-def against_pipeline(name, target, quick):
-    """Compare a fit with the fastest pipeline: 128 rows at once."""
+def compare_with_pipeline(name, target, quick):
+    """Compare a fit with the pipeline, which gets 128 rows."""
     n_units, n_inputs, n_active = SETTINGS[name]
     n_rows, n_peer_rows = (1_024, 128) if quick else (4_096, 128)
     x = rows_of(name, n_rows)
     labels = np.arange(n_rows) % 10
     units = wiring(784, n_units, n_inputs, 0)
-    few = x[:n_peer_rows], labels[:n_peer_rows]
+    peer_rows = x[:n_peer_rows], labels[:n_peer_rows]
     parts = [sparse_parts(units, 784, dtype) for dtype in (np.int16, np.float32)]
     tasks = {
         "kernel": lambda: fit(x, units, n_active, labels),
-        "int16": lambda: pipeline(few[0], parts[0], n_active, few[1], n_units),
-        "float32": lambda: pipeline(few[0], parts[1], n_active, few[1], n_units),
+        "int16": lambda: pipeline(peer_rows[0], parts[0], n_active, peer_rows[1], n_units),
+        "float32": lambda: pipeline(peer_rows[0], parts[1], n_active, peer_rows[1], n_units),
     }
-    fit(few[0], units, n_active, few[1])
+    fit(peer_rows[0], units, n_active, peer_rows[1])
     seconds = take_turns(tasks, 3 if quick else 5)
     rate = n_rows / seconds["kernel"]
     peer = n_peer_rows / min(seconds["int16"], seconds["float32"])
@@ -138,8 +138,8 @@ def against_pipeline(name, target, quick):
     yield f"{name}: fit, times the scipy pipeline", target, rate / peer, ">="
 
 
-def as_floats(quick):
-    """Hash rows as bytes and as standardized floats."""
+def compare_dtypes(quick):
+    """Compare hashing of bytes with that of standardized floats."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 1_024 if quick else 2_048)
     scaled = (x - x.mean()) / x.std()
@@ -158,8 +158,8 @@ def as_floats(quick):
     )
 
 
-def per_row(name, target, quick):
-    """Measure hashing only."""
+def measure_hashing(name, target, quick):
+    """Measure the time of hashing per row."""
     n_units, n_inputs, n_active = SETTINGS[name]
     x = rows_of(name, 1_024 if quick else 4_096)
     units = wiring(x.shape[1], n_units, n_inputs, 0)
@@ -168,8 +168,8 @@ def per_row(name, target, quick):
     yield f"{name}: hash, us/row", target, seconds / x.shape[0] * 1e6, "<="
 
 
-def prediction(quick):
-    """Compare hashing and gathering with hashing only."""
+def compare_prediction(quick):
+    """Compare the time of prediction with that of hashing alone."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 1_024 if quick else 2_048)
     units = wiring(784, n_units, n_inputs, 0)
@@ -187,10 +187,10 @@ def prediction(quick):
         yield name, target, ratio(seconds, "predict", "hash"), "<="
 
 
-def threads(quick):
+def compare_threads(quick):
     """Compare one thread with two.
 
-    The clock is meaningful only with two free cores.
+    The wall time is meaningful only with two idle cores.
     """
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 2_048 if quick else 4_096)
@@ -203,15 +203,15 @@ def threads(quick):
     yield "MNIST: CPU time, two threads over one", None, ratio(spent, 2, 1), "<="
 
 
-def drawing():
-    """Measure the drawing of the wiring."""
+def measure_wiring():
+    """Measure the time of drawing a wiring."""
     wiring(784, 10, 19, 0)
     seconds = take_turns({"wiring": lambda: wiring(784, 170_000, 19, 0)}, 7)["wiring"]
     yield "wiring of 170,000 units, CPU s", 0.1, seconds, "<="
 
 
-def memory(quick):
-    """Fit in a fresh process and take its peak."""
+def measure_memory(quick):
+    """Measure the peak memory of a fit in a fresh process."""
     command = [sys.executable, __file__, MEASURE_MEMORY, "4096" if quick else "60000"]
     peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     yield "MNIST: peak memory of a fit, MB", 500, peak / 1e3, "<="
@@ -230,30 +230,32 @@ def fit_and_print_peak(n_rows):
 
 
 def ratio(seconds, numerator, denominator):
-    """Divide two of the times."""
+    """Divide one of the times by another."""
     return seconds[numerator] / seconds[denominator]
 
 
 @njit
-def sum_all(lines, wiring, n_inputs, thresholds, hits, masks):
+def sum_all(quantized, wiring, n_inputs, thresholds, hits, masks):
     """Compute the quantized sums of all units for 64 rows."""
     nothing_stored = np.empty(0, np.uint16)
     for start in range(0, wiring.size // n_inputs, hits.size):
-        lanes._filter_chunk(lines, wiring, n_inputs, nothing_stored, start, thresholds, hits, masks)
+        lanes._filter_chunk(
+            quantized, wiring, n_inputs, nothing_stored, start, thresholds, hits, masks
+        )
 
 
-def breakdown(quick):
-    """Print the share of quantized sums in the hashing time."""
+def measure_sums(quick):
+    """Measure hashing, and the computation of quantized sums alone."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 64)
     units = wiring(784, n_units, n_inputs, 0)
-    lines = lanes._allocate_aligned(64 * 784)
+    quantized = lanes._allocate_aligned(64 * 784)
     for lane in range(64):
-        lanes._quantize(x[lane], n_inputs, lane, lines)
-    notes = np.full(64, 65_535, np.uint16), np.empty(512, np.int64), np.empty(512, np.uint64)
+        lanes._quantize(x[lane], n_inputs, lane, quantized)
+    buffers = np.full(64, 65_535, np.uint16), np.empty(512, np.int64), np.empty(512, np.uint64)
     tasks = {
         "whole": lambda: winners(x, units, n_active),
-        "quantized sums alone": lambda: sum_all(lines, units.ravel(), n_inputs, *notes),
+        "quantized sums alone": lambda: sum_all(quantized, units.ravel(), n_inputs, *buffers),
     }
     tasks["quantized sums alone"]()
     seconds = take_turns(tasks, 5 if quick else 25)
@@ -261,38 +263,38 @@ def breakdown(quick):
         yield f"MNIST: hash, {name}, us/row", None, seconds[name] / 64 * 1e6, "<="
 
 
-def report(lines):
-    """Print each figure with its target; return the misses."""
-    print(f"{'figure':55} {'target':>9} {'measured':>9}", flush=True)
+def print_measurements(measurements):
+    """Print each measurement with its target; return the number missed."""
+    print(f"{'measurement':55} {'target':>9} {'measured':>9}", flush=True)
     missed = 0
-    for name, target, measured, sense in lines:
-        met = target is None or (measured >= target if sense == ">=" else measured <= target)
+    for name, target, measured, sign in measurements:
+        met = target is None or (measured >= target if sign == ">=" else measured <= target)
         missed += not met
-        goal = "" if target is None else f"{sense} {target:g}"
+        target_text = "" if target is None else f"{sign} {target:g}"
         verdict = "" if target is None else "met" if met else "MISSED"
-        print(f"{name:55} {goal:>9} {measured:9.4g}  {verdict}", flush=True)
+        print(f"{name:55} {target_text:>9} {measured:9.4g}  {verdict}", flush=True)
     return missed
 
 
-def figures(quick):
-    """Yield name, target, measured value and sense of every figure.
+def measure_all(quick):
+    """Yield name, target, value and comparison sign of every measurement.
 
-    Memory comes first: a child's peak begins at what its parent held when it forked.
+    Memory comes first, because a forked process begins with the memory of its parent.
     """
-    yield from memory(quick)
-    yield from against_pipeline("MNIST", 22, quick)
-    yield from against_pipeline("Fashion", 16, quick)
-    yield from per_row("Digits", 16, quick)
-    yield from per_row("Letters", 19, quick)
-    yield from as_floats(quick)
-    yield from breakdown(quick)
-    yield from prediction(quick)
-    yield from threads(quick)
-    yield from drawing()
+    yield from measure_memory(quick)
+    yield from compare_with_pipeline("MNIST", 22, quick)
+    yield from compare_with_pipeline("Fashion", 16, quick)
+    yield from measure_hashing("Digits", 16, quick)
+    yield from measure_hashing("Letters", 19, quick)
+    yield from compare_dtypes(quick)
+    yield from measure_sums(quick)
+    yield from compare_prediction(quick)
+    yield from compare_threads(quick)
+    yield from measure_wiring()
 
 
 def main():
-    """Print all figures."""
+    """Print all measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows and rounds")
     parser.add_argument(MEASURE_MEMORY, type=int, help=argparse.SUPPRESS)
@@ -300,7 +302,7 @@ def main():
     if options.measure_memory:
         fit_and_print_peak(options.measure_memory)
         return
-    missed = report(figures(options.quick))
+    missed = print_measurements(measure_all(options.quick))
     print(f"{missed} targets missed" if missed else "all targets met")
 
 

@@ -1,12 +1,13 @@
-"""Graph edit distance: bounds, searches of 41,127 molecules, and verifications against a peer's.
+"""Graph edit distance: bounds, searches of 41,127 molecules, and a peer's verification.
 
     python benchmarks/ged.py [--peer PATH/ged.py] [--queries 40] [--deadline 60] [--tasks 4000]
 
-Needs ``FEDNEIGHBORS_DATA``. Prints CPU milliseconds until a query's bounds are there; CPU seconds
-of the search for the 8 nearest of queries drawn from the data, with those cut off at the deadline;
-and, if a peer is named, CPU seconds on the same (query, graph, threshold) tasks with the number of
-different answers. The peer is a Python file with ``DB`` and ``vpair``; both run in loops compiled
-by numba, compilation is not counted, and each task of the peer is given 60 seconds.
+Needs ``FEDNEIGHBORS_DATA``. Prints the CPU milliseconds of computing a query's bounds; the CPU
+seconds of searches for the 8 nearest molecules, with queries drawn from the data, and the number of
+searches cut off at the deadline; and, with ``--peer``, the CPU seconds of both programs for the
+same (query, graph, threshold) tasks and the number of different answers. The peer is a Python file
+with ``DB`` and ``vpair``. Both run in loops compiled by numba; compilation is not counted. A task
+on which the peer takes longer than 60 seconds is left out.
 """
 
 import argparse
@@ -28,18 +29,18 @@ K = 8
 BOUNDS_TARGET_MS = 5.0
 RATIO_TARGET = 3.0
 PEER_LIMIT_S = 60
-PEER_MOST_NODES, PEER_MOST_DEGREE = 128, 12  # capacity of the peer's arrays
+PEER_MAX_NODES, PEER_MAX_DEGREE = 128, 12  # capacity of the peer's arrays
 UNKNOWN = 1 << 30
 
 
 def main():
     """Print the tables."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--peer", type=Path)
-    options.add_argument("--queries", type=int, default=40)
-    options.add_argument("--deadline", type=float, default=60.0)
-    options.add_argument("--tasks", type=int, default=4000)
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peer", type=Path)
+    parser.add_argument("--queries", type=int, default=40)
+    parser.add_argument("--deadline", type=float, default=60.0)
+    parser.add_argument("--tasks", type=int, default=4000)
+    options = parser.parse_args()
     start = time.process_time()
     folder = Path(os.environ["FEDNEIGHBORS_DATA"])
     graphs = read_graphs(folder / "graphs" / "aids_hiv_ged.txt.gz").graphs
@@ -49,116 +50,124 @@ def main():
         f"{len(graphs)} molecules; CPU seconds: {read_s:.1f} to read, "
         f"{time.process_time() - start:.1f} to index (compilation or its cache included)"
     )
-    chosen = np.random.default_rng(0).choice(len(graphs), given.queries, replace=False).tolist()
-    index.open(graphs[chosen[0]]).next(1)  # compile
-    show_bounds(index, [graphs[q] for q in chosen])
-    show_searches(index, graphs, chosen, given.deadline)
-    if given.peer:
-        show_tasks(graphs, tasks_of(index, graphs, chosen, given.tasks), given.peer)
+    query_ids = (
+        np.random.default_rng(0).choice(len(graphs), options.queries, replace=False).tolist()
+    )
+    index.open(graphs[query_ids[0]]).next(1)  # compile
+    print_bounds(index, [graphs[query_id] for query_id in query_ids])
+    print_searches(index, graphs, query_ids, options.deadline)
+    if options.peer:
+        print_tasks(graphs, draw_tasks(index, graphs, query_ids, options.tasks), options.peer)
 
 
-def show_bounds(index, queries):
+def print_bounds(index, queries):
     """Print the CPU milliseconds of bounding all graphs."""
-    spent = []
+    seconds = []
     for query in queries:
         start = time.process_time()
         index.open(query).bounds()
-        spent.append(1e3 * (time.process_time() - start))
-    median = float(np.median(spent))
+        seconds.append(1e3 * (time.process_time() - start))
+    median = float(np.median(seconds))
     verdict = "met" if median <= BOUNDS_TARGET_MS else "MISSED"
     print(
-        f"bounds of all graphs: median {median:.2f} CPU ms a query, most {max(spent):.2f}; "
+        f"bounds of all graphs: median {median:.2f} CPU ms a query, most {max(seconds):.2f}; "
         f"target <= {BOUNDS_TARGET_MS}: {verdict}"
     )
 
 
-def show_searches(index, graphs, chosen, deadline_s):
-    """Print the CPU seconds of the searches for the nearest."""
-    spent, late, verified = [], 0, []
-    for q in chosen:
-        session, start = index.open(graphs[q]), time.process_time()
+def print_searches(index, graphs, query_ids, deadline_s):
+    """Print the CPU seconds of the searches."""
+    seconds, n_cut_off, verified = [], 0, []
+    for query_id in query_ids:
+        session, start = index.open(graphs[query_id]), time.process_time()
         found = session.next(K, deadline_s=deadline_s)
-        spent.append(time.process_time() - start)
+        seconds.append(time.process_time() - start)
         verified.append(session.n_verified)
-        late += found.n_certified < K
+        n_cut_off += found.n_certified < K
         print(
-            f"  query {q}: {graphs[q].n_nodes} nodes, {spent[-1]:.3f} s, {found.n_certified} of "
+            f"  query {query_id}: {graphs[query_id].n_nodes} nodes, {seconds[-1]:.3f} s, "
+            f"{found.n_certified} of "
             f"{K} certain, distances {found.distances.astype(int).tolist()}",
             flush=True,
         )
     print(
-        f"k = {K}, {len(chosen)} queries from the data: median {np.median(spent):.3f} CPU s, 90th "
-        f"percentile {np.quantile(spent, 0.9):.3f}, cut off at {deadline_s:g} s: {late}"
+        f"k = {K}, {len(query_ids)} queries from the data: median {np.median(seconds):.3f} CPU s, "
+        f"90th "
+        f"percentile {np.quantile(seconds, 0.9):.3f}, cut off at {deadline_s:g} s: {n_cut_off}"
     )
 
 
-def tasks_of(index, graphs, chosen, n_tasks):
-    """Return (query, graph, threshold) of verifications that the searches make, drawn evenly."""
+def draw_tasks(index, graphs, query_ids, n_tasks):
+    """Draw (query, graph, threshold) tasks of the searches' verifications, uniformly."""
     rng, tasks = np.random.default_rng(1), []
     fits = np.array([fits_peer(graph) for graph in graphs])
-    for q in chosen:
-        session = index.open(graphs[q])
-        if not fits[q]:
+    for query_id in query_ids:
+        session = index.open(graphs[query_id])
+        if not fits[query_id]:
             continue
         nearest = session.next(K, deadline_s=1.0)
-        first = index.open(graphs[q]).bounds()
-        last = int(nearest.distances[: max(nearest.n_certified, 1)].max())
-        for tau in range(last + 1):
-            # the session's bounds changed by verification; the table's show the verified graphs
-            met = np.flatnonzero((first <= tau) & (session.bounds() >= tau) & fits)
-            tasks += [(q, int(g), tau) for g in met]
-    picked = rng.permutation(len(tasks))[:n_tasks]
-    return [tasks[i] for i in sorted(picked)]
+        bounds = index.open(graphs[query_id]).bounds()
+        max_distance = int(nearest.distances[: max(nearest.n_certified, 1)].max())
+        for threshold in range(max_distance + 1):
+            # their bound is at most the threshold before the search, and at least that after it
+            graph_ids = np.flatnonzero(
+                (bounds <= threshold) & (session.bounds() >= threshold) & fits
+            )
+            tasks += [(query_id, int(graph_id), threshold) for graph_id in graph_ids]
+    drawn = rng.permutation(len(tasks))[:n_tasks]
+    return [tasks[i] for i in sorted(drawn)]
 
 
 def fits_peer(graph):
-    """Return whether the peer's arrays have a graph."""
+    """Return whether a graph fits in the peer's arrays."""
     degrees = np.bincount(np.array(graph.edges, np.int64).ravel(), minlength=1)
-    return 0 < graph.n_nodes <= PEER_MOST_NODES and degrees.max() <= PEER_MOST_DEGREE
+    return 0 < graph.n_nodes <= PEER_MAX_NODES and degrees.max() <= PEER_MAX_DEGREE
 
 
-def show_tasks(graphs, tasks, path):
-    """Print both CPU seconds on equal tasks and differing answers."""
-    print(f"{len(tasks)} tasks of {len({q for q, _, _ in tasks})} queries", flush=True)
-    ours, spent = run_ours(graphs, tasks)
-    theirs, peer_spent = run_peer(graphs, tasks, path)
-    taus = np.array([tau for _, _, tau in tasks])
-    done = ~np.isnan(peer_spent)
-    differ = ((ours <= taus) != (theirs <= taus)) & done
-    ratio = peer_spent[done].sum() / spent[done].sum()
-    print(f"answers that differ: {differ.sum()} of {done.sum()}")
-    print(f"tasks on which the peer took more than {PEER_LIMIT_S} s, left out: {(~done).sum()}")
-    each = peer_spent[done] / spent[done]
-    common = np.argsort(peer_spent[done])[: int(0.99 * done.sum())]
-    trimmed = peer_spent[done][common].sum() / spent[done][common].sum()
+def print_tasks(graphs, tasks, path):
+    """Print both programs' CPU seconds and the number of different answers."""
     print(
-        f"CPU s here {spent[done].sum():.3f}, peer {peer_spent[done].sum():.3f}: ratio "
+        f"{len(tasks)} tasks of {len({query_id for query_id, _, _ in tasks})} queries", flush=True
+    )
+    ours, seconds = run_ours(graphs, tasks)
+    theirs, peer_seconds = run_peer(graphs, tasks, path)
+    thresholds = np.array([threshold for _, _, threshold in tasks])
+    finished = ~np.isnan(peer_seconds)
+    differ = ((ours <= thresholds) != (theirs <= thresholds)) & finished
+    ratio = peer_seconds[finished].sum() / seconds[finished].sum()
+    print(f"answers that differ: {differ.sum()} of {finished.sum()}")
+    print(f"tasks on which the peer took more than {PEER_LIMIT_S} s, left out: {(~finished).sum()}")
+    task_ratios = peer_seconds[finished] / seconds[finished]
+    common = np.argsort(peer_seconds[finished])[: int(0.99 * finished.sum())]
+    trimmed = peer_seconds[finished][common].sum() / seconds[finished][common].sum()
+    print(
+        f"CPU s here {seconds[finished].sum():.3f}, peer {peer_seconds[finished].sum():.3f}: ratio "
         f"{ratio:.1f}x; without the peer's slowest 1 %: {trimmed:.1f}x; median of the tasks "
-        f"{np.median(each):.1f}x; target >= {RATIO_TARGET:g}x: "
+        f"{np.median(task_ratios):.1f}x; target >= {RATIO_TARGET:g}x: "
         + ("met" if min(ratio, trimmed) >= RATIO_TARGET else "MISSED")
     )
 
 
-def repeated(call):
-    """Return the median CPU seconds of three calls, or one."""
-    spent = []
-    while len(spent) < 3 and sum(spent) < 0.1:
+def median_seconds(call):
+    """Return the median CPU seconds of up to three calls."""
+    seconds = []
+    while len(seconds) < 3 and sum(seconds) < 0.1:
         start = time.process_time()
         call()
-        spent.append(time.process_time() - start)
-    return sorted(spent)[len(spent) // 2]
+        seconds.append(time.process_time() - start)
+    return sorted(seconds)[len(seconds) // 2]
 
 
 @numba.njit
-def nothing(*arguments):
+def do_nothing(*arguments):
     """Take arguments and do nothing, to measure the cost of passing them."""
     return len(arguments)
 
 
-def passing(*arguments):
+def argument_seconds(*arguments):
     """Return the median CPU seconds of unpacking arguments, of 100 calls."""
-    nothing(*arguments)
-    return sorted(repeated(lambda: nothing(*arguments)) for _ in range(100))[50]
+    do_nothing(*arguments)
+    return sorted(median_seconds(lambda: do_nothing(*arguments)) for _ in range(100))[50]
 
 
 def run_ours(graphs, tasks):
@@ -166,89 +175,98 @@ def run_ours(graphs, tasks):
     labels, bonds = Alphabet(), Alphabet()
     table = pack(graphs, labels, bonds)
     lower, upper = np.zeros(len(graphs), np.int32), np.full(len(graphs), UNKNOWN, np.int32)
-    answers, spent, rooms = [], [], {}
-    for q, g, tau in tasks:
-        if q not in rooms:
-            query = pack([graphs[q]], labels, bonds)
-            rooms[q] = query, new_search(table, query)
-        query, search = rooms[q]
-        here = np.array([g])
+    answers, seconds, searches = [], [], {}
+    for query_id, graph_id, threshold in tasks:
+        if query_id not in searches:
+            query = pack([graphs[query_id]], labels, bonds)
+            searches[query_id] = query, new_search(table, query)
+        query, search = searches[query_id]
+        target = np.array([graph_id])
 
-        def call(query=query, search=search, here=here, g=g, tau=tau):
-            lower[g], upper[g] = 0, UNKNOWN
-            verify_many(table, query, here, tau=tau, lower=lower, upper=upper, search=search)
+        def call(query=query, search=search, target=target, graph_id=graph_id, threshold=threshold):
+            lower[graph_id], upper[graph_id] = 0, UNKNOWN
+            verify_many(
+                table, query, target, tau=threshold, lower=lower, upper=upper, search=search
+            )
 
-        spent.append(repeated(call))
-        answers.append(upper[g] if upper[g] <= tau else lower[g])
-    overhead = passing(table, query, here, 0, tau, 1, 1 << 62, lower, upper, search)
-    return np.array(answers), np.maximum(np.array(spent) - overhead, 1e-7)
+        seconds.append(median_seconds(call))
+        answers.append(upper[graph_id] if upper[graph_id] <= threshold else lower[graph_id])
+    overhead = argument_seconds(
+        table, query, target, 0, threshold, 1, 1 << 62, lower, upper, search
+    )
+    return np.array(answers), np.maximum(np.array(seconds) - overhead, 1e-7)
 
 
 def run_peer(graphs, tasks, path):
     """Return the peer's answers and seconds; NaN after a time-out."""
-    answer, overhead = peer_of(graphs, tasks, path)
-    answers, spent = np.zeros(len(tasks), np.int64), np.full(len(tasks), np.nan)
-    place = 0
-    while place < len(tasks):
-        here, there = multiprocessing.Pipe()
+    answer, overhead = load_peer(graphs, tasks, path)
+    answers, seconds = np.zeros(len(tasks), np.int64), np.full(len(tasks), np.nan)
+    index = 0
+    while index < len(tasks):
+        receiver, sender = multiprocessing.Pipe()
         worker = multiprocessing.get_context("fork").Process(
-            target=send_answers, args=(answer, tasks, place, there)
+            target=send_answers, args=(answer, tasks, index, sender)
         )
         worker.start()
-        while place < len(tasks) and here.poll(PEER_LIMIT_S):
-            answers[place], spent[place] = here.recv()
-            place += 1
+        while index < len(tasks) and receiver.poll(PEER_LIMIT_S):
+            answers[index], seconds[index] = receiver.recv()
+            index += 1
         worker.kill()
         worker.join()
-        place += place < len(tasks)  # the one that took too long
-    return answers, np.maximum(spent - overhead, 1e-7)
+        index += index < len(tasks)  # skip the task that took too long
+    return answers, np.maximum(seconds - overhead, 1e-7)
 
 
-def send_answers(answer, tasks, place, pipe):
-    """Send answer and seconds of each task from a place on."""
-    for task in tasks[place:]:
+def send_answers(answer, tasks, index, pipe):
+    """Send answer and seconds of each task, beginning at an index."""
+    for task in tasks[index:]:
         result = []
-        spent = repeated(lambda task=task, result=result: result.append(answer(*task)))
-        pipe.send((result[0], spent))
+        seconds = median_seconds(lambda task=task, result=result: result.append(answer(*task)))
+        pipe.send((result[0], seconds))
 
 
-def peer_of(graphs, tasks, path):
+def load_peer(graphs, tasks, path):
     """Return the peer's verification of (query, graph, threshold), and its overhead."""
     spec = importlib.util.spec_from_file_location("peer", path)
     peer = importlib.util.module_from_spec(spec)
     sys.modules["peer"] = peer
     spec.loader.exec_module(peer)
-    used = sorted({g for task in tasks for g in task[:2]})
-    place = {g: i for i, g in enumerate(used)}
-    kinds: dict[str, int] = {}
+    graph_ids = sorted({graph_id for task in tasks for graph_id in task[:2]})
+    index = {graph_id: i for i, graph_id in enumerate(graph_ids)}
+    label_numbers: dict[str, int] = {}
     rows = [
         (
-            [kinds.setdefault(label, len(kinds)) for label in graphs[g].node_labels],
+            [
+                label_numbers.setdefault(label, len(label_numbers))
+                for label in graphs[graph_id].node_labels
+            ],
             [
                 (*ends, int(x))
-                for ends, x in zip(graphs[g].edges, graphs[g].edge_labels, strict=True)
+                for ends, x in zip(
+                    graphs[graph_id].edges, graphs[graph_id].edge_labels, strict=True
+                )
             ],
         )
-        for g in used
+        for graph_id in graph_ids
     ]
-    db = peer.DB(rows, len(kinds))
+    db = peer.DB(rows, len(label_numbers))
     rarity = 1 - np.bincount(np.concatenate([row[0] for row in rows])) / db.vo[-1]
     stat = np.zeros(4, np.int64)
 
-    def arguments(q, g, tau):
-        i, j = place[q], place[g]
+    def arguments(query_id, graph_id, threshold):
+        i, j = index[query_id], index[graph_id]
         low, high = db.vo[i], db.vo[i + 1]
         return (
-            tau, db.n[i], db.vl[low:high], db.adj[db.ao[i] : db.ao[i + 1]], db.nbr[low:high],
+            threshold, db.n[i], db.vl[low:high], db.adj[db.ao[i] : db.ao[i + 1]], db.nbr[low:high],
             db.deg[low:high], db.tw[low:high], j, db.n, db.vo, db.ao, db.vl, db.adj, db.nbr,
-            db.deg, db.tw, rarity, len(kinds), stat,
+            db.deg, db.tw, rarity, len(label_numbers), stat,
         )  # fmt: skip
 
     def answer(*task):
         return peer.vpair(*arguments(*task))
 
     answer(*tasks[0])
-    return answer, passing(*arguments(*tasks[0]))
+    return answer, argument_seconds(*arguments(*tasks[0]))
 
 
 if __name__ == "__main__":

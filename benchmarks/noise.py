@@ -1,7 +1,7 @@
-"""Exact integer noise: cells per core-second, ours and OpenDP's in the same run.
+"""Exact integer noise: cells per CPU second, by this package and by OpenDP in the same run.
 
-Prints CPU seconds (the machine may be shared) of the median of several rounds; tables are built and
-code is compiled before the clock starts. The build of each table is printed too.
+Prints the median rate of several rounds. Tables are built and code is compiled before the clock
+starts; the time to build each table is printed too.
 
 Run with ``python benchmarks/noise.py``.
 """
@@ -30,21 +30,21 @@ from fedneighbors.privacy.noise._samplers import (
 )
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
-N_OURS = 4_000_000
-N_THEIRS = 100_000
+N_CELLS = 4_000_000
+N_OPENDP_CELLS = 100_000
 N_ROUNDS = 5
 
 
 def cells_per_second(draw: Callable[[int], object], n_cells: int) -> tuple[float, float]:
-    """Return the median rate of several rounds and its range."""
+    """Return the median rate of several rounds, and its relative range."""
     draw(1_000)
     rates = []
     for _ in range(N_ROUNDS):
         started = time.process_time()
         draw(n_cells)
         rates.append(n_cells / (time.process_time() - started))
-    middle = statistics.median(rates)
-    return middle, (max(rates) - min(rates)) / middle
+    median_rate = statistics.median(rates)
+    return median_rate, (max(rates) - min(rates)) / median_rate
 
 
 def build_seconds(law: Law) -> float:
@@ -58,7 +58,12 @@ def main() -> None:
     """Print one line per mechanism."""
     laplace, gaussian, shares = DiscreteLaplace(32), DiscreteGaussian(24**2), LaplaceShares(32, 6)
     rows: list[tuple[str, Law, Callable[[int], object], Callable[[int], object]]] = [
-        ("Laplace, scale 32", LaplaceLaw(Fraction(32)), lambda n: laplace.noise(n), _their_laplace),
+        (
+            "Laplace, scale 32",
+            LaplaceLaw(Fraction(32)),
+            lambda n: laplace.noise(n),
+            _opendp_laplace,
+        ),
         (
             "Gaussian, sigma 24",
             GaussianLaw(Fraction(24**2)),
@@ -69,19 +74,19 @@ def main() -> None:
             "Polya share, scale 32, 1 of 6",
             NegativeBinomialLaw(Fraction(32), 6),
             lambda n: shares.share(n),
-            _their_laplace,
+            _opendp_laplace,
         ),
     ]
     print(f"{'noise':32s}{'ours, M cells/s':>18s}{'OpenDP':>10s}{'ratio':>8s}{'table, ms':>11s}")
-    for name, law, ours, theirs in rows:
-        mine, spread = cells_per_second(ours, N_OURS)
-        other, other_spread = cells_per_second(theirs, N_THEIRS)
+    for name, law, draw_ours, draw_opendp in rows:
+        our_rate, our_range = cells_per_second(draw_ours, N_CELLS)
+        opendp_rate, opendp_range = cells_per_second(draw_opendp, N_OPENDP_CELLS)
         print(
-            f"{name:32s}{mine / 1e6:11.2f} ±{spread / 2:4.0%}"
-            f"{other / 1e6:8.3f} ±{other_spread / 2:3.0%}"
-            f"{mine / other:6.0f}{1e3 * build_seconds(law):11.1f}"
+            f"{name:32s}{our_rate / 1e6:11.2f} ±{our_range / 2:4.0%}"
+            f"{opendp_rate / 1e6:8.3f} ±{opendp_range / 2:3.0%}"
+            f"{our_rate / opendp_rate:6.0f}{1e3 * build_seconds(law):11.1f}"
         )
-    print("OpenDP has no Polya share: it is compared with OpenDP's whole Laplace noise")
+    print("OpenDP has no Polya share: the peer is OpenDP's Laplace noise")
     print_picks()
 
 
@@ -98,7 +103,7 @@ def print_picks() -> None:
         print(f"600 picks from 200,000 cells, {name}: {time.process_time() - started:.1f} s of CPU")
 
 
-def _their_laplace(n_cells: int) -> object:
+def _opendp_laplace(n_cells: int) -> object:
     return opendp_laplace(Fraction(32), n_cells)
 
 

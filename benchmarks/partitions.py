@@ -1,7 +1,7 @@
-"""CPU seconds to deal 60,000 rows to 1,000 clients, by each kind of partition.
+"""CPU seconds to divide 60,000 rows among 1,000 clients, for each kind of partition.
 
-Prints the median of each, and its ratio over one stable sort of the rows by class, the least that a
-deal by classes has to do. Wanted: below two seconds each. One thread.
+Prints the median of each kind, and its ratio to one stable sort of the rows by class, which every
+partition by classes needs at least. Target: below two seconds each. One thread.
 Run ``python benchmarks/partitions.py [--quick]``.
 """
 
@@ -23,17 +23,17 @@ from fedneighbors.partition import (
     unseen_parties,
 )
 
-N_ROWS, N_CLIENTS, WANTED_S = 60_000, 1_000, 2.0
+N_ROWS, N_CLIENTS, MAX_S = 60_000, 1_000, 2.0
 
 
-def seconds(work, repeats):
+def cpu_seconds(task, repeats):
     """Return the median CPU seconds of a call."""
-    each = []
+    spent = []
     for _ in range(repeats):
         start = time.process_time()
-        work()
-        each.append(time.process_time() - start)
-    return median(each)
+        task()
+        spent.append(time.process_time() - start)
+    return median(spent)
 
 
 def main():
@@ -45,22 +45,22 @@ def main():
     fine = rng.integers(100, size=N_ROWS)
     y, ids = fine // 10, rng.integers(N_CLIENTS, size=N_ROWS).astype(str)
     owners = iid(N_ROWS, N_CLIENTS, seed=0)
-    deals = {
+    partitions = {
         "iid": lambda: iid(N_ROWS, N_CLIENTS, seed=0),
         "Dirichlet, alpha .3": lambda: dirichlet(y, N_CLIENTS, alpha=0.3, seed=0),
         "pathological v2": lambda: pathological_v2(y, N_CLIENTS, seed=0),
         "pachinko": lambda: pachinko(y, fine, N_CLIENTS, seed=0),
-        "numbers of rows": lambda: quantity_skew(N_ROWS, N_CLIENTS, factor=1.0, seed=0),
+        "quantity skew": lambda: quantity_skew(N_ROWS, N_CLIENTS, factor=1.0, seed=0),
         "natural owners": lambda: natural(ids),
         "permuted labels": lambda: permute_labels(y, owners, n_groups=4, seed=0),
         "roles of rows": lambda: row_roles(owners, test=0.25, seed=0),
-        "seen and unseen": lambda: unseen_parties(owners, 0.2, seed=0),
+        "unseen parties": lambda: unseen_parties(owners, 0.2, seed=0),
     }
-    sort = seconds(lambda: np.argsort(y, kind="stable"), max(repeats, 5))
-    print(f"one stable sort of {N_ROWS:,} classes: {sort:.4f} s")
-    for name, deal in deals.items():
-        took = seconds(deal, repeats)
-        print(f"{name:22} {took:7.3f} s  {took / sort:7.0f} sorts  (wanted < {WANTED_S:g} s)")
+    sort_s = cpu_seconds(lambda: np.argsort(y, kind="stable"), max(repeats, 5))
+    print(f"one stable sort of {N_ROWS:,} classes: {sort_s:.4f} s")
+    for name, partition in partitions.items():
+        seconds = cpu_seconds(partition, repeats)
+        print(f"{name:22} {seconds:7.3f} s  {seconds / sort_s:7.0f} sorts  (target < {MAX_S:g} s)")
 
 
 if __name__ == "__main__":

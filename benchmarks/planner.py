@@ -3,18 +3,17 @@
     python benchmarks/planner.py [--quick] [--samples 7] [--tests 7] [--no-graphs]
 
 Needs ``FEDNEIGHBORS_DATA``. A cell is a collection (words under edit distance, places under
-haversine, vectors under Euclidean distance, molecules under graph edit distance and a list of
-queries of few atoms), a split (uniform; Zipf .6 but for molecules), a number of providers, of
-neighbors, and a link delay. In each the planner measures sample queries and chooses; then every
-algorithm really answers other queries, and the medians are compared. There are two sorts of plan:
-where DANN may be chosen, and where only the baseline and DANN* may (epsilon 1, delta 1e-6).
+haversine, vectors under Euclidean distance, molecules under graph edit distance with queries of 12
+or 13 atoms), a split (uniform, or Zipf .6 except for molecules), a number of providers, a number of
+neighbors and a link delay. In each cell the planner measures sample queries and chooses; then every
+algorithm answers other queries, and the medians are compared. There are two sets of candidates: the
+baseline and DANN, and the baseline and DANN* (epsilon 1, delta 1e-6).
 
 Providers answer one after another, so that they do not share this machine's cores, and an exchange
-counts the slowest: the latency of providers that have a machine each. What they and the broker take
-is measured in CPU seconds of the thread at work, in plans as in searches, since other programs may
-share the machine. Delays and 100 Mbit/s are added to each exchange by arithmetic. The last table
-compares that with worker processes that really sleep on their links, in some cells, by the clock on
-the wall.
+takes as long as its slowest provider: the latency if each provider has a machine of its own. Plans
+and searches are measured in CPU seconds of the working thread, since other programs may use the
+machine. The seconds for delays and for transfers at 100 Mbit/s are calculated and added. The last
+table compares some cells with the wall time of worker processes that sleep for their links' delays.
 """
 
 import argparse
@@ -37,19 +36,19 @@ from fedneighbors.methods.fedknn.planner._costs import LinkCost, measure
 from fedneighbors.methods.fedknn.planner._plan import make_plan, star_candidate
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
-from fedneighbors.methods.fedknn.protocol import baseline, dann, farewell
+from fedneighbors.methods.fedknn.protocol import baseline, close_queries, dann
 from fedneighbors.partition import quantity_skew
 
 DELAYS_S = (0.0, 0.007, 0.064, 0.243)
 BYTES_PER_S = 12.5e6
 MAX_K = 128
-NEAR, TARGET = 1.1, 0.95
-SORTS = {"with DANN": ("baseline", "dann"), "with DANN*": ("baseline", "dann*")}
+MAX_REGRET, TARGET = 1.1, 0.95
+CANDIDATE_SETS = {"with DANN": ("baseline", "dann"), "with DANN*": ("baseline", "dann*")}
 
 
 @dataclass
 class Collection:
-    """Objects of one kind, and queries outside of them."""
+    """Objects of one kind, and queries that are not among them."""
 
     name: str
     metric: str
@@ -59,8 +58,8 @@ class Collection:
 
 
 @dataclass
-class Ran:
-    """A query run with an algorithm: working seconds of the providers, and the rest."""
+class MeasuredRun:
+    """The rounds of one search, and the CPU seconds of the broker."""
 
     rounds: tuple
     rest_s: float
@@ -80,28 +79,28 @@ class Ran:
 
 def main():
     """Print the tables."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--quick", action="store_true")
-    options.add_argument("--samples", type=int, default=7)
-    options.add_argument("--tests", type=int, default=7)
-    options.add_argument("--no-graphs", action="store_true")
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--tests", type=int, default=7)
+    parser.add_argument("--no-graphs", action="store_true")
+    options = parser.parse_args()
     started = time.perf_counter()
-    collections = read_collections(given)
+    collections = read_collections(options)
     cells = []
-    with cpu_clock():
+    with use_cpu_clock():
         for collection in collections:
-            for split in collection.splits[: 1 if given.quick else 2]:
-                for m in (4, 16) if given.quick else (4, 8, 16):
-                    cells += show_federation(collection, split, m, given)
-    show_summary(cells)
-    show_validation(collections, given)
+            for split in collection.splits[: 1 if options.quick else 2]:
+                for m in (4, 16) if options.quick else (4, 8, 16):
+                    cells += measure_federation(collection, split, m, options)
+    print_summary(cells)
+    print_validation(collections, options)
     print(f"{time.perf_counter() - started:.0f} s of wall time")
 
 
 @contextmanager
-def cpu_clock():
-    """Make every watch of this process measure CPU seconds of its thread."""
+def use_cpu_clock():
+    """Let `time.perf_counter` measure the CPU time of its thread."""
     wall = time.perf_counter
     time.perf_counter = time.thread_time
     try:
@@ -110,7 +109,7 @@ def cpu_clock():
         time.perf_counter = wall
 
 
-def read_collections(given):
+def read_collections(options):
     """Return the collections, with queries removed from the objects."""
     folder = Path(os.environ["FEDNEIGHBORS_DATA"])
     rng = np.random.default_rng(0)
@@ -120,46 +119,64 @@ def read_collections(given):
     )
     centers = rng.normal(size=(50, 64))
     vectors = centers[rng.integers(0, 50, 20_000)] + 0.5 * rng.normal(size=(20_000, 64))
-    n = given.samples + given.tests
-    both = (0.0, 0.6)
-    found = [
-        apart("words", "edit", words, rng.choice(len(words), n, replace=False), both),
-        apart("places", "haversine", places, rng.choice(len(places), n, replace=False), both),
-        apart("vectors", "euclidean", vectors, rng.choice(len(vectors), n, replace=False), both),
+    n = options.samples + options.tests
+    uniform_and_zipf = (0.0, 0.6)
+    collections = [
+        without_queries(
+            "words", "edit", words, rng.choice(len(words), n, replace=False), uniform_and_zipf
+        ),
+        without_queries(
+            "places",
+            "haversine",
+            places,
+            rng.choice(len(places), n, replace=False),
+            uniform_and_zipf,
+        ),
+        without_queries(
+            "vectors",
+            "euclidean",
+            vectors,
+            rng.choice(len(vectors), n, replace=False),
+            uniform_and_zipf,
+        ),
     ]
-    if not given.no_graphs:
+    if not options.no_graphs:
         graphs = read_graphs(folder / "graphs" / "aids_hiv_ged.txt.gz").graphs
         easy = [i for i, graph in enumerate(graphs) if graph.n_nodes in (12, 13)]
-        chosen = rng.choice(easy, n, replace=False)
-        found.append(apart("molecules", "graph_edit", graphs, chosen, both[:1]))
-    return found
+        query_ids = rng.choice(easy, n, replace=False)
+        collections.append(
+            without_queries("molecules", "graph_edit", graphs, query_ids, uniform_and_zipf[:1])
+        )
+    return collections
 
 
-def apart(name, metric, objects, chosen, splits):
+def without_queries(name, metric, objects, query_ids, splits):
     """Return a collection without the queried objects."""
-    queries = [encode_query(objects[i]) for i in chosen.tolist()]
+    queries = [encode_query(objects[i]) for i in query_ids.tolist()]
     if isinstance(objects, np.ndarray):
-        return Collection(name, metric, np.delete(objects, chosen, axis=0), queries, splits)
-    without = set(chosen.tolist())
-    left = [item for i, item in enumerate(objects) if i not in without]
-    return Collection(name, metric, left, queries, splits)
+        return Collection(name, metric, np.delete(objects, query_ids, axis=0), queries, splits)
+    excluded = set(query_ids.tolist())
+    remaining = [item for i, item in enumerate(objects) if i not in excluded]
+    return Collection(name, metric, remaining, queries, splits)
 
 
 def providers_of(collection, split, m):
     """Return the providers of a split."""
     owners = quantity_skew(len(collection.objects), m, factor=split, seed=0)
-    made = []
+    providers = []
     for name in sorted(set(owners.tolist())):
         rows = np.flatnonzero(owners == name)
-        part = (
+        own_objects = (
             collection.objects[rows]
             if isinstance(collection.objects, np.ndarray)
             else [collection.objects[row] for row in rows.tolist()]
         )
         ids = [str(row) for row in rows.tolist()]
         metric = metric_of(collection.metric)
-        made.append(Provider(name, part, metric, decode=decode_query, ids=ids, key=b"0"))
-    return made
+        providers.append(
+            Provider(name, own_objects, metric, decode=decode_query, ids=ids, key=b"0")
+        )
+    return providers
 
 
 def algorithms_of(m, k):
@@ -171,127 +188,138 @@ def algorithms_of(m, k):
             query, k, name=name, noise_of=lambda _, names: {name: draw() for name in names}
         )
 
-    planned = {"baseline": baseline, "dann": dann, "dann*": star_candidate(draw)}
-    return planned, {"baseline": baseline, "dann": dann, "dann*": star}
+    candidates_of_plan = {"baseline": baseline, "dann": dann, "dann*": star_candidate(draw)}
+    return candidates_of_plan, {"baseline": baseline, "dann": dann, "dann*": star}
 
 
-def over(costs, delay_s):
-    """Return costs with a link added to those measured without one."""
-    added = 1 / BYTES_PER_S if delay_s > 0 else 0.0
+def add_link(costs, delay_s):
+    """Add the delay and bandwidth of a link to measured costs."""
+    transfer_s = 1 / BYTES_PER_S if delay_s > 0 else 0.0
     links = {
-        name: LinkCost(link.round_trip_s + delay_s, link.download_s + added, link.upload_s + added)
+        name: LinkCost(
+            link.round_trip_s + delay_s, link.download_s + transfer_s, link.upload_s + transfer_s
+        )
         for name, link in costs.links.items()
     }
     return replace(costs, links=links)
 
 
-def show_federation(collection, split, m, given):
+def measure_federation(collection, split, m, options):
     """Plan and run a federation's cells; print a line per k."""
-    samples = collection.queries[: given.samples]
-    tests = collection.queries[given.samples :]
+    samples = collection.queries[: options.samples]
+    tests = collection.queries[options.samples :]
     cells = []
     with connected(providers_of(collection, split, m)) as federation:
         costs = measure(federation, samples, MAX_K)
-        for k in (8, MAX_K) if given.quick else (8, 32, MAX_K):
-            planned, real = algorithms_of(m, k)
-            ran = run_all(federation, real, tests, k)
+        for k in (8, MAX_K) if options.quick else (8, 32, MAX_K):
+            candidates_of_plan, algorithms = algorithms_of(m, k)
+            runs_of = run_all(federation, algorithms, tests, k)
             line = f"{collection.name:<10} split {split:<4} m {m:<3} k {k:<4}"
             for delay_s in DELAYS_S:
                 seconds = {
-                    name: statistics.median(one.seconds(delay_s) for one in runs)
-                    for name, runs in ran.items()
+                    name: statistics.median(run.seconds(delay_s) for run in runs)
+                    for name, runs in runs_of.items()
                 }
-                for sort, allowed in SORTS.items():
-                    candidates = {name: planned[name] for name in allowed}
-                    plan = make_plan(over(costs, delay_s), k, candidates=candidates)
-                    best = min(seconds[name] for name in allowed)
+                for candidate_set, names_of_set in CANDIDATE_SETS.items():
+                    candidates = {name: candidates_of_plan[name] for name in names_of_set}
+                    plan = make_plan(add_link(costs, delay_s), k, candidates=candidates)
+                    best = min(seconds[name] for name in names_of_set)
                     regret = seconds[plan.algorithm] / best
                     expected = plan.predictions[0].total_s / seconds[plan.algorithm]
-                    cells.append((collection.name, sort, plan.algorithm, regret, expected))
+                    cells.append((collection.name, candidate_set, plan.algorithm, regret, expected))
                     line += f" {plan.algorithm:>8} {regret:4.2f}"
                 line += " |"
-            fastest = " ".join(f"{1e3 * one.seconds(0):.1f}" for one in median_runs(ran))
+            fastest = " ".join(f"{1e3 * run.seconds(0):.1f}" for run in median_runs(runs_of))
             print(f"{line} ms without link: {fastest}", flush=True)
     return cells
 
 
-def median_runs(ran):
+def median_runs(runs_of):
     """Return each algorithm's run of median latency."""
-    return [sorted(runs, key=lambda one: one.seconds(0))[len(runs) // 2] for runs in ran.values()]
+    return [
+        sorted(runs, key=lambda run: run.seconds(0))[len(runs) // 2] for runs in runs_of.values()
+    ]
 
 
 def run_all(federation, algorithms, queries, k):
-    """Run all algorithms in turn.
+    """Run all algorithms on all queries.
 
-    The first query is run once before.
+    The first query is run once more at the start, as a warm-up.
     """
-    ran = {name: [] for name in algorithms}
-    for number, query in enumerate([queries[0], *queries]):
+    runs_of = {name: [] for name in algorithms}
+    for index, query in enumerate([queries[0], *queries]):
         for name, algorithm in algorithms.items():
             started = time.perf_counter()
-            called = f"{name} {k} {number}"
-            outcome = federation.run(algorithm(query, k, name=called))
+            search_name = f"{name} {k} {index}"
+            outcome = federation.run(algorithm(query, k, name=search_name))
             rest_s = (
                 time.perf_counter() - started
             )  # CPU time of this thread; providers have their own
-            federation.run(farewell([called]))
-            if number:
-                ran[name].append(Ran(outcome.rounds, rest_s))
-    return ran
+            federation.run(close_queries([search_name]))
+            if index:
+                runs_of[name].append(MeasuredRun(outcome.rounds, rest_s))
+    return runs_of
 
 
-def show_summary(cells):
-    """Print the share of good plans and the cost of the others."""
-    for sort in SORTS:
-        mine = [cell for cell in cells if cell[1] == sort]
-        share = float(np.mean([regret <= NEAR for _, _, _, regret, _ in mine]))
-        worst = max(regret for _, _, _, regret, _ in mine)
-        mean = float(np.mean([regret for _, _, _, regret, _ in mine]))
+def print_summary(cells):
+    """Print the share of cells with a near-optimal plan, and the regrets."""
+    for candidate_set in CANDIDATE_SETS:
+        cells_of_set = [cell for cell in cells if cell[1] == candidate_set]
+        share = float(np.mean([regret <= MAX_REGRET for _, _, _, regret, _ in cells_of_set]))
+        worst = max(regret for _, _, _, regret, _ in cells_of_set)
+        mean = float(np.mean([regret for _, _, _, regret, _ in cells_of_set]))
         verdict = "met" if share >= TARGET else "MISSED"
         print(
-            f"{sort}: {len(mine)} cells, {100 * share:.1f} % within 10 % of the best (target >= "
+            f"{candidate_set}: {len(cells_of_set)} cells, {100 * share:.1f} % within 10 % "
+            f"of the best (target >= "
             f"{100 * TARGET:.0f} %: {verdict}); mean regret {mean:.3f}, worst {worst:.2f}"
         )
-        for name in dict.fromkeys(cell[0] for cell in mine):
-            own = [cell for cell in mine if cell[0] == name]
-            near = sum(regret <= NEAR for _, _, _, regret, _ in own)
-            expected = np.quantile([cell[4] for cell in own], [0.1, 0.5, 0.9])
-            chosen = {a: sum(cell[2] == a for cell in own) for a in ("baseline", "dann", "dann*")}
-            counts = ", ".join(f"{a} {n}" for a, n in chosen.items() if n)
+        for name in dict.fromkeys(cell[0] for cell in cells_of_set):
+            cells_of_collection = [cell for cell in cells_of_set if cell[0] == name]
+            n_near = sum(regret <= MAX_REGRET for _, _, _, regret, _ in cells_of_collection)
+            expected = np.quantile([cell[4] for cell in cells_of_collection], [0.1, 0.5, 0.9])
+            n_chosen = {
+                a: sum(cell[2] == a for cell in cells_of_collection)
+                for a in ("baseline", "dann", "dann*")
+            }
+            counts = ", ".join(f"{a} {n}" for a, n in n_chosen.items() if n)
             print(
-                f"  {name:<10} {near} of {len(own)}; chosen: {counts}; predicted over real "
+                f"  {name:<10} {n_near} of {len(cells_of_collection)}; chosen: {counts}; "
+                f"predicted over real "
                 f"{expected[1]:.2f} ({expected[0]:.2f} to {expected[2]:.2f})"
             )
 
 
-def show_validation(collections, given):
-    """Print plans and latencies of worker processes with links that sleep."""
+def print_validation(collections, options):
+    """Print plans and latencies of worker processes that sleep for delays."""
     print("worker processes and real sleeps, m = 4, k = 32, ms: median (and predicted)")
     for collection in collections:
         providers = providers_of(collection, 0.0, 4)
-        samples = collection.queries[: given.samples]
-        tests = collection.queries[given.samples :]
-        planned, real = algorithms_of(4, 32)
-        with cpu_clock(), connected(providers) as federation:
-            alone = run_all(federation, real, tests, 32)
+        samples = collection.queries[: options.samples]
+        tests = collection.queries[options.samples :]
+        candidates_of_plan, algorithms = algorithms_of(4, 32)
+        with use_cpu_clock(), connected(providers) as federation:
+            simulated = run_all(federation, algorithms, tests, 32)
         for delay_s in (0.007, 0.064):
             link = Link(delay_s, bytes_per_s=BYTES_PER_S)
             with connected(providers, workers="processes", link=link) as federation:
                 costs = measure(federation, samples, 32, apart=True)
-                plan = make_plan(costs, 32, candidates=planned, n_side_by_side=os.cpu_count())
-                slept = {name: [] for name in real}
-                for number, query in enumerate([tests[0], *tests]):
-                    for name, algorithm in real.items():
-                        started, called = time.perf_counter(), f"{name} {number}"
-                        federation.run(algorithm(query, 32, name=called))
-                        slept[name] += [time.perf_counter() - started] if number else []
-                        federation.run(farewell([called]))
+                plan = make_plan(
+                    costs, 32, candidates=candidates_of_plan, n_side_by_side=os.cpu_count()
+                )
+                seconds_of = {name: [] for name in algorithms}
+                for index, query in enumerate([tests[0], *tests]):
+                    for name, algorithm in algorithms.items():
+                        started, search_name = time.perf_counter(), f"{name} {index}"
+                        federation.run(algorithm(query, 32, name=search_name))
+                        seconds_of[name] += [time.perf_counter() - started] if index else []
+                        federation.run(close_queries([search_name]))
             expected = {p.algorithm: p.total_s for p in plan.predictions}
             rows = "; ".join(
-                f"{name} {1e3 * statistics.median(slept[name]):.1f} "
+                f"{name} {1e3 * statistics.median(seconds_of[name]):.1f} "
                 f"({1e3 * expected[name]:.1f}; by arithmetic "
-                f"{1e3 * statistics.median(r.seconds(delay_s) for r in alone[name]):.1f})"
-                for name in real
+                f"{1e3 * statistics.median(r.seconds(delay_s) for r in simulated[name]):.1f})"
+                for name in algorithms
             )
             print(f"  {collection.name:<10} {1e3 * delay_s:>4.0f} ms: {plan.algorithm} | {rows}")
 

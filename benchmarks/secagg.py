@@ -1,9 +1,10 @@
-"""Seconds and bytes of a masked sum against the plain sum of the same counts.
+"""CPU seconds and bytes of a masked sum, compared with the plain sum of the same counts.
 
-Eight parties hold the counts of the MNIST model (170,128 units, 10 classes). Prints, for counts of
-16 bits (what the model sends) and of 32, the CPU seconds of one party and of the coordinator and
-the bytes that one party sends, each with its ratio to the plain sum; then what drop-outs cost.
-Medians over repeats, one thread; the parties' answers are ready, so that only the sum counts.
+Eight parties hold counts of the size of the MNIST model (170,128 units, 10 classes). Prints, for
+counts of 16 bits (which the model sends) and of 32 bits, the CPU seconds of one party and of the
+coordinator, and the bytes that one party sends, each with its ratio to the plain sum; then the same
+with two drop-outs. Values are medians over repeats, in one thread. The parties' counts are
+precomputed, so that only the sum is measured.
 """
 
 import statistics
@@ -40,7 +41,7 @@ class CountsRequest:
     reply: ClassVar[type] = Counts
 
 
-class Ready:
+class PrecomputedParty:
     """A party with precomputed counts."""
 
     accepts = (CountsRequest,)
@@ -54,39 +55,40 @@ class Ready:
         return Counts(self._counts)
 
 
-class Timed:
-    """An exchange that measures each party's time and bytes; some drop out on request."""
+class TimedExchange:
+    """An exchange that measures each party's CPU time and bytes, and simulates drop-outs."""
 
-    def __init__(self, parties, gone=()):
+    def __init__(self, parties, dropped_out=()):
         self._parties = {party.name: party for party in parties}
-        self._gone = gone
+        self._dropped_out = dropped_out
         self.seconds = dict.fromkeys(self._parties, 0.0)
         self.n_bytes = dict.fromkeys(self._parties, 0)
 
     def __call__(self, frames):
-        """Serve the parties in turn."""
+        """Serve the parties one after another; return replies and errors by name."""
         answers = {}
         masking = any(MaskInput.__name__.encode() in frame[:20] for frame in frames.values())
-        leaving = self._gone if masking else ()  # after their shares, before their masked counts
+        # they have sent their key shares, but do not send their masked counts
+        excluded = self._dropped_out if masking else ()
         for name in frames:
-            if name in leaving:
+            if name in excluded:
                 continue
             start = time.thread_time()
             answers[name] = serve(self._parties[name], frames[name])
             self.seconds[name] += time.thread_time() - start
             self.n_bytes[name] += len(answers[name])
-        return answers, {name: "gone" for name in frames if name not in answers}
+        return answers, {name: "dropped out" for name in frames if name not in answers}
 
 
-def ask():
+def request_sum():
     """Request one sum and return it."""
     replies = yield total(CountsRequest())
     return replies.total.counts
 
 
-def measure(counts, *, masked, gone=()):
-    """Return seconds of party and coordinator, bytes, and sum."""
-    parties = [Ready(name, part) for name, part in counts.items()]
+def measure(counts, *, masked, dropped_out=()):
+    """Return mean seconds of a party, coordinator seconds, bytes and sum."""
+    parties = [PrecomputedParty(name, part) for name, part in counts.items()]
     sums = None
     if masked:
         keys = {name: Identity.new() for name in counts}
@@ -96,26 +98,28 @@ def measure(counts, *, masked, gone=()):
             MaskedParty(p, identity=keys[p.name], roster=roster, store=MemoryStore())
             for p in parties
         ]
-    exchange = Timed(parties, gone)
+    exchange = TimedExchange(parties, dropped_out)
     start = time.thread_time()
-    outcome = run_rounds(ask(), FrameTransport(exchange, tuple(counts)), sums=sums)
-    spent = time.thread_time() - start
-    stayed = [name for name in counts if name not in gone]
+    run_result = run_rounds(request_sum(), FrameTransport(exchange, tuple(counts)), sums=sums)
+    total_seconds = time.thread_time() - start
+    remaining = [name for name in counts if name not in dropped_out]
     return (
-        statistics.mean(exchange.seconds[name] for name in stayed),
-        spent - sum(exchange.seconds.values()),
-        statistics.mean(exchange.n_bytes[name] for name in stayed),
-        outcome.result,
+        statistics.mean(exchange.seconds[name] for name in remaining),
+        total_seconds - sum(exchange.seconds.values()),
+        statistics.mean(exchange.n_bytes[name] for name in remaining),
+        run_result.result,
     )
 
 
-def median(counts, **how):
+def median_costs(counts, **options):
     """Return the medians over repeats, and check that every sum is exact."""
-    runs = [measure(counts, **how) for _ in range(REPEATS)]
-    gone = how.get("gone", ())
-    exact = sum(part.astype(np.int64) for name, part in counts.items() if name not in gone)
-    assert all((run[3] == exact).all() for run in runs)
-    return [statistics.median(run[place] for run in runs) for place in range(3)]
+    runs = [measure(counts, **options) for _ in range(REPEATS)]
+    dropped_out = options.get("dropped_out", ())
+    expected = sum(
+        part.astype(np.int64) for name, part in counts.items() if name not in dropped_out
+    )
+    assert all((run[3] == expected).all() for run in runs)
+    return [statistics.median(run[index] for run in runs) for index in range(3)]
 
 
 def main():
@@ -127,13 +131,16 @@ def main():
     )
     for dtype in ("u2", "u4"):
         counts = {name: random.integers(0, 8000, SHAPE).astype(dtype) for name in names}
-        plain = median(counts, masked=False)
-        for label, gone in (("", ()), (", 2 drop out", names[-2:])):
-            masked = median(counts, masked=True, gone=gone)
-            ratios = [there / here for there, here in zip(masked, plain, strict=True)]
+        plain = median_costs(counts, masked=False)
+        for label, dropped_out in (("", ()), (", 2 drop out", names[-2:])):
+            masked = median_costs(counts, masked=True, dropped_out=dropped_out)
+            ratios = [
+                masked_value / plain_value
+                for masked_value, plain_value in zip(masked, plain, strict=True)
+            ]
             seconds = [
-                f"{what} {there:.4f} s ({here:.4f}, x{ratio:.1f})"
-                for what, there, here, ratio in zip(
+                f"{role} {masked_value:.4f} s ({plain_value:.4f}, x{ratio:.1f})"
+                for role, masked_value, plain_value, ratio in zip(
                     ("party", "coordinator"), masked, plain, ratios, strict=False
                 )
             ]

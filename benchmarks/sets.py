@@ -1,8 +1,8 @@
 """CPU seconds of nearest word sets against a plain loop and a sparse matrix product.
 
 The sets are the words of paper titles. Prints the median over queries of our milliseconds and of
-each peer's in the same run, one query at a time as a provider is asked, the ratios, and whether all
-distances agree. Reads the folder named by the environment variable FEDNEIGHBORS_DATA.
+each peer's in the same run, the ratios, and the number of queries with equal distances. Queries
+are searched one at a time. Reads the folder named by the environment variable FEDNEIGHBORS_DATA.
 """
 
 import heapq
@@ -23,15 +23,15 @@ TARGETS = {"loop": 4.0, "sparse": 1.0}
 
 def cpu_ms(task):
     """Return the median CPU milliseconds of a call and its result."""
-    spent = []
+    times = []
     for _ in range(REPEATS):
         start = time.process_time()
         result = task()
-        spent.append(time.process_time() - start)
-    return 1e3 * statistics.median(spent), result
+        times.append(time.process_time() - start)
+    return 1e3 * statistics.median(times), result
 
 
-def by_loop(sets, query, k):
+def nearest_by_loop(sets, query, k):
     """Return the smallest distances by comparing every set."""
     return heapq.nsmallest(k, (_distance(query, other) for other in sets))
 
@@ -42,14 +42,14 @@ def _distance(first, second):
     return (union - common) / union if union else 0.0
 
 
-class Sparse:
-    """Sets as rows of zeros and ones; overlaps by one product."""
+class SparseSets:
+    """Sets as rows of a sparse 0/1 matrix; sums of columns count common words."""
 
     def __init__(self, sets):
-        """Lay out the rows."""
+        """Build the matrix."""
         self.columns = {}
-        number = self.columns.setdefault
-        columns = [number(word, len(self.columns)) for item in sets for word in item]
+        number_of = self.columns.setdefault
+        columns = [number_of(word, len(self.columns)) for item in sets for word in item]
         self.sizes = np.array([len(item) for item in sets])
         starts = np.concatenate([[0], np.cumsum(self.sizes)])
         shape = (len(sets), len(self.columns))
@@ -58,18 +58,20 @@ class Sparse:
 
     def nearest(self, query, k):
         """Return the smallest distances."""
-        chosen = [self.columns[word] for word in query if word in self.columns]
-        common = np.asarray(self.rows[:, chosen].sum(axis=1)).ravel()
+        columns_of_query = [self.columns[word] for word in query if word in self.columns]
+        common = np.asarray(self.rows[:, columns_of_query].sum(axis=1)).ravel()
         union = self.sizes + len(query) - common
         distances = np.where(union > 0, (union - common) / np.maximum(union, 1), 0.0)
         return np.sort(np.partition(distances, k - 1)[:k])
 
 
 def queries(sets):
-    """Return queries: table sets, every second shortened, and a foreign one."""
+    """Return sets of the table, half of them shortened, and another."""
     rng = np.random.default_rng(0)
-    chosen = [sorted(sets[place]) for place in rng.choice(len(sets), N_QUERIES - 1, replace=False)]
-    return [frozenset(words[place % 2 :]) for place, words in enumerate(chosen)] + [
+    chosen_sets = [
+        sorted(sets[index]) for index in rng.choice(len(sets), N_QUERIES - 1, replace=False)
+    ]
+    return [frozenset(words[index % 2 :]) for index, words in enumerate(chosen_sets)] + [
         frozenset({"nothing", "like", "it", "\N{SNOWMAN}"})
     ]
 
@@ -81,33 +83,34 @@ def main():
     index = JaccardMetric().index(sets, ranks=np.arange(len(sets)))
     built_s = time.process_time() - start
     start = time.process_time()
-    sparse = Sparse(sets)
+    sparse = SparseSets(sets)
     print(
         f"{len(sets)} sets of {np.mean([len(item) for item in sets]):.1f} words; built in CPU "
         f"time: ours {1e3 * built_s:.0f} ms, sparse {1e3 * (time.process_time() - start):.0f} ms"
     )
     for k in K_VALUES:
-        spent, n_right = [], 0
+        times, n_equal = [], 0
         for query in queries(sets):
             ours, found = cpu_ms(lambda q=query, n=k: index.open(q).next(n))
-            loop, listed = cpu_ms(lambda q=query, n=k: by_loop(sets, q, n))
-            product, multiplied = cpu_ms(lambda q=query, n=k: sparse.nearest(q, n))
-            spent.append((ours, loop, product))
-            n_right += found.distances.tolist() == listed == multiplied.tolist()
-        ours, loop, product = (statistics.median(column) for column in zip(*spent, strict=True))
-        over = {
-            "loop": statistics.median(row[1] / row[0] for row in spent),
-            "sparse": statistics.median(row[2] / row[0] for row in spent),
+            loop, loop_distances = cpu_ms(lambda q=query, n=k: nearest_by_loop(sets, q, n))
+            product, product_distances = cpu_ms(lambda q=query, n=k: sparse.nearest(q, n))
+            times.append((ours, loop, product))
+            n_equal += found.distances.tolist() == loop_distances == product_distances.tolist()
+        ours, loop, product = (statistics.median(column) for column in zip(*times, strict=True))
+        ratios = {
+            "loop": statistics.median(row[1] / row[0] for row in times),
+            "sparse": statistics.median(row[2] / row[0] for row in times),
         }
-        told = ", ".join(
+        ratio_texts = ", ".join(
             f"{ratio:.1f}x over {peer} (target {TARGETS[peer]}x: "
             f"{'met' if ratio >= TARGETS[peer] else 'MISSED'})"
-            for peer, ratio in over.items()
+            for peer, ratio in ratios.items()
         )
-        lowest = min(min(row[1:]) / row[0] for row in spent)
+        lowest = min(min(row[1:]) / row[0] for row in times)
         print(
-            f"k {k:4}  ours {ours:.3f} ms  loop {loop:.3f} ms  sparse {product:.3f} ms  {told}; "
-            f"lowest of a query {lowest:.2f}x; equal {n_right} of {N_QUERIES}"
+            f"k {k:4}  ours {ours:.3f} ms  loop {loop:.3f} ms  sparse {product:.3f} ms  "
+            f"{ratio_texts}; "
+            f"lowest of a query {lowest:.2f}x; equal {n_equal} of {N_QUERIES}"
         )
 
 

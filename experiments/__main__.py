@@ -20,7 +20,7 @@ app = typer.Typer(
 @app.command()
 def experiment(
     name: Annotated[
-        str | None, typer.Argument(help="Which one; --list names them.", show_default=False)
+        str | None, typer.Argument(help="Name of the experiment; see --list.", show_default=False)
     ] = None,
     list_all: Annotated[
         bool, typer.Option("--list", help="List the experiments and stop.")
@@ -28,18 +28,20 @@ def experiment(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer repetitions; minutes instead of hours.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder; else fedneighbors-NAME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder; default: fedneighbors-NAME.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the whole experiment.")] = 0,
     jobs: Annotated[int, typer.Option(help="Processor cores to use; -1 is all.")] = 1,
     journal: Annotated[
         Path | None,
         typer.Option(
-            help="File that remembers every measurement, so that an interrupted run goes on "
-            "where it was; for experiments that take hours."
+            help="File that stores every measurement, so that an interrupted run can resume; only "
+            "for some experiments."
         ),
     ] = None,
 ) -> None:
-    """Repeat the experiment NAME of a paper and compare the figures."""
+    """Repeat the experiment NAME of a paper and compare the results."""
     if list_all:
         for known in EXPERIMENTS:
             entry = find_study(known)
@@ -54,7 +56,9 @@ def experiment(
         )
     chosen = find_study(name)
     if journal is not None and not chosen.keeps_journal:
-        raise typer.BadParameter(f"{name} keeps no journal; run it without", param_hint="--journal")
+        raise typer.BadParameter(
+            f"{name} supports no journal; run it without", param_hint="--journal"
+        )
     with progress_bar() as progress:
         record = chosen.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress, journal=journal)
     print_tables(record)

@@ -9,43 +9,43 @@ from scipy.stats import t
 from fedneighbors._typing import Floats
 
 N_DRAWS = 2000
-Right = Mapping[str, tuple[int, int]]
-"""For each client how many of its rows are right, and of how many."""
+HitCounts = Mapping[str, tuple[int, int]]
+"""Number of correct rows and of all rows, by client."""
 
 Interval = tuple[float, float, float]
-"""A mean, and the ends of its interval."""
+"""A mean, and the lower and upper end of its interval."""
 
 ENDS = ("lower end", "upper end")
-"""What the ends of an interval are called in tables."""
+"""Names of the two ends in tables."""
 
 
 def accuracy_interval(
-    each: Sequence[Right], *, confidence: float = 0.95, seed: int = 0
+    each: Sequence[HitCounts], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
     """Return a method's accuracy over all clients' rows, with an interval.
 
-    Within each repetition as many clients are drawn with replacement as there are; accuracies are
-    averaged over the repetitions.
+    The bootstrap draws as many clients with replacement as there are, within each repetition;
+    accuracies are averaged over the repetitions.
 
     Parameters
     ----------
     each : sequence of mapping
-        For each repetition how many rows of each client are right, and of how many.
+        For each repetition, the number of correct rows and of all rows of each client.
     confidence : float
-        Of the interval, by percentiles.
+        Confidence of the interval, which is between percentiles.
     seed : int
-        Of the drawing.
+        Seed of the drawing.
 
     Returns
     -------
     mean, low, high : float
-        As shares of rows; NaN if no client has a row.
+        Shares of rows; NaN if no client has a row.
     """
-    return _drawn_anew([_counted(right, right) for right in each], confidence, seed)
+    return _bootstrap([_hits_and_rows(right, right) for right in each], confidence, seed)
 
 
 def paired_difference(
-    pairs: Sequence[tuple[Right, Right]], *, confidence: float = 0.95, seed: int = 0
+    pairs: Sequence[tuple[HitCounts, HitCounts]], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
     """Return the accuracy difference of two methods, with an interval.
 
@@ -54,30 +54,29 @@ def paired_difference(
     Parameters
     ----------
     pairs : sequence of (mapping, mapping)
-        For each repetition, and of each method, how many rows of each client are right, and of how
-        many.
+        For each repetition and method, the number of correct rows and of all rows of each client.
     confidence : float
-        Of the interval, by percentiles.
+        Confidence of the interval, which is between percentiles.
     seed : int
-        Of the drawing.
+        Seed of the drawing.
 
     Returns
     -------
     mean, low, high : float
-        As shares of rows; NaN if no client has a row.
+        Shares of rows; NaN if no client has a row.
 
     Raises
     ------
     ValueError
-        If the methods were scored on other clients, or on other numbers of their rows.
+        If clients or their numbers of rows differ between the two methods.
     """
-    counted = []
+    hits_and_rows = []
     for first, second in pairs:
-        (right, rows), (less, same) = _counted(first, second), _counted(second, first)
+        (right, rows), (less, same) = _hits_and_rows(first, second), _hits_and_rows(second, first)
         if not np.array_equal(rows, same):
-            raise ValueError("expected as many rows of each client for both methods")
-        counted.append((right - less, rows))
-    return _drawn_anew(counted, confidence, seed)
+            raise ValueError("expected the same number of rows of each client for both methods")
+        hits_and_rows.append((right - less, rows))
+    return _bootstrap(hits_and_rows, confidence, seed)
 
 
 def clustered_interval(
@@ -90,15 +89,15 @@ def clustered_interval(
     Parameters
     ----------
     values : mapping of str to sequence of float
-        Of each client.
+        Values of each client.
     confidence : float
-        Of the interval, by percentiles.
+        Confidence of the interval, which is between percentiles.
     seed : int
-        Of the drawing.
+        Seed of the drawing.
     """
     sums = np.array([sum(own) for own in values.values()], np.float64)
     counts = np.array([len(own) for own in values.values()], np.float64)
-    return _drawn_anew([(sums, counts)], confidence, seed)
+    return _bootstrap([(sums, counts)], confidence, seed)
 
 
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
@@ -107,9 +106,9 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     Parameters
     ----------
     values : sequence of float
-        One at least, of which the interval is a point.
+        At least one value; the interval of a single value is a point.
     confidence : float
-        Of the interval.
+        Confidence of the interval.
 
     Returns
     -------
@@ -123,13 +122,13 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     return mean, mean - half, mean + half
 
 
-def _counted(right: Right, other: Right) -> tuple[Floats, Floats]:
-    """Return hits and rows of each client with rows.
+def _hits_and_rows(right: HitCounts, other: HitCounts) -> tuple[Floats, Floats]:
+    """Return hits and number of rows of each client with rows.
 
     Raises
     ------
     ValueError
-        If another method was scored on other clients.
+        If the other method was scored on different clients.
     """
     if set(right) != set(other):
         raise ValueError(f"expected the same clients, got {sorted(set(right) ^ set(other))[:5]}")
@@ -138,10 +137,12 @@ def _counted(right: Right, other: Right) -> tuple[Floats, Floats]:
     return found[:, 0], found[:, 1]
 
 
-def _drawn_anew(counted: Sequence[tuple[Floats, Floats]], confidence: float, seed: int) -> Interval:
+def _bootstrap(
+    hits_and_rows: Sequence[tuple[Floats, Floats]], confidence: float, seed: int
+) -> Interval:
     """Return the mean ratio of two sums over resampled clients."""
     rng, means, draws = np.random.default_rng(seed), [], []
-    for gains, rows in counted:
+    for gains, rows in hits_and_rows:
         if not len(rows):
             return (float("nan"),) * 3
         picks = rng.integers(len(rows), size=(N_DRAWS, len(rows)))

@@ -50,7 +50,7 @@ EXPERIMENTS: Mapping[str, str] = {
 
 
 def find_study(name: str) -> Study:
-    """Return the experiment of a name.
+    """Return the experiment with a name.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Harness of the experiments: description, run and record, journal, processes."""
+"""Harness of the experiments: studies, their journals, and parallel jobs."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Findings:
     parameters : mapping
         Settings of the run.
     tables, figures : tuple
-        Results and the pictures to draw from them.
+        Results, and the figures to draw from them.
     notes : tuple of str
         Sentences for the reader: results, omissions, and reasons.
     """
@@ -39,7 +39,7 @@ class Findings:
 
 
 Work = Callable[..., Findings]
-"""Measures: takes ``quick``, ``seed``, ``n_jobs`` and ``progress``, and ``journal`` if it can."""
+"""Runs an experiment; takes ``quick``, ``seed``, ``n_jobs``, ``progress``, maybe ``journal``."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Study:
     title, description : str
         Description in the list of experiments.
     work : callable
-        Does the measuring.
+        Function that runs the experiment.
     keeps_journal : bool
         True if ``work`` has the parameter ``journal``: a file that stores every measurement, so
         that an interrupted run resumes.
@@ -74,20 +74,20 @@ class Study:
         progress: Progress = silent,
         journal: Path | None = None,
     ) -> RunRecord:
-        """Return the record of one run.
+        """Run the experiment and return its record.
 
         Parameters
         ----------
         quick : bool
-            Fewer repetitions and smaller tables.
+            Run fewer repetitions on smaller tables.
         seed : int
             Seed of data, splits, folds and hashes.
         n_jobs : int
-            Processes; scores do not depend on it.
+            Number of processes; scores do not depend on it.
         progress : callable
-            Function called with the current step.
+            Function called with the progress of the run.
         journal : Path, optional
-            Measurements in it are not made again; new ones are added.
+            File of measurements; those in it are not repeated, new ones are added.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class Study:
             If a journal is given and the experiment does not support one.
         """
         if journal is not None and not self.keeps_journal:
-            raise ValueError(f"the experiment {self.name!r} keeps no journal; run it without")
+            raise ValueError(f"the experiment {self.name!r} supports no journal; run it without")
         kept = {"journal": journal} if self.keeps_journal else {}
         started, clock = datetime.now(UTC), time.perf_counter()
         found = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress, **kept)
@@ -115,19 +115,19 @@ Outcome = TypeVar("Outcome")
 
 
 class Journal:
-    """A file of measurements, one per line, so that none is repeated.
+    """A file of measurements, one per line, so that an interrupted run can resume.
 
     Parameters
     ----------
     path : Path or None
-        The file, which need not be there yet. None remembers nothing.
+        The file, which need not exist. If None, nothing is stored.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def mend(self) -> None:
-        """Create the file or remove a torn last line."""
+        """Create the file, or remove an incomplete last line."""
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ class Journal:
         Parameters
         ----------
         job : sequence of scalars
-            Identification of a measurement.
+            Identifies the measurement.
         decode : callable
             Function from JSON to an outcome.
 
@@ -156,7 +156,8 @@ class Journal:
         """
         if self._path is None or not self._path.exists():
             return
-        whole, _, _torn = self._path.read_bytes().rpartition(b"\n")  # another may be writing
+        # another process may be writing the last line
+        whole, _, _incomplete = self._path.read_bytes().rpartition(b"\n")
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 entry = json.loads(line)
@@ -173,7 +174,8 @@ class Journal:
         if self._path is None:
             return
         line = json.dumps({"job": list(job), "outcome": outcome}) + "\n"
-        with self._path.open("ab", buffering=0) as file:  # processes may write side by side
+        # without a buffer each line is one write, so that several processes can append
+        with self._path.open("ab", buffering=0) as file:
             file.write(line.encode())
 
     def recall(
@@ -184,7 +186,7 @@ class Journal:
         encode: Callable[[Outcome], Any],
         decode: Callable[[Any], Outcome],
     ) -> Outcome:
-        """Return a job's first result from the file, or run it."""
+        """Return a job's stored result, or measure and store it."""
         for outcome in self.outcomes(job, decode=decode):
             return outcome
         found = measure()
@@ -238,9 +240,9 @@ def run_with_sequels(
     progress: Progress,
     label: Callable[..., str],
 ) -> list[list[Any]]:
-    """Return each job's result and its sequels'.
+    """Run jobs and their sequels; return the results of each job.
 
-    A sequel waits only for its own job.
+    A sequel waits only for its own job. The first result of each list is that of the job.
 
     Parameters
     ----------
@@ -273,7 +275,7 @@ def run_with_sequels(
                     waiting[chain[-1]] = (chain, later)
                 n_done += 1
                 progress(n_done, n_done + len(waiting), label(*job))
-    finally:  # whoever is still at work when one job has gone wrong works for nothing
+    finally:  # after an error, the results of running jobs are not needed
         executor.shutdown(kill_workers=bool(waiting))
     return [[future.result() for future in chain] for chain in chains]
 
@@ -302,7 +304,7 @@ def _in_turn(
 
 
 def _executor(n_processes: int) -> ProcessPoolExecutor:
-    """Return processes that share the cores, as those of :func:`run_each` do."""
+    """Return a pool of processes that share the cores as in :func:`run_each`."""
     n_threads = str(max(1, cpu_count() // n_processes))
     environment = {name: os.environ.get(name, n_threads) for name in THREADS}
     return ProcessPoolExecutor(max_workers=n_processes, env=environment)

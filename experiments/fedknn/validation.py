@@ -11,7 +11,7 @@ from experiments.fedknn.measurement.trials import BYTES_PER_S, DELAY_S
 from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
 from fedneighbors.federation._inprocess import Link, connected
-from fedneighbors.methods.fedknn.protocol import farewell
+from fedneighbors.methods.fedknn.protocol import close_queries
 from fedneighbors.records import ResultTable, Scalar
 
 ALGORITHMS = ("baseline", "dann", "hufu+", "dann*")
@@ -127,7 +127,7 @@ def _run(cell: Cell, row: int, k: int, algorithm: str, *, link: Link | None) -> 
         start = clock()
         federation.run(contender(algorithm)(question))
         spent = clock() - start
-        federation.run(farewell([question.name]))
+        federation.run(close_queries([question.name]))
         return spent
 
 

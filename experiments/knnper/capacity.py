@@ -8,24 +8,30 @@ import numpy as np
 
 from experiments.bootstrap import (
     ENDS,
-    Right,
+    HitCounts,
     accuracy_interval,
     paired_difference,
 )
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.comparison import OURS, PAPER, entrants, scored
-from experiments.knnper.federations import Crowd, Scope, crowd
-from experiments.knnper.fixtures import HIDDEN, Scene, scene, seen_through, trained
+from experiments.knnper.comparison import OURS, PAPER, fit_methods, score_method
+from experiments.knnper.federations import ClientRows, Scope, make_clients
+from experiments.knnper.fixtures import (
+    HIDDEN,
+    EmbeddedClients,
+    embed_clients,
+    train_and_embed,
+    train_clients,
+)
 from experiments.knnper.sweeps import (
     DRAWN,
     Point,
-    half,
     jobs_of,
     label,
-    measured,
+    measure_point,
+    mix_equally,
+    sweep,
     sweep_figure,
     sweep_tables,
-    swept,
 )
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
@@ -42,61 +48,61 @@ METHODS = (
 SPREADS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-def _at_share(here: Scene, name: str, share: float) -> Floats:
-    """Answer with a memory of a client's first rows."""
-    known, asked = here.split(name)
+def _at_share(embedded: EmbeddedClients, name: str, share: float) -> Floats:
+    """Predict with a memory of a client's first rows."""
+    known, asked = embedded.split(name)
     known = known[: max(1, round(share * len(known)))]
-    found = nearest(here.keys(known), here.keys(asked), 10)
-    votes = local_votes(found, here.bank.labels[known], here.scores.shape[1])
-    return half(here, name, votes)
+    found = nearest(embedded.keys(known), embedded.keys(asked), 10)
+    votes = local_votes(found, embedded.bank.labels[known], embedded.scores.shape[1])
+    return mix_equally(embedded, name, votes)
 
 
-def _cut(people: Crowd, share: float, *, seen: bool = True) -> Crowd:
-    """Return clients with only their first training rows.
+def _shorten(clients: ClientRows, share: float, *, seen: bool = True) -> ClientRows:
+    """Keep only a share of each client's training rows, the first ones.
 
-    Without ``seen``, training clients keep all of their rows.
+    If ``seen`` is false, clients that took part in training keep all of their rows.
     """
-    kept = people.test | (~np.isin(people.owners, people.unseen) & (not seen))
-    for name in people.names if seen else people.unseen:
-        known = people.rows(name, test=False)
+    kept = clients.test | (~np.isin(clients.owners, clients.unseen) & (not seen))
+    for name in clients.names if seen else clients.unseen:
+        known = clients.rows(name, test=False)
         kept[known[: max(1, round(share * len(known)))]] = True
     return replace(
-        people,
-        x=people.x[kept],
-        y=people.y[kept],
-        owners=people.owners[kept],
-        test=people.test[kept],
+        clients,
+        x=clients.x[kept],
+        y=clients.y[kept],
+        owners=clients.owners[kept],
+        test=clients.test[kept],
     )
 
 
-def _retrained(scope: Scope, alpha: float, seed: int) -> list[Point]:
-    """Return the accuracy with the network trained on fewer rows."""
-    people = crowd("label skew", scope, seed, alpha=alpha)
+def _retrain_on_fewer(scope: Scope, alpha: float, seed: int) -> list[Point]:
+    """Return the accuracy with networks trained on fewer rows."""
+    clients = make_clients("label skew", scope, seed, alpha=alpha)
     points = []
     for share in TRAINED_SHARES:
-        cut = _cut(people, share)
-        here = seen_through(trained(cut, scope.n_rounds, seed), cut)
-        points.append(replace(measured(here, alpha, 1.0, _at_share), value=share))
+        shortened = _shorten(clients, share)
+        embedded = embed_clients(train_clients(shortened, scope.n_rounds, seed), shortened)
+        points.append(replace(measure_point(embedded, alpha, 1.0, _at_share), value=share))
     return points
 
 
-def _all_methods(scope: Scope, alpha: float, seed: int) -> dict[tuple[str, float], Right]:
+def _all_methods(scope: Scope, alpha: float, seed: int) -> dict[tuple[str, float], HitCounts]:
     """Score all methods on unseen clients with fewer rows (Figure 10)."""
-    people = crowd("label skew", scope, seed, alpha=alpha)
+    clients = make_clients("label skew", scope, seed, alpha=alpha)
     settings = {"hidden": HIDDEN, "n_rounds": scope.n_rounds, "random_state": seed}
     untuned: dict[str, Any] = {method: {} for method in METHODS}
     untuned["rate"] = {"learning_rate": 0.05}
-    fitted, _ = entrants(people, settings, chosen=untuned, methods=METHODS)
-    found: dict[tuple[str, float], Right] = {}
+    fitted, _ = fit_methods(clients, settings, chosen=untuned, methods=METHODS)
+    found: dict[tuple[str, float], HitCounts] = {}
     for share in TRAINED_SHARES:
-        cut = _cut(people, share, seen=False)
+        shortened = _shorten(clients, share, seen=False)
         for method in METHODS:
-            test = scored(method, fitted[method], cut).test
-            found[method, share] = {name: test[name] for name in people.unseen}
+            test = score_method(method, fitted[method], shortened).test
+            found[method, share] = {name: test[name] for name in clients.unseen}
     return found
 
 
-def _methods_table(each: Sequence[dict[tuple[str, float], Right]]) -> ResultTable:
+def _methods_table(each: Sequence[dict[tuple[str, float], HitCounts]]) -> ResultTable:
     rows = []
     for method, share in each[0]:
         right = [found[method, share] for found in each]
@@ -118,15 +124,17 @@ def _methods_table(each: Sequence[dict[tuple[str, float], Right]]) -> ResultTabl
 
 def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     scope, jobs = jobs_of(quick, seed)
-    cut = run_each(
-        swept,
+    shortened = run_each(
+        sweep,
         [(*job, SHARES, _at_share) for job in jobs],
         n_jobs=n_jobs,
         progress=progress,
         label=label,
     )
-    again = run_each(_retrained, jobs, n_jobs=n_jobs, progress=progress, label=label)
-    alike = run_each(
+    retrained_points = run_each(
+        _retrain_on_fewer, jobs, n_jobs=n_jobs, progress=progress, label=label
+    )
+    method_scores = run_each(
         _all_methods,
         [job for job in jobs if job[1] == 0.3],
         n_jobs=n_jobs,
@@ -135,18 +143,18 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
     )
     axis, title = "share of the rows", "Size of the memory"
     retrained = sweep_tables(
-        (point for points in again for point in points),
+        (point for points in retrained_points for point in points),
         axis,
         "Network and memory of fewer rows",
         reference=1.0,
     )
-    in_memory = (point for points in cut for point in points)
+    in_memory = (point for points in shortened for point in points)
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
         tables=(
             *sweep_tables(in_memory, axis, title, reference=1.0),
             *(replace(table, name=f"{table.name}-retrained") for table in retrained),
-            _methods_table(alike),
+            _methods_table(method_scores),
         ),
         figures=(
             *(sweep_figure(who, axis, title) for who in ("seen", "unseen")),
@@ -175,42 +183,45 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
     )
 
 
-def _capable(here: Scene, seed: int, spread: float) -> Right:
-    """Score unseen clients when every other device is weak."""
+def _score_capacities(embedded: EmbeddedClients, seed: int, spread: float) -> HitCounts:
+    """Score unseen clients with alternately fewer and more rows."""
     right = {}
     settings = MemorySettings(seed=seed)
-    overall = np.full(here.scores.shape[1], 1 / here.scores.shape[1])
-    for place, name in enumerate(here.unseen):
-        known, asked = here.split(name)
+    overall = np.full(embedded.scores.shape[1], 1 / embedded.scores.shape[1])
+    for place, name in enumerate(embedded.unseen):
+        known, asked = embedded.split(name)
         share = 0.5 + (spread if place % 2 else -spread)
         known = known[: round(share * len(known))]
         if not len(asked):
             continue
         if not len(known):
-            right[name] = here.right(name, here.scores[asked])
+            right[name] = embedded.right(name, embedded.scores[asked])
             continue
         personal = join_client(
             name,
-            View(here.keys(known)),
-            here.scores[known],
-            here.bank.labels[known],
+            View(embedded.keys(known)),
+            embedded.scores[known],
+            embedded.bank.labels[known],
             overall=overall,
             pool=None,
             settings=settings,
         )
-        shares = personal.predict(View(here.keys(asked)), here.scores[asked])
-        right[name] = here.right(name, shares)
+        shares = personal.predict(View(embedded.keys(asked)), embedded.scores[asked])
+        right[name] = embedded.right(name, shares)
     return right
 
 
-def _spread(scope: Scope, alpha: float, seed: int) -> list[Point]:
-    here = scene(scope, alpha=alpha, seed=seed)
-    return [Point(alpha, each, here.by_role(_capable(here, seed, each))) for each in SPREADS]
+def _sweep_spreads(scope: Scope, alpha: float, seed: int) -> list[Point]:
+    embedded = train_and_embed(scope, alpha=alpha, seed=seed)
+    return [
+        Point(alpha, each, embedded.by_role(_score_capacities(embedded, seed, each)))
+        for each in SPREADS
+    ]
 
 
 def _hardware_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     scope, jobs = jobs_of(quick, seed)
-    each = run_each(_spread, jobs, n_jobs=n_jobs, progress=progress, label=label)
+    each = run_each(_sweep_spreads, jobs, n_jobs=n_jobs, progress=progress, label=label)
     points = (point for found in each for point in found)
     axis, title = "spread of capacities", "Weak and strong clients"
     return Findings(

@@ -1,4 +1,4 @@
-"""All methods on the clients of one crowd: tuned alike, and scored client by client."""
+"""All methods on the same clients: tuned in the same way, and scored client by client."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from experiments.knnper.federations import Crowd
+from experiments.knnper.federations import ClientRows
 from fedneighbors import baselines
 from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
@@ -18,15 +18,15 @@ from fedneighbors.methods.knnper.personal._client_state import join_client
 
 PAPER, OURS = "kNN-Per, the paper's mixture", "kNN-Per, pool"
 
-STARTED = ("FedAvg", "FedAvg, local class shares", "FedAvg+", "head fine-tuning")
-"""Methods that make something of one network, which is trained once for all of them."""
+ONE_NETWORK_METHODS = ("FedAvg", "FedAvg, local class shares", "FedAvg+", "head fine-tuning")
+"""Methods that start from the same network, which is trained once for all of them."""
 
 BASELINES = tuple(baselines.TITLES)
 
 RATES = (0.02, 0.05, 0.1)
-"""Learning rates, of which federated averaging takes the best on held-out rows, for all methods."""
+"""Learning rates; the best of federated averaging on held-out rows is used for all methods."""
 
-Right = dict[str, tuple[int, int]]
+HitCounts = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -36,39 +36,39 @@ class Scores:
     Parameters
     ----------
     test, own : dict of str to (int, int)
-        For each client how many rows are right, and of how many: on its test rows, and on the rows
-        from which its model comes.
+        For each client the number of correct rows and of all rows: of its test rows, and of the
+        rows that its model was trained on.
     """
 
-    test: Right
-    own: Right
+    test: HitCounts
+    own: HitCounts
 
 
 Chosen = dict[str, Mapping[str, Any]]
 
 
-def contest(
-    people: Crowd,
+def compare_methods(
+    clients: ClientRows,
     settings: Mapping[str, Any],
     *,
     chosen: Chosen | None = None,
     methods: tuple[str, ...] = (*BASELINES, PAPER, OURS),
     rates: tuple[float, ...] = RATES,
 ) -> tuple[dict[str, Scores], Chosen]:
-    """Train, tune and score methods on one crowd.
+    """Train, tune and score methods on the same clients.
 
     Parameters
     ----------
     people : Crowd
-        Clients, of which the unseen come after training.
+        All clients; the unseen join after training.
     settings : mapping
         Parameters that all methods have in common.
     chosen : dict, optional
-        Parameters chosen on another crowd of the kind: then nothing is tuned.
+        Parameters chosen on other clients of the same kind; nothing is tuned then.
     methods : tuple of str
         Which of :data:`BASELINES`, :data:`PAPER` and :data:`OURS`.
     rates : tuple of float
-        Learning rates that are tried.
+        Learning rates to try.
 
     Returns
     -------
@@ -76,12 +76,12 @@ def contest(
     chosen : dict of str to mapping
         Parameters of each method, chosen on held-out rows of the training clients.
     """
-    fitted, found = entrants(people, settings, chosen=chosen, methods=methods, rates=rates)
-    return {method: scored(method, fitted[method], people) for method in methods}, found
+    fitted, found = fit_methods(clients, settings, chosen=chosen, methods=methods, rates=rates)
+    return {method: score_method(method, fitted[method], clients) for method in methods}, found
 
 
-def entrants(
-    people: Crowd,
+def fit_methods(
+    clients: ClientRows,
     settings: Mapping[str, Any],
     *,
     chosen: Chosen | None = None,
@@ -93,11 +93,11 @@ def entrants(
     Parameters
     ----------
     people, settings, chosen, methods, rates
-        As :func:`contest` takes them.
+        As in :func:`compare_methods`.
     """
     found = {} if chosen is None else dict(chosen)
-    table = _training(people)
-    common: dict[str, Any] = dict(settings, classes=range(people.n_classes), standardize=False)
+    table = _training(clients)
+    common: dict[str, Any] = dict(settings, classes=range(clients.n_classes), standardize=False)
     if chosen is None:
         average = baselines.FedAvgClassifier(**common)
         grid = [{"learning_rate": rate} for rate in rates]
@@ -111,11 +111,11 @@ def entrants(
     fitted: dict[str, Any] = dict.fromkeys((PAPER, OURS), pool)
     for method in methods:
         if method in BASELINES:
-            fitted[method] = _entrant(method, common, table, found, starts, pool)
+            fitted[method] = _fit_baseline(method, common, table, found, starts, pool)
     return fitted, found
 
 
-def scored(method: str, entrant: Any, people: Crowd) -> Scores:
+def score_method(method: str, estimator: Any, clients: ClientRows) -> Scores:
     """Score a fitted method; unseen clients join with their rows.
 
     Parameters
@@ -123,28 +123,28 @@ def scored(method: str, entrant: Any, people: Crowd) -> Scores:
     method : str
         Its name.
     entrant : fitted estimator
-        As :func:`entrants` gave it; it is not changed.
+        A result of :func:`fit_methods`; it is not changed.
     people : Crowd
         All clients.
     """
     if method == PAPER:
-        return _of_the_paper(entrant, people)
-    served = copy(entrant)
-    served.clients_ = dict(entrant.clients_)
-    return _scored(served, people)
+        return _score_paper_mixture(estimator, clients)
+    served = copy(estimator)
+    served.clients_ = dict(estimator.clients_)
+    return _score_clients(served, clients)
 
 
-def _training(people: Crowd) -> tuple[Any, Any, Any]:
-    fitted = people.fit
-    return people.x[fitted], people.y[fitted], people.owners[fitted]
+def _training(clients: ClientRows) -> tuple[Any, Any, Any]:
+    fitted = clients.fit
+    return clients.x[fitted], clients.y[fitted], clients.owners[fitted]
 
 
-def _entrant(
+def _fit_baseline(
     method: str, common: Mapping[str, Any], table: Any, found: Chosen, starts: Any, pool: Any
 ) -> Any:
     """Return a fitted baseline; store its settings in ``found``."""
     baseline = getattr(baselines, baselines.TITLES[method])(**common)
-    if method in STARTED:
+    if method in ONE_NETWORK_METHODS:
         baseline.set_params(start=pool)
     if method in found:
         try:
@@ -158,38 +158,38 @@ def _entrant(
     return tuning.estimator
 
 
-def _scored(entrant: Any, people: Crowd) -> Scores:
+def _score_clients(estimator: Any, clients: ClientRows) -> Scores:
     """Add the unseen clients, and predict for all of them."""
     found = Scores({}, {})
-    late = np.flatnonzero(~people.test & np.isin(people.owners, people.unseen))
-    if isinstance(entrant, Baseline):
+    late = np.flatnonzero(~clients.test & np.isin(clients.owners, clients.unseen))
+    if isinstance(estimator, Baseline):
         with suppress(PartyRefused):
-            entrant.add_clients(people.x[late], people.y[late], people.owners[late])
-    for name in sorted(set(people.owners[late]) - set(entrant.clients_)):
-        rows = people.rows(name, test=False)
-        with suppress(PartyRefused):  # its training diverges: it keeps the shared model
-            entrant.add_client(name, people.x[rows], people.y[rows])
-    for name in people.names:
+            estimator.add_clients(clients.x[late], clients.y[late], clients.owners[late])
+    for name in sorted(set(clients.owners[late]) - set(estimator.clients_)):
+        rows = clients.rows(name, test=False)
+        with suppress(PartyRefused):  # its training diverges: use the shared model
+            estimator.add_client(name, clients.x[rows], clients.y[rows])
+    for name in clients.names:
         for right, test in ((found.test, True), (found.own, False)):
-            rows = people.rows(name, test=test)
-            if len(rows) and len(people.rows(name, test=False)):
-                guess = entrant.predict(people.x[rows], parties=[name] * len(rows))
-                right[name] = (int((guess == people.y[rows]).sum()), len(rows))
+            rows = clients.rows(name, test=test)
+            if len(rows) and len(clients.rows(name, test=False)):
+                guess = estimator.predict(clients.x[rows], parties=[name] * len(rows))
+                right[name] = (int((guess == clients.y[rows]).sum()), len(rows))
     return found
 
 
-def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
+def _score_paper_mixture(model: KNNPerClassifier, clients: ClientRows) -> Scores:
     """Predict with the paper's mixture on the pool's network and memories."""
-    view, logs = model._view(people.x)
+    view, logs = model._view(clients.x)
     found = Scores({}, {})
-    for name in people.names:
-        known, asked = people.rows(name, test=False), people.rows(name, test=True)
-        if name in people.unseen and len(known):
+    for name in clients.names:
+        known, asked = clients.rows(name, test=False), clients.rows(name, test=True)
+        if name in clients.unseen and len(known):
             personal = join_client(
                 name,
                 view[known],
                 logs[known],
-                people.y[known],
+                clients.y[known],
                 overall=model.overall_,
                 pool=None,
                 settings=model._memory_settings,
@@ -199,5 +199,5 @@ def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
         for right, rows in ((found.test, asked), (found.own, known)):
             if len(rows) and len(known):
                 guess = personal.predict(view[rows], logs[rows]).argmax(axis=1)
-                right[name] = (int((guess == people.y[rows]).sum()), len(rows))
+                right[name] = (int((guess == clients.y[rows]).sum()), len(rows))
     return found

@@ -7,15 +7,15 @@ import numpy as np
 
 from experiments.bootstrap import (
     ENDS,
-    Right,
+    HitCounts,
     accuracy_interval,
     paired_difference,
 )
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.federations import Scope, crowd
-from experiments.knnper.fixtures import Scene, seen_through, trained
+from experiments.knnper.federations import Scope, make_clients
+from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
 from experiments.knnper.prototypes import PrototypeMemory
-from experiments.knnper.sweeps import DRAWN, half
+from experiments.knnper.sweeps import DRAWN, mix_equally
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.memory._codes import (
     Bits,
@@ -29,7 +29,7 @@ from fedneighbors.records import Figure, ResultTable, Scalar
 
 Build = Callable[[int, int], Memory | PrototypeMemory]
 """From the width of a key and the number of classes to an empty memory."""
-Outcome = list[tuple[str, str, str, float, Right]]
+Outcome = list[tuple[str, str, str, float, HitCounts]]
 """For seen and unseen clients: kind, setting, share of the bytes, and what each gets right."""
 
 FULL = (Scope("mnist", 20_000, 100, 60, (0, 1, 2)), Scope("mnist", 20_000, 10, 60, (0, 1, 2)))
@@ -85,32 +85,36 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
     return kinds
 
 
-def _answered(here: Scene, name: str, memory: Memory | PrototypeMemory, share: float) -> Floats:
+def _answered(
+    embedded: EmbeddedClients, name: str, memory: Memory | PrototypeMemory, share: float
+) -> Floats:
     """Fill a client's memory; return its held-out mixture shares."""
-    known, asked = here.split(name)
+    known, asked = embedded.split(name)
     known = known[: max(1, round(share * len(known)))]
-    memory.add(here.keys(known), here.bank.labels[known])
-    votes = memory.votes(here.keys(asked), here.scores.shape[1], n_neighbors=10)
-    shared = np.exp(here.scores[asked])
-    return shared if votes is None else half(here, name, votes)
+    memory.add(embedded.keys(known), embedded.bank.labels[known])
+    votes = memory.votes(embedded.keys(asked), embedded.scores.shape[1], n_neighbors=10)
+    shared = np.exp(embedded.scores[asked])
+    return shared if votes is None else mix_equally(embedded, name, votes)
 
 
-def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float, Right]]:
+def _at(
+    embedded: EmbeddedClients, build: Build, share: float = 1.0
+) -> dict[str, tuple[float, HitCounts]]:
     """Return byte share and accuracy of seen and unseen clients."""
     right: dict[str, tuple[int, int]] = {}
     n_bytes: dict[str, tuple[int, int]] = {}
-    width, n_classes = here.bank.embeddings.shape[1], here.scores.shape[1]
-    for name in here.bank.names:
-        known, asked = here.split(name)
+    width, n_classes = embedded.bank.embeddings.shape[1], embedded.scores.shape[1]
+    for name in embedded.bank.names:
+        known, asked = embedded.split(name)
         if len(known) and len(asked):
             memory = build(width, n_classes)
-            shares = _answered(here, name, memory, share)
-            right[name] = here.right(name, shares)
+            shares = _answered(embedded, name, memory, share)
+            right[name] = embedded.right(name, shares)
             narrow = 4 * width + 1  # keys of 32 bits, and a byte for the label
             own = len(memory) * narrow if build is _exact else memory.nbytes
             n_bytes[name] = (own, len(known) * narrow)
     found = {}
-    for who, own_right in here.by_role(right).items():
+    for who, own_right in embedded.by_role(right).items():
         size = sum(n_bytes[name][0] for name in own_right)
         found[who] = size / sum(n_bytes[name][1] for name in own_right), own_right
     return found
@@ -118,26 +122,26 @@ def _at(here: Scene, build: Build, share: float = 1.0) -> dict[str, tuple[float,
 
 def _measured(scope: Scope, seed: int) -> Outcome:
     """Return size and accuracy of each kind of memory with one network."""
-    people = crowd("label skew", scope, seed, alpha=ALPHA)
-    wide = crowd(
+    clients = make_clients("label skew", scope, seed, alpha=ALPHA)
+    wide = make_clients(
         "label skew",
         replace(scope, n_rows=scope.n_rows + min(NOBODYS, scope.n_rows)),
         seed,
         alpha=ALPHA,
     )
-    model = trained(people, scope.n_rounds, seed, hidden=HIDDEN)
-    here = seen_through(model, people)
+    model = train_clients(clients, scope.n_rounds, seed, hidden=HIDDEN)
+    embedded = embed_clients(model, clients)
     public = model.embed(wide.x[scope.n_rows :])[0]
     rows: Outcome = []
 
-    def keep(kind: str, setting: str, found: dict[str, tuple[float, Right]]) -> None:
+    def keep(kind: str, setting: str, found: dict[str, tuple[float, HitCounts]]) -> None:
         rows.extend((who, kind, setting, *cells) for who, cells in found.items())
 
-    keep("exact", "all rows", _at(here, _exact))
+    keep("exact", "all rows", _at(embedded, _exact))
     for name, share in SHARES.items():
-        keep("exact", f"{name} of the rows", _at(here, _exact, share))
+        keep("exact", f"{name} of the rows", _at(embedded, _exact, share))
     for (kind, setting), build in _kinds(public).items():
-        keep(kind, setting, _at(here, build))
+        keep(kind, setting, _at(embedded, build))
     return rows
 
 
@@ -170,7 +174,7 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
 
 def _table(scope: Scope, who: str, each: list[Outcome]) -> ResultTable:
     """Return means over seeds and gains over exact memories."""
-    cells: dict[tuple[str, str], list[tuple[float, Right, Right]]] = {}
+    cells: dict[tuple[str, str], list[tuple[float, HitCounts, HitCounts]]] = {}
     for found in each:
         own = [row for row in found if row[0] == who]
         for _, kind, setting, size, right in own:

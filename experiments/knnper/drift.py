@@ -1,4 +1,4 @@
-"""Figures 4 and 14: clients whose rows change, and the reactions of their memories."""
+"""Figures 4 and 14: clients whose rows change, and strategies of their memories."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import numpy as np
 from experiments.bootstrap import Interval, paired_difference
 from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope
-from experiments.knnper.fixtures import Scene, scene
+from experiments.knnper.fixtures import EmbeddedClients, train_and_embed
 from fedneighbors._typing import Floats, Integers, Progress
 from fedneighbors.methods.knnper.algorithm import mix
 from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
@@ -17,20 +17,20 @@ from fedneighbors.methods.knnper.memory._drift import reweight
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-TOLD = "told of the change"
+INFORMED = "told of the change"
 N_CLASSES = 10
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Stream of a client's rows and the time of the change.
+    """Sizes of the streams of rows, and the step of the change.
 
     Parameters
     ----------
     n_steps, shift_at : int
-        Batches in all, and before the change.
+        Number of batches, and of those before the change.
     n_first, n_batch, n_test : int
-        Rows of the first memory, of a batch, and on which the memory is tested after each.
+        Rows of the initial memory, of each batch, and of the test after each batch.
     n_clients : int
         Clients.
     """
@@ -43,27 +43,29 @@ class Stream:
     n_clients: int = 25
 
 
-def _drawn(rng: np.random.Generator, shares: Floats, n: int, by_class: Sequence[Integers]) -> Any:
-    """Return rows of the bank with given class shares."""
+def _draw_rows(
+    rng: np.random.Generator, shares: Floats, n: int, by_class: Sequence[Integers]
+) -> Any:
+    """Draw rows of the bank with given class shares."""
     return np.array([rng.choice(by_class[c]) for c in rng.choice(N_CLASSES, n, p=shares)])
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class ClientStream:
     """Rows of one client in order of arrival.
 
     Parameters
     ----------
     first : int64 array of shape (n_first,)
-        Rows of the first memory.
+        Rows of the initial memory.
     batches : list of int64 array of shape (n_batch,)
         Rows of each step.
     tests : list of two int64 arrays of shape (n_test,)
-        Rows on which the memory is tested before and after the change.
+        Test rows before and after the change.
     shares : float64 array of shape (n_classes,)
-        Of the classes after it.
+        Class shares after the change.
     meaning : int64 array of shape (n_classes,)
-        Name of each class after the change.
+        Label of each class after the change.
     """
 
     first: Integers
@@ -72,28 +74,28 @@ class Course:
     shares: Floats
     meaning: Integers
 
-    def labels(self, here: Scene, rows: Integers, *, late: bool) -> Integers:
-        """Return the names of rows before or after the change."""
-        own = here.bank.labels[rows]
+    def labels(self, embedded: EmbeddedClients, rows: Integers, *, late: bool) -> Integers:
+        """Return the labels of rows before or after the change."""
+        own = embedded.bank.labels[rows]
         return self.meaning[own] if late else own
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class StreamResults:
     """Accuracy of the strategies on the streams of some clients.
 
     Parameters
     ----------
     accuracy : dict of str to float64 array of shape (n_clients, n_steps)
-        Of every strategy.
+        Test accuracy of each strategy.
     n_false : int
-        How often ``"drift"`` noticed a change before there was one.
+        Number of detections before the change, by the strategy ``"drift"``.
     delays : list of int
         Steps from the change to the first detection, over the clients with a detection.
     n_more : int
-        How often clients noticed something after that.
+        Number of further detections.
     n_evictions : int
-        How often, in all, rows were forgotten.
+        Number of evictions of all strategies.
     """
 
     accuracy: dict[str, Floats]
@@ -103,40 +105,42 @@ class Followed:
     n_evictions: int
 
 
-def followed(here: Scene, stream: Stream, *, shift: str, seed: int) -> Followed:
-    """Return how the strategies fare on the streams of some clients.
+def run_streams(
+    embedded: EmbeddedClients, stream: Stream, *, shift: str, seed: int
+) -> StreamResults:
+    """Run all strategies on the streams of clients.
 
     Parameters
     ----------
     here : Scene
-        Where rows come from.
+        Source of the rows.
     stream : Stream
-        Arrival of rows.
+        Sizes of the streams.
     shift : str
         ``"concept"``: the meaning of labels changes; otherwise the shares of the classes change.
     seed : int
         Of the streams.
     """
     rng = np.random.default_rng(seed)
-    labels, test = here.bank.labels, here.test
+    labels, test = embedded.bank.labels, embedded.test
     pools = [
         [np.flatnonzero((labels == c) & (test == tested)) for c in range(N_CLASSES)]
         for tested in (False, True)
     ]
     shape = (stream.n_clients, stream.n_steps)
-    accuracy: dict[str, Floats] = {name: np.zeros(shape) for name in (*STRATEGIES, TOLD)}
+    accuracy: dict[str, Floats] = {name: np.zeros(shape) for name in (*STRATEGIES, INFORMED)}
     alarms: list[list[int]] = []
     n_evictions = 0
     for client in range(stream.n_clients):
-        course = _course(rng, stream, pools, shift)
+        rows = _draw_stream(rng, stream, pools, shift)
         for name in STRATEGIES:
-            accuracy[name][client], memory, noticed = _followed(here, stream, course, name)
+            accuracy[name][client], memory, noticed = _run_strategy(embedded, stream, rows, name)
             n_evictions += memory.n_evictions
             if name == "drift":
                 alarms.append([step - stream.shift_at for step in noticed])
-        accuracy[TOLD][client] = _told(here, stream, course, shift)
+        accuracy[INFORMED][client] = _run_informed(embedded, stream, rows, shift)
     late = [[delay for delay in own if delay >= 0] for own in alarms]
-    return Followed(
+    return StreamResults(
         accuracy=accuracy,
         n_false=sum(len(own) for own in alarms) - sum(len(own) for own in late),
         delays=[own[0] for own in late if own],
@@ -145,74 +149,81 @@ def followed(here: Scene, stream: Stream, *, shift: str, seed: int) -> Followed:
     )
 
 
-def _course(rng: np.random.Generator, stream: Stream, pools: Any, shift: str) -> Course:
+def _draw_stream(rng: np.random.Generator, stream: Stream, pools: Any, shift: str) -> ClientStream:
     before, after = (rng.dirichlet(np.full(N_CLASSES, 0.3)) for _ in "ab")
     meaning = np.arange(N_CLASSES)
     if shift == "concept":
         after, meaning = before, rng.permutation(N_CLASSES)
     shares = (before, after)
-    first = _drawn(rng, before, stream.n_first, pools[0])
+    first = _draw_rows(rng, before, stream.n_first, pools[0])
     when = [int(step >= stream.shift_at) for step in range(stream.n_steps)]
-    batches = [_drawn(rng, shares[late], stream.n_batch, pools[0]) for late in when]
-    tests = [_drawn(rng, each, stream.n_test, pools[1]) for each in shares]
-    return Course(first, batches, tests, after, meaning)
+    batches = [_draw_rows(rng, shares[late], stream.n_batch, pools[0]) for late in when]
+    tests = [_draw_rows(rng, each, stream.n_test, pools[1]) for each in shares]
+    return ClientStream(first, batches, tests, after, meaning)
 
 
-def _followed(
-    here: Scene, stream: Stream, course: Course, strategy: Strategy
+def _run_strategy(
+    embedded: EmbeddedClients, stream: Stream, rows: ClientStream, strategy: Strategy
 ) -> tuple[Floats, Datastore, list[int]]:
     """Return the accuracy per step, the memory, and detected changes."""
-    keys = here.bank.embeddings
+    keys = embedded.bank.embeddings
     capacity = stream.n_first if strategy in ("fifo", "reservoir") else None
     memory = Datastore(keys.shape[1], capacity, strategy, n_classes=N_CLASSES)
-    memory.add(keys[course.first], course.labels(here, course.first, late=False))
+    memory.add(keys[rows.first], rows.labels(embedded, rows.first, late=False))
     found, noticed = np.zeros(stream.n_steps), []
-    for step, batch in enumerate(course.batches):
+    for step, batch in enumerate(rows.batches):
         late = step >= stream.shift_at
         had = memory.n_evictions + memory.n_reweighings
-        memory.add(keys[batch], course.labels(here, batch, late=late))
+        memory.add(keys[batch], rows.labels(embedded, batch, late=late))
         if memory.n_evictions + memory.n_reweighings > had:
             noticed.append(step)
-        found[step] = _right(here, course, memory, late=late)
+        found[step] = _accuracy(embedded, rows, memory, late=late)
     return found, memory, noticed
 
 
-def _right(
-    here: Scene, course: Course, memory: Datastore, *, late: bool, weights: Floats | None = None
+def _accuracy(
+    embedded: EmbeddedClients,
+    rows: ClientStream,
+    memory: Datastore,
+    *,
+    late: bool,
+    weights: Floats | None = None,
 ) -> float:
-    """Return the test accuracy at a time, with equal weights."""
-    asked = course.tests[int(late)]
-    votes = memory.votes(here.keys(asked), N_CLASSES, n_neighbors=10)
+    """Return the test accuracy, with equal weights of memory and network."""
+    asked = rows.tests[int(late)]
+    votes = memory.votes(embedded.keys(asked), N_CLASSES, n_neighbors=10)
     assert votes is not None
     if weights is not None:
         votes = reweight(votes, weights)
-    guess = mix(votes, np.exp(here.scores[asked]), 0.5).argmax(axis=1)
-    return float((guess == course.labels(here, asked, late=late)).mean())
+    guess = mix(votes, np.exp(embedded.scores[asked]), 0.5).argmax(axis=1)
+    return float((guess == rows.labels(embedded, asked, late=late)).mean())
 
 
-def _told(here: Scene, stream: Stream, course: Course, shift: str) -> Floats:
-    """Return the accuracy of a memory informed of the change.
+def _run_informed(
+    embedded: EmbeddedClients, stream: Stream, rows: ClientStream, shift: str
+) -> Floats:
+    """Return the accuracy of a memory that knows of the change.
 
-    It forgets at the first step after a change of meaning, and weighs votes by the true shares
-    after one of shares: what strategies have to find out.
+    At the change of labels' meanings it forgets all rows; after a change of class shares it
+    reweights votes by the true shares. The strategies have to detect both.
     """
-    memory = Datastore(here.bank.embeddings.shape[1], n_classes=N_CLASSES)
-    memory.add(here.keys(course.first), course.labels(here, course.first, late=False))
+    memory = Datastore(embedded.bank.embeddings.shape[1], n_classes=N_CLASSES)
+    memory.add(embedded.keys(rows.first), rows.labels(embedded, rows.first, late=False))
     found = np.zeros(stream.n_steps)
-    for step, batch in enumerate(course.batches):
+    for step, batch in enumerate(rows.batches):
         late, weights = step >= stream.shift_at, None
         if step == stream.shift_at and shift == "concept":
             memory.keep([])
-        memory.add(here.keys(batch), course.labels(here, batch, late=late))
+        memory.add(embedded.keys(batch), rows.labels(embedded, batch, late=late))
         if late and shift != "concept":
             held = np.bincount(memory.labels, minlength=N_CLASSES) + 1 / N_CLASSES
-            weights = np.maximum(course.shares, 1e-12) / (held / held.sum())
-        found[step] = _right(here, course, memory, late=late, weights=weights)
+            weights = np.maximum(rows.shares, 1e-12) / (held / held.sum())
+        found[step] = _accuracy(embedded, rows, memory, late=late, weights=weights)
     return found
 
 
 SHIFTS = {"labels": 20, "labels, poor network": 3, "concept": 20}
-"""What changes, and for how many rounds the network was trained."""
+"""Kinds of change, and the number of training rounds of the network."""
 
 FULL = Scope("mnist", 20_000, 50, 20, (0, 1, 2, 3, 4))
 QUICK = Scope("digits", 900, 10, 5, (0,))
@@ -221,8 +232,8 @@ SHORT = Stream(n_steps=24, shift_at=10, n_first=60, n_test=40, n_clients=3)
 
 def _measured(scope: Scope, stream: Stream, shift: str, seed: int) -> Any:
     rounds = min(SHIFTS[shift], scope.n_rounds)
-    here = scene(replace(scope, n_rounds=rounds), alpha=0.3, seed=seed)
-    return followed(here, stream, shift=shift, seed=seed)
+    embedded = train_and_embed(replace(scope, n_rounds=rounds), alpha=0.3, seed=seed)
+    return run_streams(embedded, stream, shift=shift, seed=seed)
 
 
 def _label(_scope: Scope, _stream: Stream, shift: str, seed: int) -> str:
@@ -251,12 +262,14 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     )
 
 
-def _mean(found: Sequence[Followed], strategy: str) -> Floats:
+def _mean(found: Sequence[StreamResults], strategy: str) -> Floats:
     return np.asarray(np.mean([each.accuracy[strategy] for each in found], axis=(0, 1)))
 
 
-def _ahead(found: Sequence[Followed], strategy: str, steps: slice, n_test: int) -> Interval:
-    """Return eviction's accuracy gain in some steps, over resampled clients."""
+def _eviction_gain(
+    found: Sequence[StreamResults], strategy: str, steps: slice, n_test: int
+) -> Interval:
+    """Return the accuracy gain of ``drift`` in some steps, with an interval."""
 
     def right(accuracy: Floats) -> dict[str, tuple[int, int]]:
         asked = n_test * accuracy[:, steps].shape[1]
@@ -272,10 +285,10 @@ def _summary(by_shift: Any, stream: Stream) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     at = stream.shift_at
     for shift, found in by_shift.items():
-        for strategy in (*STRATEGIES, TOLD):
+        for strategy in (*STRATEGIES, INFORMED):
             curve = _mean(found, strategy)
             cells = (curve[:at].mean(), curve[at : at + 10].mean(), curve[-10:].mean())
-            gain = _ahead(found, strategy, slice(at, at + 10), stream.n_test)
+            gain = _eviction_gain(found, strategy, slice(at, at + 10), stream.n_test)
             rows.append((shift, strategy, *map(float, cells), *gain))
     return ResultTable(
         name="summary",
@@ -324,7 +337,7 @@ def _curves(shift: str, found: Sequence[Any], stream: Stream) -> ResultTable:
         columns=("step", "strategy", "accuracy"),
         rows=tuple(
             (step, strategy, float(_mean(found, strategy)[step]))
-            for strategy in (*STRATEGIES, TOLD)
+            for strategy in (*STRATEGIES, INFORMED)
             for step in range(stream.n_steps)
         ),
     )

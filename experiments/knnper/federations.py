@@ -1,4 +1,4 @@
-"""The federations of the experiments: owners of rows, and differences between clients."""
+"""The federations of the experiments: their clients and the partitions of rows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,13 +32,14 @@ class Scope:
     data : str
         Name of the data set, as :func:`experiments.datasets.catalog.load` takes it.
     n_rows : int
-        Rows that are used.
+        Number of rows, drawn at random.
     n_clients : int
-        Clients, a fifth of which comes after training. Where rows have natural owners, these.
+        Number of clients, a fifth of which joins after training. Not used if rows have natural
+        owners.
     n_rounds : int
-        Of the shared network.
+        Training rounds of the shared network.
     seeds : tuple of int
-        Repetitions.
+        Seeds of the repetitions.
     """
 
     data: str
@@ -49,21 +50,21 @@ class Scope:
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class ClientRows:
     """Clients and their rows.
 
     Parameters
     ----------
     x : array of shape (n_rows, n_features)
-        Images from -1 to 1; columns of tables of mean 0 and deviation 1; or tokens.
+        Pixels from -1 to 1, standardized columns, or tokens.
     y : int64 array of shape (n_rows,)
         Classes, from 0.
     owners : str array of shape (n_rows,)
         Owner of each row.
     test : bool array of shape (n_rows,)
-        Rows on which nothing is trained or chosen: a quarter of each client's.
+        True for test rows, a quarter of each client's rows.
     unseen : tuple of str
-        Clients outside of training.
+        Clients that do not take part in training.
     """
 
     x: npt.NDArray[Any]
@@ -79,73 +80,77 @@ class Crowd:
 
     @property
     def fit(self) -> npt.NDArray[np.bool_]:
-        """Return the rows that train the shared network."""
+        """Return a mask of the rows that train the shared network."""
         return ~self.test & ~np.isin(self.owners, self.unseen)
 
     def rows(self, name: str, *, test: bool) -> Integers:
-        """Return a client's rows: those of its test, or all others."""
+        """Return the positions of a client's test or other rows."""
         return np.flatnonzero((self.owners == name) & (self.test == test))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return all clients, in order."""
+        """Return the names of all clients, sorted."""
         return tuple(np.unique(self.owners).tolist())
 
 
-Dealt = tuple[Floats, Integers, npt.NDArray[np.str_]]
-Deal = Callable[[Scope, int, Floats, Integers, Any], Dealt]
-"""Takes rows, classes and natural owners; returns rows, classes and owners."""
+PartitionedRows = tuple[Floats, Integers, npt.NDArray[np.str_]]
+Partitioner = Callable[[Scope, int, Floats, Integers, Any], PartitionedRows]
+"""Takes scope, seed, rows, classes and natural owners; returns rows, classes and owners."""
 
 
 def _label_skew(
     scope: Scope, seed: int, x: Floats, y: Integers, _: Any, *, alpha: float = 0.3
-) -> Dealt:
+) -> PartitionedRows:
     return x, y, dirichlet(y, scope.n_clients, alpha=alpha, min_rows=5, seed=seed)
 
 
-def _two_classes(scope: Scope, seed: int, x: Floats, y: Integers, _: Any) -> Dealt:
+def _two_classes(scope: Scope, seed: int, x: Floats, y: Integers, _: Any) -> PartitionedRows:
     return x, y, pathological_v2(y, scope.n_clients, seed=seed)
 
 
 def _permuted_labels(
     scope: Scope, seed: int, x: Floats, y: Integers, natural: Any, *, n_groups: int = 4
-) -> Dealt:
+) -> PartitionedRows:
     _, _, owners = _label_skew(scope, seed, x, y, natural, alpha=1.0)
     return x, permute_labels(y, owners, n_groups=n_groups, seed=seed), owners
 
 
-def _turned_images(scope: Scope, seed: int, x: Floats, y: Integers, natural: Any) -> Dealt:
+def _rotated_images(
+    scope: Scope, seed: int, x: Floats, y: Integers, natural: Any
+) -> PartitionedRows:
     _, _, owners = _label_skew(scope, seed, x, y, natural, alpha=1.0)
     side = round(x.shape[1] ** 0.5)
     turned = shift_features(x.reshape(-1, side, side), owners, n_groups=4, seed=seed)
     return turned.reshape(len(x), -1), y, owners
 
 
-def _natural(_scope: Scope, _seed: int, x: Floats, y: Integers, natural: Any) -> Dealt:
+def _natural(_scope: Scope, _seed: int, x: Floats, y: Integers, natural: Any) -> PartitionedRows:
     return x, y, natural
 
 
-CROWDS: Mapping[str, tuple[str, Deal]] = {
+FEDERATIONS: Mapping[str, tuple[str, Partitioner]] = {
     "label skew": ("mnist", _label_skew),
     "two classes each": ("mnist", _two_classes),
     "permuted labels": ("mnist", _permuted_labels),
-    "turned images": ("mnist", _turned_images),
+    "turned images": ("mnist", _rotated_images),
     "drawers": ("omniglot", _natural),
     "letters": ("letter", _label_skew),
     "one meaning": ("mnist", partial(_permuted_labels, n_groups=1)),
     "two meanings": ("mnist", partial(_permuted_labels, n_groups=2)),
     "eight meanings": ("mnist", partial(_permuted_labels, n_groups=8)),
 }
-"""Data set, and how its rows are dealt.
+"""Data set and partition of each kind of federation.
 
-Label skew is Dirichlet's law of concentration .3 over the clients (the paper's CIFAR-10), two
-classes each its v2. In the next two the clients, of hardly skewed labels, are in four groups: each
-means other digits by the same label, or turns its images by a quarter. Drawers are those of
-Omniglot, who tell alphabets apart. Of the last ones one, two or eight groups mean other digits.
+"label skew" draws class shares from a Dirichlet distribution with concentration .3 (the paper's
+CIFAR-10), "two classes each" is the paper's CIFAR-10 v2. In the next two, labels are only slightly
+skewed and clients are in four groups: each group permutes the labels differently, or rotates its
+images by another multiple of 90 degrees. "drawers" are those of Omniglot, whose alphabets are the
+classes. In "one meaning", "two meanings" and "eight meanings" there are so many groups with
+permuted labels.
 """
 
 
-def crowd(name: str, scope: Scope, seed: int, *, alpha: float | None = None) -> Crowd:
+def make_clients(name: str, scope: Scope, seed: int, *, alpha: float | None = None) -> ClientRows:
     """Return the clients of an experiment.
 
     Parameters
@@ -153,27 +158,27 @@ def crowd(name: str, scope: Scope, seed: int, *, alpha: float | None = None) -> 
     name : str
         A key of :data:`CROWDS`.
     scope : Scope
-        How large; its data set must suit.
+        Size of the experiment; its data set must suit the federation.
     seed : int
         Seed of rows, owners, test rows, and of the unseen clients.
     alpha : float, optional
-        Concentration of a label skew, if not .3.
+        Use label skew of this concentration, whatever ``name`` is.
     """
     x, y, natural = _rows(scope, seed)
     if alpha is not None:
         x, y, owners = _label_skew(scope, seed, x, y, natural, alpha=alpha)
     else:
-        x, y, owners = CROWDS[name][1](scope, seed, x, y, natural)
+        x, y, owners = FEDERATIONS[name][1](scope, seed, x, y, natural)
     test = row_roles(owners, test=0.25, seed=seed).test
-    return Crowd(x, y, owners, test, unseen_parties(owners, 0.2, seed=seed))
+    return ClientRows(x, y, owners, test, unseen_parties(owners, 0.2, seed=seed))
 
 
 LENGTH = 24
-"""Characters of a window of a play. Windows do not overlap."""
+"""Characters of a window of a play; windows do not overlap."""
 
 
-def roles(n_roles: int, n_windows: int, seed: int) -> Crowd:
-    """Return roles of Shakespeare's plays, whose next characters are to be told.
+def roles(n_roles: int, n_windows: int, seed: int) -> ClientRows:
+    """Return roles of Shakespeare's plays, to predict next characters.
 
     Parameters
     ----------
@@ -192,11 +197,11 @@ def roles(n_roles: int, n_windows: int, seed: int) -> Crowd:
     test = row_roles(said[rows], test=0.25, seed=seed).test
     tokens = whole.x[rows, -LENGTH:].astype(np.int64)
     unseen = unseen_parties(said[rows], 0.2, seed=seed)
-    return Crowd(tokens, classes, said[rows], test, unseen)
+    return ClientRows(tokens, classes, said[rows], test, unseen)
 
 
 def _rows(scope: Scope, seed: int) -> tuple[Floats, Integers, Any]:
-    """Return some rows of a set, their classes and natural owners."""
+    """Return random rows of a data set, their classes and natural owners."""
     whole = load(scope.data)
     x, y = np.asarray(whole.x, np.float64), np.asarray(whole.y)
     if scope.data in ("mnist", "omniglot"):

@@ -1,4 +1,4 @@
-"""Common parts of the experiments: clients, a network, and its embeddings of all rows."""
+"""Shared network of an experiment, and its embeddings of all clients' rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.bootstrap import Right
-from experiments.knnper.federations import Crowd, Scope, crowd
+from experiments.bootstrap import HitCounts
+from experiments.knnper.federations import ClientRows, Scope, make_clients
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.methods.knnper.estimator import KNNPerClassifier
@@ -19,7 +19,7 @@ from fedneighbors.tabular._ownership import party_name
 class EmbeddingBank:
     """Embeddings and labels of all clients, each client's rows side by side (Eq 3 of the paper).
 
-    After it, neighbors, mixtures, capacities, drift and compression need no neural network.
+    With it, experiments on memories need no neural network.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class EmbeddingBank:
         n = len(self.embeddings)
         if self.embeddings.ndim != 2 or len(self.labels) != n or len(self.rows) != n:
             raise ValueError(
-                f"expected a label and a place for each embedding, got {self.embeddings.shape}, "
-                f"{self.labels.shape} and {self.rows.shape}"
+                f"expected a label and a row number for each embedding, got "
+                f"{self.embeddings.shape}, {self.labels.shape} and {self.rows.shape}"
             )
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"expected each client once, got {self.names}")
@@ -86,7 +86,7 @@ class EmbeddingBank:
         labels: npt.NDArray[Any],
         owners: Sequence[str] | npt.NDArray[Any],
     ) -> "EmbeddingBank":
-        """Sort rows by owner, stably.
+        """Sort rows by owner; keep the order of each owner's rows.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class EmbeddingBank:
         Raises
         ------
         ValueError
-            If a row has no owner, or as the class raises it.
+            If a row has no owner, or as in the class.
         """
         who = np.array([party_name(name) for name in np.asarray(owners, object)], np.str_)
         names, owner = np.unique(who, return_inverse=True)
@@ -150,23 +150,23 @@ class EmbeddingBank:
 
 
 HIDDEN = (64, 32)
-"""Of the network of all experiments: the last layer is the embedding."""
+"""Sizes of the hidden layers of all experiments' networks; the last is the embedding."""
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class EmbeddedClients:
     """Clients, and embeddings and predictions of the shared network for their rows.
 
     Parameters
     ----------
     bank : EmbeddingBank
-        Of all rows of all clients.
+        Embeddings of all rows.
     scores : float64 array of shape (n_rows, n_classes)
-        Logarithms of the network's shares, in the order of the bank.
+        Log-probabilities of the network, in the order of the bank.
     test : bool array of shape (n_rows,)
-        Rows on which nothing was trained or chosen, in the order of the bank.
+        True for test rows, in the order of the bank.
     unseen : tuple of str
-        Clients that took no part in training.
+        Clients that did not take part in training.
     model : KNNPerClassifier
         Trained estimator.
     """
@@ -183,31 +183,33 @@ class Scene:
         return tuple(name for name in self.bank.names if name not in self.unseen)
 
     def split(self, name: str) -> tuple[Integers, Integers]:
-        """Return a client's training and test rows in the bank."""
+        """Return the positions of a client's training and test rows."""
         span = self.bank.span(name)
         rows = np.arange(span.start, span.stop)
         return rows[~self.test[span]], rows[self.test[span]]
 
     def keys(self, rows: Integers) -> Floats:
-        """Return embeddings of some rows, as a memory takes them."""
+        """Return the embeddings of rows as contiguous float64, for a memory."""
         return np.ascontiguousarray(self.bank.embeddings[rows], np.float64)
 
     def right(self, name: str, shares: Floats) -> tuple[int, int]:
-        """Count a client's correct test rows, and all of them."""
+        """Return a client's numbers of correct and of all test rows."""
         asked = self.split(name)[1]
         guess = shares.argmax(axis=1)
         return int((guess == self.bank.labels[asked]).sum()), len(asked)
 
-    def by_role(self, right: Right) -> dict[str, Right]:
-        """Return the hits of seen and of unseen clients."""
+    def by_role(self, right: HitCounts) -> dict[str, HitCounts]:
+        """Group the hits by seen and unseen clients."""
         return {
             who: {name: right[name] for name in names if name in right}
             for who, names in (("seen", self.seen), ("unseen", self.unseen))
         }
 
 
-def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPerClassifier:
-    """Return kNN-Per of a crowd, to which the unseen clients have come.
+def train_clients(
+    clients: ClientRows, n_rounds: int, seed: int, **parameters: Any
+) -> KNNPerClassifier:
+    """Train kNN-Per, and then add the unseen clients.
 
     Parameters
     ----------
@@ -222,25 +224,25 @@ def trained(people: Crowd, n_rounds: int, seed: int, **parameters: Any) -> KNNPe
     """
     settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05, "hidden": HIDDEN}
     settings |= {"device": "auto"} | parameters
-    classes = range(people.n_classes)
+    classes = range(clients.n_classes)
     model = KNNPerClassifier(random_state=seed, n_rounds=n_rounds, classes=classes, **settings)
-    fitted = people.fit
-    model.fit(people.x[fitted], people.y[fitted], parties=people.owners[fitted])
-    for name in people.unseen:
-        own = people.rows(name, test=False)
-        model.add_client(name, people.x[own], people.y[own])
+    fitted = clients.fit
+    model.fit(clients.x[fitted], clients.y[fitted], parties=clients.owners[fitted])
+    for name in clients.unseen:
+        own = clients.rows(name, test=False)
+        model.add_client(name, clients.x[own], clients.y[own])
     return model
 
 
-def seen_through(model: KNNPerClassifier, people: Crowd) -> Scene:
-    """Return embeddings and predictions of a trained network for a crowd."""
-    keys, scores = model.embed(people.x)
-    bank = EmbeddingBank.collect(keys, people.y, people.owners)
-    return Scene(bank, scores[bank.rows], people.test[bank.rows], people.unseen, model)
+def embed_clients(model: KNNPerClassifier, clients: ClientRows) -> EmbeddedClients:
+    """Return embeddings and predictions of a trained network."""
+    keys, scores = model.embed(clients.x)
+    bank = EmbeddingBank.collect(keys, clients.y, clients.owners)
+    return EmbeddedClients(bank, scores[bank.rows], clients.test[bank.rows], clients.unseen, model)
 
 
-def scene(scope: Scope, *, alpha: float, seed: int, **parameters: Any) -> Scene:
-    """Train a network over label-skewed clients, and see all rows through it.
+def train_and_embed(scope: Scope, *, alpha: float, seed: int, **parameters: Any) -> EmbeddedClients:
+    """Train a network on label-skewed clients, and embed all rows.
 
     Parameters
     ----------
@@ -253,5 +255,5 @@ def scene(scope: Scope, *, alpha: float, seed: int, **parameters: Any) -> Scene:
     **parameters
         Of :class:`KNNPerClassifier`.
     """
-    people = crowd("label skew", scope, seed, alpha=alpha)
-    return seen_through(trained(people, scope.n_rounds, seed, **parameters), people)
+    clients = make_clients("label skew", scope, seed, alpha=alpha)
+    return embed_clients(train_clients(clients, scope.n_rounds, seed, **parameters), clients)

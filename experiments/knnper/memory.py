@@ -1,21 +1,21 @@
-"""Figures 2, 5, 7 and 8: effects of weight, number of neighbors and unit of the memory."""
+"""Figures 2, 5, 7 and 8: effects of the memory's weight, number of neighbors and scale."""
 
 import numpy as np
 
 from experiments.bootstrap import ENDS, clustered_interval
 from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope
-from experiments.knnper.fixtures import Scene, scene
+from experiments.knnper.fixtures import EmbeddedClients, train_and_embed
 from experiments.knnper.sweeps import (
     Answer,
     Point,
-    half,
     jobs_of,
     label,
-    measured,
+    measure_point,
+    mix_equally,
+    sweep,
     sweep_figure,
     sweep_tables,
-    swept,
 )
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
@@ -25,7 +25,7 @@ from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 Chosen = tuple[str, int, float]
-"""A client, how many of its rows it had, and the weight that it chose."""
+"""Client, number of its rows, and chosen weight."""
 
 WEIGHTS = tuple(round(0.1 * step, 1) for step in range(11))
 NEIGHBORS = (1, 3, 5, 7, 10, 14, 20, 30, 50)
@@ -34,23 +34,23 @@ SHARES = (0.1, 0.33, 1.0)
 SIZES = (0, 20, 50, 100, 200, 500)
 
 
-def _votes(here: Scene, name: str, *, k: int = 10, sigma: float = 1.0) -> Floats:
+def _votes(embedded: EmbeddedClients, name: str, *, k: int = 10, sigma: float = 1.0) -> Floats:
     """Return the votes of a client's memory for its test rows."""
-    known, asked = here.split(name)
-    found = nearest(here.keys(known), here.keys(asked), k)
-    return local_votes(found, here.bank.labels[known], here.scores.shape[1], sigma=sigma)
+    known, asked = embedded.split(name)
+    found = nearest(embedded.keys(known), embedded.keys(asked), k)
+    return local_votes(found, embedded.bank.labels[known], embedded.scores.shape[1], sigma=sigma)
 
 
-def _at_weight(here: Scene, name: str, weight: float) -> Floats:
-    return mix(_votes(here, name), np.exp(here.scores[here.split(name)[1]]), weight)
+def _at_weight(embedded: EmbeddedClients, name: str, weight: float) -> Floats:
+    return mix(_votes(embedded, name), np.exp(embedded.scores[embedded.split(name)[1]]), weight)
 
 
-def _at_k(here: Scene, name: str, k: int) -> Floats:
-    return half(here, name, _votes(here, name, k=k))
+def _at_k(embedded: EmbeddedClients, name: str, k: int) -> Floats:
+    return mix_equally(embedded, name, _votes(embedded, name, k=k))
 
 
-def _at_sigma(here: Scene, name: str, sigma: float) -> Floats:
-    return half(here, name, _votes(here, name, sigma=sigma))
+def _at_sigma(embedded: EmbeddedClients, name: str, sigma: float) -> Floats:
+    return mix_equally(embedded, name, _votes(embedded, name, sigma=sigma))
 
 
 def _study(
@@ -64,12 +64,12 @@ def _study(
     figures: str,
     note: str,
 ) -> Study:
-    """Return the experiment that varies one thing of the memory."""
+    """Return an experiment that varies one setting of the memory."""
 
     def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
         scope, jobs = jobs_of(quick, seed)
         each = run_each(
-            swept,
+            sweep,
             [(*job, values, answer) for job in jobs],
             n_jobs=n_jobs,
             progress=progress,
@@ -89,29 +89,29 @@ def _study(
 
 def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], list[Chosen]]:
     """Return the accuracy at every weight and the chosen weights."""
-    here = scene(scope, alpha=alpha, seed=seed)
-    return [measured(here, alpha, w, _at_weight) for w in WEIGHTS], _chosen(here, alpha, seed)
+    embedded = train_and_embed(scope, alpha=alpha, seed=seed)
+    return [measure_point(embedded, alpha, w, _at_weight) for w in WEIGHTS], _chosen(
+        embedded, alpha, seed
+    )
 
 
-def _chosen(here: Scene, alpha: float, seed: int) -> list[Chosen]:
-    """Return client, rows and chosen weight of unseen clients.
-
-    With shares of their rows.
+def _chosen(embedded: EmbeddedClients, alpha: float, seed: int) -> list[Chosen]:
+    """Return the weights chosen by unseen clients with shares of their rows.
 
     The weight is chosen on held-out rows; the paper's Figure 8 chooses it on test rows.
     """
     found = []
-    overall = np.full(here.scores.shape[1], 1 / here.scores.shape[1])
+    overall = np.full(embedded.scores.shape[1], 1 / embedded.scores.shape[1])
     settings = MemorySettings(seed=seed)
-    for name in here.unseen:
-        known, _ = here.split(name)
+    for name in embedded.unseen:
+        known, _ = embedded.split(name)
         for share in SHARES:
             rows = known[: max(1, round(share * len(known)))]
             personal = join_client(
                 name,
-                View(here.keys(rows)),
-                here.scores[rows],
-                here.bank.labels[rows],
+                View(embedded.keys(rows)),
+                embedded.scores[rows],
+                embedded.bank.labels[rows],
                 overall=overall,
                 pool=None,
                 settings=settings,
@@ -121,7 +121,7 @@ def _chosen(here: Scene, alpha: float, seed: int) -> list[Chosen]:
 
 
 def _sizes(chosen: list[Chosen]) -> ResultTable:
-    """Return the weights that clients choose, by how many rows they have."""
+    """Return the weights that clients choose, by their number of rows."""
     rows: list[tuple[Scalar, ...]] = []
     for least, beyond in zip(SIZES, (*SIZES[1:], 10**9), strict=True):
         own: dict[str, list[float]] = {}

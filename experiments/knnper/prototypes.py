@@ -116,7 +116,7 @@ def loss_and_gradient(
     return loss, np.concatenate([part.ravel() for part in parts])
 
 
-def trained(
+def train_prototypes(
     rows: Floats,
     labels: Integers,
     n_labels: int,
@@ -327,7 +327,7 @@ class PrototypeMemory:
                 "from all rows"
             )
         present, own = np.unique(classes, return_inverse=True)
-        self.prototypes = trained(
+        self.prototypes = train_prototypes(
             rows,
             own,
             len(present),
@@ -342,7 +342,7 @@ class PrototypeMemory:
         return self
 
     def forget(self, ids: Sequence[str]) -> "PrototypeMemory":  # noqa: ARG002 - none can go
-        """Refuse: all rows have shaped all prototypes.
+        """Raise `RebuildNeeded`: every prototype depends on all rows.
 
         Raises
         ------

@@ -8,13 +8,13 @@ import numpy as np
 
 from experiments.bootstrap import (
     ENDS,
-    Right,
+    HitCounts,
     accuracy_interval,
     paired_difference,
 )
 from experiments.harness import Findings, Study, run_each
-from experiments.knnper.federations import Scope, crowd
-from experiments.knnper.fixtures import Scene, seen_through, trained
+from experiments.knnper.federations import Scope, make_clients
+from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
 from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
 from fedneighbors._typing import Progress
 from fedneighbors.methods.knnper.memory._rows import View
@@ -26,11 +26,11 @@ QUICK_ROUNDS = (1, 20, 60)
 PARTS = ("network", "memory", "mixture")
 
 
-def _answers(here: Scene, name: str) -> dict[str, Any]:
+def _answers(embedded: EmbeddedClients, name: str) -> dict[str, Any]:
     """Return the answers of network, memory and mixture to test rows."""
-    asked = here.split(name)[1]
-    view, scores = View(here.keys(asked)), here.scores[asked]
-    personal = here.model.clients_[name]
+    asked = embedded.split(name)[1]
+    view, scores = View(embedded.keys(asked)), embedded.scores[asked]
+    personal = embedded.model.clients_[name]
     return {
         "network": np.exp(scores),
         "memory": personal.votes(view, np.exp(scores)),
@@ -54,21 +54,21 @@ class Stage:
 
     alpha: float
     n_rounds: int
-    right: dict[str, dict[str, Right]]
+    right: dict[str, dict[str, HitCounts]]
 
 
 def _stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
     """Return the parts' accuracy after more and more rounds."""
-    people = crowd("label skew", scope, seed, alpha=alpha)
+    clients = make_clients("label skew", scope, seed, alpha=alpha)
     stages = []
     for n_rounds in rounds:
-        here = seen_through(trained(people, n_rounds, seed), people)
+        embedded = embed_clients(train_clients(clients, n_rounds, seed), clients)
         right: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
-        for name in here.bank.names:
-            if len(here.split(name)[1]) and name in here.model.clients_:
-                for part, shares in _answers(here, name).items():
-                    right[part][name] = here.right(name, shares)
-        found = {part: here.by_role(each) for part, each in right.items()}
+        for name in embedded.bank.names:
+            if len(embedded.split(name)[1]) and name in embedded.model.clients_:
+                for part, shares in _answers(embedded, name).items():
+                    right[part][name] = embedded.right(name, shares)
+        found = {part: embedded.by_role(each) for part, each in right.items()}
         stages.append(Stage(alpha, n_rounds, found))
     return stages
 

@@ -1,4 +1,4 @@
-"""One setting varied over its values: accuracy of seen and of unseen clients, as lines."""
+"""Sweeps over the values of one setting: accuracy of seen and of unseen clients."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ import numpy as np
 
 from experiments.bootstrap import (
     ENDS,
-    Right,
+    HitCounts,
     accuracy_interval,
     paired_difference,
 )
 from experiments.knnper.federations import Scope
-from experiments.knnper.fixtures import Scene, scene
+from experiments.knnper.fixtures import EmbeddedClients, train_and_embed
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper.algorithm import mix
 from fedneighbors.metrics import bottom_decile
 from fedneighbors.records import Figure, ResultTable, Scalar
 
-Answer = Callable[[Scene, str, Any], Floats]
+Answer = Callable[[EmbeddedClients, str, Any], Floats]
 """Returns the shares of the classes for the test rows of a client, at one value."""
 
 WHO = ("seen", "unseen")
@@ -34,7 +34,7 @@ SKEWS = (0.1, 0.3, 1.0)
 
 
 def jobs_of(quick: bool, seed: int) -> tuple[Scope, list[tuple[Scope, float, int]]]:
-    """Return the scope, and every skew with every seed."""
+    """Return the scope, and one job per label skew and seed."""
     scope = QUICK if quick else FULL
     skews = SKEWS[1:2] if quick else SKEWS
     return scope, [(scope, alpha, seed + s) for alpha in skews for s in scope.seeds]
@@ -45,9 +45,9 @@ def label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
     return f"{scope.data}, {scope.n_clients} clients, alpha = {alpha:g}, seed {seed}"
 
 
-def half(here: Scene, name: str, votes: Floats) -> Floats:
-    """Mix memory and network equally; only the axis varies."""
-    return mix(votes, np.exp(here.scores[here.split(name)[1]]), 0.5)
+def mix_equally(embedded: EmbeddedClients, name: str, votes: Floats) -> Floats:
+    """Mix votes and network output with equal weights."""
+    return mix(votes, np.exp(embedded.scores[embedded.split(name)[1]]), 0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,51 +59,51 @@ class Point:
     alpha : float
         Concentration of the label skew.
     value : object
-        On the axis.
+        Value of the varied setting.
     right : dict of str to mapping
-        For ``"seen"`` and for ``"unseen"`` clients.
+        Hits of the ``"seen"`` and of the ``"unseen"`` clients.
     """
 
     alpha: float
     value: Any
-    right: dict[str, Right]
+    right: dict[str, HitCounts]
 
 
-def swept(
+def sweep(
     scope: Scope, alpha: float, seed: int, values: Sequence[float], answer: Answer
 ) -> list[Point]:
     """Return the hits of clients at every value, with one network."""
-    here = scene(scope, alpha=alpha, seed=seed)
-    return [measured(here, alpha, value, answer) for value in values]
+    embedded = train_and_embed(scope, alpha=alpha, seed=seed)
+    return [measure_point(embedded, alpha, value, answer) for value in values]
 
 
-def measured(here: Scene, alpha: float, value: Any, answer: Answer) -> Point:
+def measure_point(embedded: EmbeddedClients, alpha: float, value: Any, answer: Answer) -> Point:
     """Return the hits of clients at one value."""
     right = {}
-    for name in here.bank.names:
-        known, asked = here.split(name)
+    for name in embedded.bank.names:
+        known, asked = embedded.split(name)
         if len(known) and len(asked):
-            right[name] = here.right(name, answer(here, name, value))
-    return Point(alpha, value, here.by_role(right))
+            right[name] = embedded.right(name, answer(embedded, name, value))
+    return Point(alpha, value, embedded.by_role(right))
 
 
 def sweep_tables(
     points: Iterable[Point], axis: str, title: str, *, reference: Any, who: Sequence[str] = WHO
 ) -> tuple[ResultTable, ...]:
-    """Return accuracy over the values, each compared with one of them.
+    """Return accuracy by value, each compared with the reference value.
 
     Parameters
     ----------
     points : iterable of Point
-        Of all seeds, in the same order of seeds for every value.
+        Points of all seeds, in the same order of seeds for every value.
     axis : str
-        Varied setting.
+        Name of the varied setting.
     title : str
-        For people.
+        Title of the tables.
     reference : object
         Value with which the others are compared.
     who : sequence of str
-        ``"seen"``, ``"unseen"``: a table for each.
+        One table is returned for each of these: ``"seen"``, ``"unseen"``.
     """
     cells: dict[tuple[float, Any], list[Point]] = {}
     for point in points:
@@ -135,7 +135,7 @@ def sweep_tables(
 
 
 def sweep_figure(who: str, axis: str, title: str) -> Figure:
-    """Return the lines of one table of :func:`sweep_tables`."""
+    """Return the figure of one table of :func:`sweep_tables`."""
     return Figure(
         name=who,
         kind="line",

@@ -11,14 +11,14 @@ from experiments.bootstrap import paired_difference
 from experiments.harness import Findings, Study, run_with_sequels
 from experiments.knnper.comparison import (
     BASELINES,
+    ONE_NETWORK_METHODS,
     OURS,
     PAPER,
     RATES,
-    STARTED,
     Scores,
-    contest,
+    compare_methods,
 )
-from experiments.knnper.federations import CROWDS, Crowd, Scope, crowd, roles
+from experiments.knnper.federations import FEDERATIONS, ClientRows, Scope, make_clients, roles
 from experiments.knnper.fixtures import HIDDEN
 from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy, bottom_decile
@@ -124,25 +124,27 @@ class Plan:
     n_rounds: int = 60
 
 
-def _people(plan: Plan, name: str, seed: int) -> Crowd:
+def _make_clients(plan: Plan, name: str, seed: int) -> ClientRows:
     if name == "roles":
         return roles(*((6, 40) if plan.quick else (30, 400)), seed)
-    scope = Scope(CROWDS[name][0], 20_000, 100, 60, ())
-    return crowd(name, Scope("digits", 240, 6, 4, ()) if plan.quick else scope, seed)
+    scope = Scope(FEDERATIONS[name][0], 20_000, 100, 60, ())
+    return make_clients(name, Scope("digits", 240, 6, 4, ()) if plan.quick else scope, seed)
 
 
 def _measured(
     plan: Plan, name: str, seed: int, chosen: Any
 ) -> tuple[Result, tuple[str, ...], dict[str, Any]]:
-    people = _people(plan, name, seed)
+    clients = _make_clients(plan, name, seed)
     settings: dict[str, Any] = {"device": "auto", "random_state": seed}
     settings["n_rounds"] = 2 if plan.quick else plan.n_rounds
     if name == "roles":
         settings["model"] = _reader()
     else:
         settings["hidden"] = (16,) if plan.quick else HIDDEN
-    scores, found = contest(people, settings, chosen=chosen, methods=plan.methods, rates=plan.rates)
-    return scores, people.unseen, found
+    scores, found = compare_methods(
+        clients, settings, chosen=chosen, methods=plan.methods, rates=plan.rates
+    )
+    return scores, clients.unseen, found
 
 
 def _reader() -> Any:
@@ -296,7 +298,7 @@ ROLES = _study(
     "knnper.shakespeare",
     "Roles of plays and their next characters",
     "The paper's Shakespeare, smaller: 30 roles, two recurrent layers, five repetitions.",
-    Plan(("roles",), (*STARTED, *BEST[3:]), 5, rates=(1.0, 2.0, 4.0)),
+    Plan(("roles",), (*ONE_NETWORK_METHODS, *BEST[3:]), 5, rates=(1.0, 2.0, 4.0)),
     ("seen", "unseen"),
 )
 TABLE2 = _study(

@@ -78,7 +78,7 @@ def test_a_client_without_rows_changes_nothing():
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"a": (5, 100)}, "as many rows of each client"),
+        ({"a": (5, 100)}, "same number of rows of each client"),
         ({"b": (5, 10)}, r"same clients, got \['a'"),
     ],
 )

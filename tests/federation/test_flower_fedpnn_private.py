@@ -103,9 +103,9 @@ def test_settings_unfit_for_privacy_are_an_error(folder, changes, message):
         ({"ledger": ""}, r"a key is not set in the configuration of the node \(ledger\)"),
         ({"dataset": ""}, r"a key is not set in the configuration of the node \(dataset\)"),
         ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
-        ({"bounds": ""}, "its privacy terms lack bounds or classes"),
-        ({"bounds": "[[0, 0], [1, 1]]"}, "its privacy terms lack bounds or classes"),
-        ({"public-classes": ""}, "its privacy terms lack bounds or classes"),
+        ({"bounds": ""}, "its privacy terms have no bounds or classes that fit"),
+        ({"bounds": "[[0, 0], [1, 1]]"}, "its privacy terms have no bounds or classes that fit"),
+        ({"public-classes": ""}, "its privacy terms have no bounds or classes that fit"),
     ],
 )
 def test_node_with_unusable_terms_refuses_without_paths(folder, changes, reason):

@@ -241,7 +241,7 @@ def test_roles_and_unseen_need_one_party_per_row():
         lambda: ordered_roles(table),
         lambda: unseen_parties(table, 0.5, seed=0),
     ):
-        with pytest.raises(ValueError, match="the party of each row"):
+        with pytest.raises(ValueError, match="one party for each row"):
             refused()
 
 

@@ -32,6 +32,8 @@ def test_environment_imports_no_packages():
         "print([m for m in ('numpy', 'numba', 'sklearn', 'torch', 'flwr') if m in sys.modules])"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert done.stdout.strip() == "[]"
+    assert result.stdout.strip() == "[]"

@@ -3,17 +3,17 @@
 from fedneighbors.records import FIGURE_KINDS, Figure, ResultTable, Round, RunRecord, encode_pixels
 
 ROWS = tuple(
-    (place, 0.5 + 0.1 * place * (1 if method == "FlyNN" else 0.5), method, site, 0.02, 1000 * place)
+    (n, 0.5 + 0.1 * n * (1 if method == "FlyNN" else 0.5), method, site, 0.02, 1000 * n)
     for method in ("FlyNN", "1NN")
     for site in ("here", "there")
-    for place in (1, 2, 3)
+    for n in (1, 2, 3)
 )
 NUMBERS = ResultTable(
     "numbers",
     "Numbers",
     ("n_units", "accuracy", "method", "site", "half_width", "sent_bytes"),
     ROWS,
-    "All that was measured.",
+    "All measured values.",
 )
 IMAGES = ResultTable(
     "images",
@@ -27,7 +27,7 @@ IMAGES = ResultTable(
 
 
 def figure(kind, **changes):
-    described = {
+    fields = {
         "name": kind,
         "kind": kind,
         "title": f"A {kind} figure",
@@ -37,14 +37,14 @@ def figure(kind, **changes):
         "hue": "method",
         "facet": "site",
         "error": "half_width",
-        "caption": f"What a {kind} figure shows.",
+        "caption": f"Caption of a {kind} figure.",
     }
     if kind == "images":
-        described |= {"table": "images", "x": "text", "y": "pixels", "hue": "verdict"}
-        described |= {"facet": "", "error": ""}
+        fields |= {"table": "images", "x": "text", "y": "pixels", "hue": "verdict"}
+        fields |= {"facet": "", "error": ""}
     if kind == "heatmap":
-        described |= {"y": "method", "hue": "accuracy", "facet": "", "error": ""}
-    return Figure(**(described | changes))
+        fields |= {"y": "method", "hue": "accuracy", "facet": "", "error": ""}
+    return Figure(**(fields | changes))
 
 
 RECORD = RunRecord(

@@ -1,4 +1,4 @@
-"""Every kind of figure becomes a picture, for any table."""
+"""Figures of every kind are drawn, for any table."""
 
 import dataclasses
 import math
@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure as Picture
+from matplotlib.figure import Figure as MplFigure
 
 from fedneighbors.errors import RecordError
 from fedneighbors.records import FIGURE_KINDS, Figure, ResultTable, RunRecord
 from fedneighbors.reports import save_figures
-from fedneighbors.reports._figures import draw_panels, picture
+from fedneighbors.reports._figures import draw_panels, render
 from fedneighbors.reports._grids import draw_heatmap
-from fedneighbors.reports._series import chart
+from fedneighbors.reports._series import build_chart
 from fedneighbors.reports._style import colors
 from tests.reports.example import NUMBERS, RECORD, figure
 
@@ -30,18 +30,18 @@ def is_svg(content):
 
 @pytest.mark.parametrize("kind", FIGURE_KINDS)
 def test_every_kind_is_drawn_as_svg(kind):
-    described = figure(kind)
+    description = figure(kind)
 
-    content = picture(described, TABLES[described.table], "svg")
+    content = render(description, TABLES[description.table], "svg")
 
     assert is_svg(content)
 
 
 @pytest.mark.parametrize("kind", FIGURE_KINDS)
 def test_the_same_data_gives_the_same_bytes(kind):
-    described = figure(kind, facet="")
+    description = figure(kind, facet="")
 
-    first, second = (picture(described, TABLES[described.table], "svg") for _ in range(2))
+    first, second = (render(description, TABLES[description.table], "svg") for _ in range(2))
 
     assert first == second
 
@@ -57,35 +57,47 @@ def test_every_figure_is_saved_as_png_and_svg(tmp_path):
 
 
 @pytest.mark.parametrize("kind", FIGURE_KINDS)
-def test_a_figure_of_an_empty_table_has_a_note(kind):
+def test_a_figure_of_an_empty_table_says_no_data(kind):
     table = dataclasses.replace(TABLES[figure(kind).table], rows=())
 
-    content = picture(figure(kind), table, "svg")
+    content = render(figure(kind), table, "svg")
 
     assert b"<!-- no data -->" in content
 
 
-STRANGE = (None, math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400, "text", True, 0.0, -1.0)
+UNUSUAL_VALUES = (
+    None,
+    math.nan,
+    math.inf,
+    -math.inf,
+    1e308,
+    -1e308,
+    10**400,
+    "text",
+    True,
+    0.0,
+    -1.0,
+)
 
 
 @pytest.mark.parametrize("kind", CHARTS)
 @pytest.mark.parametrize("log", [False, True])
-def test_strange_cells_never_stop_a_figure(kind, log):
+def test_figures_with_unusual_values_are_drawn(kind, log):
     rows = [list(row) for row in NUMBERS.rows]
-    for row, cell in zip(rows, STRANGE, strict=False):
+    for row, cell in zip(rows, UNUSUAL_VALUES, strict=False):
         row[1] = row[4] = cell
     table = dataclasses.replace(NUMBERS, rows=tuple(tuple(row) for row in rows))
 
-    content = picture(figure(kind, facet="", log_y=log), table, "svg")
+    content = render(figure(kind, facet="", log_y=log), table, "svg")
 
     assert is_svg(content)
 
 
 @pytest.mark.parametrize("kind", CHARTS)
-def test_a_table_without_one_number_is_drawn(kind):
+def test_a_table_without_numbers_is_drawn(kind):
     rows = tuple((None, math.nan, None, "", math.nan, None) for _ in range(3))
 
-    content = picture(
+    content = render(
         figure(kind, log_x=True, log_y=True, diagonal=True),
         dataclasses.replace(NUMBERS, rows=rows),
         "svg",
@@ -109,16 +121,16 @@ scalars = (
     rows=st.lists(st.tuples(scalars, scalars, scalars), min_size=1, max_size=5),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
-@pytest.mark.filterwarnings("ignore:Glyph")  # the font lacks some letters of the world
+@pytest.mark.filterwarnings("ignore:Glyph")  # the font does not have all letters
 @pytest.mark.filterwarnings("ignore:Matplotlib currently does not support")
 def test_any_table_can_be_drawn(kind, rows, flags):
     table = ResultTable("t", "", ("a", "b", "c"), tuple(rows))
     log_x, log_y, diagonal = flags
-    described = Figure(
+    description = Figure(
         "f", kind, "", "t", "a", "b", hue="c", log_x=log_x, log_y=log_y, diagonal=diagonal
     )
 
-    content = picture(described, table, "svg", titled=True)
+    content = render(description, table, "svg", titled=True)
 
     assert is_svg(content)
 
@@ -126,29 +138,29 @@ def test_any_table_can_be_drawn(kind, rows, flags):
 @pytest.mark.parametrize(
     "text", ["$\\frac{", "$x$ and $y", "a_b^c", "{}", "--> <script>", "\x00\x1b["]
 )
-def test_text_is_drawn_as_it_is_and_never_as_a_formula(text):
+def test_text_is_drawn_unchanged_and_not_as_a_formula(text):
     rows = tuple((text, value, text) for value in (1.0, 2.0))
     table = ResultTable("t", text, ("a", "b", "c"), rows)
-    described = Figure("f", "bar", text, "t", "a", "b", hue="c", caption=text)
+    description = Figure("f", "bar", text, "t", "a", "b", hue="c", caption=text)
 
-    content = picture(described, table, "svg", titled=True)
+    content = render(description, table, "svg", titled=True)
 
     assert is_svg(content)
 
 
-def test_a_cell_without_an_image_is_a_record_error():
+def test_a_cell_that_is_not_an_image_raises_record_error():
     table = ResultTable("images", "", ("text", "pixels", "verdict"), (("a", "no image", "b"),))
 
     with pytest.raises(RecordError, match="expected an image"):
-        picture(figure("images"), table, "svg")
+        render(figure("images"), table, "svg")
 
 
-def test_series_keep_their_order_of_appearance_and_their_numbers():
-    drawn = chart(figure("line"), NUMBERS)
+def test_series_have_the_order_and_numbers_of_the_table():
+    data = build_chart(figure("line"), NUMBERS)
 
-    here, there = drawn.panels
+    here, there = data.panels
     assert (here.title, there.title) == ("here", "there")
-    assert drawn.hues == ("FlyNN", "1NN")
+    assert data.hues == ("FlyNN", "1NN")
     assert [series.name for series in here.series] == ["FlyNN", "1NN"]
     assert here.series[0].x.tolist() == [1, 2, 3]
     assert here.series[0].y.tolist() == [0.6, 0.7, 0.8]
@@ -158,20 +170,20 @@ def test_series_keep_their_order_of_appearance_and_their_numbers():
 def test_names_on_the_x_axis_become_positions_in_order():
     table = ResultTable("t", "", ("a", "b"), (("z", 1.0), ("a", 2.0), ("z", 3.0)))
 
-    drawn = chart(Figure("f", "line", "", "t", "a", "b"), table)
+    data = build_chart(Figure("f", "line", "", "t", "a", "b"), table)
 
-    assert drawn.categories == ("z", "a")
-    assert drawn.panels[0].series[0].x.tolist() == [0, 1, 0]
+    assert data.categories == ("z", "a")
+    assert data.panels[0].series[0].x.tolist() == [0, 1, 0]
 
 
-def test_omitted_data_is_noted():
+def test_a_note_gives_the_number_of_drawn_panels():
     rows = tuple((1.0, 2.0, f"panel {number}") for number in range(30))
     table = ResultTable("t", "", ("a", "b", "c"), rows)
 
-    drawn = chart(Figure("f", "line", "", "t", "a", "b", facet="c"), table)
+    data = build_chart(Figure("f", "line", "", "t", "a", "b", facet="c"), table)
 
-    assert len(drawn.panels) == 24
-    assert drawn.left_out == ("the first 24 of 30 panels",)
+    assert len(data.panels) == 24
+    assert data.omitted == ("the first 24 of 30 panels",)
 
 
 @pytest.mark.parametrize("n_colors", [1, 2, 7, 8, 10, 12, 13, 14])
@@ -179,49 +191,51 @@ def test_colours_differ(n_colors):
     assert len({to_rgb(color) for color in colors(n_colors)}) == n_colors
 
 
-def test_a_negative_half_width_is_drawn_as_its_size():
+def test_the_sign_of_a_half_width_is_ignored():
     table = ResultTable("t", "", ("a", "b", "c"), ((1.0, 2.0, -0.5),))
 
-    drawn = chart(Figure("f", "line", "", "t", "a", "b", error="c"), table)
+    data = build_chart(Figure("f", "line", "", "t", "a", "b", error="c"), table)
 
-    assert drawn.panels[0].series[0].error.tolist() == [0.5]
+    assert data.panels[0].series[0].error.tolist() == [0.5]
 
 
 def test_a_record_without_figures_saves_none(tmp_path):
     assert save_figures(RunRecord("run", {}), tmp_path) == []
 
 
-def test_long_names_beside_a_square_panel_widen_the_picture():
-    described = figure("line", facet="", diagonal=True)
+def test_long_names_right_of_a_square_panel_widen_the_figure():
+    description = figure("line", facet="", diagonal=True)
     rows = NUMBERS.rows
-    long = tuple((row[0], row[1], f"{row[2]}, trained on all there is", *row[3:]) for row in rows)
+    renamed = tuple(
+        (row[0], row[1], f"{row[2]}, trained on all the data", *row[3:]) for row in rows
+    )
 
-    short_one = draw_panels(described, NUMBERS)
-    long_one = draw_panels(described, dataclasses.replace(NUMBERS, rows=long))
+    short_one = draw_panels(description, NUMBERS)
+    long_one = draw_panels(description, dataclasses.replace(NUMBERS, rows=renamed))
 
     added = long_one.get_figwidth() - short_one.get_figwidth()
     assert added > 1.5  # inches for 25 letters more
     assert long_one.get_figheight() == short_one.get_figheight()
 
 
-def heatmap_of(values):
-    """Return axes of a heat map with one row of values, by columns of long names."""
+def draw_one_row(values):
+    """Draw a heat map with one row of values and long column names; return its axes."""
     names = [f"a column with a long name {place}" for place in range(len(values))]
     rows = tuple(("row", name, value) for name, value in zip(names, values, strict=True))
-    described = Figure("map", "heatmap", "A map", "t", x="column", y="line", hue="value")
-    drawn = Picture()
-    draw_heatmap(drawn, described, ResultTable("t", "T", ("line", "column", "value"), rows))
-    return drawn.axes[0]
+    description = Figure("map", "heatmap", "A map", "t", x="column", y="line", hue="value")
+    fig = MplFigure()
+    draw_heatmap(fig, description, ResultTable("t", "T", ("line", "column", "value"), rows))
+    return fig.axes[0]
 
 
-@pytest.mark.parametrize(("values", "zero"), [((-0.2, 0.4), 0.5), ((0.0, 0.4), 0.0)])
-def test_values_of_both_signs_have_zero_mid_colour(values, zero):
-    (image,) = heatmap_of(values).images
+@pytest.mark.parametrize(("values", "zero_color"), [((-0.2, 0.4), 0.5), ((0.0, 0.4), 0.0)])
+def test_zero_has_the_middle_colour_between_both_signs(values, zero_color):
+    (image,) = draw_one_row(values).images
 
-    assert image.norm(0.0) == zero
+    assert image.norm(0.0) == zero_color
 
 
-def test_long_names_below_a_heat_map_are_slanted():
-    labels = heatmap_of([0.1] * 8).get_xticklabels()
+def test_long_names_below_a_heat_map_are_rotated():
+    labels = draw_one_row([0.1] * 8).get_xticklabels()
 
     assert {label.get_rotation() for label in labels} == {40.0}

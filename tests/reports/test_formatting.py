@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers are formatted with few digits and readable units."""
 
 import math
 
@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.reports._formatting import cells, number, size, span
+from fedneighbors.reports._formatting import (
+    duration,
+    format_cells,
+    number,
+    size,
+)
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 
@@ -46,7 +51,7 @@ def test_bytes_have_a_suitable_unit(n_bytes, text):
     ],
 )
 def test_seconds_have_a_suitable_unit(seconds, text):
-    assert span(seconds) == text
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,7 @@ def test_seconds_have_a_suitable_unit(seconds, text):
         (12_345, "12,345"),
         (0.98765, "0.9877"),
         (-2.5, "\N{MINUS SIGN}2.5"),
-        (1e-9, "1×10⁻⁹"),  # noqa: RUF001 - the sign of multiplication
+        (1e-9, "1×10⁻⁹"),  # noqa: RUF001 - multiplication sign
         (-math.inf, "\N{MINUS SIGN}∞"),
     ],
 )
@@ -67,32 +72,32 @@ def test_numbers_have_few_digits(value, text):
     assert number(value) == text
 
 
-def test_a_column_of_shares_is_aligned_by_its_decimals():
-    assert cells("accuracy", [0.9, 0.87654, 0.5]) == ["0.9000", "0.8765", "0.5000"]
+def test_fractions_of_a_column_have_equal_decimals():
+    assert format_cells("accuracy", [0.9, 0.87654, 0.5]) == ["0.9000", "0.8765", "0.5000"]
 
 
-def test_a_column_shows_no_more_decimals_than_its_values_have():
-    assert cells("error", [0.021, 0.008]) == ["0.021", "0.008"]
-    assert cells("mean", [2.0, 3.0]) == ["2", "3"]
+def test_trailing_zeros_of_a_whole_column_are_dropped():
+    assert format_cells("error", [0.021, 0.008]) == ["0.021", "0.008"]
+    assert format_cells("mean", [2.0, 3.0]) == ["2", "3"]
 
 
-def test_a_column_of_unequal_sizes_keeps_all_digits():
-    assert cells("loss", [1000.0, 0.0012345]) == ["1,000", "0.001234"]
+def test_values_of_very_different_sizes_keep_their_digits():
+    assert format_cells("loss", [1000.0, 0.0012345]) == ["1,000", "0.001234"]
 
 
-def test_units_follow_the_name_of_the_column():
-    assert cells("upload_bytes", [1500]) == ["1.5 kB"]
-    assert cells("fit_s", [0.5]) == ["500 ms"]
-    assert cells("classes", [1500]) == ["1500"]
+def test_the_column_name_determines_the_unit():
+    assert format_cells("upload_bytes", [1500]) == ["1.5 kB"]
+    assert format_cells("fit_s", [0.5]) == ["500 ms"]
+    assert format_cells("classes", [1500]) == ["1500"]
 
 
 @given(values=st.lists(scalars, max_size=5), column=st.sampled_from(["a", "bytes", "wall_s"]))
-def test_every_scalar_has_a_text(values, column):
-    texts = cells(column, values)
+def test_every_scalar_is_formatted_as_text(values, column):
+    texts = format_cells(column, values)
 
     assert len(texts) == len(values)
     assert all(isinstance(text, str) for text in texts)
 
 
-def test_an_integer_too_large_for_a_float_has_a_text():
-    assert cells("bytes", [10**400]) == [str(10**400)]
+def test_an_integer_too_large_for_a_float_is_formatted():
+    assert format_cells("bytes", [10**400]) == [str(10**400)]

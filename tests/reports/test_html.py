@@ -1,4 +1,4 @@
-"""The report is one file that needs nothing else and takes every string of a record as text."""
+"""Reports are self-contained HTML files in which strings of records are never markup."""
 
 import base64
 import dataclasses
@@ -49,7 +49,7 @@ def page(tmp_path_factory):
     return page_of(RECORD, tmp_path_factory.mktemp("report"))
 
 
-def test_report_shows_facts_findings_tables_rounds_and_settings(page):
+def test_report_shows_facts_notes_tables_rounds_and_settings(page):
     for part in (
         "flynn.example",
         "20 November 2026, 11:12 UTC",
@@ -57,7 +57,7 @@ def test_report_shows_facts_findings_tables_rounds_and_settings(page):
         "sent by parties 2 kB",
         "privacy spent (ε) 1",
         "A finding.",
-        "All that was measured.",
+        "All measured values.",
         "CountRequest only their sum 2 2 kB 2 B 250 ms",
         "q (timed out)",
         "seed 20240101",
@@ -71,14 +71,14 @@ def test_every_figure_is_embedded_with_alternative_text(page):
     images = page.all("img")
 
     assert len(images) == len(RECORD.figures)
-    assert images[0]["alt"] == "A line figure. What a line figure shows."
+    assert images[0]["alt"] == "A line figure. Caption of a line figure."
     for image in images:
         kind, content = image["src"].split(",", 1)
         assert kind == "data:image/svg+xml;base64"
         assert b"<svg" in base64.b64decode(content, validate=True)
 
 
-def test_report_refers_to_nothing_outside_itself(page, tmp_path):
+def test_report_links_to_no_other_file(page, tmp_path):
     record = dataclasses.replace(RECORD, figures=RECORD.figures[:1])
     write_report([record, record], tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -91,25 +91,25 @@ def test_report_refers_to_nothing_outside_itself(page, tmp_path):
     assert not re.search(r"url\(|@import|https?://", html)
 
 
-def test_pixels_are_shown_as_images_and_never_as_text(page):
+def test_pixels_are_shown_as_images_and_not_as_text(page):
     assert "2x2:" not in page.text
 
 
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{ 7*7 }}"
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{ 7*7 }}"
 
 
 def test_no_string_of_a_record_becomes_markup(tmp_path):
-    table = ResultTable("t", EVIL, (EVIL, "b"), ((EVIL, 1.0), (EVIL, 2.0)), EVIL)
+    table = ResultTable("t", MARKUP, (MARKUP, "b"), ((MARKUP, 1.0), (MARKUP, 2.0)), MARKUP)
     record = RunRecord(
-        name=EVIL,
-        parameters={EVIL: EVIL, "list": [EVIL]},
-        rounds=(Round(0, EVIL, EVIL, {EVIL: 1}, {EVIL: 1}, 1.0, {EVIL: EVIL}),),
+        name=MARKUP,
+        parameters={MARKUP: MARKUP, "list": [MARKUP]},
+        rounds=(Round(0, MARKUP, MARKUP, {MARKUP: 1}, {MARKUP: 1}, 1.0, {MARKUP: MARKUP}),),
         tables=(table,),
-        figures=(Figure("f", "bar", EVIL, "t", EVIL, "b", caption=EVIL),),
-        notes=(EVIL,),
-        started=EVIL,
-        environment={EVIL: EVIL},
-        privacy={EVIL: EVIL, "epsilon": EVIL},
+        figures=(Figure("f", "bar", MARKUP, "t", MARKUP, "b", caption=MARKUP),),
+        notes=(MARKUP,),
+        started=MARKUP,
+        environment={MARKUP: MARKUP},
+        privacy={MARKUP: MARKUP, "epsilon": MARKUP},
     )
 
     page = page_of(record, tmp_path)
@@ -128,7 +128,7 @@ def test_the_same_records_give_the_same_file(tmp_path):
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
-def test_records_become_chapters_with_a_list_of_contents(tmp_path):
+def test_each_record_is_a_chapter_in_the_table_of_contents(tmp_path):
     records = [RunRecord("first run", {}, seconds=1.0), RunRecord("second run", {})]
     write_report(records, tmp_path / "report.html")
 
@@ -146,50 +146,52 @@ def test_a_long_table_is_truncated_with_a_count(tmp_path):
     assert "50 more rows are in the record." in page.text
 
 
-@pytest.mark.parametrize(("n_rows", "n_folded"), [(40, 0), (41, 1)])
-def test_a_long_table_without_a_picture_is_folded(n_rows, n_folded, tmp_path):
+@pytest.mark.parametrize(("n_rows", "n_collapsed"), [(40, 0), (41, 1)])
+def test_a_long_table_without_a_figure_is_collapsed(n_rows, n_collapsed, tmp_path):
     table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(n_rows)))
 
     page = page_of(RunRecord("run", {}, tables=(table,)), tmp_path)
 
-    assert page.text.count(f"The numbers: {n_rows} rows") == n_folded
+    assert page.text.count(f"Table of {n_rows} rows") == n_collapsed
 
 
 def test_an_empty_record_has_a_report(tmp_path):
     assert "run" in page_of(RunRecord("run", {}), tmp_path).text
 
 
-def test_a_report_of_no_record_is_a_value_error(tmp_path):
+def test_a_report_without_records_raises_value_error(tmp_path):
     with pytest.raises(ValueError, match="at least one record"):
         write_report([], tmp_path / "report.html")
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
-def test_a_missing_package_is_named_with_its_extra(package, tmp_path, monkeypatch):
-    there = importlib.util.find_spec
+def test_the_error_names_a_missing_package_and_its_extra(package, tmp_path, monkeypatch):
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         "fedneighbors.reports._html.find_spec",
-        lambda name: None if name == package else there(name),
+        lambda name: None if name == package else find_spec(name),
     )
 
     for write in (
         lambda: write_report([RECORD], tmp_path / "r"),
         lambda: save_figures(RECORD, tmp_path),
     ):
-        with pytest.raises(MissingExtraError, match=r"fedneighbors\[report\]") as missing:
+        with pytest.raises(MissingExtraError, match=r"fedneighbors\[report\]") as raised:
             write()
-        assert (missing.value.package, missing.value.extra) == (package, "report")
+        assert (raised.value.package, raised.value.extra) == (package, "report")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_importing_reports_imports_neither_matplotlib_nor_jinja2():
     code = "import sys, fedneighbors.reports; print({'matplotlib', 'jinja2'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert done.stdout.strip() == "set()"
+    assert result.stdout.strip() == "set()"
 
 
-def test_a_figure_that_cannot_be_drawn_leaves_no_report(tmp_path):
+def test_no_report_is_written_if_a_figure_cannot_be_drawn(tmp_path):
     table = ResultTable("images", "", ("text", "pixels", "verdict"), (("a", "no image", "b"),))
     record = RunRecord("run", {}, tables=(table,), figures=(figure("images"),))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedneighbors.reports._style import Ticks
+from fedneighbors.reports._style import TickLabels
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,5 @@ from fedneighbors.reports._style import Ticks
         ([1000, 3500], ["1,000", "3,500"]),
     ],
 )
-def test_a_tick_has_as_many_digits_as_the_step_between_ticks(values, labels):
-    assert Ticks("accuracy", log=False).format_ticks(values) == labels
+def test_tick_labels_have_the_decimals_of_their_step(values, labels):
+    assert TickLabels("accuracy", log=False).format_ticks(values) == labels

@@ -1,4 +1,4 @@
-"""A run on a user's table selects the requested columns, and reports them with a reason."""
+"""A run of FedPNN on a user's table: report of selected columns, rare classes."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from fedneighbors.runs._fedpnn import run
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with threadpool_limits(1):  # baselines of a few rows gain nothing from more
+    with threadpool_limits(1):  # for few rows, more threads make the baselines no faster
         yield
 
 
@@ -30,17 +30,17 @@ def columns_of(record):
 
 
 @pytest.mark.parametrize("n", [2, 4])
-def test_the_record_lists_kept_columns_and_statistics(n, tmp_path):
-    x, y, owner = table()
+def test_record_lists_selected_columns_and_statistics(n, tmp_path):
+    x, y, owners = table()
 
     model, record = run(
-        x, y, owner,
+        x, y, owners,
         feature_names=tuple("abcde"), parameters={"n_features_to_select": n}, progress=silent,
     )  # fmt: skip
     write_record(record, tmp_path / "record.jsonl")
 
-    (shown,) = columns_of(read_record(tmp_path / "record.jsonl"))
-    names, statistics = zip(*shown.rows, strict=True)
+    (selected,) = columns_of(read_record(tmp_path / "record.jsonl"))
+    names, statistics = zip(*selected.rows, strict=True)
     assert set(names) == set(model.feature_names_in_[model.support_])
     assert names[:2] == ("c", "e")
     assert sorted(statistics, reverse=True) == list(statistics)
@@ -49,33 +49,33 @@ def test_the_record_lists_kept_columns_and_statistics(n, tmp_path):
 
 
 def test_constant_columns_come_last_without_statistics():
-    x, y, owner = table()
+    x, y, owners = table()
     x[:, 3] = y  # classes differ without variance
 
     _, record = run(
-        x[:, [1, 1, 2, 3]], y, owner,
+        x[:, [1, 1, 2, 3]], y, owners,
         feature_names=tuple("abcd"), parameters={"n_features_to_select": 3}, progress=silent,
     )  # fmt: skip
 
-    (shown,) = columns_of(record)
-    assert [name for name, _ in shown.rows] == ["d", "c", "a"]
-    assert [t is None for _, t in shown.rows] == [True, False, True]
+    (selected,) = columns_of(record)
+    assert [name for name, _ in selected.rows] == ["d", "c", "a"]
+    assert [t is None for _, t in selected.rows] == [True, False, True]
 
 
-def test_a_record_of_all_columns_shows_none():
-    x, y, owner = table()
+def test_record_without_selection_lists_no_columns():
+    x, y, owners = table()
 
-    _, record = run(x, y, owner, feature_names=tuple("abcde"), progress=silent)
+    _, record = run(x, y, owners, feature_names=tuple("abcde"), progress=silent)
 
     assert columns_of(record) == []
 
 
-def test_too_rare_classes_are_scored_with_baselines_too():
-    x, y, owner = table()
+def test_classes_below_min_count_are_scored_too():
+    x, y, owners = table()
     y = y.copy()
     y[:8] = 2
 
-    model, record = run(x, y, owner, feature_names=tuple("abcde"), progress=silent)
+    model, record = run(x, y, owners, feature_names=tuple("abcde"), progress=silent)
 
     (summary,) = (t for t in record.tables if t.name == "summary")
     assert model.classes_.tolist() == [0, 1, 2]

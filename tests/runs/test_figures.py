@@ -5,7 +5,7 @@ from fedneighbors.runs._figures import traffic
 
 
 @pytest.mark.parametrize(
-    ("request_", "words"),
+    ("request_", "title"),
     [
         ("CentersRequest", "centers"),
         ("PublicSchemaRequest", "columns and labels"),
@@ -15,9 +15,9 @@ from fedneighbors.runs._figures import traffic
         ("SomethingElse", "SomethingElse"),
     ],
 )
-def test_rounds_have_readable_names(request_, words):
+def test_rounds_have_readable_names(request_, title):
     record = Round(2, request_, "gather", {"p": 10, "q": 30}, {"p": 6, "q": 6}, 0.1)
 
     table, _ = traffic([record])
 
-    assert table.rows == ((f"3. {words}", "sent", 20.0), (f"3. {words}", "received", 6.0))
+    assert table.rows == ((f"3. {title}", "sent", 20.0), (f"3. {title}", "received", 6.0))

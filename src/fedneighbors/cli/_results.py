@@ -16,7 +16,7 @@ from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import ResultTable, RunRecord, replace_file, write_record
 from fedneighbors.reports import save_figures, write_report
 from fedneighbors.reports._formatting import printable
-from fedneighbors.reports._html import grid
+from fedneighbors.reports._html import to_text
 
 if TYPE_CHECKING:
     from fedneighbors.datasets._dataset import Dataset
@@ -45,7 +45,7 @@ def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
 
 def print_grid(table: ResultTable) -> None:
     """Print one table with its title above and its caption below."""
-    shown = grid(table, most=_MAX_ROWS)
+    shown = to_text(table, limit=_MAX_ROWS)
     printed = PrintedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold cyan")
     for column, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
         longest = max((len(row[column]) for row in shown.rows), default=0)
@@ -63,8 +63,8 @@ def print_grid(table: ResultTable) -> None:
     console.print(printed)
     if table.caption:
         echo(printable(table.caption, _MAX_SENTENCE))
-    if shown.left_out:
-        echo(f"{shown.left_out} more rows are in the record.")
+    if shown.n_hidden:
+        echo(f"{shown.n_hidden} more rows are in the record.")
 
 
 def write_results(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -> None:

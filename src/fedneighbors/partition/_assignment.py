@@ -1,4 +1,4 @@
-"""Conversions between party names, party indices and counts, shared by all splits."""
+"""Functions shared by all splits: party names and indices, checks, rounding to counts."""
 
 import numpy as np
 import numpy.typing as npt
@@ -70,13 +70,13 @@ def index_parties(parties: npt.ArrayLike) -> tuple[Parties, Integers]:
     """
     owners = np.asarray(parties).astype(np.str_)
     if owners.ndim != 1:
-        raise ValueError(f"expected the party of each row, one-dimensional, got {owners.shape}")
+        raise ValueError(f"expected one party for each row, got shape {owners.shape}")
     names, owner = np.unique(owners, return_inverse=True)
     return names, owner.astype(np.int64)
 
 
 def rank_in_groups(sizes: Integers) -> Integers:
-    """Return each row's position in its group, for consecutive groups."""
+    """Return each row's position in its group; groups are consecutive."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
@@ -139,7 +139,7 @@ def apportion(total: int, weights: Floats | Integers) -> Integers:
     Fractions are rounded by the largest-remainder method; ties go to the lower index.
     """
     shares = float(total) * weights / weights.sum()  # a product of integers could overflow
-    whole: Integers = np.floor(shares).astype(np.int64)
-    order = np.argsort(whole - shares, kind="stable")
-    whole[order[: total - int(whole.sum())]] += 1
-    return whole
+    counts: Integers = np.floor(shares).astype(np.int64)
+    order = np.argsort(counts - shares, kind="stable")
+    counts[order[: total - int(counts.sum())]] += 1
+    return counts

@@ -1,4 +1,4 @@
-"""Simulated clients: groups with label or feature shift, unseen clients, and row roles."""
+"""Simulated clients: groups with shifted labels or features, unseen parties, row roles."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ def groups(parties: npt.ArrayLike, n_groups: int, *, seed: int) -> Integers:
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     n_groups : int
-        Number of groups, at most that of parties.
+        Number of groups, at most the number of parties.
     seed : int
         Seed of the assignment.
 
@@ -68,17 +68,17 @@ def permute_labels(
     Raises
     ------
     ValueError
-        If there are fewer parties than groups, or the number of labels is not that of rows.
+        If there are fewer parties than groups, or not as many labels as rows.
     """
     labels = np.asarray(y)
     group = groups(parties, n_groups, seed=seed)
     if labels.shape != group.shape:
         raise ValueError(f"expected {len(group)} labels, one for each row, got {labels.shape}")
-    classes, place = np.unique(labels, return_inverse=True)
+    classes, index = np.unique(labels, return_inverse=True)
     rng = generator(seed + 1)
-    meanings = [np.arange(len(classes))]
-    meanings += [rng.permutation(len(classes)) for _ in range(n_groups - 1)]
-    return np.asarray(classes[np.array(meanings)[group, place]])
+    permutations = [np.arange(len(classes))]
+    permutations += [rng.permutation(len(classes)) for _ in range(n_groups - 1)]
+    return np.asarray(classes[np.array(permutations)[group, index]])
 
 
 def shift_features(
@@ -86,8 +86,9 @@ def shift_features(
 ) -> npt.NDArray[Any]:
     """Shift the features of each group of parties (feature shift).
 
-    Square images are rotated by a further quarter turn for each group. Each column of a table is
-    moved by a normal draw for each group, scaled by ``size`` and the column's standard deviation.
+    Square images of group ``g`` are rotated by ``g`` quarter turns. To each column of a table, a
+    normal random number is added, one for each group but the first, scaled by ``size`` and the
+    column's standard deviation.
 
     Parameters
     ----------
@@ -128,11 +129,11 @@ def shift_features(
         raise ValueError(
             f"expected square images and at most 4 groups, got {rows.shape} and {n_groups} groups"
         )
-    turned = rows.copy()
+    rotated = rows.copy()
     for number in range(1, n_groups):
-        own = group == number
-        turned[own] = np.rot90(rows[own], number, axes=(-2, -1))
-    return turned
+        in_group = group == number
+        rotated[in_group] = np.rot90(rows[in_group], number, axes=(-2, -1))
+    return rotated
 
 
 def _shift_columns(
@@ -142,9 +143,9 @@ def _shift_columns(
     deviations = rows.std(axis=0)
     if not np.isfinite(deviations).all():
         raise ValueError("expected finite columns, found missing or infinite cells")
-    moves = size * generator(seed).normal(size=(n_groups, rows.shape[1])) * deviations
-    moves[0] = 0
-    return np.asarray(rows + moves[group])
+    shifts = size * generator(seed).normal(size=(n_groups, rows.shape[1])) * deviations
+    shifts[0] = 0
+    return np.asarray(rows + shifts[group])
 
 
 Mask = npt.NDArray[np.bool_]
@@ -214,9 +215,8 @@ def ordered_roles(
     validation, test : float
         Fractions of each party's rows; their sum is below 1. Row counts are rounded halves up.
     gap : int
-        Number of rows dropped before the validation rows and before the test rows, so that
-        overlapping windows of a text are not on both sides. It may leave a small party without
-        training rows.
+        Number of rows without a role before the validation rows and before the test rows, so that
+        windows that overlap do not have different roles. A small party may get no training rows.
 
     Returns
     -------
@@ -241,11 +241,11 @@ def ordered_roles(
     sizes, rank = np.bincount(owner), np.empty(len(owner), np.int64)
     rank[np.argsort(owner, kind="stable")] = rank_in_groups(sizes)
     n_test, n_held_out = (counts[owner] for counts in _count_roles(sizes, validation, test))
-    left = sizes[owner] - 1 - rank  # number of later rows of the same party
-    is_test, held_out = left < n_test, left < n_held_out
+    n_later = sizes[owner] - 1 - rank  # later rows of the party
+    is_test, held_out = n_later < n_test, n_later < n_held_out
     in_gap = np.zeros(len(owner), bool)
-    for later in (n_test, n_held_out):
-        in_gap |= (later > 0) & (left >= later) & (left < later + gap)
+    for n_after_gap in (n_test, n_held_out):
+        in_gap |= (n_after_gap > 0) & (n_later >= n_after_gap) & (n_later < n_after_gap + gap)
     return RowRoles(~held_out & ~in_gap, held_out & ~is_test & ~in_gap, is_test)
 
 
@@ -257,7 +257,7 @@ def unseen_parties(parties: npt.ArrayLike, share: float, *, seed: int) -> tuple[
     parties : array-like of shape (n_rows,)
         Party that owns each row.
     share : float
-        Fraction of all parties, in [0, 1); at least one party takes part in training.
+        Fraction of all parties to choose, in [0, 1); at least one party is not chosen.
     seed : int
         Seed of the choice.
 

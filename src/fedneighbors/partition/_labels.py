@@ -28,21 +28,21 @@ def dirichlet(
 ) -> Parties:
     """Split each class over the parties by Dirichlet shares.
 
-    For each class, ascending, shares are drawn from ``Dirichlet(alpha, ..., alpha)`` [1]_; the
-    class's rows are permuted and split at the cumulative shares. A draw that leaves any party
-    with fewer than ``min_rows`` rows is discarded as a whole and repeated.
+    For each class, in ascending order, the shares of the parties are drawn from
+    ``Dirichlet(alpha, ..., alpha)`` [1]_; the class's rows are permuted and split at the cumulative
+    shares. If any party has fewer than ``min_rows`` rows, all shares are drawn again.
 
     Parameters
     ----------
     y : array-like of shape (n_rows,)
         Labels.
     n_parties : int
-        Number of parties, at most that of rows.
+        Number of parties, at most the number of rows.
     alpha : float, default=0.5
-        Concentration, in [1e-9, 1e9]: the smaller, the fewer classes a party has.
+        Concentration, in [1e-9, 1e9]. The smaller it is, the fewer classes a party has.
     min_rows : int, default=1
-        Minimum number of rows per party. With 0 a party may get no rows and be absent from the
-        result.
+        Minimum number of rows per party. With 0, a party may get no rows; it is then absent from
+        the result.
     max_tries : int, default=100
         Maximum number of draws.
     seed : int
@@ -80,16 +80,16 @@ def dirichlet(
         raise ValueError(f"max_tries must be at least 1, got {max_tries}")
     rng = generator(seed)
     class_sizes = np.bincount(classes)
-    most = 0
+    largest_minimum = 0
     for _ in range(max_tries):
         counts = _dirichlet_counts(class_sizes, n_parties, alpha=alpha, rng=rng)
-        least = int(counts.sum(axis=0).min())
-        if least >= min_rows:
+        minimum = int(counts.sum(axis=0).min())
+        if minimum >= min_rows:
             return _assign_rows(classes, counts, rng=rng)
-        most = max(most, least)
+        largest_minimum = max(largest_minimum, minimum)
     raise PartitionError(
         f"found no partition into {n_parties} parties with at least {min_rows} rows each at "
-        f"alpha={alpha}; in {max_tries} draws the smallest party had at most {most} of "
+        f"alpha={alpha}; in {max_tries} draws the smallest party had at most {largest_minimum} of "
         f"{len(classes)} rows. Raise alpha, lower n_parties or min_rows, or allow empty parties "
         "with min_rows=0"
     )
@@ -98,12 +98,12 @@ def dirichlet(
 def pathological(
     y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
 ) -> Parties:
-    """Split rows into parties of few classes, by federated averaging's shards.
+    """Split rows into shards of one class, a few for each party.
 
-    The rows are divided into ``n_parties * classes_per_party`` shards [1]_ of a single class each:
-    starting with one shard per class, the class with the largest shards (ties to the lower class)
-    gets one more shard until that number is reached. Shards are assigned at random,
-    ``classes_per_party`` to each party, so that a party has at most that many classes.
+    This is similar to the split of the FedAvg paper [1]_. Each class starts with one shard. The
+    class with the largest shards (ties go to the lower class) is divided into one shard more,
+    repeatedly, until there are ``n_parties * classes_per_party`` shards. Shards are assigned at
+    random, ``classes_per_party`` to each party, so that a party has at most that many classes.
 
     Parameters
     ----------
@@ -150,11 +150,11 @@ def pathological(
 def pathological_v2(
     y: npt.ArrayLike, n_parties: int, *, classes_per_party: int = 2, seed: int
 ) -> Parties:
-    """Split rows into parties of exactly a few classes, in unequal amounts.
+    """Split rows into parties of ``classes_per_party`` classes, in unequal amounts.
 
     This is a common benchmark split for personalization. The numbers of parties that hold each
-    class differ by at most one and are at least one. The rows of a class are divided among its
-    parties in proportion to weights drawn uniformly between 0.4 and 0.6 [1]_.
+    class differ by at most one and are at least one. Each party of a class gets one of its rows;
+    the others are divided in proportion to weights drawn uniformly between 0.4 and 0.6 [1]_.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def pathological_v2(
     ValueError
         If an argument is out of range.
     PartitionError
-        If a class would be held by no party, or has fewer rows than parties that hold it.
+        If a class would have no party, or has fewer rows than parties.
 
     References
     ----------
@@ -192,16 +192,16 @@ def pathological_v2(
     holds = _assign_classes(len(sizes), n_parties, classes_per_party, rng=rng)
     counts = np.zeros((len(sizes), n_parties), np.int64)
     for label, holders in enumerate(holds.T):
-        who = np.flatnonzero(holders)
-        if len(who) > sizes[label]:
+        members = np.flatnonzero(holders)
+        if len(members) > sizes[label]:
             raise PartitionError(
-                f"{len(who)} parties would share the {sizes[label]} rows of one class; lower "
+                f"{len(members)} parties would share the {sizes[label]} rows of one class; lower "
                 "n_parties or classes_per_party"
             )
-        weights = rng.uniform(0.4, 0.6, size=len(who))
-        more = np.floor(np.cumsum(weights) / weights.sum() * (sizes[label] - len(who)))
-        more[-1] = sizes[label] - len(who)
-        counts[label, who] = 1 + np.diff(more, prepend=0).astype(np.int64)
+        weights = rng.uniform(0.4, 0.6, size=len(members))
+        ends = np.floor(np.cumsum(weights) / weights.sum() * (sizes[label] - len(members)))
+        ends[-1] = sizes[label] - len(members)
+        counts[label, members] = 1 + np.diff(ends, prepend=0).astype(np.int64)
     return _assign_rows(classes, counts, rng=rng)
 
 
@@ -218,8 +218,8 @@ def pachinko(
 
     Each party draws its shares of the coarse labels, and of the fine labels under each coarse one,
     from Dirichlet distributions [1]_; its rows are then drawn one by one without replacement [2]_.
-    The share of an exhausted fine label passes to the other fine labels under the same coarse one,
-    that of an exhausted coarse label to the other coarse labels.
+    If a fine label has no rows left, its share is divided among the other fine labels under the
+    same coarse label; if a coarse label has none, among the other coarse labels.
 
     Parameters
     ----------
@@ -253,19 +253,19 @@ def pachinko(
     coarse_index, fine_index = index_classes(coarse), index_classes(fine)
     if len(coarse_index) != len(fine_index):
         raise ValueError(
-            f"expected two labels for each row, got {len(coarse_index)} and {len(fine_index)}"
+            f"expected as many coarse as fine labels, got {len(coarse_index)} and {len(fine_index)}"
         )
     check_enough_rows(len(coarse_index), n_parties, min_rows=1)
     _check_concentration("alpha", alpha)
     _check_concentration("beta", beta)
     children = _group_fine_labels(coarse_index, fine_index)
     rng = generator(seed)
-    left = np.bincount(fine_index)
-    counts = np.empty((len(left), n_parties), np.int64)
+    remaining = np.bincount(fine_index)
+    counts = np.empty((len(remaining), n_parties), np.int64)
     sizes = np.diff(np.arange(n_parties + 1) * len(coarse_index) // n_parties)
     for party in rng.permutation(n_parties):
-        counts[:, party] = _draw_rows(int(sizes[party]), left, children, alpha, beta, rng)
-        left -= counts[:, party]
+        counts[:, party] = _draw_rows(int(sizes[party]), remaining, children, alpha, beta, rng)
+        remaining -= counts[:, party]
     return _assign_rows(fine_index, counts, rng=rng)
 
 
@@ -283,7 +283,7 @@ def _check_capacity(n_rows: int, n_classes: int, n_parties: int, classes_per_par
 
 def _check_concentration(name: str, value: float) -> None:
     """Check the concentration of a Dirichlet distribution."""
-    if not 1e-9 <= value <= 1e9:  # outside, shares are 0, 1 or equal up to rounding
+    if not 1e-9 <= value <= 1e9:  # beyond these limits, shares are 0, 1 or equal up to rounding
         raise ValueError(f"{name} must be in [1e-9, 1e9], got {value!r}")
 
 
@@ -342,9 +342,9 @@ def _shard_sizes(class_sizes: Integers, shards: Integers) -> Integers:
 
     The shards of a class differ by at most one row.
     """
-    small, larger = np.divmod(class_sizes, shards)
-    sizes: Integers = np.repeat(small, shards) + (
-        rank_in_groups(shards) < np.repeat(larger, shards)
+    smaller_size, n_larger = np.divmod(class_sizes, shards)
+    sizes: Integers = np.repeat(smaller_size, shards) + (
+        rank_in_groups(shards) < np.repeat(n_larger, shards)
     )
     return sizes
 
@@ -360,7 +360,7 @@ def _group_fine_labels(coarse_index: Integers, fine_index: Integers) -> list[Int
 
 def _draw_rows(
     n_rows: int,
-    left: Integers,
+    remaining: Integers,
     children: list[Integers],
     alpha: float,
     beta: float,
@@ -368,35 +368,35 @@ def _draw_rows(
 ) -> Integers:
     """Draw how many rows of each fine label one party gets.
 
-    Draws of exhausted labels are repeated among the remaining ones. This is equivalent to drawing
-    the rows one by one.
+    Draws from labels without remaining rows are repeated among the others. This is equivalent to
+    drawing the rows one by one.
     """
     shares = rng.dirichlet(np.full(len(children), alpha))
     fine_shares = [rng.dirichlet(np.full(len(fine), beta)) for fine in children]
-    taken = np.zeros(len(left), np.int64)
-    missing = n_rows
-    while missing:
-        free = np.array([int((left - taken)[fine].sum()) for fine in children])
-        each = np.minimum(rng.multinomial(missing, _renormalize(shares, free)), free)
+    taken = np.zeros(len(remaining), np.int64)
+    n_needed = n_rows
+    while n_needed:
+        by_coarse = np.array([int((remaining - taken)[fine].sum()) for fine in children])
+        drawn = np.minimum(rng.multinomial(n_needed, _renormalize(shares, by_coarse)), by_coarse)
         for label, fine in enumerate(children):
-            wanted = int(each[label])
+            wanted = int(drawn[label])
             while wanted:
-                room = (left - taken)[fine]
-                got = np.minimum(
-                    rng.multinomial(wanted, _renormalize(fine_shares[label], room)), room
+                by_fine = (remaining - taken)[fine]
+                taken_here = np.minimum(
+                    rng.multinomial(wanted, _renormalize(fine_shares[label], by_fine)), by_fine
                 )
-                taken[fine] += got
-                wanted -= int(got.sum())
-        missing -= int(each.sum())
+                taken[fine] += taken_here
+                wanted -= int(taken_here.sum())
+        n_needed -= int(drawn.sum())
     return taken
 
 
-def _renormalize(shares: Floats, free: Integers) -> Floats:
-    """Restrict shares to labels with free rows and normalize them.
+def _renormalize(shares: Floats, remaining: Integers) -> Floats:
+    """Restrict shares to labels with remaining rows and normalize them.
 
-    If all these shares are zero, the labels with free rows get equal shares.
+    If all these shares are zero, the labels with remaining rows get equal shares.
     """
-    kept = np.where(free > 0, shares, 0.0)
-    if kept.sum() <= 0:
-        kept = (free > 0).astype(np.float64)
-    return np.asarray(kept / kept.sum())
+    restricted = np.where(remaining > 0, shares, 0.0)
+    if restricted.sum() <= 0:
+        restricted = (remaining > 0).astype(np.float64)
+    return np.asarray(restricted / restricted.sum())

@@ -1,4 +1,4 @@
-"""Manifest of a partition: its parameters and counts, stored with a result."""
+"""Manifest of a partition: its parameters and row counts, to be stored with results."""
 
 import hashlib
 import json
@@ -48,8 +48,8 @@ class Manifest:
     format : int
         Version of the manifest format.
     role_counts : tuple of tuple of int, optional
-        For each party, its numbers of training, validation and test rows. None, here and below,
-        means not recorded.
+        For each party, its numbers of training, validation and test rows. None means not recorded,
+        also for the fields below.
     role_digest : str, optional
         SHA-256 of the roles in row order.
     unseen : tuple of str, optional
@@ -93,7 +93,7 @@ class Manifest:
                 "describe the partition again"
             )
         n_parties, roles, unseen = len(self.parties), self.role_counts, self.unseen or ()
-        fits = {
+        matches = {
             "roles": (roles is None) == (self.role_digest is None)
             and len(roles or self.parties) == n_parties
             and all(
@@ -103,7 +103,7 @@ class Manifest:
             "unseen parties": len(set(unseen) & set(self.parties)) == len(unseen),
             "groups": self.groups is None or len(self.groups) == n_parties,
         }
-        wrong = [what for what, fit in fits.items() if not fit]
+        wrong = [part for part, match in matches.items() if not match]
         if wrong:
             raise DataError(
                 f"the manifest's {' and '.join(wrong)} do not match its {n_parties} parties and "
@@ -139,14 +139,14 @@ class Manifest:
         """
         try:
             content = json.loads(text)
-            found = content["format"]
+            version = content["format"]
             missing = {f.name for f in fields(cls) if f.default is MISSING} - content.keys()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(
                 f"the text is not a partition manifest ({error!r}); write it with Manifest.to_json"
             ) from error
-        if found != _FORMAT:
-            raise DataError(f"the manifest has format {found!r}; this version reads {_FORMAT}")
+        if version != _FORMAT:
+            raise DataError(f"the manifest has format {version!r}; this version reads {_FORMAT}")
         if missing:
             raise DataError(
                 f"the manifest lacks {', '.join(sorted(missing))}; it is truncated or was edited"
@@ -221,16 +221,16 @@ def describe(
     classes, label = np.unique(labels, return_inverse=True)
     counts = np.bincount(owner * len(classes) + label, minlength=len(names) * len(classes))
     counts = counts.reshape(len(names), len(classes))
-    order = sorted(range(len(names)), key=lambda place: (len(names[place]), names[place]))
+    order = sorted(range(len(names)), key=lambda index: (len(names[index]), names[index]))
     return Manifest(
         kind=kind,
         parameters=dict(parameters or {}),
         seed=seed,
         n_rows=len(owners),
-        parties=tuple(str(names[place]) for place in order),
-        rows_per_party=tuple(int(counts[place].sum()) for place in order),
+        parties=tuple(str(names[index]) for index in order),
+        rows_per_party=tuple(int(counts[index].sum()) for index in order),
         classes=tuple(entry if type(entry) is int else str(entry) for entry in classes.tolist()),
-        class_counts=tuple(tuple(counts[place].tolist()) for place in order),
+        class_counts=tuple(tuple(counts[index].tolist()) for index in order),
         digest=_digest(owners.tolist()),
         role_counts=None if roles is None else _role_counts(roles, owner, order),
         role_digest=None if roles is None else _digest(_role_names(roles)),
@@ -239,8 +239,8 @@ def describe(
     )
 
 
-def _digest(words: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _role_names(roles: RowRoles) -> list[str]:
@@ -259,8 +259,8 @@ def _role_counts(
     masks = _masks(roles)
     if any(mask.shape != owner.shape for mask in masks):
         raise ValueError(f"expected roles of {len(owner)} rows, got {masks[0].shape}")
-    each = np.array([np.bincount(owner[mask], minlength=len(order)) for mask in masks])
-    return tuple(tuple(each[:, place].tolist()) for place in order)
+    counts = np.array([np.bincount(owner[mask], minlength=len(order)) for mask in masks])
+    return tuple(tuple(counts[:, index].tolist()) for index in order)
 
 
 def _party_groups(
@@ -276,13 +276,13 @@ def _party_groups(
     return tuple(group[list(order)].tolist())
 
 
-_KINDS: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, str)}
+_JSON_TYPES: Mapping[Any, tuple[type, ...]] = {float: (float, int), int | str: (int, str)}
 
 
 def _parse_value(value: Any, hint: Any) -> Any:
     """Convert a JSON value to its declared type.
 
-    Integers other than labels must be non-negative.
+    Integers must be non-negative, except for labels.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if type(None) in inner:
@@ -294,7 +294,7 @@ def _parse_value(value: Any, hint: Any) -> Any:
             _parse_value(name, inner[0]): _parse_value(part, inner[1])
             for name, part in value.items()
         }
-    if type(value) not in _KINDS.get(hint, (hint,)):
+    if type(value) not in _JSON_TYPES.get(hint, (hint,)):
         raise TypeError(f"expected {getattr(hint, '__name__', hint)}, found {value!r}")
     if hint is int and value < 0:
         raise TypeError(f"expected a non-negative number, found {value!r}")

@@ -1,4 +1,4 @@
-"""Splits that ignore labels (by size, owner or time), and ``split``, which selects by name."""
+"""Splits that ignore labels (by size, owner or time), and ``split``, which takes a name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,8 +60,9 @@ def quantity_skew(
     """Split rows at random into parties of Zipf-distributed sizes.
 
     The party with index ``i`` gets a share proportional to ``(i + 1) ** -factor``. Parties
-    whose share is below ``min_rows`` get exactly ``min_rows``; the others divide the rest in
-    proportion. Fractions are rounded by the largest-remainder method, ties to the lower index.
+    whose share is below ``min_rows`` get exactly ``min_rows``; the remaining rows are divided among
+    the others in proportion. Fractions are rounded by the largest-remainder method; ties go to the
+    lower index.
 
     Parameters
     ----------
@@ -121,8 +122,8 @@ def natural(ids: npt.ArrayLike) -> Parties:
         raise DataError(f"the id column must hold one id per row, got shape {column.shape}")
     _check_no_missing(column, "id column", DataError)
     cells = column.tolist()
-    whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
-    return np.array([str(cell) for cell in whole], dtype=np.str_)
+    keys = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
+    return np.array([str(cell) for cell in keys], dtype=np.str_)
 
 
 def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
@@ -149,17 +150,17 @@ def by_time(times: npt.ArrayLike, n_parties: int) -> Parties:
     PartitionError
         If there are more parties than rows.
     """
-    when = np.asarray(times)
-    if when.ndim != 1:
-        raise ValueError(f"expected a time for each row, got shape {when.shape}")
-    _check_no_missing(when, "time", ValueError)
-    check_enough_rows(len(when), n_parties, min_rows=1)
+    column = np.asarray(times)
+    if column.ndim != 1:
+        raise ValueError(f"expected a time for each row, got shape {column.shape}")
+    _check_no_missing(column, "time", ValueError)
+    check_enough_rows(len(column), n_parties, min_rows=1)
     try:
-        order = np.argsort(when, kind="stable")
+        order = np.argsort(column, kind="stable")
     except TypeError as error:
         raise TypeError(f"expected times that can be ordered, found {error}") from error
-    index = np.empty(len(when), np.int64)
-    index[order] = np.arange(len(when)) * n_parties // len(when)
+    index = np.empty(len(column), np.int64)
+    index[order] = np.arange(len(column)) * n_parties // len(column)
     return party_names(index)
 
 
@@ -183,7 +184,7 @@ def split(
 ) -> Parties:
     """Split rows by the method with the given name.
 
-    Deterministic splits have no name here: call ``natural`` with owners or ``by_time`` with times.
+    Deterministic splits are not available by name: call ``natural`` or ``by_time`` instead.
     ``permute_labels`` and ``shift_features`` do not split rows: they change the data of existing
     parties.
 
@@ -213,9 +214,9 @@ def split(
     ValueError
         If the kind is unknown, an argument is out of range, or coarse labels are missing.
     TypeError
-        If the kind does not have a parameter, or does not take coarse labels.
+        If the kind does not take a given parameter or coarse labels.
     PartitionError
-        If no partition with the requested properties was found.
+        If no partition has the requested properties, or none was found.
 
     Examples
     --------
@@ -239,10 +240,10 @@ def split(
 def _check_no_missing(column: npt.NDArray[Any], what: str, error: type[Exception]) -> None:
     """Check that no cell is None, NaN or an empty string."""
     cells = column.tolist()
-    gone = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
-    if gone:
+    missing = [row for row, cell in enumerate(cells) if cell is None or cell != cell or cell == ""]
+    if missing:
         raise error(
-            f"the {what} is missing in {len(gone)} rows, first in row {gone[0]}; "
+            f"the {what} is missing in {len(missing)} rows, first in row {missing[0]}; "
             "fill or remove these rows"
         )
 
@@ -251,9 +252,9 @@ def _zipf_sizes(n_rows: int, weights: Floats, *, min_rows: int) -> Integers:
     """Return sizes proportional to descending weights, at least ``min_rows``."""
     n_parties = len(weights)
     ranks = np.arange(1, n_parties + 1)
-    left_for_head = n_rows - (n_parties - ranks) * min_rows
-    last_share = left_for_head * weights / np.cumsum(weights)
-    head = int(np.flatnonzero(last_share >= min_rows)[-1]) + 1  # rank 1 always qualifies
+    rows_of_head = n_rows - (n_parties - ranks) * min_rows
+    last_size = rows_of_head * weights / np.cumsum(weights)
+    head = int(np.flatnonzero(last_size >= min_rows)[-1]) + 1  # rank 1 always qualifies
     sizes = np.full(n_parties, min_rows, dtype=np.int64)
-    sizes[:head] = apportion(int(left_for_head[head - 1]), weights[:head])
+    sizes[:head] = apportion(int(rows_of_head[head - 1]), weights[:head])
     return sizes

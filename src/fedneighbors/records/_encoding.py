@@ -1,4 +1,4 @@
-"""JSON encoding of run records: scalars, fields of each line with their checks, small images."""
+"""JSON encoding of run records: scalars, checks of each line's fields, and small images."""
 
 import base64
 import binascii
@@ -149,7 +149,7 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], Any]]] = {
     "note": {"text": _text},
     "end": {"seconds": _number, "privacy": _mapping(decode), "lines": _integer},
 }
-"""Check of each field by kind of line; a check returns the value or raises ValueError."""
+"""Check of each field, by kind of line. A check returns the decoded value or raises ValueError."""
 
 OPTIONAL: Mapping[str, frozenset[str]] = {"round": frozenset({"busy_s"})}
 """Fields that may be absent, as in older records; they are then empty."""

@@ -26,13 +26,13 @@ class Round:
         ``"gather"`` (each reply), ``"sum"`` (only the sum of the replies) or ``"masked"`` (one of
         the exchanges of a masked sum).
     upload_bytes, download_bytes : mapping of str to int
-        Frame sizes in bytes, from and to each party.
+        Bytes of the messages sent by each party (upload) and to each party (download).
     seconds : float
         Wall time of the round.
     missing : mapping of str to str
-        Reason for each party that did not answer.
+        Reason for each party that did not reply.
     busy_s : mapping of str to float
-        Wall seconds that each party worked on its answer, without transport; empty if the runtime
+        Wall seconds that each party worked on its reply, without transport; empty if the runtime
         does not measure them.
     """
 
@@ -86,7 +86,7 @@ class Figure:
         One of ``FIGURE_KINDS``:
 
         - ``"line"``, ``"scatter"``, ``"bar"``: ``y`` over ``x``;
-        - ``"stacked"``: bars at ``x`` made of one part of height ``y`` per ``hue``;
+        - ``"stacked"``: stacked bars at ``x``, with a segment of height ``y`` per ``hue``;
         - ``"reliability"``: observed frequency ``y`` over predicted probability ``x``;
         - ``"images"``: one small image per row, its pixels in column ``y`` as written by
           ``encode_pixels``, the text below it in column ``x``;
@@ -96,13 +96,15 @@ class Figure:
     table : str
         Name of the table in the same record that contains the data.
     x, y : str
-        Columns on the axes.
-    hue, facet : str
-        Columns that split the data by colour and by panel; empty for none.
+        Columns on the axes; for ``"images"``, the captions and the pixels.
+    hue : str
+        Column that splits the data by colour, or the values of a heatmap; empty for none.
+    facet : str
+        Column that splits the data by panel; empty for none.
     error : str
-        Column with the half-width of the band or bar around ``y``; empty for none.
+        Column with the half-width of the error band or error bar around ``y``; empty for none.
     log_x, log_y : bool
-        Logarithmic axes.
+        Use logarithmic axes.
     diagonal : bool
         Draw the line ``x = y``.
     caption : str
@@ -145,7 +147,7 @@ class RunRecord:
     seconds : float
         Wall time of the whole run.
     environment : mapping of str to str
-        Versions and machine size.
+        Versions of Python and packages, operating system, and number of usable CPU cores.
     privacy : mapping
         Privacy spent; empty when no budget was set.
     """
@@ -163,12 +165,12 @@ class RunRecord:
 
     @property
     def upload_bytes(self) -> int:
-        """Return the bytes sent by all parties in all rounds."""
+        """Return the number of bytes sent by all parties in all rounds."""
         return sum(sum(r.upload_bytes.values()) for r in self.rounds)
 
     @property
     def download_bytes(self) -> int:
-        """Return the bytes received by all parties in all rounds."""
+        """Return the number of bytes received by all parties in all rounds."""
         return sum(sum(r.download_bytes.values()) for r in self.rounds)
 
 
@@ -188,7 +190,7 @@ _PACKAGES = (
 
 @cache
 def environment() -> Mapping[str, str]:
-    """Return package versions and machine size for a run record.
+    """Return versions and the number of CPU cores for a run record.
 
     No package is imported to find its version, and the result names neither the machine nor its
     folders. It is cached for the lifetime of the process.
@@ -196,7 +198,7 @@ def environment() -> Mapping[str, str]:
     Returns
     -------
     mapping of str to str
-        ``"python"``, ``"system"``, ``"cores"`` and one entry per installed package.
+        ``"python"``, ``"system"``, ``"cores"`` and the installed packages of ``_PACKAGES``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reading with validation and atomic writing of run records in JSON-lines files."""
+"""Run records in JSON-lines files: reading with validation, and atomic writing."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def write_record(record: RunRecord, path: Path | str) -> None:
 def replace_file(path: Path | str, content: bytes) -> None:
     """Write a file atomically.
 
-    Readers see the old content or the new one, never a part.
+    Readers see the complete old or the complete new content.
 
     Parameters
     ----------
@@ -137,19 +137,23 @@ def parse_record(content: bytes, *, source: str) -> RunRecord:
         As for `read_record`.
     """
     lines = content.split(b"\n")
-    whole = lines.pop() == b""  # a complete file ends with a newline
+    complete = lines.pop() == b""  # a complete file ends with a newline
     if not lines:
         raise RecordError(f"{source}, line 1: expected the header line of a run record")
     header = _read_header(lines[0], source)
     entries = [_read_entry(line, source, number) for number, line in enumerate(lines[1:], start=2)]
-    return _assemble(header, entries, whole=whole, source=source)
+    return _assemble(header, entries, complete=complete, source=source)
 
 
 def _assemble(
-    header: dict[str, Any], entries: list[tuple[str, dict[str, Any]]], *, whole: bool, source: str
+    header: dict[str, Any],
+    entries: list[tuple[str, dict[str, Any]]],
+    *,
+    complete: bool,
+    source: str,
 ) -> RunRecord:
     """Build a record from checked lines; check completeness and consistency."""
-    if not whole or not entries or entries[-1][0] != "end":
+    if not complete or not entries or entries[-1][0] != "end":
         raise RecordError(
             f"{source}, line {len(entries) + 2}: truncated; expected an end line as the last one"
         )
@@ -222,8 +226,8 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     return entry
 
 
-def _reject_constant(word: str) -> NoReturn:
-    raise ValueError(f'expected no bare {word}; it is written as {{"float": ...}}')
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f'expected no bare {constant}; it is written as {{"float": ...}}')
 
 
 def find_problems(record: RunRecord) -> Iterator[str]:
@@ -242,15 +246,15 @@ def find_problems(record: RunRecord) -> Iterator[str]:
         yield from _figure_problems(figure, tables)
 
 
-def _name_problems(what: str, names: list[str]) -> Iterator[str]:
+def _name_problems(kind: str, names: list[str]) -> Iterator[str]:
     for name in names:
         if not _FILE_NAME.fullmatch(name):
             yield (
-                f"{what} {name!r}: expected a name of letters, digits, dots, dashes and "
+                f"{kind} {name!r}: expected a name of letters, digits, dots, dashes and "
                 "underscores, at most 100, that starts with a letter or digit"
             )
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"{what} {name!r}: expected a unique name, found it {names.count(name)} times"
+        yield f"{kind} {name!r}: expected a unique name, found it {names.count(name)} times"
 
 
 def _table_problems(table: ResultTable) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""HTML reports: text and pictures of each record in one self-contained file."""
+"""HTML reports: tables and figures of run records in one self-contained file."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -9,27 +9,31 @@ from pathlib import Path
 
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import Figure, ResultTable, Round, RunRecord, Scalar, replace_file
-from fedneighbors.reports._formatting import cells, heading, number, size, span
+from fedneighbors.reports._formatting import duration, format_cells, heading, number, size
 
 _MAX_ROWS = 200
-_SHORT_TABLE = 8
-_LONG_TABLE = 40
-Draw = Callable[[Figure, ResultTable, str], bytes]
+# tables with more rows are collapsed at first
+_MAX_OPEN_ROWS_BELOW_FIGURE = 8
+_MAX_OPEN_ROWS = 40
+Renderer = Callable[[Figure, ResultTable, str], bytes]
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table as text: headings, numeric columns, rows, and the number of hidden rows."""
+    """A table as text.
+
+    ``numeric`` has one flag per column; ``n_hidden`` rows of the original table are left out.
+    """
 
     headings: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[str, ...], ...]
-    left_out: int
+    n_hidden: int
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture as a data URI, with title and caption."""
+    """An SVG figure as a data URI, with title, caption and alternative text."""
 
     uri: str
     title: str
@@ -39,13 +43,13 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Section:
-    """One table of the record and the pictures drawn from it."""
+    """One table of the record and the figures drawn from it."""
 
     title: str
     caption: str
     drawings: tuple[Drawing, ...]
-    grid: TextTable
-    folded: bool
+    table: TextTable
+    is_collapsed: bool
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def write_report(records: Sequence[RunRecord], path: Path | str) -> None:
     Parameters
     ----------
     records : sequence of RunRecord
-        At least one; each becomes a chapter.
+        At least one record; each becomes a chapter.
     path : path
         The file, usually ``*.html``; its folder must exist. An existing file is replaced.
 
@@ -87,10 +91,10 @@ def write_report(records: Sequence[RunRecord], path: Path | str) -> None:
     """
     if not records:
         raise ValueError("expected at least one record for a report, got none")
-    require_drawing()
-    from fedneighbors.reports._figures import picture
+    check_extra()
+    from fedneighbors.reports._figures import render
 
-    chapters = [chapter(record, place=place, draw=picture) for place, record in enumerate(records)]
+    chapters = [build_chapter(record, index=i, draw=render) for i, record in enumerate(records)]
     replace_file(path, _render(chapters).encode("utf-8"))
 
 
@@ -118,21 +122,21 @@ def save_figures(record: RunRecord, folder: Path | str) -> list[Path]:
     OSError
         If a file cannot be written.
     """
-    require_drawing()
-    from fedneighbors.reports._figures import picture
+    check_extra()
+    from fedneighbors.reports._figures import render
 
     tables = {table.name: table for table in record.tables}
     Path(folder).mkdir(parents=True, exist_ok=True)
     files = []
     for figure in record.figures:
-        for form in ("png", "svg"):
-            files.append(Path(folder) / f"{figure.name}.{form}")
-            replace_file(files[-1], picture(figure, tables[figure.table], form, titled=True))
+        for file_format in ("png", "svg"):
+            files.append(Path(folder) / f"{figure.name}.{file_format}")
+            replace_file(files[-1], render(figure, tables[figure.table], file_format, titled=True))
     return files
 
 
-def require_drawing() -> None:
-    """Raise if the packages for drawing a report are missing.
+def check_extra() -> None:
+    """Raise if a package for reports is missing.
 
     Raises
     ------
@@ -157,98 +161,100 @@ def _render(chapters: Sequence[Chapter]) -> str:
     return pages.get_template("report.html.jinja").render(chapters=chapters)
 
 
-def chapter(record: RunRecord, *, place: int, draw: Draw) -> Chapter:
+def build_chapter(record: RunRecord, *, index: int, draw: Renderer) -> Chapter:
     """Return the chapter of a record.
 
     Parameters
     ----------
     record : RunRecord
         Record to report.
-    place : int
-        Index in the report, for links.
+    index : int
+        Position of the chapter in the report; its anchor for links is ``run-<index + 1>``.
     draw : callable
-        Function from a figure and its table to an SVG picture.
+        Draws a figure from its table and returns the content of a file; the format is the third
+        argument.
 
     Raises
     ------
     RecordError
-        If ``draw`` finds a cell without an image.
+        If an image cell is not an image.
     """
     return Chapter(
-        anchor=f"run-{place + 1}",
+        anchor=f"run-{index + 1}",
         name=record.name,
-        started=_moment(record.started),
-        facts=facts(record),
+        started=_format_time(record.started),
+        facts=main_facts(record),
         notes=record.notes,
-        sections=tuple(_section(table, record, draw) for table in record.tables),
-        privacy=_entries(record.privacy),
-        rounds=_rounds(record.rounds),
-        parameters=_entries(record.parameters),
-        environment=_entries(record.environment),
+        sections=tuple(_build_section(table, record, draw) for table in record.tables),
+        privacy=_format_entries(record.privacy),
+        rounds=_format_rounds(record.rounds),
+        parameters=_format_entries(record.parameters),
+        environment=_format_entries(record.environment),
     )
 
 
-def facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
-    """Return the main facts of a run: time, parties, bytes."""
-    found = [("run time", span(record.seconds))] if record.seconds else []
+def main_facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
+    """Return the main facts of a run, as (name, text)."""
+    pairs = [("run time", duration(record.seconds))] if record.seconds else []
     if record.rounds:
         parties = {name for entry in record.rounds for name in entry.upload_bytes}
-        found += [
+        pairs += [
             ("rounds", number(len(record.rounds))),
             ("parties", number(len(parties))),
             ("sent by parties", size(record.upload_bytes)),
             ("sent to parties", size(record.download_bytes)),
         ]
     if "epsilon" in record.privacy:
-        found.append(("privacy spent (ε)", _text("epsilon", record.privacy["epsilon"])))
-    return tuple(found)
+        pairs.append(("privacy spent (ε)", _format_value("epsilon", record.privacy["epsilon"])))
+    return tuple(pairs)
 
 
-def grid(table: ResultTable, *, without: Sequence[str] = (), most: int = _MAX_ROWS) -> TextTable:
-    """Return a table as text cells, except the columns in ``without``."""
-    kept = [place for place, name in enumerate(table.columns) if name not in without]
-    values = [[row[place] for row in table.rows[:most]] for place in kept]
-    names = [table.columns[place] for place in kept]
-    texts = [cells(name, column) for name, column in zip(names, values, strict=True)]
+def to_text(table: ResultTable, *, omit: Sequence[str] = (), limit: int = _MAX_ROWS) -> TextTable:
+    """Format the first ``limit`` rows of a table, without the columns ``omit``."""
+    columns = [index for index, name in enumerate(table.columns) if name not in omit]
+    values = [[row[index] for row in table.rows[:limit]] for index in columns]
+    names = [table.columns[index] for index in columns]
+    texts = [format_cells(name, column) for name, column in zip(names, values, strict=True)]
     return TextTable(
         headings=tuple(heading(name) for name in names),
         numeric=tuple(_is_numeric(column) for column in values),
         rows=tuple(zip(*texts, strict=True)),
-        left_out=max(0, len(table.rows) - most),
+        n_hidden=max(0, len(table.rows) - limit),
     )
 
 
-def _section(table: ResultTable, record: RunRecord, draw: Draw) -> Section:
+def _build_section(table: ResultTable, record: RunRecord, draw: Renderer) -> Section:
     figures = [figure for figure in record.figures if figure.table == table.name]
     pixels = [figure.y for figure in figures if figure.kind == "images"]
     title = table.title or heading(table.name)
+    max_open_rows = _MAX_OPEN_ROWS_BELOW_FIGURE if figures else _MAX_OPEN_ROWS
     return Section(
         title=title,
         caption=table.caption,
-        drawings=tuple(_drawing(figure, table, draw, title=title) for figure in figures),
-        grid=grid(table, without=pixels),
-        folded=bool(pixels) or len(table.rows) > (_SHORT_TABLE if figures else _LONG_TABLE),
+        drawings=tuple(_build_drawing(figure, table, draw, title=title) for figure in figures),
+        table=to_text(table, omit=pixels),
+        is_collapsed=bool(pixels) or len(table.rows) > max_open_rows,
     )
 
 
-def _drawing(figure: Figure, table: ResultTable, draw: Draw, *, title: str) -> Drawing:
-    """Return a picture, without a title that repeats the section's."""
+def _build_drawing(figure: Figure, table: ResultTable, draw: Renderer, *, title: str) -> Drawing:
+    """Draw a figure; a title that repeats the section's becomes empty."""
     content = base64.b64encode(draw(figure, table, "svg")).decode("ascii")
     return Drawing(
         uri=f"data:image/svg+xml;base64,{content}",
         title=figure.title if figure.title != title else "",
         caption=figure.caption,
-        alt=". ".join(part.rstrip(".") for part in (figure.title, figure.caption) if part) + ".",
+        alt=". ".join(item.rstrip(".") for item in (figure.title, figure.caption) if item) + ".",
     )
 
 
-def _rounds(rounds: Sequence[Round]) -> TextTable:
-    columns = ("round", "request", "replies", "parties", "sent_bytes", "received_bytes", "took_s")
+def _format_rounds(rounds: Sequence[Round]) -> TextTable:
+    columns = ("round", "request", "replies", "parties", "sent_bytes", "received_bytes", "time_s")
     rows = tuple(
         (
             entry.index + 1,
             entry.request,
-            {"sum": "only their sum", "masked": "masked sum"}.get(entry.reduce, "one by one"),
+            {"sum": "only their sum", "masked": "masked sum"}.get(entry.reduce, "individual"),
             len(entry.upload_bytes),
             sum(entry.upload_bytes.values()),
             sum(entry.download_bytes.values()),
@@ -257,22 +263,22 @@ def _rounds(rounds: Sequence[Round]) -> TextTable:
         )
         for entry in rounds
     )
-    without = [] if any(entry.missing for entry in rounds) else ["missing"]
-    return grid(ResultTable("rounds", "", (*columns, "missing"), rows), without=without)
+    omit = [] if any(entry.missing for entry in rounds) else ["missing"]
+    return to_text(ResultTable("rounds", "", (*columns, "missing"), rows), omit=omit)
 
 
-def _entries(
+def _format_entries(
     mapping: Mapping[str, Scalar | list[Scalar]] | Mapping[str, str],
 ) -> tuple[tuple[str, str], ...]:
-    return tuple((name, _text(name, value)) for name, value in mapping.items())
+    return tuple((name, _format_value(name, value)) for name, value in mapping.items())
 
 
-def _text(name: str, value: Scalar | list[Scalar]) -> str:
+def _format_value(name: str, value: Scalar | list[Scalar]) -> str:
     if isinstance(value, list):
-        return ", ".join(_text(name, part) for part in value)
+        return ", ".join(_format_value(name, item) for item in value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)  # keep seeds and sizes unchanged
-    return cells(name, [value])[0]
+        return str(value)  # seeds and sizes without digit grouping or units
+    return format_cells(name, [value])[0]
 
 
 def _is_numeric(values: Sequence[Scalar]) -> bool:
@@ -282,13 +288,10 @@ def _is_numeric(values: Sequence[Scalar]) -> bool:
     )
 
 
-def _moment(started: str) -> str:
-    """Format day and time; return other text unchanged.
-
-    The input is ISO 8601.
-    """
+def _format_time(started: str) -> str:
+    """Format an ISO 8601 date and time; return other text unchanged."""
     try:
-        moment = datetime.fromisoformat(started)
+        time = datetime.fromisoformat(started)
     except ValueError:
         return started
-    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".rstrip()
+    return f"{time.day} {time:%B %Y, %H:%M} {time.tzname() or ''}".rstrip()

@@ -1,4 +1,4 @@
-"""Data of a figure: panels, series and numbers from its table."""
+"""Data of a figure, read from its table: panels, series and categories."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,21 @@ import numpy as np
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.records import Figure, ResultTable, Scalar
-from fedneighbors.reports._formatting import cells, printable
+from fedneighbors.reports._formatting import format_cells, printable
 
 _MAX_PANELS = 24
 _MAX_SERIES = 24
-_MAX_POSITIONS = 500
+_MAX_CATEGORIES = 500
 _MAX_NUMBER = 1e100  # larger numbers overflow the arithmetic of the axes
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one colour: positions, heights and half-widths, with NaN for missing numbers."""
+    """Points of one colour; a missing number is NaN.
+
+    ``order`` is the index of the series among all of the chart, ``x`` are positions, ``y`` heights,
+    and ``error`` half-widths of error bars or bands.
+    """
 
     name: str
     order: int
@@ -44,70 +48,73 @@ class Chart:
     figure : Figure
         The description.
     panels : tuple of Panel
-        One without a title if the figure has no facets.
+        A single panel without a title if the figure has no facets.
     hues : tuple of str
-        Names of all series, over all panels, in order of appearance.
+        Names of all series in all panels, in order of appearance; ``("",)`` without a hue column.
     categories : tuple of str
         Names of the positions 0, 1, ... on the x axis; empty if x is numeric.
-    left_out : tuple of str
-        Notes on data that was not drawn.
+    omitted : tuple of str
+        Notes on limits that omit data, such as "the first 24 of 30 panels".
     """
 
     figure: Figure
     panels: tuple[Panel, ...]
     hues: tuple[str, ...]
     categories: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
 
 
-def chart(figure: Figure, table: ResultTable, *, categorical: bool = False) -> Chart:
-    """Take the data of a figure from its table.
+def build_chart(figure: Figure, table: ResultTable, *, categorical: bool = False) -> Chart:
+    """Read the data of a figure from its table.
 
     Parameters
     ----------
     figure : Figure
         Description with the names of the columns.
-    table : Table
+    table : ResultTable
         Table with the columns.
     categorical : bool
-        Treat values of x as names even if they are numbers, as for bars.
+        Treat the values of x as names even if all are numbers, as bar charts do.
     """
-    hues, hue = _codes(figure.hue, table)
-    facets, facet = _codes(figure.facet, table)
-    values = column(figure.x, table)
-    named = categorical or not all(_is_number(value) for value in values)
-    categories, positions = _codes(figure.x, table) if named else ((), floats(values))
-    points = _Points(hue, facet, positions.astype(np.float64), figure, table)
-    if named:
-        points.x[points.x >= _MAX_POSITIONS] = np.nan
+    hues, hue = _encode_labels(figure.hue, table)
+    facets, facet = _encode_labels(figure.facet, table)
+    values = column_values(figure.x, table)
+    is_categorical = categorical or not all(_is_number(value) for value in values)
+    categories, x = _encode_labels(figure.x, table) if is_categorical else ((), to_floats(values))
+    points = _PointArrays(hue, facet, x.astype(np.float64), figure, table)
+    if is_categorical:
+        points.x[points.x >= _MAX_CATEGORIES] = np.nan
     return Chart(
         figure,
         tuple(
-            Panel(title, points.series(number, hues[:_MAX_SERIES]))
-            for number, title in enumerate(facets[:_MAX_PANELS])
+            Panel(title, points.panel_series(index, hues[:_MAX_SERIES]))
+            for index, title in enumerate(facets[:_MAX_PANELS])
         ),
         hues[:_MAX_SERIES],
-        categories[:_MAX_POSITIONS],
-        _left_out(len(facets), len(hues), len(categories)),
+        categories[:_MAX_CATEGORIES],
+        _omission_notes(len(facets), len(hues), len(categories)),
     )
 
 
-def column(name: str, table: ResultTable) -> Sequence[Scalar]:
-    """Return a column's values; None in every row without a name."""
+def column_values(name: str, table: ResultTable) -> Sequence[Scalar]:
+    """Return a column's values, or only None if ``name`` is empty."""
     if not name:
         return (None,) * len(table.rows)
     index = table.columns.index(name)
     return [row[index] for row in table.rows]
 
 
-def labels(name: str, table: ResultTable) -> list[str]:
-    """Return a column's values as text; empty text without a name."""
-    values = column(name, table)
-    return [printable(text) for text in cells(name, values)] if name else [""] * len(values)
+def column_labels(name: str, table: ResultTable) -> list[str]:
+    """Return a column's values as text, empty if ``name`` is empty."""
+    values = column_values(name, table)
+    return [printable(text) for text in format_cells(name, values)] if name else [""] * len(values)
 
 
-class _Points:
-    """Rows of a table as arrays, for splitting by panel and colour."""
+class _PointArrays:
+    """Rows of a table as arrays, to be split by panel and colour.
+
+    ``hue`` and ``facet`` are the indices of each row's colour and panel.
+    """
 
     def __init__(
         self, hue: Integers, facet: Integers, x: Floats, figure: Figure, table: ResultTable
@@ -115,37 +122,37 @@ class _Points:
         self.hue = hue
         self.facet = facet
         self.x = x
-        self.y = floats(column(figure.y, table))
-        self.error = np.abs(floats(column(figure.error, table)))
+        self.y = to_floats(column_values(figure.y, table))
+        self.error = np.abs(to_floats(column_values(figure.error, table)))
 
-    def series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
+    def panel_series(self, facet: int, hues: Sequence[str]) -> tuple[Series, ...]:
         """Return a panel's non-empty series."""
-        found = []
+        series = []
         for order, name in enumerate(hues):
-            mine = (self.hue == order) & (self.facet == facet)
-            if mine.any():
-                found.append(Series(name, order, self.x[mine], self.y[mine], self.error[mine]))
-        return tuple(found)
+            mask = (self.hue == order) & (self.facet == facet)
+            if mask.any():
+                series.append(Series(name, order, self.x[mask], self.y[mask], self.error[mask]))
+        return tuple(series)
 
 
-def _codes(name: str, table: ResultTable) -> tuple[tuple[str, ...], Integers]:
-    """Return a column's distinct labels and each row's label position.
+def _encode_labels(name: str, table: ResultTable) -> tuple[tuple[str, ...], Integers]:
+    """Return a column's distinct labels, and each row's label index.
 
-    In order of appearance.
+    The distinct labels are in order of first appearance.
     """
-    names = labels(name, table)
-    distinct = {label: code for code, label in enumerate(dict.fromkeys(names))}
-    return tuple(distinct), np.array([distinct[label] for label in names], dtype=np.int64)
+    labels = column_labels(name, table)
+    index_of = {label: index for index, label in enumerate(dict.fromkeys(labels))}
+    return tuple(index_of), np.array([index_of[label] for label in labels], dtype=np.int64)
 
 
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def floats(values: Sequence[Scalar]) -> Floats:
-    """Convert numbers to an array; NaN for all other values.
+def to_floats(values: Sequence[Scalar]) -> Floats:
+    """Convert numbers to an array; other values become NaN.
 
-    Numbers too large to draw become NaN too.
+    So do infinity and numbers that are too large to draw.
     """
     drawable = [
         value
@@ -156,13 +163,13 @@ def floats(values: Sequence[Scalar]) -> Floats:
     return np.array(drawable, dtype=np.float64)
 
 
-def _left_out(n_facets: int, n_hues: int, n_categories: int) -> tuple[str, ...]:
+def _omission_notes(n_facets: int, n_hues: int, n_categories: int) -> tuple[str, ...]:
     return tuple(
-        f"the first {most} of {count} {what}"
-        for count, most, what in (
+        f"the first {limit} of {count} {items}"
+        for count, limit, items in (
             (n_facets, _MAX_PANELS, "panels"),
             (n_hues, _MAX_SERIES, "groups"),
-            (n_categories, _MAX_POSITIONS, "positions"),
+            (n_categories, _MAX_CATEGORIES, "positions"),
         )
-        if count > most
+        if count > limit
     )

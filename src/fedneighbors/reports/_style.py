@@ -1,8 +1,8 @@
-"""Colours, markers and fonts of figures.
+"""Colours, fonts, scales and labels of figures.
 
-The colours are Paul Tol's "bright" and "rainbow discrete" schemes, which are distinguishable with
-any of the common colour vision deficiencies; markers and dashes repeat the information of the
-colours.
+The colours are based on Paul Tol's "bright" and "rainbow discrete" schemes, which were designed to
+be distinguishable with the common colour vision deficiencies. Lines and points of two groups also
+differ in their markers.
 """
 
 import math
@@ -16,8 +16,8 @@ from matplotlib.ticker import Formatter, LogLocator, NullFormatter, NullLocator
 
 from fedneighbors.reports._formatting import heading, is_bytes, is_seconds, number, printable, size
 
-INK = "#1d2733"
-QUIET = "#5b6775"
+TEXT = "#1d2733"
+MUTED = "#5b6775"
 FRAME = "#9aa5b1"
 _GRID = "#e3e8ee"
 _BRIGHT = ("#4477AA", "#EE6677", "#228833", "#AA3377", "#CC8800", "#33A5C8", "#777777")
@@ -28,18 +28,18 @@ _RAINBOW = (
 _LONG_RAINBOW = ("#D1BBD7", "#AE76A3", *_RAINBOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
-_MAX_NAMES = 24
+_MAX_TICK_NAMES = 24
 
-RULES: Mapping[str, Any] = {
+RC_PARAMS: Mapping[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": FRAME,
     "axes.grid": False,
-    "axes.labelcolor": QUIET,
+    "axes.labelcolor": MUTED,
     "axes.labelsize": 9,
     "axes.linewidth": 0.8,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlecolor": INK,
+    "axes.titlecolor": TEXT,
     "axes.titlelocation": "left",
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
@@ -56,44 +56,45 @@ RULES: Mapping[str, Any] = {
     "lines.markersize": 4.5,
     "svg.fonttype": "path",
     "svg.hashsalt": "fedneighbors",
-    "text.color": INK,
+    "text.color": TEXT,
     "text.parse_math": False,
     "xtick.color": FRAME,
-    "xtick.labelcolor": QUIET,
+    "xtick.labelcolor": MUTED,
     "xtick.labelsize": 8.5,
     "xtick.major.size": 3,
     "ytick.color": FRAME,
-    "ytick.labelcolor": QUIET,
+    "ytick.labelcolor": MUTED,
     "ytick.labelsize": 8.5,
     "ytick.major.size": 3,
 }
-"""Settings of matplotlib while a picture is drawn.
+"""Settings of matplotlib while a figure is drawn.
 
-``text.parse_math`` is off: a record's strings are plain text, never formulas.
+``text.parse_math`` is off, so that dollar signs in a record's strings do not begin a formula.
 """
 
 
-def darker(color: str) -> str:
-    """Return a shade of a colour that is readable on white.
+def darken(color: str) -> str:
+    """Make a hexadecimal colour dark enough for text on white.
 
     Examples
     --------
     >>> darker("#EE6677")
     '#b24c59'
     """
-    parts = (int(color[place : place + 2], 16) * 3 // 4 for place in (1, 3, 5))
-    return "#" + "".join(f"{part:02x}" for part in parts)
+    channels = (int(color[start : start + 2], 16) * 3 // 4 for start in (1, 3, 5))
+    return "#" + "".join(f"{channel:02x}" for channel in channels)
 
 
 def colors(n_colors: int, *, ordered: bool = False) -> list[str]:
-    """Return hexadecimal colours for a number of groups.
+    """Return hexadecimal colours, one for each group.
 
     Parameters
     ----------
     n_colors : int
-        Number of groups; beyond 14 the colours repeat.
+        Number of groups. Above 7 the rainbow scheme is used, from cold to warm colours; above 14
+        its colours repeat.
     ordered : bool
-        Use a scheme from cold to warm for any number of groups.
+        Use the rainbow scheme also for fewer groups.
     """
     if n_colors <= len(_BRIGHT) and not ordered:
         return list(_BRIGHT[:n_colors])
@@ -103,13 +104,14 @@ def colors(n_colors: int, *, ordered: bool = False) -> list[str]:
     return [_RAINBOW[round(index * step)] for index in range(n_colors)]
 
 
-class Ticks(Formatter):
-    """Tick labels with units and the digits that their spacing needs.
+class TickLabels(Formatter):
+    """Tick labels with as many digits as the step between ticks needs, and units of bytes.
 
     Parameters
     ----------
     column : str
-        Column name; determines whether the values are bytes; seconds below 1 are shown unchanged.
+        Column name. If it is a name for bytes, labels have a unit such as kB; other labels have no
+        unit.
     log : bool
         True for a logarithmic axis.
     """
@@ -133,29 +135,31 @@ class Ticks(Formatter):
         return [f"{value:,.{decimals}f}".replace("-", "\N{MINUS SIGN}") for value in values]
 
 
-def dress(axis: Axis, column: str, *, log: bool = False) -> None:
-    """Label an axis with column and unit, and format its ticks."""
+def label_axis(axis: Axis, column: str, *, log: bool = False) -> None:
+    """Label an axis with its column and unit; format its ticks."""
     unit = " (s)" if is_seconds(column) and column != "seconds" else ""
     axis.set_label_text(printable(heading(column), 60) + unit)
-    axis.set_major_formatter(Ticks(column, log=log))
+    axis.set_major_formatter(TickLabels(column, log=log))
     if log:
         axis.set_minor_formatter(NullFormatter())
 
 
-def use_log(
+def set_log_scales(
     axes: Axes, *, x: bool, y: bool, nonpositive: Literal["mask", "clip"] = "mask"
 ) -> tuple[bool, bool]:
-    """Make axes logarithmic where requested and a value is positive.
+    """Set logarithmic scales where they are requested and possible.
+
+    An axis stays linear if it has no positive value, or an infinite one.
 
     Parameters
     ----------
     axes : Axes
-        Axes with their data.
+        Axes on which the data is already drawn.
     x, y : bool
-        Requested axes.
+        Whether to make the x axis and the y axis logarithmic.
     nonpositive : str
-        ``"mask"`` omits values that are not positive, ``"clip"`` draws them at the edge, where bars
-        begin.
+        ``"mask"`` omits values that are not positive. ``"clip"`` replaces them by a small positive
+        value, which bars need because they begin at 0.
 
     Returns
     -------
@@ -167,26 +171,26 @@ def use_log(
     log_y = y and 0 < limits.minposy <= limits.ymax < math.inf
     if log_x:
         axes.set_xscale("log", nonpositive=nonpositive)
-        axes.xaxis.set_major_locator(_decades(limits.minposx, limits.xmax))
+        axes.xaxis.set_major_locator(_log_ticks(limits.minposx, limits.xmax))
     if log_y:
         axes.set_yscale("log", nonpositive=nonpositive)
-        axes.yaxis.set_major_locator(_decades(limits.minposy, limits.ymax))
+        axes.yaxis.set_major_locator(_log_ticks(limits.minposy, limits.ymax))
     return log_x, log_y
 
 
-def _decades(low: float, high: float) -> LogLocator:
-    """Return ticks at powers of ten, and between few of them."""
-    between = (2.0, 5.0) if high / low < 100 else (3.0,) if high / low < 2000 else ()
-    return LogLocator(subs=(1.0, *between))
+def _log_ticks(low: float, high: float) -> LogLocator:
+    """Return ticks at powers of ten, and between them on short axes."""
+    multiples = (2.0, 5.0) if high / low < 100 else (3.0,) if high / low < 2000 else ()
+    return LogLocator(subs=(1.0, *multiples))
 
 
-def name_positions(axis: Axis, names: Sequence[str], *, longest: int = 24) -> None:
+def label_ticks(axis: Axis, names: Sequence[str], *, max_length: int = 24) -> None:
     """Write category names at positions 0, 1, ...
 
-    Some names are skipped if there are many.
+    If they are more than `_MAX_TICK_NAMES`, only every second, third, ... is written.
     """
-    step = math.ceil(len(names) / _MAX_NAMES)
-    shown = range(0, len(names), max(1, step))
-    axis.set_ticks(list(shown), [printable(names[index], longest) for index in shown])
+    step = math.ceil(len(names) / _MAX_TICK_NAMES)
+    written = range(0, len(names), max(1, step))
+    axis.set_ticks(list(written), [printable(names[index], max_length) for index in written])
     axis.set_minor_locator(NullLocator())
     axis.set_tick_params(length=0)

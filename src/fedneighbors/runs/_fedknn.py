@@ -1,4 +1,4 @@
-"""Record of a run of searches: the neighbours found and their cost."""
+"""Run record of searches: the neighbours found and their cost."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environ
 
 _MAX_QUERIES_DRAWN = 6
 _MAX_BARS = 16
-_LONGEST_LABEL = 200
+_MAX_LABEL = 200  # characters
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Searched:
     labels : sequence of str
         Label of each object.
     queries : sequence of objects
-        Search query.
+        Search queries.
     query_labels : sequence of str
         Label of each query.
     """
@@ -63,9 +63,9 @@ def search_and_record(
     Returns
     -------
     RunRecord
-        Tables ``neighbors`` (a row per query and neighbour), ``cost`` (one per query),
-        ``providers`` (one per party) and ``phases`` (one per query and kind of exchange), with
-        pictures.
+        Tables ``neighbors`` (a row per query and neighbour), ``cost`` (a row per query),
+        ``providers`` (a row per party) and ``phases`` (a row per query and kind of exchange), with
+        figures.
 
     Raises
     ------
@@ -73,14 +73,14 @@ def search_and_record(
         As :meth:`FederatedNeighbors.kneighbors`.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    distances, found = search.kneighbors(about.queries, k)
+    distances, indices = search.kneighbors(about.queries, k)
     seconds = time.perf_counter() - clock
     records = search.query_records_
     return RunRecord(
         name="fedknn.search",
         parameters={**parameters, "k": k, "queries": len(records)},
         tables=(
-            _neighbors(about, distances, found),
+            _neighbors(about, distances, indices),
             _cost(records),
             _providers(about, records),
             _phases(records),
@@ -94,12 +94,12 @@ def search_and_record(
     )
 
 
-def _neighbors(about: Searched, distances: Sequence[Any], found: Sequence[Any]) -> ResultTable:
+def _neighbors(about: Searched, distances: Sequence[Any], indices: Sequence[Any]) -> ResultTable:
     owners = about.owners.tolist()
     rows = [
-        (name, rank, _short(about.labels[place]), place + 1, float(distance), owners[place])
-        for name, far, places in zip(_names(about.query_labels), distances, found, strict=True)
-        for rank, (distance, place) in enumerate(zip(far, places.tolist(), strict=True), start=1)
+        (name, rank, _short(about.labels[i]), i + 1, float(distance), owners[i])
+        for name, far, near in zip(_names(about.query_labels), distances, indices, strict=True)
+        for rank, (distance, i) in enumerate(zip(far, near.tolist(), strict=True), start=1)
     ]
     columns = ("query", "rank", "object", "row", "distance", "party")
     return ResultTable("neighbors", "Nearest objects", columns, tuple(rows))
@@ -113,11 +113,7 @@ def _names(labels: Sequence[str]) -> list[str]:
 
 
 def _short(label: str) -> str:
-    return (
-        label
-        if len(label) <= _LONGEST_LABEL
-        else f"{label[:_LONGEST_LABEL]}\N{HORIZONTAL ELLIPSIS}"
-    )
+    return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _cost(records: Sequence[QueryRecord]) -> ResultTable:
@@ -125,7 +121,7 @@ def _cost(records: Sequence[QueryRecord]) -> ResultTable:
         (
             number,
             record.algorithm,
-            _promise(record),
+            _exactness(record),
             sum(record.n_returned.values()),
             sum(record.verified.values()),
             record.n_rounds,
@@ -141,12 +137,12 @@ def _cost(records: Sequence[QueryRecord]) -> ResultTable:
         "Cost of the queries",
         (*columns, "upload_bytes", "download_bytes", "seconds"),
         tuple(rows),
-        caption="Queries in order. Asked: objects returned by the parties; verified: objects whose "
-        "distance they computed. Upload is from all parties, download to them.",
+        caption="Queries in order. Returned: objects that the parties returned; verified: objects "
+        "whose distance they computed. Upload is from all parties, download to them.",
     )
 
 
-def _promise(record: QueryRecord) -> str:
+def _exactness(record: QueryRecord) -> str:
     if record.exact:
         return "exact"
     return "partial" if record.missing else "not certain"
@@ -154,16 +150,16 @@ def _promise(record: QueryRecord) -> str:
 
 def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
     names, counts = np.unique(about.owners, return_counts=True)
-    held = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    n_objects = dict(zip(names.tolist(), counts.tolist(), strict=True))
     rows = [
         (
             name,
-            held[name],
+            n_objects[name],
             float(np.mean([record.n_returned.get(name, 0) for record in records])),
             float(np.mean([record.verified.get(name, 0) for record in records])),
             float(np.mean([record.busy_seconds.get(name, 0.0) for record in records])),
         )
-        for name in sorted(held, key=_by_number)
+        for name in sorted(n_objects, key=_numeric_key)
     ]
     return ResultTable(
         "providers",
@@ -175,11 +171,11 @@ def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
     )
 
 
-def _by_number(name: str) -> tuple[str, int, str]:
-    """Put party-10 after party-9."""
-    word = name.rstrip("0123456789")
-    digits = name[len(word) :]
-    return word, int(digits) if digits.isascii() and digits else 0, name
+def _numeric_key(name: str) -> tuple[str, int, str]:
+    """Return a sort key that puts party-10 after party-9."""
+    prefix = name.rstrip("0123456789")
+    digits = name[len(prefix) :]
+    return prefix, int(digits) if digits.isascii() and digits else 0, name
 
 
 def _phases(records: Sequence[QueryRecord]) -> ResultTable:
@@ -238,8 +234,8 @@ def _notes(records: Sequence[QueryRecord]) -> tuple[str, ...]:
         exactness = (
             f"{len(records) - n_exact} of {len(records)} answers are not certified as exact."
         )
-    missing = {name: why for record in records for name, why in record.missing.items()}
-    left_out = [f"Party {name} is missing: {why}." for name, why in sorted(missing.items())]
+    missing = {name: reason for record in records for name, reason in record.missing.items()}
+    left_out = [f"Party {name} is missing: {reason}." for name, reason in sorted(missing.items())]
     trust = sorted({record.trust for record in records})
     return (
         exactness,
@@ -268,5 +264,5 @@ def _privacy(search: FederatedNeighbors) -> dict[str, Scalar]:
     }
 
 
-def _sentence(why: str) -> str:
-    return f"{why[0].upper()}{why[1:]}."
+def _sentence(reason: str) -> str:
+    return f"{reason[0].upper()}{reason[1:]}."

@@ -17,11 +17,11 @@ from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
 from fedneighbors.runs._figures import (
-    held_out_rows,
-    holdings,
     most_frequent,
     reliability_curves,
+    rows_by_class,
     traffic,
+    train_and_test_rows,
 )
 
 Labels = npt.NDArray[Any]
@@ -29,8 +29,8 @@ Labels = npt.NDArray[Any]
 _COMPARED = ("averaged logistic regression", "central kNN", "central boosting")
 OURS = "FedPNN, federated"
 _NOT_PRIVATE = (
-    "The model is within its budget. This report is not private: scores, numbers of rows and "
-    "the other methods are exact."
+    "Training stayed within the privacy budget. This report is not private: scores, numbers of "
+    "rows and the other methods are exact."
 )
 
 _ACCURACY = Figure(
@@ -55,7 +55,7 @@ def run(
     parameters: Mapping[str, Any] | None = None,
     progress: Progress,
 ) -> tuple[FedPNNClassifier, RunRecord]:
-    """Train over a table's parties, score held-out rows, save the model.
+    """Train over a table's parties and score held-out rows.
 
     Parameters
     ----------
@@ -64,37 +64,37 @@ def run(
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
     feature_names : tuple of str
-        Column names, kept in the model.
+        Column names to store in the model.
     test_size : float
-        Share of rows held out, in (0, 1).
+        Fraction of the rows to hold out, in (0, 1).
     seed : int
         Seed of the held-out rows.
     parameters : mapping, optional
         Arguments of :class:`FedPNNClassifier`.
     progress : callable
-        Function called with the current step.
+        Called with the number of finished steps, their total number, and the current step.
 
     Returns
     -------
     FedPNNClassifier, RunRecord
-        Trained on the training rows; tables ``summary``, ``exposure``, ``holdings``, ``traffic``
-        and ``reliability``, and ``columns`` if columns were selected. Under privacy there is no
-        ``exposure``: the budget bounds it.
+        The classifier, fitted on the training rows, and a record with the tables ``summary``,
+        ``exposure``, ``holdings``, ``traffic`` and ``reliability``, and ``columns`` if columns were
+        selected. Under privacy there is no ``exposure``, because the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = held_out_rows(y, test_size, seed)
+    rows, held_out = train_and_test_rows(y, test_size, seed)
     progress(0, 1 + len(_COMPARED), "training over all parties")
-    given = dict(parameters or {})
-    if given.get("privacy") is None:
-        given.setdefault("classes", np.unique(y[rows]).tolist())  # as for the baselines
-    model = FedPNNClassifier(**given)
+    settings = dict(parameters or {})
+    if settings.get("privacy") is None:
+        settings.setdefault("classes", np.unique(y[rows]).tolist())  # as for the baselines
+    model = FedPNNClassifier(**settings)
     model.fit(x[rows], y[rows], parties=parties[rows])
-    shares = {OURS: model.predict_proba(x[held_out])}
-    shares |= _baseline_shares(model, (x, y, parties), rows, held_out, progress)
-    chapters = [
-        holdings(y[rows], parties[rows]),
+    probabilities = {OURS: model.predict_proba(x[held_out])}
+    probabilities |= _baseline_probabilities(model, (x, y, parties), rows, held_out, progress)
+    pairs = [
+        rows_by_class(y[rows], parties[rows]),
         traffic(model.run_record_.rounds),
-        reliability_curves(shares, y[held_out], model.classes_),
+        reliability_curves(probabilities, y[held_out], model.classes_),
     ]
     model.name_features(feature_names)
     progress(1 + len(_COMPARED), 1 + len(_COMPARED), "done")
@@ -104,12 +104,12 @@ def run(
         parameters={**model.run_record_.parameters, "test_size": test_size},
         rounds=model.run_record_.rounds,
         tables=(
-            _summary(shares, y[held_out], model.classes_, y),
+            _summary(probabilities, y[held_out], model.classes_, y),
             *([] if private else [_exposures(model.exposures_)]),
             *_columns(model),
-            *(table for table, _ in chapters),
+            *(table for table, _ in pairs),
         ),
-        figures=(_ACCURACY, *(figure for _, figure in chapters)),
+        figures=(_ACCURACY, *(figure for _, figure in pairs)),
         notes=(_NOT_PRIVATE,) if private else (),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
@@ -118,88 +118,86 @@ def run(
     )
 
 
-def _baseline_shares(
+def _baseline_probabilities(
     model: FedPNNClassifier,
     table: tuple[Floats, Labels, Labels],
     rows: Labels,
     held_out: Labels,
     progress: Progress,
 ) -> dict[str, Floats]:
-    """Return the baselines' shares for held-out rows, with the model without privacy."""
+    """Return probabilities of baselines, including the model without privacy."""
     x, y, parties = table
-    shares = {}
+    probabilities = {}
     if model.privacy is not None:
-        known = np.unique(y[rows]).tolist()  # as declared for the private model
-        exact = clone(model).set_params(privacy=None, bounds=None, classes=known)
+        classes = np.unique(y[rows]).tolist()  # as declared for the private model
+        exact = clone(model).set_params(privacy=None, bounds=None, classes=classes)
         exact.fit(x[rows], y[rows], parties=parties[rows])
-        shares["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
+        probabilities["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
     for number, name in enumerate(_COMPARED, start=1):
         progress(number, 1 + len(_COMPARED), f"comparing with {name}")
         baseline = BASELINES[name]().fit(x[rows], y[rows], parties=parties[rows])
-        shares[name] = baseline.predict_proba(x[held_out])
-    return shares
+        probabilities[name] = baseline.predict_proba(x[held_out])
+    return probabilities
 
 
 def _summary(
-    shares: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels
+    probabilities: Mapping[str, Floats], truth: Labels, classes: Labels, y: Labels
 ) -> ResultTable:
     rows: list[tuple[Any, ...]] = []
-    for method, table in shares.items():
-        guess = classes[table.argmax(axis=1)]
+    for method, p in probabilities.items():
+        predicted = classes[p.argmax(axis=1)]
         rows.append(
             (
                 method,
-                accuracy(truth, guess),
-                balanced_accuracy(truth, guess),
-                _roc_auc(truth, table, classes),
+                accuracy(truth, predicted),
+                balanced_accuracy(truth, predicted),
+                _roc_auc(truth, p, classes),
             )
         )
-    usual = np.full(len(truth), most_frequent(y))
-    rows.append(("most frequent class", accuracy(truth, usual), 1 / len(np.unique(y)), 0.5))
+    constant = np.full(len(truth), most_frequent(y))
+    rows.append(("most frequent class", accuracy(truth, constant), 1 / len(np.unique(y)), 0.5))
     return ResultTable(
         name="summary",
         title="On held-out rows",
         columns=("method", "accuracy", "balanced accuracy", "ROC-AUC"),
         rows=tuple(rows),
-        caption=_reading(truth),
+        caption=_caption(truth),
     )
 
 
-def _reading(truth: Labels) -> str:
-    """Describe the significance of a summary's score differences."""
+def _caption(truth: Labels) -> str:
+    """Return the caption of the summary: how much one row matters."""
     counts = np.unique(truth, return_counts=True)[1]
     rarest = int(counts.min())
-    several = " ROC-AUC: mean over the classes, each against the rest." if len(counts) > 2 else ""
+    note = " ROC-AUC: mean over the classes, each against the rest." if len(counts) > 2 else ""
     return (
         f"{len(truth):,} rows are held out, {rarest:,} of them of the rarest class: one of these "
-        f"changes balanced accuracy by {1 / (len(counts) * rarest):.2g}.{several}"
+        f"changes balanced accuracy by {1 / (len(counts) * rarest):.2g}.{note}"
     )
 
 
-def _roc_auc(truth: Labels, table: Floats, classes: Labels) -> float | None:
-    """Return the ROC-AUC, or None if held-out rows lack a class."""
+def _roc_auc(truth: Labels, probabilities: Floats, classes: Labels) -> float | None:
+    """Return the ROC-AUC, or None if no held-out row has some class."""
     if len(np.unique(truth)) < len(classes):
         return None
     if len(classes) == 2:
-        return float(roc_auc_score(truth == classes[1], table[:, 1]))
-    return float(roc_auc_score(truth, table, multi_class="ovr", labels=classes))
+        return float(roc_auc_score(truth == classes[1], probabilities[:, 1]))
+    return float(roc_auc_score(truth, probabilities, multi_class="ovr", labels=classes))
 
 
 def _columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
-    """Return the selected columns, best first; empty if all."""
+    """Return a table of selected columns, best first; nothing if all are."""
     if model.support_.all():
         return ()
-    names, found = model.feature_names_in_[model.support_], model.t_statistics_
-    order = np.argsort(np.where(np.isnan(found), 1.0, -found), kind="stable")
+    names, t = model.feature_names_in_[model.support_], model.t_statistics_
+    order = np.argsort(np.where(np.isnan(t), 1.0, -t), kind="stable")
     return (
         ResultTable(
             name="columns",
             title="Selected columns",
             columns=("column", "t"),
-            rows=tuple(
-                (str(names[j]), float(found[j]) if np.isfinite(found[j]) else None) for j in order
-            ),
-            caption=f"{len(found):,} of {len(model.support_):,} columns, by the largest |t| of a "
+            rows=tuple((str(names[j]), float(t[j]) if np.isfinite(t[j]) else None) for j in order),
+            caption=f"{len(t):,} of {len(model.support_):,} columns, by the largest |t| of a "
             "class against the rest (Welch). Columns without a number: at the top, classes differ "
             "without variance within them; at the end, the column is constant.",
         ),

@@ -1,4 +1,4 @@
-"""Common parts of runs: the split of rows, and tables and figures of a training."""
+"""Parts shared by the runs of several methods: split of rows, tables with figures."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from sklearn.model_selection import train_test_split
 from fedneighbors.metrics import reliability
 from fedneighbors.records import Figure, ResultTable, Round
 
-Chapter = tuple[ResultTable, Figure]
-_IN_WORDS = {
+TableAndFigure = tuple[ResultTable, Figure]
+_REQUEST_TITLES = {
     "SchemaRequest": "columns and labels",
     "SelectionRequest": "sums of each class",
     "ConstantsRequest": "constants of columns",
@@ -30,7 +30,7 @@ _IN_WORDS = {
     "CellsRequest": "noised counts of cells",
     "NoisyCountRequest": "noised counts",
 }
-_STEPS = {
+_STEPS = {  # exchanges of a masked sum
     "OpenSum": "keys",
     "DealShares": "shares of keys",
     "MaskInput": "masked",
@@ -38,19 +38,19 @@ _STEPS = {
 }
 
 
-def held_out_rows(
+def train_and_test_rows(
     y: npt.NDArray[Any], test_size: float, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return training and held-out rows.
+    """Return the indices of training and of held-out rows.
 
-    Stratified by class if each has two rows.
+    Stratified by class if every class has at least two rows.
     """
     _, counts = np.unique(y, return_counts=True)
     stratify = y if counts.min() > 1 else None
-    rows, held_out = train_test_split(
+    training, test = train_test_split(
         np.arange(len(y)), test_size=test_size, stratify=stratify, random_state=seed
     )
-    return rows, held_out
+    return training, test
 
 
 def most_frequent(y: npt.NDArray[Any]) -> Any:
@@ -59,18 +59,18 @@ def most_frequent(y: npt.NDArray[Any]) -> Any:
     return labels[np.argmax(counts)]
 
 
-def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
-    """Return the number of rows of each class at each party."""
-    cells = []
+def rows_by_class(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFigure:
+    """Return a table and a figure of each party's rows by class."""
+    rows = []
     for party in np.unique(parties):
         labels, counts = np.unique(y[parties == party], return_counts=True)
-        held = dict(zip(labels.tolist(), counts.tolist(), strict=True))
-        cells += [(str(party), str(label), held.get(label, 0)) for label in np.unique(y).tolist()]
+        n_of = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+        rows += [(str(party), str(label), n_of.get(label, 0)) for label in np.unique(y).tolist()]
     table = ResultTable(
         name="holdings",
         title="Rows by party and class",
         columns=("party", "class", "rows"),
-        rows=tuple(cells),
+        rows=tuple(rows),
     )
     figure = Figure(
         name="holdings",
@@ -80,23 +80,23 @@ def holdings(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> Chapter:
         x="party",
         y="rows",
         hue="class",
-        caption="The parties' tables differ in size and in class shares.",
+        caption="Number of training rows of each class at each party.",
     )
     return table, figure
 
 
-def traffic(rounds: Sequence[Round]) -> Chapter:
-    """Return the mean bytes per party sent and received each round."""
-    cells: list[tuple[str, str, float]] = []
+def traffic(rounds: Sequence[Round]) -> TableAndFigure:
+    """Return a table and a figure of bytes per party and round."""
+    rows: list[tuple[str, str, float]] = []
     for entry in rounds:
         label = f"{entry.index + 1}. {_request_name(entry.request)}"
         for direction, sizes in (("sent", entry.upload_bytes), ("received", entry.download_bytes)):
-            cells.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
+            rows.append((label, direction, sum(sizes.values()) / max(1, len(sizes))))
     table = ResultTable(
         name="traffic",
         title="Bytes per party and round",
         columns=("round", "direction", "bytes"),
-        rows=tuple(cells),
+        rows=tuple(rows),
     )
     figure = Figure(
         name="traffic",
@@ -112,22 +112,22 @@ def traffic(rounds: Sequence[Round]) -> Chapter:
 
 
 def _request_name(request: str) -> str:
-    """Return a readable name of a request, with its masking step."""
+    """Return the title of a request, with its step if masked."""
     name, _, step = request.partition(": ")
-    words = _IN_WORDS.get(re.sub("^(Public|Private|Masked)", "", name), name)
-    return f"{words}: {_STEPS.get(step, step)}" if step else words
+    title = _REQUEST_TITLES.get(re.sub("^(Public|Private|Masked)", "", name), name)
+    return f"{title}: {_STEPS.get(step, step)}" if step else title
 
 
 def reliability_curves(
     probabilities: Mapping[str, npt.NDArray[np.float64]],
     y: npt.NDArray[Any],
     classes: npt.NDArray[Any],
-) -> Chapter:
-    """Return observed frequency over predicted probability for each method."""
-    cells = []
+) -> TableAndFigure:
+    """Return a table and a figure of observed against predicted frequencies."""
+    rows = []
     for method, proba in probabilities.items():
         curve = reliability(proba, y, classes)
-        cells += [
+        rows += [
             (method, float(confidence), float(accuracy), _half_width(accuracy, count), int(count))
             for confidence, accuracy, count in zip(
                 curve.confidence, curve.accuracy, curve.counts, strict=True
@@ -138,7 +138,7 @@ def reliability_curves(
         name="reliability",
         title="Calibration on the test rows",
         columns=("method", "predicted probability", "observed frequency", "half-width", "rows"),
-        rows=tuple(cells),
+        rows=tuple(rows),
     )
     figure = Figure(
         name="reliability",
@@ -151,7 +151,7 @@ def reliability_curves(
         error="half-width",
         diagonal=True,
         caption="On the diagonal, predictions with a probability of 80 % are right in 80 % of the "
-        "cases. Bars show 95 % confidence; they are long for few rows.",
+        "cases. Bars are 95 % confidence intervals, which are wide for few rows.",
     )
     return table, figure
 
@@ -159,8 +159,8 @@ def reliability_curves(
 def _half_width(share: float, n_rows: int) -> float:
     """Return the half-width of a share's 95 % confidence interval.
 
-    Agresti and Coull.
+    By the method of Agresti and Coull: two successes and two failures are added.
     """
     total = n_rows + 4
-    middle = (share * n_rows + 2) / total
-    return float(1.96 * np.sqrt(middle * (1 - middle) / total))
+    adjusted = (share * n_rows + 2) / total
+    return float(1.96 * np.sqrt(adjusted * (1 - adjusted) / total))

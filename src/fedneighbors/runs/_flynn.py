@@ -21,11 +21,11 @@ from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_s
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, ResultTable, RunRecord, encode_pixels, environment
 from fedneighbors.runs._figures import (
-    held_out_rows,
-    holdings,
     most_frequent,
     reliability_curves,
+    rows_by_class,
     traffic,
+    train_and_test_rows,
 )
 
 Labels = npt.NDArray[Any]
@@ -43,7 +43,7 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
     seed : int
         Seed of split, skew and hash.
     progress : callable
-        Function called with the current step.
+        Called with the number of finished steps, their total number, and the current step.
 
     Returns
     -------
@@ -75,9 +75,9 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
         "FlyNN, federated": federated.predict_proba(x_test),
         "kNN, pooled": baselines["kNN, pooled (k = 5)"].predict_proba(x_test),
     }
-    chapters = [
-        holdings(y, parties),
-        _alone_chapter(alone),
+    pairs = [
+        rows_by_class(y, parties),
+        _alone_figure(alone),
         traffic(federated.run_record_.rounds),
         reliability_curves(probabilities, y_test, federated.classes_),
         _images(federated, x_test, y_test),
@@ -87,12 +87,12 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
         name="flynn.demo",
         parameters={"data": "digits", "parties": n_parties, "alpha": alpha, "seed": seed},
         rounds=federated.run_record_.rounds,
-        tables=(summary, *(table for table, _ in chapters)),
+        tables=(summary, *(table for table, _ in pairs)),
         figures=(
             _accuracy_figure(
-                "The gain of joining the federation is the step from the last bar to the first."
+                "The gain from joining the federation is the first bar minus the last."
             ),
-            *(figure for _, figure in chapters),
+            *(figure for _, figure in pairs),
         ),
         notes=_demo_notes(federated, pooled, probabilities, y_test),
         started=started.isoformat(timespec="seconds"),
@@ -106,7 +106,7 @@ def _neighbors(k: int) -> Any:
 
 
 def _each_alone(
-    like: FlyNNClassifier,
+    model: FlyNNClassifier,
     x: npt.NDArray[Any],
     y: Labels,
     parties: Labels,
@@ -120,7 +120,7 @@ def _each_alone(
         if len(np.unique(y[own])) < 2:
             result[str(party)] = accuracy(y_test, np.full(len(y_test), y[own][0]))
         else:
-            result[str(party)] = accuracy(y_test, clone(like).fit(x[own], y[own]).predict(x_test))
+            result[str(party)] = accuracy(y_test, clone(model).fit(x[own], y[own]).predict(x_test))
     return result
 
 
@@ -170,7 +170,7 @@ def _accuracy_figure(caption: str) -> Figure:
     )
 
 
-def _alone_chapter(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
+def _alone_figure(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
     table = ResultTable(
         name="alone",
         title="Accuracy of each party alone",
@@ -184,7 +184,7 @@ def _alone_chapter(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
         table="alone",
         x="party",
         y="accuracy",
-        caption="A party cannot predict a class that it has never seen.",
+        caption="A party cannot predict a class of which it has no rows.",
     )
     return table, figure
 
@@ -192,16 +192,16 @@ def _alone_chapter(alone: Mapping[str, float]) -> tuple[ResultTable, Figure]:
 def _images(
     model: FlyNNClassifier, x: npt.NDArray[Any], y: Labels, n_images: int = 24
 ) -> tuple[ResultTable, Figure]:
-    """Return the least certain test digits."""
+    """Return a table and a figure of the least certain test digits."""
     proba = model.predict_proba(x)
-    doubtful = np.argsort(proba.max(axis=1), kind="stable")[:n_images]
+    uncertain = np.argsort(proba.max(axis=1), kind="stable")[:n_images]
     predicted = model.classes_[proba.argmax(axis=1)]
     rows = tuple(
         (
             f"{predicted[i]} ({proba[i].max():.0%}), is {y[i]}",
             encode_pixels(255 - np.rint(x[i].reshape(8, 8) * (255 / 16)).astype(int)),
         )
-        for i in doubtful
+        for i in uncertain
     )
     table = ResultTable("images", "The least certain test rows", ("prediction", "pixels"), rows)
     figure = Figure(
@@ -249,7 +249,7 @@ def run(
     parameters: Mapping[str, Any],
     progress: Progress,
 ) -> tuple[FlyNNClassifier, RunRecord]:
-    """Train over a table's parties, score held-out rows, save the model.
+    """Train over a table's parties and score held-out rows.
 
     Parameters
     ----------
@@ -258,26 +258,26 @@ def run(
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
     feature_names : tuple of str
-        Column names, kept in the model.
+        Column names to store in the model.
     test_size : float
-        Share of rows held out, in (0, 1).
+        Fraction of the rows to hold out, in (0, 1).
     seed : int
         Seed of split and hash.
     search : bool
-        Choose sizes and decay by cross-validation on the training rows.
+        Choose the sizes and the decay of the model by cross-validation on the training rows.
     parameters : mapping
         Arguments of :class:`FlyNNClassifier`.
     progress : callable
-        Function called with the current step.
+        Called with the number of finished steps, their total number, and the current step.
 
     Returns
     -------
     FlyNNClassifier, RunRecord
-        Trained on the training rows; tables ``summary``, ``holdings``, ``traffic`` and
-        ``reliability``.
+        The classifier, fitted on the training rows, and a record with the tables ``summary``,
+        ``holdings``, ``traffic`` and ``reliability``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = held_out_rows(y, test_size, seed)
+    rows, held_out = train_and_test_rows(y, test_size, seed)
     settings = {"random_state": seed, "n_jobs": -1, **parameters}
     progress(0, 2, "training over all parties")
     if search:
@@ -295,8 +295,8 @@ def run(
         "FlyNN, federated": model.predict_proba(x[held_out]),
         "kNN, pooled": baseline.predict_proba(x[held_out]),
     }
-    chapters = [
-        holdings(y[rows], parties[rows]),
+    pairs = [
+        rows_by_class(y[rows], parties[rows]),
         traffic(model.run_record_.rounds),
         reliability_curves(probabilities, y[held_out], model.classes_),
     ]
@@ -306,10 +306,10 @@ def run(
         name="flynn.run",
         parameters={**model.run_record_.parameters, "test_size": test_size, "search": search},
         rounds=model.run_record_.rounds,
-        tables=(summary, *(table for table, _ in chapters)),
+        tables=(summary, *(table for table, _ in pairs)),
         figures=(
             _accuracy_figure("The federation does not pool the rows; kNN does."),
-            *(figure for _, figure in chapters),
+            *(figure for _, figure in pairs),
         ),
         privacy=model.run_record_.privacy,
         started=started.isoformat(timespec="seconds"),
@@ -321,8 +321,8 @@ def run(
 def _search(
     x: npt.NDArray[Any], y: Labels, parties: Labels, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    chosen = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
-    best: dict[str, Any] = chosen.fit(x, y, parties=parties).best_params_
+    search = FlyNNSearchCV(random_state=settings["random_state"], n_jobs=settings["n_jobs"])
+    best: dict[str, Any] = search.fit(x, y, parties=parties).best_params_
     return best
 
 
@@ -337,9 +337,9 @@ def _run_summary(
     guesses = {"FlyNN, federated": model.predict(x[held_out])}
     guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
     guesses["most frequent class"] = np.full(len(truth), most_frequent(y))
-    theirs = guesses["kNN, pooled (k = 5)"]
+    of_knn = guesses["kNN, pooled (k = 5)"]
     rows = tuple(
-        (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, theirs))
+        (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, of_knn))
         for method, guess in guesses.items()
     )
     return ResultTable(

@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles, row_roles
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
-from fedneighbors.runs._figures import holdings, reliability_curves, traffic
+from fedneighbors.runs._figures import reliability_curves, rows_by_class, traffic
 
 Labels = npt.NDArray[Any]
 
@@ -60,22 +60,22 @@ def run(
     y, parties : arrays of shape (n_rows,)
         Labels and owners.
     feature_names : sequence of str
-        Column names, kept in the model.
+        Column names to store in the model.
     test_size : float
-        Share of each client's rows that is held out, in (0, 1).
+        Fraction of each client's rows to hold out, in (0, 1).
     seed : int
         Seed of the held-out rows and of training.
     parameters : mapping
         Arguments of :class:`KNNPerClassifier`.
     with_baselines : bool
-        Train the methods of :mod:`~.baselines`, too, each with the best of at most four settings.
+        Also train the methods of :mod:`~.baselines`, each with the best of at most four settings.
     progress : callable
-        Function called with the current step.
+        Called with the number of finished steps, their total number, and the current step.
 
     Returns
     -------
     KNNPerClassifier
-        Fitted.
+        The classifier, fitted on the training rows.
     RunRecord
         Tables ``summary``, ``clients``, ``holdings``, ``traffic`` and ``reliability``.
     RowRoles
@@ -89,31 +89,29 @@ def run(
     model = KNNPerClassifier(random_state=seed, classes=np.unique(y).tolist(), **parameters)
     model.fit(x[~test], y[~test], parties=parties[~test])
     progress(1, n_steps, "predicting for every client")
-    shares = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
+    proba = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
     progress(2, n_steps, "training every client alone")
-    shares["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
+    proba["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
     if with_baselines:
-        shares |= _baseline_shares(
-            model, x, y, parties, test, lambda n, what: progress(n, n_steps, what)
+        proba |= _baseline_proba(
+            model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
         )
-    chapters = [
-        holdings(y[~test], parties[~test]),
+    pairs = [
+        rows_by_class(y[~test], parties[~test]),
         traffic(_first_rounds(model)),
-        reliability_curves({OURS: shares[OURS]}, y[test], model.classes_),
+        reliability_curves({OURS: proba[OURS]}, y[test], model.classes_),
     ]
-    right = {
-        name: _right(found, y, parties, test, model.classes_) for name, found in shares.items()
-    }
+    correct = {name: _correct(p, y, parties, test, model.classes_) for name, p in proba.items()}
     model.name_features(feature_names)
     progress(n_steps, n_steps, "done")
     record = RunRecord(
         name="knnper.run",
         parameters={**model.run_record_.parameters, "test_size": test_size},
         rounds=model.run_record_.rounds,
-        tables=(_summary(right), _clients(model, right), *(table for table, _ in chapters)),
+        tables=(_summary(correct), _clients(model, correct), *(table for table, _ in pairs)),
         figures=(
             _ACCURACY,
-            *(figure for _, figure in chapters),
+            *(figure for _, figure in pairs),
         ),
         notes=(_NOTE,),
         started=started.isoformat(timespec="seconds"),
@@ -126,14 +124,14 @@ def run(
 def _parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
-    """Return the predictions of the mixture's parts alone."""
-    view, scores = model._view(x[test])
+    """Return the probabilities by each part of the mixture alone."""
+    inputs, scores = model._view(x[test])
     shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
     overall = model.overall_
     for name, personal in model.clients_.items():
         rows = parties[test] == name
         if rows.any():
-            memory[rows] = personal.votes(view[rows], shared[rows])
+            memory[rows] = personal.votes(inputs[rows], shared[rows])
             prior = local_prior(personal.memory.labels, overall)
             corrected[rows] = shared[rows] * prior / overall
     corrected /= corrected.sum(axis=1, keepdims=True)
@@ -148,22 +146,22 @@ def _parts(
 def _alone(
     x: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> Floats:
-    """Return each client's predictions from its own rows only."""
-    shares = np.zeros((int(test.sum()), len(classes)))
+    """Return probabilities by a model of each client's own rows."""
+    proba = np.zeros((int(test.sum()), len(classes)))
     for name in np.unique(parties):
-        train, asked = (parties == name) & ~test, parties[test] == name
+        train, test_rows = (parties == name) & ~test, parties[test] == name
         known = np.unique(y[train])
-        places = np.searchsorted(classes, known)
+        columns = np.searchsorted(classes, known)
         if len(known) == 1:
-            shares[np.ix_(asked, places)] = 1.0
-        elif asked.any():
+            proba[np.ix_(test_rows, columns)] = 1.0
+        elif test_rows.any():
             local = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-            found = local.fit(x[train], y[train]).predict_proba(x[test][asked])
-            shares[np.ix_(asked, places)] = found
-    return shares
+            predicted = local.fit(x[train], y[train]).predict_proba(x[test][test_rows])
+            proba[np.ix_(test_rows, columns)] = predicted
+    return proba
 
 
-def _baseline_shares(
+def _baseline_proba(
     model: KNNPerClassifier,
     x: Floats,
     y: Labels,
@@ -171,51 +169,51 @@ def _baseline_shares(
     test: npt.NDArray[np.bool_],
     progress: Callable[[int, str], None],
 ) -> dict[str, Floats]:
-    """Return the predictions of baselines tuned on training rows."""
-    asked = model.get_params(deep=False)
+    """Return probabilities by baselines that are tuned on training rows."""
+    settings = model.get_params(deep=False)
     table = x[~test], y[~test], parties[~test]
-    found = {}
-    for place, (title, name) in enumerate(baselines.TITLES.items()):
-        progress(3 + place, f"training {title}")
+    proba = {}
+    for index, (title, name) in enumerate(baselines.TITLES.items()):
+        progress(3 + index, f"training {title}")
         kind = getattr(baselines, name)
         baseline = kind(
-            **{key: asked[key] for key in kind().get_params(deep=False) if key in asked}
+            **{key: settings[key] for key in kind().get_params(deep=False) if key in settings}
         )
         if "start" in baseline.get_params(deep=False):
             baseline.set_params(start=model)
         grid: Any = ({},) if title == "FedAvg" else None
         estimator = baselines.tuned(baseline, *table, grid=grid).estimator
-        found[title] = estimator.predict_proba(x[test], parties=parties[test])
-    return found
+        proba[title] = estimator.predict_proba(x[test], parties=parties[test])
+    return proba
 
 
-def _right(
-    shares: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
+def _correct(
+    proba: Floats, y: Labels, parties: Labels, test: npt.NDArray[np.bool_], classes: Labels
 ) -> dict[str, tuple[int, int]]:
-    """Count each client's held-out rows, and the correct ones."""
-    hit, owner = classes[shares.argmax(axis=1)] == y[test], parties[test]
+    """Return each client's numbers of correct and of held-out rows."""
+    correct, owner = classes[proba.argmax(axis=1)] == y[test], parties[test]
     return {
-        str(name): (int(hit[owner == name].sum()), int((owner == name).sum()))
+        str(name): (int(correct[owner == name].sum()), int((owner == name).sum()))
         for name in np.unique(owner)
     }
 
 
-def _summary(right: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTable:
-    names = list(next(iter(right.values())))
+def _summary(correct: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTable:
+    names = list(next(iter(correct.values())))
     return ResultTable(
         name="summary",
         title="On each client's held-out rows",
         columns=("method", "accuracy", "bottom decile"),
         rows=tuple(
-            (method, average_accuracy(found, names), bottom_decile(found, names))
-            for method, found in right.items()
+            (method, average_accuracy(counts, names), bottom_decile(counts, names))
+            for method, counts in correct.items()
         ),
-        caption="Accuracy over all rows; bottom decile: of the client at the lowest tenth.",
+        caption="Accuracy over all rows; bottom decile: that of the client at the lowest tenth.",
     )
 
 
 def _clients(
-    model: KNNPerClassifier, right: Mapping[str, Mapping[str, tuple[int, int]]]
+    model: KNNPerClassifier, correct: Mapping[str, Mapping[str, tuple[int, int]]]
 ) -> ResultTable:
     return ResultTable(
         name="clients",
@@ -226,9 +224,9 @@ def _clients(
                 name,
                 len(personal.memory),
                 personal.weight if personal.pool is None else None,
-                right[OURS].get(name, (0, 0))[1],
-                _share(right[OURS].get(name)),
-                _share(right["shared network (FedAvg)"].get(name)),
+                correct[OURS].get(name, (0, 0))[1],
+                _accuracy(correct[OURS].get(name)),
+                _accuracy(correct["shared network (FedAvg)"].get(name)),
             )
             for name, personal in model.clients_.items()
         ),
@@ -236,12 +234,12 @@ def _clients(
     )
 
 
-def _share(found: tuple[int, int] | None) -> float | None:
-    return None if found is None or not found[1] else found[0] / found[1]
+def _accuracy(counts: tuple[int, int] | None) -> float | None:
+    return None if counts is None or not counts[1] else counts[0] / counts[1]
 
 
 def _first_rounds(model: KNNPerClassifier) -> tuple[Any, ...]:
-    """Return the first exchange of each kind: training rounds are alike."""
+    """Return the first round of each request; training rounds are alike."""
     first: dict[str, Any] = {}
     for entry in model.run_record_.rounds:
         first.setdefault(entry.request, entry)

@@ -1,4 +1,4 @@
-"""Synthesis of a user's table, compared with the real rows."""
+"""Run of the synthesizer on a user's table, compared with the real rows."""
 
 import time
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._report import quality_record
 from fedneighbors.methods.fedpnn.synthesis._synthesizer import TabularSynthesizer
 from fedneighbors.records import RunRecord
-from fedneighbors.runs._figures import held_out_rows
+from fedneighbors.runs._figures import train_and_test_rows
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,13 +60,13 @@ def synthesize(
     n_rows : int, optional
         Number of rows to sample; by default as many as the table has.
     test_size : float
-        Share of rows held out from training, in [0, 1), for testing classifiers.
+        Fraction of the rows to hold out from training, in [0, 1), for testing classifiers.
     seed : int
         Seed of all random draws.
     parameters : mapping, optional
         Other arguments of :class:`TabularSynthesizer`.
     progress : callable
-        Function called with epochs done, total epochs and the current step.
+        Called with the number of epochs done, their total number, and the current step.
 
     Raises
     ------
@@ -79,21 +79,21 @@ def synthesize(
     labels = None if label is None else _labels(table, label)
     features = table if label is None else table.without([label])
     rows, held_out = _held_out(labels, table.n_rows, test_size, seed)
-    real = _part(features, labels, rows)
+    real = _take(features, labels, rows)
     synthesizer = TabularSynthesizer(**(parameters or {}), random_state=seed)
     synthesizer.fit(*real, progress=progress)
-    made = _sample(synthesizer, n_rows or table.n_rows, seed)
+    synthetic = _sample(synthesizer, n_rows or table.n_rows, seed)
     progress(1, 1, "comparing with the real rows")
     record = quality_record(
         real,
-        made,
-        test=_part(features, labels, held_out) if len(held_out) else None,
+        synthetic,
+        test=_take(features, labels, held_out) if len(held_out) else None,
         parameters=_settings(synthesizer, label, seed),
         random_state=seed,
     )
     return Synthesis(
         synthesizer,
-        _append_labels(*made, label),
+        _append_labels(*synthetic, label),
         replace(
             record,
             started=started.isoformat(timespec="seconds"),
@@ -103,14 +103,14 @@ def synthesize(
 
 
 def sample_rows(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, seed: int) -> Table:
-    """Sample rows of a trained synthesizer, labels last, if any.
+    """Sample rows of a trained synthesizer, with labels in the last column.
 
     Parameters
     ----------
     synthesizer : TabularSynthesizer
         Fitted to a Table.
     label : str
-        Name of the label column.
+        Name of the label column, if the synthesizer was fitted with labels.
     n_rows : int
         Number of rows.
     seed : int
@@ -128,38 +128,38 @@ def sample_rows(synthesizer: TabularSynthesizer, label: str, *, n_rows: int, see
 
 
 def _sample(synthesizer: TabularSynthesizer, n_rows: int, seed: int) -> tuple[Table, Any]:
-    made = synthesizer.sample(n_rows, random_state=seed)
-    return made if isinstance(made, tuple) else (made, None)
+    rows = synthesizer.sample(n_rows, random_state=seed)
+    return rows if isinstance(rows, tuple) else (rows, None)
 
 
 def _append_labels(x: Table, y: Any, label: str | None) -> Table:
     if y is None or label is None:
         return x
-    words: Column = np.array(y.tolist(), np.object_)
-    return Table({**x.columns, label: words}, x.source)
+    column: Column = np.array(y.tolist(), np.object_)
+    return Table({**x.columns, label: column}, x.source)
 
 
 def _labels(table: Table, label: str) -> npt.NDArray[np.str_]:
     table.require([label])
     cells = table.columns[label].tolist()
-    gone = sum(cell is None or cell != cell for cell in cells)
-    if gone:
+    n_missing = sum(cell is None or cell != cell for cell in cells)
+    if n_missing:
         raise DataError(
-            f"column {label!r} of {table.source} is missing in {gone} rows; fill or remove them"
+            f"column {label!r} of {table.source} is missing in {n_missing} rows; fill or drop them"
         )
     return np.array(cells, np.str_)
 
 
 def _held_out(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Rows, Rows]:
     """Return training and test rows; no test rows without labels."""
-    every = np.arange(n_rows)
+    all_rows = np.arange(n_rows)
     if labels is None or test_size == 0:
-        return every, every[:0]
-    kept, out = held_out_rows(labels, test_size, seed)
-    return np.sort(kept), np.sort(out)
+        return all_rows, all_rows[:0]
+    training, test = train_and_test_rows(labels, test_size, seed)
+    return np.sort(training), np.sort(test)
 
 
-def _part(features: Table, labels: Any, rows: Rows) -> tuple[Table, Any]:
+def _take(features: Table, labels: Any, rows: Rows) -> tuple[Table, Any]:
     return features.take(rows), None if labels is None else labels[rows]
 
 

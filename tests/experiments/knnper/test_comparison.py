@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from experiments.catalog import find_study
-from experiments.knnper.comparison import BASELINES, OURS, PAPER, STARTED, contest
-from experiments.knnper.federations import CROWDS, Scope, crowd, roles
+from experiments.knnper.comparison import (
+    BASELINES,
+    ONE_NETWORK_METHODS,
+    OURS,
+    PAPER,
+    compare_methods,
+)
+from experiments.knnper.federations import FEDERATIONS, Scope, make_clients, roles
 from fedneighbors.methods.knnper import KNNPerClassifier
 
 SETTINGS = {"hidden": (16,), "n_rounds": 3, "random_state": 0}
@@ -16,21 +22,21 @@ SMALL = Scope("digits", 500, 8, 3, ())
 
 
 @cache
-def people():
-    return crowd("label skew", SMALL, 0)
+def clients():
+    return make_clients("label skew", SMALL, 0)
 
 
 @cache
 def scored():
-    return contest(people(), SETTINGS)
+    return compare_methods(clients(), SETTINGS)
 
 
-@pytest.mark.parametrize("name", CROWDS)
+@pytest.mark.parametrize("name", FEDERATIONS)
 def test_every_row_is_training_or_test_row_of_one_client(name):
-    data = CROWDS[name][0]
+    data = FEDERATIONS[name][0]
     few = Scope("digits" if data == "mnist" else data, 600, 8, 3, ())
 
-    found = crowd(name, few, 3)
+    found = make_clients(name, few, 3)
 
     rows = [found.rows(each, test=test) for each in found.names for test in (False, True)]
     assert sorted(np.concatenate(rows).tolist()) == list(range(len(found.y)))
@@ -40,13 +46,13 @@ def test_every_row_is_training_or_test_row_of_one_client(name):
 
 
 def test_two_classes_each_means_two():
-    found = crowd("two classes each", SMALL, 1)
+    found = make_clients("two classes each", SMALL, 1)
 
     assert all(len(set(found.y[found.owners == name].tolist())) == 2 for name in found.names)
 
 
 def test_groups_of_clients_mean_other_things_by_the_same_rows():
-    same, other = crowd("one meaning", SMALL, 1), crowd("permuted labels", SMALL, 1)
+    same, other = make_clients("one meaning", SMALL, 1), make_clients("permuted labels", SMALL, 1)
 
     assert same.x.tolist() == other.x.tolist()
     moved = {name: (same.y != other.y)[same.owners == name].any() for name in same.names}
@@ -57,7 +63,7 @@ def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
     scores, _ = scored()
 
     assert list(scores) == [*BASELINES, PAPER, OURS]
-    expected = {name: len(people().rows(name, test=True)) for name in people().names}
+    expected = {name: len(clients().rows(name, test=True)) for name in clients().names}
     for found in scores.values():
         assert {name: n for name, (_, n) in found.test.items()} == expected
         assert all(0 <= right <= n for right, n in found.test.values())
@@ -65,17 +71,17 @@ def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
 
 def test_nothing_is_chosen_on_test_rows():
     rng = np.random.default_rng(0)
-    scrambled = people().y.copy()
-    scrambled[people().test] = rng.permutation(scrambled[people().test])
+    scrambled = clients().y.copy()
+    scrambled[clients().test] = rng.permutation(scrambled[clients().test])
 
-    _, chosen = contest(replace(people(), y=scrambled), SETTINGS)
+    _, chosen = compare_methods(replace(clients(), y=scrambled), SETTINGS)
 
     assert chosen == scored()[1]
 
 
 def test_the_papers_mixture_equals_a_separate_estimator():
     scores, chosen = scored()
-    who, fitted = people(), people().fit
+    who, fitted = clients(), clients().fit
     settings = {**SETTINGS, **chosen["rate"], "standardize": False, "classes": range(10)}
     alone = KNNPerClassifier(combine="paper", **settings)
     alone.fit(who.x[fitted], who.y[fitted], parties=who.owners[fitted])
@@ -118,5 +124,5 @@ def test_the_pool_and_its_rivals_predict_next_characters():
     record = find_study("knnper.shakespeare").run(quick=True)
 
     seen, unseen, _ = record.tables
-    assert [row[1] for row in seen.rows] == [*STARTED, "Ditto", "FedRep", PAPER, OURS]
-    assert [row[1] for row in unseen.rows] == [*STARTED, "Ditto", "FedRep", PAPER, OURS]
+    assert [row[1] for row in seen.rows] == [*ONE_NETWORK_METHODS, "Ditto", "FedRep", PAPER, OURS]
+    assert [row[1] for row in unseen.rows] == [*ONE_NETWORK_METHODS, "Ditto", "FedRep", PAPER, OURS]

@@ -10,7 +10,7 @@ from experiments.knnper.prototypes import (
     PrototypeMemory,
     Prototypes,
     loss_and_gradient,
-    trained,
+    train_prototypes,
 )
 from fedneighbors.errors import DataError, RebuildNeeded
 from tests.methods.knnper.memory.tables import tables
@@ -96,7 +96,7 @@ def test_training_lowers_the_loss_and_separates_classes():
     rows, labels = rows_of_three()
 
     def error(n_steps):
-        kept = trained(rows, labels, 3, n_dimensions=3, share=0.1, n_steps=n_steps)
+        kept = train_prototypes(rows, labels, 3, n_dimensions=3, share=0.1, n_steps=n_steps)
         return float(((kept.shares(rows) - np.eye(3)[labels]) ** 2).mean()), kept
 
     (before, _), (after, kept) = error(0), error(20)

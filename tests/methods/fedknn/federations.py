@@ -1,4 +1,4 @@
-"""Random small federations of numbers on a line: ties, skew, empty ones, bounds that mislead."""
+"""Random small federations of numbers on a line: ties, skew, empty providers, loose bounds."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,19 @@ KEY = b"tests"
 
 
 class BoundedLine:
-    """Numbers on a line, with lower bounds of seeded looseness."""
+    """Numbers on a line, with lower bounds that are lowered at random by up to ``looseness``."""
 
     name = "bounded line"
 
     def __init__(self, looseness, seed):
         self.looseness, self.seed = looseness, seed
-        self.plain = PlainMetric(lambda a, b: abs(a - b))
+        self.exact = PlainMetric(lambda a, b: abs(a - b))
 
     def distance(self, first, second):
-        return self.plain.distance(first, second)
+        return self.exact.distance(first, second)
 
     def index(self, objects, *, ranks):
-        inner = self.plain.index(objects, ranks=ranks)
+        inner = self.exact.index(objects, ranks=ranks)
         return _BoundedIndex(inner, self, np.array(objects, float))
 
 
@@ -39,8 +39,8 @@ class _BoundedIndex:
         session = self.inner.open(query)
         rng = np.random.default_rng(self.metric.seed)
         shrink = 1 - self.metric.looseness * rng.random(len(self.objects))
-        low = np.abs(self.objects - query) * shrink
-        session.bounds = lambda: low
+        bounds = np.abs(self.objects - query) * shrink
+        session.bounds = lambda: bounds
         return session
 
 
@@ -66,49 +66,49 @@ class Federation:
 
 
 SPREADS = [2, 8, 10**6]
-"""Few values tie often."""
+"""Numbers of possible values; few values give many ties."""
 
-OWNERS = ["even", "skewed", "one holds all", "blocks"]
+PLACEMENTS = ["even", "skewed", "one holds all", "blocks"]
 UNITS = [1.0, 1.0, 0.1, 1e-9, 1e12]
 LOOSENESS = [0.0, 0.5, 1.0]
 
 
 @st.composite
 def federations(draw):
-    return made(
+    return make_federation(
         np.random.default_rng(draw(st.integers(0, 2**32 - 1))),
         m=draw(st.integers(1, 6)),
         n=draw(st.integers(0, 30)),
         k=draw(st.integers(1, 12)),
         spread=draw(st.sampled_from(SPREADS)),
-        own=draw(st.sampled_from(OWNERS)),
+        placement=draw(st.sampled_from(PLACEMENTS)),
         unit=draw(st.sampled_from(UNITS)),
         looseness=draw(st.sampled_from(LOOSENESS)),
     )
 
 
 def random_federation(rng):
-    """Draw a federation from a generator, as the strategy does, for campaigns of many."""
-    return made(
+    """Draw a federation from a generator, for tests of many federations without Hypothesis."""
+    return make_federation(
         rng,
         m=int(rng.integers(1, 7)),
         n=int(rng.integers(0, 31)),
         k=int(rng.integers(1, 13)),
         spread=int(rng.choice(SPREADS)),
-        own=str(rng.choice(OWNERS)),
+        placement=str(rng.choice(PLACEMENTS)),
         unit=float(rng.choice(UNITS)),
         looseness=float(rng.choice(LOOSENESS)),
     )
 
 
-def made(rng, *, m, n, k, spread, own, unit, looseness):
+def make_federation(rng, *, m, n, k, spread, placement, unit, looseness):
     values = unit * np.sort(rng.integers(0, spread, n))
     owner = {
         "even": rng.integers(0, m, n),
         "skewed": np.minimum(rng.geometric(0.6, n) - 1, m - 1),
         "one holds all": np.zeros(n, int),
         "blocks": np.arange(n) * m // max(n, 1),
-    }[own]
+    }[placement]
     return Federation(
         tables={f"p{i}": values[owner == i].tolist() for i in range(m)},
         query=float(unit * rng.integers(0, spread)),

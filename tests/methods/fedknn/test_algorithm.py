@@ -1,4 +1,4 @@
-"""First counts of DANN."""
+"""First request sizes of DANN."""
 
 import numpy as np
 from hypothesis import given
@@ -13,21 +13,21 @@ BOUNDS = st.dictionaries(
 )
 
 
-def lowest(drawn, k):
-    return {name: np.sort(np.array(values, float))[:k] for name, values in drawn.items()}
+def lowest_bounds(values, k):
+    return {name: np.sort(np.array(values, float))[:k] for name, values in values.items()}
 
 
 @given(BOUNDS, st.integers(1, 12))
-def test_counts_are_between_one_and_k(drawn, k):
-    counts = shared_counts(lowest(drawn, k), k)
+def test_counts_are_between_one_and_k(values, k):
+    counts = shared_counts(lowest_bounds(values, k), k)
 
-    assert sorted(counts) == sorted(drawn)
+    assert sorted(counts) == sorted(values)
     assert all(1 <= count <= k for count in counts.values())
 
 
 @given(BOUNDS, st.integers(1, 12))
-def test_without_surplus_counts_add_up_to_k_or_one_each(drawn, k):
-    bounds = lowest(drawn, k)
+def test_without_surplus_counts_add_up_to_k_or_one_each(values, k):
+    bounds = lowest_bounds(values, k)
     n_bounds = sum(map(len, bounds.values()))
 
     counts = shared_counts(bounds, k, surplus=0.0)
@@ -37,8 +37,8 @@ def test_without_surplus_counts_add_up_to_k_or_one_each(drawn, k):
 
 
 @given(BOUNDS, st.integers(1, 12), st.floats(0, 2))
-def test_surplus_never_lowers_a_count(drawn, k, surplus):
-    bounds = lowest(drawn, k)
+def test_surplus_never_lowers_a_count(values, k, surplus):
+    bounds = lowest_bounds(values, k)
 
     plain = shared_counts(bounds, k, surplus=0.0)
     more = shared_counts(bounds, k, surplus=surplus)
@@ -47,24 +47,24 @@ def test_surplus_never_lowers_a_count(drawn, k, surplus):
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 9))
-def test_names_matter_for_a_remainder_at_most(sizes, k):
+def test_exchanged_names_change_a_count_by_at_most_one(sizes, k):
     bounds = {f"p{i}": np.ones(min(size, k)) for i, size in enumerate(sizes)}
-    turned = dict(zip(bounds, reversed(bounds.values()), strict=True))
+    exchanged = dict(zip(bounds, reversed(bounds.values()), strict=True))
 
-    one, other = shared_counts(bounds, k), shared_counts(turned, k)
+    counts, exchanged_counts = shared_counts(bounds, k), shared_counts(exchanged, k)
 
-    pairs = zip(one.values(), reversed(other.values()), strict=True)
+    pairs = zip(counts.values(), reversed(exchanged_counts.values()), strict=True)
     assert all(abs(first - second) <= 1 for first, second in pairs)
 
 
 @given(st.permutations(range(30)), st.integers(1, 10))
-def test_bounds_that_differ_are_counted_as_the_paper_does(values, k):
-    bounds = lowest({f"p{i}": values[i::3] for i in range(3)}, k)
+def test_without_ties_counts_equal_those_of_the_paper(values, k):
+    bounds = lowest_bounds({f"p{i}": values[i::3] for i in range(3)}, k)
 
     assert shared_counts(bounds, k, surplus=0.0) == expected_counts(bounds, k)
 
 
-def test_ties_are_divided_not_given_to_the_first():
+def test_ties_are_divided_among_all_providers():
     bounds = {name: np.full(16, 5.0) for name in "abcd"}
 
     assert expected_counts(bounds, 16) == {"a": 16, "b": 1, "c": 1, "d": 1}

@@ -1,4 +1,4 @@
-"""Many random federations: every plain algorithm against one sorted list."""
+"""Many random federations: every algorithm without noise equals the naive search."""
 
 from functools import partial
 
@@ -22,8 +22,8 @@ ALGORITHMS = {
 }
 
 
-def searched(federation, algorithm):
-    """Return the answer, through the bytes of every message, but without threads."""
+def run_search(federation, algorithm):
+    """Return the answer of a search whose messages are encoded, without threads."""
     providers = {provider.name: provider for provider in federation.providers()}
 
     def exchange(frames):
@@ -34,13 +34,13 @@ def searched(federation, algorithm):
 
 
 def wrong_answers(n_federations, *, seed):
-    """Return (federation, algorithm) of each answer that is not that of one sorted list."""
+    """Return (federation, algorithm) of each answer that differs from the naive search."""
     rng, wrong = np.random.default_rng(seed), []
     for _ in range(n_federations):
         federation = random_federation(rng)
         expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
         for name, algorithm in ALGORITHMS.items():
-            merged = searched(federation, algorithm).merged
+            merged = run_search(federation, algorithm).merged
             found = zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True)
             if list(found) != expected:
                 wrong.append((federation, name))

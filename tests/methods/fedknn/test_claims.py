@@ -1,4 +1,4 @@
-"""Lying providers: detectable lies are errors that name the provider."""
+"""Invalid replies that can be detected are errors that name the provider."""
 
 from functools import partial
 
@@ -18,10 +18,10 @@ from fedneighbors.methods.fedknn.algorithm import (
 )
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import (
+    ActiveProviders,
     BoundReply,
     NearestReply,
     RangeCountReply,
-    Roll,
     baseline,
     certify_answer,
     dann,
@@ -30,7 +30,7 @@ from tests.methods.fedknn.federations import BoundedLine, Federation
 
 TABLES = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [1.5, 2.5, 3.5, 4.5, 7.5]}
 K = 5
-ALL = {"baseline": baseline, "dann": dann, "hufu": hufu, "hufu+": hufu_plus}
+ALGORITHMS = {"baseline": baseline, "dann": dann, "hufu": hufu, "hufu+": hufu_plus}
 
 
 class Liar:
@@ -48,16 +48,16 @@ class Liar:
         return reply if self._left >= 0 else self._change(reply, request)
 
 
-def forged(reply, **change):
-    """Return a reply that its own class might refuse."""
+def alter(reply, **change):
+    """Return a changed copy of a reply, without the checks of its class."""
     result = object.__new__(type(reply))
     for name in type(reply).__dataclass_fields__:
         object.__setattr__(result, name, change.get(name, getattr(reply, name)))
     return result
 
 
-def only(reply, places, **change):
-    return forged(
+def select(reply, places, **change):
+    return alter(
         reply,
         distances=reply.distances[places],
         ties=reply.ties[places],
@@ -66,15 +66,15 @@ def only(reply, places, **change):
     )
 
 
-def asked(algorithm, kind, change, *, after=0, k=K, tables=TABLES, looseness=0.0):
+def run_with_liar(algorithm, kind, change, *, after=0, k=K, tables=TABLES, looseness=0.0):
     honest = Federation(tables, 0.0, k, BoundedLine(looseness, 1)).providers()
     providers = [Liar(honest[0], kind, change, after=after), *honest[1:]]
     return run(algorithm(b"0.0", k, name="q"), providers).result
 
 
-def with_more(reply, _):
+def add_object(reply, _):
     far = reply.distances[-1:] + 1
-    return forged(
+    return alter(
         reply,
         distances=np.concatenate([reply.distances, far]),
         ties=np.concatenate([reply.ties, reply.ties[-1:]]),
@@ -83,68 +83,68 @@ def with_more(reply, _):
 
 
 OBJECTS = {
-    "too few": lambda r, _: only(r, slice(0, 1), exhausted=False),
-    "too many": with_more,
-    "descending": lambda r, _: only(r, slice(None, None, -1)),
-    "one twice": lambda r, _: only(r, [0, 0, *range(2, len(r.ids))]),
-    "NaN": lambda r, _: forged(r, distances=r.distances * np.nan),
-    "infinite": lambda r, _: forged(r, distances=r.distances + np.inf),
-    "negative": lambda r, _: forged(r, distances=r.distances - 100),
-    "names short": lambda r, _: forged(r, ids=r.ids[:-1]),
-    "ties short": lambda r, _: forged(r, ties=r.ties[:-1]),
-    "ties descending": lambda r, _: forged(r, distances=r.distances * 0, ties=-r.ties),
+    "too few": lambda r, _: select(r, slice(0, 1), exhausted=False),
+    "too many": add_object,
+    "descending": lambda r, _: select(r, slice(None, None, -1)),
+    "one twice": lambda r, _: select(r, [0, 0, *range(2, len(r.ids))]),
+    "NaN": lambda r, _: alter(r, distances=r.distances * np.nan),
+    "infinite": lambda r, _: alter(r, distances=r.distances + np.inf),
+    "negative": lambda r, _: alter(r, distances=r.distances - 100),
+    "names short": lambda r, _: alter(r, ids=r.ids[:-1]),
+    "ties short": lambda r, _: alter(r, ties=r.ties[:-1]),
+    "ties descending": lambda r, _: alter(r, distances=r.distances * 0, ties=-r.ties),
 }
 
 
-@pytest.mark.parametrize("algorithm", ALL)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("lie", OBJECTS)
-def test_objects_that_no_honest_provider_returns_are_refused(algorithm, lie):
+def test_invalid_objects_are_refused(algorithm, lie):
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
-        asked(ALL[algorithm], NearestReply, OBJECTS[lie])
+        run_with_liar(ALGORITHMS[algorithm], NearestReply, OBJECTS[lie])
 
 
 BOUNDS = {
-    "descending": lambda r, _: forged(r, bounds=r.bounds[::-1].copy()),
-    "NaN": lambda r, _: forged(r, bounds=r.bounds * np.nan),
-    "infinite": lambda r, _: forged(r, bounds=r.bounds + np.inf),
-    "negative": lambda r, _: forged(r, bounds=r.bounds - 100),
-    "too many": lambda r, _: forged(r, bounds=np.append(r.bounds, 99.0)),
-    "a table": lambda r, _: forged(r, bounds=r.bounds[np.newaxis]),
+    "descending": lambda r, _: alter(r, bounds=r.bounds[::-1].copy()),
+    "NaN": lambda r, _: alter(r, bounds=r.bounds * np.nan),
+    "infinite": lambda r, _: alter(r, bounds=r.bounds + np.inf),
+    "negative": lambda r, _: alter(r, bounds=r.bounds - 100),
+    "too many": lambda r, _: alter(r, bounds=np.append(r.bounds, 99.0)),
+    "a table": lambda r, _: alter(r, bounds=r.bounds[np.newaxis]),
 }
 
 
 @pytest.mark.parametrize("algorithm", ["dann", "hufu+"])
 @pytest.mark.parametrize("lie", BOUNDS)
-def test_bounds_that_no_honest_provider_sends_are_refused(algorithm, lie):
+def test_invalid_bounds_are_refused(algorithm, lie):
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
-        asked(ALL[algorithm], BoundReply, BOUNDS[lie])
+        run_with_liar(ALGORITHMS[algorithm], BoundReply, BOUNDS[lie])
 
 
-def test_an_object_nearer_than_the_own_bounds_allow_is_refused():
+def test_bounds_above_the_distances_are_refused():
     with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than its lower bounds"):
-        asked(dann, BoundReply, lambda r, _: forged(r, bounds=r.bounds + 0.5))
+        run_with_liar(dann, BoundReply, lambda r, _: alter(r, bounds=r.bounds + 0.5))
 
 
 def test_understated_distances_are_refused():
-    def nearer(reply, _):
-        return forged(reply, distances=reply.distances - 0.75)
+    def understate(reply, _):
+        return alter(reply, distances=reply.distances - 0.75)
 
     with pytest.raises(ProtocolError, match=r"party 'p0': .* nearer than its lower bounds"):
-        asked(dann, NearestReply, nearer)
+        run_with_liar(dann, NearestReply, understate)
 
 
-def test_a_provider_at_its_end_had_no_further_bounds():
-    def hidden(reply, _):
-        return only(reply, slice(0, 1), exhausted=True)
+def test_an_exhausted_provider_with_further_bounds_is_refused():
+    def hide_all_but_one(reply, _):
+        return select(reply, slice(0, 1), exhausted=True)
 
     with pytest.raises(ProtocolError, match="party 'p0': it has no more than 1 objects"):
-        asked(dann, NearestReply, hidden)
+        run_with_liar(dann, NearestReply, hide_all_but_one)
 
 
 def test_more_objects_than_bounds_are_refused():
     part = Part(np.arange(3.0), np.arange(3), ("a", "b", "c"), exhausted=True)
 
-    with pytest.raises(ProtocolError, match="party 'p0': 3 objects, but 2 bounds"):
+    with pytest.raises(ProtocolError, match="party 'p0': returned 3 objects, but sent 2 bounds"):
         check_distances_against_bounds({"p0": part}, {"p0": np.zeros(2)}, k=5)
 
 
@@ -169,39 +169,39 @@ COUNTS = {
 @pytest.mark.parametrize("lie", COUNTS)
 def test_counts_that_contradict_objects_are_refused(algorithm, lie):
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
-        asked(ALL[algorithm], RangeCountReply, COUNTS[lie])
+        run_with_liar(ALGORITHMS[algorithm], RangeCountReply, COUNTS[lie])
 
 
 def test_counts_below_a_providers_own_bounds_are_refused():
     with pytest.raises(ProtocolError, match="party 'p0': it counts 0 objects in total"):
-        asked(hufu_plus, RangeCountReply, lambda r, _: RangeCountReply(0), k=8)
+        run_with_liar(hufu_plus, RangeCountReply, lambda r, _: RangeCountReply(0), k=8)
 
 
 # Misleading bounds: p0 is asked for one object first, and for more in the second round.
-SECOND = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [3.5, 4.5, 5.5, 6.5, 7.5, 8.5]}
+SECOND_ROUND_TABLES = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [3.5, 4.5, 5.5, 6.5, 7.5, 8.5]}
 
 
-class Misled(BoundedLine):
+class MisleadingBounds(BoundedLine):
     """Bounds of 0 for every object but those nearer than 3.5, which are bounded exactly."""
 
     def __init__(self):
         super().__init__(0.0, 1)
 
     def index(self, objects, *, ranks):
-        made, plain = super().index(objects, ranks=ranks), np.array(objects, float)
-        opened = made.open
+        built, values = super().index(objects, ranks=ranks), np.array(objects, float)
+        open_session = built.open
 
         def misleading(query):
-            session = opened(query)
-            session.bounds = lambda: np.where(plain < 3.5, plain, 0.0)
+            session = open_session(query)
+            session.bounds = lambda: np.where(values < 3.5, values, 0.0)
             return session
 
-        made.open = misleading
-        return made
+        built.open = misleading
+        return built
 
 
-def second_round(change):
-    federation = Federation(SECOND, 0.0, 4, Misled())
+def run_second_round(change):
+    federation = Federation(SECOND_ROUND_TABLES, 0.0, 4, MisleadingBounds())
     honest = federation.providers()
     few = {"p0": 1, "p1": 3}
     search = dann(b"0.0", 4, name="q", estimate=lambda bounds, k: few)
@@ -209,7 +209,7 @@ def second_round(change):
 
 
 def test_the_second_round_is_reached():
-    answer = second_round(lambda r, _: r)
+    answer = run_second_round(lambda r, _: r)
 
     assert answer.n_returned == {"p0": 4, "p1": 3}
     assert answer.merged.owners == ("p0", "p0", "p0", "p1")
@@ -217,42 +217,42 @@ def test_the_second_round_is_reached():
 
 
 SECOND_ROUND = {
-    "before the first": lambda r, _: forged(r, distances=r.distances / 10),
-    "the first again": lambda r, _: forged(r, ids=("0", *r.ids[1:])),
-    "beyond the cutoff": lambda r, _: forged(r, distances=r.distances + 50),
-    "too few": lambda r, _: only(r, slice(0, 1), exhausted=False),
-    "none, and more are left": lambda r, _: only(r, slice(0, 0), exhausted=False),
+    "before the first": lambda r, _: alter(r, distances=r.distances / 10),
+    "the first again": lambda r, _: alter(r, ids=("0", *r.ids[1:])),
+    "beyond the cutoff": lambda r, _: alter(r, distances=r.distances + 50),
+    "too few": lambda r, _: select(r, slice(0, 1), exhausted=False),
+    "none, and more are left": lambda r, _: select(r, slice(0, 0), exhausted=False),
 }
 
 
 @pytest.mark.parametrize("lie", SECOND_ROUND)
-def test_a_second_part_that_does_not_continue_is_refused(lie):
+def test_a_second_reply_that_does_not_follow_is_refused(lie):
     with pytest.raises(ProtocolError, match="party 'p0'"):
-        second_round(SECOND_ROUND[lie])
+        run_second_round(SECOND_ROUND[lie])
 
 
-@pytest.mark.parametrize("n_held_back", [1, 2, 3])
-def test_the_certificate_fires_for_a_provider_that_truncates(n_held_back):
+@pytest.mark.parametrize("n_removed", [1, 2, 3])
+def test_truncated_objects_are_not_certified(n_removed):
     objects = {
         "p0": Part(np.arange(5.0), np.arange(5), tuple("abcde"), exhausted=False),
         "p1": Part(np.arange(5.0) + 0.5, np.arange(5) + 9, tuple("fghij"), exhausted=False),
     }
-    whole = objects["p0"]
-    n = 3 - n_held_back
-    cut = Part(whole.distances[:n], whole.ties[:n], whole.ids[:n], exhausted=False)
+    honest = objects["p0"]
+    n = 3 - n_removed
+    cut = Part(honest.distances[:n], honest.ties[:n], honest.ids[:n], exhausted=False)
     parts = objects | {"p0": cut}
 
     assert is_certified(objects, merge(objects, 5), 5)
     assert not is_certified(parts, merge(parts, 5), 5)
 
     with pytest.raises(ProtocolError, match="not certified"):
-        certify_answer(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", roll=Roll())
+        certify_answer(parts, {"p0": n, "p1": 5}, 5, algorithm="baseline", active=ActiveProviders())
 
 
 # Returned objects.
 
 
-def test_a_foreign_name_is_refused_and_its_provider_named():
+def test_an_unknown_name_is_refused_and_its_provider_named():
     merged = Merged(np.array([1.0, 2.0]), ("p0", "p1"), ("a", "z"), {})
 
     check_ids(merged, {"p0": {"a"}, "p1": {"z"}})
@@ -262,23 +262,23 @@ def test_a_foreign_name_is_refused_and_its_provider_named():
         check_ids(merged, {})
 
 
-TRUE = {
+CORRECT = {
     "edit": ("abc", ["abc", "abd", "xyz"], [0.0, 1.0, 3.0]),
     "manhattan": ([0.0, 0.0], [[0.0, 1.0], [2.0, 2.0]], [1.0, 4.0]),
     "jaccard": ({"a"}, [{"a"}, {"b"}], [0.0, 1.0]),
 }
 
 
-@pytest.mark.parametrize("name", TRUE)
-def test_true_distances_pass_a_changed_one_names_its_provider(name):
-    query, objects, distances = TRUE[name]
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_changed_distance_names_its_provider(name):
+    query, objects, distances = CORRECT[name]
     owners = [f"p{i}" for i in range(len(objects))]
     check = partial(recheck_distances, metric_of(name), query, objects)
 
     check(np.array(distances), owners)
-    for place, owner in enumerate(owners):
+    for i, owner in enumerate(owners):
         changed = np.array(distances)
-        changed[place] = np.nextafter(changed[place], 9.0)
+        changed[i] = np.nextafter(changed[i], 9.0)
         with pytest.raises(ProtocolError, match=f"party '{owner}': the distance"):
             check(changed, owners)
 
@@ -288,6 +288,6 @@ def test_an_invalid_object_names_its_provider():
         recheck_distances(metric_of("edit"), "a", ["a", 7], np.zeros(2), ["p0", "p1"])
 
 
-def test_an_owner_and_a_distance_is_wanted_for_each_object():
+def test_owners_and_distances_must_match_the_objects():
     with pytest.raises(ValueError, match="expected one distance and one owner"):
         recheck_distances(metric_of("edit"), "a", ["a"], np.zeros(2), ["p0"])

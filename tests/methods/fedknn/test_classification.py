@@ -1,4 +1,4 @@
-"""Classes and numbers of neighbors over parties are those of scikit-learn on pooled rows."""
+"""Predictions over several parties equal those of scikit-learn on the pooled rows."""
 
 import inspect
 
@@ -19,8 +19,8 @@ from fedneighbors import (
 )
 from fedneighbors.datasets._graphs import Graph
 
-# scikit-learn checks that cannot pass, each with its reason. There are none.
-CANNOT_HOLD: dict[str, str] = {}
+# scikit-learn checks that cannot pass, with reasons: none
+EXPECTED_FAILURES: dict[str, str] = {}
 
 RNG = np.random.default_rng(11)
 POINTS, NEW_POINTS = RNG.normal(size=(300, 5)), RNG.normal(size=(80, 5))
@@ -29,28 +29,28 @@ PLACES = RNG.uniform(-80, 80, (200, 2))  # longitude, latitude
 
 @parametrize_with_checks(
     [FederatedNeighborsClassifier(), FederatedNeighborsRegressor()],
-    expected_failed_checks=lambda estimator: CANNOT_HOLD,
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-def dealt(n, n_parties=4):
-    return [f"party-{place * place % n_parties}" for place in range(n)]
+def owners_of(n, n_parties=4):
+    return [f"party-{row * row % n_parties}" for row in range(n)]
 
 
-def halves(x, y):
-    """Return every second row to learn from, and the others."""
+def split_rows(x, y):
+    """Return every second row for training, and the others for testing."""
     return x[::2], x[1::2], y[::2], y[1::2]
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
-def test_classes_and_their_shares_are_those_of_pooled_rows(metric, k):
+def test_classes_and_probabilities_equal_those_of_pooled_rows(metric, k):
     y = RNG.choice(["a", "b", "c"], len(POINTS))
     pooled = KNeighborsClassifier(k, metric=metric, algorithm="brute").fit(POINTS, y)
 
-    ours = FederatedNeighborsClassifier(k, metric=metric).fit(POINTS, y, parties=dealt(300))
+    ours = FederatedNeighborsClassifier(k, metric=metric).fit(POINTS, y, parties=owners_of(300))
 
     assert ours.classes_.tolist() == pooled.classes_.tolist()
     assert ours.predict(NEW_POINTS).tolist() == pooled.predict(NEW_POINTS).tolist()
@@ -59,11 +59,11 @@ def test_classes_and_their_shares_are_those_of_pooled_rows(metric, k):
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
-def test_real_rows_get_the_classes_of_pooled_rows(load, weights):
-    x, x_new, y, y_new = halves(*load(return_X_y=True))
+def test_real_tables_get_the_classes_of_pooled_rows(load, weights):
+    x, x_new, y, y_new = split_rows(*load(return_X_y=True))
     pooled = KNeighborsClassifier(weights=weights).fit(x, y)
 
-    ours = FederatedNeighborsClassifier(weights=weights).fit(x, y, parties=dealt(len(x)))
+    ours = FederatedNeighborsClassifier(weights=weights).fit(x, y, parties=owners_of(len(x)))
 
     assert np.array_equal(ours.predict(x_new), pooled.predict(x_new))
     assert ours.score(x_new, y_new) == pooled.score(x_new, y_new)
@@ -74,39 +74,39 @@ def test_real_rows_get_the_classes_of_pooled_rows(load, weights):
 
 
 @pytest.mark.parametrize("k", [1, 4, 9, 20])
-def test_means_are_those_of_pooled_rows(k):
-    x, x_new, y, y_new = halves(*load_diabetes(return_X_y=True))
+def test_means_equal_those_of_pooled_rows(k):
+    x, x_new, y, y_new = split_rows(*load_diabetes(return_X_y=True))
     pooled = KNeighborsRegressor(k).fit(x, y)
 
-    ours = FederatedNeighborsRegressor(k).fit(x, y, parties=dealt(len(x)))
+    ours = FederatedNeighborsRegressor(k).fit(x, y, parties=owners_of(len(x)))
 
     assert np.array_equal(ours.predict(x_new), pooled.predict(x_new))
     assert ours.score(x_new, y_new) == pooled.score(x_new, y_new)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
-def test_means_by_distance_are_those_of_pooled_rows(n_outputs):
+def test_weighted_means_equal_those_of_pooled_rows(n_outputs):
     y = RNG.normal(size=(300, n_outputs)) if n_outputs > 1 else RNG.normal(size=300)
     pooled = KNeighborsRegressor(7, weights="distance").fit(POINTS, y)
 
-    ours = FederatedNeighborsRegressor(7, weights="distance").fit(POINTS, y, parties=dealt(300))
+    ours = FederatedNeighborsRegressor(7, weights="distance").fit(POINTS, y, parties=owners_of(300))
 
     np.testing.assert_allclose(ours.predict(NEW_POINTS), pooled.predict(NEW_POINTS), rtol=1e-9)
 
 
-def test_places_are_classified_as_on_the_sphere():
+def test_places_are_classified_as_by_scikit_learn():
     y = np.arange(200) % 3
     radians = np.radians(PLACES[:, ::-1])  # scikit-learn wants latitude first
     pooled = KNeighborsClassifier(metric="haversine").fit(radians[:150], y[:150])
 
     ours = FederatedNeighborsClassifier(metric="haversine")
-    ours.fit(PLACES[:150], y[:150], parties=dealt(150))
+    ours.fit(PLACES[:150], y[:150], parties=owners_of(150))
 
     assert np.array_equal(ours.predict(PLACES[150:]), pooled.predict(radians[150:]))
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_zero_distance_decides_under_distance_weights(weights):
+def test_only_objects_at_distance_0_count_by_distance(weights):
     x, y = [[0.0], [0.0], [1.0], [1.0], [1.0]], [10.0, 20.0, 0.0, 0.0, 0.0]
 
     regressor = FederatedNeighborsRegressor(5, weights=weights).fit(x, y, parties="abcab")
@@ -115,7 +115,7 @@ def test_zero_distance_decides_under_distance_weights(weights):
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_the_lower_of_two_classes_of_equal_weight_is_predicted(weights):
+def test_of_two_classes_of_equal_weight_the_first_wins(weights):
     model = FederatedNeighborsClassifier(2, weights=weights)
 
     model.fit([[-1.0], [1.0]], ["late", "early"], parties="ab")
@@ -124,7 +124,7 @@ def test_the_lower_of_two_classes_of_equal_weight_is_predicted(weights):
     assert model.predict_proba([[0.0]]).tolist() == [[0.5, 0.5]]
 
 
-def test_fewer_objects_than_neighbors_vote_all():
+def test_all_objects_vote_if_fewer_than_n_neighbors():
     model = FederatedNeighborsClassifier(9).fit([[0.0], [1.0], [2.0]], [1, 1, 0], parties="abc")
 
     assert model.predict_proba([[5.0]]).tolist() == [[1 / 3, 2 / 3]]
@@ -142,7 +142,7 @@ def test_strings_are_classified_by_edit_distance(kind):
     assert model.predict("rank").tolist() == ["en"]
 
 
-def test_graphs_have_numbers_too():
+def test_graphs_can_have_numeric_targets():
     chain, ring = Graph("CCO", [(0, 1), (1, 2)]), Graph("CCC", [(0, 1), (1, 2), (2, 0)])
 
     model = FederatedNeighborsRegressor(1, metric="graph_edit")
@@ -151,7 +151,7 @@ def test_graphs_have_numbers_too():
     assert model.predict([Graph("CCCC", [(0, 1), (1, 2), (2, 0)])]).tolist() == [[3.0, 4.0]]
 
 
-def test_a_distance_of_ones_own_will_do():
+def test_a_distance_function_is_accepted_as_metric():
     model = FederatedNeighborsClassifier(1, metric=lambda a, b: abs(float(a[0]) - float(b[0])))
 
     model.fit([[1.0], [5.0]], ["low", "high"], parties="ab")
@@ -159,8 +159,8 @@ def test_a_distance_of_ones_own_will_do():
     assert model.predict([[4.0]]).tolist() == ["high"]
 
 
-def test_the_search_records_each_predictions_cost():
-    model = FederatedNeighborsClassifier(3).fit(POINTS, np.arange(300) % 2, parties=dealt(300))
+def test_the_search_records_the_cost_of_each_query():
+    model = FederatedNeighborsClassifier(3).fit(POINTS, np.arange(300) % 2, parties=owners_of(300))
 
     model.predict(NEW_POINTS[:7])
 
@@ -170,18 +170,18 @@ def test_the_search_records_each_predictions_cost():
 
 def test_private_searches_give_the_same_classes():
     y = np.arange(300) % 3
-    plain = FederatedNeighborsClassifier(4).fit(POINTS, y, parties=dealt(300))
-    terms = Privacy(epsilon=1, delta=1e-6)
+    not_private = FederatedNeighborsClassifier(4).fit(POINTS, y, parties=owners_of(300))
+    privacy = Privacy(epsilon=1, delta=1e-6)
 
-    model = FederatedNeighborsClassifier(4, algorithm="dann*", privacy=terms, grid_s=0)
-    model.fit(POINTS, y, parties=dealt(300))
+    model = FederatedNeighborsClassifier(4, algorithm="dann*", privacy=privacy, grid_s=0)
+    model.fit(POINTS, y, parties=owners_of(300))
 
-    assert model.predict(NEW_POINTS[:9]).tolist() == plain.predict(NEW_POINTS[:9]).tolist()
+    assert model.predict(NEW_POINTS[:9]).tolist() == not_private.predict(NEW_POINTS[:9]).tolist()
     assert {record.algorithm for record in model.search_.query_records_} == {"dann*"}
 
 
 @pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
-def test_settings_of_the_search_are_all_there_with_its_defaults(kind):
+def test_parameters_of_the_search_have_equal_defaults(kind):
     own = inspect.signature(kind).parameters
 
     theirs = inspect.signature(FederatedNeighbors).parameters
@@ -191,7 +191,7 @@ def test_settings_of_the_search_are_all_there_with_its_defaults(kind):
     assert set(own) - set(theirs) == {"n_neighbors", "weights"}
 
 
-def test_cross_validation_works_on_them():
+def test_cross_validation_equals_that_of_scikit_learn():
     scores = cross_val_score(FederatedNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
 
     theirs = cross_val_score(KNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
@@ -223,17 +223,17 @@ def test_invalid_settings_are_refused_at_fit(kind, settings, error, words):
         (["a", "b"], [1, np.nan], "NaN"),
     ],
 )
-def test_labels_are_one_for_each_object(kind, x, y, words):
+def test_missing_or_invalid_targets_are_refused(kind, x, y, words):
     with pytest.raises(ValueError, match=words):
         kind(metric="edit").fit(x, y)
 
 
-def test_classes_are_one_column_of_labels():
+def test_several_labels_per_object_are_refused():
     with pytest.raises(ValueError, match="expected one label for each object"):
         FederatedNeighborsClassifier(metric="edit").fit(["a", "b"], [[0, 1], [1, 0]])
 
 
 @pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
-def test_nothing_is_predicted_before_a_fit(kind):
+def test_prediction_before_fit_is_refused(kind):
     with pytest.raises(NotFittedError):
         kind(metric="edit").predict(["a"])

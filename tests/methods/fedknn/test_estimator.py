@@ -29,27 +29,27 @@ OBJECTS = {
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("metric", sorted(OBJECTS))
-def test_neighbours_have_the_distances_of_a_scan(metric, algorithm):
+def test_distances_equal_those_of_a_scan(metric, algorithm):
     objects, distance = OBJECTS[metric], metric_of(metric).distance
     owners = RNG.integers(0, 4, len(objects))
     search = FederatedNeighbors(metric, algorithm).fit(objects, parties=owners)
 
-    distances, found = search.kneighbors(objects[:3], n_neighbors=5)
+    distances, positions_of = search.kneighbors(objects[:3], n_neighbors=5)
 
-    for query, near, places in zip(objects[:3], distances, found, strict=True):
+    for query, near, positions in zip(objects[:3], distances, positions_of, strict=True):
         scanned = sorted(distance(query, other) for other in objects)[:5]
         assert near.tolist() == scanned
-        assert [distance(query, objects[place]) for place in places] == scanned
+        assert [distance(query, objects[position]) for position in positions] == scanned
     assert all(record.exact for record in search.query_records_)
 
 
-def test_answers_do_not_depend_on_algorithm_or_owners():
+def test_answers_do_not_depend_on_the_algorithm():
     words, owners = WORDS * 4, [f"p{k % 3}" for k in range(40)]
 
     found = {
         algorithm: [
-            places.tolist()
-            for places in FederatedNeighbors("edit", algorithm)
+            positions.tolist()
+            for positions in FederatedNeighbors("edit", algorithm)
             .fit(words, parties=owners)
             .kneighbors(WORDS, 12, return_distance=False)
         ]
@@ -59,7 +59,7 @@ def test_answers_do_not_depend_on_algorithm_or_owners():
     assert found["dann"] == found["baseline"] == found["hufu"]
 
 
-def test_distances_are_those_of_scikit_learn():
+def test_distances_equal_those_of_scikit_learn():
     x = RNG.normal(size=(500, 6))
     theirs = NearestNeighbors(n_neighbors=7).fit(x).kneighbors(x[:20])[0]
 
@@ -71,19 +71,19 @@ def test_distances_are_those_of_scikit_learn():
 def test_more_neighbours_than_objects_are_all_objects():
     search = FederatedNeighbors("edit").fit(["a", "b"], parties=["x", "y"], ids=["one", "two"])
 
-    distances, found = search.kneighbors("a", n_neighbors=9)
+    distances, positions_of = search.kneighbors("a", n_neighbors=9)
 
-    assert [search.ids_[place] for place in found[0]] == ["one", "two"]
+    assert [search.ids_[position] for position in positions_of[0]] == ["one", "two"]
     assert distances[0].tolist() == [0.0, 1.0]
 
 
 def test_no_objects_at_all_have_no_neighbours():
     found = FederatedNeighbors("edit").fit([]).kneighbors("a", return_distance=False)
 
-    assert [places.tolist() for places in found] == [[]]
+    assert [positions.tolist() for positions in found] == [[]]
 
 
-def test_a_distance_function_of_ones_own_is_enough():
+def test_a_distance_function_is_accepted_as_metric():
     search = FederatedNeighbors(lambda a, b: abs(float(a[0]) - float(b[0])))
 
     found = search.fit([[1.0], [5.0], [2.0]], parties=[0, 1, 1]).kneighbors([[1.8]], 2)
@@ -125,19 +125,19 @@ def test_a_query_of_another_kind_is_refused_by_the_parties():
 
 
 @pytest.mark.parametrize("query", ["", "Zürich", frozenset(), frozenset({"a", 3}), RING, CHAIN])
-def test_queries_come_back_from_their_frames(query):
+def test_queries_are_decoded_unchanged(query):
     assert decode_query(encode_query(query)) == query
 
 
-def test_a_query_that_no_frame_carries_is_refused():
+def test_a_query_of_unsupported_type_is_refused():
     with pytest.raises(TypeError, match="expected a vector, string, set or Graph"):
         encode_query(object())
 
 
-def test_the_comparison_has_each_algorithms_cost():
+def test_the_comparison_reports_each_algorithms_cost():
     record = compare(WORDS * 4, WORDS[:3], np.arange(40) % 3, metric="edit", k=4)
 
     (table,) = record.tables
-    asked = {row[0]: row[1] for row in table.rows}
+    n_returned = {row[0]: row[1] for row in table.rows}
     assert record.notes == ("All algorithms give the same answers.",)
-    assert asked["dann"] <= asked["baseline"] == 12
+    assert n_returned["dann"] <= n_returned["baseline"] == 12

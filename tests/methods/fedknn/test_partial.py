@@ -17,14 +17,16 @@ ALGORITHMS = [baseline, dann, partial(dann, with_cutoff=False), hufu, hufu_plus]
 
 
 def search(coordinator, federation, *, leaves):
-    """Drive a search in which providers leave before the exchange that ``leaves`` names.
+    """Drive a search in which providers leave before the exchanges given in ``leaves``.
 
-    Returns its answer and the number of exchanges.
+    Returns the answer and the number of exchanges.
     """
     parties = {provider.name: provider for provider in federation.providers()}
     ask, n_asked = next(coordinator), 0
     while True:
-        present = {name: who for name, who in parties.items() if leaves.get(name, 999) > n_asked}
+        present = {
+            name: party for name, party in parties.items() if leaves.get(name, 999) > n_asked
+        }
         each = {
             name: present[name].answer(request)
             for name, request in ask.for_parties(tuple(parties)).items()
@@ -40,7 +42,7 @@ def search(coordinator, federation, *, leaves):
             return stop.value, n_asked
 
 
-def started(algorithm, federation, **options):
+def start_search(algorithm, federation, **options):
     return algorithm(repr(federation.query).encode(), federation.k, name="q", **options)
 
 
@@ -50,9 +52,9 @@ def started(algorithm, federation, **options):
     st.sampled_from(ALGORITHMS),
     st.dictionaries(st.sampled_from([f"p{i}" for i in range(6)]), st.integers(0, 7), max_size=3),
 )
-def test_answer_is_that_of_the_providers_that_stayed(federation, algorithm, leaves):
+def test_answer_equals_that_of_the_remaining_providers(federation, algorithm, leaves):
     leaves = {name: when for name, when in leaves.items() if name in federation.tables}
-    coordinator = started(algorithm, federation, allow_partial=True)
+    coordinator = start_search(algorithm, federation, allow_partial=True)
 
     try:
         answer, _ = search(coordinator, federation, leaves=leaves)
@@ -60,10 +62,10 @@ def test_answer_is_that_of_the_providers_that_stayed(federation, algorithm, leav
         assert set(leaves) == set(federation.tables)
         return
 
-    stayed = {name: rows for name, rows in federation.tables.items() if name in answer.answered}
+    remaining = {name: rows for name, rows in federation.tables.items() if name in answer.answered}
     merged = answer.merged
     found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
-    assert found == nearest(stayed, federation.query, federation.k, key=KEY)
+    assert found == nearest(remaining, federation.query, federation.k, key=KEY)
     assert sorted([*answer.answered, *answer.missing]) == sorted(federation.tables)
     assert set(answer.missing) <= set(leaves)
     assert answer.exact == (not answer.missing)
@@ -75,8 +77,8 @@ FEDERATION = Federation(TABLES, 0.0, 4, BoundedLine(0.5, 1))
 
 
 @pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
-def test_whoever_is_missing_is_named_with_the_reason(algorithm):
-    coordinator = started(algorithm, FEDERATION, allow_partial=True)
+def test_a_missing_provider_is_named_with_the_reason(algorithm):
+    coordinator = start_search(algorithm, FEDERATION, allow_partial=True)
 
     answer, _ = search(coordinator, FEDERATION, leaves={"p1": 0})
 
@@ -90,23 +92,23 @@ def test_whoever_is_missing_is_named_with_the_reason(algorithm):
     ("algorithm", "when"),
     [(baseline, 0), *((other, when) for other in (dann, hufu, hufu_plus) for when in (0, 1))],
 )
-def test_without_leave_a_missing_provider_is_an_error(algorithm, when):
-    coordinator = started(algorithm, FEDERATION)
+def test_by_default_a_missing_provider_is_an_error(algorithm, when):
+    coordinator = start_search(algorithm, FEDERATION)
 
     with pytest.raises(PartyMissing, match=r"'p1' \(it left\)"):
         search(coordinator, FEDERATION, leaves={"p1": when})
 
 
 @pytest.mark.parametrize("algorithm", [baseline, dann, hufu, hufu_plus])
-def test_without_parties_there_is_no_answer(algorithm):
-    coordinator = started(algorithm, FEDERATION, allow_partial=True)
+def test_an_answer_needs_at_least_one_provider(algorithm):
+    coordinator = start_search(algorithm, FEDERATION, allow_partial=True)
 
     with pytest.raises(PartyMissing, match=r"'p0'.*'p1'.*'p2'"):
         search(coordinator, FEDERATION, leaves=dict.fromkeys(TABLES, 0))
 
 
 def test_a_missing_party_gets_no_further_requests():
-    coordinator = started(hufu, FEDERATION, allow_partial=True)
+    coordinator = start_search(hufu, FEDERATION, allow_partial=True)
     asked, replies = [], None
     providers = {provider.name: provider for provider in FEDERATION.providers()}
 
@@ -124,10 +126,10 @@ def test_a_missing_party_gets_no_further_requests():
     assert all(names == {"p0", "p2"} for names in asked[1:])
 
 
-def test_others_replace_objects_of_a_leaver_in_round_two():
+def test_others_replace_the_objects_of_a_missing_provider():
     tables = {"p0": [1.0, 1.1, 1.2, 1.3, 6.0], "p1": [5.0, 5.1, 5.2, 5.3, 5.4]}
     federation = Federation(tables, 0.0, 4, BoundedLine(1.0, 1))  # bounds that mislead
-    coordinator = started(dann, federation, allow_partial=True)
+    coordinator = start_search(dann, federation, allow_partial=True)
 
     answer, n_exchanges = search(coordinator, federation, leaves={"p0": 2})
 
@@ -142,11 +144,11 @@ def test_answers_name_all_providers_and_the_trust_mode():
     assert (answer.answered, answer.missing, answer.trust) == (("p0", "p1", "p2"), {}, "trusted")
 
 
-def test_radii_are_judged_by_the_remaining_providers_counts():
+def test_counts_of_missing_providers_are_ignored():
     federation = Federation({"p0": [4.0], "p1": [5.0], "p2": [6.0]}, 4.0, 2, BoundedLine(0.0, 1))
-    coordinator = started(hufu_plus, federation, allow_partial=True)
+    coordinator = start_search(hufu_plus, federation, allow_partial=True)
 
-    # then fewer are counted within a larger radius, because their provider is missing
+    # the total count decreases from radius to radius, because providers are missing
     answer, _ = search(coordinator, federation, leaves={"p0": 1, "p1": 2})
 
     assert answer.merged.distances.tolist() == [2.0]

@@ -9,42 +9,48 @@ from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.algorithm import Part, expected_counts, merge, remaining_counts
-from fedneighbors.methods.fedknn.protocol import BoundReply, NearestReply, baseline, dann, farewell
+from fedneighbors.methods.fedknn.protocol import (
+    BoundReply,
+    NearestReply,
+    baseline,
+    close_queries,
+    dann,
+)
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
 
 ALGORITHMS = [baseline, dann, hufu, hufu_plus]
 
 
-def found(answer):
+def result_of(answer):
     merged = answer.merged
     return list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
 
 
 @settings(max_examples=1500, deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS))
-def test_every_algorithm_equals_one_sorted_list(federation, algorithm):
+def test_every_algorithm_equals_the_naive_search(federation, algorithm):
     answer = federation.ask(algorithm)
 
     expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
-    assert found(answer) == expected
+    assert result_of(answer) == expected
     assert answer.exact
 
 
 @settings(max_examples=500, deadline=None)
 @given(federations(), st.integers(1, 12), st.booleans())
-def test_floor_and_cutoff_of_dann_change_no_answer(federation, at_least, with_cutoff):
+def test_at_least_and_cutoff_of_dann_change_no_answer(federation, at_least, with_cutoff):
     answer = federation.ask(dann, at_least=at_least, with_cutoff=with_cutoff)
 
-    assert found(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
+    assert result_of(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
 
 
 @settings(max_examples=300, deadline=None)
 @given(federations())
 def test_dann_requests_at_most_as_much_as_the_baseline(federation):
-    asked, most = federation.ask(dann).n_returned, federation.ask(baseline).n_returned
+    of_dann, of_baseline = federation.ask(dann).n_returned, federation.ask(baseline).n_returned
 
-    assert all(asked[name] <= max(most[name], 1) for name in asked)
+    assert all(of_dann[name] <= max(of_baseline[name], 1) for name in of_dann)
 
 
 # Examples 4.1 to 4.9 of the paper: three providers, k = 3.
@@ -82,7 +88,7 @@ def test_examples_of_the_paper():
     assert merge(everything, 3).ids == ("d4", "d1", "d2")  # Example 4.1
 
 
-# Lying providers.
+# Providers that send invalid replies.
 
 
 class Liar:
@@ -97,27 +103,30 @@ class Liar:
         return self._change(reply) if isinstance(reply, self._kind) else reply
 
 
-def forged(reply, **change):
+def alter(reply, **change):
     result = object.__new__(type(reply))
     for name in type(reply).__dataclass_fields__:
         object.__setattr__(result, name, change.get(name, getattr(reply, name)))
     return result
 
 
-LIES = {
-    "fewer objects": (NearestReply, lambda r: cut(r, slice(0, 1), exhausted=False)),
-    "more objects": (NearestReply, lambda r: doubled(r)),
-    "descending": (NearestReply, lambda r: cut(r, slice(None, None, -1))),
-    "an object twice": (NearestReply, lambda r: cut(r, [0, 0, *range(2, len(r.ids))])),
-    "negative distances": (NearestReply, lambda r: forged(r, distances=r.distances - 100)),
-    "not a number": (NearestReply, lambda r: forged(r, distances=r.distances * np.nan)),
-    "descending bounds": (BoundReply, lambda r: forged(r, bounds=-np.sort(-r.bounds))),
+INVALID_REPLIES = {
+    "fewer objects": (NearestReply, lambda r: select(r, slice(0, 1), exhausted=False)),
+    "more objects": (NearestReply, lambda r: add_object(r)),
+    "descending": (NearestReply, lambda r: select(r, slice(None, None, -1))),
+    "an object twice": (NearestReply, lambda r: select(r, [0, 0, *range(2, len(r.ids))])),
+    "negative distances": (
+        NearestReply,
+        lambda r: alter(r, distances=r.distances - 100),
+    ),
+    "not a number": (NearestReply, lambda r: alter(r, distances=r.distances * np.nan)),
+    "descending bounds": (BoundReply, lambda r: alter(r, bounds=-np.sort(-r.bounds))),
 }
 
 
-def cut(reply, places, **change):
+def select(reply, places, **change):
     ids = np.array(reply.ids)[places].tolist()
-    return forged(
+    return alter(
         reply,
         distances=reply.distances[places],
         ties=reply.ties[places],
@@ -126,9 +135,9 @@ def cut(reply, places, **change):
     )
 
 
-def doubled(reply):
+def add_object(reply):
     far = reply.distances[-1:] + 1
-    return forged(
+    return alter(
         reply,
         distances=np.concatenate([reply.distances, far]),
         ties=np.concatenate([reply.ties, reply.ties[-1:]]),
@@ -136,34 +145,34 @@ def doubled(reply):
     )
 
 
-@pytest.mark.parametrize("lie", sorted(LIES))
-def test_a_provider_that_breaks_the_protocol_is_named(lie):
+@pytest.mark.parametrize("case", sorted(INVALID_REPLIES))
+def test_a_provider_that_breaks_the_protocol_is_named(case):
     tables = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0], "p1": [1.5, 2.5, 3.5, 4.5]}
     honest = Federation(tables, 0.0, 4, BoundedLine(0.0, 1)).providers()
-    providers = [Liar(honest[0], *LIES[lie]), honest[1]]
+    providers = [Liar(honest[0], *INVALID_REPLIES[case]), honest[1]]
 
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
         run(dann(b"0.0", 4, name="q"), providers)
 
 
-def test_a_consistently_hiding_provider_is_believed():
+def test_consistently_hidden_objects_are_not_detected():
     tables = {"p0": [1.0, 2.0, 3.0], "p1": [10.0, 11.0]}
     honest = Federation(tables, 0.0, 3, BoundedLine(0.0, 1)).providers()
-    hiding = Liar(honest[0], NearestReply, lambda r: cut(r, slice(0, 1), exhausted=True))
+    hiding = Liar(honest[0], NearestReply, lambda r: select(r, slice(0, 1), exhausted=True))
 
     answer = run(baseline(b"0.0", 3, name="q"), [hiding, honest[1]]).result
 
-    assert found(answer) == [(1.0, "p0", "0"), (10.0, "p1", "0"), (11.0, "p1", "1")]
+    assert result_of(answer) == [(1.0, "p0", "0"), (10.0, "p1", "0"), (11.0, "p1", "1")]
 
 
-def test_a_query_of_one_name_cannot_be_another_one():
+def test_another_query_under_an_open_name_is_refused():
     federation = Federation({"p0": [1.0]}, 0.0, 1, BoundedLine(0.0, 1))
     (provider,) = federation.providers()
     run(dann(b"0.0", 1, name="q"), [provider])
 
     with pytest.raises(PartyRefused, match="another query has this name"):
         run(dann(b"5.0", 1, name="q"), [provider])
-    run(farewell(["q", "never asked"]), [provider])
+    run(close_queries(["q", "never asked"]), [provider])
     again = run(dann(b"5.0", 1, name="q"), [provider]).result
 
     assert again.merged.distances.tolist() == [4.0]

@@ -1,4 +1,4 @@
-"""Queries are closed at the providers after their answers are there, and no answer waits for it."""
+"""Queries are closed at the providers after their answers."""
 
 import itertools
 import threading
@@ -9,24 +9,24 @@ import pytest
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import connected
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn._queries import MAX_OPEN, OpenQueries
+from fedneighbors.methods.fedknn._queries import CLOSE_AFTER, OpenQueries
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.protocol import FinishRequest, baseline
 
 
-class Heard(Provider):
+class Recorder(Provider):
     """A provider that records its requests."""
 
-    def __init__(self, name, objects, *, hangs_at="", fails_at_the_end=False):
+    def __init__(self, name, objects, *, hangs_at="", fails_to_close=False):
         super().__init__(name, objects, PlainMetric(lambda a, b: abs(a - b)), decode=float)
-        self.heard = []
+        self.requests = []
         self._hangs_at = hangs_at
         self.wakes = threading.Event()
-        self._fails = fails_at_the_end
+        self._fails = fails_to_close
 
     def answer(self, request):
-        self.heard.append(request)
+        self.requests.append(request)
         if isinstance(request, FinishRequest) and self._fails:
             raise ZeroDivisionError
         if getattr(request, "query", None) == self._hangs_at.encode():
@@ -35,7 +35,7 @@ class Heard(Provider):
 
     @property
     def closed(self):
-        return [request.names for request in self.heard if isinstance(request, FinishRequest)]
+        return [request.names for request in self.requests if isinstance(request, FinishRequest)]
 
 
 def ask_all(federation, queries, **options):
@@ -46,28 +46,28 @@ def ask_all(federation, queries, **options):
 
 
 def test_queries_are_closed_together_after_the_last_answer():
-    providers = [Heard("p0", [1.0]), Heard("p1", [2.0])]
+    providers = [Recorder("p0", [1.0]), Recorder("p1", [2.0])]
 
     with connected(providers) as federation:
         outcomes = list(ask_all(federation, [b"0.0", b"3.0"]))
 
     assert [len(outcome.rounds) for outcome in outcomes] == [1, 1]
     assert [provider.closed for provider in providers] == [[("q0", "q1")]] * 2
-    assert isinstance(providers[0].heard[-1], FinishRequest)
+    assert isinstance(providers[0].requests[-1], FinishRequest)
 
 
-def test_many_queries_are_closed_in_between():
-    provider = Heard("p0", [1.0])
+def test_many_queries_are_closed_in_groups():
+    provider = Recorder("p0", [1.0])
 
     with connected([provider]) as federation:
-        list(ask_all(federation, [b"0.0"] * (2 * MAX_OPEN + 1)))
+        list(ask_all(federation, [b"0.0"] * (2 * CLOSE_AFTER + 1)))
 
-    assert [len(names) for names in provider.closed] == [MAX_OPEN, MAX_OPEN, 1]
-    assert len(set(itertools.chain(*provider.closed))) == 2 * MAX_OPEN + 1
+    assert [len(names) for names in provider.closed] == [CLOSE_AFTER, CLOSE_AFTER, 1]
+    assert len(set(itertools.chain(*provider.closed))) == 2 * CLOSE_AFTER + 1
 
 
-def test_a_failed_farewell_does_not_affect_answers():
-    providers = [Heard("p0", [1.0], fails_at_the_end=True), Heard("p1", [2.0])]
+def test_a_failure_to_close_does_not_affect_answers():
+    providers = [Recorder("p0", [1.0], fails_to_close=True), Recorder("p1", [2.0])]
 
     with connected(providers) as federation:
         (outcome,) = ask_all(federation, [b"0.0"])
@@ -76,8 +76,8 @@ def test_a_failed_farewell_does_not_affect_answers():
 
 
 @pytest.mark.parametrize("allow_partial", [False, True])
-def test_a_missing_party_is_awaited_once(allow_partial):
-    providers = [Heard("p0", [1.0]), Heard("p1", [2.0], hangs_at="0.0")]
+def test_a_missing_party_is_not_asked_to_close(allow_partial):
+    providers = [Recorder("p0", [1.0]), Recorder("p1", [2.0], hangs_at="0.0")]
 
     with connected(providers, deadline_s=1) as federation:
         answers = ask_all(federation, [b"0.0"], allow_partial=allow_partial)
@@ -93,8 +93,8 @@ def test_a_missing_party_is_awaited_once(allow_partial):
     assert providers[1].closed == []
 
 
-def test_a_party_missing_once_gets_other_farewells():
-    providers = [Heard("p0", [1.0]), Heard("p1", [2.0], hangs_at="0.0")]
+def test_a_party_missing_once_closes_other_queries():
+    providers = [Recorder("p0", [1.0]), Recorder("p1", [2.0], hangs_at="0.0")]
 
     with connected(providers, deadline_s=1) as federation:
         answers = ask_all(federation, [b"0.0", b"5.0", b"6.0"], allow_partial=True)
@@ -107,8 +107,8 @@ def test_a_party_missing_once_gets_other_farewells():
     assert [provider.closed for provider in providers] == [[("q0", "q1", "q2")], [("q1", "q2")]]
 
 
-def test_an_interrupt_waits_for_no_farewell():
-    provider = Heard("p0", [1.0])
+def test_an_interrupt_closes_no_query():
+    provider = Recorder("p0", [1.0])
 
     with connected([provider]) as federation:
         answers = ask_all(federation, [b"0.0", b"1.0"])

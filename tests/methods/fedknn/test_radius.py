@@ -1,4 +1,4 @@
-"""Radii that searches by range counts try next."""
+"""Searches by radius, and the radii that they try."""
 
 import math
 
@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from fedneighbors import FederatedNeighbors
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._inprocess import run
-from fedneighbors.methods.fedknn._radius import halfway, hufu, hufu_plus, next_radius, within
+from fedneighbors.methods.fedknn._radius import (
+    hufu,
+    hufu_plus,
+    middle_radius,
+    next_radius,
+    range_search,
+)
 from fedneighbors.methods.fedknn.protocol import RangeCountReply, RangeCountRequest, baseline
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
 from tests.naive.fedknn import nearest
@@ -19,34 +25,34 @@ RADII = st.floats(0, 1.7e308)
 
 
 @given(RADII, RADII, st.sampled_from([0.0, 0.1, 1.0, 1e9]))
-def test_halfway_is_between(one, other, step):
-    low, high = sorted([one, other])
+def test_middle_radius_is_between(first, second, step):
+    low, high = sorted([first, second])
 
-    middle = halfway(low, high, step=step)
+    middle = middle_radius(low, high, step=step)
 
     assert middle is None or low < middle < high
 
 
 @given(RADII.filter(lambda high: high > 0))
 def test_zero_is_the_first_radius(high):
-    assert halfway(-1.0, high) == 0.0
-    assert halfway(-1.0, 1.0, step=1.0) == 0.0
+    assert middle_radius(-1.0, high) == 0.0
+    assert middle_radius(-1.0, 1.0, step=1.0) == 0.0
 
 
 @given(RADII, RADII, st.sampled_from([0.0, 1.0]))
-def test_halving_ends(one, other, step):
-    low, high = sorted([one, other])
+def test_halving_ends(first, second, step):
+    low, high = sorted([first, second])
     n_halvings = 0
 
-    while (middle := halfway(low, high, step=step)) is not None:
+    while (middle := middle_radius(low, high, step=step)) is not None:
         low, high = (middle, high) if n_halvings % 2 else (low, middle)
         n_halvings += 1
 
-    assert n_halvings <= 1200  # the exponents of all numbers, then the digits that matter
+    assert n_halvings <= 1200  # first the exponent, then the significand
 
 
 @given(st.integers(0, 50), st.integers(1, 100))
-def test_whole_numbers_follow_one_another(level, wanted):
+def test_radii_are_successive_multiples_of_the_step(level, wanted):
     assert next_radius([(float(level), 0)], wanted, step=1.0) == level + 1
 
 
@@ -63,7 +69,7 @@ def test_radii_ascend_by_half_at_most(radius, counts, wanted):
 
 
 @pytest.mark.parametrize("step", [0.0, 1.0])
-def test_ascent_reaches_infinity(step):
+def test_ascending_radii_reach_infinity(step):
     counted = [(0.0, 0)]
 
     while counted[-1][0] < math.inf:
@@ -74,7 +80,7 @@ def test_ascent_reaches_infinity(step):
 
 @pytest.mark.parametrize("algorithm", [hufu, hufu_plus])
 @pytest.mark.parametrize("unit", [1e-200, 1e-9, 0.1, 1.0, 1e9, 1e300])
-def test_distances_of_any_size_are_found_in_few_rounds(algorithm, unit):
+def test_distances_of_any_scale_are_found_in_few_rounds(algorithm, unit):
     rng = np.random.default_rng(1)
     tables = {f"p{i}": (unit * rng.random(40)).tolist() for i in range(3)}
     federation = Federation(tables, 0.0, 10, BoundedLine(0.5, 1))
@@ -110,25 +116,25 @@ def test_corner_cases_need_few_rounds(algorithm, tables, k):
 
 
 def radii_of(algorithm, federation, **options):
-    """Return the radii within which a search counts, in turn."""
-    asked = []
+    """Return the radii within which a search counts, in order."""
+    requests = []
 
-    def watched(query, k, **arguments):
+    def recording(query, k, **arguments):
         steps, replies = algorithm(query, k, **arguments), None
         while True:
             try:
                 ask = steps.send(replies)
             except StopIteration as stop:
                 return stop.value
-            asked.append(ask.requests)
+            requests.append(ask.requests)
             replies = yield ask
 
-    federation.ask(watched, **options)
-    return [r.radius for r in asked if isinstance(r, RangeCountRequest) and r.radius is not None]
+    federation.ask(recording, **options)
+    return [r.radius for r in requests if isinstance(r, RangeCountRequest) and r.radius is not None]
 
 
 @pytest.mark.parametrize("looseness", [0.0, 0.3, 0.9])
-def test_levels_end_at_the_last_distance_halving_beyond(looseness):
+def test_ascending_radii_end_at_the_kth_distance(looseness):
     rng = np.random.default_rng(2)
     tables = {f"p{i}": rng.integers(0, 1000, 300).astype(float).tolist() for i in range(3)}
     federation = Federation(tables, 0.0, 40, BoundedLine(looseness, 1))
@@ -141,7 +147,7 @@ def test_levels_end_at_the_last_distance_halving_beyond(looseness):
     assert max(halving) > kth
 
 
-def test_ascending_radii_go_little_beyond_the_last_distance():
+def test_ascending_radii_exceed_the_kth_distance_slightly():
     rng = np.random.default_rng(3)
     points = np.sort(rng.random(3000) ** (1 / 6))  # as many within a radius as in 6 dimensions
     tables = {f"p{i}": points[i::3].tolist() for i in range(3)}
@@ -156,8 +162,8 @@ def test_ascending_radii_go_little_beyond_the_last_distance():
 
 @settings(max_examples=300, deadline=None)
 @given(federations(), st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e5, 1e7]))
-def test_all_objects_within_a_radius_come_in_order(federation, radius):
-    coordinator = within(repr(federation.query).encode(), radius, name="q")
+def test_range_search_returns_all_objects_in_order(federation, radius):
+    coordinator = range_search(repr(federation.query).encode(), radius, name="q")
 
     answer = run(coordinator, federation.providers()).result
 
@@ -169,7 +175,7 @@ def test_all_objects_within_a_radius_come_in_order(federation, radius):
 
 
 def test_a_provider_that_returns_less_than_it_counted_is_named():
-    class Boaster:
+    class Overcounting:
         def __init__(self, inner):
             self.inner, self.name, self.accepts = inner, inner.name, inner.accepts
 
@@ -180,7 +186,7 @@ def test_a_provider_that_returns_less_than_it_counted_is_named():
     (honest,) = Federation({"p0": [1.0, 2.0]}, 0.0, 1, BoundedLine(0.0, 1)).providers()
 
     with pytest.raises(ProtocolError, match="'p0'"):
-        run(within(b"0.0", 5.0, name="q"), [Boaster(honest)])
+        run(range_search(b"0.0", 5.0, name="q"), [Overcounting(honest)])
 
 
 def test_radius_neighbors_are_those_of_a_scan():
@@ -189,7 +195,7 @@ def test_radius_neighbors_are_those_of_a_scan():
 
     distances, found = search.radius_neighbors(["bank", "zzz"], 1)
 
-    assert [sorted(words[place] for place in places) for places in found] == [
+    assert [sorted(words[position] for position in positions) for positions in found] == [
         ["bank", "blank", "tank"],
         [],
     ]

@@ -1,4 +1,4 @@
-"""After a warm-up no search waits for a compiler."""
+"""A warm-up compiles all kernels that searches use."""
 
 import subprocess
 import sys
@@ -18,10 +18,10 @@ def compiled():
         for entry in pkgutil.walk_packages(fedneighbors.kernels.__path__, "fedneighbors.kernels.")
     ]
     return {
-        (module.__name__, name): tuple(map(str, thing.signatures))
+        (module.__name__, name): tuple(map(str, value.signatures))
         for module in modules
-        for name, thing in vars(module).items()
-        if isinstance(thing, Dispatcher)
+        for name, value in vars(module).items()
+        if isinstance(value, Dispatcher)
     }
 
 warmup()
@@ -46,9 +46,9 @@ print([name for name, found in compiled().items() if found != before[name]])
 """
 
 
-def test_searches_of_every_kind_compile_nothing_more():
-    done = subprocess.run(
+def test_searches_after_a_warm_up_compile_nothing():
+    result = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout == "[]\n"
+    assert result.stdout == "[]\n"

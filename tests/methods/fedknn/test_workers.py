@@ -1,4 +1,4 @@
-"""Searches over worker processes: many queries in a row, and providers that hang, raise or die."""
+"""Searches in worker processes: repeated queries, and providers that hang, raise or die."""
 
 import multiprocessing
 import os
@@ -14,11 +14,11 @@ from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.protocol import baseline, dann
 
 HANGS, RAISES, DIES = -1.0, -2.0, -3.0
-"""Objects whose distance cannot be had."""
+"""Objects whose distance cannot be computed."""
 
 
-def gap(query, item):
-    """Return the distance of two numbers, or fail at the second."""
+def distance(query, item):
+    """Return the distance of two numbers, or fail for some items."""
     if item == HANGS:
         threading.Event().wait()
     if item == RAISES:
@@ -28,20 +28,20 @@ def gap(query, item):
     return abs(query - item)
 
 
-def number(raw):
+def decode(raw):
     return float(raw)
 
 
 def providers(**more):
-    """Return three providers of a few numbers each, some with more."""
+    """Return three providers of a few numbers each, with ``more`` objects."""
     tables = {"p0": [1.0, 5.0, 9.0], "p1": [2.0, 6.0], "p2": [3.0, 4.0, 8.0]}
     return [
-        Provider(name, [*table, *more.get(name, [])], PlainMetric(gap), decode=number)
+        Provider(name, [*table, *more.get(name, [])], PlainMetric(distance), decode=decode)
         for name, table in tables.items()
     ]
 
 
-def found(answer):
+def neighbors(answer):
     return answer.merged.distances.tolist(), answer.merged.owners
 
 
@@ -49,29 +49,32 @@ def test_repeated_searches_in_processes_equal_threads():
     queries = [b"0.0", b"4.4", b"7.0"]
 
     with connected(providers(), workers="processes", link=Link(0.001)) as federation:
-        apart = [
-            [found(federation.run(ask(q, 4, name=f"{ask.__name__} {q}")).result) for q in queries]
+        in_processes = [
+            [
+                neighbors(federation.run(ask(q, 4, name=f"{ask.__name__} {q}")).result)
+                for q in queries
+            ]
             for ask in (baseline, dann)
         ]
 
-    here = [found(run(dann(q, 4, name="q"), providers()).result) for q in queries]
-    assert apart == [here, here]
-    assert here[0] == ([1.0, 2.0, 3.0, 4.0], ("p0", "p1", "p2", "p2"))
+    in_threads = [neighbors(run(dann(q, 4, name="q"), providers()).result) for q in queries]
+    assert in_processes == [in_threads, in_threads]
+    assert in_threads[0] == ([1.0, 2.0, 3.0, 4.0], ("p0", "p1", "p2", "p2"))
 
 
 @pytest.mark.parametrize(
-    ("trouble", "reason"), [(HANGS, "no answer within 1 s"), (DIES, "its process ended")]
+    ("item", "reason"), [(HANGS, "no answer within 1 s"), (DIES, "its process ended")]
 )
-def test_hanging_or_dead_providers_are_named_or_left_out(trouble, reason):
-    hurt = providers(p1=[trouble])
+def test_hanging_or_dead_providers_are_reported_as_missing(item, reason):
+    faulty = providers(p1=[item])
 
-    with connected(hurt, workers="processes", deadline_s=1) as federation:
+    with connected(faulty, workers="processes", deadline_s=1) as federation:
         with pytest.raises(PartyMissing) as caught:
             federation.run(dann(b"0.0", 3, name="whole"))
         partial = federation.run(dann(b"0.0", 3, name="partial", allow_partial=True)).result
 
     assert caught.value.missing == {"p1": reason}
-    assert found(partial) == ([1.0, 3.0, 4.0], ("p0", "p2", "p2"))
+    assert neighbors(partial) == ([1.0, 3.0, 4.0], ("p0", "p2", "p2"))
     assert (partial.exact, partial.missing) == (False, {"p1": reason})
     assert multiprocessing.active_children() == []
 

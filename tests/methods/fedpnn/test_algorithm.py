@@ -25,18 +25,18 @@ from fedneighbors.methods.fedpnn.algorithm import (
 )
 from tests.naive.clustering import evolving as naive
 
-# expected values are computed by hand; a point at (.1, .1) is on the first ball's boundary
+# the expected clusters of these rows are computed by hand
 ROWS = np.array([[0, 0], [0.2, 0], [0.9, 0.9], [0.9, 0.7], [0.5, 0.5]])
 LABELS = np.array([0, 0, 1, 1, 0])
 
 
 def test_evolve_rows_matches_a_hand_computed_example():
-    grown = evolve_rows(ROWS, LABELS, 2, threshold=0.1)
+    clusters = evolve_rows(ROWS, LABELS, 2, threshold=0.1)
 
-    np.testing.assert_allclose(grown.centers, [[0.1, 0], [0.9, 0.8], [0.5, 0.5]], rtol=1e-15)
-    np.testing.assert_allclose(grown.radii, [0.005**0.5, 0.005**0.5, 0], rtol=1e-14)
-    assert grown.counts.tolist() == [[2, 0], [0, 2], [1, 0]]
-    assert grown.rows.tolist() == [0, 0, 1, 1, 2]
+    np.testing.assert_allclose(clusters.centers, [[0.1, 0], [0.9, 0.8], [0.5, 0.5]], rtol=1e-15)
+    np.testing.assert_allclose(clusters.radii, [0.005**0.5, 0.005**0.5, 0], rtol=1e-14)
+    assert clusters.counts.tolist() == [[2, 0], [0, 2], [1, 0]]
+    assert clusters.rows.tolist() == [0, 0, 1, 1, 2]
 
 
 def test_row_inside_the_nearest_ball_changes_only_its_count():
@@ -81,12 +81,12 @@ def test_counts_match_the_rows_of_each_center(seed, rule):
     rng = np.random.default_rng(seed)
     x, y = rng.random((60, 3)), rng.integers(0, 4, 60)
 
-    grown = evolve_rows(x, y, 4, threshold=0.15, rule=rule)
+    clusters = evolve_rows(x, y, 4, threshold=0.15, rule=rule)
 
-    assert grown.counts.sum() == 60
-    assert grown.counts.sum(axis=0).tolist() == np.bincount(y, minlength=4).tolist()
-    for center, counts in enumerate(grown.counts):
-        assert np.bincount(y[grown.rows == center], minlength=4).tolist() == counts.tolist()
+    assert clusters.counts.sum() == 60
+    assert clusters.counts.sum(axis=0).tolist() == np.bincount(y, minlength=4).tolist()
+    for center, counts in enumerate(clusters.counts):
+        assert np.bincount(y[clusters.rows == center], minlength=4).tolist() == counts.tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -95,27 +95,29 @@ def test_every_row_stays_within_its_ball(seed):
     rng = np.random.default_rng(seed)
     x = rng.random((60, int(rng.integers(1, 6))))
 
-    grown = evolve_rows(x, np.zeros(60, np.int64), 1, threshold=0.2)
+    clusters = evolve_rows(x, np.zeros(60, np.int64), 1, threshold=0.2)
 
-    far = np.sqrt(np.mean((x - grown.centers[grown.rows]) ** 2, axis=1))
-    assert (far <= grown.radii[grown.rows] + 1e-14).all()  # rounding of numbers of size 1
-    assert (grown.radii <= 0.2).all()
+    distances = np.sqrt(np.mean((x - clusters.centers[clusters.rows]) ** 2, axis=1))
+    assert (
+        distances <= clusters.radii[clusters.rows] + 1e-14
+    ).all()  # rounding of numbers of size 1
+    assert (clusters.radii <= 0.2).all()
 
 
 def test_rows_beyond_max_centers_count_for_the_nearest():
     x = np.array([[0.0], [1.0], [5.0], [0.6]])
 
-    grown = evolve_rows(x, np.zeros(4, np.int64), 1, threshold=0.1, max_centers=2)
+    clusters = evolve_rows(x, np.zeros(4, np.int64), 1, threshold=0.1, max_centers=2)
 
-    assert grown.centers.tolist() == [[0.0], [1.0]]
-    assert grown.radii.tolist() == [0.0, 0.0]
-    assert grown.rows.tolist() == [0, 1, 1, 1]
-    assert grown.n_outside == 2
+    assert clusters.centers.tolist() == [[0.0], [1.0]]
+    assert clusters.radii.tolist() == [0.0, 0.0]
+    assert clusters.rows.tolist() == [0, 1, 1, 1]
+    assert clusters.n_outside == 2
 
 
 def centers_of_parties(rng, n_classes=3):
     n = int(rng.integers(1, 30))
-    centers = rng.random((n, int(rng.integers(1, 4)))).round(1)  # equal centers, equal distances
+    centers = rng.random((n, int(rng.integers(1, 4)))).round(1)  # with equal centers and distances
     return centers, rng.integers(0, 5, (n, n_classes))
 
 
@@ -129,14 +131,14 @@ def test_merging_does_not_depend_on_the_order_of_parties(seed, classwise, thresh
 
     merged = merge_centers(centers, counts, threshold=threshold, classwise=classwise)
 
-    again = merge_centers(
+    reordered = merge_centers(
         np.where(centers == 0, signs * centers, centers)[shuffled],
         counts[shuffled],
         threshold=threshold,
         classwise=classwise,
     )
-    for one, other in zip(vars(merged).values(), vars(again).values(), strict=True):
-        assert one.tobytes() == other.tobytes()
+    for first, second in zip(vars(merged).values(), vars(reordered).values(), strict=True):
+        assert first.tobytes() == second.tobytes()
     assert merged.counts.sum(axis=0).tolist() == counts.sum(axis=0).tolist()
 
 
@@ -162,10 +164,10 @@ def test_classwise_merging_keeps_rare_classes():
     counts = np.array([[9, 0], [0, 1], [9, 0]])
 
     together = merge_centers(centers, counts, threshold=0.1)
-    apart = merge_centers(centers, counts, threshold=0.1, classwise=True)
+    by_class = merge_centers(centers, counts, threshold=0.1, classwise=True)
 
     assert majority(together.counts).tolist() == [0]
-    assert apart.counts.tolist() == [[18, 0], [0, 1]]
+    assert by_class.counts.tolist() == [[18, 0], [0, 1]]
 
 
 def test_merging_no_centers_gives_none():
@@ -181,10 +183,10 @@ def test_majority_ties_go_to_the_lower_class():
 def test_densities_are_means_over_the_centers_of_a_class():
     x, centers = np.array([[0.0, 0.0]]), np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
 
-    found = class_log_densities(x, centers, np.array([0, 0, 0, 2]), n_classes=3, sigma=1.0)
+    densities = class_log_densities(x, centers, np.array([0, 0, 0, 2]), n_classes=3, sigma=1.0)
 
     expected = [np.log((1 + 2 * np.exp(-0.5)) / 3), -np.inf, -2.0]
-    np.testing.assert_allclose(found, [expected], rtol=1e-15)
+    np.testing.assert_allclose(densities, [expected], rtol=1e-15)
 
 
 @pytest.mark.parametrize("activation", ["gaussian", "logistic", "cauchy"])
@@ -192,21 +194,23 @@ def test_densities_with_500_features_and_small_sigma_are_finite(activation):
     rng = np.random.default_rng(0)
     centers, labels = rng.random((40, 500)), np.arange(40) % 3
 
-    found = class_log_densities(
+    densities = class_log_densities(
         rng.random((10, 500)), centers, labels, n_classes=3, sigma=1e-3, activation=activation
     )
 
-    assert np.isfinite(found).all()
+    assert np.isfinite(densities).all()
 
 
 def test_posteriors_follow_from_densities_and_priors():
     with np.errstate(divide="ignore"):
         densities, priors = np.log([[0.2, 0.6, 0.0], [0.0, 0.0, 0.0]]), np.log([0.75, 0.25, 0.0])
 
-    found = np.exp(log_posteriors(densities, priors))
+    posteriors = np.exp(log_posteriors(densities, priors))
 
-    np.testing.assert_allclose(found[0], [0.5, 0.5, 0.0], rtol=1e-15)
-    np.testing.assert_allclose(found[1], [0.75, 0.25, 0.0], rtol=1e-15)  # too far for a float
+    np.testing.assert_allclose(posteriors[0], [0.5, 0.5, 0.0], rtol=1e-15)
+    np.testing.assert_allclose(
+        posteriors[1], [0.75, 0.25, 0.0], rtol=1e-15
+    )  # all densities are 0: the priors
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_invalid_arguments_are_rejected(changes, words):
 
 
 X, Y = load_wine(return_X_y=True)
-OWNER = np.arange(len(Y)) % 2
+OWNERS = np.arange(len(Y)) % 2
 
 
 def n_centers(rows, threshold):
@@ -237,12 +241,12 @@ def n_centers(rows, threshold):
 @pytest.mark.parametrize("extreme", ["one", "all"])
 def test_advised_thresholds_give_several_centers(n, extreme):
     rows = np.random.default_rng(n).normal(size=(n, 3))
-    given, left = (1e9, 1) if extreme == "one" else (1e-9, n)
+    threshold, n_found = (1e9, 1) if extreme == "one" else (1e-9, n)
 
-    advice = describe_threshold([(rows, left)], threshold=given, factor=2.0)
+    advice = describe_threshold([(rows, n_found)], threshold=threshold, factor=2.0)
 
-    low, high = map(float, re.findall(r"(?:about|and) ([\d.e-]+) \(", advice))
-    assert advice.startswith(f"={given:g} leaves ")
+    low, high = map(float, re.findall(r"(?:about|to) ([\d.e-]+) \(", advice))
+    assert advice.startswith(f"={threshold:g} leaves ")
     assert 1 < n_centers(rows, low * 1.01) < n
     assert 1 < n_centers(rows, (low + high) / 2) < n
 
@@ -252,9 +256,9 @@ def test_advice_for_two_rows_names_the_exact_threshold():
 
     advice = describe_threshold([(rows, 2)], threshold=1e-3, factor=2.0)
 
-    edge = float(re.search(r"from about ([\d.e-]+) on", advice)[1])
-    assert n_centers(rows, edge * 1.01) == 1
-    assert n_centers(rows, edge * 0.99) == 2
+    advised = float(re.search(r"from about ([\d.e-]+) on", advice)[1])
+    assert n_centers(rows, advised * 1.01) == 1
+    assert n_centers(rows, advised * 0.99) == 2
 
 
 @pytest.mark.parametrize("groups", [[], [(np.ones((9, 2)), 1)], [(np.ones((9, 2)), 1)] * 2])
@@ -273,33 +277,38 @@ def test_suitable_thresholds_give_no_advice():
 def test_advice_counts_distinct_rows():
     rows = np.repeat(np.arange(20.0), [2] * 5 + [1] * 15)[:, None]
 
-    assert "every distinct row" in describe_threshold([(rows, 20)], threshold=1e-3, factor=2.0)
+    assert "as many centers as distinct rows" in describe_threshold(
+        [(rows, 20)], threshold=1e-3, factor=2.0
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"client_threshold": 50.0}, "'0': client_threshold=50 leaves a single center of each"),
-        ({"client_threshold": 1e-9}, "'1': client_threshold=1e-09 leaves every distinct row as"),
-        ({"client_threshold": 50.0, "classwise": False}, "leaves a single center; between about"),
+        ({"client_threshold": 1e-9}, "'1': client_threshold=1e-09 leaves as many centers as"),
+        (
+            {"client_threshold": 50.0, "classwise": False},
+            "leaves a single center; try values from about",
+        ),
         ({"server_threshold": 1e3}, "server_threshold=1000 leaves a single center of each"),
-        ({"server_threshold": 1e-9}, "server_threshold=1e-09 leaves every distinct row"),
-        ({"client_threshold": 1e-320}, "client_threshold=.* leaves every distinct row"),
+        ({"server_threshold": 1e-9}, "server_threshold=1e-09 leaves as many centers as"),
+        ({"client_threshold": 1e-320}, "client_threshold=.* leaves as many centers as"),
         ({"client_threshold": 1e300}, "leaves a single center"),
     ],
 )
 def test_extreme_thresholds_warn_and_still_train(settings, words):
     with pytest.warns(UserWarning, match=words):
-        found = FedPNNClassifier(**settings).fit(X, Y, parties=OWNER)
+        classifier = FedPNNClassifier(**settings).fit(X, Y, parties=OWNERS)
 
-    assert np.isfinite(found.predict_proba(X)).all()
+    assert np.isfinite(classifier.predict_proba(X)).all()
 
 
 def test_suitable_and_automatic_thresholds_do_not_warn():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        FedPNNClassifier().fit(X, Y, parties=OWNER)
-        FedPNNClassifier(0.6, 0.3).fit(X, Y, parties=OWNER)
+        FedPNNClassifier().fit(X, Y, parties=OWNERS)
+        FedPNNClassifier(0.6, 0.3).fit(X, Y, parties=OWNERS)
         FedPNNClassifier.paper(0.2, 0.2).fit(X, Y)
 
     assert caught == []
@@ -332,10 +341,10 @@ def compiled():
         for entry in pkgutil.walk_packages(fedneighbors.kernels.__path__, "fedneighbors.kernels.")
     ]
     return {
-        (module.__name__, name): tuple(map(str, thing.signatures))
+        (module.__name__, name): tuple(map(str, value.signatures))
         for module in modules
-        for name, thing in vars(module).items()
-        if isinstance(thing, Dispatcher)
+        for name, value in vars(module).items()
+        if isinstance(value, Dispatcher)
     }
 
 warmup()
@@ -353,13 +362,13 @@ for x in (rng.random((3000, 5)), rng.random((3000, 5)).astype("f4"), np.asfortra
         for sigma in (1, "loo"):
             ProbabilisticNeuralNetwork(sigma, activation).fit(x[:99], y[:99]).predict(x)
 assert any(before.values())
-print([name for name, found in compiled().items() if found != before[name]])
+print([name for name, types in compiled().items() if types != before[name]])
 """
 
 
 def test_warmup_compiles_all_kernels():
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, check=False
     )
 
-    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+    assert (result.stdout, result.returncode) == ("[]\n", 0), result.stderr

@@ -20,8 +20,8 @@ from fedneighbors.methods.fedpnn._scaling import PointMomentsRequest, ScalingRep
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 
 X, Y = load_wine(return_X_y=True)
-OWNER = np.arange(len(Y)) % 2
-MODES = [
+OWNERS = np.arange(len(Y)) % 2
+SETTINGS = [
     {},
     {"normalize": "minmax"},
     {"normalize": "minmax", "frame": "local", "metric": None, "classwise": False},
@@ -30,22 +30,22 @@ MODES = [
 ]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", SETTINGS)
 @pytest.mark.parametrize("fill", [0.0, 7.0, -1e59, np.nan])
-@pytest.mark.parametrize("where", [slice(None), OWNER == 0, Y == 1, Y != 1])
-def test_constant_and_empty_columns_are_harmless(mode, fill, where):
+@pytest.mark.parametrize("rows", [slice(None), OWNERS == 0, Y == 1, Y != 1])
+def test_constant_and_empty_columns_are_harmless(mode, fill, rows):
     x = X.copy()
-    x[where, 3] = fill
-    x[where, 7] = fill
+    x[rows, 3] = fill
+    x[rows, 7] = fill
 
-    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNER)
+    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNERS)
 
-    shares = found.predict_proba(np.vstack([x, X]))
-    assert np.isfinite(shares).all()
-    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    probabilities = found.predict_proba(np.vstack([x, X]))
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", SETTINGS)
 @pytest.mark.parametrize("value", [0.0, np.nan])
 def test_constant_table_gives_constant_probabilities(mode, value):
     x = np.full((40, 6), value)
@@ -57,29 +57,29 @@ def test_constant_table_gives_constant_probabilities(mode, value):
     np.testing.assert_allclose(found.predict_proba(x), [expected] * 40)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", SETTINGS)
 @pytest.mark.parametrize("value", [2.0**200, -1e308, 1.7e308])
 def test_too_large_values_are_rejected_with_their_column(mode, value):
     x = X.copy()
     x[5, 3] = value
 
     with pytest.raises(PartyRefused, match=r"'1' refused: a value is 2\*\*200.*\(column 3\)"):
-        FedPNNClassifier(**mode).fit(x, Y, parties=OWNER)
+        FedPNNClassifier(**mode).fit(x, Y, parties=OWNERS)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", SETTINGS)
 def test_largest_accepted_values_train(mode):
     x = X.copy()
     x[::7, 3], x[1::7, 4], x[2::7, 5] = 2.0**199, -(2.0**199), 1e-300
 
-    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNER)
+    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNERS)
 
     with np.errstate(all="raise", under="ignore"):
-        shares = found.predict_proba(np.vstack([x, np.full_like(x[:2], 1.7e308)]))
-    assert np.isfinite(shares).all()
+        probabilities = found.predict_proba(np.vstack([x, np.full_like(x[:2], 1.7e308)]))
+    assert np.isfinite(probabilities).all()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", SETTINGS)
 def test_parties_with_one_class_each_train(mode):
     found = FedPNNClassifier(**mode).fit(X, Y, parties=Y)
 
@@ -90,16 +90,16 @@ def test_parties_with_one_class_each_train(mode):
 def test_party_without_rows_takes_part():
     members = [FedPNNParty("empty", X[:0], Y[:0]), FedPNNParty("full", X, Y)]
 
-    for choice in (None, 4):
-        model = run(coordinate(FedPNNSettings(n_features_to_select=choice)), members).result
+    for n_columns in (None, 4):
+        model = run(coordinate(FedPNNSettings(n_features_to_select=n_columns)), members).result
         assert len(model.centers)
     assert members[0].exposure.n_records == 0
 
 
 def test_parties_and_share_are_mutually_exclusive():
     with pytest.raises(ValueError, match="share=2 and parties are mutually exclusive"):
-        FedPNNClassifier.paper(0.2, 0.2).fit(X, Y, parties=OWNER)
-    FedPNNClassifier.paper(0.2, 0.2, share=None).fit(X, Y, parties=OWNER)
+        FedPNNClassifier.paper(0.2, 0.2).fit(X, Y, parties=OWNERS)
+    FedPNNClassifier.paper(0.2, 0.2, share=None).fit(X, Y, parties=OWNERS)
 
 
 @pytest.mark.parametrize("state", [-1, 2**63, "seed"])
@@ -109,19 +109,19 @@ def test_seeds_out_of_range_are_rejected(state):
 
 
 def test_random_states_of_any_kind_split_rows():
-    same = [
+    fitted = [
         FedPNNClassifier(share=2, random_state=np.random.RandomState(3)).fit(X, Y) for _ in range(2)
     ]
 
-    assert same[0].model_.to_bytes() == same[1].model_.to_bytes()
+    assert fitted[0].model_.to_bytes() == fitted[1].model_.to_bytes()
     assert FedPNNClassifier(share=2, random_state=None).fit(X, Y).score(X, Y) > 0.9
 
 
 def test_model_does_not_depend_on_threads():
-    alone, many = (FedPNNClassifier(n_jobs=n).fit(X, Y) for n in (None, 3))
+    one_thread, three_threads = (FedPNNClassifier(n_jobs=n).fit(X, Y) for n in (None, 3))
 
-    assert alone.model_.to_bytes() == many.model_.to_bytes()
-    assert (alone.predict_proba(X) == many.predict_proba(X)).all()
+    assert one_thread.model_.to_bytes() == three_threads.model_.to_bytes()
+    assert (one_thread.predict_proba(X) == three_threads.predict_proba(X)).all()
 
 
 class TamperingParty(FedPNNParty):
@@ -136,7 +136,7 @@ class TamperingParty(FedPNNParty):
         return replace(reply, **self._change(reply)) if isinstance(reply, self._kind) else reply
 
 
-def gap(reply):
+def empty_first_group(reply):
     sizes = reply.sizes.copy()
     sizes[0, 0] = 0
     return {"sizes": sizes}
@@ -150,7 +150,7 @@ def gap(reply):
         (ScalingReply, lambda r: {"knots": r.knots * np.nan}, "not a number below"),
         (ScalingReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "missing cells must be in"),
         (ScalingReply, lambda r: {"n_missing": r.n_missing - 1}, "missing cells must be in"),
-        (ScalingReply, gap, "unused knots"),
+        (ScalingReply, empty_first_group, "unused knots"),
         (ScalingReply, lambda r: {"told": r.told[1:]}, "for each column"),
         (ScalingReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
         (CentersReply, lambda r: {"centers": r.centers * 1e200}, "must be below 1e\\+150"),
@@ -162,26 +162,26 @@ def gap(reply):
 )
 def test_impossible_replies_raise_and_name_the_party(kind, change, words):
     """Check replies that the constructors of the messages would reject."""
-    forged = Forged(TamperingParty(kind, change))
+    unchecked = UncheckedParty(TamperingParty(kind, change))
 
     with pytest.raises((WireError, ProtocolError), match=f"party 'p1': .*{words}"):
-        run(coordinate(FedPNNSettings()), [FedPNNParty("p0", X, Y), forged])
+        run(coordinate(FedPNNSettings()), [FedPNNParty("p0", X, Y), unchecked])
 
 
-class Forged:
-    """Party that sends altered replies without running the checks of their constructors."""
+class UncheckedParty:
+    """Party that sends a tampering party's replies without the checks of their constructors."""
 
-    def __init__(self, liar):
-        self.name, self.accepts, self._liar = liar.name, liar.accepts, liar
+    def __init__(self, party):
+        self.name, self.accepts, self._party = party.name, party.accepts, party
 
     def answer(self, request):
-        reply = FedPNNParty.answer(self._liar, request)
-        if not isinstance(reply, self._liar._kind):
+        reply = FedPNNParty.answer(self._party, request)
+        if not isinstance(reply, self._party._kind):
             return reply
-        made = object.__new__(type(reply))
-        for name, value in (vars(reply) | self._liar._change(reply)).items():
-            object.__setattr__(made, name, value)
-        return made
+        altered = object.__new__(type(reply))
+        for name, value in (vars(reply) | self._party._change(reply)).items():
+            object.__setattr__(altered, name, value)
+        return altered
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_party_refuses_columns_outside_its_table():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from(MODES), st.integers(1, 5))
+@given(st.integers(0, 10_000), st.sampled_from(SETTINGS), st.integers(1, 5))
 def test_unusual_values_train_or_raise_a_project_error(seed, mode, min_count):
     rng = np.random.default_rng(seed)
-    strange = [np.nan, 0.0, -0.0, 1e-320, 1e-160, 1e55, -1e55, 1.0]
-    x = rng.choice(strange, size=(40, 3))
+    values = [np.nan, 0.0, -0.0, 1e-320, 1e-160, 1e55, -1e55, 1.0]
+    x = rng.choice(values, size=(40, 3))
     y, owner = rng.integers(0, 3, 40), rng.integers(0, 2, 40)
 
     classifier = FedPNNClassifier(**mode, min_count=min_count, classes=[0, 1, 2])

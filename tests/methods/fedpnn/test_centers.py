@@ -1,4 +1,4 @@
-"""Replies of a party describe no few records: centers, classes, cells of a column."""
+"""A party's replies describe no center, class or cells of fewer than min_count records."""
 
 import math
 from dataclasses import fields
@@ -38,23 +38,26 @@ from fedneighbors.tabular._schema import Schema
 
 def merge_naively(centers, counts, min_count):
     """Merge centers one at a time over plain lists."""
-    balls = [(list(c), list(n)) for c, n in zip(centers.tolist(), counts.tolist(), strict=True)]
-    while len(balls) > 1:
-        sizes = [sum(n) for _, n in balls]
+    clusters = [(list(c), list(n)) for c, n in zip(centers.tolist(), counts.tolist(), strict=True)]
+    while len(clusters) > 1:
+        sizes = [sum(n) for _, n in clusters]
         small = sizes.index(min(sizes))
         if sizes[small] >= min_count:
             break
-        label = [n.index(max(n)) for _, n in balls]
-        same = [j for j in range(len(balls)) if j != small and label[j] == label[small]]
-        near = same or [j for j in range(len(balls)) if j != small]
-        gap = [math.dist(balls[j][0], balls[small][0]) for j in near]
-        into = near[gap.index(min(gap))]
-        share = sizes[small] / (sizes[small] + sizes[into])
-        moved = [a + (b - a) * share for a, b in zip(balls[into][0], balls[small][0], strict=True)]
-        added = [a + b for a, b in zip(balls[into][1], balls[small][1], strict=True)]
-        balls[into] = moved, added
-        del balls[small]
-    return balls
+        label = [n.index(max(n)) for _, n in clusters]
+        same_class = [j for j in range(len(clusters)) if j != small and label[j] == label[small]]
+        candidates = same_class or [j for j in range(len(clusters)) if j != small]
+        distances = [math.dist(clusters[j][0], clusters[small][0]) for j in candidates]
+        target = candidates[distances.index(min(distances))]
+        weight = sizes[small] / (sizes[small] + sizes[target])
+        moved = [
+            a + (b - a) * weight
+            for a, b in zip(clusters[target][0], clusters[small][0], strict=True)
+        ]
+        added = [a + b for a, b in zip(clusters[target][1], clusters[small][1], strict=True)]
+        clusters[target] = moved, added
+        del clusters[small]
+    return clusters
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 9))
@@ -86,16 +89,16 @@ def test_merge_small_does_not_modify_its_input():
 @pytest.mark.parametrize("n", [1, 2, 40, 300])
 def test_choose_threshold_is_the_smallest_with_few_centers(n):
     points = np.random.default_rng(n).normal(size=(n, 3))
-    most = CENTERS_PER_ROOT * math.sqrt(n)
+    max_centers = CENTERS_PER_ROOT * math.sqrt(n)
 
     threshold = choose_threshold(points, factor=2.0)
 
-    def n_centers(at):
+    def n_centers(threshold):
         labels = np.zeros(n, np.int64)
-        return len(evolve_rows(points, labels, 1, threshold=at, factor=2.0).centers)
+        return len(evolve_rows(points, labels, 1, threshold=threshold, factor=2.0).centers)
 
-    assert n_centers(threshold) <= most
-    assert n <= most or n_centers(threshold * 0.8) > most
+    assert n_centers(threshold) <= max_centers
+    assert n <= max_centers or n_centers(threshold * 0.8) > max_centers
 
 
 def test_identical_rows_give_one_center():
@@ -129,42 +132,42 @@ def test_all_rows_of_large_classes_are_counted(classwise):
 def test_exposure_counts_single_records():
     points = np.array([[0.0], [0.01], [0.02], [5.0], [9.0], [9.01]])
     labels = np.array([0, 0, 0, 0, 1, 1])
-    how = {"threshold": 0.1, "factor": 2.0, "classwise": True}
+    options = {"threshold": 0.1, "factor": 2.0, "classwise": True}
 
-    merged = release_centers(points, labels, 2, min_count=3, **how).exposure
-    bare = release_centers(points, labels, 2, min_count=1, **how).exposure
+    merged = release_centers(points, labels, 2, min_count=3, **options).exposure
+    plain = release_centers(points, labels, 2, min_count=1, **options).exposure
 
     assert (merged.n_clusters, merged.n_single, merged.n_small) == (2, 1, 1)
     assert (merged.n_centers, merged.fewest, merged.n_withheld) == (1, 4, 2)
     assert merged.largest_risk == 0.25
-    assert (bare.n_clusters, bare.n_single, bare.n_centers, bare.fewest) == (3, 1, 3, 1)
+    assert (plain.n_clusters, plain.n_single, plain.n_centers, plain.fewest) == (3, 1, 3, 1)
     assert "centers of 4 records or more" in str(merged)
     assert "2 records of rare classes are withheld" in str(merged)
 
 
 def test_exposure_of_an_empty_release():
-    none = release_centers(
+    empty = release_centers(
         np.zeros((3, 1)), np.zeros(3, np.int64), 1,
         threshold=None, factor=2.0, classwise=True, min_count=5,
     ).exposure  # fmt: skip
 
-    assert (none.n_centers, none.fewest, none.largest_risk, none.n_withheld) == (0, 0, 0.0, 3)
-    assert str(none).startswith("Nothing is sent")
+    assert (empty.n_centers, empty.fewest, empty.largest_risk, empty.n_withheld) == (0, 0, 0.0, 3)
+    assert str(empty).startswith("Nothing is sent")
 
 
 def test_centers_are_means_of_records_or_evolved_centers():
     rng = np.random.default_rng(3)
     points, labels = rng.normal(size=(40, 2)), np.zeros(40, np.int64)
-    how = {"threshold": 0.5, "factor": 2.0, "classwise": True, "min_count": 1}
+    options = {"threshold": 0.5, "factor": 2.0, "classwise": True, "min_count": 1}
 
-    means = release_centers(points, labels, 1, **how)
-    evolved = release_centers(points, labels, 1, means=False, **how)
+    means = release_centers(points, labels, 1, **options)
+    evolved = release_centers(points, labels, 1, means=False, **options)
 
-    grown = evolve_rows(points, labels, 1, threshold=0.5, factor=2.0)
-    assert evolved.centers.tolist() == grown.centers.tolist()
-    expected = [points[grown.rows == j].mean(axis=0) for j in range(len(grown.centers))]
+    clusters = evolve_rows(points, labels, 1, threshold=0.5, factor=2.0)
+    assert evolved.centers.tolist() == clusters.centers.tolist()
+    expected = [points[clusters.rows == j].mean(axis=0) for j in range(len(clusters.centers))]
     np.testing.assert_allclose(means.centers, expected, rtol=1e-12)
-    assert means.counts.tolist() == evolved.counts.tolist() == grown.counts.tolist()
+    assert means.counts.tolist() == evolved.counts.tolist() == clusters.counts.tolist()
 
 
 def test_counts_do_not_disclose_few_records_of_a_class():
@@ -181,7 +184,7 @@ def test_counts_do_not_disclose_few_records_of_a_class():
 
 
 QUANTUM = 1 << 16
-KINDS = [
+SETTINGS = [
     {"n_features_to_select": 3},
     {"normalize": "minmax", "metric": None, "classwise": False},
     {"frame": "local", "metric": None, "n_features_to_select": 3},
@@ -193,29 +196,29 @@ class RecordingParty:
 
     def __init__(self, party):
         self.name, self.accepts = party.name, party.accepts
-        self._party, self.asked, self.sent = party, [], []
+        self._party, self.requests, self.replies = party, [], []
 
     def answer(self, request):
-        self.asked.append(request)
-        self.sent.append(self._party.answer(request))
-        return self.sent[-1]
+        self.requests.append(request)
+        self.replies.append(self._party.answer(request))
+        return self.replies[-1]
 
     def only(self, kind):
-        (reply,) = (reply for reply in self.sent if isinstance(reply, kind))
+        (reply,) = (reply for reply in self.replies if isinstance(reply, kind))
         return reply
 
 
-def usual_party(seed=0):
+def common_party(seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(80, 4))
     x[rng.random(x.shape) < 0.3] = np.nan
-    return FedPNNParty("usual", x, np.arange(80) % 2, min_count=2)
+    return FedPNNParty("common", x, np.arange(80) % 2, min_count=2)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10_000),
-    st.sampled_from(KINDS),
+    st.sampled_from(SETTINGS),
     st.integers(2, 8),
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
 )
@@ -224,19 +227,19 @@ def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, siz
     y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     x = rng.normal(size=(len(y), 4)) + y[:, None]
     x[rng.random(x.shape) < 0.2] = np.nan
-    enough = (np.bincount(y) >= min_count)[y]
-    whole = RecordingParty(FedPNNParty("rare", x, y, min_count=2))
-    rest = FedPNNParty("rare", x[enough], y[enough], min_count=2)
+    frequent = (np.bincount(y) >= min_count)[y]
+    with_rare = RecordingParty(FedPNNParty("rare", x, y, min_count=2))
+    without_rare = FedPNNParty("rare", x[frequent], y[frequent], min_count=2)
 
     model = run(
-        coordinate(FedPNNSettings(**kind, min_count=min_count)), [whole, usual_party()]
+        coordinate(FedPNNSettings(**kind, min_count=min_count)), [with_rare, common_party()]
     ).result
 
-    announced = np.unique(np.append(y[enough], [0, 1])).tolist()
+    announced = np.unique(np.append(y[frequent], [0, 1])).tolist()
     assert list(model.classes) == announced
-    assert whole.only(Schema).labels == tuple(np.unique(y[enough]).tolist())
-    for request, reply in zip(whole.asked, whole.sent, strict=True):
-        assert encode(rest.answer(request)) == encode(reply)
+    assert with_rare.only(Schema).labels == tuple(np.unique(y[frequent]).tolist())
+    for request, reply in zip(with_rare.requests, with_rare.replies, strict=True):
+        assert encode(without_rare.answer(request)) == encode(reply)
 
 
 @settings(max_examples=60, deadline=None)
@@ -246,38 +249,39 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
     y = rng.integers(0, n_classes, 60)
     x = rng.normal(size=(60, 4)) * 9
     x[rng.random(x.shape) < share * rng.random(4)] = np.nan
-    odd = RecordingParty(FedPNNParty("odd", x, y, min_count=min_count))
+    party = RecordingParty(FedPNNParty("other", x, y, min_count=min_count))
 
-    plan = FedPNNSettings(n_features_to_select=3, min_count=min_count)
-    model = run(coordinate(plan), [odd, usual_party(seed)]).result
+    settings_ = FedPNNSettings(n_features_to_select=3, min_count=min_count)
+    model = run(coordinate(settings_), [party, common_party(seed)]).result
 
     frame, n = model.frame, model.frame.n_features
-    rows = np.bincount(y, minlength=len(model.classes))
-    rows[rows < min_count] = 0
+    n_rows = np.bincount(y, minlength=len(model.classes))
+    n_rows[n_rows < min_count] = 0
 
-    def many(counts):
+    def no_few(counts):
         return ((counts == 0) | (counts >= min_count)).all()
 
-    gone = np.array([np.isnan(x[y == k]).sum(axis=0) for k in range(len(rows))])
-    known = np.array([(~np.isnan(x[y == k])).sum(axis=0) for k in range(len(rows))])
-    disclosed_gone = np.where(gone < min_count, 0, gone)
-    gone = np.where(known < min_count, rows[:, None], disclosed_gone * (rows > 0)[:, None])
-    kept = slice(None) if model.selection is None else model.selection.columns
+    n_missing = np.array([np.isnan(x[y == k]).sum(axis=0) for k in range(len(n_rows))])
+    n_known = np.array([(~np.isnan(x[y == k])).sum(axis=0) for k in range(len(n_rows))])
+    n_disclosed = np.where(n_missing < min_count, 0, n_missing)
+    n_missing = np.where(n_known < min_count, n_rows[:, None], n_disclosed * (n_rows > 0)[:, None])
+    selected = slice(None) if model.selection is None else model.selection.columns
 
-    sums, constants, moments = map(odd.only, (SelectionReply, ScalingReply, PointMomentsReply))
-    assert many(sums.counts)
-    assert many(rows[:, None] - sums.counts)
-    assert many(constants.sizes)
-    assert constants.n_missing.tolist() == gone.sum(axis=0)[kept].tolist()  # moments show the same
+    sums, constants, moments = map(party.only, (SelectionReply, ScalingReply, PointMomentsReply))
+    assert no_few(sums.counts)
+    assert no_few(n_rows[:, None] - sums.counts)
+    assert no_few(constants.sizes)
+    # the moments disclose these numbers too
+    assert constants.n_missing.tolist() == n_missing.sum(axis=0)[selected].tolist()
     indicator_sums = moments.sums[:, n:] / QUANTUM
-    assert many(indicator_sums)
-    assert many(rows[:, None] - indicator_sums)
-    together = moments.products[n:, n:] / QUANTUM**2
-    assert many(together)
-    among = ~np.eye(len(together), dtype=bool)
-    assert (together[among] % min_count == 0).all()
-    assert many(odd.only(CentersReply).counts)
-    assert len(frame.indicators) + (len(frame.pooled) > 0) == len(together)
+    assert no_few(indicator_sums)
+    assert no_few(n_rows[:, None] - indicator_sums)
+    joint = moments.products[n:, n:] / QUANTUM**2
+    assert no_few(joint)
+    off_diagonal = ~np.eye(len(joint), dtype=bool)
+    assert (joint[off_diagonal] % min_count == 0).all()
+    assert no_few(party.only(CentersReply).counts)
+    assert len(frame.indicators) + (len(frame.pooled) > 0) == len(joint)
 
 
 @settings(max_examples=60, deadline=None)
@@ -312,8 +316,8 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(20, 3)) * 2
     x[rng.random(x.shape) < rng.random(3)] = np.nan
-    known = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
-    frame = make_frame("quantile", [known], min_count=1)
+    constants = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
+    frame = make_frame("quantile", [constants], min_count=1)
     frame = type(frame)(
         frame.kind, frame.values, frame.ranks, frame.fill, np.array([0, 2]), frame.pooled
     )
@@ -323,15 +327,19 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
 
     found = suppress_few_pairs(moments, points, base, informative, n_columns=3, min_count=min_count)
 
-    whole = np.rint(points * QUANTUM).astype(np.int64)
-    rest = np.rint(base * QUANTUM).astype(np.int64)
+    point_steps = np.rint(points * QUANTUM).astype(np.int64)
+    base_steps = np.rint(base * QUANTUM).astype(np.int64)
     for a in range(5):
         for b in range(5):
             both = informative[:, a] & informative[:, b]
             product = sum(
                 int(u) * int(v) - (0 if both.sum() >= min_count else int(u - p) * int(v - q))
                 for u, v, p, q in zip(
-                    whole[:, a], whole[:, b], [rest[a]] * 20, [rest[b]] * 20, strict=True
+                    point_steps[:, a],
+                    point_steps[:, b],
+                    [base_steps[a]] * 20,
+                    [base_steps[b]] * 20,
+                    strict=True,
                 )
             )
             if a >= 3 and b >= 3 and a != b:
@@ -347,7 +355,7 @@ def test_centers_do_not_disclose_cells_of_few_records():
     rng = np.random.default_rng(2)
     group = np.arange(40) % 5
     x = np.column_stack([10.0 * group + rng.normal(size=40), np.full(40, np.nan)])
-    x[:5, 1] = rng.normal(size=5)  # one cell in each group, enough in the class
+    x[:5, 1] = rng.normal(size=5)  # one cell in each group, which are enough in the class
     y = np.zeros(40, np.int64)
     frame = make_frame("none", [column_constants(x, n_knots=5, min_count=1)], min_count=1)
     request = CentersRequest(
@@ -363,52 +371,60 @@ def test_centers_do_not_disclose_cells_of_few_records():
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
 def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, share):
-    gone = np.random.default_rng(seed).random((12, 5)) < share
+    missing = np.random.default_rng(seed).random((12, 5)) < share
 
-    out = mask_omitted_cells(gone, min_count=min_count)
+    omitted = mask_omitted_cells(missing, min_count=min_count)
 
     for column in range(5):
-        expected = gone[:, column].tolist()
+        expected = missing[:, column].tolist()
         if 0 < sum(expected) < min_count:
             for row in range(12):
                 if sum(expected) < min_count:
                     expected[row] = True
         if 12 - sum(expected) < min_count:
             expected = [True] * 12
-        assert out[:, column].tolist() == expected
+        assert omitted[:, column].tolist() == expected
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
 def test_few_cells_and_indicators_are_suppressed_by_class(seed, min_count, share):
     rng = np.random.default_rng(seed)
     labels = np.repeat([0, 2], [min_count, 15])
-    gone = rng.random((len(labels), 4)) < share
-    x = np.where(gone, np.nan, 1.0)
+    missing = rng.random((len(labels), 4)) < share
+    x = np.where(missing, np.nan, 1.0)
 
-    kept = suppress_few_cells(x, labels, min_count=min_count)
-    even = suppress_few_indicators(gone.astype(float), labels, min_count=min_count)
+    cells = suppress_few_cells(x, labels, min_count=min_count)
+    indicators = suppress_few_indicators(missing.astype(float), labels, min_count=min_count)
 
     for label in (0, 2):
         for column in range(4):
-            own = gone[labels == label, column]
-            few_known = (~own).sum() < min_count
-            few_gone = own.sum() < min_count
-            found = np.isnan(kept[labels == label, column])
-            assert found.tolist() == (own | few_known).tolist()
-            expected = np.zeros(len(own)) if few_gone else np.ones(len(own)) if few_known else own
-            assert even[labels == label, column].tolist() == expected.tolist()
+            class_missing = missing[labels == label, column]
+            few_known = (~class_missing).sum() < min_count
+            few_missing = class_missing.sum() < min_count
+            suppressed = np.isnan(cells[labels == label, column])
+            assert suppressed.tolist() == (class_missing | few_known).tolist()
+            expected = (
+                np.zeros(len(class_missing))
+                if few_missing
+                else np.ones(len(class_missing))
+                if few_known
+                else class_missing
+            )
+            assert indicators[labels == label, column].tolist() == expected.tolist()
 
 
 def test_complete_tables_and_min_count_1_suppress_nothing():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(30, 4))
     labels = np.repeat([0, 1], 15)
-    holes = np.where(rng.random(x.shape) < 0.3, np.nan, x)
+    incomplete = np.where(rng.random(x.shape) < 0.3, np.nan, x)
 
     assert (suppress_few_cells(x, labels, min_count=9) == x).all()
-    assert np.array_equal(suppress_few_cells(holes, labels, min_count=1), holes, equal_nan=True)
+    assert np.array_equal(
+        suppress_few_cells(incomplete, labels, min_count=1), incomplete, equal_nan=True
+    )
     assert not mask_omitted_cells(np.isnan(x), min_count=9).any()
-    assert (mask_omitted_cells(np.isnan(holes), min_count=1) == np.isnan(holes)).all()
+    assert (mask_omitted_cells(np.isnan(incomplete), min_count=1) == np.isnan(incomplete)).all()
 
 
 def test_class_rare_at_every_party_is_omitted_with_a_warning():
@@ -419,12 +435,12 @@ def test_class_rare_at_every_party_is_omitted_with_a_warning():
 
     with pytest.warns(UserWarning, match=r"no party has min_count=5 rows of classes \['rare'\]"):
         found = FedPNNClassifier().fit(x, y, parties=owner)
-    named = FedPNNClassifier(classes=["common", "other", "rare"]).fit(x, y, parties=owner)
+    with_rare = FedPNNClassifier(classes=["common", "other", "rare"]).fit(x, y, parties=owner)
 
     assert found.classes_.tolist() == ["common", "other"]
-    assert named.classes_.tolist() == ["common", "other", "rare"]
-    assert not named.predict_proba(x)[:, 2].any()
-    assert (found.centers_ == named.centers_).all()
+    assert with_rare.classes_.tolist() == ["common", "other", "rare"]
+    assert not with_rare.predict_proba(x)[:, 2].any()
+    assert (found.centers_ == with_rare.centers_).all()
     assert [exposure.n_withheld for exposure in found.exposures_.values()] == [4, 4]
     assert [exposure.n_records for exposure in found.exposures_.values()] == [24, 24]
     with pytest.raises(ValueError, match="list all"):

@@ -14,15 +14,15 @@ from fedneighbors import EvolvingClustering
 from tests.naive.clustering import evolving as naive
 
 # scikit-learn checks that fail by design, with the reason; none at present.
-CANNOT_HOLD: dict[str, str] = {}
+EXPECTED_FAILURES: dict[str, str] = {}
 
 
 @parametrize_with_checks(
-    # columns of the checks have spread 1 and need wider balls than rows in [0, 1]
+    # the columns of the checks have spread 1 and need larger balls than rows in [0, 1]
     [EvolvingClustering(threshold=0.5), EvolvingClustering(threshold=0.5, rule="original")],
-    expected_failed_checks=lambda _: CANNOT_HOLD,
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
-@pytest.mark.filterwarnings("ignore:threshold=.* one center", "ignore:threshold=.* of its own")
+@pytest.mark.filterwarnings("ignore:threshold=.* one center", "ignore:threshold=.* rows a center")
 def test_clusterer_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -37,20 +37,20 @@ def test_partial_fit_in_batches_equals_one_fit(seed, rule, max_centers):
     rng = np.random.default_rng(seed)
     x, y = rng.random((30, 3)), rng.choice(["cat", "dog", "owl"], 30)
     cuts = np.sort(rng.integers(1, 30, 2))
-    whole = EvolvingClustering(0.2, rule=rule, max_centers=max_centers)
-    pieces = clone(whole)
+    at_once = EvolvingClustering(0.2, rule=rule, max_centers=max_centers)
+    in_batches = clone(at_once)
 
-    whole.fit(x, y)
+    at_once.fit(x, y)
     labels = []
     for part in np.split(np.arange(30), np.unique(cuts)):
-        labels += pieces.partial_fit(x[part], y[part]).labels_.tolist()
+        labels += in_batches.partial_fit(x[part], y[part]).labels_.tolist()
 
-    assert pieces.centers_.tobytes() == whole.centers_.tobytes()
-    assert pieces.radii_.tobytes() == whole.radii_.tobytes()
-    assert pieces.counts_.tolist() == whole.counts_.tolist()
-    assert pieces.classes_.tolist() == whole.classes_.tolist()
-    assert labels == whole.labels_.tolist()
-    assert (pieces.n_seen_, pieces.n_outside_) == (whole.n_seen_, whole.n_outside_)
+    assert in_batches.centers_.tobytes() == at_once.centers_.tobytes()
+    assert in_batches.radii_.tobytes() == at_once.radii_.tobytes()
+    assert in_batches.counts_.tolist() == at_once.counts_.tolist()
+    assert in_batches.classes_.tolist() == at_once.classes_.tolist()
+    assert labels == at_once.labels_.tolist()
+    assert (in_batches.n_seen_, in_batches.n_outside_) == (at_once.n_seen_, at_once.n_outside_)
 
 
 def test_new_labels_get_a_column_of_counts():
@@ -100,10 +100,10 @@ def test_predict_returns_the_nearest_center():
 def test_clusters_do_not_depend_on_threads():
     x = np.random.default_rng(0).random((3_000, 3))
 
-    alone, shared = (EvolvingClustering(0.1, n_jobs=jobs).fit(x) for jobs in (1, 2))
+    one_thread, two_threads = (EvolvingClustering(0.1, n_jobs=jobs).fit(x) for jobs in (1, 2))
 
-    assert alone.centers_.tobytes() == shared.centers_.tobytes()
-    assert alone.labels_.tolist() == shared.labels_.tolist()
+    assert one_thread.centers_.tobytes() == two_threads.centers_.tobytes()
+    assert one_thread.labels_.tolist() == two_threads.labels_.tolist()
 
 
 def test_single_row_is_one_center_without_a_warning():
@@ -129,12 +129,12 @@ def test_equal_rows_are_one_center_without_a_warning(n_rows):
 def test_constant_columns_only_scale_distances():
     rng = np.random.default_rng(0)
     x = rng.random((100, 2))
-    flat = np.column_stack([x[:, 0], np.full(100, 3.0), x[:, 1], np.full(100, -8.0)])
+    padded_rows = np.column_stack([x[:, 0], np.full(100, 3.0), x[:, 1], np.full(100, -8.0)])
 
-    plain = EvolvingClustering(0.2).fit(x)
-    padded = EvolvingClustering(0.2 / np.sqrt(2)).fit(flat)
+    model = EvolvingClustering(0.2).fit(x)
+    padded_model = EvolvingClustering(0.2 / np.sqrt(2)).fit(padded_rows)
 
-    assert padded.labels_.tolist() == plain.labels_.tolist()
+    assert padded_model.labels_.tolist() == model.labels_.tolist()
 
 
 def test_threshold_with_one_center_warns_with_advice():
@@ -149,13 +149,13 @@ def test_threshold_with_one_center_warns_with_advice():
 def test_threshold_with_a_center_per_row_warns_with_advice():
     x = np.random.default_rng(0).random((50, 2))
 
-    with pytest.warns(UserWarning, match=r"each of 50 rows a center of its own.*raise the"):
+    with pytest.warns(UserWarning, match=r"each of 50 rows a center.*raise the"):
         model = EvolvingClustering(1e-6).fit(x)
 
     assert len(model.centers_) == len(x)
 
 
-def test_one_center_by_max_centres_does_not_warn():
+def test_one_center_because_of_max_centers_does_not_warn():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         EvolvingClustering(0.1, max_centers=1).fit([[0.0], [5.0]])

@@ -13,16 +13,16 @@ from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.metrics import balanced_accuracy
 
 X, Y = load_wine(return_X_y=True)
-OWNER = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+OWNERS = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 
 # scikit-learn checks that fail by design, with the reason.
-CANNOT_HOLD = {
-    "check_fit2d_1feature": "of its ten rows one class alone has five; the error speaks of that, "
-    "not of the one column",
+EXPECTED_FAILURES = {
+    "check_fit2d_1feature": "only one class of its ten rows has min_count rows; the error is about "
+    "that, not about the single column",
 }
 
 
-@parametrize_with_checks([FedPNNClassifier()], expected_failed_checks=lambda _: CANNOT_HOLD)
+@parametrize_with_checks([FedPNNClassifier()], expected_failed_checks=lambda _: EXPECTED_FAILURES)
 def test_classifier_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -32,10 +32,10 @@ def test_wine_is_classified_in_cross_validation():
 
 
 def test_one_party_equals_no_parties():
-    alone = FedPNNClassifier().fit(X, Y)
-    one = FedPNNClassifier().fit(X, Y, parties=["only"] * len(Y))
+    without = FedPNNClassifier().fit(X, Y)
+    with_one = FedPNNClassifier().fit(X, Y, parties=["only"] * len(Y))
 
-    assert alone.model_.to_bytes() == one.model_.to_bytes()
+    assert without.model_.to_bytes() == with_one.model_.to_bytes()
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_one_party_equals_no_parties():
     [np.array(["a", "b", "c"]), np.array([-1, 5, 9]), np.array([0.0, 3.0, 4.0])],
 )
 def test_labels_of_any_kind_are_predicted(labels, tmp_path):
-    found = FedPNNClassifier().fit(X, labels[Y], parties=OWNER)
+    found = FedPNNClassifier().fit(X, labels[Y], parties=OWNERS)
     found.save(tmp_path / "model")
 
-    again = FedPNNClassifier.load(tmp_path / "model")
+    loaded = FedPNNClassifier.load(tmp_path / "model")
 
     assert found.classes_.tolist() == labels.tolist()
-    assert (again.predict(X) == found.predict(X)).all()
-    assert (again.predict_proba(X) == found.predict_proba(X)).all()
-    assert again.predict(X).dtype.kind == labels.dtype.kind
+    assert (loaded.predict(X) == found.predict(X)).all()
+    assert (loaded.predict_proba(X) == found.predict_proba(X)).all()
+    assert loaded.predict(X).dtype.kind == labels.dtype.kind
 
 
 def test_damaged_model_file_is_rejected(tmp_path):
@@ -67,12 +67,12 @@ def test_damaged_model_file_is_rejected(tmp_path):
 
 
 def test_probabilities_sum_to_1_and_match_their_logarithms():
-    found = FedPNNClassifier().fit(X, Y, parties=OWNER)
+    found = FedPNNClassifier().fit(X, Y, parties=OWNERS)
 
-    shares = found.predict_proba(X)
+    probabilities = found.predict_proba(X)
 
-    np.testing.assert_allclose(shares.sum(axis=1), 1)
-    np.testing.assert_allclose(np.exp(found.predict_log_proba(X)), shares, atol=1e-12)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_allclose(np.exp(found.predict_log_proba(X)), probabilities, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,17 @@ def test_probabilities_sum_to_1_and_match_their_logarithms():
 )
 def test_distant_row_has_a_class_and_probabilities(classifier):
     found = classifier.fit(X, Y)
-    far = np.full((1, X.shape[1]), 1e200)
+    distant = np.full((1, X.shape[1]), 1e200)
 
-    assert found.predict(far)[0] in found.classes_
-    np.testing.assert_allclose(found.predict_proba(far).sum(), 1)
+    assert found.predict(distant)[0] in found.classes_
+    np.testing.assert_allclose(found.predict_proba(distant).sum(), 1)
 
 
 def test_data_frames_with_missing_cells_are_supported():
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
     frame.iloc[::2, 3] = np.nan  # five rows or more of each class at each party
 
-    found = FedPNNClassifier().fit(frame, Y, parties=OWNER)
+    found = FedPNNClassifier().fit(frame, Y, parties=OWNERS)
 
     assert found.model_.feature_names == tuple(frame.columns)
     assert found.model_.frame.indicators.tolist() == [3]
@@ -109,9 +109,9 @@ def test_columns_can_be_named_after_fit(tmp_path):
     found = FedPNNClassifier().fit(X, Y).name_features(names)
     found.save(tmp_path / "model")
 
-    again = FedPNNClassifier.load(tmp_path / "model")
+    loaded = FedPNNClassifier.load(tmp_path / "model")
 
-    assert again.feature_names_in_.tolist() == names
+    assert loaded.feature_names_in_.tolist() == names
     with pytest.raises(ValueError, match="a list of 13 names"):
         found.name_features(names[1:])
 
@@ -119,12 +119,14 @@ def test_columns_can_be_named_after_fit(tmp_path):
 def test_paper_settings_split_rows_and_hold_out_a_tenth():
     x, y = load_breast_cancer(return_X_y=True)
 
-    found = FedPNNClassifier.paper(0.19, 0.17).fit(x, y)
+    classifier = FedPNNClassifier.paper(0.19, 0.17).fit(x, y)
 
-    assert set(found.run_record_.rounds[0].upload_bytes) == {"client 1", "client 2"}
-    assert found.counts_.sum() == len(y) - round(0.1 * (y == 0).sum()) - round(0.1 * (y == 1).sum())
-    assert 0.8 < found.server_score_ <= 1
-    assert balanced_accuracy(y, found.predict(x)) > 0.8
+    assert set(classifier.run_record_.rounds[0].upload_bytes) == {"client 1", "client 2"}
+    assert classifier.counts_.sum() == len(y) - round(0.1 * (y == 0).sum()) - round(
+        0.1 * (y == 1).sum()
+    )
+    assert 0.8 < classifier.server_score_ <= 1
+    assert balanced_accuracy(y, classifier.predict(x)) > 0.8
 
 
 def test_split_depends_only_on_the_seed():
@@ -160,7 +162,7 @@ def test_invalid_settings_are_rejected_at_fit(change, words):
 
 def test_parties_must_have_one_entry_per_row():
     with pytest.raises(ValueError, match="one party for each of 178 rows"):
-        FedPNNClassifier().fit(X, Y, parties=OWNER[:-1])
+        FedPNNClassifier().fit(X, Y, parties=OWNERS[:-1])
 
 
 def test_classes_too_rare_at_every_party_raise_with_advice():

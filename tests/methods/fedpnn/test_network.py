@@ -14,12 +14,12 @@ from fedneighbors.methods.fedpnn import _network as network
 
 ACTIVATIONS = ["gaussian", "logistic", "cauchy"]
 # scikit-learn checks that fail by design, with the reason; none at present.
-CANNOT_HOLD: dict[str, str] = {}
+EXPECTED_FAILURES: dict[str, str] = {}
 
 
 @parametrize_with_checks(
     [ProbabilisticNeuralNetwork(), ProbabilisticNeuralNetwork(0.3, "cauchy", "empirical")],
-    expected_failed_checks=lambda _: CANNOT_HOLD,
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_network_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -40,14 +40,16 @@ def test_probabilities_match_equation_1_and_bayes(activation, priors):
     patterns, y, x = rng.random((30, 4)), np.arange(30) % 7 % 3, rng.random((12, 4))
     model = ProbabilisticNeuralNetwork(0.2, activation, priors).fit(patterns, y)
 
-    found = model.predict_proba(x)
+    probabilities = model.predict_proba(x)
 
-    far = np.sqrt(((x[:, None] - patterns) ** 2).mean(axis=2))
-    f = np.stack([kernel(far[:, y == k] / 0.2, activation).mean(axis=1) for k in range(3)], axis=1)
-    shares = {"equal": np.full(3, 1 / 3), "empirical": np.bincount(y) / 30}
-    joint = f * (shares[priors] if isinstance(priors, str) else np.array(priors))
+    distances = np.sqrt(((x[:, None] - patterns) ** 2).mean(axis=2))
+    densities = np.stack(
+        [kernel(distances[:, y == k] / 0.2, activation).mean(axis=1) for k in range(3)], axis=1
+    )
+    prior_values = {"equal": np.full(3, 1 / 3), "empirical": np.bincount(y) / 30}
+    joint = densities * (prior_values[priors] if isinstance(priors, str) else np.array(priors))
     expected = joint / joint.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-10)
     assert model.predict(x).tolist() == expected.argmax(axis=1).tolist()
 
 
@@ -95,24 +97,24 @@ def test_sigma_minimizes_the_leave_one_out_loss(activation):
 
     assert model.losses_.shape == model.sigmas_.shape == (20,)
     assert model.losses_[model.sigmas_.tolist().index(model.sigma_)] == model.losses_.min()
-    out = []
-    for left in range(0, len(x), 10):
-        rest = np.arange(len(x)) != left
-        other = ProbabilisticNeuralNetwork(model.sigma_, activation).fit(x[rest], y[rest])
-        out.append(-other.predict_log_proba(x[left : left + 1])[0, y[left]])
-    own = [
+    expected = []
+    for row in range(0, len(x), 10):
+        others = np.arange(len(x)) != row
+        refitted = ProbabilisticNeuralNetwork(model.sigma_, activation).fit(x[others], y[others])
+        expected.append(-refitted.predict_log_proba(x[row : row + 1])[0, y[row]])
+    losses = [
         network.leave_one_out_losses(
-            x[[left]],
-            y[[left]],
+            x[[row]],
+            y[[row]],
             x,
             np.eye(3, dtype=np.int64)[y],
-            own=np.array([left]),
+            own=np.array([row]),
             sigmas=np.array([model.sigma_]),
             activation=activation,
         )[0]
-        for left in range(0, len(x), 10)
+        for row in range(0, len(x), 10)
     ]
-    np.testing.assert_allclose(own, out, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(losses, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_chosen_sigma_scales_with_the_columns():
@@ -161,10 +163,10 @@ def test_constant_columns_give_finite_probabilities():
     x, y = np.column_stack([rng.random(40), np.full(40, 5.0)]), np.arange(40) % 2
 
     model = ProbabilisticNeuralNetwork().fit(x, y)
-    flat = ProbabilisticNeuralNetwork().fit(np.full((6, 2), 3.0), [0, 0, 0, 1, 1, 1])
+    constant = ProbabilisticNeuralNetwork().fit(np.full((6, 2), 3.0), [0, 0, 0, 1, 1, 1])
 
     assert np.isfinite(model.predict_proba(x)).all()
-    assert flat.predict_proba([[3.0, 3.0]]).tolist() == [[0.5, 0.5]]
+    assert constant.predict_proba([[3.0, 3.0]]).tolist() == [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -1,4 +1,4 @@
-"""Federated training of FedPNN: one model for any order of parties, and no single records."""
+"""Federated training of FedPNN: order of parties, rounds, minimum counts, invalid replies."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ from fedneighbors.methods.fedpnn.protocol import (
 )
 from fedneighbors.tabular._schema import Receipt
 
-KINDS = [
+SETTINGS = [
     FedPNNSettings(),
     FedPNNSettings(metric=None, normalize="minmax", server_threshold=0.1),
     FedPNNSettings(0.2, 0.2, frame="local", metric=None, classwise=False, min_count=1, means=False),
@@ -53,7 +53,7 @@ def parties(x, y, owner, **options):
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("seed", range(3))
 def test_model_does_not_depend_on_the_order_of_parties(kind, seed):
     x, y = table(seed)
@@ -65,7 +65,7 @@ def test_model_does_not_depend_on_the_order_of_parties(kind, seed):
     assert first.to_bytes() == second.to_bytes()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_every_party_holds_the_coordinators_model(kind, tmp_path):
     x, y = table()
     members = parties(x, y, np.arange(len(y)) % 3)
@@ -79,14 +79,18 @@ def test_every_party_holds_the_coordinators_model(kind, tmp_path):
 
 def test_rounds_match_the_settings():
     x, y = table()
-    counted = {
+    requests = {
         kind: [r.request for r in run(coordinate(kind), parties(x, y, y)).rounds]
-        for kind in (KINDS[0], KINDS[1], KINDS[2])
+        for kind in (SETTINGS[0], SETTINGS[1], SETTINGS[2])
     }
 
-    assert counted[KINDS[2]] == ["FedPNNSchemaRequest", "CentersRequest", "FedPNNModelRelease"]
-    assert counted[KINDS[1]][1:-1] == ["ScalingRequest", "CentersRequest"]
-    assert counted[KINDS[0]][1:-1] == ["ScalingRequest", "PointMomentsRequest", "CentersRequest"]
+    assert requests[SETTINGS[2]] == ["FedPNNSchemaRequest", "CentersRequest", "FedPNNModelRelease"]
+    assert requests[SETTINGS[1]][1:-1] == ["ScalingRequest", "CentersRequest"]
+    assert requests[SETTINGS[0]][1:-1] == [
+        "ScalingRequest",
+        "PointMomentsRequest",
+        "CentersRequest",
+    ]
 
 
 class RecordingParty:
@@ -104,7 +108,7 @@ class RecordingParty:
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 10_000),
-    st.sampled_from(KINDS[:2]),
+    st.sampled_from(SETTINGS[:2]),
     st.integers(2, 8),
     st.lists(st.integers(0, 12), min_size=1, max_size=4),
 )
@@ -113,18 +117,18 @@ def test_replies_describe_at_least_min_count_records(seed, kind, min_count, size
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
     rare = RecordingParty(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y, min_count=2))
-    other = FedPNNParty("usual", rng.normal(size=(60, 3)), np.arange(60) % 2, min_count=2)
+    other = FedPNNParty("frequent", rng.normal(size=(60, 3)), np.arange(60) % 2, min_count=2)
 
     model = run(coordinate(kind), [rare, other]).result
 
     (constants,) = (reply for reply in rare.sent if isinstance(reply, ScalingReply))
     (centers,) = (reply for reply in rare.sent if isinstance(reply, CentersReply))
-    held = np.bincount(y, minlength=10)[list(model.classes)]
+    n_rows = np.bincount(y, minlength=10)[list(model.classes)]
     disclosed = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
     assert (constants.sizes[constants.sizes > 0] >= min_count).all()
     assert (centers.counts.sum(axis=1) >= min_count).all()
-    assert centers.silent.tolist() == (held < min_count).tolist()
-    assert centers.counts.sum(axis=0).tolist() == np.where(held < min_count, 0, held).tolist()
+    assert centers.silent.tolist() == (n_rows < min_count).tolist()
+    assert centers.counts.sum(axis=0).tolist() == np.where(n_rows < min_count, 0, n_rows).tolist()
     assert (
         constants.sizes.sum(axis=1).tolist()
         == [disclosed.sum() if disclosed.sum() >= min_count else 0] * 3
@@ -139,9 +143,9 @@ def test_replies_describe_at_least_min_count_records(seed, kind, min_count, size
 def test_rows_of_a_rare_class_do_not_enter_replies():
     x, y = table(n_classes=2, missing=0.0)
     frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=5)], min_count=5)
-    lonely = np.vstack([x, [9.0, 9, 9, 9]])
+    with_rare = np.vstack([x, [9.0, 9, 9, 9]])
 
-    usual, with_one = FedPNNParty("a", x, y), FedPNNParty("a", lonely, np.append(y, 2))
+    party, party_with_rare = FedPNNParty("a", x, y), FedPNNParty("a", with_rare, np.append(y, 2))
 
     for request in (
         PointMomentsRequest(frame, (0, 1, 2), 5),
@@ -151,7 +155,7 @@ def test_rows_of_a_rare_class_do_not_enter_replies():
             "gaussian", True,
         ),
     ):  # fmt: skip
-        assert with_one.answer(request) == usual.answer(request)
+        assert party_with_rare.answer(request) == party.answer(request)
 
 
 def test_party_with_one_class_takes_part():
@@ -216,7 +220,7 @@ def test_invalid_centers_are_rejected(change, words):
     request = CentersRequest(
         None, "minmax", 1, np.eye(2), (0, 1), None, 2.0, True, 5, "gaussian", True
     )
-    usual = {
+    valid = {
         "centers": np.zeros((1, 2)),
         "counts": np.array([[5, 0]]),
         "silent": np.array([False, True]),
@@ -224,9 +228,9 @@ def test_invalid_centers_are_rejected(change, words):
         "constants": constants(np.zeros((2, 1)), np.array([[5], [6]])),
     }
 
-    request.check("p0", CentersReply(**usual))
+    request.check("p0", CentersReply(**valid))
     with pytest.raises(ValueError, match=words):
-        request.check("p0", CentersReply(**(usual | change)))
+        request.check("p0", CentersReply(**(valid | change)))
 
 
 @pytest.mark.parametrize(
@@ -240,16 +244,16 @@ def test_invalid_centers_are_rejected(change, words):
     ],
 )
 def test_invalid_constants_raise(change):
-    usual = {
+    valid = {
         "knots": np.zeros((1, 1)),
         "sizes": np.array([[5]]),
         "n_missing": np.array([0]),
         "told": np.array([False]),
     }
 
-    ScalingRequest(1, 5).check("p0", ScalingReply(**usual))
+    ScalingRequest(1, 5).check("p0", ScalingReply(**valid))
     with pytest.raises(ValueError, match=r"knot|missing"):
-        ScalingReply(**(usual | change))
+        ScalingReply(**(valid | change))
 
 
 def test_moments_of_wrong_shapes_are_rejected():
@@ -278,10 +282,10 @@ def test_frames_survive_a_round_trip():
     for kind in ("quantile", "minmax", "none"):
         frame = make_frame(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
 
-        again = decode(encode(frame), (TableScaling,))
+        decoded = decode(encode(frame), (TableScaling,))
 
-        assert (again.apply(x) == frame.apply(x)).all()
-        assert again.n_coordinates == 8
+        assert (decoded.apply(x) == frame.apply(x)).all()
+        assert decoded.n_coordinates == 8
 
 
 def test_median_sigma_weights_choices_by_records():
@@ -310,11 +314,11 @@ def test_numbers_of_groups_out_of_range_raise(n_knots):
 
 def test_party_refuses_a_min_count_below_its_own():
     x, y = table()
-    careful = FedPNNParty("p0", x, y, min_count=5)
+    party = FedPNNParty("p0", x, y, min_count=5)
 
     with pytest.raises(PartyRefused, match="below the min_count of this party"):
-        run(coordinate(FedPNNSettings(min_count=4)), [careful])
-    assert run(coordinate(FedPNNSettings(min_count=5)), [careful]).result.centers.size
+        run(coordinate(FedPNNSettings(min_count=4)), [party])
+    assert run(coordinate(FedPNNSettings(min_count=5)), [party]).result.centers.size
 
 
 def test_impossible_moments_are_rejected():

@@ -30,20 +30,20 @@ def columns(seed, n=300, missing=0.1):
 def test_knots_are_means_of_groups_of_neighboring_values(seed, n_knots, min_count):
     x = columns(seed, n=int(np.random.default_rng(seed).integers(0, 60)))
 
-    found = column_constants(x, n_knots=n_knots, min_count=min_count)
+    constants = column_constants(x, n_knots=n_knots, min_count=min_count)
 
     for j in range(3):
         values = np.sort(x[~np.isnan(x[:, j]), j])
-        sizes = found.sizes[j][found.sizes[j] > 0]
-        few = len(x) - len(values) if len(x) - len(values) < min_count else 0
-        assert sizes.sum() == (len(values) + few if len(values) >= min_count else 0)
+        sizes = constants.sizes[j][constants.sizes[j] > 0]
+        n_few_missing = len(x) - len(values) if len(x) - len(values) < min_count else 0
+        assert sizes.sum() == (len(values) + n_few_missing if len(values) >= min_count else 0)
         assert (sizes >= min_count).all()
         if len(sizes):
-            sizes[0] -= few
+            sizes[0] -= n_few_missing
         ends = np.concatenate([[0], sizes.cumsum()])
         means = [np.clip(values[a:b].mean(), values[a], values[b - 1]) for a, b in pairwise(ends)]
-        assert found.knots[j, : len(sizes)].tolist() == means
-        assert np.isnan(found.knots[j, len(sizes) :]).all()
+        assert constants.knots[j, : len(sizes)].tolist() == means
+        assert np.isnan(constants.knots[j, len(sizes) :]).all()
 
 
 def test_normal_scores_match_the_ranks():
@@ -62,13 +62,15 @@ def test_frame_of_parties_approximates_the_pooled_frame(kind, seed):
     x = columns(seed)
     owner = np.random.default_rng(seed).integers(0, 3, len(x))
     parts = [column_constants(x[owner == k], n_knots=50, min_count=2) for k in range(3)]
-    whole = column_constants(x, n_knots=50, min_count=2)
+    pooled_constants = column_constants(x, n_knots=50, min_count=2)
 
-    apart, together = (make_frame(kind, some, min_count=2) for some in (parts, [whole]))
-    backwards = make_frame(kind, parts[::-1], min_count=2)
+    federated, pooled = (
+        make_frame(kind, constants, min_count=2) for constants in (parts, [pooled_constants])
+    )
+    reversed_order = make_frame(kind, parts[::-1], min_count=2)
 
-    assert np.abs(apart.apply(x) - together.apply(x)).max() < 0.5
-    assert (apart.apply(x) == backwards.apply(x)).all()
+    assert np.abs(federated.apply(x) - pooled.apply(x)).max() < 0.5
+    assert (federated.apply(x) == reversed_order.apply(x)).all()
 
 
 def test_many_missing_cells_get_an_indicator():
@@ -96,10 +98,10 @@ def test_constant_and_empty_columns_give_finite_points(kind):
 
 
 def test_undisclosed_column_maps_to_zero():
-    nothing = np.zeros((1, 4), np.int64)
-    few = ScalingReply(np.full((1, 4), np.nan), nothing, nothing[:, 0], np.array([False]))
+    zeros = np.zeros((1, 4), np.int64)
+    undisclosed = ScalingReply(np.full((1, 4), np.nan), zeros, zeros[:, 0], np.array([False]))
 
-    frame = make_frame("quantile", [few], min_count=5)
+    frame = make_frame("quantile", [undisclosed], min_count=5)
 
     assert frame.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]
 
@@ -131,10 +133,10 @@ def test_columns_with_few_missing_cells_share_an_indicator():
     assert frame.n_coordinates == points.shape[1] == 7
 
 
-def test_few_cells_of_a_class_are_missing_in_constants():
+def test_few_cells_of_a_class_count_as_missing_in_constants():
     labels = np.repeat([0, 1], [20, 10])
     x = np.arange(30.0)[:, None].copy()
-    x[22:] = np.nan  # two cells of the rarer class are left
+    x[22:] = np.nan  # the rarer class has two cells left
 
     constants = column_constants(x, n_knots=4, min_count=5, labels=labels)
 
@@ -154,23 +156,23 @@ def test_moments_of_parts_add_up_to_the_whole(seed, n_parts):
     x, y = rows(seed, n=60)
     owner = np.random.default_rng(seed).integers(0, n_parts, len(y))
 
-    whole = class_moments(x, y, 3)
+    pooled = class_moments(x, y, 3)
     parts = [class_moments(x[owner == k], y[owner == k], 3) for k in range(n_parts)]
 
     for name in ("counts", "sums", "products"):
         added = np.sum([getattr(part, name) for part in parts], axis=0)
-        assert (added == getattr(whole, name)).all()
+        assert (added == getattr(pooled, name)).all()
 
 
 def test_products_are_exact_integers():
     x, y = rows(0, n=40_000)
     quanta = np.rint(np.clip(x, -8, 8) * 2**16).astype(np.int64)
 
-    found = class_moments(x, y, 3)
+    moments = class_moments(x, y, 3)
 
-    assert (found.products == quanta.T @ quanta).all()
-    assert (found.sums == [quanta[y == c].sum(axis=0) for c in range(3)]).all()
-    assert found.counts.tolist() == np.bincount(y).tolist()
+    assert (moments.products == quanta.T @ quanta).all()
+    assert (moments.sums == [quanta[y == c].sum(axis=0) for c in range(3)]).all()
+    assert moments.counts.tolist() == np.bincount(y).tolist()
 
 
 def test_coordinates_are_clipped_at_eight():
@@ -206,8 +208,8 @@ def test_boost_stretches_only_directions_between_means():
     plain, boosted = (supervised_metric(moments, ridge=0.1, boost=b) for b in (1.0, 3.0))
 
     means, _ = covariance_within(moments)
-    apart = means - means.mean(axis=0)
-    np.testing.assert_allclose(apart @ boosted, 3 * apart @ plain, atol=1e-8)
+    centered = means - means.mean(axis=0)
+    np.testing.assert_allclose(centered @ boosted, 3 * centered @ plain, atol=1e-8)
     values = np.linalg.svd(np.linalg.solve(plain, boosted), compute_uv=False)
     np.testing.assert_allclose(values, [3, 3, 1, 1], atol=1e-6)
 

@@ -28,7 +28,7 @@ from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from tests.naive import selection as naive
 
 X, Y = load_wine(return_X_y=True)
-OWNER = np.arange(len(Y)) % 3
+OWNERS = np.arange(len(Y)) % 3
 
 
 def add_up(parts):
@@ -73,21 +73,23 @@ def test_sums_of_complete_tables_do_not_depend_on_owners(seed, n_parties, min_co
     rng = np.random.default_rng(seed)
     y, owner = np.repeat(np.arange(3), 40), rng.integers(0, n_parties, 120)
     x = rng.normal(size=(120, 5)) * 10.0 ** rng.integers(-9, 9, 5)
-    held = np.array([np.bincount(y[owner == k], minlength=3) for k in range(n_parties)])
-    disclosed = (held >= min_count)[owner, y]
+    n_rows = np.array([np.bincount(y[owner == k], minlength=3) for k in range(n_parties)])
+    disclosed = (n_rows >= min_count)[owner, y]
 
-    apart = sum_parties(x[disclosed], y[disclosed], owner[disclosed], 3, min_count)
+    federated = sum_parties(x[disclosed], y[disclosed], owner[disclosed], 3, min_count)
     pooled = class_sums(x[disclosed], y[disclosed], 3, min_count=min_count)
 
     for field in fields(SelectionReply):
-        assert (getattr(apart, field.name) == getattr(pooled, field.name)).all()
+        assert (getattr(federated, field.name) == getattr(pooled, field.name)).all()
 
 
 def test_statistics_match_scipy():
     found = welch_statistics(class_sums(X, Y, 3, min_count=1))
 
-    each = [np.abs(ttest_ind(X[k == Y], X[k != Y], equal_var=False).statistic) for k in range(3)]
-    np.testing.assert_allclose(found, np.max(each, axis=0), rtol=1e-12)
+    by_class = [
+        np.abs(ttest_ind(X[k == Y], X[k != Y], equal_var=False).statistic) for k in range(3)
+    ]
+    np.testing.assert_allclose(found, np.max(by_class, axis=0), rtol=1e-12)
 
 
 def test_perfect_columns_come_first_and_constant_ones_last():
@@ -122,9 +124,9 @@ def test_sums_cover_and_omit_no_or_many_cells_of_a_class(seed, min_count, share)
 
     sums = class_sums(x, y, 2, min_count=min_count)
 
-    left_out = np.bincount(y)[:, None] - sums.counts
+    n_omitted = np.bincount(y)[:, None] - sums.counts
     assert ((sums.counts == 0) | (sums.counts >= min_count)).all()
-    assert ((left_out == 0) | (left_out >= min_count)).all()
+    assert ((n_omitted == 0) | (n_omitted >= min_count)).all()
     assert not sums.sums[sums.counts == 0].any()
     assert not sums.squares[sums.counts == 0].any()
 
@@ -134,31 +136,32 @@ def test_selection_equals_training_on_the_selected_columns(classifier):
     noise = np.random.default_rng(0).normal(size=(len(Y), 40))
     x = np.hstack([noise[:, :20], X, noise[:, 20:]])
     classifier.set_params(share=None, holdout=0.0)
-    few = clone(classifier).set_params(n_features_to_select=6)
+    selecting = clone(classifier).set_params(n_features_to_select=6)
 
-    found = few.fit(x, Y, parties=OWNER)
-    kept = np.flatnonzero(found.support_)
-    alone = clone(classifier).fit(x[:, kept], Y, parties=OWNER)
+    found = selecting.fit(x, Y, parties=OWNERS)
+    columns = np.flatnonzero(found.support_)
+    reference = clone(classifier).fit(x[:, columns], Y, parties=OWNERS)
 
-    assert kept.min() >= 20
-    assert kept.max() < 20 + X.shape[1]
+    assert columns.min() >= 20
+    assert columns.max() < 20 + X.shape[1]
     assert found.t_statistics_.shape == (6,)
-    assert (found.centers_ == alone.centers_).all()
-    assert (found.predict_proba(x) == alone.predict_proba(x[:, kept])).all()
+    assert (found.centers_ == reference.centers_).all()
+    assert (found.predict_proba(x) == reference.predict_proba(x[:, columns])).all()
 
 
 def test_selected_columns_do_not_depend_on_owners():
-    alone, apart = (
-        FedPNNClassifier(n_features_to_select=5).fit(X, Y, parties=owner) for owner in (None, OWNER)
+    pooled, federated = (
+        FedPNNClassifier(n_features_to_select=5).fit(X, Y, parties=owners)
+        for owners in (None, OWNERS)
     )
 
-    assert (alone.support_ == apart.support_).all()
-    assert alone.t_statistics_.tolist() == apart.t_statistics_.tolist()
-    assert [r.request for r in apart.run_record_.rounds][:2] == [
+    assert (pooled.support_ == federated.support_).all()
+    assert pooled.t_statistics_.tolist() == federated.t_statistics_.tolist()
+    assert [r.request for r in federated.run_record_.rounds][:2] == [
         "FedPNNSchemaRequest",
         "SelectionRequest",
     ]
-    assert apart.run_record_.rounds[1].reduce == "sum"
+    assert federated.run_record_.rounds[1].reduce == "sum"
 
 
 def test_keeping_all_columns_needs_no_round():
@@ -171,19 +174,19 @@ def test_keeping_all_columns_needs_no_round():
 
 def test_saved_model_keeps_its_columns_and_checks_names(tmp_path):
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
-    found = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNER)
+    found = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNERS)
     found.save(tmp_path / "model")
 
-    again = FedPNNClassifier.load(tmp_path / "model")
+    loaded = FedPNNClassifier.load(tmp_path / "model")
 
-    assert (again.support_ == found.support_).all()
-    assert again.t_statistics_.tolist() == found.t_statistics_.tolist()
-    assert again.model_.to_bytes() == found.model_.to_bytes()
-    assert (again.predict_proba(frame) == found.predict_proba(frame)).all()
+    assert (loaded.support_ == found.support_).all()
+    assert loaded.t_statistics_.tolist() == found.t_statistics_.tolist()
+    assert loaded.model_.to_bytes() == found.model_.to_bytes()
+    assert (loaded.predict_proba(frame) == found.predict_proba(frame)).all()
     with pytest.raises(ValueError, match="feature names should match"):
-        again.predict(frame[frame.columns[found.support_]])
+        loaded.predict(frame[frame.columns[found.support_]])
     with pytest.raises(ValueError, match="expecting 13 features"):
-        again.predict(X[:, found.support_])
+        loaded.predict(X[:, found.support_])
 
 
 def test_predictions_ignore_columns_that_were_not_selected():
@@ -235,7 +238,7 @@ def test_impossible_sums_are_rejected():
 def test_party_refuses_sums_of_another_number_of_columns():
     member = FedPNNParty("p0", X, Y)
 
-    class Asker:
+    class ForwardingParty:
         def __init__(self):
             self.name, self.accepts = member.name, member.accepts
 
@@ -245,20 +248,20 @@ def test_party_refuses_sums_of_another_number_of_columns():
             return member.answer(request)
 
     with pytest.raises(PartyRefused, match="number of columns differs from the schema"):
-        run(coordinate(FedPNNSettings(n_features_to_select=3)), [Asker()])
+        run(coordinate(FedPNNSettings(n_features_to_select=3)), [ForwardingParty()])
 
 
 def test_columns_are_selected_before_products_are_computed():
     rng = np.random.default_rng(1)
     y = np.repeat([0, 1], [40, 20])
     x = rng.normal(size=(60, 10_936))
-    telling = np.arange(0, 10_936, 1000)
-    x[:, telling] += 4.0 * y[:, None]
+    informative = np.arange(0, 10_936, 1000)
+    x[:, informative] += 4.0 * y[:, None]
 
     found = FedPNNClassifier(n_features_to_select=30).fit(x, y, parties=np.arange(60) % 2)
 
     rounds = {r.request: r for r in found.run_record_.rounds}
-    assert found.support_[telling].all()
+    assert found.support_[informative].all()
     assert found.score(x, y) > 0.95
     assert max(rounds["SelectionRequest"].upload_bytes.values()) < 320 * 2 * 10_936 + 1000
     assert max(rounds["PointMomentsRequest"].upload_bytes.values()) < 20_000

@@ -22,8 +22,8 @@ _NUMERIC = ("euclidean", "manhattan", "cosine", "haversine")
 _WEIGHTS = ("uniform", "distance")
 
 
-class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
-    """Common base of classifier and regressor: settings, search, neighbor weights."""
+class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc]
+    """Common base of classifier and regressor: settings, search and neighbor weights."""
 
     _predicts_numbers: bool
 
@@ -104,9 +104,9 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
                 self, X, y, dtype=np.float64, multi_output=numbers, y_numeric=numbers
             )
         else:
-            objects = self._objects(X, fitting=True)
-            targets = self._targets(y, len(objects))
-        self._learn(targets)
+            objects = self._check_objects(X, fitting=True)
+            targets = self._check_targets(y, len(objects))
+        self._store_targets(targets)
         settings = {name: getattr(self, name) for name in FederatedNeighbors._get_param_names()}
         self.search_ = FederatedNeighbors(**settings).fit(
             objects, parties=parties, ids=ids, ledger=ledger
@@ -114,49 +114,49 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return self
 
     @abstractmethod
-    def _learn(self, targets: npt.NDArray[Any]) -> None:
-        """Store the targets, checked by kind."""
+    def _store_targets(self, targets: npt.NDArray[Any]) -> None:
+        """Store the targets in the form that predictions use."""
 
     @property
     def _is_numeric(self) -> bool:
         """Return whether objects are rows of a numeric table."""
         return isinstance(self.metric, str) and self.metric in _NUMERIC
 
-    def _objects(self, X: Any, *, fitting: bool) -> Any:
+    def _check_objects(self, X: Any, *, fitting: bool) -> Any:
         if self._is_numeric:
             return validate_data(self, X, dtype=np.float64, reset=fitting)
-        objects = X if isinstance(X, np.ndarray) else query_list(X)  # the values of a pandas Series
+        # a list also of a pandas Series, whose index would be mistaken for positions
+        objects = X if isinstance(X, np.ndarray) else query_list(X)
         if fitting and len(objects) == 0:
             raise ValueError("expected at least one object, got none")
         return objects
 
-    def _targets(self, y: Any, n_objects: int) -> npt.NDArray[Any]:
+    def _check_targets(self, y: Any, n_objects: int) -> npt.NDArray[Any]:
         """Return the targets of objects that are not a table."""
-        kind = "numeric" if self._predicts_numbers else None
-        targets = check_array(y, ensure_2d=False, dtype=kind, input_name="y")
+        dtype = "numeric" if self._predicts_numbers else None
+        targets = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
         if targets.ndim != 1 and not self._predicts_numbers:
             raise ValueError(f"expected one label for each object, got y of shape {targets.shape}")
         if len(targets) != n_objects:
             raise ValueError(f"expected y for each of {n_objects} objects, got {len(targets)}")
         return np.asarray(targets)
 
-    def _neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
+    def _find_neighbors(self, X: Any) -> list[tuple[npt.NDArray[np.int64], Floats]]:
         """Return positions and weights of each query's neighbors, nearest first."""
         check_is_fitted(self, "search_")
-        distances, places = self.search_.kneighbors(
-            self._objects(X, fitting=False), self.n_neighbors
-        )
-        if not all(map(len, places)):
+        queries = self._check_objects(X, fitting=False)
+        distances, positions = self.search_.kneighbors(queries, self.n_neighbors)
+        if not all(map(len, positions)):
             raise ValueError("expected neighbors, got none: no party that replied has an object")
-        return [(where, self._weigh(far)) for where, far in zip(places, distances, strict=True)]
+        return list(zip(positions, map(self._weights_of, distances), strict=True))
 
-    def _weigh(self, distances: Floats) -> Floats:
+    def _weights_of(self, distances: Floats) -> Floats:
         if self.weights == "uniform":
             return np.ones(len(distances))
         with np.errstate(divide="ignore", over="ignore"):
             weights = 1.0 / distances
-        endless = np.isinf(weights)
-        return endless.astype(np.float64) if endless.any() else weights
+        infinite = np.isinf(weights)
+        return infinite.astype(np.float64) if infinite.any() else weights
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -165,21 +165,21 @@ class _Neighborly(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignore[misc]
-    """Majority class of the nearest objects of several parties.
+class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # type: ignore[misc]
+    """Classification by a vote of the nearest objects of several parties.
 
     The search is exact: predictions equal those on the pooled objects, except where distances are
     tied. The label of a returned object comes from its party, and the user sees the labels of all
-    ``n_neighbors`` neighbors of each query, not only the majority. Parties see the query, but no
-    labels of others.
+    ``n_neighbors`` neighbors of each query, not only the predicted one. Parties see the query, but
+    no labels of other parties.
 
     Parameters
     ----------
     n_neighbors : int
         Number of neighbors that vote; all objects if there are fewer.
     weights : {"uniform", "distance"}
-        Equal weights, or the inverse of the distance; objects at distance 0 then have all the
-        weight.
+        Equal weights, or the inverse of the distance. With the latter, only objects at distance 0
+        count if there are any.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`: strings, sets and graphs can be classified too.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
@@ -206,12 +206,12 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
 
     _predicts_numbers = False
 
-    def _learn(self, targets: npt.NDArray[Any]) -> None:
+    def _store_targets(self, targets: npt.NDArray[Any]) -> None:
         check_classification_targets(targets)
         self.classes_, self._codes = np.unique(targets, return_inverse=True)
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the share of each class in the neighbors' weight.
+        """Return each class's fraction of the neighbors' total weight.
 
         Parameters
         ----------
@@ -223,26 +223,26 @@ class FederatedNeighborsClassifier(ClassifierMixin, _Neighborly):  # type: ignor
         float64 array of shape (n_queries, n_classes)
             In the order of ``classes_``; rows sum to 1.
         """
-        found = self._neighbors(X)
-        shares = np.zeros((len(found), len(self.classes_)))
-        for row, (places, weights) in enumerate(found):
-            np.add.at(shares[row], self._codes[places], weights)
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+        neighbors = self._find_neighbors(X)
+        totals = np.zeros((len(neighbors), len(self.classes_)))
+        for row, (positions, weights) in enumerate(neighbors):
+            np.add.at(totals[row], self._codes[positions], weights)
+        return np.asarray(totals / totals.sum(axis=1, keepdims=True))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class of largest weight; ties go to the lower class.
+        """Return the class of largest weight; ties go to the first class.
 
         Parameters
         ----------
         X : sequence of objects
             Queries.
         """
-        shares = self.predict_proba(X)  # checks that the model is fitted, before classes_ is used
-        return np.asarray(self.classes_[shares.argmax(axis=1)])
+        probabilities = self.predict_proba(X)  # before classes_: checks that the model is fitted
+        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
 
-class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly):  # type: ignore[misc]
-    """Mean target of the nearest objects of several parties.
+class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEstimator):  # type: ignore[misc]
+    """Regression by the mean target of the nearest objects of several parties.
 
     The search is exact: predictions equal those on the pooled objects, except where distances are
     tied. The target of a returned object comes from its party, and the user sees it.
@@ -252,8 +252,8 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
     n_neighbors : int
         Number of neighbors to average; all objects if there are fewer.
     weights : {"uniform", "distance"}
-        Equal weights, or the inverse of the distance; objects at distance 0 then have all the
-        weight.
+        Equal weights, or the inverse of the distance. With the latter, only objects at distance 0
+        count if there are any.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
@@ -277,8 +277,8 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
 
     _predicts_numbers = True
 
-    def _learn(self, targets: npt.NDArray[Any]) -> None:
-        self._numbers = targets
+    def _store_targets(self, targets: npt.NDArray[Any]) -> None:
+        self._targets = targets
 
     def predict(self, X: Any) -> Floats:
         """Return the weighted mean of the neighbors' targets.
@@ -292,13 +292,13 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _Neighborly)
         -------
         float64 array of shape (n_queries,) or (n_queries, n_outputs)
         """
-        found = self._neighbors(X)
-        means = [self._mean(self._numbers[places], weights) for places, weights in found]
-        return np.array(means, np.float64).reshape(len(found), *self._numbers.shape[1:])
+        neighbors = self._find_neighbors(X)
+        means = [self._mean(self._targets[rows], weights) for rows, weights in neighbors]
+        return np.array(means, np.float64).reshape(len(neighbors), *self._targets.shape[1:])
 
-    def _mean(self, numbers: npt.NDArray[Any], weights: Floats) -> Any:
+    def _mean(self, targets: npt.NDArray[Any], weights: Floats) -> Any:
         if self.weights == "uniform":
-            return np.mean(numbers, axis=0)
-        if numbers.ndim == 1:
-            return np.sum(numbers * weights) / weights.sum()
-        return np.sum(numbers * weights[:, None], axis=0) / weights.sum()
+            return np.mean(targets, axis=0)
+        if targets.ndim == 1:
+            return np.sum(targets * weights) / weights.sum()
+        return np.sum(targets * weights[:, None], axis=0) / weights.sum()

@@ -1,9 +1,9 @@
 """A provider: one organisation's objects and its open query sessions.
 
-Under DANN* each lower bound that it sends depends on one object only. The privacy cost of the first
-counts relies on this: another record changes one bound and no other. Bounds based on a whole table
-(principal directions, the longest row, the known words) are tighter, but one record can change all
-of them.
+Under DANN* each lower bound that it sends depends on the query and one object only. The privacy
+cost of the first counts relies on this: replacing a record changes a single bound. Bounds based on
+the whole table (principal directions, the longest row, the known words) are tighter, but one record
+can change all of them.
 """
 
 import math
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.fedknn.algorithm import ranks_of, tie_keys
+from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._sessions import Found, Metric, Session
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
 from fedneighbors.methods.fedknn.private._padding import (
@@ -41,8 +41,8 @@ from fedneighbors.methods.fedknn.protocol import (
     RangeCountRequest,
 )
 
-MAX_OPEN = 1000
-"""Maximum number of open queries, against brokers that never close any."""
+MAX_OPEN_QUERIES = 1000
+"""Maximum number of open queries; limits memory if a broker never closes any."""
 
 
 class Provider:
@@ -61,12 +61,12 @@ class Provider:
     ids : sequence of str, optional
         Unique names of the objects; by default their positions.
     key : bytes
-        Public key of the federation's tie order.
+        Public key of the tie keys, the same at all providers.
 
     Raises
     ------
     ValueError
-        If ids are not one unique name per object.
+        If the number of ids differs from that of objects, or two ids are equal.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -97,9 +97,9 @@ class Provider:
                 f"expected a unique name for each of {len(objects)} objects of {name!r}"
             )
         longest = max((len(item.encode("utf-8", "replace")) for item in self.ids), default=0)
-        self._pads = longest <= MAX_NAME_BYTES
+        self._names_fit = longest <= MAX_NAME_BYTES
         self._ties = tie_keys(self.ids, owner=name, key=key)
-        self._index = metric.index(objects, ranks=ranks_of(self._ties))
+        self._index = metric.index(objects, ranks=rank_objects(self._ties))
         self._decode = decode
         self._epoch = secrets.token_bytes(EPOCH_BYTES)  # changes with the table of objects
         self._open: dict[str, tuple[bytes, Session]] = {}
@@ -113,7 +113,7 @@ class Provider:
             case NearestRequest():
                 return self._nearest(request, request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
-                if not self._pads:
+                if not self._names_fit:
                     raise Refused("a name is too long for replies of fixed size")
                 with on_grid(request.grid_s):
                     bounds = separate_bounds(self._session(request))
@@ -151,13 +151,13 @@ class Provider:
         )
 
     def _session(self, request: Any) -> Session:
-        """Return the session of a query; open a new one."""
-        known = self._open.get(request.name)
-        if known is not None:
-            if known[0] != request.query:
+        """Return the session of a query; open one for a new name."""
+        entry = self._open.get(request.name)
+        if entry is not None:
+            if entry[0] != request.query:
                 raise Refused("another query has this name")
-            return known[1]
-        if len(self._open) >= MAX_OPEN:
+            return entry[1]
+        if len(self._open) >= MAX_OPEN_QUERIES:
             raise Refused("too many queries are open; close some")
         session = self._open_query(request.query)
         self._open[request.name] = request.query, session
@@ -171,26 +171,25 @@ class Provider:
 
 
 @contextmanager
-def on_grid(step_s: float) -> Iterator[None]:
-    """Leave the block at a multiple of a number of seconds.
+def on_grid(grid_s: float) -> Iterator[None]:
+    """Extend the duration of the block to a multiple of ``grid_s``.
 
-    Time counts from the start of the block; exceptions are delayed too.
-
-    The duration then reveals only the time step in which the answer was ready.
+    Exceptions are delayed too. The duration then reveals only the time step in which the reply was
+    ready.
 
     Parameters
     ----------
-    step_s : float
-        Seconds; 0 for no delay. A step longer than any answer reveals nothing.
+    grid_s : float
+        Seconds; 0 for no delay. A step longer than any search reveals nothing.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     try:
         yield
     finally:
-        if step_s > 0:
-            took = time.monotonic() - began
-            left = math.ceil(took / step_s) * step_s - took
-            time.sleep(max(left, 0.0))  # rounding may make it negative
+        if grid_s > 0:
+            elapsed = time.monotonic() - start
+            remaining = math.ceil(elapsed / grid_s) * grid_s - elapsed
+            time.sleep(max(remaining, 0.0))  # rounding may make it negative
 
 
 def nearest_reply(
@@ -222,7 +221,7 @@ def nearest_reply(
     return NearestReply(
         distances=found.distances,
         ties=ties[found.positions],
-        ids=tuple(ids[place] for place in found.positions.tolist()),
+        ids=tuple(ids[position] for position in found.positions.tolist()),
         exhausted=found.exhausted or len(found.positions) < count,
         exact=session.exact,
         n_verified=session.n_verified,
@@ -230,12 +229,10 @@ def nearest_reply(
 
 
 def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Found:
-    """Emit the next ``k`` objects up to a position, or slightly more.
+    """Emit the next ``k`` objects up to a limit, few beyond it.
 
-    The position is one in the total order.
-
-    Objects at the cutoff distance are searched in growing batches, so that few of many tied objects
-    are searched beyond the position.
+    The limit is a distance and a tie key. Objects at the cutoff distance are emitted in growing
+    batches, so that few of many tied objects are beyond the limit.
 
     Parameters
     ----------
@@ -244,30 +241,30 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
     k : int
         Number of objects, 0 or more.
     cutoff : float
-        Distance of the position.
+        Distance of the limit.
     tie : int
-        Tie key of the position.
+        Tie key of the limit.
     ties : int64 array of shape (n_objects,)
-        Tie keys by position, in the order of the session's ranks.
+        Tie key of each object; the session's ranks have the same order.
 
     Returns
     -------
     Found
-        ``exhausted`` is true if no further object comes before the position.
+        ``exhausted`` is true if no further object is up to the limit.
     """
-    found = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
-    n_left, part, passed = k - len(found[0].positions), 1, False
-    while n_left > 0 and not passed:
-        found.append(session.next(min(part, n_left), cutoff=cutoff))
-        last = found[-1].positions[-1:]
-        passed = found[-1].exhausted or bool((ties[last] > tie).any())
-        n_left -= len(found[-1].positions)
-        part *= 2
+    batches = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
+    n_left, batch_size, exhausted = k - len(batches[0].positions), 1, False
+    while n_left > 0 and not exhausted:
+        batches.append(session.next(min(batch_size, n_left), cutoff=cutoff))
+        last = batches[-1].positions[-1:]
+        exhausted = batches[-1].exhausted or bool((ties[last] > tie).any())
+        n_left -= len(batches[-1].positions)
+        batch_size *= 2
     return Found(
-        positions=np.concatenate([each.positions for each in found]),
-        distances=np.concatenate([each.distances for each in found]),
-        exhausted=passed,
-        n_certified=sum(each.n_certified for each in found),
+        positions=np.concatenate([batch.positions for batch in batches]),
+        distances=np.concatenate([batch.distances for batch in batches]),
+        exhausted=exhausted,
+        n_certified=sum(batch.n_certified for batch in batches),
     )
 
 
@@ -280,7 +277,7 @@ def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
     Parameters
     ----------
     session : Session
-        A query without previous requests.
+        Session of a query, before its first request.
 
     Returns
     -------
@@ -294,8 +291,8 @@ def separate_bounds(session: Session) -> npt.NDArray[np.float64]:
     """
     if not session.exact:
         raise Refused("a private search needs an exact index")
-    own: Any = getattr(session, "separate_bounds", None)
-    if own is None:
+    compute_bounds: Any = getattr(session, "separate_bounds", None)
+    if compute_bounds is None:
         return np.zeros(len(session.bounds()))
-    bounds: npt.NDArray[np.float64] = own()
+    bounds: npt.NDArray[np.float64] = compute_bounds()
     return bounds

@@ -1,6 +1,7 @@
-"""Queries of a user: canonical frames, open queries, checks of answers, and records.
+"""Queries of a user: encoding, open queries, checks of answers, and records.
 
-Queries are closed at the providers after the answer is returned, so that no answer waits for it.
+Queries are closed at the providers in groups, after the last query of a call or when many are open,
+so that closing does not delay each answer.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
-from fedneighbors.methods.fedknn.protocol import Answer, farewell
+from fedneighbors.methods.fedknn.protocol import Answer, close_queries
 
 EncodedQuery = tuple[Any, bytes]
 """A query as the user gave it, and its bytes for providers."""
@@ -41,7 +42,7 @@ class TextQuery:
 
 @message
 class SetQuery:
-    """A set of strings and integers, ascending by kind and value."""
+    """A set of strings and integers: first the integers, then the strings, each ascending."""
 
     elements: tuple[str | int, ...]
 
@@ -68,8 +69,8 @@ def query_list(queries: Any) -> list[Any]:
     >>> query_list("a word")
     ['a word']
     """
-    one = isinstance(queries, str | set | frozenset | Graph)
-    return [queries] if one else list(queries)
+    is_single = isinstance(queries, str | set | frozenset | Graph)
+    return [queries] if is_single else list(queries)
 
 
 def encode_query(item: Any) -> bytes:
@@ -83,7 +84,7 @@ def encode_query(item: Any) -> bytes:
     Raises
     ------
     TypeError
-        If it has another type; a metric on other objects needs its own encoding.
+        If it has another type; the caller must encode objects of other metrics.
 
     Examples
     --------
@@ -104,8 +105,8 @@ def encode_query(item: Any) -> bytes:
         point = np.array(item, np.float64)
     except (TypeError, ValueError):
         raise TypeError(
-            f"expected a vector, string, set or Graph as query, got {type(item).__name__}; other "
-            "objects need an encoding of their own"
+            f"expected a vector, string, set or Graph as query, got {type(item).__name__}; encode "
+            "other objects yourself"
         ) from None
     return encode(VectorQuery(np.atleast_1d(point)))
 
@@ -129,31 +130,31 @@ def decode_query(frame: bytes) -> Any:
     WireError
         If it is not a frame of a query.
     """
-    found = decode(frame, _KINDS)
-    match found:
+    query = decode(frame, _KINDS)
+    match query:
         case VectorQuery():
-            return found.point
+            return query.point
         case TextQuery():
-            return found.text
+            return query.text
         case SetQuery():
-            return frozenset(found.elements)
-    return Graph(found.node_labels, found.edges.tolist(), found.edge_labels)
+            return frozenset(query.elements)
+    return Graph(query.node_labels, query.edges.tolist(), query.edge_labels)
 
 
 def check_ids(merged: Merged, known: Mapping[str, Collection[str]]) -> None:
-    """Raise for names of objects that their provider does not have.
+    """Raise if a returned object does not exist at its provider.
 
     Parameters
     ----------
     merged : Merged
         Objects of an answer.
     known : mapping of str to collection of str
-        Names of the objects of each provider, as far as known.
+        Names of all objects of each provider.
 
     Raises
     ------
     ProtocolError
-        The error names the provider, but not the object.
+        If a name is unknown; the error names the provider, but not the object.
     """
     for owner, name in zip(merged.owners, merged.ids, strict=True):
         if name not in known.get(owner, ()):
@@ -167,7 +168,7 @@ def recheck_distances(
     distances: Floats,
     owners: Sequence[str],
 ) -> None:
-    """Recompute distances; raise if one differs.
+    """Recompute the distances of returned objects; raise if one differs.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ def recheck_distances(
     distances : float64 array of shape (n,)
         Reported distances, in the unit of the metric; compared exactly.
     owners : sequence of str
-        Provider of each.
+        Provider of each object.
 
     Raises
     ------
@@ -194,26 +195,26 @@ def recheck_distances(
             f"expected one distance and one owner for each of {len(objects)} objects, got "
             f"{len(distances)} and {len(owners)}"
         )
-    for item, claimed, owner in zip(objects, distances.tolist(), owners, strict=True):
+    for item, reported, owner in zip(objects, distances.tolist(), owners, strict=True):
         try:
-            real = metric.distance(query, item)
+            recomputed = metric.distance(query, item)
         except (TypeError, ValueError) as error:
             raise ProtocolError(
                 f"party {owner!r}: it returned an object that is invalid for {metric.name!r}"
             ) from error
-        if real != claimed:
+        if recomputed != reported:
             raise ProtocolError(
                 f"party {owner!r}: the distance of an object differs from the recomputed one; run "
-                "the query again without it"
+                "the query again without this party"
             )
 
 
-MAX_OPEN = 64
-"""Number of queries after which finished ones are closed at the providers."""
+CLOSE_AFTER = 64
+"""Number of open queries that are closed together; far below the limit of a provider."""
 
 
 class OpenQueries:
-    """Context manager for the queries of one call; closes them at its end.
+    """Context manager for the queries of one call; closes the last of them at its end.
 
     Parameters
     ----------
@@ -226,18 +227,18 @@ class OpenQueries:
     def __init__(self, federation: ConnectedParties, names: Iterator[str]) -> None:
         self._federation = federation
         self._names = names
-        self._open: dict[str, Mapping[str, str]] = {}  # with the missing parties
+        self._open: dict[str, Mapping[str, str]] = {}  # missing parties of each query
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
-            self._close()  # not after an interrupt
+            self._close()  # an interrupt, which is no Exception, ends the call at once
 
     def new(self) -> str:
-        """Return the name of a new query; close finished queries first."""
-        if len(self._open) == MAX_OPEN:
+        """Return the name of a new query; close earlier ones if many."""
+        if len(self._open) == CLOSE_AFTER:
             self._close()
         name = next(self._names)
         self._open[name] = {}
@@ -251,7 +252,7 @@ class OpenQueries:
         name : str
             Name from :meth:`new`.
         coordinator : generator
-            Coordinator with this name for its query.
+            Coordinator that uses this name for its query.
 
         Raises
         ------
@@ -267,16 +268,16 @@ class OpenQueries:
         return outcome
 
     def _close(self) -> None:
-        """Close open queries at the parties that participated."""
-        over, self._open = self._open, {}
+        """Close each query at the parties that replied to all its requests."""
+        finished, self._open = self._open, {}
         names_of = {
-            party: [name for name, missing in over.items() if party not in missing]
+            party: [name for name, missing in finished.items() if party not in missing]
             for party in self._federation.names
         }
         names_of = {party: names for party, names in names_of.items() if names}
         if names_of:
             with suppress(Exception):  # the answers are valid even if closing fails
-                self._federation.run(farewell(names_of))
+                self._federation.run(close_queries(names_of))
 
 
 _PHASES = {
@@ -307,15 +308,15 @@ class QueryRecord:
     missing : dict of str to str
         Providers without a reply, and the reasons.
     n_returned, verified : dict of str to int
-        Objects returned and distances computed by each provider.
+        Number of objects returned and of distances computed by each provider.
     n_rounds : int
-        Exchanges until the answer.
+        Number of exchanges until the answer.
     upload_bytes, download_bytes : int
-        Bytes from and to all providers.
+        Number of bytes sent by and to all providers.
     seconds : float
         Wall time until the answer, including the broker's own time.
     phase_seconds : dict of str to float
-        Wall time of the exchanges for ``"bounds"``, ``"counts"``, ``"objects"``.
+        Wall time of the exchanges that request ``"bounds"``, ``"counts"`` and ``"objects"``.
     busy_seconds : dict of str to float
         Processing seconds of each provider.
     """
@@ -362,12 +363,12 @@ class QueryRecord:
             upload_bytes=sum(sum(r.upload_bytes.values()) for r in rounds),
             download_bytes=sum(sum(r.download_bytes.values()) for r in rounds),
             seconds=seconds,
-            phase_seconds=_add_up((_PHASES[r.request], r.seconds) for r in rounds),
-            busy_seconds=_add_up(item for r in rounds for item in r.busy_s.items()),
+            phase_seconds=_sum_by_name((_PHASES[r.request], r.seconds) for r in rounds),
+            busy_seconds=_sum_by_name(item for r in rounds for item in r.busy_s.items()),
         )
 
 
-def _add_up(items: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _sum_by_name(items: Iterable[tuple[str, float]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for name, seconds in items:
         total[name] = total.get(name, 0.0) + seconds

@@ -1,7 +1,7 @@
 """Searches by radius: HuFu, its extension, and range queries.
 
-A coordinator counts the objects within radii until one has enough, then fetches these objects. Each
-takes a query as in :mod:`~fedneighbors.methods.fedknn.protocol`.
+HuFu's coordinators count the objects within several radii until a radius has enough, then fetch the
+objects within it. All take a query as in :mod:`~fedneighbors.methods.fedknn.protocol`.
 """
 
 import math
@@ -11,44 +11,45 @@ import numpy as np
 
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather
-from fedneighbors.methods.fedknn.algorithm import (
-    check_count,
-    check_total_counts,
-    merge,
-)
+from fedneighbors.methods.fedknn.algorithm import check_count, check_total_counts, merge
 from fedneighbors.methods.fedknn.protocol import (
+    ActiveProviders,
     Answer,
     NearestRequest,
+    PartsAndCounts,
     RangeCountRequest,
-    Returned,
-    Roll,
     ask_bounds,
-    build_answer,
     certify_answer,
+    make_answer,
     read_parts,
     second_round,
 )
 
-_DOUBLINGS, _HALVINGS, _FEW_HALVINGS = 64, 64, 8
+_MAX_DOUBLED = 2.0**64  # larger radii are replaced by infinity, which ends the doubling
+_MAX_HALVINGS, _MAX_LATE_HALVINGS = 64, 8
+"""Maximum number of halvings of a radius, each of which costs an exchange.
 
-_FINEST = 2.0**-40
+Fewer for objects that are verified already: this only saves the sending of surplus objects.
+"""
+
+_MIN_RELATIVE_GAP = 2.0**-40
 """Relative difference below which two radii are considered equal."""
 
 _DIMENSION = 16.0
 """Assumed power of the radius by which counts grow, before two counts are known."""
 
-_MIN_GROWTH, _MAX_GROWTH, _SMALL_STEPS = 1 / 32, 1 / 2, 64
+_MIN_GROWTH, _MAX_GROWTH = 1 / 32, 1 / 2  # limits of the relative growth of a radius
+_MAX_SMALL_STEPS = 64  # number of radii after which the radius at least doubles
 
 
 def hufu(
     query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
 ) -> Coordinator[Answer]:
-    """Find the smallest radius with k objects by counts, then fetch.
+    """Find a radius with k objects by binary search, then fetch them.
 
-    The extension of HuFu to any metric in the paper's comparison (HuFu-Ext): a binary search over
-    the radius, with a range count of every provider at each step. The search ends when the radius
-    has exactly k objects, or when no other radius is worth a count; the fetched objects are sorted
-    and truncated.
+    The extension of HuFu to any metric in the paper's comparison (HuFu-Ext): every provider counts
+    its objects at each step of the search. It ends when the radius has exactly k objects, or when
+    further radii are too close; the fetched objects are sorted and truncated.
 
     Parameters
     ----------
@@ -57,67 +58,68 @@ def hufu(
     step : float
         Unit of the distances, which are multiples of it; 0 for any number.
     """
-    roll = Roll(allow_partial=allow_partial)
-    tally = _Tally(query, name, roll)
+    active = ActiveProviders(allow_partial=allow_partial)
+    counts = _RangeCounts(query, name, active)
     low, high = -1.0, math.inf
-    if (yield from tally.within(math.inf)) > k:
+    if (yield from counts.count(math.inf)) > k:
         high = max(step, 1.0)
-        while (yield from tally.within(high)) < min(k, tally.total(math.inf)):
+        while (yield from counts.count(high)) < min(k, counts.total(math.inf)):
             low = high
-            high = 2 * high if high < 2.0**_DOUBLINGS else math.inf
-        high = yield from _bisect(tally, low, high, k=k, enough=k, step=step, most=_HALVINGS)
-    return (yield from _fetch(tally, high, k, algorithm="hufu"))
+            high = 2 * high if high < _MAX_DOUBLED else math.inf
+        high = yield from _bisect(counts, low, high, k=k, limit=k, step=step, rounds=_MAX_HALVINGS)
+    return (yield from _fetch(counts, high, k, algorithm="hufu"))
 
 
 def hufu_plus(
     query: bytes, k: int, *, name: str, step: float = 0.0, allow_partial: bool = False
 ) -> Coordinator[Answer]:
-    """Count within ascending radii until there are k objects; then fetch.
+    """Count within ascending radii until there are k objects; then fetch them.
 
-    A stronger competitor (HuFu-Ext+). The first radius is the k-th lowest of all lower bounds,
-    which cannot exceed the k-th distance. Each following radius is slightly larger, so that few
-    objects beyond that distance are verified, and sessions keep their results.
+    A stronger competitor than :func:`hufu` (HuFu-Ext+). The first radius is the k-th lowest of all
+    lower bounds, which cannot exceed the k-th distance. Each following radius is slightly larger,
+    so that few objects beyond that distance are verified. Verified objects are not verified again.
 
     Parameters
     ----------
     query, k, name, step, allow_partial
         As for :func:`hufu`.
     """
-    roll = Roll(allow_partial=allow_partial)
-    tally = _Tally(query, name, roll)
-    bounds = yield from ask_bounds(query, k, name=name, roll=roll)
+    active = ActiveProviders(allow_partial=allow_partial)
+    counts = _RangeCounts(query, name, active)
+    bounds = yield from ask_bounds(query, k, name=name, active=active)
     lowest = np.sort(np.concatenate(list(bounds.values())))
     low, high = -1.0, math.inf
     if len(lowest) >= k:
         high = float(lowest[k - 1])
         radii = [high]
-        while (yield from tally.within(high)) < min(k, sum(map(len, roll.left(bounds).values()))):
+        while (yield from counts.count(high)) < min(
+            k, sum(map(len, active.select(bounds).values()))
+        ):
             if high == math.inf:
-                check_total_counts(tally.present_counts(high), bounds)
-            counted = [(radius, tally.total(radius)) for radius in radii]  # over present providers
-            low, high = high, next_radius(counted, k, step=step)
+                check_total_counts(counts.active_counts(high), bounds)
+            totals = [(radius, counts.total(radius)) for radius in radii]  # for active providers
+            low, high = high, next_radius(totals, k, step=step)
             radii.append(high)
-        most = (
-            _FEW_HALVINGS  # all objects within are verified already: this only saves sending some
+        high = yield from _bisect(
+            counts, low, high, k=k, limit=2 * k, step=step, rounds=_MAX_LATE_HALVINGS
         )
-        high = yield from _bisect(tally, low, high, k=k, enough=2 * k, step=step, most=most)
-    return (yield from _fetch(tally, high, k, algorithm="hufu+"))
+    return (yield from _fetch(counts, high, k, algorithm="hufu+"))
 
 
-def within(
+def range_search(
     query: bytes, radius: float, *, name: str, allow_partial: bool = False
 ) -> Coordinator[Answer]:
     """Find all objects within a distance of the query.
 
-    Each provider is asked for the number of objects that it counted there; it learns nothing about
-    the others.
+    Each provider counts its objects there, and then returns them; it learns nothing about the
+    others.
 
     Parameters
     ----------
     query : bytes
         Query as bytes for providers.
     radius : float
-        Radius, 0 or more, in the unit of the metric; objects at exactly this distance count.
+        Radius, 0 or more, in the unit of the metric; objects at this distance are included.
     name : str
         Unique name of the query at the providers.
     allow_partial : bool
@@ -131,41 +133,41 @@ def within(
         If a provider returns fewer objects than it counted, or violates the protocol in another
         way.
     """
-    tally = _Tally(query, name, Roll(allow_partial=allow_partial))
-    yield from tally.within(radius)
-    parts, verified = yield from _objects_within(tally, radius)
+    counts = _RangeCounts(query, name, ActiveProviders(allow_partial=allow_partial))
+    yield from counts.count(radius)
+    parts, verified = yield from _objects_within(counts, radius)
     merged = merge(parts, sum(map(len, parts.values())))
-    return build_answer(parts, verified, merged, algorithm="radius", roll=tally.roll)
+    return make_answer(parts, verified, merged, algorithm="radius", active=counts.active)
 
 
-class _Tally:
+class _RangeCounts:
     """Range counts of one query, by radius and provider."""
 
-    def __init__(self, query: bytes, name: str, roll: Roll) -> None:
-        self.query, self.name, self.roll = query, name, roll
+    def __init__(self, query: bytes, name: str, active: ActiveProviders) -> None:
+        self.query, self.name, self.active = query, name, active
         self._counts: dict[float, dict[str, int]] = {}
 
-    def within(self, radius: float) -> Coordinator[int]:
-        """Count the objects of all present providers within a radius."""
+    def count(self, radius: float) -> Coordinator[int]:
+        """Count the objects of all active providers within a radius."""
         sent = radius if radius < math.inf else None
-        replies = yield self.roll.ask(RangeCountRequest(self.name, self.query, sent))
-        each = self.roll.read(replies, "the counts")
+        replies = yield self.active.ask(RangeCountRequest(self.name, self.query, sent))
+        each = self.active.read(replies, "the counts")
         self._counts[radius] = {provider: reply.count for provider, reply in each.items()}
         for provider, count in self._counts[radius].items():
-            self._check_ascending(provider, radius, count)
+            self._check_monotonic(provider, radius, count)
         return self.total(radius)
 
-    def present_counts(self, radius: float) -> dict[str, int]:
-        """Return the counts of the present providers within a radius."""
-        return self.roll.left(self._counts[radius])
+    def active_counts(self, radius: float) -> dict[str, int]:
+        """Return the known counts within a radius, of active providers."""
+        return self.active.select(self._counts[radius])
 
     def total(self, radius: float) -> int:
-        return sum(self.present_counts(radius).values())
+        return sum(self.active_counts(radius).values())
 
-    def knows(self, radius: float) -> bool:
+    def has_counted(self, radius: float) -> bool:
         return radius in self._counts
 
-    def _check_ascending(self, provider: str, radius: float, count: int) -> None:
+    def _check_monotonic(self, provider: str, radius: float, count: int) -> None:
         for other, counts in self._counts.items():
             known = counts.get(provider, count)
             larger, smaller = (count, known) if other < radius else (known, count)
@@ -177,63 +179,70 @@ class _Tally:
 
 
 def _bisect(
-    tally: _Tally, low: float, high: float, *, k: int, enough: int, step: float, most: int
+    counts: _RangeCounts, low: float, high: float, *, k: int, limit: int, step: float, rounds: int
 ) -> Coordinator[float]:
-    """Halve between two radii until the larger has ``enough`` objects."""
-    for _ in range(most):
-        middle = halfway(low, min(high, float(np.finfo(np.float64).max)), step=step)
-        if tally.total(high) <= enough or middle is None:
+    """Lower ``high`` until at most ``limit`` objects are within it.
+
+    At least k objects remain within it. At the beginning fewer than k are within ``low``.
+    """
+    for _ in range(rounds):
+        middle = middle_radius(low, min(high, float(np.finfo(np.float64).max)), step=step)
+        if counts.total(high) <= limit or middle is None:
             break
-        if (yield from tally.within(middle)) >= k:
+        if (yield from counts.count(middle)) >= k:
             high = middle
         else:
             low = middle
     return high
 
 
-def _fetch(tally: _Tally, radius: float, k: int, *, algorithm: str) -> Coordinator[Answer]:
-    """Fetch all objects within a radius with at least k objects.
+def _fetch(counts: _RangeCounts, radius: float, k: int, *, algorithm: str) -> Coordinator[Answer]:
+    """Fetch the objects within a radius, and answer with the k nearest.
 
-    Fetch all objects if there is no such radius.
+    An infinite radius fetches all objects.
     """
-    if not tally.knows(radius):
-        yield from tally.within(radius)
-    found = yield from _objects_within(tally, radius)
+    if not counts.has_counted(radius):
+        yield from counts.count(radius)
+    returned = yield from _objects_within(counts, radius)
     parts, verified = yield from second_round(
-        found, k, query=tally.query, name=tally.name, roll=tally.roll
+        returned, k, query=counts.query, name=counts.name, active=counts.active
     )
-    return certify_answer(parts, verified, k, algorithm=algorithm, roll=tally.roll)
+    return certify_answer(parts, verified, k, algorithm=algorithm, active=counts.active)
 
 
-def _objects_within(tally: _Tally, radius: float) -> Coordinator[Returned]:
+def _objects_within(counts: _RangeCounts, radius: float) -> Coordinator[PartsAndCounts]:
     """Fetch all objects within a radius with known counts."""
     cutoff = radius if radius < math.inf else None
     replies = yield gather(
-        {  # one more than counted, so that the reply reports the end
-            provider: NearestRequest(tally.name, tally.query, count + 1, cutoff)
-            for provider, count in tally.present_counts(radius).items()
+        {  # one more than counted, so that the reply is exhausted
+            provider: NearestRequest(counts.name, counts.query, count + 1, cutoff)
+            for provider, count in counts.active_counts(radius).items()
         }
     )
-    found = read_parts(replies, "the objects within the radius", roll=tally.roll, within=cutoff)
-    for provider, part in found[0].items():
-        check_count(provider, part, tally.present_counts(radius)[provider])
-    return found
+    parts, verified = read_parts(
+        replies, "the objects within the radius", active=counts.active, cutoff=cutoff
+    )
+    for provider, part in parts.items():
+        check_count(provider, part, counts.active_counts(radius)[provider])
+    return parts, verified
 
 
-def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
-    """Return a radius between two, or None if not worthwhile.
+def middle_radius(low: float, high: float, *, step: float = 0.0) -> float | None:
+    """Return a radius between two, or None if they are too close.
 
     Parameters
     ----------
     low, high : float
-        The first has too few objects within it, the second enough. A negative radius has none.
+        Radii with too few and with enough objects. ``low`` may be negative; ``high`` is finite.
     step : float
         Unit of the distances, which are multiples of it; 0 for any number.
 
     Examples
     --------
-    >>> halfway(0.0, 8.0), halfway(2.0, 5.0, step=1.0), halfway(2.0, 3.0, step=1.0)
-    (4.0, 3.0, None)
+    >>> middle_radius(0.0, 8.0), middle_radius(2.0, 5.0, step=1.0)
+    (4.0, 3.0)
+    >>> middle_radius(2.0, 3.0, step=1.0) is None
+    True
     """
     if low < 0:
         middle = 0.0
@@ -243,13 +252,13 @@ def halfway(low: float, high: float, *, step: float = 0.0) -> float | None:
         middle = math.sqrt(low) * math.sqrt(high)
     else:
         middle = low / 2 + high / 2
-    if not low < middle < high or high - low < _FINEST * high:
+    if not low < middle < high or high - low < _MIN_RELATIVE_GAP * high:
         return None
     return middle
 
 
 def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: float = 0.0) -> float:
-    """Return a slightly larger radius with few surplus objects.
+    """Return a larger radius that probably has few surplus objects.
 
     With a ``step``, radii are successive multiples of it. Otherwise, the growth between the last
     two counts is extrapolated to the required count, within limits. After many steps the radius
@@ -258,7 +267,7 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
     Parameters
     ----------
     counted : sequence of (radius, count)
-        Known counts, ascending; at least one.
+        Radii and the numbers of objects within them, ascending; at least one.
     wanted : int
         Required number of objects within the radius.
     step : float
@@ -278,19 +287,19 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
         grown = 1.0  # the scale is unknown
     else:
         grown = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
-    if len(counted) > _SMALL_STEPS:
+    if len(counted) > _MAX_SMALL_STEPS:
         grown = max(grown, 2 * radius)
     return max(grown, float(np.nextafter(radius, math.inf)))
 
 
-def _growth(counted: Sequence[tuple[float, int]], lacking: float) -> float:
-    """Return the radius factor that multiplies counts by ``lacking``."""
-    growth = lacking ** (1 / _DIMENSION)
+def _growth(counted: Sequence[tuple[float, int]], count_factor: float) -> float:
+    """Return the radius factor that multiplies counts by ``count_factor``."""
+    growth = count_factor ** (1 / _DIMENSION)
     if len(counted) > 1 and counted[-2][0] > 0:
         (shorter, fewer), (longer, more) = counted[-2:]
-        if more == fewer:  # no objects in between: grow faster
-            growth = (longer / shorter) ** 2
+        if more == fewer:
+            growth = (longer / shorter) ** 2  # twice the last step on a logarithmic scale
         elif longer > shorter and fewer > 0:
-            steepness = math.log(more / fewer) / math.log1p((longer - shorter) / shorter)
-            growth = lacking ** (1 / max(steepness, 1.0))
+            exponent = math.log(more / fewer) / math.log1p((longer - shorter) / shorter)
+            growth = count_factor ** (1 / max(exponent, 1.0))
     return float(min(max(growth, 1 + _MIN_GROWTH), 1 + _MAX_GROWTH))

@@ -10,7 +10,7 @@ from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, noise_source
-from fedneighbors.methods.fedknn.private._padding import LONGEST_STEP_S, MAX_NAME_BYTES
+from fedneighbors.methods.fedknn.private._padding import MAX_GRID_S, MAX_NAME_BYTES
 from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
 from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP
@@ -23,10 +23,10 @@ ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
     "hufu": hufu,
     "hufu+": hufu_plus,
 }
-"""Coordinators without a budget, by name."""
+"""Coordinators of algorithms without noise, by name."""
 
-PRIVATE = ("auto", "baseline", "dann*")
-"""Algorithms that reveal little or nothing about other parties."""
+PRIVATE_ALGORITHMS = ("auto", "baseline", "dann*")
+"""Algorithms allowed under ``privacy``: what they reveal about other parties is limited."""
 
 
 class SearchParameters:
@@ -68,7 +68,7 @@ class SearchParameters:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Checked settings of a search.
+    """Validated settings of a search.
 
     Parameters
     ----------
@@ -97,13 +97,13 @@ class SearchSettings:
     step: float
 
     def __post_init__(self) -> None:
-        _one_of("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
-        _one_of("guarantee", self.guarantee, ("exact", "certified"))
-        _one_of("variant", self.variant, ("mended", "paper"))
-        _at_least("random_state", self.random_state, 0)
-        _at_least("max_queries", self.max_queries, 1)
-        if not 0 <= float(self.grid_s) <= LONGEST_STEP_S:
-            raise ValueError(f"expected grid_s from 0 to {LONGEST_STEP_S:g}, got {self.grid_s!r}")
+        _check_choice("algorithm", self.algorithm, ("auto", *ALGORITHMS, "dann*"))
+        _check_choice("guarantee", self.guarantee, ("exact", "certified"))
+        _check_choice("variant", self.variant, ("mended", "paper"))
+        _check_minimum("random_state", self.random_state, 0)
+        _check_minimum("max_queries", self.max_queries, 1)
+        if not 0 <= float(self.grid_s) <= MAX_GRID_S:
+            raise ValueError(f"expected grid_s from 0 to {MAX_GRID_S:g}, got {self.grid_s!r}")
         self._check_privacy()
 
     def _check_privacy(self) -> None:
@@ -116,27 +116,27 @@ class SearchSettings:
             return
         if not isinstance(self.privacy, Privacy):
             raise TypeError(f"expected privacy as a Privacy or None, got {self.privacy!r}")
-        if self.algorithm not in PRIVATE:
+        if self.algorithm not in PRIVATE_ALGORITHMS:
             raise ValueError(
                 f"algorithm {self.algorithm!r} reveals information about other parties' objects: "
-                f"expected one of {PRIVATE} under privacy, got {self.algorithm!r}"
+                f"expected one of {PRIVATE_ALGORITHMS} under privacy, got {self.algorithm!r}"
             )
-        if self.may_pad and self.allow_partial:
+        if self.may_use_dann_star and self.allow_partial:
             raise ValueError("'dann*' does not support allow_partial; omit it")
-        self.law(n_parties=1, k=1)
+        self.noise(n_parties=1, k=1)
 
     @property
-    def may_pad(self) -> bool:
-        """Return whether a query may run under DANN*."""
+    def may_use_dann_star(self) -> bool:
+        """Return whether DANN* may answer a query."""
         return self.privacy is not None and self.algorithm != "baseline"
 
-    def law(self, *, n_parties: int, k: int) -> CountNoise | PaperNoise:
-        """Return the noise of one private query.
+    def noise(self, *, n_parties: int, k: int) -> CountNoise | PaperNoise:
+        """Return the distribution of one private query's noise.
 
         Raises
         ------
         ValueError
-            If epsilon, delta and guarantee conflict.
+            If there is no ``privacy``, or epsilon, delta and guarantee conflict.
         """
         privacy = self.privacy
         if privacy is None:
@@ -153,14 +153,14 @@ class SearchSettings:
         )
 
     def check_names(self, names: Sequence[Any]) -> None:
-        """Raise if a name is too long for a padded reply.
+        """Raise if a name is too long for padded replies.
 
         Raises
         ------
         ValueError
-            If replies are padded and a name is too long.
+            If DANN* may answer a query and a name has too many bytes.
         """
-        if not self.may_pad:
+        if not self.may_use_dann_star:
             return
         longest = max((len(str(name).encode()) for name in names), default=0)
         if longest > MAX_NAME_BYTES:
@@ -170,14 +170,14 @@ class SearchSettings:
             )
 
     def ledger_for(self, parties: tuple[str, ...], given: Ledger | None) -> Ledger | None:
-        """Return the ledger of private queries, None without privacy."""
-        if not self.may_pad or given is not None:
+        """Return the given ledger, or a new one if DANN* needs one."""
+        if not self.may_use_dann_star or given is not None:
             return given
         ledger = Ledger(":memory:", party="broker")
         for party in parties:
             ledger.set_budget(
                 party,
-                _times(self.law(n_parties=1, k=1).cost, self.max_queries),
+                _compose(self.noise(n_parties=1, k=1).cost, self.max_queries),
                 note="information about other parties",
             )
         return ledger
@@ -217,7 +217,7 @@ class SearchSettings:
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:
             raise ValueError("privacy was not set at fit; fit again")
-        noise_of = noise_source(ledger, self.law(n_parties=n_parties, k=k), query=query)
+        noise_of = noise_source(ledger, self.noise(n_parties=n_parties, k=k), query=query)
         if self.variant == "paper":
             return dann_star_as_printed(
                 query, k, name=name, noise_of=noise_of, grid_s=float(self.grid_s)
@@ -233,7 +233,7 @@ class SearchSettings:
 
 
 def check_n_neighbors(n_neighbors: Any) -> int:
-    """Return a valid number of neighbors.
+    """Return the number of neighbors as an int, if it is valid.
 
     Raises
     ------
@@ -242,11 +242,11 @@ def check_n_neighbors(n_neighbors: Any) -> int:
     ValueError
         If it is below 1.
     """
-    _at_least("n_neighbors", n_neighbors, 1)
+    _check_minimum("n_neighbors", n_neighbors, 1)
     return int(n_neighbors)
 
 
-def _times(cost: Guarantee, n: int) -> Guarantee:
+def _compose(cost: Guarantee, n: int) -> Guarantee:
     """Return the budget of ``n`` releases of one cost, by basic composition."""
     if isinstance(cost, ApproxDP):
         if cost.delta * n >= 1:
@@ -260,12 +260,12 @@ def _times(cost: Guarantee, n: int) -> Guarantee:
     raise TypeError(f"expected a cost in epsilon, got {cost!r}")
 
 
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"expected {name} as one of {sorted(allowed)}, got {value!r}")
 
 
-def _at_least(name: str, value: Any, least: int) -> None:
+def _check_minimum(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"expected {name} as an integer, got {value!r}")
     if value < least:

@@ -1,4 +1,4 @@
-"""Compilation of the search kernels by small searches of every kind."""
+"""Compilation of the search kernels by sample searches with every metric."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from fedneighbors.datasets._graphs import Graph
 from fedneighbors.kernels._bitonic import LOAD_WORDS, Entries, carry_loads, merge_recorded
 from fedneighbors.methods.fedknn.metrics import metric_of
 
-_TREE_ROWS = 1100
-_FEATURE_ROWS = 4200
+_TREE_ROWS = 1100  # enough for an index with a tree (1024)
+_FEATURE_ROWS = 4200  # enough for an index with features (4096)
 
 
 def warmup() -> None:
-    """Compile every kernel of the searches in advance."""
+    """Compile every kernel that searches use."""
     for metric, objects in _samples():
         index = metric_of(metric).index(objects, ranks=np.arange(len(objects)))
         session = index.open(objects[0])
@@ -27,7 +27,7 @@ def warmup() -> None:
 
 
 def _samples() -> list[tuple[str, Any]]:
-    """Return sample objects of each kind: small, large, short and long."""
+    """Return (metric, objects) for each way in which a metric searches."""
     line = np.linspace(0, 1, _TREE_ROWS)
     wide = np.cos(np.arange(_FEATURE_ROWS * 64.0)).reshape(-1, 64)
     ring = Graph("CCO", [(0, 1), (1, 2), (2, 0)])

@@ -1,12 +1,12 @@
 """FedKNN as pure functions: total order, merge, expected counts, certificate, checks.
 
-Letters of the paper: m providers, k neighbours, k_i objects requested from provider i in the first
-round, k_i' in total, q_i the rank of a provider's last object in the merged result. Objects are in
-ascending order of (distance, tie). Ties are keyed digests of the objects' ids, so that all objects
-of the federation have one order, which does not reveal their providers.
+Symbols of the paper: m providers, k neighbours, k_i objects requested from provider i in the first
+round, k_i' in both rounds, q_i the rank of a provider's last object in the merged result. Objects
+are in ascending order of (distance, tie key). Tie keys are keyed digests of the objects' providers
+and names, so that all objects of the federation have one order, which favours no provider.
 
-A broker cannot detect hidden objects, but a provider must be consistent: objects that contradict
-its own bounds or counts are refused.
+A broker cannot detect that a provider hides objects. It refuses objects that contradict the
+provider's own bounds or counts.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 
 LAST_TIE = 2**63 - 1
-"""Greater than every tie key."""
+"""Greater than every tie key, which has 62 bits."""
 
 
 def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
@@ -31,9 +31,9 @@ def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
     ids : sequence of str
         Names of the objects at their provider.
     owner : str
-        Provider, so that objects of one name at two providers differ.
+        Provider; objects with the same name at two providers get different keys.
     key : bytes
-        Public key of the federation, at most 64 bytes.
+        Public key of the digests, the same at all providers; at most 64 bytes.
 
     Returns
     -------
@@ -53,8 +53,8 @@ def tie_keys(ids: Sequence[str], *, owner: str, key: bytes) -> Integers:
     return words.astype(np.int64)
 
 
-def ranks_of(ties: Integers) -> Integers:
-    """Rank objects by tie key; ties go to the earlier position."""
+def rank_objects(ties: Integers) -> Integers:
+    """Rank objects by tie key, then by position."""
     ranks = np.empty(len(ties), np.int64)
     ranks[np.argsort(ties, kind="stable")] = np.arange(len(ties))
     return ranks
@@ -67,18 +67,17 @@ class Part:
     Parameters
     ----------
     distances : float64 array of shape (n,)
-        Ascending with ``ties``.
+        Distances; objects are in ascending order of (distance, tie key).
     ties : int64 array of shape (n,)
         Tie keys.
     ids : tuple of str
         Names of the objects.
     exhausted : bool
-        True if the provider has no further object within a distance of ``within``.
+        True if the provider has no further object up to the cutoff.
     exact : bool
         True if its index is exact.
-    within, within_tie : float and int
-        Limit of the last request in the total order: objects at that distance with a greater tie
-        key were not requested. Infinity for no limit.
+    cutoff, cutoff_tie : float and int
+        Distance and tie key up to which the last request asked for objects. Infinity for no limit.
     """
 
     distances: Floats
@@ -86,16 +85,16 @@ class Part:
     ids: tuple[str, ...]
     exhausted: bool
     exact: bool = True
-    within: float = math.inf
-    within_tie: int = LAST_TIE
+    cutoff: float = math.inf
+    cutoff_tie: int = LAST_TIE
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the provider has no further objects to report."""
-        return self.exhausted and self.exact and self.within == math.inf
+        """Return whether these are all objects of the provider."""
+        return self.exhausted and self.exact and self.cutoff == math.inf
 
     def append(self, more: "Part") -> "Part":
         """Return this part with the next one appended."""
@@ -105,8 +104,8 @@ class Part:
             self.ids + more.ids,
             more.exhausted,
             self.exact and more.exact,
-            more.within,
-            more.within_tie,
+            more.cutoff,
+            more.cutoff_tie,
         )
 
 
@@ -117,28 +116,28 @@ class Merged:
     Parameters
     ----------
     distances : float64 array of shape (n,)
-        Distances, ascending; at most k.
+        Distances, ascending; n is at most k.
     owners : tuple of str
         Provider of each object.
     ids : tuple of str
         Name of each object at its provider.
-    last : mapping of str to int
-        Rank, from 1, of each provider's last object in the result (q_i); absent if outside the
-        result.
+    ranks_of_last : mapping of str to int
+        Rank in the result, from 1, of the last object that each provider returned (q_i); no entry
+        if that object is outside the result.
     last_tie : int
-        Tie key of the last object; greater than all if unknown.
+        Tie key of the last object of the result; ``LAST_TIE`` if unknown.
     """
 
     distances: Floats
     owners: tuple[str, ...]
     ids: tuple[str, ...]
-    last: Mapping[str, int]
+    ranks_of_last: Mapping[str, int]
     last_tie: int = LAST_TIE
 
-    def place(self, k: int) -> tuple[float, int]:
-        """Return the k-th object's position in the total order.
+    def sort_key(self, k: int) -> tuple[float, int]:
+        """Return the distance and tie key of the k-th object.
 
-        The end of the order if there are fewer objects.
+        Both are greater than those of any object if there are fewer than ``k``.
         """
         if len(self.ids) < k:
             return math.inf, LAST_TIE
@@ -146,9 +145,7 @@ class Merged:
 
 
 def merge(parts: Mapping[str, Part], k: int) -> Merged:
-    """Return the k nearest of all parts.
-
-    The priority queue r of Algorithm 1.
+    """Return the k nearest objects of all parts: r in Algorithm 1.
 
     Parameters
     ----------
@@ -159,38 +156,36 @@ def merge(parts: Mapping[str, Part], k: int) -> Merged:
 
     Examples
     --------
-    >>> one = Part(np.array([8.0]), np.array([1]), ("d1",), False)
-    >>> two = Part(np.array([6.0, 10.0]), np.array([2, 3]), ("d4", "d5"), False)
-    >>> merge({"P1": one, "P2": two}, 2).ids
+    >>> first = Part(np.array([8.0]), np.array([1]), ("d1",), False)
+    >>> second = Part(np.array([6.0, 10.0]), np.array([2, 3]), ("d4", "d5"), False)
+    >>> merge({"P1": first, "P2": second}, 2).ids
     ('d4', 'd1')
     """
     names = sorted(parts)
     distances = np.concatenate([parts[name].distances for name in names])
     ties = np.concatenate([parts[name].ties for name in names])
     provider = np.repeat(np.arange(len(names)), [len(parts[name]) for name in names])
-    within = np.concatenate([np.arange(len(parts[name])) for name in names])
-    order = np.lexsort((within, provider, ties, distances))[:k]
-    last = {}
-    for rank, place in enumerate(order.tolist(), start=1):
-        name = names[provider[place]]
-        if within[place] == len(parts[name]) - 1:
-            last[name] = rank
+    position = np.concatenate([np.arange(len(parts[name])) for name in names])
+    order = np.lexsort((position, provider, ties, distances))[:k]
+    ranks_of_last = {}
+    for rank, i in enumerate(order.tolist(), start=1):
+        name = names[provider[i]]
+        if position[i] == len(parts[name]) - 1:
+            ranks_of_last[name] = rank
     return Merged(
         distances=distances[order],
-        owners=tuple(names[provider[place]] for place in order.tolist()),
-        ids=tuple(parts[names[provider[place]]].ids[within[place]] for place in order.tolist()),
-        last=last,
+        owners=tuple(names[provider[i]] for i in order.tolist()),
+        ids=tuple(parts[names[provider[i]]].ids[position[i]] for i in order.tolist()),
+        ranks_of_last=ranks_of_last,
         last_tie=int(ties[order[-1]]) if len(order) else LAST_TIE,
     )
 
 
 def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) -> dict[str, int]:
-    """Compute the first request size of each provider.
+    """Compute the first request size of each provider: Algorithm 1, lines 5-10.
 
-    Algorithm 1, lines 5-10.
-
-    This is the number of its lower bounds among the k lowest of all, but at least one. Equal bounds
-    go to the provider with the lower name; this may affect a count, but never an answer.
+    It is the number of the provider's bounds among the k lowest of all, but at least one. Equal
+    bounds are ordered by the providers' names; this may affect a count, but never an answer.
 
     Parameters
     ----------
@@ -199,7 +194,7 @@ def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) 
     k : int
         Number of neighbours.
     at_least : int
-        Minimum of each count; Lemma 4.7's option is ``ceil(k / m)``.
+        Minimum of each count; Lemma 4.7 proposes ``ceil(k / m)`` for m providers.
 
     Returns
     -------
@@ -226,9 +221,9 @@ def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) 
 def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[str, int]:
     """Compute the maximum number of further results per provider: k - q_i.
 
-    Only for providers whose last object is in the result, but not at its end, and which are not
-    exhausted within the k-th distance (Algorithm 1, lines 15-19: k_i' is the number returned plus
-    this).
+    It is k for a provider that returned no object. A provider is omitted if its last object is
+    outside the result or the k-th, or if it has no further object up to the k-th (Algorithm 1,
+    lines 15-19: k_i' is the number returned plus this number).
 
     Parameters
     ----------
@@ -241,9 +236,9 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
     """
     more = {}
     for name, part in parts.items():
-        if part.exhausted and (part.within, part.within_tie) >= merged.place(k):
+        if part.exhausted and (part.cutoff, part.cutoff_tie) >= merged.sort_key(k):
             continue
-        rank = 0 if len(part) == 0 else merged.last.get(name, k)
+        rank = 0 if len(part) == 0 else merged.ranks_of_last.get(name, k)
         if rank < k:
             more[name] = k - rank
     return more
@@ -252,22 +247,22 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
 def is_certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
     """Return whether the result is certified to be exact.
 
-    This holds if every provider is exhausted, or its last object is outside the result or at its
-    end: then its other objects come later in the total order.
+    It is if each provider is exhausted, or its last object is outside the result or the k-th:
+    then the provider's further objects come after the result in the total order.
     """
     return not remaining_counts(parts, merged, k)
 
 
 SURPLUS = 0.25
-"""Additional objects per provider, in units of the square root of its share.
+"""Additional objects requested from each provider, in units of the square root of its share.
 
 The true number of a provider's objects among the nearest deviates from its share by about this
-root. Too few in total are expensive: without k objects there is no position at which a second round
-may stop. Chosen on titles, places and molecules, see ``benchmarks/counts.py``.
+root. Too few in total are expensive: with fewer than k objects the second round has no cutoff. The
+value was chosen by measurements on titles, places and molecules, see ``benchmarks/counts.py``.
 """
 
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # above the rounding error of a sum of shares, which is often an integer
 
 
 def shared_counts(
@@ -291,7 +286,7 @@ def shared_counts(
     Returns
     -------
     dict of str to int
-        Between 1 and k. Before these limits, the sum is k plus the surplus, rounded down.
+        Between 1 and k. Before these limits, the sum is that of shares and surpluses, rounded down.
 
     Examples
     --------
@@ -310,25 +305,25 @@ def shared_counts(
 
 
 def _shares(bounds: list[Floats], k: int) -> Floats:
-    """Count each provider's k lowest bounds; ties at the last are divided."""
+    """Count each provider's bounds among the k lowest, with ties divided."""
     lowest = np.sort(np.concatenate(bounds))
     if len(lowest) <= k:
-        return np.array([len(own) for own in bounds], np.float64)
-    last = lowest[k - 1]
-    below = np.array([np.searchsorted(own, last, side="left") for own in bounds], np.float64)
-    tied = np.array([np.searchsorted(own, last, side="right") for own in bounds]) - below
+        return np.array([len(values) for values in bounds], np.float64)
+    kth = lowest[k - 1]
+    below = np.array([np.searchsorted(values, kth, side="left") for values in bounds], np.float64)
+    tied = np.array([np.searchsorted(values, kth, side="right") for values in bounds]) - below
     return np.asarray(below + tied * ((k - below.sum()) / tied.sum()))
 
 
 def _round_shares(wanted: Floats, total: int) -> Integers:
     """Round to integers with the given sum by largest remainder.
 
-    Ties go to the first.
+    Of equal remainders the first is rounded up.
     """
-    whole = np.floor(wanted + _ROUNDING).astype(np.int64)
-    order = np.argsort(whole - wanted, kind="stable")
-    whole[order[: max(total - int(whole.sum()), 0)]] += 1
-    return whole
+    counts = np.floor(wanted + _ROUNDING).astype(np.int64)
+    order = np.argsort(counts - wanted, kind="stable")
+    counts[order[: max(total - int(counts.sum()), 0)]] += 1
+    return counts
 
 
 def check_bounds(bounds: Mapping[str, Floats], k: int) -> None:
@@ -349,8 +344,8 @@ def check_distances_against_bounds(
 ) -> None:
     """Raise for objects that contradict their provider's lower bounds.
 
-    The j-th smallest distance is never below the j-th smallest bound. With fewer than k objects,
-    there are as many bounds as objects.
+    The j-th smallest distance is never below the j-th smallest bound. A provider with fewer than k
+    objects sends as many bounds as it has objects.
 
     Parameters
     ----------
@@ -375,7 +370,7 @@ def check_distances_against_bounds(
             )
         if len(lowest) < k and len(part) > len(lowest):
             raise ProtocolError(
-                f"party {provider!r}: {len(part)} objects, but {len(lowest)} bounds"
+                f"party {provider!r}: returned {len(part)} objects, but sent {len(lowest)} bounds"
             )
         if part.is_complete and len(part) < len(lowest):
             raise ProtocolError(
@@ -396,13 +391,13 @@ def check_count(provider: str, part: Part, count: int) -> None:
     """
     if len(part) > count or (part.exact and len(part) < count):
         raise ProtocolError(
-            f"party {provider!r}: {len(part)} objects within a radius for which it had "
-            f"counted {count}"
+            f"party {provider!r}: it returned {len(part)} objects within a radius, but counted "
+            f"{count}"
         )
 
 
 def check_total_counts(counts: Mapping[str, int], bounds: Mapping[str, Floats]) -> None:
-    """Raise if there are fewer objects than bounds in total.
+    """Raise if a provider counts fewer objects than it sent bounds.
 
     Raises
     ------

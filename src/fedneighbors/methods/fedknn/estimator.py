@@ -24,7 +24,7 @@ from fedneighbors.methods.fedknn._queries import (
     encode_queries,
     recheck_distances,
 )
-from fedneighbors.methods.fedknn._radius import within
+from fedneighbors.methods.fedknn._radius import range_search
 from fedneighbors.methods.fedknn._settings import (
     SearchParameters,
     SearchSettings,
@@ -40,7 +40,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     """Exact nearest neighbours over the objects of several parties.
 
     Every algorithm gives the same answer, including ties: objects of equal distance are ordered by
-    keyed digests of their names, which do not depend on the owners.
+    keyed digests of their party and name.
 
     Parameters
     ----------
@@ -50,15 +50,17 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     algorithm : {"auto", "baseline", "dann", "dann*", "hufu", "hufu+"}
         Search algorithm, see [1]_. ``"baseline"`` requests the k nearest of each party; ``"dann"``
         requests lower bounds first, and then only as many objects as a party probably has among
-        the nearest; ``"dann*"`` is DANN under ``privacy``; ``"hufu"`` and ``"hufu+"`` find the
-        radius by range counts. ``"auto"`` measures the first queries and chooses ``"baseline"`` or
-        ``"dann"``; under ``privacy`` it chooses ``"baseline"`` or ``"dann*"`` by public numbers.
+        the nearest; ``"dann*"`` is ``"dann"`` with noise on the requested numbers, for ``privacy``;
+        ``"hufu"`` and ``"hufu+"`` find a radius with k objects by range counts. ``"auto"`` measures
+        the first queries and chooses ``"baseline"`` or ``"dann"``; under ``privacy`` it chooses
+        ``"baseline"`` or ``"dann*"`` by public numbers.
     privacy : Privacy, optional
         Limit on what one query reveals to each party about the objects of the others. Without it,
-        all algorithms but ``"baseline"`` reveal how many of the nearest are a party's own.
+        all algorithms but ``"baseline"`` reveal to each party about how many of the nearest objects
+        are its own.
     guarantee : {"exact", "certified"}
-        For ``"dann*"``: answers are always exact, which needs ``privacy.delta``; or each answer
-        states whether it is exact, without a delta.
+        For ``"dann*"``. ``"exact"``: all answers are exact; this requires ``privacy.delta``.
+        ``"certified"``: each answer states whether it is exact; no delta.
     variant : {"mended", "paper"}
         ``"paper"`` runs Algorithm 2 of [1]_ as printed, for comparison: it is not exact and costs
         twice the epsilon stated in the paper.
@@ -69,8 +71,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     max_queries : int
         Number of distinct private queries, if ``fit`` gets no ledger.
     grid_s : float
-        Time grid of ``"dann*"`` in seconds. Replies leave at its multiples, so that response times
-        reveal less. 0 sends at once.
+        Time grid of ``"dann*"`` in seconds. Replies are delayed to its multiples, so that response
+        times reveal less. 0 for no delay.
     allow_partial : bool
         Answer without missing parties, and report it; not under ``"dann*"``.
     check_distances : bool
@@ -87,7 +89,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     ids_ : list
         Name of each object, as given to ``fit``, or its position.
     ledger_ : Ledger or None
-        Budgets for what each party may learn about the others.
+        Budgets for what each party may learn about the others; None if no query can use one.
     query_records_ : list of QueryRecord
         Cost of each query of the last call.
 
@@ -100,8 +102,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     --------
     >>> titles = ["federated search", "federated learning", "graph search", "deep learning"]
     >>> search = FederatedNeighbors(metric="edit").fit(titles, parties=["a", "b", "b", "c"])
-    >>> distances, found = search.kneighbors(["federated searching"], n_neighbors=2)
-    >>> [titles[place] for place in found[0]]
+    >>> distances, positions = search.kneighbors(["federated searching"], n_neighbors=2)
+    >>> [titles[position] for position in positions[0]]
     ['federated search', 'federated learning']
     """
 
@@ -123,13 +125,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         y : ignored
             For scikit-learn.
         parties : sequence of shape (n_objects,), optional
-            Party of each object. None means one party.
+            Party of each object. None assigns all objects to one party.
         ids : sequence of shape (n_objects,), optional
             Unique names of the objects. Their positions if None.
         ledger : Ledger, optional
-            Budgets for private queries, with one data set per party, under the party's name: the
-            limit of what it may learn about the others. None creates one in memory for
-            ``max_queries`` queries.
+            Budgets for private queries. The data set with a party's name limits what that party may
+            learn about the others. None creates a ledger in memory for ``max_queries`` queries.
 
         Raises
         ------
@@ -139,12 +140,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         """
         metric = metric_of(self.metric)
         settings = self._settings(float(getattr(metric, "step", 0.0)))
-        members, self.ids_ = members_of(len(X), parties=parties, ids=ids)
+        rows_of, self.ids_ = group_by_party(len(X), parties=parties, ids=ids)
         settings.check_names(self.ids_)
         self._metric, self._objects = metric, X
-        self._places = {str(name): place for place, name in enumerate(self.ids_)}
-        self._held = {
-            name: frozenset(str(self.ids_[row]) for row in rows) for name, rows in members.items()
+        self._positions = {str(name): position for position, name in enumerate(self.ids_)}
+        self._ids_of = {
+            name: frozenset(str(self.ids_[row]) for row in rows) for name, rows in rows_of.items()
         }
         self.providers_ = [
             Provider(
@@ -155,12 +156,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
                 ids=[str(self.ids_[row]) for row in rows],
                 key=str(self.random_state).encode(),
             )
-            for name, rows in members.items()
+            for name, rows in rows_of.items()
         ]
-        self._chooser = Chooser(settings, len(members), side_by_side=self.workers == "processes")
-        self.ledger_ = settings.ledger_for(tuple(members), ledger)
+        self._chooser = Chooser(settings, len(rows_of), side_by_side=self.workers == "processes")
+        self.ledger_ = settings.ledger_for(tuple(rows_of), ledger)
         self.n_objects_ = len(X)
-        # from a counter shared by threads; of constant length, which reveals nothing
+        # one counter for all threads; names of one length, so that frame sizes reveal nothing
         self._names = map("query {:012d}".format, itertools.count())
         self.query_records_: list[QueryRecord] = []
         return self
@@ -208,7 +209,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             algorithm, why = settings.algorithm, ""
             if algorithm == "auto":
                 algorithm, why = self._chooser.choose(federation, frames, k)
-            return self._answers(
+            return self._run_queries(
                 federation,
                 queries,
                 lambda query, name: settings.coordinator(
@@ -216,7 +217,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
                     query,
                     k,
                     name=name,
-                    n_parties=len(self._held),
+                    n_parties=len(self._ids_of),
                     ledger=self.ledger_,
                 ),
                 why=why,
@@ -228,14 +229,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """Return all objects within a distance of each query, the nearest first.
 
-        Each party is asked for its objects within the radius; it learns nothing about the others.
+        Each party returns its objects within the radius; it learns nothing about the others.
 
         Parameters
         ----------
         X : sequence of objects
             Queries, as for :meth:`kneighbors`.
         radius : float
-            Radius, 0 or more, in the unit of the metric; objects at exactly this distance count.
+            Radius, 0 or more, in the unit of the metric; objects at this distance are included.
         return_distance : bool
             Return distances too.
 
@@ -255,10 +256,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         if not 0 <= float(radius) < np.inf:
             raise ValueError(f"expected a radius of 0 or more, got {radius!r}")
         with self._connect() as federation:
-            return self._answers(
+            return self._run_queries(
                 federation,
                 encode_queries(X),
-                lambda query, name: within(
+                lambda query, name: range_search(
                     query, float(radius), name=name, allow_partial=self.allow_partial
                 ),
                 return_distance=return_distance,
@@ -267,19 +268,20 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     def explain(self, X: Any, n_neighbors: int = 5) -> Plan:
         """Predict each algorithm's cost for a query and the choice of "auto".
 
-        The query is asked as a sample; private algorithms are predicted without a charge.
+        The query is run as a sample at every party. No budget is charged, even for the predictions
+        of private algorithms.
 
         Parameters
         ----------
         X : object or sequence of one object
             The query.
         n_neighbors : int
-            Number of items.
+            Number of neighbors, 1 or more.
 
         Returns
         -------
         Plan
-            Prints as a table.
+            The algorithm, the reason for it, and the predicted costs; prints as a table.
 
         Raises
         ------
@@ -308,12 +310,12 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         return connected(
             self.providers_,
             workers=self.workers,
-            n_workers=len(self.providers_) if self.privacy else None,  # they wait in parallel
+            n_workers=len(self.providers_) if self.privacy else None,  # all wait for the time grid
             link=self.link,
             deadline_s=self.deadline_s,
         )
 
-    def _answers(
+    def _run_queries(
         self,
         federation: ConnectedParties,
         queries: list[EncodedQuery],
@@ -325,15 +327,15 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         """Run every query and return the results."""
         self.query_records_ = []
         with OpenQueries(federation, self._names) as open_queries:
-            answers = [self._ask(open_queries, query, coordinator_of, why) for query in queries]
+            answers = [self._run_query(open_queries, q, coordinator_of, why) for q in queries]
         distances = [answer.merged.distances for answer in answers]
         positions = [
-            np.array([self._places[name] for name in answer.merged.ids], np.int64)
+            np.array([self._positions[name] for name in answer.merged.ids], np.int64)
             for answer in answers
         ]
         return (distances, positions) if return_distance else positions
 
-    def _ask(
+    def _run_query(
         self,
         open_queries: OpenQueries,
         query: EncodedQuery,
@@ -341,51 +343,51 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         why: str,
     ) -> Answer:
         name = open_queries.new()
-        began = time.perf_counter()
+        start = time.perf_counter()
         outcome = open_queries.run(name, coordinator_of(query[1], name))
         answer = outcome.result
-        check_ids(answer.merged, self._held)
+        check_ids(answer.merged, self._ids_of)
         if self.check_distances:
-            objects = [self._objects[self._places[name]] for name in answer.merged.ids]
+            objects = [self._objects[self._positions[name]] for name in answer.merged.ids]
             merged = answer.merged
             recheck_distances(self._metric, query[0], objects, merged.distances, merged.owners)
-        spent = time.perf_counter() - began
-        self.query_records_.append(QueryRecord.of(outcome, seconds=spent, why=why))
+        seconds = time.perf_counter() - start
+        self.query_records_.append(QueryRecord.of(outcome, seconds=seconds, why=why))
         return answer
 
 
-def members_of(
+def group_by_party(
     n_objects: int,
     *,
     parties: Sequence[Any] | npt.NDArray[Any] | None,
     ids: Sequence[Any] | None,
 ) -> tuple[dict[str, list[int]], list[Any]]:
-    """Return the rows of each party, and the name of each object.
+    """Group the objects by party, and name them.
 
     Parameters
     ----------
     n_objects : int
         Number of objects of the whole federation.
     parties : sequence of shape (n_objects,), optional
-        Owner of each object. None means one party.
+        Party of each object. None assigns all objects to one party.
     ids : sequence of shape (n_objects,), optional
         Unique names; by default positions.
 
     Returns
     -------
-    members : dict of str to list of int
-        By party, in ascending order; one party without objects if there are none.
+    rows_of : dict of str to list of int
+        Positions of each party's objects, ascending; one party without objects if there are none.
     names : list
-        Names as given.
+        Name of each object.
 
     Raises
     ------
     ValueError
-        If the numbers of owners or names and objects differ.
+        If there is not one party and one unique name for each object.
 
     Examples
     --------
-    >>> members_of(3, parties=["b", "a", "b"], ids=None)
+    >>> group_by_party(3, parties=["b", "a", "b"], ids=None)
     ({'a': [1], 'b': [0, 2]}, [0, 1, 2])
     """
     owners = ["all"] * n_objects if parties is None else [str(name) for name in parties]
@@ -394,7 +396,7 @@ def members_of(
     names = list(range(n_objects)) if ids is None else list(ids)
     if len(names) != n_objects or len(set(map(str, names))) < n_objects:
         raise ValueError(f"expected a unique name for each of {n_objects} objects")
-    members: dict[str, list[int]] = {name: [] for name in sorted(set(owners))}
-    for place, name in enumerate(owners):
-        members[name].append(place)
-    return members or {"all": []}, names
+    rows_of: dict[str, list[int]] = {name: [] for name in sorted(set(owners))}
+    for row, name in enumerate(owners):
+        rows_of[name].append(row)
+    return rows_of or {"all": []}, names

@@ -1,9 +1,10 @@
 """FedKNN's messages and coordinators: the algorithms of the paper.
 
-Each takes the query as bytes and returns an :class:`Answer`. The order of objects is total, so all
-of them give the same answer, ties included. All have ``allow_partial``: a provider that is missing
-in an exchange is excluded from the rest of the query, with its objects, and the answer reports it.
-Queries stay open at the providers until :func:`farewell`, for which no answer has to wait.
+Each coordinator takes the query as bytes and returns an :class:`Answer`. The order of objects is
+total, so all coordinators give the same answer, ties included. With ``allow_partial`` a provider
+that is missing in an exchange is excluded from the rest of the query, with its objects, and the
+answer reports it. Queries stay open at the providers until :func:`close_queries`, a separate
+exchange after the search.
 """
 
 import math
@@ -31,28 +32,28 @@ from fedneighbors.methods.fedknn.algorithm import (
 )
 
 
-def check_distances(what: str, values: Floats) -> None:
-    """Raise if values are not a vector of ascending distances."""
-    good = values.ndim == 1 and (np.isfinite(values) & (values >= 0)).all()
-    if not good or (np.diff(values) < 0).any():
-        raise ValueError(f"{what} are not an ascending vector of non-negative numbers")
+def check_ascending(what: str, values: Floats) -> None:
+    """Raise unless values are an ascending vector of finite non-negative numbers."""
+    valid = values.ndim == 1 and (np.isfinite(values) & (values >= 0)).all()
+    if not valid or (np.diff(values) < 0).any():
+        raise ValueError(f"{what} are not an ascending vector of finite non-negative numbers")
 
 
 def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> None:
-    """Raise unless objects have distances, ascending, and tie keys."""
-    check_distances("distances", distances)
+    """Raise unless distances ascend and all fields have the same length."""
+    check_ascending("distances", distances)
     if distances.shape != (len(ids),) or ties.shape != distances.shape:
         raise ValueError("distances, ties and ids differ in number")
 
 
 @message
 class BoundReply:
-    """The lowest bounds of a provider's objects, float64, ascending, at most k."""
+    """The k smallest lower bounds of a provider, ascending; fewer if it has fewer objects."""
 
     bounds: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        check_distances("bounds", self.bounds)
+        check_ascending("bounds", self.bounds)
 
 
 @message
@@ -69,8 +70,9 @@ class BoundRequest:
 class NearestReply:
     """The next objects of a provider in ascending order of distance and tie key.
 
-    ``n_verified`` counts the distances computed for this query so far; ``exact`` is false if the
-    provider's index may have missed objects.
+    ``exhausted`` is true if no further object is within the limits of the request; ``exact`` is
+    false if the provider's index may have missed objects. ``n_verified`` counts the distances
+    computed for this query so far.
     """
 
     distances: npt.NDArray[np.float64]
@@ -82,18 +84,15 @@ class NearestReply:
 
     def __post_init__(self) -> None:
         check_objects(self.distances, self.ties, self.ids)
-        # not by differences of tie keys, which may overflow
         tied = np.diff(self.distances) == 0
+        # tie keys are compared directly, because their differences may overflow
         if (tied & (self.ties[1:] <= self.ties[:-1])).any():
             raise ValueError("objects are not in ascending order")
         if len(set(self.ids)) < len(self.ids):
             raise ValueError("an object is returned twice")
 
-    def check_number(self, count: int) -> None:
-        """Raise for more objects than ``count``, or too few.
-
-        A provider with more objects must return ``count``.
-        """
+    def check_n_objects(self, count: int) -> None:
+        """Raise unless there are ``count`` objects, or fewer if exhausted."""
         n = len(self.ids)
         if n > count:
             raise ValueError(f"expected {count} objects, got {n}")
@@ -103,7 +102,7 @@ class NearestReply:
 
 @message
 class NearestRequest:
-    """Request for the next ``count`` objects of a query, new or open.
+    """Request for the next ``count`` objects of a query, which it opens if it is new.
 
     ``cutoff`` excludes objects farther away; None for no limit. Objects at the cutoff distance with
     a tie key above ``tie`` may be omitted.
@@ -117,11 +116,8 @@ class NearestRequest:
     tie: int | None = None
 
     def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - passed by runtimes
-        """Raise for more objects than requested, or too few.
-
-        A provider with more objects must return all requested ones.
-        """
-        reply.check_number(self.count)
+        """Raise for a wrong number of objects, or objects beyond the cutoff."""
+        reply.check_n_objects(self.count)
         if self.cutoff is not None and (reply.distances > self.cutoff).any():
             raise ValueError(f"an object is beyond the cutoff of {self.cutoff}")
 
@@ -135,7 +131,7 @@ class RangeCountReply:
 
 @message
 class RangeCountRequest:
-    """Request for the number of objects within ``radius``, or of all objects."""
+    """Request for the number of objects within ``radius``; of all objects if it is None."""
 
     reply: ClassVar[type] = RangeCountReply
     name: str
@@ -163,14 +159,14 @@ class Answer:
     Parameters
     ----------
     merged : Merged
-        Objects in the total order.
+        The neighbours, in the total order.
     exact : bool
-        True if no other object of a provider can come earlier; false if an index is approximate or
-        a provider is missing. The certificate over the returned objects is checked in any case.
+        True if they are the neighbours among all objects of all providers; false if an index is
+        approximate, a provider is missing, or the result of DANN* is not certified.
     n_returned : mapping of str to int
-        Objects returned by each provider.
+        Number of objects that each provider returned.
     verified : mapping of str to int
-        Objects whose distance each provider computed.
+        Number of objects whose distance each provider computed.
     algorithm : str
         Algorithm that was run.
     answered : tuple of str
@@ -191,7 +187,7 @@ class Answer:
     trust: str = "trusted"
 
 
-class Roll:
+class ActiveProviders:
     """Providers that participate in a query.
 
     Parameters
@@ -214,16 +210,13 @@ class Roll:
         return name not in self.missing
 
     def ask(self, request: Message) -> Ask:
-        """Return one request for all present providers.
-
-        The first exchange goes to all providers.
-        """
+        """Return an exchange of one request with all active providers."""
         if self._names is None or not self.missing:
             return gather(request)
         return gather({name: request for name in self._names if name in self})
 
     def read(self, replies: Replies, during: str) -> dict[str, Any]:
-        """Return the replies by provider; exclude providers without a reply.
+        """Return the replies by provider; record providers without a reply as missing.
 
         Raises
         ------
@@ -239,22 +232,24 @@ class Roll:
             raise PartyMissing(self.missing, during)
         return dict(replies.each)
 
-    def left(self, of: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entries of present providers."""
-        return {name: value for name, value in of.items() if name in self}
+    def select(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entries of providers that are not missing."""
+        return {name: value for name, value in values.items() if name in self}
 
 
-Returned = tuple[dict[str, Part], dict[str, int]]
-
+PartsAndCounts = tuple[dict[str, Part], dict[str, int]]
+"""Returned objects, and number of objects whose distance was computed, by provider."""
 
 Estimate = Callable[[Mapping[str, Floats], int], Mapping[str, int]]
-"""Function from the k lowest bounds of each provider to its first request size."""
+"""Function from the k lowest bounds of each provider, and k, to their first request sizes."""
 
 
 def baseline(
     query: bytes, k: int, *, name: str, allow_partial: bool = False
 ) -> Coordinator[Answer]:
-    """Ask every provider for its k nearest and merge them (section 4.1).
+    """Request the k nearest objects of every provider and merge them.
+
+    Section 4.1 of the paper.
 
     Parameters
     ----------
@@ -268,10 +263,10 @@ def baseline(
         Leave out a missing provider, and report it in the answer. Otherwise
         :class:`~fedneighbors.errors.PartyMissing` is raised.
     """
-    roll = Roll(allow_partial=allow_partial)
-    replies = yield roll.ask(NearestRequest(name, query, k, None))
-    parts, verified = read_parts(replies, "the nearest objects", roll=roll)
-    return certify_answer(parts, verified, k, algorithm="baseline", roll=roll)
+    active = ActiveProviders(allow_partial=allow_partial)
+    replies = yield active.ask(NearestRequest(name, query, k, None))
+    parts, verified = read_parts(replies, "the nearest objects", active=active)
+    return certify_answer(parts, verified, k, algorithm="baseline", active=active)
 
 
 def dann(
@@ -291,93 +286,98 @@ def dann(
     query, k, name, allow_partial
         As for :func:`baseline`.
     at_least : int
-        Minimum of the first counts; ``ceil(k / m)`` is the option of Lemma 4.7.
+        Minimum of the first request sizes; Lemma 4.7 proposes ``ceil(k / m)`` for m providers.
     with_cutoff : bool
-        Send the position of the k-th object found so far in the second round.
+        Send the distance and tie key of the k-th object found so far in the second round, so that
+        providers omit later objects.
     estimate : callable
-        Function from bounds to first counts. The paper's is
+        Function from bounds and k to the first request sizes. The paper's is
         :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts`.
     """
-    roll = Roll(allow_partial=allow_partial)
-    bounds = yield from ask_bounds(query, k, name=name, roll=roll)
+    active = ActiveProviders(allow_partial=allow_partial)
+    bounds = yield from ask_bounds(query, k, name=name, active=active)
     first = {
         provider: NearestRequest(name, query, max(count, at_least, 1), None)
         for provider, count in estimate(bounds, k).items()
     }
-    found = read_parts((yield gather(first)), "the first round", roll=roll)
+    returned = read_parts((yield gather(first)), "the first round", active=active)
     parts, verified = yield from second_round(
-        found, k, query=query, name=name, roll=roll, with_cutoff=with_cutoff
+        returned, k, query=query, name=name, active=active, with_cutoff=with_cutoff
     )
     check_distances_against_bounds(parts, bounds, k=k)
-    return certify_answer(parts, verified, k, algorithm="dann", roll=roll)
+    return certify_answer(parts, verified, k, algorithm="dann", active=active)
 
 
-def ask_bounds(query: bytes, k: int, *, name: str, roll: Roll) -> Coordinator[dict[str, Floats]]:
+def ask_bounds(
+    query: bytes, k: int, *, name: str, active: ActiveProviders
+) -> Coordinator[dict[str, Floats]]:
     """Ask every provider for its k lowest bounds."""
-    replies = yield roll.ask(BoundRequest(name, query, k))
-    each = roll.read(replies, "the lower bounds")
+    replies = yield active.ask(BoundRequest(name, query, k))
+    each = active.read(replies, "the lower bounds")
     bounds = {provider: reply.bounds for provider, reply in each.items()}
     check_bounds(bounds, k)
     return bounds
 
 
 def second_round(
-    found: Returned, k: int, *, query: bytes, name: str, roll: Roll, with_cutoff: bool = True
-) -> Coordinator[Returned]:
+    returned: PartsAndCounts,
+    k: int,
+    *,
+    query: bytes,
+    name: str,
+    active: ActiveProviders,
+    with_cutoff: bool = True,
+) -> Coordinator[PartsAndCounts]:
     """Request the objects that may still be in the result.
 
     Algorithm 1, lines 15-24.
 
-    One request is enough: the requested objects of each provider reach the k-th position. Only if a
-    provider is missing then must others replace its objects.
+    One exchange is enough, because each provider is asked for all objects that can be among the k
+    nearest. It is repeated if a provider is missing, because others must replace its objects.
     """
-    parts, verified = found
+    parts, verified = returned
     while True:
-        parts = roll.left(parts)
+        parts = active.select(parts)
         merged = merge(parts, k)
         more = remaining_counts(parts, merged, k)
         if not more:
             return parts, verified
-        place = merged.place(k) if with_cutoff and len(merged.ids) >= k else (None, None)
-        replies = yield gather(
-            {
-                provider: NearestRequest(name, query, count, *place)
-                for provider, count in more.items()
-            }
-        )
-        during, (cutoff, tie) = "the second round", place
-        again, so_far = read_parts(replies, during, roll=roll, within=cutoff, tie=tie)
-        parts, verified = join_parts(parts, again), verified | so_far
+        has_cutoff = with_cutoff and len(merged.ids) >= k
+        cutoff, tie = merged.sort_key(k) if has_cutoff else (None, None)
+        requests = {p: NearestRequest(name, query, n, cutoff, tie) for p, n in more.items()}
+        replies = yield gather(requests)
+        new, counts = read_parts(replies, "the second round", active=active, cutoff=cutoff, tie=tie)
+        parts, verified = join_parts(parts, new), verified | counts
 
 
 def read_parts(
     replies: Replies,
     during: str,
     *,
-    roll: Roll,
-    within: float | None = None,
+    active: ActiveProviders,
+    cutoff: float | None = None,
     tie: int | None = None,
-) -> tuple[dict[str, Part], dict[str, int]]:
-    """Return the providers' objects and their verified counts.
+) -> PartsAndCounts:
+    """Return each provider's objects, and its number of verified objects.
 
     Parameters
     ----------
     replies : Replies
         Replies of :class:`NearestReply`.
     during : str
-        Name of the request for errors.
-    roll : Roll
+        Name of the exchange, for errors.
+    active : ActiveProviders
         Participating providers.
-    within, tie : float and int, optional
-        The cutoff of the request, and its tie key.
+    cutoff, tie : float and int, optional
+        As in the request.
 
     Raises
     ------
     PartyMissing
         If a provider is missing and partial answers are not allowed.
     """
-    each = roll.read(replies, during)
-    limit = math.inf if within is None else within, LAST_TIE if tie is None else tie
+    each = active.read(replies, during)
+    limit = math.inf if cutoff is None else cutoff, LAST_TIE if tie is None else tie
     parts = {
         provider: Part(reply.distances, reply.ties, reply.ids, reply.exhausted, reply.exact, *limit)
         for provider, reply in each.items()
@@ -386,13 +386,13 @@ def read_parts(
 
 
 def join_parts(parts: Mapping[str, Part], more: Mapping[str, Part]) -> dict[str, Part]:
-    """Return each provider's part with its next one appended.
+    """Return each provider's objects, followed by its next ones.
 
     Raises
     ------
     ProtocolError
-        If a provider's next objects are not after its first, or one is repeated; the error names
-        it.
+        If a provider's next objects do not come after its first ones, or one is repeated; the error
+        names the provider.
     """
     result = dict(parts)
     for provider, part in more.items():
@@ -407,19 +407,19 @@ def certify_answer(
     k: int,
     *,
     algorithm: str,
-    roll: Roll,
+    active: ActiveProviders,
 ) -> Answer:
     """Check that the objects are the k nearest and build the answer.
 
     Parameters
     ----------
     parts, verified
-        By provider; providers that are missing by now are ignored.
+        Objects and number of verified objects by provider; missing providers are ignored.
     k : int
         Number of neighbours.
     algorithm : str
         Algorithm that was run.
-    roll : Roll
+    active : ActiveProviders
         Participating providers.
 
     Raises
@@ -427,50 +427,48 @@ def certify_answer(
     ProtocolError
         If a provider's objects contradict each other, or the result is not certified.
     """
-    used = roll.left(parts)
-    for provider, part in used.items():
+    present = active.select(parts)
+    for provider, part in present.items():
         _check_order(provider, part)
-    merged = merge(used, k)
-    if not is_certified(used, merged, k):
+    merged = merge(present, k)
+    if not is_certified(present, merged, k):
         raise ProtocolError(
             "the result is not certified: a provider returned fewer objects than requested; run "
             "the query again, or without it"
         )
-    return build_answer(used, verified, merged, algorithm=algorithm, roll=roll)
+    return make_answer(present, verified, merged, algorithm=algorithm, active=active)
 
 
-def build_answer(
+def make_answer(
     parts: Mapping[str, Part],
     verified: Mapping[str, int],
     merged: Merged,
     *,
     algorithm: str,
-    roll: Roll,
+    active: ActiveProviders,
 ) -> Answer:
-    """Return the answer of these parts and their merge."""
+    """Return the answer with the merged objects of these parts."""
     return Answer(
         merged=merged,
-        exact=not roll.missing and all(part.exact for part in parts.values()),
+        exact=not active.missing and all(part.exact for part in parts.values()),
         n_returned={provider: len(part) for provider, part in parts.items()},
         verified={provider: verified[provider] for provider in parts},
         algorithm=algorithm,
         answered=tuple(sorted(parts)),
-        missing=dict(roll.missing),
+        missing=dict(active.missing),
     )
 
 
 def _check_order(provider: str, part: Part) -> None:
     if len(set(part.ids)) < len(part.ids):
         raise ProtocolError(f"party {provider!r}: an object is repeated in the second round")
-    rise = np.diff(part.distances)
-    if (rise < 0).any() or ((rise == 0) & (np.diff(part.ties) <= 0)).any():
-        raise ProtocolError(f"party {provider!r}: its second objects are before its first")
+    increases = np.diff(part.distances)
+    if (increases < 0).any() or ((increases == 0) & (np.diff(part.ties) <= 0)).any():
+        raise ProtocolError(f"party {provider!r}: its second objects do not follow its first")
 
 
-def farewell(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[None]:
-    """Close queries.
-
-    No answer waits for it; missing replies are ignored.
+def close_queries(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[None]:
+    """Close queries at the providers; ignore missing replies.
 
     Parameters
     ----------
@@ -478,6 +476,6 @@ def farewell(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Coordinator[
         Names of the queries to close, at all providers or by provider.
     """
     if isinstance(names, Mapping):
-        yield gather({provider: FinishRequest(tuple(own)) for provider, own in names.items()})
+        yield gather({provider: FinishRequest(tuple(n)) for provider, n in names.items()})
     else:
         yield gather(FinishRequest(tuple(names)))

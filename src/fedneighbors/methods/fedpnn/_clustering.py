@@ -14,17 +14,18 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedpnn.algorithm import Clusters, evolve_rows, nearest_centers
 
-# the kernel checks that values are finite, as it reads every number anyway
+# the kernel checks that values are finite, because it reads every number anyway
 _VALIDATION: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_all_finite": False}
 
 
 class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """One-pass clustering with balls of limited radius.
 
-    The number of clusters need not be known. A row joins its nearest center if the ball of that
-    center contains it. Otherwise the ball with the smallest sum of distance and radius is stretched
-    to the row, if it stays within the threshold; otherwise the row founds a center. Label counts
-    are kept for every center [1]_. The result depends on the order of the rows.
+    The number of clusters need not be known. A cluster is a ball around a center. A row joins its
+    nearest center if the ball of that center contains it. Otherwise the ball with the smallest sum
+    of distance and radius grows to contain the row, if its radius stays within the threshold;
+    otherwise the row becomes a new center. Each center counts the labels of its rows [1]_. The
+    result depends on the order of the rows.
 
     Parameters
     ----------
@@ -32,13 +33,13 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Dthr, the maximum radius of a ball. Distances are root mean squared differences over the
         columns. The default suits rows scaled to [0, 1].
     factor : float
-        A ball is stretched to a row if distance plus radius is at most ``factor * threshold``.
+        A ball may grow to contain a row if distance plus radius is at most ``factor * threshold``.
     rule : {"modified", "original"}
         With ``"modified"``, a row can join its nearest center only; with ``"original"``, it joins
         the nearest of all centers whose balls contain it, as in the original method [2]_.
     max_centers : int, optional
-        Maximum number of centers. Once it is reached, a row that would found another center is
-        counted for its nearest center, which neither moves nor grows.
+        Maximum number of centers. Once it is reached, a row that would become a new center is
+        counted at its nearest center, whose ball neither moves nor grows.
     n_jobs : int, optional
         Number of threads. The result does not depend on it.
 
@@ -53,11 +54,11 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : array of shape (n_classes,) or None
         Labels, ascending; None if none were given.
     labels_ : int64 array of shape (n_rows,)
-        Center that counts each row of the last call.
+        Index of the center that counts each row, for the rows of the last call.
     n_seen_ : int
         Number of rows in all calls: the sum of the counts.
     n_outside_ : int
-        Number of rows that would have founded a center beyond ``max_centers``.
+        Number of rows that did not become centers because of ``max_centers``.
 
     References
     ----------
@@ -108,7 +109,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Warns
         -----
         UserWarning
-            If there is a single center, or one for every row.
+            If there is a single center, or as many centers as rows.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if labels is not None and self.classes_ is not None:
             codes = np.searchsorted(self.classes_, labels).astype(np.int64)
             n_classes = len(self.classes_)
-        grown = evolve_rows(
+        clusters = evolve_rows(
             x,
             codes,
             n_classes,
@@ -175,19 +176,19 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             start=start,
             n_threads=effective_n_jobs(self.n_jobs),
         )
-        self.centers_, self.radii_, self.counts_ = grown.centers, grown.radii, grown.counts
-        self.labels_ = grown.rows
-        self.n_seen_ = int(grown.counts.sum())
-        self.n_outside_ += grown.n_outside
+        self.centers_, self.radii_, self.counts_ = clusters.centers, clusters.radii, clusters.counts
+        self.labels_ = clusters.rows
+        self.n_seen_ = int(clusters.counts.sum())
+        self.n_outside_ += clusters.n_outside
         return x
 
     def _add_classes(self, labels: npt.NDArray[Any] | None) -> Integers:
         """Add new labels to ``classes_`` and return counts with columns for them."""
         if labels is None or self.classes_ is None:
             return self.counts_
-        known, self.classes_ = self.classes_, np.union1d(self.classes_, labels)
+        previous, self.classes_ = self.classes_, np.union1d(self.classes_, labels)
         counts = np.zeros((len(self.counts_), len(self.classes_)), np.int64)
-        counts[:, np.searchsorted(self.classes_, known)] = self.counts_
+        counts[:, np.searchsorted(self.classes_, previous)] = self.counts_
         return counts
 
     def _check_settings(self) -> None:
@@ -195,17 +196,17 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise TypeError(f"expected {name} as a number, got {value!r}")
-        most = self.max_centers
-        if most is not None and (isinstance(most, bool) or not isinstance(most, Integral)):
-            raise TypeError(f"expected max_centers as an integer or None, got {most!r}")
-        if most is not None and most < 1:
-            raise ValueError(f"expected max_centers of at least 1, got {most!r}")
+        limit = self.max_centers
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral)):
+            raise TypeError(f"expected max_centers as an integer or None, got {limit!r}")
+        if limit is not None and limit < 1:
+            raise ValueError(f"expected max_centers of at least 1, got {limit!r}")
 
     def _warn_about_threshold(self, x: Floats) -> None:
-        """Warn if there is a single center, or one for every row."""
-        n, n_rows = len(self.centers_), len(x)
-        single = n == 1 and self.max_centers != 1
-        if n_rows == 1 or not (single or n == n_rows):
+        """Warn about a single center, or as many centers as rows."""
+        n_centers, n_rows = len(self.centers_), len(x)
+        single = n_centers == 1 and self.max_centers != 1
+        if n_rows == 1 or not (single or n_centers == n_rows):
             return
         with np.errstate(over="ignore", invalid="ignore"):
             spread = float(np.sqrt(np.mean((x - x.mean(axis=0)) ** 2)))
@@ -216,10 +217,10 @@ class EvolvingClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 "that, or scale the columns up",
                 stacklevel=3,
             )
-        if n == n_rows:
+        if n_centers == n_rows:
             warnings.warn(
-                f"threshold={self.threshold!r} makes each of {n_rows} rows a center of its own, "
-                "which neither summarizes the rows nor hides them; their typical distance from "
+                f"threshold={self.threshold!r} makes each of {n_rows} rows a center, so that "
+                "the centers are the rows themselves; their typical distance from "
                 f"their mean is {spread:.3g}: raise the threshold towards that, or scale the "
                 "columns down",
                 stacklevel=3,

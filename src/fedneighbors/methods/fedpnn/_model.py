@@ -1,7 +1,7 @@
-"""Centers released by a party, and the model built from them.
+"""Centers that a party releases, and the model built from them.
 
-Also the choice of the smoothing, and the exposure of single records by a release, which is
-computed before the release leaves the party.
+This module also computes the leave-one-out losses for choosing the smoothing, and the exposure: how
+few records the released centers describe.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
 MAX_LOSS = 20.0
-"""Maximum loss of one row in nats; without the only center of its class it would be infinite."""
+"""Maximum loss of a row, in nats: the loss is infinite without the only center of its class."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FedPNNModel(ModelFile):
 
     Parameters
     ----------
-    frame : Frame
+    frame : TableScaling
         Transformation of rows to points.
     metric : float64 array of shape (n_coordinates, n_dimensions)
         Matrix that points are multiplied with from the right.
@@ -49,7 +49,7 @@ class FedPNNModel(ModelFile):
     centers : float64 array of shape (n_centers, n_dimensions)
         Centers in canonical order.
     counts : int64 array of shape (n_centers, n_classes)
-        Records of each class behind each center.
+        Number of records of each class behind each center.
     sigma : float
         Smoothing, in units of normalized distance.
     activation : str
@@ -57,7 +57,7 @@ class FedPNNModel(ModelFile):
     feature_names : tuple of str or None
         Names of the columns, if they have any.
     selection : Selection or None
-        Columns that the frame applies to; None for all.
+        Columns to which the frame applies; None for all.
     """
 
     magic: ClassVar[bytes] = b"FNPNNET3"
@@ -88,12 +88,12 @@ class FedPNNModel(ModelFile):
 
     @property
     def n_features(self) -> int:
-        """Return the number of columns of a table, selected or not."""
+        """Return the number of columns of a table, including those not selected."""
         return self.frame.n_features if self.selection is None else self.selection.n_features
 
     @cached_property
     def center_labels(self) -> Integers:
-        """Return each center's most frequent class, ties to the lower."""
+        """Return each center's most frequent class, ties to the lower class."""
         return majority(self.counts)
 
     @property
@@ -102,9 +102,9 @@ class FedPNNModel(ModelFile):
         return np.bincount(self.center_labels, minlength=len(self.classes)) > 0
 
     def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:
-        """Return log f_k of each row for each class, shape (n_rows, n_classes).
+        """Return the log densities of the classes, shape (n_rows, n_classes).
 
-        A class without centers has -inf.
+        The density of class k is f_k in the paper. It is -inf for a class without centers.
 
         Parameters
         ----------
@@ -113,8 +113,8 @@ class FedPNNModel(ModelFile):
         n_threads : int
             Number of threads. The result does not depend on it.
         """
-        kept = x if self.selection is None else x[:, self.selection.columns]
-        points = self.frame.apply(kept) @ self.metric
+        selected = x if self.selection is None else x[:, self.selection.columns]
+        points = self.frame.apply(selected) @ self.metric
         return class_log_densities(
             points,
             self.centers,
@@ -139,7 +139,7 @@ class Exposure:
     n_clusters : int
         Clusters before small ones were merged.
     n_single : int
-        Clusters of a single record; their center is that record.
+        Clusters of a single record, whose center is that record.
     n_small : int
         Clusters of fewer than ``min_count`` records, single records included.
     n_centers : int
@@ -158,7 +158,7 @@ class Exposure:
 
     @property
     def largest_risk(self) -> float:
-        """Return 1 over the records of the smallest center; 0 without centers."""
+        """Return ``1 / fewest``; 0 without centers."""
         return 1 / self.fewest if self.fewest else 0.0
 
     def __str__(self) -> str:
@@ -170,8 +170,8 @@ class Exposure:
         )
         return (
             f"{self.n_centers} centers of {self.fewest} records or more each. Of "
-            f"{self.n_clusters} clusters {self.n_single} were single records and {self.n_small} "
-            f"too small; these were merged into others.{withheld}"
+            f"{self.n_clusters} clusters, {self.n_single} were single records and {self.n_small} "
+            f"were too small; these were merged into others.{withheld}"
         )
 
 
@@ -184,9 +184,9 @@ class ReleasedCenters:
     centers : float64 array of shape (n_centers, n_dimensions)
         Points.
     counts : int64 array of shape (n_centers, n_classes)
-        Records of each class behind each center.
+        Number of records of each class behind each center.
     rows : int64 array of shape (n_rows,)
-        Center of each row, -1 for none.
+        Index of the center of each row, -1 for none.
     silent : bool array of shape (n_classes,)
         Classes of fewer than ``min_count`` records, about which nothing is sent.
     exposure : Exposure
@@ -221,64 +221,65 @@ def release_centers(
     Parameters
     ----------
     points : float64 array of shape (n_rows, n_dimensions)
-        Rows in the agreed frame and metric.
+        Rows, transformed by the frame and the metric.
     labels : int64 array of shape (n_rows,)
         Class of each row as a position.
     n_classes : int
         Number of classes of the federation.
     threshold : float or None
-        Dthr. None chooses one for each class, see :func:`~.algorithm.choose_threshold`.
+        Dthr. None chooses one for each group of rows that are clustered together, see
+        :func:`~.algorithm.choose_threshold`.
     factor : float
-        A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr.
+        A ball may grow to contain a row if distance plus radius is at most ``factor`` times Dthr.
     classwise : bool
         Cluster each class separately.
     min_count : int
-        Minimum number of records of a center; smaller clusters are merged into the nearest of
-        their class, and nothing is sent about a class of fewer records.
+        Minimum number of records of a center. Smaller clusters are merged into the nearest of their
+        class, and nothing is sent about a class of fewer records.
     means : bool
-        Send the means of the clusters' records instead of the centers that clustering ended with,
-        which may be halfway between two records, unaffected by the others.
+        Send the means of the clusters' records. If False, send the final centers of the clustering,
+        which may be halfway between two records and unaffected by the others.
     n_threads : int
         Number of threads. The result does not depend on it.
     """
     silent = np.bincount(labels, minlength=n_classes) < min_count
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
-    grown_sizes, groups, n_sent = [np.zeros(0, np.int64)], [], 0
+    all_sizes, groups, n_sent = [np.zeros(0, np.int64)], [], 0
     center_of = np.full(len(points), -1)
     for rows in _group_rows(labels, silent, classwise=classwise):
-        own = points[rows]
-        limit = threshold or choose_threshold(own, factor=factor, n_threads=n_threads)
-        grown = evolve_rows(
-            own, labels[rows], n_classes, threshold=limit, factor=factor, n_threads=n_threads
+        group = points[rows]
+        dthr = threshold or choose_threshold(group, factor=factor, n_threads=n_threads)
+        found = evolve_rows(
+            group, labels[rows], n_classes, threshold=dthr, factor=factor, n_threads=n_threads
         )
-        sizes = grown.counts.sum(axis=1)
-        grown_sizes.append(sizes)
-        groups.append((own, len(sizes)))
-        places = group_means(own, grown.rows) if means else grown.centers
-        kept, merged, into = merge_small(places, grown.counts, min_count=min_count)
-        center_of[rows] = n_sent + into[grown.rows]
-        n_sent += len(kept)
-        centers.append(kept)
-        counts.append(_suppress_few_counts(merged, min_count=min_count))
-    sent = np.concatenate(counts)
-    grown_counts, fewest = np.concatenate(grown_sizes), sent.sum(axis=1).min(initial=len(points))
+        sizes = found.counts.sum(axis=1)
+        all_sizes.append(sizes)
+        groups.append((group, len(sizes)))
+        evolved = group_means(group, found.rows) if means else found.centers
+        merged, merged_counts, into = merge_small(evolved, found.counts, min_count=min_count)
+        center_of[rows] = n_sent + into[found.rows]
+        n_sent += len(merged)
+        centers.append(merged)
+        counts.append(_suppress_few_counts(merged_counts, min_count=min_count))
+    all_counts = np.concatenate(counts)
+    sizes, fewest = np.concatenate(all_sizes), all_counts.sum(axis=1).min(initial=len(points))
     exposure = Exposure(
         n_records=len(points),
-        n_withheld=len(points) - int(sent.sum()),
-        n_clusters=len(grown_counts),
-        n_single=int((grown_counts == 1).sum()),
-        n_small=int((grown_counts < min_count).sum()),
-        n_centers=len(sent),
-        fewest=int(fewest) if len(sent) else 0,
+        n_withheld=len(points) - int(all_counts.sum()),
+        n_clusters=len(sizes),
+        n_single=int((sizes == 1).sum()),
+        n_small=int((sizes < min_count).sum()),
+        n_centers=len(all_counts),
+        fewest=int(fewest) if len(all_counts) else 0,
     )
     advice = ""
     if threshold is not None:
         advice = describe_threshold(groups, threshold=threshold, factor=factor)
-    return ReleasedCenters(np.concatenate(centers), sent, center_of, silent, exposure, advice)
+    return ReleasedCenters(np.concatenate(centers), all_counts, center_of, silent, exposure, advice)
 
 
 def _group_rows(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
-    """Return groups of rows to cluster together, without silent classes."""
+    """Return groups of rows to cluster together, without rows of silent classes."""
     if classwise:
         return [np.flatnonzero(labels == label) for label in np.flatnonzero(~silent)]
     rows = np.flatnonzero(~silent[labels])
@@ -286,15 +287,15 @@ def _group_rows(labels: Integers, silent: Booleans, *, classwise: bool) -> list[
 
 
 def _suppress_few_counts(counts: Integers, *, min_count: int) -> Integers:
-    """Move counts below ``min_count`` to the center's majority class.
+    """Add counts below ``min_count`` to the center's majority class.
 
-    The majority of a center does not change.
+    The majority class of a center does not change.
     """
-    top = counts.argmax(axis=1)
-    kept = np.where(counts < min_count, 0, counts)
-    kept[np.arange(len(counts)), top] = 0
-    kept[np.arange(len(counts)), top] = counts.sum(axis=1) - kept.sum(axis=1)
-    return np.asarray(kept, np.int64)
+    top_class = counts.argmax(axis=1)
+    result = np.where(counts < min_count, 0, counts)
+    result[np.arange(len(counts)), top_class] = 0
+    result[np.arange(len(counts)), top_class] = counts.sum(axis=1) - result.sum(axis=1)
+    return np.asarray(result, np.int64)
 
 
 def log_kernel(distances: Floats, *, sigma: float, activation: str) -> Floats:
@@ -313,12 +314,12 @@ def log_kernel(distances: Floats, *, sigma: float, activation: str) -> Floats:
 def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> float:
     """Return the smoothing with the lowest loss, ties to the largest.
 
-    The largest of equally good smoothings claims the least beyond the rows.
+    Among equally good smoothings, the largest gives the least confident predictions.
 
     Parameters
     ----------
     losses : array of shape (n_sigmas,)
-        Sums over the rows of one or several parties.
+        Loss of each smoothing, summed over the rows of one or several parties.
     sigmas : float64 array of shape (n_sigmas,)
         Smoothings, ascending.
     """
@@ -326,9 +327,9 @@ def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> 
 
 
 def find_own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
-    """Return the nearest center with rows of each row's class.
+    """Return the index of the nearest center that contains each row's class.
 
-    The position is -1 if no center has rows of the class.
+    The index is -1 if no center counts rows of the class.
 
     Parameters
     ----------
@@ -341,9 +342,9 @@ def find_own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) 
     """
     own = np.full(len(x), -1)
     for label in np.unique(y):
-        rows, places = np.flatnonzero(y == label), np.flatnonzero(counts[:, label])
-        if len(places):
-            own[rows] = places[nearest_centers(x[rows], centers[places])[0]]
+        rows, candidates = np.flatnonzero(y == label), np.flatnonzero(counts[:, label])
+        if len(candidates):
+            own[rows] = candidates[nearest_centers(x[rows], centers[candidates])[0]]
     return own
 
 
@@ -361,9 +362,9 @@ def leave_one_out_losses(
 ) -> Floats:
     """Return the leave-one-out log loss of each smoothing, summed over rows.
 
-    Each row is removed from the counts of its own center: a center of that row alone is omitted,
-    and a center whose majority changes without the row changes its class. The positions of centers
-    stay. The loss of a row is at most :data:`MAX_LOSS`. Losses of several parties can be added.
+    The loss of a row is computed without the row in the counts of its center: a center of that row
+    alone is omitted, and a center may get another majority class. The points of the centers do not
+    change. The loss of a row is at most :data:`MAX_LOSS`. Losses of several parties can be added.
 
     Parameters
     ----------
@@ -374,7 +375,8 @@ def leave_one_out_losses(
     centers, counts
         As in :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
     own : int64 array of shape (n_rows,), optional
-        Center that counts each row, -1 for none; by default :func:`find_own_centers`.
+        Index of the center that counts each row, -1 for none; by default the result of
+        :func:`find_own_centers`.
     sigmas : float64 array of shape (n_sigmas,)
         Smoothings.
     activation : {"gaussian", "logistic", "cauchy"}
@@ -398,14 +400,15 @@ def leave_one_out_losses(
     """
     own = find_own_centers(x, y, centers, counts) if own is None else own
     log_priors = np.zeros(counts.shape[1]) if log_priors is None else log_priors
-    labels, left = _leave_out_rows(y, counts, own)
+    labels, new_class = _leave_out_rows(y, counts, own)
     order = np.argsort(labels, kind="stable")
     starts = np.append(0, np.bincount(labels, minlength=counts.shape[1]).cumsum())
-    position = np.append(np.argsort(order), -1)  # the last entry is for own == -1
-    log_n_centers = np.log(np.maximum(_count_centers(labels, own, left, counts.shape[1]), 1))
-    distances = np.sqrt(np.mean((x - centers[own]) ** 2, axis=1))[left >= 0]
+    # the last entry is for rows without a center, which have own == -1
+    position = np.append(np.argsort(order), -1)
+    log_n_centers = np.log(np.maximum(_count_centers(labels, own, new_class, counts.shape[1]), 1))
+    distances = np.sqrt(np.mean((x - centers[own]) ** 2, axis=1))[new_class >= 0]
     rows = np.arange(len(x))
-    own_left = rows[left >= 0], left[left >= 0]
+    row_and_class = rows[new_class >= 0], new_class[new_class >= 0]
     losses = []
     for sigma in map(float, sigmas):
         sums = log_sums(
@@ -418,29 +421,32 @@ def leave_one_out_losses(
             n_threads=n_threads,
         )
         kernel = log_kernel(distances, sigma=sigma, activation=activation)
-        sums[own_left] = np.logaddexp(sums[own_left], kernel)
+        sums[row_and_class] = np.logaddexp(sums[row_and_class], kernel)
         log_p = log_posteriors(sums - log_n_centers, log_priors)[rows, y]
         losses.append(np.minimum(-log_p, MAX_LOSS).sum())
     return np.array(losses)
 
 
-def _count_centers(labels: Integers, own: Integers, left: Integers, n_classes: int) -> Integers:
-    """Count the centers of each class, leaving out each row in turn."""
+def _count_centers(labels: Integers, own: Integers, new: Integers, n_classes: int) -> Integers:
+    """Count the centers of each class, without each row in turn.
+
+    ``new`` is the class of the row's own center without the row, see :func:`_leave_out_rows`.
+    """
     present = np.tile(np.bincount(labels, minlength=n_classes), (len(own), 1))
     rows = np.arange(len(own))
-    held, again = own >= 0, left >= 0
-    present[rows[held], labels[own[held]]] -= 1
-    present[rows[again], left[again]] += 1
+    has_center, has_class = own >= 0, new >= 0
+    present[rows[has_center], labels[own[has_center]]] -= 1
+    present[rows[has_class], new[has_class]] += 1
     return present
 
 
 def _leave_out_rows(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, Integers]:
-    """Return center classes with all rows, and without each row.
+    """Return center classes, and those of rows' centers without them.
 
-    The second array has the class of each row's own center when the row is left out; it is -1 if
-    the center has no other records, or the row has no center.
+    The second array has the class of each row's own center if the row is left out. It is -1 if the
+    center has no other records, or the row has no center.
     """
-    rest = counts[own].copy()
-    rest[np.arange(len(y)), y] -= 1
-    gone = (own < 0) | (rest.sum(axis=1) <= 0)
-    return majority(counts), np.where(gone, -1, majority(rest))
+    others = counts[own].copy()
+    others[np.arange(len(y)), y] -= 1
+    empty = (own < 0) | (others.sum(axis=1) <= 0)
+    return majority(counts), np.where(empty, -1, majority(others))

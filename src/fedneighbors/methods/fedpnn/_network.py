@@ -21,7 +21,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
 )
 
 MAX_SIGMA_ROWS = 2_000
-"""Maximum number of rows for choosing a smoothing; evenly spaced rows of larger tables."""
+"""Maximum number of rows for choosing a smoothing; larger tables use evenly spaced rows."""
 
 
 class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
@@ -52,23 +52,23 @@ class DensityClassifier(ClassifierMixin, ABC):  # type: ignore[misc]
             As for :meth:`predict_log_proba`.
         """
         # before classes_ is read: raises NotFittedError instead of AttributeError
-        logs = self.predict_log_proba(X)
-        return np.asarray(self.classes_[logs.argmax(axis=1)])
+        log_probabilities = self.predict_log_proba(X)
+        return np.asarray(self.classes_[log_probabilities.argmax(axis=1)])
 
 
 class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     """Kernel density classifier with one pattern neuron per training row.
 
     The density of a class at a row is the mean of a kernel over the patterns of the class [1]_,
-    computed in logarithms. Fit it on cluster centers and their classes for a small network. Ties
+    computed in logarithms. For a small network, fit it on cluster centers and their classes. Ties
     go to the lower class.
 
     Parameters
     ----------
     sigma : "loo" or float
-        Smoothing, in units of the root mean squared difference over the columns. ``"loo"`` takes
-        the one with the lowest leave-one-out log loss out of 20 smoothings relative to the spread
-        of the rows; ties go to the largest.
+        Smoothing, in units of the root mean squared difference over the columns. ``"loo"`` tries 20
+        smoothings, which are proportional to the spread of the rows, and uses the one with the
+        lowest leave-one-out log loss; ties go to the largest.
     activation : {"gaussian", "logistic", "cauchy"}
         With u = distance / sigma the kernel exp(-u^2 / 2), 1 / (exp(u) + 2 + exp(-u)) or
         1 / (1 + u^2).
@@ -145,7 +145,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         return self
 
     def log_densities(self, X: Any) -> Floats:
-        """Return log densities of the classes, up to a common constant.
+        """Return log densities of the classes, up to an additive constant.
 
         Parameters
         ----------
@@ -174,8 +174,8 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Finite numbers. A row too far from all patterns, so that all log densities are -inf,
-            gets the priors.
+            Finite numbers. If a row is too far from all patterns, so that all its log densities are
+            -inf, the result is the priors.
 
         Returns
         -------

@@ -44,12 +44,12 @@ log = logging.getLogger(__name__)
 
 
 CENTER_LIMIT = 1e150
-"""Bound on coordinates of centers, so that squared distances stay finite."""
+"""Upper bound on coordinates of centers, so that squared distances stay finite."""
 
 
 @message
 class FedPNNSchemaRequest:
-    """Request for the schema, with the labels of at least ``min_count`` rows."""
+    """Request for the schema; only labels with at least ``min_count`` rows are listed."""
 
     reply: ClassVar[type] = Schema
     min_count: int
@@ -61,9 +61,9 @@ class CentersReply:
 
     ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
     n_classes). ``silent`` marks classes of fewer than ``min_count`` records, about which nothing is
-    sent. ``choice`` is the position of the smoothing with the lowest loss on the party's rows, -1
-    if it has rows of only one class. ``constants`` are those of the party's own frame, None if the
-    frame was agreed before.
+    sent. ``choice`` is the position in ``SIGMAS`` of the smoothing with the lowest loss on the
+    party's rows, -1 if it sends centers of fewer than two classes. ``constants`` are the scaling
+    constants of the party's own frame, None if all parties use the same frame.
     """
 
     centers: Floats
@@ -85,10 +85,11 @@ class CentersReply:
 
 @message
 class CentersRequest:
-    """Request for centers in the agreed frame and metric.
+    """Request for centers in a given frame and metric.
 
-    An empty metric is the identity. If ``frame`` is None, each party uses the frame of its own
-    constants, in at most ``n_knots`` groups, and sends the constants with its centers.
+    An empty metric means the identity. If ``frame`` is None, each party builds its own frame of
+    kind ``own_frame`` from constants of at most ``n_knots`` groups, and sends these constants with
+    its centers.
     """
 
     reply: ClassVar[type] = CentersReply
@@ -111,7 +112,7 @@ class CentersRequest:
             raise ValueError("the metric is not a matrix of finite numbers")
 
     def check(self, party: str, reply: CentersReply) -> None:
-        """Check shapes and the minimum number of records and values."""
+        """Check the shapes, and that centers and constants describe enough records."""
         if reply.counts.shape[1] != len(self.classes) or reply.silent.shape != (len(self.classes),):
             raise ValueError(f"expected counts of {len(self.classes)} classes")
         if len(self.metric) and reply.centers.shape[1] != self.metric.shape[1]:
@@ -121,8 +122,8 @@ class CentersRequest:
         if (reply.constants is None) != (self.frame is not None):
             raise ValueError("expected constants if and only if parties use frames of their own")
         if reply.constants is not None:
-            asked = ScalingRequest(self.n_knots, self.min_count, self.columns)
-            asked.check(party, reply.constants)
+            scaling = ScalingRequest(self.n_knots, self.min_count, self.columns)
+            scaling.check(party, reply.constants)
 
 
 @message
@@ -134,16 +135,16 @@ class FedPNNModelRelease:
 
 
 class FedPNNParty(TableParty):
-    """One organization's table and its replies to the coordinator.
+    """One organization's table, which replies to the coordinator's requests.
 
-    Rows of classes with fewer than ``min_count`` rows do not enter anything that the party sends;
-    their labels are not announced either.
+    Rows of classes with fewer than ``min_count`` rows do not affect anything that the party sends;
+    the labels of these classes are not sent either.
 
     Parameters
     ----------
     name, x, y
         Name and table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are
-        NaN, others below 2**200 in magnitude.
+        NaN; all other cells must be below 2**200 in magnitude.
     min_count : int
         Minimum number of records behind every value that the party sends; it refuses requests with
         a lower ``min_count``.
@@ -153,9 +154,9 @@ class FedPNNParty(TableParty):
     Attributes
     ----------
     model : FedPNNModel or None
-        The finished model, once training is over.
+        The finished model, after training.
     exposure : Exposure or None
-        Exposure of single records by the centers, once they have been sent.
+        Number of records behind the centers, after they were computed.
     """
 
     allows_missing = True
@@ -202,16 +203,16 @@ class FedPNNParty(TableParty):
         raise Refused("unknown request")
 
     def _schema(self, request: FedPNNSchemaRequest) -> Schema:
-        """Return the schema without labels of few rows."""
+        """Return the schema, without labels of fewer than ``min_count`` rows."""
         schema = self._described(self._y)
         huge = np.flatnonzero(
             (np.abs(np.asarray(self._x, np.float64)) >= MAX_MAGNITUDE).any(axis=0)
         )
         if len(huge):
-            where = self._column(huge[0])
-            raise Refused("a value is 2**200 or more in magnitude; rescale the column", where)
-        usual = mask_frequent_classes(self._y, min_count=request.min_count)
-        announced = set(np.unique(self._y[usual]).tolist())
+            column = self._column(huge[0])
+            raise Refused("a value is 2**200 or more in magnitude; rescale the column", column)
+        frequent = mask_frequent_classes(self._y, min_count=request.min_count)
+        announced = set(np.unique(self._y[frequent]).tolist())
         labels = tuple(label for label in schema.labels if label in announced)
         return replace(schema, labels=labels, label_kind=schema.label_kind if labels else "none")
 
@@ -223,9 +224,9 @@ class FedPNNParty(TableParty):
             raise Refused("a requested column is not in the table")
         if n_features not in (None, self._x.shape[1] if columns is None else len(columns)):
             raise Refused("the number of columns differs from the schema")
-        usual = mask_frequent_classes(self._y, min_count=min_count)
-        x = self._x[usual] if columns is None else self._x[np.ix_(usual, columns)]
-        return np.asarray(x, np.float64), self._y[usual]
+        frequent = mask_frequent_classes(self._y, min_count=min_count)
+        x = self._x[frequent] if columns is None else self._x[np.ix_(frequent, columns)]
+        return np.asarray(x, np.float64), self._y[frequent]
 
     def _compute_sums(self, request: SelectionRequest) -> SelectionReply:
         x, y = self._select_rows(request.min_count, None, request.n_features)
@@ -245,7 +246,7 @@ class FedPNNParty(TableParty):
     def _transform_rows(
         self, request: PointMomentsRequest | CentersRequest, frame: TableScaling
     ) -> tuple[Floats, Floats, Integers]:
-        """Return the rows that may be disclosed, their points and classes."""
+        """Return rows of frequent classes, their points, and their classes."""
         x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
         return *_apply_frame(x, labels, frame, min_count=request.min_count), labels
@@ -285,8 +286,8 @@ class FedPNNParty(TableParty):
             n_threads=self._n_threads,
         )
         if request.means and np.isnan(x).any():
-            _, again = _apply_frame(x, released.rows, frame, min_count=request.min_count)
-            means = group_means(_apply_metric(again, request.metric), released.rows)
+            _, cluster_points = _apply_frame(x, released.rows, frame, min_count=request.min_count)
+            means = group_means(_apply_metric(cluster_points, request.metric), released.rows)
             released = replace(released, centers=means)
         n_records, n_sent = len(self._y), int(released.counts.sum())
         self.exposure = replace(
@@ -314,7 +315,7 @@ class FedPNNParty(TableParty):
         """Return the position of the smoothing with the lowest class-averaged loss.
 
         Only the position is sent, because the losses would disclose single records. Returns -1 if
-        the party has rows of only one class, where every smoothing fits.
+        the party sends centers of fewer than two classes, where all smoothings are equally good.
         """
         disclosed = np.flatnonzero(~released.silent)
         if len(disclosed) < 2:
@@ -322,7 +323,7 @@ class FedPNNParty(TableParty):
         losses = np.zeros(len(SIGMAS))
         for label in disclosed:
             rows = labels == label
-            own = leave_one_out_losses(
+            class_losses = leave_one_out_losses(
                 points[rows],
                 labels[rows],
                 released.centers,
@@ -330,23 +331,23 @@ class FedPNNParty(TableParty):
                 activation=activation,
                 n_threads=self._n_threads,
             )
-            losses += own / rows.sum()
+            losses += class_losses / rows.sum()
         return int(np.flatnonzero(losses == losses.min())[-1])  # ties go to the largest
 
 
 def _apply_frame(
     x: Floats, groups: Integers, frame: TableScaling, *, min_count: int
 ) -> tuple[Floats, Floats]:
-    """Remove cells that are few in their group; return rows and points.
+    """Suppress cells with few values in a group; return rows, points.
 
     A group is a class or a cluster.
     """
-    kept = suppress_few_cells(x, groups, min_count=min_count)
-    points, n = frame.apply(kept), frame.n_features
+    cells = suppress_few_cells(x, groups, min_count=min_count)
+    points, n = frame.apply(cells), frame.n_features
     points[:, n:] = suppress_few_indicators(points[:, n:], groups, min_count=min_count)
-    return kept, points
+    return cells, points
 
 
 def _apply_metric(points: Floats, metric: Floats) -> Floats:
-    """Multiply points with a metric; an empty metric is the identity."""
+    """Multiply points with a metric; if it is empty, return them."""
     return points @ metric if len(metric) else points

@@ -1,14 +1,14 @@
-"""Scaled columns and their moments, the same at every party.
+"""Scaling of columns by constants that parties send, and moments of the scaled rows.
 
-The scaling constants of the columns are releases too. A knot is the mean of at least ``min_count``
-neighboring values of a column, never the value of a single record; for a column with fewer values a
-party sends none. Moments of the coordinates are summed over parties, and the supervised metric is
-derived from them. Coordinates are rounded to multiples of 2**-16 before they are summed, so that
-the sums are integers that do not depend on order or on the split into parties.
+The scaling constants of a column are knots. A knot is the mean of at least ``min_count``
+neighboring values, never the value of a single record; for a column with fewer values a party sends
+none. Moments of the scaled rows are summed over parties, and the supervised metric is derived from
+them. Coordinates are rounded to multiples of 2**-16 before they are summed, so that the sums are
+integers that do not depend on order or on the split into parties.
 
-Nothing that describes few records, fewer than ``min_count`` but more than none, may leave a party.
-This applies to the rows of a class, to the cells of a class that are present in a column, to those
-that are missing, and to the records of a center.
+In this package, "few" means fewer than ``min_count``, but at least one. A party sends nothing that
+describes few records: few rows of a class, few present or few missing cells of a class in a column,
+or few records of a center.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ MAX_SCORE = 3.0
 
 
 MAX_KNOTS = 10_000
-"""Maximum number of groups of a column that a party may be asked for."""
+"""Maximum number of groups of a column that a request may ask for."""
 
 
 MAX_ROWS = 1 << 40
@@ -36,9 +36,10 @@ MAX_ROWS = 1 << 40
 
 
 QUANTA = 1 << 16
+"""Integer steps per unit of a coordinate; coordinates are rounded to these steps."""
 
 
-_COORDINATE_LIMIT = 8.0  # coordinates are clipped here: at most 2**19 quanta, squares 2**38
+_COORDINATE_LIMIT = 8.0  # coordinates are clipped to this: at most 2**19 steps, squares 2**38
 
 
 _BLOCK_ROWS = 1 << 14  # block size: sums of squares stay below 2**53, exact in float64
@@ -82,7 +83,7 @@ class ScalingReply:
         Values in each group; 0 after the last group of a column. The first group also counts
         missing cells that are too few to be disclosed.
     n_missing : int64 array of shape (n_features,)
-        Missing cells, without those of classes with fewer than ``min_count`` of them.
+        Missing cells of the column, without classes that have few of them.
     told : bool array of shape (n_features,)
         True if every class has either no missing cells or at least ``min_count`` of them.
     """
@@ -139,15 +140,15 @@ class ScalingRequest:
 
 
 def mask_frequent_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
-    """Return a mask of rows whose class has ``min_count`` rows."""
+    """Return a mask of rows of classes with ``min_count`` rows or more."""
     _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
     return np.asarray(sizes[label] >= min_count)
 
 
 def suppress_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats:
-    """Set cells to NaN where a class has few in a column.
+    """Set cells to NaN where a class has few values.
 
-    A class has few cells in a column if it has more than none but fewer than ``min_count``.
+    Each column is treated separately.
 
     Examples
     --------
@@ -155,19 +156,19 @@ def suppress_few_cells(x: Floats, labels: Integers, *, min_count: int) -> Floats
     >>> suppress_few_cells(x, np.zeros(3, int), min_count=2).tolist()
     [[nan, 1.0], [nan, 2.0], [nan, 3.0]]
     """
-    kept = x.copy()
+    result = x.copy()
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        held = (~np.isnan(x[rows])).sum(axis=0)
-        few = np.flatnonzero((held > 0) & (held < min_count))
-        kept[np.ix_(rows, few)] = np.nan
-    return kept
+        n_present = (~np.isnan(x[rows])).sum(axis=0)
+        few = np.flatnonzero((n_present > 0) & (n_present < min_count))
+        result[np.ix_(rows, few)] = np.nan
+    return result
 
 
 def suppress_few_indicators(indicators: Floats, labels: Integers, *, min_count: int) -> Floats:
     """Make missing-cell indicators constant where few rows of a class differ.
 
-    Few are fewer than ``min_count``.
+    Fewer than ``min_count`` ones of a class in a column become 0, fewer zeros become 1.
 
     Examples
     --------
@@ -175,14 +176,14 @@ def suppress_few_indicators(indicators: Floats, labels: Integers, *, min_count: 
     >>> suppress_few_indicators(indicators, np.zeros(4, int), min_count=2).T.tolist()
     [[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    kept = indicators.copy()
+    result = indicators.copy()
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         n_set = indicators[rows].sum(axis=0)
         few, all_but_few = n_set < min_count, len(rows) - n_set < min_count
-        kept[np.ix_(rows, np.flatnonzero(few))] = 0.0
-        kept[np.ix_(rows, np.flatnonzero(all_but_few & ~few))] = 1.0
-    return kept
+        result[np.ix_(rows, np.flatnonzero(few))] = 0.0
+        result[np.ix_(rows, np.flatnonzero(all_but_few & ~few))] = 1.0
+    return result
 
 
 def column_constants(
@@ -190,15 +191,15 @@ def column_constants(
 ) -> ScalingReply:
     """Return the scaling constants of a table.
 
-    Where fewer than ``min_count`` rows of a class have a value in a column, these cells count as
-    missing; where fewer are missing, the missing ones are counted with the first group. Then no
-    difference between counts discloses few cells.
+    If few rows of a class have a value in a column, these cells count as missing. If few are
+    missing, they are counted in the first group of the column. Then no difference between counts
+    discloses few cells.
 
     Examples
     --------
     >>> x = np.array([[1.0], [2.0], [3.0], [4.0], [9.0], [np.nan]])
-    >>> found = column_constants(x, n_knots=8, min_count=2)
-    >>> found.knots[0, :2].tolist(), found.sizes[0, :2].tolist(), found.n_missing.tolist()
+    >>> reply = column_constants(x, n_knots=8, min_count=2)
+    >>> reply.knots[0, :2].tolist(), reply.sizes[0, :2].tolist(), reply.n_missing.tolist()
     ([2.0, 6.5], [4, 2], [0])
     """
     groups_of = np.zeros(len(x), np.int64) if labels is None else labels
@@ -219,34 +220,35 @@ def column_constants(
 
 
 def _count_missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Integers, Integers]:
-    """Count missing cells by column, separately for many and few per class."""
+    """Count missing cells by column: of classes with many, and with few."""
     many, few = np.zeros((2, x.shape[1]), np.int64)
     for label in np.unique(labels):
-        gone = np.isnan(x[labels == label]).sum(axis=0)
-        many += np.where(gone < min_count, 0, gone)
-        few += np.where(gone < min_count, gone, 0)
+        n_missing = np.isnan(x[labels == label]).sum(axis=0)
+        many += np.where(n_missing < min_count, 0, n_missing)
+        few += np.where(n_missing < min_count, n_missing, 0)
     return many, few
 
 
 @dataclass(frozen=True, eq=False)
 class TableScaling:
-    """Transformation of rows to points, the same at every party.
+    """Frame of a table: the transformation of rows to points.
 
     Parameters
     ----------
     kind : {"quantile", "minmax", "none"}
-        Normal scores of ranks; linear scaling to [0, 1] between the lowest and the highest value;
-        or the values themselves.
-    values : float64 array of shape (n_features, n_places)
-        Ascending values of each column, padded with the last one; two of them for ``"minmax"``.
-    ranks : float64 array of shape (n_features, n_places)
+        ``"quantile"``: normal scores of ranks. ``"minmax"``: linear scaling to [0, 1] between the
+        lowest and the highest value. ``"none"``: the values themselves.
+    values : float64 array of shape (n_features, n_values)
+        Ascending values of each column, padded with the last one. For ``"minmax"`` the lowest and
+        the highest; for ``"none"`` empty.
+    ranks : float64 array of shape (n_features, n_values)
         Fraction of the column below each value; empty for ``"minmax"`` and ``"none"``.
     fill : float64 array of shape (n_features,)
         Value that replaces missing cells.
     indicators : int64 array
-        Columns with a missing-cell indicator of their own, as a further coordinate.
+        Columns that each have their own missing-cell indicator, an additional coordinate.
     pooled : int64 array
-        Columns that share one indicator: 1 if a cell of any of them is missing.
+        Columns that share one additional indicator: 1 if a cell of any of them is missing.
     """
 
     kind: str
@@ -283,19 +285,19 @@ class TableScaling:
     def apply(self, x: Floats) -> Floats:
         """Transform rows to points of shape (n_rows, n_coordinates).
 
-        Values are clipped to 2**200 in magnitude; frames are never built from larger ones.
+        Values are clipped to 2**200 in magnitude; a frame is only built from smaller ones.
         """
-        gone = np.isnan(x)
-        filled = np.where(gone, self.fill, np.clip(x, -MAX_MAGNITUDE, MAX_MAGNITUDE))
+        missing = np.isnan(x)
+        filled = np.where(missing, self.fill, np.clip(x, -MAX_MAGNITUDE, MAX_MAGNITUDE))
         points = np.empty((len(x), self.n_coordinates))
         first, last = self.n_features, self.n_features + len(self.indicators)
         points[:, :first] = self._scale(filled)
-        points[:, first:last] = gone[:, self.indicators]
-        points[:, last:] = gone[:, self.pooled].any(axis=1, keepdims=True)
+        points[:, first:last] = missing[:, self.indicators]
+        points[:, last:] = missing[:, self.pooled].any(axis=1, keepdims=True)
         return points
 
     def empty_point(self) -> Floats:
-        """Return the point of an empty row with all indicators at 0."""
+        """Return the point of an all-missing row, with indicators set to 0."""
         point: Floats = self.apply(np.full((1, self.n_features), np.nan))[0]
         point[self.n_features :] = 0.0
         return point
@@ -324,23 +326,23 @@ def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> T
     parts : sequence of ScalingReply
         Constants of each party.
     min_count : int
-        A column with at least ``min_count`` missing cells gets a missing-cell indicator: one of its
-        own, or the pooled one if at some party a class has few missing cells in it.
+        A column with at least ``min_count`` missing cells gets a missing-cell indicator: its own,
+        or the shared one if a class has few missing cells in the column at any party.
     """
     knots = np.concatenate([part.knots for part in parts], axis=1)
     sizes = np.concatenate([part.sizes for part in parts], axis=1)
     columns = [_merge_knots(row, weights) for row, weights in zip(knots, sizes, strict=True)]
     fill = np.array([np.interp(0.5, ranks, values) for values, ranks in columns])
     n_missing = np.sum([part.n_missing for part in parts], axis=0)
-    own = np.all([part.told for part in parts], axis=0)
-    indicators = np.flatnonzero((n_missing >= min_count) & own)
-    pooled = np.flatnonzero((n_missing >= min_count) & ~own)
+    has_own = np.all([part.told for part in parts], axis=0)
+    indicators = np.flatnonzero((n_missing >= min_count) & has_own)
+    pooled = np.flatnonzero((n_missing >= min_count) & ~has_own)
     if kind == "minmax":
-        ends = np.array([(values[0], values[-1]) for values, _ in columns]).reshape(-1, 2)
-        return TableScaling(kind, ends, np.zeros((len(ends), 0)), fill, indicators, pooled)
+        ranges = np.array([(values[0], values[-1]) for values, _ in columns]).reshape(-1, 2)
+        return TableScaling(kind, ranges, np.zeros((len(ranges), 0)), fill, indicators, pooled)
     if kind == "none":
-        nothing = np.zeros((len(columns), 0))
-        return TableScaling(kind, nothing, nothing, fill, indicators, pooled)
+        empty = np.zeros((len(columns), 0))
+        return TableScaling(kind, empty, empty, fill, indicators, pooled)
     longest = max((len(values) for values, _ in columns), default=1)
     values = np.array([np.pad(v, (0, longest - len(v)), mode="edge") for v, _ in columns])
     ranks = np.array([np.pad(r, (0, longest - len(r)), mode="edge") for _, r in columns])
@@ -349,12 +351,12 @@ def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> T
 
 def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
     """Return the distinct knots of one column and their mid-ranks."""
-    known = sizes > 0
-    if not known.any():
+    used = sizes > 0
+    if not used.any():
         return np.zeros(1), np.full(1, 0.5)
     tiny = np.abs(knots) < 1 / MAX_MAGNITUDE  # a slope between two of these could overflow
-    values, place = np.unique(np.where(tiny, 0.0, knots)[known], return_inverse=True)
-    weights = np.bincount(place, weights=sizes[known])
+    values, index = np.unique(np.where(tiny, 0.0, knots)[used], return_inverse=True)
+    weights = np.bincount(index, weights=sizes[used])
     ranks = (np.cumsum(weights) - weights / 2) / weights.sum()
     return values, ranks
 
@@ -363,16 +365,16 @@ def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
 class PointMomentsReply:
     """Sums over the rows of a party, to be added up over parties.
 
-    Classes with fewer than ``min_count`` rows at the party are left out of all three.
+    Rows of classes with fewer than ``min_count`` rows at the party are left out.
 
     Parameters
     ----------
     counts : int64 array of shape (n_classes,)
         Rows of each class.
     sums : int64 array of shape (n_classes, n_coordinates)
-        Sums of the coordinates by class, in units of 2**-16.
+        Sum of each coordinate by class, in units of 2**-16.
     products : int64 array of shape (n_coordinates, n_coordinates)
-        Sums of products of two coordinates over all classes, in units of 2**-32.
+        Sum of the product of each pair of coordinates over all classes, in units of 2**-32.
     """
 
     counts: Integers
@@ -395,7 +397,7 @@ class PointMomentsRequest:
 
 
 def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMomentsReply:
-    """Return the moments of points."""
+    """Return counts and sums of points, and sums of products."""
     n_coordinates = points.shape[1]
     sums = np.zeros((n_classes, n_coordinates), np.int64)
     products = np.zeros((n_coordinates, n_coordinates), np.int64)
@@ -410,7 +412,7 @@ def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMome
 
 
 def _quantize(points: Floats) -> Floats:
-    """Round coordinates to integer multiples of 2**-16."""
+    """Return coordinates in steps of 2**-16, rounded to integers."""
     return np.asarray(np.rint(np.clip(points, -_COORDINATE_LIMIT, _COORDINATE_LIMIT) * QUANTA))
 
 
@@ -425,9 +427,10 @@ def suppress_few_pairs(
 ) -> PointMomentsReply:
     """Suppress products of moments that disclose few rows.
 
-    Where two coordinates are both known for fewer than ``min_count`` rows, those rows enter the
-    product of the two as if they were unknown. Counts of rows that lack the cells of two columns
-    are rounded to multiples of ``min_count``, because their differences would disclose few rows.
+    Where two coordinates are both known for fewer than ``min_count`` rows, the products of their
+    offsets from ``base`` are subtracted, so that only sums of single coordinates remain. Counts of
+    rows that lack the cells of two columns are rounded to multiples of ``min_count``, because their
+    differences would disclose few rows.
 
     Parameters
     ----------
@@ -436,24 +439,25 @@ def suppress_few_pairs(
     points : float64 array of shape (n_rows, n_coordinates)
         Rows in the frame.
     base : float64 array of shape (n_coordinates,)
-        Point of an empty row, see :meth:`Frame.empty_point`.
+        Point of an all-missing row, see :meth:`TableScaling.empty_point`.
     known : bool array of shape (n_rows, n_coordinates)
         True where a coordinate carries information; elsewhere it equals ``base``.
     n_columns : int
         Number of coordinates before the missing-cell indicators.
     min_count : int
-        Minimum number of rows that may be disclosed.
+        Minimum number of rows that a disclosed number describes.
     """
-    together, beyond = np.zeros((2, *moments.products.shape), np.int64)
+    n_both, offset_products = np.zeros((2, *moments.products.shape), np.int64)
     for start in range(0, len(points), _BLOCK_ROWS):
-        some = slice(start, start + _BLOCK_ROWS)
-        block = known[some].astype(np.float32)  # sums of a block are below 2**24, exact in float32
-        together += (block.T @ block).astype(np.int64)
-        gap = _quantize(points[some]) - _quantize(base)
-        beyond += (gap.T @ gap).astype(np.int64)  # exact: few rows, below 2**40 each
-    products = moments.products - np.where(together < min_count, beyond, 0)
+        rows = slice(start, start + _BLOCK_ROWS)
+        block = known[rows].astype(np.float32)  # sums of a block are below 2**24, exact in float32
+        n_both += (block.T @ block).astype(np.int64)
+        offsets = _quantize(points[rows]) - _quantize(base)
+        # exact where it is used: few rows, at most 2**40 each
+        offset_products += (offsets.T @ offsets).astype(np.int64)
+    products = moments.products - np.where(n_both < min_count, offset_products, 0)
     missing = products[n_columns:, n_columns:]
     counts = min_count * np.rint(missing / (float(QUANTA) ** 2 * min_count)).astype(np.int64)
-    np.fill_diagonal(counts, np.diag(together)[n_columns:])
+    np.fill_diagonal(counts, np.diag(n_both)[n_columns:])
     products[n_columns:, n_columns:] = counts * QUANTA**2
     return replace(moments, products=products)

@@ -18,7 +18,7 @@ from fedneighbors.tabular._schema import column_moments
 class SelectionReply:
     """Exact sums of each column by class, to be added up over parties.
 
-    A class and column take 320 bytes: 7 MB for two classes and 10,936 columns.
+    Each pair of class and column takes 320 bytes: 7 MB for two classes and 10,936 columns.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class SelectionReply:
 
 @message
 class SelectionRequest:
-    """Request for the sums that columns are selected by."""
+    """Request for the sums from which columns are selected."""
 
     reply: ClassVar[type] = SelectionReply
     classes: tuple[str | int | float | bool, ...]
@@ -61,17 +61,17 @@ class SelectionRequest:
 
 @dataclass(frozen=True)
 class Selection:
-    """Columns of a table that were selected.
+    """Selected columns of a table.
 
     Parameters
     ----------
     n_features : int
         Number of columns of the table.
-    columns : int64 array of shape (n_kept,)
+    columns : int64 array of shape (n_selected,)
         Positions of the selected columns, ascending.
-    statistics : float64 array of shape (n_kept,)
-        Largest absolute t of each; infinite where class means differ without any spread, NaN where
-        t is undefined.
+    statistics : float64 array of shape (n_selected,)
+        Largest absolute t of each selected column. Infinite if class means differ and the variances
+        within classes are 0; NaN if t is undefined.
     """
 
     n_features: int
@@ -84,39 +84,39 @@ class Selection:
             raise ValueError("columns and statistics differ in number")
 
 
-def mask_omitted_cells(gone: Booleans, *, min_count: int) -> Booleans:
+def mask_omitted_cells(missing: Booleans, *, min_count: int) -> Booleans:
     """Return a mask of one class's cells to omit from sums.
 
-    The number of omitted cells must not disclose few missing ones. Where fewer than ``min_count``
-    are missing in a column, the first present cells are omitted with them until there are
-    ``min_count``; a column with fewer than ``min_count`` remaining cells is omitted completely.
+    The number of omitted cells must not disclose few missing ones. If fewer than ``min_count`` are
+    missing in a column, its first present cells are omitted too, until ``min_count`` are omitted. A
+    column with fewer than ``min_count`` remaining cells is omitted completely.
 
     Parameters
     ----------
-    gone : bool array of shape (n_rows, n_features)
-        Missing cells.
+    missing : bool array of shape (n_rows, n_features)
+        Mask of the missing cells.
     min_count : int
-        Minimum number of cells that may be disclosed.
+        Minimum number of cells that a disclosed number describes.
 
     Examples
     --------
-    >>> gone = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
-    >>> mask_omitted_cells(gone, min_count=2).T.astype(int).tolist()
+    >>> missing = np.array([[0, 0], [0, 0], [1, 0], [0, 0], [0, 0]], bool)
+    >>> mask_omitted_cells(missing, min_count=2).T.astype(int).tolist()
     [[1, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
     """
-    out = gone.copy()
-    n_gone = gone.sum(axis=0)
-    wanting = np.flatnonzero((n_gone > 0) & (n_gone < min_count))
-    others = ~gone[:, wanting]
-    out[:, wanting] |= others & (others.cumsum(axis=0) <= min_count - n_gone[wanting])
-    out[:, len(gone) - out.sum(axis=0) < min_count] = True
-    return out
+    omitted = missing.copy()
+    n_missing = missing.sum(axis=0)
+    few = np.flatnonzero((n_missing > 0) & (n_missing < min_count))
+    present = ~missing[:, few]
+    omitted[:, few] |= present & (present.cumsum(axis=0) <= min_count - n_missing[few])
+    omitted[:, len(missing) - omitted.sum(axis=0) < min_count] = True
+    return omitted
 
 
 def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -> SelectionReply:
     """Return the sums of a party's table by class and column.
 
-    Missing cells are omitted, and further cells where fewer than ``min_count`` of a class are
+    Missing cells are omitted, and further cells if fewer than ``min_count`` cells of a class are
     missing in a column, see :func:`mask_omitted_cells`.
 
     Parameters
@@ -132,15 +132,15 @@ def class_sums(x: Floats, labels: Integers, n_classes: int, *, min_count: int) -
     """
     n_features = x.shape[1]
     counts = np.zeros((n_classes, n_features), np.int64)
-    nothing = column_moments(x[:0])
-    sums = np.zeros((n_classes, *nothing.sums.shape), np.int64)
-    squares = np.zeros((n_classes, *nothing.squares.shape), np.int64)
+    empty = column_moments(x[:0])
+    sums = np.zeros((n_classes, *empty.sums.shape), np.int64)
+    squares = np.zeros((n_classes, *empty.squares.shape), np.int64)
     for label in np.unique(labels):
-        own = x[labels == label]
-        out = mask_omitted_cells(np.isnan(own), min_count=min_count)
-        own[out] = 0.0  # adds nothing to the sums
-        moments = column_moments(own)
-        counts[label] = len(own) - out.sum(axis=0)
+        class_rows = x[labels == label]
+        omitted = mask_omitted_cells(np.isnan(class_rows), min_count=min_count)
+        class_rows[omitted] = 0.0  # adds nothing to the sums
+        moments = column_moments(class_rows)
+        counts[label] = len(class_rows) - omitted.sum(axis=0)
         sums[label], squares[label] = moments.sums, moments.squares
     return SelectionReply(counts, sums, squares)
 
@@ -159,8 +159,8 @@ def welch_statistics(sums: SelectionReply) -> Floats:
     Returns
     -------
     float64 array of shape (n_features,)
-        Infinite where means differ and both variances are 0; NaN where the column is constant, or
-        no class has two cells with two cells in the rest.
+        Infinite if means differ and both variances are 0. NaN if the column is constant, or if for
+        every class, the class or the rest has fewer than two cells.
 
     Raises
     ------
@@ -183,26 +183,27 @@ def welch_statistics(sums: SelectionReply) -> Floats:
 
 def _largest_t(sums: SelectionReply, column: int) -> float:
     """Return the largest absolute t of a column, NaN if undefined."""
-    each = [
+    samples = [
         (int(n), _join_limbs(low), _join_limbs(high))
         for n, low, high in zip(
             sums.counts[:, column], sums.sums[:, column], sums.squares[:, column], strict=True
         )
         if n > 0
     ]
-    if len(each) < 2:
+    if len(samples) < 2:
         return math.nan
-    whole = [sum(part) for part in zip(*each, strict=True)]
-    alike = each[:1] if len(each) == 2 else each  # two classes have the same t
-    found = [_welch_t(own, tuple(a - b for a, b in zip(whole, own, strict=True))) for own in alike]
-    return max((t for t in found if not math.isnan(t)), default=math.nan)
+    total = [sum(part) for part in zip(*samples, strict=True)]
+    compared = samples[:1] if len(samples) == 2 else samples  # two classes have the same |t|
+    rests = [tuple(a - b for a, b in zip(total, own, strict=True)) for own in compared]
+    return max((t for t in map(_welch_t, compared, rests) if not math.isnan(t)), default=math.nan)
 
 
 def _welch_t(first: tuple[int, ...], second: tuple[int, ...]) -> float:
     """Return the absolute Welch t of two samples.
 
-    This is the difference of their means divided by its standard error. With
-    V = n * squares - sum**2, which is n (n - 1) times the variance, t**2 is the ratio below.
+    This is the difference of their means divided by its standard error. A sample is its size, sum,
+    and sum of squares. With v = n * squares - sum**2, which is n (n - 1) times the variance, t**2
+    is ``numerator / denominator``.
     """
     (n, a, aa), (m, b, bb) = first, second
     v, w = n * aa - a * a, m * bb - b * b
@@ -210,12 +211,12 @@ def _welch_t(first: tuple[int, ...], second: tuple[int, ...]) -> float:
         raise ProtocolError("sums of classes contradict each other; a party sent wrong sums")
     if n < 2 or m < 2:
         return math.nan
-    gap = (m * a - n * b) ** 2 * (n - 1) * (m - 1)
-    noise = v * m * m * (m - 1) + w * n * n * (n - 1)
-    if noise == 0:
-        return math.inf if gap else math.nan
+    numerator = (m * a - n * b) ** 2 * (n - 1) * (m - 1)
+    denominator = v * m * m * (m - 1) + w * n * n * (n - 1)
+    if denominator == 0:
+        return math.inf if numerator else math.nan
     try:
-        return math.sqrt(gap / noise)
+        return math.sqrt(numerator / denominator)
     except OverflowError:
         return math.inf
 

@@ -1,10 +1,11 @@
-"""FedPNN as pure functions: evolve centers, merge the centers of parties, estimate densities.
+"""FedPNN as pure functions: cluster rows, merge the centers of parties, estimate densities.
 
 Symbols of the paper: CC (``centers``), Ru (``radii``), freq (``counts``), Dthr (``threshold``),
-d or q features (``n_features``), X_A the pattern neurons, which are centers, sigma (``sigma``).
+d or q, the number of features (``n_features``), X_A, the pattern neurons (``centers``), sigma
+(``sigma``).
 
-A threshold below all distances between rows makes every row a center; one above all of them makes
-a single center of all rows. Neither describes the distribution of the rows.
+If the threshold is below all distances between rows, every row becomes a center; if it is above all
+of them, there is a single center. Neither describes the distribution of the rows.
 """
 
 import math
@@ -54,9 +55,9 @@ class EvolvedClusters(Clusters):
     centers, radii, counts
         As in :class:`Clusters`.
     rows : int64 array of shape (n_rows,)
-        Center that counts each row of the pass.
+        Index of the center that counts each row of the pass.
     n_outside : int
-        Rows of the pass that would have founded a center beyond ``max_centers``.
+        Number of rows that did not become centers because of ``max_centers``.
     """
 
     rows: Integers
@@ -86,17 +87,17 @@ def evolve_rows(
     n_classes : int
         Number of columns of the counts.
     threshold : float
-        Dthr, in units of normalized distance (equation 3); with factor 2 the largest radius.
+        Dthr, in units of normalized distance (equation 3); the maximum radius if ``factor`` is 2.
     factor : float
-        A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr. The
-        text of the paper has 2, its pseudo-code 1.
+        A ball may grow to contain a row if distance plus radius is at most ``factor`` times Dthr.
+        The text of the paper has 2, its pseudo-code 1.
     rule : {"modified", "original"}
         With ``"modified"``, a row joins its nearest center if the ball of that center contains it
         (the paper, lines 8 to 10); with ``"original"``, it joins the nearest of all centers whose
         balls contain it (Song and Kasabov).
     max_centers : int, optional
-        Maximum number of centers. Once it is reached, a row that would found another center is
-        counted for its nearest center.
+        Maximum number of centers. Once it is reached, a row that would become a new center is
+        counted at its nearest center.
     start : Clusters, optional
         Clusters of earlier rows to continue from.
     n_threads : int
@@ -110,8 +111,8 @@ def evolve_rows(
     Examples
     --------
     >>> x = np.array([[0, 0], [0.2, 0], [0.9, 0.9], [0.9, 0.7], [0.5, 0.5]])
-    >>> grown = evolve_rows(x, np.array([0, 0, 1, 1, 0]), 2, threshold=0.1)
-    >>> grown.centers.round(3).tolist(), grown.radii.round(4).tolist(), grown.counts.tolist()
+    >>> found = evolve_rows(x, np.array([0, 0, 1, 1, 0]), 2, threshold=0.1)
+    >>> found.centers.round(3).tolist(), found.radii.round(4).tolist(), found.counts.tolist()
     ([[0.1, 0.0], [0.9, 0.8], [0.5, 0.5]], [0.0707, 0.0707, 0.0], [[2, 0], [0, 2], [1, 0]])
     """
     if rule not in _RULES:
@@ -137,9 +138,9 @@ def evolve_rows(
 
 
 def nearest_centers(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers, Floats]:
-    """Return each row's nearest center and its normalized distance.
+    """Return the index and the normalized distance of each row's nearest center.
 
-    Ties go to the lower center.
+    Ties go to the lower index.
     """
     return nearest(x, centers, n_threads=n_threads)
 
@@ -197,17 +198,17 @@ def merge_centers(
     if threshold is None:
         return Clusters(points, np.zeros(len(points)), freq)
     groups = majority(freq) if classwise else np.zeros(len(points), np.int64)
-    grown = []
+    parts = []
     for group in np.unique(groups):
-        own = groups == group
-        nothing = np.zeros(int(own.sum()), np.int64)
-        part = evolve_rows(points[own], nothing, 1, threshold=threshold, factor=factor, rule=rule)
+        mask = groups == group
+        zeros = np.zeros(int(mask.sum()), np.int64)  # no labels
+        part = evolve_rows(points[mask], zeros, 1, threshold=threshold, factor=factor, rule=rule)
         sums = np.zeros((len(part.centers), freq.shape[1]), np.int64)
-        np.add.at(sums, part.rows, freq[own])
-        grown.append((part.centers, part.radii, sums))
-    if not grown:
+        np.add.at(sums, part.rows, freq[mask])
+        parts.append((part.centers, part.radii, sums))
+    if not parts:
         return Clusters(points, np.zeros(0), freq)
-    return Clusters(*(np.concatenate(parts) for parts in zip(*grown, strict=True)))
+    return Clusters(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def group_means(points: Floats, rows: Integers) -> Floats:
@@ -218,7 +219,7 @@ def group_means(points: Floats, rows: Integers) -> Floats:
     points : float64 array of shape (n_rows, n_dimensions)
         Points.
     rows : int64 array of shape (n_rows,)
-        Group of each point, numbered from 0; no group is empty.
+        Group of each point, numbered from 0; every group has a point.
 
     Returns
     -------
@@ -235,9 +236,10 @@ def merge_small(
 ) -> tuple[Floats, Integers, Integers]:
     """Merge small centers into the nearest center of their class.
 
-    The smallest center is merged first, ties to the lower. The merged center is the mean of both,
-    weighted by their records. A center without another center of its class is merged into the
-    nearest of all centers; the last remaining center is kept.
+    The smallest center is merged first; ties go to the lower index. The merged center is the mean
+    of both, weighted by their records. The class of a center is its majority class. If no other
+    center has the same class, the center is merged into the nearest of all centers. The last
+    remaining center is kept.
 
     Parameters
     ----------
@@ -246,32 +248,32 @@ def merge_small(
     counts : int64 array of shape (n_centers, n_classes)
         Records of each class.
     min_count : int
-        Merge centers of fewer records.
+        Centers of fewer records are merged.
 
     Returns
     -------
-    centers, counts : arrays of shapes (n_left, n_dimensions) and (n_left, n_classes)
+    centers, counts : arrays of shapes (n_remaining, n_dimensions) and (n_remaining, n_classes)
         Remaining centers in their original order.
     into : int64 array of shape (n_centers,)
         Position of the remaining center that contains each original center.
     """
     centers, counts = centers.copy(), counts.copy()
-    alive, into = np.ones(len(centers), bool), np.arange(len(centers))
+    active, into = np.ones(len(centers), bool), np.arange(len(centers))
     sizes = counts.sum(axis=1)
-    while alive.sum() > 1:
-        small = int(np.argmin(np.where(alive, sizes, np.iinfo(np.int64).max)))
+    while active.sum() > 1:
+        small = int(np.argmin(np.where(active, sizes, np.iinfo(np.int64).max)))
         if sizes[small] >= min_count:
             break
-        alive[small] = False
-        alike = alive & (majority(counts) == majority(counts[[small]]))
-        among = np.flatnonzero(alike if alike.any() else alive)
-        near = among[np.argmin(((centers[among] - centers[small]) ** 2).sum(axis=1))]
-        both = sizes[near] + sizes[small]
-        centers[near] += (centers[small] - centers[near]) * (sizes[small] / both)
-        counts[near] += counts[small]
-        sizes[near] = both
-        into[into == small] = near
-    return centers[alive], counts[alive], np.asarray(np.cumsum(alive)[into] - 1, np.int64)
+        active[small] = False
+        same_class = active & (majority(counts) == majority(counts[[small]]))
+        candidates = np.flatnonzero(same_class if same_class.any() else active)
+        target = candidates[np.argmin(((centers[candidates] - centers[small]) ** 2).sum(axis=1))]
+        size = sizes[target] + sizes[small]
+        centers[target] += (centers[small] - centers[target]) * (sizes[small] / size)
+        counts[target] += counts[small]
+        sizes[target] = size
+        into[into == small] = target
+    return centers[active], counts[active], np.asarray(np.cumsum(active)[into] - 1, np.int64)
 
 
 def class_log_densities(
@@ -338,7 +340,8 @@ def class_log_densities(
 def log_posteriors(log_densities: Floats, log_priors: Floats) -> Floats:
     """Return log class probabilities from log densities and log priors.
 
-    A row that is too far from all centers, so that all log densities are -inf, gets the priors.
+    If all log densities of a row are -inf, because it is too far from all centers, the result is
+    the priors.
 
     Parameters
     ----------
@@ -349,37 +352,37 @@ def log_posteriors(log_densities: Floats, log_priors: Floats) -> Floats:
     """
     joint = log_densities + log_priors
     highest = joint.max(axis=1, keepdims=True)
-    lost = np.isneginf(highest[:, 0])
-    joint[lost] = log_priors
-    highest[lost] = log_priors.max()
+    underflowed = np.isneginf(highest[:, 0])
+    joint[underflowed] = log_priors
+    highest[underflowed] = log_priors.max()
     with np.errstate(divide="ignore"):
         total = np.log(np.exp(joint - highest).sum(axis=1, keepdims=True))
     return np.asarray(joint - highest - total)
 
 
 def warmup() -> None:
-    """Compile all kernels of FedPNN so that later calls are fast."""
+    """Compile all kernels of FedPNN, so that later calls need no compilation."""
     x = np.arange(12.0).reshape(6, 2) % 5
     labels = np.array([0, 0, 0, 1, 1, 1])
     for rule in _RULES:
-        grown = evolve_rows(x, labels, 2, threshold=1.0, rule=rule)
-    evolve_rows(x, labels, 2, threshold=1.0, start=grown)
-    nearest_centers(x, grown.centers)
+        clusters = evolve_rows(x, labels, 2, threshold=1.0, rule=rule)
+    evolve_rows(x, labels, 2, threshold=1.0, start=clusters)
+    nearest_centers(x, clusters.centers)
     for activation in ACTIVATIONS:
         class_log_densities(x, x, labels, n_classes=2, sigma=1.0, activation=activation)
 
 
 CENTERS_PER_ROOT = 4
-"""An automatic threshold leaves at most this many centers per square root of the rows."""
-_HALVINGS = 14
+"""An automatic threshold leaves at most this many centers times the square root of the rows."""
+_HALVINGS = 14  # bisection steps: a threshold is found to one part in 2**14
 
 
 def choose_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> float:
     """Return the smallest threshold that leaves few enough centers.
 
-    At most :data:`CENTERS_PER_ROOT` times the square root of the number of rows are left, before
-    small clusters are merged: enough for a density estimate, and far fewer than records. Bisection
-    finds the threshold to within one part in 2**14 of the size of the bounding box.
+    The maximum is :data:`CENTERS_PER_ROOT` times the square root of the number of rows, before
+    small clusters are merged: enough centers for a density estimate, and far fewer than records.
+    Bisection finds the threshold to within one part in 2**14 of the size of the bounding box.
 
     Parameters
     ----------
@@ -390,11 +393,11 @@ def choose_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> fl
     n_threads : int
         Number of threads. The result does not depend on it.
     """
-    most = CENTERS_PER_ROOT * math.sqrt(len(points))
-    return _find_threshold(points, most, factor=factor, n_threads=n_threads)
+    max_centers = CENTERS_PER_ROOT * math.sqrt(len(points))
+    return _find_threshold(points, max_centers, factor=factor, n_threads=n_threads)
 
 
-def _find_threshold(points: Floats, most: float, *, factor: float, n_threads: int) -> float:
+def _find_threshold(points: Floats, max_centers: float, *, factor: float, n_threads: int) -> float:
     """Return the smallest threshold that leaves at most ``most`` centers.
 
     The search is a bisection to one part in 2**14 of the size of the bounding box.
@@ -405,8 +408,8 @@ def _find_threshold(points: Floats, most: float, *, factor: float, n_threads: in
     below, above = 0.0, high
     for _ in range(_HALVINGS):
         middle = (below + above) / 2
-        grown = evolve_rows(points, labels, 1, threshold=middle, factor=factor, n_threads=n_threads)
-        if len(grown.centers) > most:
+        found = evolve_rows(points, labels, 1, threshold=middle, factor=factor, n_threads=n_threads)
+        if len(found.centers) > max_centers:
             below = middle
         else:
             above = middle
@@ -422,7 +425,7 @@ def describe_threshold(
     ----------
     groups : sequence of (points, n_centers)
         Rows that were clustered together, float64 of shape (n_rows, n_dimensions), and the number
-        of their centers. Groups of identical rows are ignored: no threshold would split them.
+        of their centers. Groups of identical rows are ignored, because no threshold splits them.
     threshold : float
         Threshold in use.
     factor : float
@@ -431,31 +434,31 @@ def describe_threshold(
     Returns
     -------
     str
-        Text to follow the name of the threshold; empty if the threshold is neither too large (one
-        center per group) nor too small (every distinct row a center).
+        Text that continues the name of the threshold; empty if the threshold is neither too large
+        (one center per group) nor too small (as many centers as distinct rows).
 
     Examples
     --------
     >>> rows = np.arange(40.0)[:, None]
     >>> describe_threshold([(rows, 1)], threshold=99.0, factor=2.0)
-    '=99 leaves a single center; between about 0.502 (25 centers) and 19.5 (one) there are others'
+    '=99 leaves a single center; try values from about 0.502 (25 centers) to 19.5 (a single one)'
     """
-    spread = [(rows, n) for rows, n in groups if (rows != rows[:1]).any()]
-    if spread and all(n == 1 for _, n in spread):
-        effect = "a single center" if len(spread) == 1 else "a single center of each class"
-    elif spread and all(2 * n > len(rows) and n >= _n_distinct(rows) for rows, n in spread):
-        effect = "every distinct row as a center of its own"
+    varied = [(rows, n) for rows, n in groups if (rows != rows[:1]).any()]
+    if varied and all(n == 1 for _, n in varied):
+        effect = "a single center" if len(varied) == 1 else "a single center of each class"
+    elif varied and all(2 * n > len(rows) and n >= _n_distinct(rows) for rows, n in varied):
+        effect = "as many centers as distinct rows"
     else:
         return ""
-    rows = max((rows for rows, _ in spread), key=len)
-    most = min(int(CENTERS_PER_ROOT * math.sqrt(len(rows))), _n_distinct(rows) - 1)
-    few = _find_threshold(rows, most, factor=factor, n_threads=1)
-    one = _find_threshold(rows, 1, factor=factor, n_threads=1)
-    if most == 1:
-        return f"={threshold:g} leaves {effect}; two rows are one center from about {one:.3g} on"
+    rows = max((rows for rows, _ in varied), key=len)
+    max_centers = min(int(CENTERS_PER_ROOT * math.sqrt(len(rows))), _n_distinct(rows) - 1)
+    lower = _find_threshold(rows, max_centers, factor=factor, n_threads=1)
+    upper = _find_threshold(rows, 1, factor=factor, n_threads=1)
+    if max_centers == 1:
+        return f"={threshold:g} leaves {effect}; from about {upper:.3g} on, all rows share one"
     return (
-        f"={threshold:g} leaves {effect}; between about {few:.3g} ({most} centers) and {one:.3g} "
-        "(one) there are others"
+        f"={threshold:g} leaves {effect}; try values from about {lower:.3g} ({max_centers} "
+        f"centers) to {upper:.3g} (a single one)"
     )
 
 

@@ -49,8 +49,8 @@ def split_rows(
 ) -> tuple[Sequence[Any] | npt.NDArray[Any] | None, npt.NDArray[np.bool_]]:
     """Split rows among parties and the server.
 
-    Rows are distributed class by class in random order, so that all parties and the server get the
-    same fraction of every class (section 4.1 of the paper, step b).
+    The rows of each class are distributed in random order, so that each party gets the same
+    fraction of every class, and so does the server (section 4.1 of the paper, step b).
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def split_rows(
         Number of parties to split the rows among; None if ``parties`` is given or there is only
         one party.
     holdout : float
-        Fraction of the rows that the server keeps, in [0, 1).
+        Fraction of the rows that the server holds out, in [0, 1).
     seed : int
         Seed of the random order.
 
@@ -70,8 +70,8 @@ def split_rows(
     -------
     owners : sequence of shape (n_training_rows,) or None
         Owner of each training row; None for a single party.
-    kept : bool array of shape (n_rows,)
-        Rows that the server keeps.
+    held_out : bool array of shape (n_rows,)
+        Mask of the rows that the server holds out.
 
     Raises
     ------
@@ -89,83 +89,86 @@ def split_rows(
             "share=None"
         )
     rng = np.random.Generator(np.random.PCG64(seed))
-    kept, place = np.zeros(len(y), bool), np.zeros(len(y), np.int64)
+    held_out, position = np.zeros(len(y), bool), np.zeros(len(y), np.int64)
     for label in np.unique(y):
         rows = rng.permutation(np.flatnonzero(y == label))
-        n_kept = round(holdout * len(rows))
-        kept[rows[:n_kept]] = True
-        place[rows[n_kept:]] = np.arange(len(rows) - n_kept)
+        n_held_out = round(holdout * len(rows))
+        held_out[rows[:n_held_out]] = True
+        position[rows[n_held_out:]] = np.arange(len(rows) - n_held_out)
     if parties is not None:
-        owner = np.asarray(parties, dtype=object)
-        if owner.shape != (len(y),):
+        owners = np.asarray(parties, dtype=object)
+        if owners.shape != (len(y),):
             raise ValueError(
-                f"expected one party for each of {len(y)} rows, got shape {owner.shape}"
+                f"expected one party for each of {len(y)} rows, got shape {owners.shape}"
             )
-        return owner[~kept], kept
+        return owners[~held_out], held_out
     if share is None:
-        return None, kept
-    return np.array([f"client {number + 1}" for number in place[~kept] % share]), kept
+        return None, held_out
+    return np.array([f"client {number + 1}" for number in position[~held_out] % share]), held_out
 
 
 class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
-    """Probabilistic neural network over clusters of all parties, from one round of centers.
+    """Probabilistic neural network whose neurons are cluster centers of all parties' rows.
 
-    Every party clusters its rows in one pass and sends the centers; clustered once more, they are
-    the pattern neurons of a probabilistic neural network [1]_. By default all parties first agree
-    on quantiles and on a metric that separates the classes, and cluster each class separately,
-    without which rare classes are not found on imbalanced data; :meth:`paper` gives the method as
-    published.
+    Every party clusters its rows in one pass and sends the centers, in one round. The coordinator
+    may cluster the centers again; they are the pattern neurons of a probabilistic neural network
+    [1]_. By default, all parties first agree on quantiles and on a metric that separates the
+    classes, and cluster each class separately; otherwise rare classes of imbalanced data are lost.
+    :meth:`paper` returns a classifier that follows the published method.
 
     Parameters
     ----------
     client_threshold : float, optional
-        Dthr of the parties. None: each party takes, for each class, the smallest one that leaves at
-        most four times the square root of its rows as centers.
+        Dthr of the parties. None: each party chooses, for each class, the smallest threshold that
+        leaves at most four times the square root of the number of rows as centers.
     server_threshold : float, optional
         Dthr of the meta-clustering. None keeps every center.
     normalize : {"quantile", "minmax"} or None
-        Scaling of the columns: normal scores of ranks, or positions between the lowest and the
-        highest value.
+        Scaling of the columns: normal scores of ranks, or linear scaling to [0, 1] between the
+        lowest and the highest value. None does not scale.
     frame : {"global", "local"}
-        Agree on the scaling constants in a preceding round, or let each party use its own.
+        Agree on the scaling constants in a preceding round, or let each party use its own. (A frame
+        is the transformation of a table's rows to points.)
     classwise : bool
         Cluster each class separately, so that a frequent class does not absorb a rare one.
     metric : {"supervised"} or None
-        Whiten by the covariance within classes and stretch the directions between their means,
-        from moments that are summed in a preceding round. Needs the global frame.
+        Whiten the points by the covariance within classes, and stretch them in the directions
+        between the class means. Both come from moments that are summed in a preceding round. Needs
+        ``frame="global"``.
     min_count : int
         Minimum number of records behind every center and every constant. A party sends nothing
         about a class of which it has fewer records.
     sigma : "loo" or float
-        Smoothing of the network; ``"loo"`` uses leave-one-out losses: the median of the smoothings
-        that the parties choose.
+        Smoothing of the network. With ``"loo"``, each party chooses the smoothing with the lowest
+        leave-one-out loss, and the median of the choices is used.
     activation : {"gaussian", "logistic", "cauchy"}
         Kernel of the network.
     factor : float
-        A ball is stretched to a row if distance plus radius is at most ``factor`` times the
-        threshold; 1 is the literal reading of the pseudo-code.
+        A ball may grow to contain a row if distance plus radius is at most ``factor`` times the
+        threshold. The text of the paper has 2, its pseudo-code 1.
     means : bool
-        Send the means of the clusters' records instead of the centers that clustering ended with.
-        The latter, as in the paper, may be halfway between two records.
+        Send the means of the clusters' records. If False, send the final centers of the clustering,
+        as in the paper; such a center may be halfway between two records.
     n_features_to_select : int, optional
-        Number of columns to keep, those with the largest Welch t of a class against the rest, from
-        sums over parties in a preceding round. None keeps all.
+        Number of columns to keep: those with the largest Welch t of a class against the rest,
+        computed from sums over the parties in a preceding round. None keeps all.
     classes : sequence of labels, optional
         Labels to include in the model even if no party has ``min_count`` rows of them. Labels of
         which a party has that many rows are always included.
     share : int, optional
-        Number of parties to split the rows among at random, if ``fit`` is given no owners.
+        Number of parties among which the rows are split at random. None: ``fit`` gets the owners of
+        the rows, or there is one party.
     holdout : float
-        Fraction of the rows that the server keeps to score the model on.
+        Fraction of the rows that the server holds out to score the model on.
     random_state : int, RandomState or None
         Seed of the split.
     n_jobs : int, optional
         Number of threads for prediction, and for training if there is one party; results do not
         depend on it. -1 means all processors.
     privacy : Privacy, optional
-        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Noised sums
-        are exchanged instead of centers, so that only ``bounds``, ``share``, ``random_state`` and
-        ``n_jobs`` of the other parameters apply.
+        Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Parties send
+        noised sums instead of centers. Of the other parameters, only ``bounds``, ``share``,
+        ``random_state`` and ``n_jobs`` apply.
     bounds : float64 array of shape (n_features, 2), optional
         Lowest and highest value of each column, to which values are clipped under ``privacy``; take
         them from documentation, not from the rows.
@@ -183,11 +186,11 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     model_ : FedPNNModel or PrivateFedPNNModel
         The complete model, as every party of a federation holds it.
     server_score_ : float
-        Balanced accuracy on the rows that the server kept; only with ``holdout``.
+        Balanced accuracy on the rows that the server holds out; only with ``holdout``.
     support_ : bool array of shape (n_features,)
-        Mask of the columns that were kept.
-    t_statistics_ : float64 array of shape (n_kept,)
-        Welch t of the columns that were kept; only if columns were selected.
+        Mask of the columns that the model uses.
+    t_statistics_ : float64 array of shape (n_selected,)
+        Welch t of the selected columns; only if columns were selected.
     exposures_ : dict of str to Exposure
         Exposure of single records by each party's centers; empty under ``privacy``, where the
         budget bounds it.
@@ -203,8 +206,8 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from sklearn.datasets import load_wine
     >>> X, y = load_wine(return_X_y=True)
-    >>> bank = ["north" if row % 3 else "south" for row in range(len(y))]
-    >>> FedPNNClassifier().fit(X, y, parties=bank).score(X, y) > 0.95
+    >>> owners = ["north" if row % 3 else "south" for row in range(len(y))]
+    >>> FedPNNClassifier().fit(X, y, parties=owners).score(X, y) > 0.95
     True
     """
 
@@ -260,8 +263,8 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         """Return a classifier with the settings of the paper.
 
         Each of two parties scales its columns to [0, 1] by its own constants and clusters all
-        classes together; the server keeps a tenth of the rows. Nothing is withheld: a center may be
-        a single record. Pass ``share=None`` if ``fit`` is given the owners of the rows.
+        classes together; the server holds out a tenth of the rows. Nothing is withheld: a center
+        may be a single record. Set ``share=None`` to pass the owners of the rows to :meth:`fit`.
 
         Parameters
         ----------
@@ -270,7 +273,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         **changes
             Parameters that override these settings.
         """
-        printed: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "normalize": "minmax",
             "frame": "local",
             "classwise": False,
@@ -280,7 +283,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
             "share": 2,
             "holdout": 0.1,
         }
-        return cls(client_threshold, server_threshold, **(printed | changes))
+        return cls(client_threshold, server_threshold, **(settings | changes))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -288,7 +291,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
-        """Train on one table, or on a federation of its owners.
+        """Train on one table, whose rows may belong to several parties.
 
         Parameters
         ----------
@@ -317,10 +320,10 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
             raise DataError("expected at least two classes, got one class; add rows of another")
         settings = self._make_settings(labels)
         seed = public_seed(self.random_state)
-        owners, kept = split_rows(
+        owners, held_out = split_rows(
             labels, parties, share=self.share, holdout=self.holdout, seed=seed
         )
-        holdings = self._make_holdings(x[~kept], labels[~kept], owners)
+        holdings = self._make_holdings(x[~held_out], labels[~held_out], owners)
         started, clock = datetime.now(UTC), time.perf_counter()
         members = holdings.parties(
             FedPNNParty, n_threads=effective_n_jobs(self.n_jobs), min_count=self.min_count
@@ -328,9 +331,9 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         outcome = run(coordinate(settings), members)
         self.exposures_ = {member.name: member.exposure for member in members}
         self._set_model(outcome.result, like=labels)
-        self._warn_about_omitted_classes(labels[~kept])
-        if kept.any():
-            self.server_score_ = balanced_accuracy(labels[kept], self.predict(x[kept]))
+        self._warn_about_omitted_classes(labels[~held_out])
+        if held_out.any():
+            self.server_score_ = balanced_accuracy(labels[held_out], self.predict(x[held_out]))
         self.run_record_ = RunRecord(
             name="fedpnn.fit",
             parameters={
@@ -403,14 +406,14 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ModelFileError
-            If the file is missing, truncated, altered, foreign or of another version.
+            If the file is missing, truncated or altered, or of another type or version.
         """
-        raw = read_model_file(path)
+        content = read_model_file(path)
         model: Any
-        if raw.startswith(PrivateFedPNNModel.magic):
-            model, classifier = PrivateFedPNNModel.from_bytes(raw, source=str(path)), cls()
+        if content.startswith(PrivateFedPNNModel.magic):
+            model, classifier = PrivateFedPNNModel.from_bytes(content, source=str(path)), cls()
         else:
-            model = FedPNNModel.from_bytes(raw, source=str(path))
+            model = FedPNNModel.from_bytes(content, source=str(path))
             classifier = cls(sigma=model.sigma, activation=model.activation)
         classifier.n_features_in_ = model.n_features
         if model.feature_names is not None:
@@ -419,9 +422,9 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         return classifier
 
     def _make_settings(self, labels: npt.NDArray[Any]) -> FedPNNSettings:
-        given = self.get_params(deep=False)
-        names = given.keys() & {field.name for field in fields(FedPNNSettings)}
-        values = {name: given[name] for name in names}
+        parameters = self.get_params(deep=False)
+        names = parameters.keys() & {field.name for field in fields(FedPNNSettings)}
+        values = {name: parameters[name] for name in names}
         values["classes"] = () if self.classes is None else reserved_labels(self.classes, labels)
         return FedPNNSettings(**values)
 

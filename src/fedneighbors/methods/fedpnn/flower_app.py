@@ -1,11 +1,12 @@
 """FedPNN as a Flower app: ``flwr run examples/flower-fedpnn``.
 
-The configuration of the run holds the settings of the coordinator; the configuration of a node
-names the party and its files: ``party-name``, ``data``, ``label`` and ``model-path``. ``min-count``
-of a node is the minimum number of records behind every value that its party sends; the party
-refuses runs with a lower ``min-count``. A node that sets ``epsilon`` agrees to private training
-only, on the terms in its configuration, bounds of the columns included, charged to its ``ledger``
-under ``dataset``.
+The configuration of the run holds the settings of the coordinator. The configuration of a node
+holds the party's name (``party-name``), its files (``data``, ``model-path``) and its label column
+(``label``). In training without a budget, ``min-count`` of a node is the minimum number of records
+behind every value that its party sends; the party refuses runs with a lower ``min-count``. A node
+that sets ``epsilon`` accepts only private training. Its configuration then also holds the other
+privacy terms, including the bounds of the columns; releases are charged to the budget of the data
+set ``dataset`` in the file ``ledger``.
 """
 
 import logging
@@ -39,9 +40,9 @@ def settings_from(config: Config) -> FedPNNSettings:
     ----------
     config : mapping
         One key per setting, with ``-`` for ``_``. ``client-threshold = "auto"`` lets each party
-        choose, ``server-threshold = "none"`` keeps every center, ``"none"`` for ``normalize`` or
-        ``metric`` turns it off, ``n-features-to-select = "all"`` keeps all columns, ``classes`` is
-        a JSON list.
+        choose its threshold, ``server-threshold = "none"`` keeps every center, ``"none"`` for
+        ``normalize`` or ``metric`` turns it off, ``n-features-to-select = "all"`` keeps all
+        columns, ``classes`` is a JSON list.
 
     Raises
     ------
@@ -80,23 +81,23 @@ def _coordinate(config: Config, privacy: Privacy | None) -> Coordinator[Any]:
 
 
 def _check_private_settings(settings: FedPNNSettings) -> None:
-    """Raise if settings of clustering are set, which private training lacks."""
-    set_ = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
-    if set_:
-        names = ", ".join(name.replace("_", "-") for name in set_)
+    """Raise if a setting differs from its default; private training uses none."""
+    changed = [f.name for f in fields(settings) if getattr(settings, f.name) != f.default]
+    if changed:
+        names = ", ".join(name.replace("_", "-") for name in changed)
         raise ValueError(
             f"private training takes no {names}: it sums noised vectors instead of "
-            "clustering; leave them at their defaults (labels are declared in the schema)"
+            "clustering; leave them at their defaults; the schema declares labels"
         )
 
 
-class _Party(FedPNNParty):
-    """A party that logs the exposure of its centers on its node."""
+class _ExposureLoggingParty(FedPNNParty):
+    """A party that logs with Flower's logger how few records its centers describe."""
 
     def answer(self, request: Message) -> Message:
         reply = super().answer(request)
         if self.exposure is not None:
-            logging.getLogger("flwr").info("fedneighbors: its centers: %s", self.exposure)
+            logging.getLogger("flwr").info("fedneighbors: party %s: %s", self.name, self.exposure)
         return reply
 
 
@@ -107,19 +108,19 @@ def _read_min_count(node: Config) -> int:
     return min_count
 
 
-def _make_party(table: dict[str, Any], node: Config) -> Party:
-    return _Party(**table, min_count=_read_min_count(node))
+def _make_party(arguments: dict[str, Any], node: Config) -> Party:
+    return _ExposureLoggingParty(**arguments, min_count=_read_min_count(node))
 
 
-def _make_private_party(table: dict[str, Any], node: Config) -> Party:
+def _make_private_party(arguments: dict[str, Any], node: Config) -> Party:
     from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
 
-    _read_min_count(node)
+    _read_min_count(node)  # refuse an invalid value, although private training does not use it
     try:
-        return PrivateFedPNNParty(**table)
+        return PrivateFedPNNParty(**arguments)
     except ValueError as error:
         log.error("invalid privacy terms: %s", error)
-        raise Refused("its privacy terms lack bounds or classes that fit its table") from error
+        raise Refused("its privacy terms have no bounds or classes that fit its table") from error
 
 
 _apps = table_apps(_coordinate, _make_party, _make_private_party, keep_missing=True)

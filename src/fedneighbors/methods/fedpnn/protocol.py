@@ -1,9 +1,9 @@
 """Coordinator of FedPNN (Algorithms 1 to 4 of the paper).
 
-One round of centers trains the model. Up to three rounds may precede it, and are counted: sums, to
-select columns; constants, so that all parties scale in one frame; and moments, for a common metric
-that separates the classes. The first round of all compares the schemas of the tables, the last one
-distributes the model.
+The first round compares the schemas of the tables, the last one distributes the model. In between,
+one round of centers trains it. Up to three rounds precede the centers: sums, to select columns;
+constants, so that all parties scale the columns alike; and moments, for a common metric that
+separates the classes.
 """
 
 import math
@@ -55,7 +55,7 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "metric": ("supervised", None),
     "activation": ("gaussian", "logistic", "cauchy"),
 }
-_AUTOMATIC: Mapping[str, Any] = {
+_SPECIAL_VALUES: Mapping[str, Any] = {  # allowed in addition to positive numbers
     "client_threshold": None,
     "server_threshold": None,
     "sigma": "loo",
@@ -80,7 +80,8 @@ class FedPNNSettings:
     normalize : {"quantile", "minmax"} or None
         Scaling of the columns.
     frame : {"global", "local"}
-        Agree on the scaling constants in a preceding round, or let each party use its own.
+        Agree on the scaling constants in a preceding round, or let each party use its own. A frame
+        is the transformation of rows to points, see :class:`~._scaling.TableScaling`.
     classwise : bool
         Cluster each class separately.
     metric : {"supervised"} or None
@@ -88,22 +89,22 @@ class FedPNNSettings:
     min_count : int
         Minimum number of records behind every center and every constant.
     sigma : "loo" or float
-        Smoothing. With ``"loo"``, each party picks the one with the lowest leave-one-out loss and
-        the median of these is used, see :func:`median_sigma`.
+        Smoothing. With ``"loo"``, each party chooses the smoothing with the lowest leave-one-out
+        loss, and the median of the choices is used, see :func:`median_sigma`.
     activation : str
         Kernel of the network.
     factor : float
-        A ball is stretched to a row if distance plus radius is at most ``factor`` times Dthr.
+        A ball may grow to contain a row if distance plus radius is at most ``factor`` times Dthr.
     ridge, boost : float
         Parameters of the metric, see :func:`supervised_metric`.
     means : bool
-        Parties send the means of their clusters' records instead of the centers that clustering
-        ended with.
+        Parties send the means of their clusters' records instead of the final centers of the
+        clustering.
     n_knots : int
-        Maximum number of groups that the values of a column are averaged in.
+        Maximum number of groups of neighboring values of a column; their means are sent.
     classes : tuple of labels
-        Labels to reserve in addition to the announced ones. A party announces the labels of which
-        it has at least ``min_count`` rows.
+        Labels to include in addition to those that parties announce. A party announces the labels
+        of which it has at least ``min_count`` rows.
     n_features_to_select : int or None
         Number of columns to keep, those with the largest t; None keeps all, without a round.
     """
@@ -129,10 +130,10 @@ class FedPNNSettings:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"expected {name} among {choices}, got {getattr(self, name)!r}")
-        for name, automatic in _AUTOMATIC.items():
+        for name, special in _SPECIAL_VALUES.items():
             value = getattr(self, name)
-            if value != automatic and not _is_positive(value):
-                raise ValueError(f"expected {name} above 0 or {automatic!r}, got {value!r}")
+            if value != special and not _is_positive(value):
+                raise ValueError(f"expected {name} above 0 or {special!r}, got {value!r}")
         for name in ("factor", "ridge", "boost"):
             if not _is_positive(getattr(self, name)):
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)!r}")
@@ -154,7 +155,7 @@ class FedPNNSettings:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the frame as written to model files."""
+        """Return the kind of the frame, as written to model files."""
         return self.normalize or "none"
 
 
@@ -178,8 +179,8 @@ def median_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:
     votes = sorted((c, w) for c, w in zip(choices, weights, strict=True) if c >= 0)
     if not votes:
         return DEFAULT_SIGMA
-    reached = np.cumsum([weight for _, weight in votes])
-    return float(SIGMAS[votes[int(np.searchsorted(reached, reached[-1] / 2))][0]])
+    cumulative = np.cumsum([weight for _, weight in votes])
+    return float(SIGMAS[votes[int(np.searchsorted(cumulative, cumulative[-1] / 2))][0]])
 
 
 def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
@@ -188,13 +189,13 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     Yields
     ------
     Ask
-        Schema; sums, if columns are to be selected; constants, if the frame is global; moments, if
-        the metric is supervised; centers; model.
+        Requests for the schema; the sums, if columns are to be selected; the constants, if the
+        frame is global; the moments, if the metric is supervised; the centers. Then the model.
 
     Returns
     -------
     FedPNNModel
-        The model, which every party holds as well.
+        The model, which every party receives too.
 
     Raises
     ------
@@ -206,7 +207,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
         If no party has enough records of any class, there are fewer than two classes in all, or
         too many coordinates for a supervised metric.
     ProtocolError
-        If a reply is not possible for any table.
+        If a reply contradicts the schema or the request.
     """
     replies = yield gather(FedPNNSchemaRequest(settings.min_count))
     schema = _agree_on_schema(replies.complete("the schema").each, settings)
@@ -222,11 +223,11 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
         replies = yield total(plan.moments_request(frame))
         metric = plan.build_metric(replies.summed("the moments"), frame)
     replies = yield gather(plan.centers_request(frame, metric))
-    each = replies.complete("the centers").each
+    by_party = replies.complete("the centers").each
     if frame is None:
-        constants = {name: reply.constants for name, reply in each.items()}
+        constants = {name: reply.constants for name, reply in by_party.items()}
         frame = plan.build_frame(constants).without_indicators()
-    model = plan.build_model(each, frame, metric)
+    model = plan.build_model(by_party, frame, metric)
     replies = yield gather(FedPNNModelRelease(model))
     replies.complete("the model")
     return model
@@ -248,7 +249,7 @@ def _agree_on_schema(schemas: Mapping[str, Schema], settings: FedPNNSettings) ->
 def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Selection | None]:
     """Select the n columns with the largest Welch t.
 
-    Returns None, without a round, if the table has no more columns than that.
+    Returns None, without a round, if the table has at most n columns.
     """
     if n >= schema.n_features:
         return None
@@ -256,7 +257,7 @@ def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Sel
     replies = yield total(request)
     sums = replies.summed("the sums of classes")
     try:
-        request.check("all", sums)  # masked sums are not validated elsewhere
+        request.check("all", sums)  # nothing else validates a masked sum
     except ValueError as error:
         raise ProtocolError(f"the sums of classes: {error}") from None
     return select_columns(welch_statistics(sums), n)
@@ -264,14 +265,14 @@ def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Sel
 
 def _no_records_error() -> DataError:
     return DataError(
-        "no party has min_count records of any class, so that nothing can be sent; lower "
+        "no party has min_count records of any class, so that parties cannot send anything; lower "
         "min_count, or add parties with more records"
     )
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Requests to the parties, and the aggregation of their replies."""
+    """Creates the requests to the parties and aggregates their replies."""
 
     settings: FedPNNSettings
     schema: Agreed
@@ -285,13 +286,13 @@ class _Plan:
     def constants_request(self) -> ScalingRequest:
         return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def build_frame(self, each: Mapping[str, Any]) -> TableScaling:
+    def build_frame(self, by_party: Mapping[str, Any]) -> TableScaling:
         """Build the frame from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
-        for name, part in each.items():
+        for name, part in by_party.items():
             if len(part.knots) != n_features:
                 raise ProtocolError(f"party {name!r}: constants of the wrong number of columns")
-        parts = list(each.values())
+        parts = list(by_party.values())
         return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
 
     def moments_request(self, frame: TableScaling) -> PointMomentsRequest:
@@ -328,18 +329,18 @@ class _Plan:
         )
 
     def build_model(
-        self, each: Mapping[str, Any], frame: TableScaling, metric: Floats
+        self, by_party: Mapping[str, Any], frame: TableScaling, metric: Floats
     ) -> FedPNNModel:
         """Build the model from the centers of all parties."""
-        for name in each:
-            if each[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
+        for name in by_party:
+            if by_party[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
                 raise ProtocolError(f"party {name!r}: centers of the wrong number of dimensions")
-        merged = self._merge_centers(each)
+        merged = self._merge_centers(by_party)
         sigma = self.settings.sigma
         if sigma == "loo":
-            names = sorted(each)
-            weights = [int(each[name].counts.sum()) for name in names]
-            sigma = median_sigma([each[name].choice for name in names], weights)
+            names = sorted(by_party)
+            weights = [int(by_party[name].counts.sum()) for name in names]
+            sigma = median_sigma([by_party[name].choice for name in names], weights)
         return FedPNNModel(
             frame=frame,
             metric=metric if len(metric) else np.eye(merged.centers.shape[1]),
@@ -352,10 +353,10 @@ class _Plan:
             selection=self.selection,
         )
 
-    def _merge_centers(self, each: Mapping[str, Any]) -> Clusters:
+    def _merge_centers(self, by_party: Mapping[str, Any]) -> Clusters:
         """Cluster the centers of all parties; warn about an unsuitable threshold."""
-        centers = np.concatenate([each[name].centers for name in each])
-        counts = np.concatenate([each[name].counts for name in each])
+        centers = np.concatenate([by_party[name].centers for name in by_party])
+        counts = np.concatenate([by_party[name].counts for name in by_party])
         if len(centers) == 0:
             raise _no_records_error()
         threshold, classwise = self.settings.server_threshold, self.settings.classwise
@@ -417,9 +418,9 @@ def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float)
     moments : PointMomentsReply
         Moments summed over all parties.
     ridge : float
-        Added to every variance within classes, in units of the mean variance.
+        Added to every variance within classes, relative to the mean of these variances.
     boost : float
-        Factor by which directions between class means are stretched; 1 leaves them.
+        Factor by which directions between class means are stretched; 1 for no stretching.
 
     Returns
     -------
@@ -430,11 +431,11 @@ def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float)
     spread, directions = np.linalg.eigh(within)
     unit = float(np.trace(within)) / len(within) or 1.0  # 1 if nothing varies within classes
     whiten = directions / np.sqrt(np.maximum(spread, 0.0) + ridge * unit)
-    apart = (means - means.mean(axis=0)) @ whiten
-    _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
-    stretching = rows[sizes > 1e-9 * max(float(sizes.max(initial=0.0)), 1.0)]
-    stretched: Floats = whiten + (boost - 1.0) * (whiten @ stretching.T) @ stretching
-    return stretched
+    centered = (means - means.mean(axis=0)) @ whiten
+    _, singular, axes = np.linalg.svd(centered, full_matrices=False)
+    stretched = axes[singular > 1e-9 * max(float(singular.max(initial=0.0)), 1.0)]
+    result: Floats = whiten + (boost - 1.0) * (whiten @ stretched.T) @ stretched
+    return result
 
 
 def _check_moments(reply: Message, frame: TableScaling, schema: Agreed) -> None:

@@ -18,8 +18,8 @@ def ring(n, labels):
 
 def genome(n_changes):
     letters = list("ACGT" * 75)
-    for place in RNG.integers(0, len(letters), n_changes).tolist():
-        letters[place] = "T"
+    for i in RNG.integers(0, len(letters), n_changes).tolist():
+        letters[i] = "T"
     return "".join(letters)
 
 
@@ -36,17 +36,17 @@ OBJECTS = {
 }
 
 
-def opened(name):
+def open_session(name):
     objects = OBJECTS[name]
     metric = metric_of((lambda a, b: abs(a - b)) if name == "custom" else name.split(",")[0])
-    with mock.patch.object(vectors, "_FEWEST_FEATURE_ROWS", 1):
+    with mock.patch.object(vectors, "_MIN_FEATURE_ROWS", 1):
         return metric.index(objects, ranks=np.arange(len(objects))).open(objects[3])
 
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_objects_verified_for_a_count_are_not_verified_again(name):
-    farthest = float(opened(name).next(12).distances[-1])
-    session = opened(name)
+    farthest = float(open_session(name).next(12).distances[-1])
+    session = open_session(name)
 
     n_within = session.count(farthest)
     n_verified = session.n_verified
@@ -60,8 +60,8 @@ def test_objects_verified_for_a_count_are_not_verified_again(name):
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_ascending_counts_verify_no_more_than_one_count_does(name):
-    farthest = float(opened(name).next(12).distances[-1])
-    at_once, in_steps = opened(name), opened(name)
+    farthest = float(open_session(name).next(12).distances[-1])
+    at_once, in_steps = open_session(name), open_session(name)
 
     at_once.count(farthest)
     steps = farthest * np.linspace(0.5, 1.0, 6)

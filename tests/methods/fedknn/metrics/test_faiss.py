@@ -13,7 +13,7 @@ RANKS = np.array([0, 4, 1, 2, 3])
 
 
 def session():
-    """Return a search that misses object 2 and names the others in no good order."""
+    """Return a search that misses object 2 and returns the others unsorted."""
     return ApproximateSession(
         RANKS,
         lambda positions: DISTANCES[positions],
@@ -34,7 +34,7 @@ def test_found_objects_are_ordered_and_uncertified():
     assert search.n_verified == 4
 
 
-def test_a_cutoff_loses_nothing():
+def test_a_cutoff_loses_no_object():
     search = session()
 
     near = search.next(4, cutoff=0.5)
@@ -45,11 +45,11 @@ def test_a_cutoff_loses_nothing():
     assert rest.positions.tolist() == [3, 1, 0]
 
 
-def test_counts_are_exact_all_the_same():
+def test_counts_are_exact():
     assert [session().count(radius) for radius in (-1, 0, 1, 2.5, 9)] == [0, 1, 3, 4, 5]
 
 
-def test_bounds_claim_nothing():
+def test_bounds_are_zero():
     assert session().bounds().tolist() == [0.0] * 5
 
 
@@ -66,7 +66,7 @@ def test_faiss_answers_are_marked_as_possibly_incomplete():
     assert not any(record.exact for record in search.query_records_)
 
 
-def test_without_faiss_the_extra_is_named():
+def test_without_faiss_the_error_names_the_extra():
     with (
         mock.patch.dict(sys.modules, {"faiss": None}),
         pytest.raises(MissingExtraError, match=r"fedneighbors\[faiss\]"),
@@ -74,7 +74,7 @@ def test_without_faiss_the_extra_is_named():
         FaissMetric()
 
 
-def test_a_distance_that_faiss_does_not_serve_is_refused():
+def test_a_distance_without_faiss_index_is_refused():
     with pytest.raises(ValueError, match="euclidean"):
         FaissMetric("manhattan")
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
-from tests.methods.fedknn.metrics.engine_law import searches
+from tests.methods.fedknn.metrics.brute_force import searches
 from tests.naive.graph_edit import bounds as naive_bounds
 from tests.naive.graph_edit import graphs as ged_graphs
 from tests.naive.graph_edit import search as naive
@@ -15,34 +15,36 @@ SMALL = ged_graphs.graphs(5).map(
 )
 
 
-def plain(graph):
-    """Return the graph as the slow twin takes it."""
+def to_naive(graph):
+    """Return the graph in the form of the naive functions."""
     return list(graph.node_labels), dict(zip(graph.edges, graph.edge_labels, strict=True))
 
 
 @settings(max_examples=200, deadline=None)
 @given(searches(objects=SMALL, queries=SMALL))
-def test_search_is_brute_force_in_parts(search):
-    search.assert_obeyed_by(GraphEdit(), guesses_are_exact=False)
+def test_search_equals_brute_force(search):
+    search.assert_equals_brute_force(GraphEdit(), uncertain_are_exact=False)
 
 
 @settings(max_examples=200, deadline=None)
 @given(SMALL, SMALL)
-def test_a_distance_equals_that_of_the_slow_twin(first, second):
+def test_a_distance_equals_the_naive_one(first, second):
     distance = GraphEdit().distance(first, second)
 
-    assert distance == naive.distance(plain(first), plain(second))
+    assert distance == naive.distance(to_naive(first), to_naive(second))
     assert distance == GraphEdit().distance(second, first)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(SMALL, min_size=1, max_size=6), SMALL)
-def test_bounds_are_those_of_the_label_multisets(objects, query):
+def test_bounds_equal_the_naive_ones(objects, query):
     index = GraphEdit().index(objects, ranks=np.arange(len(objects)))
 
     bounds = index.open(query).bounds()
 
-    assert bounds.tolist() == [naive_bounds.bound(plain(query), plain(item)) for item in objects]
+    assert bounds.tolist() == [
+        naive_bounds.bound(to_naive(query), to_naive(item)) for item in objects
+    ]
 
 
 def chain(n):
@@ -63,7 +65,7 @@ def random_molecules(n, seed):
 def test_a_deadline_returns_a_certified_prefix():
     objects = random_molecules(16, seed=0)
     index = GraphEdit().index(objects, ranks=np.arange(16)[::-1])
-    patient = index.open(objects[3]).next(6)
+    unlimited = index.open(objects[3]).next(6)
     session = index.open(objects[3])
 
     parts, n_uncertain = [], 0
@@ -73,26 +75,26 @@ def test_a_deadline_returns_a_certified_prefix():
         assert (np.diff(found.distances[found.n_certified :]) >= 0).all()
         parts.append(found.positions[: found.n_certified])
 
-    assert np.concatenate(parts).tolist() == patient.positions.tolist()
+    assert np.concatenate(parts).tolist() == unlimited.positions.tolist()
     assert n_uncertain > 0
-    assert patient.distances[0] == 0
+    assert unlimited.distances[0] == 0
 
 
-def test_a_count_between_two_parts_disturbs_neither():
+def test_a_count_between_two_batches_changes_neither():
     objects = random_molecules(30, seed=1)
     index = GraphEdit().index(objects, ranks=np.arange(30))
-    whole = index.open(objects[0]).next(5)
+    at_once = index.open(objects[0]).next(5)
     session = index.open(objects[0])
 
     first = session.next(2)
-    n_within = session.count(whole.distances[3])
+    n_within = session.count(at_once.distances[3])
     second = session.next(3)
 
-    assert [*first.positions, *second.positions] == whole.positions.tolist()
+    assert [*first.positions, *second.positions] == at_once.positions.tolist()
     assert n_within >= 4
 
 
-def test_labels_that_the_table_lacks_match_nothing():
+def test_unknown_labels_match_nothing():
     index = GraphEdit().index([chain(3)], ranks=np.zeros(1, np.int64))
 
     found = index.open(Graph(["X", "X", "X"], [(0, 1), (1, 2)], ["7", "7"])).next(1)
@@ -127,6 +129,6 @@ def test_an_invalid_graph_is_refused_by_position(wrong):
         GraphEdit().index([chain(1)], ranks=np.arange(1)).open(wrong)
 
 
-def test_ranks_must_fit():
+def test_a_wrong_number_of_ranks_is_refused():
     with pytest.raises(ValueError, match="expected 1 integer ranks"):
         GraphEdit().index([chain(1)], ranks=np.arange(2))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from fedneighbors.kernels.vectors._distances import EARTH_RADIUS_M
 from fedneighbors.methods.fedknn.metrics import _places as places
-from fedneighbors.methods.fedknn.metrics import _points as vectors_search
+from fedneighbors.methods.fedknn.metrics import _points as points
 from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
-from tests.methods.fedknn.metrics.engine_law import Search, Step, searches
+from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
 
 # Poles, both sides of the date line, pairs of places at distances from a nanometre to a hemisphere.
 LONGITUDES = st.sampled_from([0.0, 180.0, -180.0, 179.9999999, 1e-14, 90.0, 360.0, 12.5, -1e-300])
@@ -19,25 +19,25 @@ PLACES = st.tuples(LONGITUDES | st.floats(-180, 180), LATITUDES | st.floats(-90,
 
 @settings(max_examples=200, deadline=None)
 @given(searches(objects=PLACES))
-def test_a_scan_is_brute_force_in_parts(search):
-    search.assert_obeyed_by(HaversineMetric())
+def test_a_scan_equals_brute_force(search):
+    search.assert_equals_brute_force(HaversineMetric())
 
 
 @settings(max_examples=500, deadline=None)
 @given(searches(objects=PLACES, max_size=30))
-def test_a_tree_search_is_brute_force_in_parts(search):
+def test_a_tree_search_equals_brute_force(search):
     with (
-        mock.patch.object(places, "_FEWEST_TREE_PLACES", 1),
-        mock.patch.object(vectors_search, "_TREE_SHARE", 1.0),
-        mock.patch.object(vectors_search, "_SPARE", 1),
+        mock.patch.object(places, "_MIN_TREE_PLACES", 1),
+        mock.patch.object(points, "_MAX_TREE_FRACTION", 1.0),
+        mock.patch.object(points, "_N_EXTRA", 1),
     ):
-        search.assert_obeyed_by(HaversineMetric())
+        search.assert_equals_brute_force(HaversineMetric())
 
 
 @pytest.mark.parametrize(
     ("query", "latitude"), [((0.0, 90.0), 60.0), ((7.0, 90.0), -89.9999), ((0.0, -90.0), -89.99999)]
 )
-def test_places_of_almost_one_distance_come_in_exact_order(query, latitude):
+def test_places_of_almost_equal_distance_are_in_exact_order(query, latitude):
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.uniform(-180, 180, 3000), np.full(3000, latitude)])
     steps = [
@@ -46,13 +46,13 @@ def test_places_of_almost_one_distance_come_in_exact_order(query, latitude):
         for call in ("next", "count")
     ]
 
-    Search(list(x), query, rng.permutation(3000).tolist(), steps).assert_obeyed_by(
+    Search(list(x), query, rng.permutation(3000).tolist(), steps).assert_equals_brute_force(
         HaversineMetric()
     )
 
 
 @pytest.mark.parametrize("query", [(13.4, 52.5), (180.0, 0.0), (0.0, 90.0), (-166.6, -52.5)])
-def test_a_large_table_obeys_the_law(query):
+def test_a_large_table_equals_brute_force(query):
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.uniform(-180, 180, 6000), rng.uniform(-90, 90, 6000)])
     x[::3] = np.round(x[::3])
@@ -68,7 +68,7 @@ def test_a_large_table_obeys_the_law(query):
     ]
     search = Search(list(x), query, rng.permutation(6000).tolist(), steps)
 
-    search.assert_obeyed_by(HaversineMetric())
+    search.assert_equals_brute_force(HaversineMetric())
 
 
 @settings(max_examples=1_000, deadline=None)
@@ -76,16 +76,16 @@ def test_a_large_table_obeys_the_law(query):
     st.floats(0, np.pi * EARTH_RADIUS_M * 1.01)
     | st.sampled_from([0.0, 5e-324, 1e-12, np.pi * EARTH_RADIUS_M, 1e9, np.inf])
 )
-def test_the_margins_of_a_chord_leave_a_gap_on_either_side(distance):
+def test_chord_radii_have_margins_on_both_sides(distance):
     scale = places.ChordScale()
 
-    reach, inside = scale.reach(distance), scale.inside(distance)
+    outer, inner = scale.outer_radius(distance), scale.inner_radius(distance)
 
-    assert inside < reach
-    if reach <= 2:
-        assert scale.lower(np.array(reach)) > distance
-    if inside >= 0:
-        assert scale.lower(np.array(inside)) <= distance
+    assert inner < outer
+    if outer <= 2:
+        assert scale.lower(np.array(outer)) > distance
+    if inner >= 0:
+        assert scale.lower(np.array(inner)) <= distance
 
 
 def test_a_small_k_verifies_few_places():

@@ -11,7 +11,7 @@ from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 
 
 @pytest.mark.parametrize("name", METRIC_NAMES)
-def test_every_known_name_is_a_metric_of_that_name(name):
+def test_every_name_has_a_metric(name):
     metric = metric_of(name)
 
     assert isinstance(metric, Metric)
@@ -23,7 +23,7 @@ def test_an_unknown_name_lists_the_known_ones():
         metric_of("dtw")
 
 
-def test_a_metric_stays_itself():
+def test_a_metric_object_is_returned_unchanged():
     metric = JaccardMetric()
 
     assert metric_of(metric) is metric
@@ -59,15 +59,15 @@ def test_an_invalid_metric_is_refused(bad):
         metric_of(bad)
 
 
-def test_naming_metrics_loads_none_of_them():
+def test_a_metric_loads_no_modules_of_others():
     script = (
         "import sys, fedneighbors.methods.fedknn.metrics as metrics\n"
         "metrics.metric_of('jaccard')\n"
         "print({'numba', 'scipy'} & set(sys.modules))"
     )
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.strip() == "set()"
+    assert result.stdout.strip() == "set()"

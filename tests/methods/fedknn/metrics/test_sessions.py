@@ -1,4 +1,4 @@
-"""A pool emits objects in ascending order, for any number and any ties."""
+"""A pool emits objects in ascending order, in any batches and with any ties."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ LARGE = {
     "few values": RNG.integers(0, 4, 20_000).astype(float),
     "one value": np.ones(20_000),
     "ascending": np.arange(20_000.0),
-    "endless": np.where(RNG.random(20_000) < 0.9, np.inf, RNG.random(20_000)),
-    "periodic": np.tile(np.append(np.zeros(18), 1.0), 1_100),  # a sample may see one value alone
+    "mostly infinite": np.where(RNG.random(20_000) < 0.9, np.inf, RNG.random(20_000)),
+    "periodic": np.tile(np.append(np.zeros(18), 1.0), 1_100),  # a sample may contain one value only
 }
 
 
@@ -23,34 +23,34 @@ def in_order(distances, ranks):
 
 
 @pytest.mark.parametrize("name", LARGE)
-@pytest.mark.parametrize("part", [3, 300, 7_000, 30_000])
-def test_parts_of_many_objects_are_one_sorted_whole(name, part):
+@pytest.mark.parametrize("batch", [3, 300, 7_000, 30_000])
+def test_batches_of_many_objects_are_in_order(name, batch):
     distances = LARGE[name]
     ranks = RNG.permutation(len(distances))
     pool = Pool(ranks)
     pool.add(np.arange(len(distances)), distances)
 
-    taken = [pool.take(part)[0] for _ in range(5)]
+    taken = [pool.take(batch)[0] for _ in range(5)]
 
-    assert np.concatenate(taken).tolist() == in_order(distances, ranks)[: 5 * part]
-    assert len(pool) == max(0, len(distances) - 5 * part)
+    assert np.concatenate(taken).tolist() == in_order(distances, ranks)[: 5 * batch]
+    assert len(pool) == max(0, len(distances) - 5 * batch)
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=5), st.integers(0, 6))
-def test_objects_that_come_later_take_their_places(batches, k):
+def test_objects_added_later_are_in_order(batches, k):
     distances = np.array([value for batch in batches for value in batch], np.float64)
     pool, left = Pool(np.arange(len(distances))[::-1].copy()), []
     start = 0
     for batch in batches:
-        places = np.arange(start, start + len(batch))
-        pool.add(places, distances[places])
-        left = sorted([*left, *places.tolist()], key=lambda place: (distances[place], -place))
+        positions = np.arange(start, start + len(batch))
+        pool.add(positions, distances[positions])
+        left = sorted([*left, *positions.tolist()], key=lambda i: (distances[i], -i))
         start += len(batch)
 
         positions, near = pool.take(k)
 
         assert positions.tolist() == left[:k]
-        assert near.tolist() == [distances[place] for place in left[:k]]
+        assert near.tolist() == [distances[position] for position in left[:k]]
         left = left[k:]
         assert len(pool) == len(left)
-        assert pool.n_within(3) == sum(distances[place] <= 3 for place in left)
+        assert pool.n_within(3) == sum(distances[position] <= 3 for position in left)

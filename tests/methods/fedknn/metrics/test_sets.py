@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
-from tests.methods.fedknn.metrics.engine_law import Search, Step, searches
+from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
 
 WORDS = st.sampled_from(["a", "bb", "ccc", "d", "e", "f", "g", "the", "of"])
 SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)
@@ -14,8 +14,8 @@ SETS = st.sets(WORDS | st.integers(-2, 5), max_size=8)
 
 @settings(max_examples=500, deadline=None)
 @given(searches(objects=SETS, queries=st.sets(WORDS | st.integers(-2, 9), max_size=8)))
-def test_search_is_brute_force_in_parts(search):
-    search.assert_obeyed_by(JaccardMetric())
+def test_search_equals_brute_force(search):
+    search.assert_equals_brute_force(JaccardMetric())
 
 
 @settings(max_examples=500, deadline=None)
@@ -32,7 +32,7 @@ def test_a_distance_is_the_nearest_number_to_its_fraction(first, second):
 
 @settings(max_examples=1_000, deadline=None)
 @given(st.integers(1, 2**26), st.integers(1, 2**26), st.data())
-def test_distances_order_as_the_fractions_do(first, second, data):
+def test_distances_are_ordered_like_exact_fractions(first, second, data):
     one = data.draw(st.integers(0, first))
     # the fraction with the other denominator that comes nearest
     nearest = round(Fraction(one, first) * second)
@@ -51,7 +51,7 @@ def zipfian_sets(n, seed):
 
 
 @pytest.mark.parametrize("which", [0, 1, 2, "empty", "foreign"])
-def test_a_large_table_obeys_the_law(which):
+def test_a_large_table_equals_brute_force(which):
     objects = [*zipfian_sets(4000, seed=0), set(), set(), {1, 2}, {1, 2}]
     queries = {"empty": set(), "foreign": {"x", "y", 1}, **dict(enumerate(objects[:3]))}
     steps = [
@@ -59,12 +59,12 @@ def test_a_large_table_obeys_the_law(which):
         Step("next", 20, "none", 0),
         Step("count", 0, "at", 50),
         Step("next", 100, "at", 60),
-        Step("hurried", 300, "none", 0),
+        Step("deadline", 300, "none", 0),
         Step("next", 500, "none", 0),
     ]
     ranks = np.random.default_rng(1).permutation(len(objects)).tolist()
 
-    Search(objects, queries[which], ranks, steps).assert_obeyed_by(JaccardMetric())
+    Search(objects, queries[which], ranks, steps).assert_equals_brute_force(JaccardMetric())
 
 
 def test_frequent_elements_are_skipped_if_rare_ones_decide():
@@ -77,7 +77,7 @@ def test_frequent_elements_are_skipped_if_rare_ones_decide():
     assert session.n_verified == 3
 
 
-def test_two_empty_sets_are_the_same():
+def test_two_empty_sets_have_distance_0():
     metric = JaccardMetric()
 
     assert metric.distance(set(), []) == 0.0

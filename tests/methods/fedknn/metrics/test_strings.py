@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
-from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, lay_out
-from tests.methods.fedknn.metrics.engine_law import searches
+from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, build_table
+from tests.methods.fedknn.metrics.brute_force import searches
 from tests.naive.edit.slices import distance
 
 LETTERS = st.sampled_from(["ab", "abcdefgh", "aé\U0001f600\ud800"])
 STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12))
 
 
-class Regime:
-    """The metric with other sizes of short strings and groups, and its naive version."""
+class SizedMetric:
+    """The metric with other size limits of short strings and groups."""
 
-    def __init__(self, longest_short, least_group):
+    def __init__(self, max_short, min_group):
         self.distance = distance
-        self._sizes = {"longest_short": longest_short, "least_group": least_group}
+        self._sizes = {"max_short": max_short, "min_group": min_group}
 
     def index(self, objects, *, ranks):
-        table = lay_out(objects, **self._sizes)
+        table = build_table(objects, **self._sizes)
         return StringIndex(table, ranks[table.order])
 
 
@@ -32,27 +32,27 @@ class Regime:
 @given(
     searches(objects=STRINGS, max_size=25), st.sampled_from([-1, 3, 6]), st.sampled_from([1, 3, 64])
 )
-def test_search_equals_brute_force_for_any_grouping(search, longest, least_group):
-    search.assert_obeyed_by(Regime(longest, least_group))
+def test_search_equals_brute_force_for_any_grouping(search, longest, min_group):
+    search.assert_equals_brute_force(SizedMetric(longest, min_group))
 
 
 @settings(max_examples=100, deadline=None)
 @given(searches(objects=STRINGS, queries=st.text(max_size=6)))
-def test_search_is_brute_force_in_parts(search):
-    search.assert_obeyed_by(EditMetric())
+def test_search_equals_brute_force(search):
+    search.assert_equals_brute_force(EditMetric())
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STRINGS, min_size=1), st.sampled_from([-1, 6, 256]))
-def test_a_deadline_that_passed_loses_nothing(strings, longest_short):
+def test_a_deadline_loses_no_string(strings, max_short):
     ranks = np.arange(len(strings))
-    session = Regime(longest_short, 2).index(strings, ranks=ranks).open(strings[0])
+    session = SizedMetric(max_short, 2).index(strings, ranks=ranks).open(strings[0])
     expected = PlainMetric(distance).index(strings, ranks=ranks).open(strings[0])
 
-    hurried = [session.next(3, deadline_s=-1) for _ in range(2)]
+    late = [session.next(3, deadline_s=-1) for _ in range(2)]
     rest = session.next(len(strings))
 
-    certified = [found.positions[: found.n_certified].tolist() for found in hurried]
+    certified = [found.positions[: found.n_certified].tolist() for found in late]
     together = [*certified[0], *certified[1], *rest.positions.tolist()]
     assert together == expected.next(len(strings)).positions.tolist()
     assert rest.exhausted
@@ -72,7 +72,7 @@ def long_strings():
     return strings
 
 
-def test_near_long_strings_are_found_without_the_far_ones(long_strings):
+def test_near_long_strings_need_few_comparisons(long_strings):
     ranks = np.arange(len(long_strings))
     session = EditMetric().index(long_strings, ranks=ranks).open(long_strings[7])
 
@@ -101,8 +101,8 @@ def test_every_bound_of_long_strings_is_at_most_the_distance(long_strings):
 def test_far_long_strings_in_groups_give_the_same_result(long_strings):
     query = "ACGT" * 100
     grouped, single = (
-        Regime(256, least_group).index(long_strings, ranks=np.arange(150)).open(query)
-        for least_group in (1, 10**6)
+        SizedMetric(256, min_group).index(long_strings, ranks=np.arange(150)).open(query)
+        for min_group in (1, 10**6)
     )
 
     first, second = grouped.next(100), single.next(100)
@@ -111,7 +111,7 @@ def test_far_long_strings_in_groups_give_the_same_result(long_strings):
     assert first.distances.tolist() == second.distances.tolist()
 
 
-def test_a_second_call_redoes_no_comparison_of_short_strings():
+def test_short_strings_are_compared_once():
     strings = ["a" * n for n in range(60)]
     session = EditMetric().index(strings, ranks=np.arange(60)).open("a" * 30)
 
@@ -205,7 +205,7 @@ def test_an_invalid_request_is_refused(arguments):
         session.next(**arguments)
 
 
-def test_edit_is_a_metric_of_its_name():
+def test_edit_is_a_metric():
     metric = EditMetric()
 
     assert isinstance(metric, Metric)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import distance as reference
 
-from fedneighbors.methods.fedknn.metrics import _points as vectors_search
+from fedneighbors.methods.fedknn.metrics import _points as points
 from fedneighbors.methods.fedknn.metrics import _vectors as vectors
 from fedneighbors.methods.fedknn.metrics._vectors import VECTOR_METRICS, VectorMetric
-from tests.methods.fedknn.metrics.engine_law import Search, Step, Truth, searches
+from tests.methods.fedknn.metrics.brute_force import BruteForce, Search, Step, searches
 
 NAMES = list(VECTOR_METRICS)
 # Multiples of 1/4 tie; the others stress sums: tiny, huge, and differing in the last bit.
@@ -26,11 +26,11 @@ def rows(n_columns, name, numbers=NUMBERS):
 
 @pytest.fixture
 def trees_of_any_size():
-    """Trees from the first row on, and never given up for a scan."""
+    """Use trees for any number of rows, and never change to a scan."""
     with (
-        mock.patch.object(vectors, "_FEWEST_TREE_ROWS", 1),
-        mock.patch.object(vectors_search, "_TREE_SHARE", 1.0),
-        mock.patch.object(vectors_search, "_SPARE", 1),
+        mock.patch.object(vectors, "_MIN_TREE_ROWS", 1),
+        mock.patch.object(points, "_MAX_TREE_FRACTION", 1.0),
+        mock.patch.object(points, "_N_EXTRA", 1),
     ):
         yield
 
@@ -38,45 +38,41 @@ def trees_of_any_size():
 @pytest.fixture
 def features_of_any_size():
     with (
-        mock.patch.object(vectors, "_FEWEST_FEATURE_ROWS", 1),
-        mock.patch.object(vectors_search, "_SMALLEST_BATCH", 1),
+        mock.patch.object(vectors, "_MIN_FEATURE_ROWS", 1),
+        mock.patch.object(points, "_MIN_BATCH", 1),
     ):
         yield
-
-
-def of(name):
-    return VectorMetric(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_a_scan_is_brute_force_in_parts(name, data):
+def test_a_scan_equals_brute_force(name, data):
     n_columns = data.draw(st.integers(1, 20))
 
     search = data.draw(searches(objects=rows(n_columns, name)))
 
-    search.assert_obeyed_by(of(name))
+    search.assert_equals_brute_force(VectorMetric(name))
 
 
 @pytest.mark.usefixtures("trees_of_any_size")
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_a_tree_search_is_brute_force_in_parts(name, data):
+def test_a_tree_search_equals_brute_force(name, data):
     n_columns = data.draw(st.integers(1, 4))
 
     search = data.draw(searches(objects=rows(n_columns, name), max_size=30))
 
-    search.assert_obeyed_by(of(name))
+    search.assert_equals_brute_force(VectorMetric(name))
 
 
 @pytest.mark.usefixtures("features_of_any_size")
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_a_search_by_features_is_brute_force_in_parts(name, data):
-    # few distinct numbers: long rows of drawn ones would be most of the time
+def test_a_search_by_features_equals_brute_force(name, data):
+    # few distinct numbers, because drawing long rows takes most of the time
     base = np.array(data.draw(rows(5, name)))
     shifts = st.tuples(st.integers(0, 63), st.integers(-2, 2), st.sampled_from([1.0, 2**-52, 1e9]))
 
@@ -88,7 +84,7 @@ def test_a_search_by_features_is_brute_force_in_parts(name, data):
 
     search = data.draw(searches(objects=shifts.map(shifted)))
 
-    search.assert_obeyed_by(of(name))
+    search.assert_equals_brute_force(VectorMetric(name))
 
 
 def table(n_rows, n_columns, seed):
@@ -106,7 +102,7 @@ STEPS = [
     Step("count", 0, "at", 40),
     Step("next", 1, "none", 0),
     Step("next", 200, "at", 99),
-    Step("hurried", 50, "none", 0),
+    Step("deadline", 50, "none", 0),
     Step("next", 400, "none", 0),
     Step("count", 0, "below", 900),
     Step("count", 0, "at", 4000),
@@ -120,20 +116,20 @@ STEPS = [
     ("n_rows", "n_columns", "kind"), [(6000, 3, "tree"), (5000, 90, "features"), (3000, 20, "scan")]
 )
 @pytest.mark.parametrize("where", ["an object", "near", "far"])
-def test_large_tables_obey_the_law(name, n_rows, n_columns, kind, where):
+def test_large_tables_equal_brute_force(name, n_rows, n_columns, kind, where):
     x = table(n_rows, n_columns, seed=n_columns)
     query = {"an object": x[0], "near": x[5] + 0.01, "far": x[5] + 1e6}[where]
     ranks = np.random.default_rng(1).permutation(n_rows)
 
-    index = of(name).index(x, ranks=ranks)
+    index = VectorMetric(name).index(x, ranks=ranks)
     search = Search(list(x), query, ranks.tolist(), STEPS)
 
     assert (index._tree is not None) == (kind == "tree")
     assert (index._features is not None) == (kind == "features")
-    truth = Truth(of(name), search)
-    truth.holds_at_once(index.open(query))
-    truth.holds_in_parts(index.open(query), STEPS)
-    truth.holds_in_parts(index.open(query), [Step("next", 1001, "none", 0)] * 2)
+    expected_search = BruteForce(VectorMetric(name), search)
+    expected_search.check_at_once(index.open(query))
+    expected_search.check_in_batches(index.open(query), STEPS)
+    expected_search.check_in_batches(index.open(query), [Step("next", 1001, "none", 0)] * 2)
 
 
 SMALL_STEPS = [
@@ -147,28 +143,28 @@ SMALL_STEPS = [
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("n_columns", [2, 3, 7, 12, 64, 90])
 @pytest.mark.parametrize("size", [1.0, 1e-150, 1e120])
-def test_objects_of_almost_one_distance_come_in_exact_order(name, n_columns, size):
+def test_objects_of_almost_equal_distance_are_in_order(name, n_columns, size):
     rng = np.random.default_rng(n_columns)
     around = rng.normal(size=(1000, n_columns))
     power = 1 if name == "manhattan" else 2
     around /= np.linalg.norm(around, ord=power, axis=1, keepdims=True)
     query = np.full(n_columns, 1 / 3)
-    # all on a sphere about the query: trees and features round otherwise than the metric does
+    # all on a sphere about the query: trees and features round differently from the metric
     x = size * (query + (around - around @ query[:, None] * query if name == "cosine" else around))
     search = Search(list(x), size * query, rng.permutation(1000).tolist(), SMALL_STEPS)
 
-    search.assert_obeyed_by(of(name))
+    search.assert_equals_brute_force(VectorMetric(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("n_columns", [3, 90])
 def test_a_small_k_verifies_few_objects(name, n_columns):
     rng = np.random.default_rng(0)
-    # correlated columns, as in images: otherwise no bound can separate far from near
+    # correlated columns, as in images: otherwise bounds do not distinguish near from far
     x = np.repeat(rng.normal(size=(5000, 3)), n_columns // 3, axis=1) + 1e-3 * rng.normal(
         size=(5000, n_columns)
     )
-    session = of(name).index(x, ranks=np.arange(5000)).open(x[3] + 1e-4)
+    session = VectorMetric(name).index(x, ranks=np.arange(5000)).open(x[3] + 1e-4)
 
     session.next(10)
     first = session.n_verified
@@ -179,19 +175,19 @@ def test_a_small_k_verifies_few_objects(name, n_columns):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_distances_are_those_of_a_reference(name):
+def test_distances_equal_those_of_scipy(name):
     rng = np.random.default_rng(0)
     pairs = rng.normal(size=(50, 2, 30))
     function = {"manhattan": "cityblock"}.get(name, name)
 
-    found = [of(name).distance(a, b) for a, b in pairs]
+    found = [VectorMetric(name).distance(a, b) for a, b in pairs]
 
     expected = [getattr(reference, function)(a, b) for a, b in pairs]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_cosine_ignores_length_and_is_exact_near_zero():
-    metric = of("cosine")
+    metric = VectorMetric("cosine")
 
     assert metric.distance([1e-300, 0.0], [1e300, 0.0]) == 0.0
     assert metric.distance([1.0, 0.0], [-5.0, 0.0]) == 2.0
@@ -220,24 +216,24 @@ def test_cosine_ignores_length_and_is_exact_near_zero():
 )
 def test_an_invalid_vector_is_refused_by_position(name, objects, position, reason):
     with pytest.raises(ValueError, match=f"object {position}: .*{reason}"):
-        of(name).index(objects, ranks=np.arange(len(objects)))
+        VectorMetric(name).index(objects, ranks=np.arange(len(objects)))
 
 
 def test_a_zero_vector_has_no_angle():
     with pytest.raises(ValueError, match=r"object 1: .* zero vector"):
-        of("cosine").index([[1.0], [0.0]], ranks=np.arange(2))
+        VectorMetric("cosine").index([[1.0], [0.0]], ranks=np.arange(2))
 
 
 @pytest.mark.parametrize("name", ["euclidean", "manhattan"])
 def test_magnitudes_whose_squares_overflow_are_refused(name):
     with pytest.raises(ValueError, match=r"object 1: .* rescale"):
-        of(name).index([[1.0], [-(2.0**500)]], ranks=np.arange(2))
+        VectorMetric(name).index([[1.0], [-(2.0**500)]], ranks=np.arange(2))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("query", [[1.0], [1.0, math.nan], "ab", [[1.0, 2.0]], None])
-def test_a_query_that_does_not_fit_is_refused(name, query):
-    index = of(name).index([[1.0, 2.0]], ranks=np.arange(1))
+def test_an_invalid_query_is_refused(name, query):
+    index = VectorMetric(name).index([[1.0, 2.0]], ranks=np.arange(1))
 
     with pytest.raises(ValueError, match="the query: expected"):
         index.open(query)
@@ -246,24 +242,24 @@ def test_a_query_that_does_not_fit_is_refused(name, query):
 @pytest.mark.parametrize(
     "ranks", [np.arange(3), np.array([1, 1]), np.array([0.5, 1.0]), np.arange(2)[None]]
 )
-def test_ranks_that_do_not_rank_are_refused(ranks):
+def test_invalid_ranks_are_refused(ranks):
     with pytest.raises(ValueError, match=r"expected .*ranks"):
-        of("euclidean").index([[1.0], [2.0]], ranks=ranks)
+        VectorMetric("euclidean").index([[1.0], [2.0]], ranks=ranks)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint64, np.bool_])
-def test_narrower_dtypes_keep_their_values(dtype):
+def test_other_dtypes_keep_their_values(dtype):
     x = np.array([[0, 1], [1, 1], [1, 0]], dtype)
 
-    found = of("manhattan").index(x, ranks=np.arange(3)).open(x[0]).next(3)
+    found = VectorMetric("manhattan").index(x, ranks=np.arange(3)).open(x[0]).next(3)
 
     assert found.positions.tolist() == [0, 1, 2]
     assert found.distances.tolist() == [0.0, 1.0, 2.0]
 
 
-def test_changing_the_table_afterwards_changes_no_answer():
+def test_an_index_copies_its_table():
     x = np.array([[0.0], [5.0]])
-    index = of("euclidean").index(x, ranks=np.arange(2))
+    index = VectorMetric("euclidean").index(x, ranks=np.arange(2))
 
     x[:] = 9.0
 
@@ -279,7 +275,7 @@ def test_changing_the_table_afterwards_changes_no_answer():
     ],
 )
 def test_invalid_arguments_are_refused(ask):
-    session = of("euclidean").index([[1.0]], ranks=np.arange(1)).open([1.0])
+    session = VectorMetric("euclidean").index([[1.0]], ranks=np.arange(1)).open([1.0])
 
     with pytest.raises(ValueError, match="expected"):
         ask(session)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedneighbors import FederatedNeighbors, Privacy
-from fedneighbors.methods.fedknn.planner._plan import Plan, public_choice
+from fedneighbors.methods.fedknn.planner._plan import Plan, choose_by_public_numbers
 
 RNG = np.random.default_rng(3)
 POINTS, OWNERS = RNG.normal(size=(400, 3)), np.arange(400) % 4
@@ -27,7 +27,7 @@ def test_auto_chooses_an_algorithm_with_a_reason():
     assert len(distances) == 3
 
 
-def test_auto_measures_once_for_as_many_neighbours():
+def test_auto_measures_again_only_for_a_larger_k():
     chosen = search()
     chosen.kneighbors(POINTS[:1], 9)
     costs = chosen._chooser._costs
@@ -58,12 +58,12 @@ def test_under_privacy_auto_uses_public_numbers_only(epsilon, k, expected):
     chosen.kneighbors(POINTS[:1], k)
 
     assert chosen.query_records_[0].algorithm == expected
-    assert chosen._chooser._costs is None  # nothing of the objects was looked at
+    assert chosen._chooser._costs is None  # no sample was run
     other = FederatedNeighbors(privacy=privacy).fit(
         np.zeros((9, 1)), parties=[0, 1, 2, 3, 3] + [2] * 4
     )
     settings = other._settings(0.0)
-    assert public_choice(settings, 4, k)[0] == expected
+    assert choose_by_public_numbers(settings, 4, k)[0] == expected
 
 
 def test_auto_under_privacy_charges_only_for_counts():

@@ -1,4 +1,4 @@
-"""Plans follow measurements: exactly from planted costs, and as with real providers."""
+"""Plans from given costs and from samples, compared with real providers."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from fedneighbors.methods.fedknn.planner._costs import (
     measure,
 )
 from fedneighbors.methods.fedknn.planner._plan import CANDIDATES, make_plan, star_candidate
-from fedneighbors.methods.fedknn.planner._recorded import Recorded, course
+from fedneighbors.methods.fedknn.planner._recorded import SampledProvider, replay
 from fedneighbors.methods.fedknn.protocol import baseline, dann
 from tests.methods.fedknn.federations import BoundedLine, Federation, federations
 
@@ -37,8 +37,8 @@ def noiseless():
     return 0, 0
 
 
-def dann_as_printed(query, k, *, name):
-    """Count raw bounds, as the paper does: planted counts do not hang on how well DANN guesses."""
+def dann_paper_counts(query, k, *, name):
+    """Run DANN with the first counts of the paper, which a test can derive."""
     return dann(query, k, name=name, estimate=expected_counts)
 
 
@@ -46,23 +46,29 @@ def dann_without_cutoff(query, k, *, name):
     return dann(query, k, name=name, with_cutoff=False, at_least=min(2, k))
 
 
-PRINTED = {"baseline": baseline, "dann": dann_as_printed}
-ALGORITHMS = [baseline, dann, dann_as_printed, dann_without_cutoff, star_candidate(noiseless)]
+WITH_PAPER_COUNTS = {"baseline": baseline, "dann": dann_paper_counts}
+ALGORITHMS = [
+    baseline,
+    dann,
+    dann_paper_counts,
+    dann_without_cutoff,
+    star_candidate(noiseless),
+]
 
 
-def sampled(federation, k):
+def sample_all(federation, k):
     """Return each provider's sample of the federation's query."""
     request = SampleRequest(repr(federation.query).encode(), k, LIMIT_S)
     return {provider.name: provider.answer(request) for provider in federation.providers()}
 
 
-def overheard(coordinator, said):
+def record_requests(coordinator, frames):
     """Pass a coordinator through and record the frames of its requests by provider."""
     try:
         ask = next(coordinator)
         while True:
             requests = ask.requests if isinstance(ask.requests, dict) else {"": ask.requests}
-            said.append({name: encode(request) for name, request in requests.items()})
+            frames.append({name: encode(request) for name, request in requests.items()})
             ask = coordinator.send((yield ask))
     except StopIteration as stop:
         return stop.value
@@ -73,24 +79,24 @@ def overheard(coordinator, said):
 def test_recorded_providers_get_the_requests_of_real_ones(federation, algorithm, beyond):
     query, k = repr(federation.query).encode(), federation.k
     recorded = {
-        name: Recorded(name, sample, k=k + beyond, limit_s=LIMIT_S)
-        for name, sample in sampled(federation, k + beyond).items()
+        name: SampledProvider(name, sample, k=k + beyond, limit_s=LIMIT_S)
+        for name, sample in sample_all(federation, k + beyond).items()
     }
 
-    heard_here, heard_there = [], []
-    ran = course(overheard(algorithm(query, k, name="q"), heard_here), recorded)
-    real = run(overheard(algorithm(query, k, name="q"), heard_there), federation.providers())
+    recorded_frames, real_frames = [], []
+    replayed = replay(record_requests(algorithm(query, k, name="q"), recorded_frames), recorded)
+    real = run(record_requests(algorithm(query, k, name="q"), real_frames), federation.providers())
 
-    assert heard_here == heard_there
-    assert ran.answer.n_returned == real.result.n_returned
-    assert ran.answer.merged.ids == real.result.merged.ids
-    assert [e.download_bytes for e in ran.exchanges] == [r.download_bytes for r in real.rounds]
-
-
-# Plans of planted costs.
+    assert recorded_frames == real_frames
+    assert replayed.answer.n_returned == real.result.n_returned
+    assert replayed.answer.merged.ids == real.result.merged.ids
+    assert [e.download_bytes for e in replayed.exchanges] == [r.download_bytes for r in real.rounds]
 
 
-def planted(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, looseness=0.0):
+# Plans of given costs.
+
+
+def make_sample(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, looseness=0.0):
     """Return the sample of a provider that takes the same time for each object."""
     distances = np.array(distances, float)
     steps = np.unique([*(2 ** np.arange(8)), len(distances)])
@@ -99,7 +105,7 @@ def planted(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, loose
         bounds=distances * (1 - looseness),
         distances=distances,
         ties=np.arange(len(distances)) * 8 + owner,
-        ids=tuple(f"{owner}-{place}" for place in range(len(distances))),
+        ids=tuple(f"{owner}-{i}" for i in range(len(distances))),
         exhausted=False,
         exact=True,
         complete=True,
@@ -112,9 +118,9 @@ def planted(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, loose
 
 
 def costs(k, *, round_trip_s, n_providers=4, link=None, **times):
-    """Return planted costs: the nearest objects are assigned to the providers in turn."""
+    """Return given costs: the nearest objects are assigned to the providers in turn."""
     sample = {
-        f"p{i}": planted(np.arange(k) * n_providers + i + 1, owner=i, **times)
+        f"p{i}": make_sample(np.arange(k) * n_providers + i + 1, owner=i, **times)
         for i in range(n_providers)
     }
     links = dict.fromkeys(sample, link or LinkCost(round_trip_s))
@@ -122,16 +128,16 @@ def costs(k, *, round_trip_s, n_providers=4, link=None, **times):
 
 
 def without_broker(plan):
-    """Return exchanges, objects, and seconds in search and on links of each algorithm."""
+    """Return exchanges, objects, seconds of search and on links, by algorithm."""
     return {
         p.algorithm: (p.exchanges, p.n_returned, round(p.local_s, 9), round(p.link_s, 9))
         for p in plan.predictions
     }
 
 
-def test_cheap_search_over_slow_links_is_planned_in_one_round():
+def test_for_slow_links_the_baseline_is_planned():
     plan = make_plan(
-        costs(64, round_trip_s=6.4, object_s=1e-6, bounds_s=1e-4), 64, candidates=PRINTED
+        costs(64, round_trip_s=6.4, object_s=1e-6, bounds_s=1e-4), 64, candidates=WITH_PAPER_COUNTS
     )
 
     assert plan.algorithm == "baseline"
@@ -142,7 +148,7 @@ def test_cheap_search_over_slow_links_is_planned_in_one_round():
     }
 
 
-def test_dear_search_is_planned_with_few_objects():
+def test_for_slow_search_dann_is_planned():
     plan = make_plan(costs(64, round_trip_s=0.243, object_s=0.1, bounds_s=0.01), 64)
 
     assert plan.algorithm == "dann"
@@ -159,7 +165,7 @@ def test_plans_for_fewer_neighbors_follow_from_the_same_samples():
     assert plans == {k: (1, 4 * k, round(0.1 * k, 9), 0.0) for k in plans}
 
 
-def test_a_search_without_bounds_pays_for_their_work():
+def test_a_search_without_bounds_takes_their_time_too():
     measured = costs(8, round_trip_s=0.0, bounds_s=0.5, object_s=0.01, first_s=0.41)
 
     found = without_broker(make_plan(measured, 8))
@@ -193,21 +199,21 @@ def test_bytes_cost_time_on_the_link():
     slow = LinkCost(0.0, download_s=1e-3, upload_s=1e-2)
     measured = costs(4, round_trip_s=0.0, link=slow)
     recorded = {
-        name: Recorded(name, sample, k=4, limit_s=LIMIT_S)
+        name: SampledProvider(name, sample, k=4, limit_s=LIMIT_S)
         for name, sample in measured.samples[0].items()
     }
 
-    ran = course(baseline(b"", 4, name="plan"), recorded)
+    replayed = replay(baseline(b"", 4, name="plan"), recorded)
     (found,) = make_plan(measured, 4, candidates={"baseline": baseline}).predictions
 
     expected = sum(
         max(1e-3 * e.download_bytes[n] + 1e-2 * e.upload_bytes[n] for n in e.download_bytes)
-        for e in ran.exchanges
+        for e in replayed.exchanges
     )
     assert found.link_s == pytest.approx(expected, rel=1e-9)
 
 
-def test_noised_counts_can_be_planned():
+def test_dann_star_can_be_planned():
     measured = costs(32, round_trip_s=0.007, object_s=0.1, bounds_s=0.01)
     private = {"baseline": baseline, "dann*": star_candidate(lambda: (3, 2))}
 
@@ -227,7 +233,7 @@ def test_noise_of_a_plan_is_independent_by_provider():
     assert prediction.n_returned == (8 + 1 + 2) + (8 + 2) + (8 + 3 + 1) + (8 + 1 + 2)
 
 
-def test_replies_on_a_grid_take_whole_steps():
+def test_replies_on_a_grid_take_multiples_of_its_step():
     measured = costs(8, round_trip_s=0.0, bounds_s=0.3, object_s=0.2)
     candidates = {"dann*": star_candidate(noiseless, grid_s=1.0)}
 
@@ -237,7 +243,7 @@ def test_replies_on_a_grid_take_whole_steps():
 
 
 def test_the_table_lists_each_algorithms_prediction():
-    plan = make_plan(costs(8, round_trip_s=6.4, object_s=2e-3), 8, candidates=PRINTED)
+    plan = make_plan(costs(8, round_trip_s=6.4, object_s=2e-3), 8, candidates=WITH_PAPER_COUNTS)
     plan = replace(plan, predictions=tuple(replace(p, broker_s=0.0) for p in plan.predictions))
 
     lines = plan.table().splitlines()
@@ -256,7 +262,7 @@ def test_the_table_lists_each_algorithms_prediction():
 # Samples of providers.
 
 
-def slow_line(n):
+def line_provider(n):
     metric = PlainMetric(lambda a, b: abs(a - b))
     return Provider("p0", list(range(n)), metric, decode=lambda raw: float(raw))
 
@@ -264,7 +270,7 @@ def slow_line(n):
 def test_a_sample_reports_objects_bounds_and_doubling_times():
     federation = Federation({"p0": [5.0, 1.0, 4.0, 2.0, 3.0]}, 0.0, 4, BoundedLine(0.5, 1))
 
-    sample = sampled(federation, 4)["p0"]
+    sample = sample_all(federation, 4)["p0"]
 
     assert sample.distances.tolist() == [1.0, 2.0, 3.0, 4.0]
     assert sample.ids == ("1", "3", "4", "2")
@@ -276,7 +282,7 @@ def test_a_sample_reports_objects_bounds_and_doubling_times():
 def test_a_sample_of_fewer_objects_ends_with_the_last():
     federation = Federation({"p0": [1.0, 2.0, 3.0], "p1": []}, 0.0, 9, BoundedLine(0.0, 1))
 
-    found = sampled(federation, 9)
+    found = sample_all(federation, 9)
 
     assert found["p0"].steps.tolist() == [1, 2, 3]
     assert found["p0"].exhausted
@@ -284,8 +290,8 @@ def test_a_sample_of_fewer_objects_ends_with_the_last():
     assert (found["p1"].complete, found["p1"].exhausted) == (True, True)
 
 
-def test_a_sample_beyond_its_time_is_planned_with_minima():
-    provider = slow_line(1000)
+def test_a_sample_beyond_its_time_limit_is_extrapolated():
+    provider = line_provider(1000)
     late = provider.answer(SampleRequest(b"0.0", 8, 1e-9))
 
     assert (late.complete, late.ids, late.steps.tolist()) == (False, (), [])
@@ -295,7 +301,7 @@ def test_a_sample_beyond_its_time_is_planned_with_minima():
     assert found.n_returned == 8
 
 
-def test_links_and_samples_are_measured_over_a_runtime():
+def test_links_and_samples_are_measured():
     federation = Federation({"p0": [1.0, 4.0], "p1": [2.0, 3.0, 9.0]}, 0.0, 3, BoundedLine(0.5, 1))
 
     with connected(federation.providers()) as parties:
@@ -308,49 +314,54 @@ def test_links_and_samples_are_measured_over_a_runtime():
     assert make_plan(measured, 3).algorithm in CANDIDATES
 
 
-class Counted:
-    """A runtime that notes which parties are asked at once."""
+class Recording:
+    """A runtime that records the parties of each exchange."""
 
     def __init__(self, parties):
-        self.parties, self.asked = parties, []
+        self.parties, self.exchanges = parties, []
 
     def run(self, coordinator):
         return run(
             coordinator,
             self.parties,
-            on_round=lambda done: self.asked.append((done.request, *sorted(done.download_bytes))),
+            on_round=lambda done: self.exchanges.append(
+                (done.request, *sorted(done.download_bytes))
+            ),
         )
 
 
 def test_providers_on_one_machine_are_measured_in_turn():
     federation = Federation({"p0": [1.0], "p1": [2.0]}, 0.0, 1, BoundedLine(0.0, 1))
-    together, apart = Counted(federation.providers()), Counted(federation.providers())
+    together, apart = (
+        Recording(federation.providers()),
+        Recording(federation.providers()),
+    )
 
     measure(together, [b"0.0"], 1)
     measure(apart, [b"0.0"], 1, apart=True)
 
     sample, echo = "SampleRequest", "EchoRequest"
     both = [(sample, "p0", "p1"), *[(echo, "p0", "p1")] * 9, (sample, "p0", "p1")]
-    assert together.asked == both
+    assert together.exchanges == both
     one_by_one = [*[(echo, "p0")] * 9, *[(echo, "p1")] * 9, (sample, "p0"), (sample, "p1")]
-    assert apart.asked == [(sample, "p0", "p1"), *one_by_one]
+    assert apart.exchanges == [(sample, "p0", "p1"), *one_by_one]
 
 
-def test_a_sample_that_a_provider_refuses_or_misses_names_it():
+def test_an_error_of_a_sample_names_the_provider():
     federation = Federation({"p0": [1.0], "p1": [2.0]}, 0.0, 1, BoundedLine(0.0, 1))
     providers = federation.providers()
 
-    class Gone:
+    class MissingParty:
         def run(self, coordinator):
             next(coordinator)
             return coordinator.send(replies)
 
-    def one():
+    def echo():
         return (yield gather(EchoRequest(b"", 0)))
 
-    replies = replace(run(one(), providers).result, missing={"p1": "asleep"})
+    replies = replace(run(echo(), providers).result, missing={"p1": "asleep"})
     with pytest.raises(PartyMissing, match="p1"):
-        measure(Gone(), [b"0.0"], 1)
+        measure(MissingParty(), [b"0.0"], 1)
     with connected(providers) as parties, pytest.raises(PartyRefused, match="p0"):
         measure(parties, [b"no number"], 1)
 
@@ -358,7 +369,7 @@ def test_a_sample_that_a_provider_refuses_or_misses_names_it():
 # Invalid plans.
 
 
-def test_an_algorithm_beyond_the_samples_cannot_be_planned():
+def test_an_algorithm_with_range_counts_cannot_be_planned():
     with pytest.raises(Refused, match="does not support this"):
         make_plan(costs(4, round_trip_s=0.0), 4, candidates={"hufu": hufu})
 
@@ -372,7 +383,7 @@ def test_an_algorithm_beyond_the_samples_cannot_be_planned():
         ({"n_side_by_side": 0}, "n_side_by_side of 1 or more, got 0"),
     ],
 )
-def test_a_plan_for_unmeasured_input_is_refused(given, reason):
+def test_invalid_arguments_of_a_plan_are_refused(given, reason):
     with pytest.raises(ValueError, match=reason):
         make_plan(costs(4, round_trip_s=0.0), **{"k": 4} | given)
 
@@ -385,9 +396,9 @@ def test_a_plan_for_unmeasured_input_is_refused(given, reason):
         ({"limit_s": 0}, "limit_s above 0, got 0"),
     ],
 )
-def test_measuring_nothing_is_a_mistake_of_the_caller(given, reason):
+def test_invalid_arguments_of_a_measurement_are_refused(given, reason):
     with pytest.raises(ValueError, match=reason):
-        measure(Counted([]), **{"queries": [b"0.0"], "k": 4} | given)
+        measure(Recording([]), **{"queries": [b"0.0"], "k": 4} | given)
 
 
 @pytest.mark.parametrize(
@@ -405,14 +416,14 @@ def test_measuring_nothing_is_a_mistake_of_the_caller(given, reason):
 )
 def test_an_inconsistent_sample_is_refused(change):
     with pytest.raises(ValueError, match=r"differ|ascend|not one|seconds"):
-        replace(planted([1.0, 2.0, 3.0, 4.0], owner=0), **change)
+        replace(make_sample([1.0, 2.0, 3.0, 4.0], owner=0), **change)
 
 
-def test_unrequested_echoes_and_samples_are_refused():
+def test_invalid_echoes_and_samples_are_refused():
     with pytest.raises(ValueError, match="expected 0 to"):
         EchoRequest(b"", -1)
     with pytest.raises(ValueError, match="limit above 0 s"):
         SampleRequest(b"", 1, 0.0)
-    reply = planted([1.0, 2.0], owner=0)
+    reply = make_sample([1.0, 2.0], owner=0)
     with pytest.raises(ValueError, match="expected at most 1 objects"):
         SampleRequest(b"", 1, 1.0).check("p0", reply)

@@ -1,7 +1,7 @@
-"""Many random federations searched by DANN*, each answer held against one sorted list.
+"""Many random federations searched by DANN*, each answer compared with the naive search.
 
 ``python -m tests.methods.fedknn.private.campaign --federations 100000 --out FILE`` runs it and
-leaves a record.
+writes a record.
 """
 
 import argparse
@@ -23,7 +23,7 @@ FAILURE = 0.05
 
 
 def any_federation(rng):
-    """Return a small one: ties, skew, empty providers, misleading bounds, k above all objects."""
+    """Draw one with ties, skew, empty providers, loose bounds, or too few objects."""
     m, n, k = int(rng.integers(1, 7)), int(rng.integers(0, 40)), int(rng.integers(1, 14))
     values = np.sort(rng.integers(0, rng.choice([2, 8, 10**6]), n)).astype(float)
     kind = rng.integers(4)
@@ -33,41 +33,41 @@ def any_federation(rng):
         lambda: np.zeros(n, int),
         lambda: np.arange(n) * m // max(n, 1),
     ][kind]()
-    loose = float(rng.choice([0.0, 0.05, 0.5, 1.0]))
+    looseness = float(rng.choice([0.0, 0.05, 0.5, 1.0]))
     return Federation(
         {f"p{i}": values[owner == i].tolist() for i in range(m)},
         float(rng.integers(0, 9)),
         k,
-        BoundedLine(loose, seed=int(rng.integers(2**31))),
+        BoundedLine(looseness, seed=int(rng.integers(2**31))),
     )
 
 
 def even_federation(rng, *, m, k, n):
-    """Return distances spread evenly, bounds that mislead a little."""
+    """Draw one with evenly distributed distances and slightly loose bounds."""
     owner, values = rng.integers(0, m, n), np.round(rng.random(n) * 1e6, 3)
     tables = {f"p{i}": values[owner == i].tolist() for i in range(m)}
     return Federation(tables, 0.0, k, BoundedLine(0.05, seed=int(rng.integers(2**31))))
 
 
 def misleading_federation(rng):
-    """Return one with all near objects at a provider with uninformative bounds."""
+    """Draw one whose near objects are all at one provider, with loose bounds."""
     m, k = int(rng.integers(2, 9)), int(rng.integers(16, 64))
     near, far = np.arange(float(k + 20)), 1e5 + np.arange(float(k + 20))
     tables = {"p0": near.tolist()} | {f"p{i}": (far + i / 16).tolist() for i in range(1, m)}
     return Federation(tables, 0.0, k, BoundedLine(1.0, seed=int(rng.integers(2**31))))
 
 
-def ask(federation, law, seed):
-    """Return the answer, and whether it is the right one."""
+def ask(federation, noise, seed):
+    """Return the answer, and True if it is correct."""
     bits = random.Random(seed).randbytes
 
     def noise_of(epoch, providers):
-        return dict(zip(providers, law.draw_all(len(providers), bits=bits), strict=True))
+        return dict(zip(providers, noise.draw_all(len(providers), bits=bits), strict=True))
 
-    if isinstance(law, PaperNoise):
+    if isinstance(noise, PaperNoise):
         answer = federation.ask(dann_star_as_printed, noise_of=noise_of)
     else:
-        always = law.promise == "exact"
+        always = noise.promise == "exact"
         answer = federation.ask(dann_star, noise_of=noise_of, always_exact=always)
     merged = answer.merged
     found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
@@ -75,23 +75,23 @@ def ask(federation, law, seed):
 
 
 def always_exact(n_federations, seed=0):
-    """Count answers of ``guarantee="exact"`` that are not right, or not called exact."""
+    """Count answers of ``guarantee="exact"`` that are wrong, or not marked as exact."""
     rng, wrong = np.random.default_rng(seed), 0
     for number in range(n_federations):
         federation = any_federation(rng)
         epsilon = EPSILONS[number % len(EPSILONS)]
-        law = CountNoise(epsilon, "1e-6", n_providers=len(federation.tables), k=federation.k)
-        answer, right = ask(federation, law, number)
-        wrong += not (right and answer.exact)
+        noise = CountNoise(epsilon, "1e-6", n_providers=len(federation.tables), k=federation.k)
+        answer, correct = ask(federation, noise, number)
+        wrong += not (correct and answer.exact)
     return {"federations": n_federations, "wrong": wrong}
 
 
 def certified(n_queries, seed=1):
     """Count answers of ``guarantee="certified"``: flagged, wrong, and wrong without a flag."""
-    rng, seen = np.random.default_rng(seed), Counter()
+    rng, counts = np.random.default_rng(seed), Counter()
     for number in range(n_queries):
         federation = (misleading_federation if number % 2 else any_federation)(rng)
-        law = CountNoise(
+        noise = CountNoise(
             EPSILONS[number // 2 % len(EPSILONS)],
             0,
             n_providers=len(federation.tables),
@@ -99,40 +99,40 @@ def certified(n_queries, seed=1):
             promise="certified",
             failure=FAILURE,
         )
-        answer, right = ask(federation, law, number)
-        seen["flagged"] += not answer.exact
-        seen["wrong"] += not right
-        seen["wrong without a flag"] += answer.exact and not right
+        answer, correct = ask(federation, noise, number)
+        counts["flagged"] += not answer.exact
+        counts["wrong"] += not correct
+        counts["wrong without a flag"] += answer.exact and not correct
     return {
         "queries": n_queries,
-        **{what: seen[what] for what in ("flagged", "wrong", "wrong without a flag")},
+        **{key: counts[key] for key in ("flagged", "wrong", "wrong without a flag")},
     }
 
 
 def as_printed(n_queries, seed=2, *, m=8, k=128):
-    """Count wrong answers of Algorithm 2 as printed, on the paper's setting."""
+    """Count wrong answers of Algorithm 2 as printed, in a setting of the paper."""
     rng, wrong = np.random.default_rng(seed), 0
     for number in range(n_queries):
         federation = even_federation(rng, m=m, k=k, n=3000)
-        law = PaperNoise(1, n_providers=m, k=k, failure=FAILURE)
-        wrong += not ask(federation, law, number)[1]
+        noise = PaperNoise(1, n_providers=m, k=k, failure=FAILURE)
+        wrong += not ask(federation, noise, number)[1]
     return {"queries": n_queries, "providers": m, "k": k, "wrong": wrong}
 
 
 def factors(n_queries, seed=3):
-    """Return the ratio of the baseline's requested objects to those here, by setting."""
+    """Return how many times fewer objects are requested than by the baseline."""
     found = {}
     for m, k in ((8, 128), (16, 128), (16, 256), (8, 64)):
         for epsilon in (1, 3, 8):
             for promise, delta in (("exact", "1e-6"), ("certified", 0)):
                 rng = np.random.default_rng(seed)
-                law = CountNoise(epsilon, delta, n_providers=m, k=k, promise=promise)
-                asked = 0
+                noise = CountNoise(epsilon, delta, n_providers=m, k=k, promise=promise)
+                n_requested = 0
                 for number in range(n_queries):
                     federation = even_federation(rng, m=m, n=600 * m, k=k)
-                    asked += sum(ask(federation, law, number)[0].n_returned.values())
+                    n_requested += sum(ask(federation, noise, number)[0].n_returned.values())
                 found[f"m={m} k={k} epsilon={epsilon} {promise}"] = round(
-                    m * k * n_queries / asked, 2
+                    m * k * n_queries / n_requested, 2
                 )
     return {"queries": n_queries, **found}
 
@@ -142,15 +142,15 @@ if __name__ == "__main__":
     parser.add_argument("--federations", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--out", type=Path, required=True)
-    chosen = parser.parse_args()
-    began = time.process_time()
+    options = parser.parse_args()
+    start = time.process_time()
     record = {
-        "always exact": always_exact(chosen.federations),
-        "certified": certified(chosen.queries),
-        "as printed": as_printed(max(chosen.queries // 25, 40)),
-        "fewer objects than the baseline": factors(max(chosen.queries // 500, 5)),
+        "always exact": always_exact(options.federations),
+        "certified": certified(options.queries),
+        "as printed": as_printed(max(options.queries // 25, 40)),
+        "fewer objects than the baseline": factors(max(options.queries // 500, 5)),
     }
-    record["cpu_seconds"] = round(time.process_time() - began)
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record["cpu_seconds"] = round(time.process_time() - start)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))

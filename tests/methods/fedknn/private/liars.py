@@ -16,8 +16,8 @@ class Liar:
         return self._change(self._inner.answer(request))
 
 
-def forged(reply, **change):
-    """Return a copy with other fields, past all checks."""
+def alter(reply, **change):
+    """Return a changed copy of a reply, without the checks of its class."""
     result = object.__new__(type(reply))
     for name in type(reply).__dataclass_fields__:
         object.__setattr__(result, name, change.get(name, getattr(reply, name)))
@@ -32,20 +32,20 @@ def bounds_only(change):
     return lambda reply: change(reply) if isinstance(reply, PaddedBoundReply) else reply
 
 
-def reordered(reply):
+def reverse(reply):
     n = int(reply.numbers[0])
     order = np.r_[np.arange(n)[::-1], np.arange(n, len(reply.ties))]
-    return forged(reply, distances=reply.distances[order], ties=reply.ties[order])
+    return alter(reply, distances=reply.distances[order], ties=reply.ties[order])
 
 
-def doubled(reply):
+def repeat_first(reply):
     names, lengths = reply.names.copy(), reply.lengths.copy()
     names[1], lengths[1] = names[0], lengths[0]
-    return forged(reply, names=names, lengths=lengths)
+    return alter(reply, names=names, lengths=lengths)
 
 
-def behind(**values):
-    """Add data after the last object of a reply that is not full."""
+def write_padding(**values):
+    """Return a change that writes into the padding of a reply."""
 
     def change(reply):
         n = int(reply.numbers[0])
@@ -54,23 +54,23 @@ def behind(**values):
         fields = {name: getattr(reply, name).copy() for name in values}
         for name, value in values.items():
             fields[name][n] = value
-        return forged(reply, **fields)
+        return alter(reply, **fields)
 
     return nearest_only(change)
 
 
-def tied(reply):
-    """Return two objects at one distance, with tie keys whose difference overflows."""
+def tie_first_two(reply):
+    """Give two objects one distance, and tie keys whose difference overflows."""
     if reply.numbers[0] < 2:
         return reply
     distances, ties = reply.distances.copy(), reply.ties.copy()
     distances[1], ties[:2] = distances[0], [2**63 - 1, -(2**63)]
-    return forged(reply, distances=distances, ties=ties)
+    return alter(reply, distances=distances, ties=ties)
 
 
-def nothing(reply):
+def return_nothing(reply):
     """Return no objects, and report exhaustion."""
-    return forged(
+    return alter(
         reply,
         **{name: np.zeros_like(getattr(reply, name)) for name in ("ties", "names", "lengths")},
         distances=np.full(len(reply.ties), np.inf),
@@ -80,38 +80,38 @@ def nothing(reply):
 
 
 LIES = {
-    "another size": nearest_only(lambda r: forged(r, distances=r.distances[:-1])),
-    "more than were asked for": nearest_only(lambda r: forged(r, numbers=r.numbers * 0 + 99)),
-    "descending": nearest_only(reordered),
-    "an object twice": nearest_only(doubled),
-    "negative distances": nearest_only(lambda r: forged(r, distances=r.distances - 100)),
-    "not a number": nearest_only(lambda r: forged(r, distances=r.distances * np.nan)),
-    "names beyond their size": nearest_only(lambda r: forged(r, lengths=r.lengths + 1000)),
-    "flags that are none": nearest_only(lambda r: forged(r, flags=r.flags + 7)),
-    "fewer, and more left": nearest_only(
-        lambda r: forged(nothing(r), flags=np.array([0, 1], np.uint8))
+    "another size": nearest_only(lambda r: alter(r, distances=r.distances[:-1])),
+    "too many objects": nearest_only(lambda r: alter(r, numbers=r.numbers * 0 + 99)),
+    "descending": nearest_only(reverse),
+    "an object twice": nearest_only(repeat_first),
+    "negative distances": nearest_only(lambda r: alter(r, distances=r.distances - 100)),
+    "not a number": nearest_only(lambda r: alter(r, distances=r.distances * np.nan)),
+    "too long names": nearest_only(lambda r: alter(r, lengths=r.lengths + 1000)),
+    "flags other than 0 and 1": nearest_only(lambda r: alter(r, flags=r.flags + 7)),
+    "too few objects": nearest_only(
+        lambda r: alter(return_nothing(r), flags=np.array([0, 1], np.uint8))
     ),
-    "an object behind the last": behind(distances=0.0),
-    "no number behind the last": behind(distances=np.nan),
-    "less than nothing behind the last": behind(distances=-np.inf),
-    "a name behind the last": behind(names=255, lengths=64),
-    "a name that is no text": nearest_only(lambda r: forged(r, names=r.names | np.uint8(128))),
-    "a tie behind the last": behind(ties=1),
-    "ties that descend by more than 64 bits hold": nearest_only(tied),
-    "no objects, and bounds of some": nearest_only(nothing),
-    "no more objects, and then some": nearest_only(
-        lambda r: forged(r, flags=np.array([1, 1], np.uint8))
+    "an object behind the last": write_padding(distances=0.0),
+    "no number behind the last": write_padding(distances=np.nan),
+    "minus infinity behind the last": write_padding(distances=-np.inf),
+    "a name behind the last": write_padding(names=255, lengths=64),
+    "invalid UTF-8": nearest_only(lambda r: alter(r, names=r.names | np.uint8(128))),
+    "a tie behind the last": write_padding(ties=1),
+    "ties whose difference overflows": nearest_only(tie_first_two),
+    "no objects, but bounds": nearest_only(return_nothing),
+    "exhausted, but more objects in the second round": nearest_only(
+        lambda r: alter(r, flags=np.array([1, 1], np.uint8))
     ),
-    "objects nearer than their bounds": bounds_only(lambda r: forged(r, bounds=r.bounds + 100)),
-    "bounds that end below all": bounds_only(
-        lambda r: forged(r, bounds=np.append(r.bounds[:-1], -np.inf))
+    "objects nearer than their bounds": bounds_only(lambda r: alter(r, bounds=r.bounds + 100)),
+    "bounds padded with minus infinity": bounds_only(
+        lambda r: alter(r, bounds=np.append(r.bounds[:-1], -np.inf))
     ),
-    "bounds of another number": bounds_only(lambda r: forged(r, bounds=r.bounds[:-1])),
+    "too few bounds": bounds_only(lambda r: alter(r, bounds=r.bounds[:-1])),
 }
 
 
-def cut_short(reply):
+def stop_early(reply):
     """Return no object, and the claim that there are more."""
     if isinstance(reply, PaddedNearestReply):
-        return forged(nothing(reply), flags=np.array([0, 1], np.uint8))
+        return alter(return_nothing(reply), flags=np.array([0, 1], np.uint8))
     return reply

@@ -1,4 +1,4 @@
-"""Bounds that DANN* counts: another record changes one of them, whatever the metric."""
+"""Bounds for DANN*: replacing a record changes one of them, for every metric."""
 
 import random
 from collections import Counter
@@ -16,13 +16,13 @@ from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 
-RNG, PLAIN = np.random.default_rng(0), random.Random(0)
+RNG, RANDOM = np.random.default_rng(0), random.Random(0)
 ROWS = RNG.normal(size=(4200, 64))
 SHORT = RNG.normal(size=(1100, 3))
 
 
 def text(alphabet, n):
-    return "".join(PLAIN.choice(alphabet) for _ in range(n))
+    return "".join(RANDOM.choice(alphabet) for _ in range(n))
 
 
 def path(labels, bond):
@@ -30,7 +30,7 @@ def path(labels, bond):
     return Graph(tuple(labels), [(i, i + 1) for i in range(n - 1)], (bond,) * (n - 1))
 
 
-CASES = {  # objects, what takes the place of the first, the query
+CASES = {  # objects, replacement of the first object, query
     "euclidean": (ROWS, np.full(64, 1e6), ROWS[7] + 0.5),
     "manhattan": (ROWS, np.full(64, 1e6), ROWS[7] + 0.5),
     "cosine": (ROWS, -ROWS[0], ROWS[7] + 0.5),
@@ -39,7 +39,7 @@ CASES = {  # objects, what takes the place of the first, the query
     "jaccard": ([{7, 8, 9}, *({1, 2, 100 + i} for i in range(50))], {500}, {1, 2, 7, 8, 9}),
     "edit": ([text("ACGT", 300) for _ in range(60)], "\u0001" * 300, text("ACGT", 300)),
     "graph_edit": (
-        [path(text("CNO", PLAIN.randint(2, 9)), "1") for _ in range(60)],
+        [path(text("CNO", RANDOM.randint(2, 9)), "1") for _ in range(60)],
         path("XXXXXXXX", "9"),
         path("CXZN", "9"),
     ),
@@ -54,7 +54,7 @@ def bounds_of(metric, objects, query):
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_another_record_changes_one_bound(case):
+def test_replacing_a_record_changes_one_bound(case):
     objects, other, query = CASES[case]
     metric = metric_of(case.split()[0])
     changed = objects.copy()
@@ -74,12 +74,12 @@ def test_bounds_are_bounds_and_not_all_zero(case):
     bounds = sorted(bounds_of(metric, objects, query).elements())
     distances = sorted(metric.distance(query, item) for item in objects)
 
-    assert all(low <= real for low, real in zip(bounds, distances, strict=True))
+    assert all(low <= distance for low, distance in zip(bounds, distances, strict=True))
     assert bounds[-1] > 0
 
 
-class Silent(PlainMetric):
-    """A metric with bounds that are not declared to be separate."""
+class JointBounds(PlainMetric):
+    """A metric whose sessions have no separate bounds."""
 
     exact = True
 
@@ -102,14 +102,14 @@ class Silent(PlainMetric):
         return Index()
 
 
-def test_bounds_that_may_hang_together_count_as_nothing():
-    metric = Silent(lambda a, b: abs(a - b).sum())
+def test_without_separate_bounds_all_are_zero():
+    metric = JointBounds(lambda a, b: abs(a - b).sum())
 
     assert bounds_of(metric, np.ones((3, 1)), np.zeros(1)) == Counter({0.0: 3})
 
 
-def test_an_approximate_index_answers_no_private_search():
-    metric = Silent(lambda a, b: abs(a - b).sum())
+def test_an_approximate_index_refuses_private_searches():
+    metric = JointBounds(lambda a, b: abs(a - b).sum())
     metric.exact = False
     provider = Provider("p", np.ones((3, 1)), metric, decode=decode_query)
     query = encode_query(np.zeros(1))

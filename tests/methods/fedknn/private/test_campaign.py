@@ -1,4 +1,4 @@
-"""DANN* meets its promises over many random federations; the printed version does not."""
+"""DANN* keeps its promises over many random federations; Algorithm 2 as printed does not."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.methods.fedknn.private.campaign import (
     factors,
 )
 
-AT_LEAST = {  # ratio to the objects that the baseline requests: exact, certified
+AT_LEAST = {  # factor of objects fewer than with the baseline: exact, certified
     "m=8 k=128 epsilon=1": (1.9, 2.6),
     "m=8 k=128 epsilon=3": (3.5, 4.2),
     "m=8 k=128 epsilon=8": (4.9, 5.2),
@@ -26,29 +26,29 @@ AT_LEAST = {  # ratio to the objects that the baseline requests: exact, certifie
 }
 
 
-def test_answers_that_are_promised_to_be_exact_are():
+def test_all_answers_with_the_exact_promise_are_exact():
     assert always_exact(500)["wrong"] == 0
 
 
 def test_certified_answers_rarely_fail_and_are_flagged():
-    told = certified(400)
+    result = certified(400)
 
-    assert told["wrong without a flag"] == 0
-    # at a rate of 5 %, more than 34 of 400 would come once in 1,000 runs
-    assert told["wrong"] <= told["flagged"] <= 34
+    assert result["wrong without a flag"] == 0
+    # at a rate of 5 %, more than 34 of 400 occur once in 1,000 runs
+    assert result["wrong"] <= result["flagged"] <= 34
 
 
 def test_algorithm_2_as_printed_fails_more_than_it_promises():
-    # at its promised rate of 5 %, 9 wrong ones of 60 would come once in 500 runs
+    # at the promised rate of 5 %, 9 wrong answers of 60 occur once in 500 runs
     assert as_printed(60)["wrong"] >= 9
 
 
 def test_fewer_objects_are_requested_than_by_the_baseline():
-    told = factors(3)
+    result = factors(3)
 
-    for setting, (exact, seldom_not) in AT_LEAST.items():
-        assert told[f"{setting} exact"] >= exact
-        assert told[f"{setting} certified"] >= seldom_not
+    for setting, (exact_ratio, certified_ratio) in AT_LEAST.items():
+        assert result[f"{setting} exact"] >= exact_ratio
+        assert result[f"{setting} certified"] >= certified_ratio
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_a_hundred_thousand_federations_are_answered_exactly():
 
 @pytest.mark.slow
 def test_ten_thousand_certified_answers_rarely_fail():
-    told = certified(10_000, seed=11)
+    result = certified(10_000, seed=11)
 
-    assert told["wrong without a flag"] == 0
-    assert told["wrong"] <= told["flagged"] <= FAILURE * told["queries"]
+    assert result["wrong without a flag"] == 0
+    assert result["wrong"] <= result["flagged"] <= FAILURE * result["queries"]

@@ -13,11 +13,11 @@ from fedneighbors.privacy.ledger._ledger import Ledger
 RNG = np.random.default_rng(8)
 POINTS = RNG.normal(size=(300, 4))
 OWNERS = np.arange(300) % 3
-ONE = Privacy(epsilon=1, delta="1e-6")
+PRIVACY = Privacy(epsilon=1, delta="1e-6")
 
 
 def private(**settings):
-    options = {"algorithm": "dann*", "privacy": ONE, "grid_s": 0.0} | settings
+    options = {"algorithm": "dann*", "privacy": PRIVACY, "grid_s": 0.0} | settings
     return FederatedNeighbors(**options).fit(POINTS, parties=OWNERS)
 
 
@@ -25,12 +25,12 @@ def private(**settings):
     "settings",
     [{}, {"guarantee": "certified", "privacy": Privacy(epsilon=3)}, {"algorithm": "baseline"}],
 )
-def test_private_searches_equal_plain_ones(settings):
-    plain = FederatedNeighbors().fit(POINTS, parties=OWNERS)
+def test_private_searches_equal_those_without_privacy(settings):
+    not_private = FederatedNeighbors().fit(POINTS, parties=OWNERS)
 
     search = private(**settings)
 
-    expected = plain.kneighbors(POINTS[:4], 20)
+    expected = not_private.kneighbors(POINTS[:4], 20)
     found = search.kneighbors(POINTS[:4], 20)
     for record, ours, theirs in zip(search.query_records_, found[1], expected[1], strict=True):
         assert not record.exact or ours.tolist() == theirs.tolist()
@@ -38,7 +38,7 @@ def test_private_searches_equal_plain_ones(settings):
         assert record.answered == ("0", "1", "2")
 
 
-def test_each_party_pays_once_per_distinct_query():
+def test_each_party_is_charged_once_per_distinct_query():
     search = private()
 
     search.kneighbors(POINTS[:2], 5)
@@ -51,12 +51,12 @@ def test_each_party_pays_once_per_distinct_query():
 def test_a_repeated_query_requests_the_same_counts():
     search = private(privacy=Privacy(epsilon="0.1", delta="1e-6"))
 
-    asked = []
+    n_returned = []
     for _ in range(5):
         search.kneighbors(POINTS[:1], 60)
-        asked.append(search.query_records_[0].n_returned)
+        n_returned.append(search.query_records_[0].n_returned)
 
-    assert all(counts == asked[0] for counts in asked)
+    assert all(counts == n_returned[0] for counts in n_returned)
 
 
 def test_another_k_or_other_objects_are_charged_again():
@@ -70,7 +70,7 @@ def test_another_k_or_other_objects_are_charged_again():
     assert ledger.spent("1").epsilon == 3
 
 
-def test_a_spent_budget_refuses_new_queries_and_answers_old_ones():
+def test_a_used_up_budget_refuses_only_new_queries():
     search = private(max_queries=2)
     first = search.kneighbors(POINTS[:2], 5)
 
@@ -79,10 +79,12 @@ def test_a_spent_budget_refuses_new_queries_and_answers_old_ones():
 
     assert search.ledger_.spent("0").epsilon == 2
     again = search.kneighbors(POINTS[:2], 5)
-    assert [places.tolist() for places in again[1]] == [places.tolist() for places in first[1]]
+    assert [positions.tolist() for positions in again[1]] == [
+        positions.tolist() for positions in first[1]
+    ]
 
 
-def test_the_smallest_budget_decides_before_any_charge():
+def test_if_one_budget_is_too_small_none_is_charged():
     with Ledger(":memory:", party="broker") as ledger:
         for party, epsilon in (("0", 9), ("1", 9), ("2", Fraction(1, 2))):
             ledger.set_budget(party, PureDP(epsilon))
@@ -122,7 +124,7 @@ def test_the_printed_variant_is_never_exact_and_costs_double():
         ({"failure": 1.0, "guarantee": "certified"}, "expected failure|do not use a delta"),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(settings, words):
+def test_conflicting_settings_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         private(**settings)
 
@@ -132,8 +134,8 @@ def test_privacy_of_another_type_is_refused():
         private(privacy=1.0)
 
 
-def test_names_without_room_in_a_reply_are_refused():
-    search = FederatedNeighbors(algorithm="dann*", privacy=ONE)
+def test_names_too_long_for_a_reply_are_refused():
+    search = FederatedNeighbors(algorithm="dann*", privacy=PRIVACY)
 
     with pytest.raises(ValueError, match="room for names of 64 bytes"):
         search.fit(POINTS[:1], ids=["x" * 65])

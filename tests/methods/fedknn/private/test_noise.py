@@ -1,4 +1,4 @@
-"""Noise under a ledger: drawn once per query, charged to each user."""
+"""Noise of DANN*: drawn once per query, charged to each user."""
 
 import threading
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ PROVIDERS = ("north", "south", "west")
 EPOCH = b"first"
 
 
-def opened(path=":memory:", epsilon=100):
+def open_ledger(path=":memory:", epsilon=100):
     ledger = Ledger(path, party="broker")
     for provider in PROVIDERS:
         ledger.set_budget(provider, ApproxDP(epsilon, "0.1"))
@@ -26,16 +26,16 @@ def opened(path=":memory:", epsilon=100):
 
 @pytest.fixture
 def ledger():
-    with opened() as made:
-        yield made
+    with open_ledger() as new:
+        yield new
 
 
-def law_of(epsilon=1, delta="1e-6", *, k=5, **options):
+def make_noise(epsilon=1, delta="1e-6", *, k=5, **options):
     return CountNoise(epsilon, delta, n_providers=3, k=k, **options)
 
 
-def ask(ledger, law=None, *, user="search", query=b"q", **options):
-    noise_of = noise_source(ledger, law or law_of(), query=query, user=user, **options)
+def ask(ledger, noise=None, *, user="search", query=b"q", **options):
+    noise_of = noise_source(ledger, noise or make_noise(), query=query, user=user, **options)
     return noise_of(EPOCH, PROVIDERS)
 
 
@@ -43,51 +43,51 @@ def spent(ledger, user=""):
     return [ledger.spent(provider, user).epsilon for provider in PROVIDERS]
 
 
-SAME_LAW = {
-    "as a float": law_of(1.0, 1e-6),
-    "as text": law_of("1", "0.000001"),
-    "as fractions": law_of(Fraction(2, 2), Fraction(1, 10**6)),
-    "as decimals": law_of(Decimal("1.00"), Decimal("1E-6")),
-    "with a k of numpy": law_of(k=np.int64(5)),
-    "with a failure that exact answers never have": law_of(failure="0.3"),
+SAME_NOISE = {
+    "as a float": make_noise(1.0, 1e-6),
+    "as text": make_noise("1", "0.000001"),
+    "as fractions": make_noise(Fraction(2, 2), Fraction(1, 10**6)),
+    "as decimals": make_noise(Decimal("1.00"), Decimal("1E-6")),
+    "with a k of numpy": make_noise(k=np.int64(5)),
+    "with a failure that exact answers do not use": make_noise(failure="0.3"),
 }
 
 
-@pytest.mark.parametrize("how", SAME_LAW)
-def test_a_law_that_is_written_in_another_way_is_the_same_law(ledger, how):
+@pytest.mark.parametrize("notation", SAME_NOISE)
+def test_equal_parameters_in_any_notation_are_one_release(ledger, notation):
     first = ask(ledger)
 
-    again = ask(ledger, SAME_LAW[how])
+    again = ask(ledger, SAME_NOISE[notation])
 
     assert again == first
     assert spent(ledger) == [1, 1, 1]
 
 
-LAWS = [
-    law_of(),
-    law_of("1.1"),
-    law_of(1, "1e-7"),
-    law_of(k=6),
-    law_of(1, 0, promise="certified"),
-    law_of(1, 0, promise="certified", failure="0.0001"),
+DIFFERENT_NOISE = [
+    make_noise(),
+    make_noise("1.1"),
+    make_noise(1, "1e-7"),
+    make_noise(k=6),
+    make_noise(1, 0, promise="certified"),
+    make_noise(1, 0, promise="certified", failure="0.0001"),
     PaperNoise(1, n_providers=3, k=5),
     PaperNoise(1, n_providers=3, k=5, failure="0.2"),
     PaperNoise(1, n_providers=3, k=6),
 ]
 
 
-def test_other_laws_are_other_questions():
-    assert len({law.identity for law in LAWS}) == len(LAWS)
+def test_other_parameters_have_other_identities():
+    assert len({noise.identity for noise in DIFFERENT_NOISE}) == len(DIFFERENT_NOISE)
 
 
 def test_other_queries_epochs_and_providers_get_own_noise(ledger):
-    law = law_of("0.001")
+    noise = make_noise("0.001")
 
-    noise_of = noise_source(ledger, law, query=b"q")
+    noise_of = noise_source(ledger, noise, query=b"q")
     drawn = [
         *noise_of(b"first", PROVIDERS).values(),
         *noise_of(b"second", PROVIDERS).values(),
-        *ask(ledger, law, query=b"other").values(),
+        *ask(ledger, noise, query=b"other").values(),
     ]
 
     # scales of 5,000 and more: two of nine pairs are equal once in 10^6 runs
@@ -106,7 +106,7 @@ def test_a_second_user_gets_the_same_noise_and_is_charged_for_it(ledger):
     assert spent(ledger) == [3, 3, 3]
 
 
-def test_a_user_without_budget_is_refused_known_answers_too(ledger):
+def test_a_user_without_budget_is_refused_stored_noise(ledger):
     ledger.set_budget("south", ApproxDP(1, "0.1"), user="ben")
     ask(ledger, user="ben", query=b"another")
     ask(ledger, user="anna")
@@ -118,7 +118,7 @@ def test_a_user_without_budget_is_refused_known_answers_too(ledger):
     assert ledger.entries() == before
 
 
-def test_one_provider_without_room_means_that_none_is_charged(ledger):
+def test_if_one_budget_is_used_up_none_is_charged(ledger):
     ledger.set_budget("west", ApproxDP("0.5", "0.1"))
     before = ledger.entries()
 
@@ -128,16 +128,16 @@ def test_one_provider_without_room_means_that_none_is_charged(ledger):
     assert ledger.entries() == before
 
 
-def test_charges_share_one_commit_noises_another(ledger, monkeypatch):
+def test_all_charges_and_all_noise_take_one_commit_each(ledger, monkeypatch):
     commits, transaction = [], ledger._file.transaction
 
     @contextmanager
-    def counted():
+    def count_entries():
         with transaction():
             yield
         commits.append(len(ledger.entries()))
 
-    monkeypatch.setattr(ledger._file, "transaction", counted)
+    monkeypatch.setattr(ledger._file, "transaction", count_entries)
     before = len(ledger.entries())
     ask(ledger)
     ask(ledger)
@@ -145,15 +145,15 @@ def test_charges_share_one_commit_noises_another(ledger, monkeypatch):
     assert commits == [before + 3, before + 6]
 
 
-def test_noise_is_drawn_after_the_charge_which_stays(ledger):
+def test_noise_is_drawn_after_the_charge(ledger):
     charged = []
 
-    def fails(n_bytes):
+    def fail(n_bytes):
         charged.append(spent(ledger))
         return b""
 
     with pytest.raises(ValueError, match="random bytes"):
-        ask(ledger, user="anna", bits=fails)
+        ask(ledger, user="anna", bits=fail)
 
     assert charged[0] == [1, 1, 1]
     second = ask(ledger, user="ben")  # uses the noise charged to the first user
@@ -161,22 +161,22 @@ def test_noise_is_drawn_after_the_charge_which_stays(ledger):
     assert spent(ledger, "anna") == spent(ledger, "ben") == [1, 1, 1]
 
 
-class Overtaken(Ledger):
-    """A ledger in which another user asks the same between lookup and charge."""
+class RacingLedger(Ledger):
+    """A ledger in which another user runs the query between lookup and charge."""
 
     other = None
 
     def users_of(self, query_ids):
-        seen = super().users_of(query_ids)
+        users = super().users_of(query_ids)
         other, self.other = self.other, None
         if other:
             other()
-        return seen
+        return users
 
 
 def test_concurrent_users_share_the_first_noise(tmp_path):
     path, found = tmp_path / "ledger.db", []
-    with opened(path) as ledger, Overtaken(path) as slow:
+    with open_ledger(path) as ledger, RacingLedger(path) as slow:
         slow.other = lambda: found.append(ask(ledger, user="anna"))
 
         mine = ask(slow, user="ben")
@@ -186,28 +186,29 @@ def test_concurrent_users_share_the_first_noise(tmp_path):
 
 
 def test_simultaneous_users_get_the_same_noise(tmp_path):
-    law, users = law_of("0.01"), [f"user {number}" for number in range(8)]
+    noise, users = make_noise("0.01"), [f"user {number}" for number in range(8)]
     found, start = {}, threading.Barrier(len(users))
-    with opened(tmp_path / "ledger.db") as ledger:
+    with open_ledger(tmp_path / "ledger.db") as ledger:
 
-        def asking(user):
+        def run_query(user):
             start.wait()
-            found[user] = ask(ledger, law, user=user)
+            found[user] = ask(ledger, noise, user=user)
 
-        threads = [threading.Thread(target=asking, args=(user,)) for user in users]
+        threads = [threading.Thread(target=run_query, args=(user,)) for user in users]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
         assert sorted(found) == users
-        assert all(noise == found[users[0]] for noise in found.values())
+        assert all(drawn == found[users[0]] for drawn in found.values())
         assert [ledger.spent("north", user).epsilon for user in users] == [Fraction(1, 100)] * 8
 
 
 def test_distributions_with_different_parameters_differ():
-    tenth, nearly = law_of("0.1"), law_of(Fraction(0.1))  # the float itself, not its decimal
+    tenth = make_noise("0.1")
+    nearly = make_noise(Fraction(0.1))  # the value of the float, not its decimal notation
 
     assert tenth.cost.epsilon == Fraction(1, 10) < nearly.cost.epsilon
-    assert law_of(0.1) == tenth != nearly
+    assert make_noise(0.1) == tenth != nearly
     assert tenth.identity != nearly.identity

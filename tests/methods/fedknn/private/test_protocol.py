@@ -18,22 +18,22 @@ from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
-from tests.methods.fedknn.private.liars import LIES, Liar, bounds_only, cut_short, forged
+from tests.methods.fedknn.private.liars import LIES, Liar, alter, bounds_only, stop_early
 from tests.naive.fedknn import nearest
 
 
-def found(answer):
+def result_of(answer):
     merged = answer.merged
     return list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
 
 
-def noise_from(law, seed):
-    """Return noise of a law from seeded bits."""
+def noise_from(noise, seed):
+    """Return a source of noise with seeded random bytes."""
     bits = random.Random(seed).randbytes
-    return lambda epoch, names: dict(zip(names, law.draw_all(len(names), bits=bits), strict=True))
+    return lambda epoch, names: dict(zip(names, noise.draw_all(len(names), bits=bits), strict=True))
 
 
-def law_of(federation, epsilon, *, promise="exact", **options):
+def make_noise(federation, epsilon, *, promise="exact", **options):
     delta = "1e-6" if promise == "exact" else 0
     return CountNoise(
         epsilon,
@@ -50,32 +50,32 @@ EPSILONS = st.sampled_from(["0.01", 1, 8, 1000])
 
 @settings(max_examples=600, deadline=None)
 @given(federations(), EPSILONS, st.integers(0, 2**32))
-def test_exact_answers_equal_one_sorted_list(federation, epsilon, seed):
-    noise = noise_from(law_of(federation, epsilon), seed)
+def test_exact_answers_equal_the_naive_search(federation, epsilon, seed):
+    noise = noise_from(make_noise(federation, epsilon), seed)
 
     answer = federation.ask(dann_star, noise_of=noise)
 
-    assert found(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
+    assert result_of(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
     assert answer.exact
-    assert all(asked <= federation.k for asked in answer.n_returned.values())
+    assert all(n <= federation.k for n in answer.n_returned.values())
 
 
 @settings(max_examples=600, deadline=None)
 @given(federations(), EPSILONS, st.sampled_from(["0.05", "0.9"]), st.integers(0, 2**32))
 def test_certified_answers_are_exact_or_flagged(federation, epsilon, failure, seed):
-    noise = noise_from(law_of(federation, epsilon, promise="certified", failure=failure), seed)
+    noise = noise_from(make_noise(federation, epsilon, promise="certified", failure=failure), seed)
 
     answer = federation.ask(dann_star, noise_of=noise, always_exact=False)
 
     expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
-    assert not answer.exact or found(answer) == expected
+    assert not answer.exact or result_of(answer) == expected
 
 
-def frames_of(federation, noise):
-    """Return the lengths of all frames of a query by message kind."""
+def message_sizes(federation, noise):
+    """Return the lengths of all messages of a query by class."""
     sizes = {}
 
-    class Watched:
+    class Recording:
         def __init__(self, inner):
             self.inner, self.name, self.accepts = inner, inner.name, inner.accepts
 
@@ -85,9 +85,9 @@ def frames_of(federation, noise):
                 sizes.setdefault(type(item).__name__, []).append(len(encode(item)))
             return reply
 
-    watched = [Watched(provider) for provider in federation.providers()]
+    recording = [Recording(provider) for provider in federation.providers()]
     coordinator = dann_star(repr(federation.query).encode(), federation.k, name="q", noise_of=noise)
-    run(coordinator, watched)
+    run(coordinator, recording)
     return sizes
 
 
@@ -95,7 +95,7 @@ def test_message_sizes_do_not_depend_on_the_providers_data():
     few = Federation({"p0": [], "p1": [1.0], "p2": [5.0] * 40}, 3.0, 6, BoundedLine(0.5, 1))
     many = Federation({f"p{i}": [float(i)] * 30 for i in range(3)}, 3.0, 6, BoundedLine(0.0, 1))
 
-    sizes = [frames_of(each, noise_from(law_of(each, 1), 0)) for each in (few, many)]
+    sizes = [message_sizes(each, noise_from(make_noise(each, 1), 0)) for each in (few, many)]
 
     for kind in sizes[0]:
         assert len({*sizes[0][kind], *sizes[1][kind]}) == 1, kind
@@ -107,13 +107,15 @@ def test_a_provider_that_breaks_the_protocol_is_named(lie):
     federation = Federation(tables, 0.0, 4, BoundedLine(0.0, 1))
     honest = federation.providers()
     providers = [Liar(honest[0], LIES[lie]), honest[1]]
-    coordinator = dann_star(b"0.0", 4, name="q", noise_of=noise_from(law_of(federation, 1000), 0))
+    coordinator = dann_star(
+        b"0.0", 4, name="q", noise_of=noise_from(make_noise(federation, 1000), 0)
+    )
 
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
         run(coordinator, providers)
 
 
-def always(first, second):
+def constant_noise(first, second):
     """Return the same noise on the counts of every provider."""
     return lambda epoch, providers: dict.fromkeys(providers, (first, second))
 
@@ -121,48 +123,48 @@ def always(first, second):
 SHORT = Federation({"p0": [1.0, 2.0, 3.0, 4.0], "p1": [11.5, 12.5]}, 0.0, 4, BoundedLine(0.0, 1))
 
 
-def test_a_provider_that_stops_short_is_named():
+def test_a_provider_that_returns_too_few_objects_is_named():
     honest = SHORT.providers()
 
     with pytest.raises(ProtocolError, match=r"'p0'.*more are left"):
         run(
-            dann_star(b"0.0", 4, name="q", noise_of=always(0, 0)),
-            [Liar(honest[0], cut_short), honest[1]],
+            dann_star(b"0.0", 4, name="q", noise_of=constant_noise(0, 0)),
+            [Liar(honest[0], stop_early), honest[1]],
         )
 
 
 def test_a_count_that_is_too_low_fails_the_certificate():
     with pytest.raises(ProtocolError, match="not certified"):
-        SHORT.ask(dann_star, noise_of=always(-3, -9))
+        SHORT.ask(dann_star, noise_of=constant_noise(-3, -9))
 
-    answer = SHORT.ask(dann_star, noise_of=always(-3, -9), always_exact=False)
+    answer = SHORT.ask(dann_star, noise_of=constant_noise(-3, -9), always_exact=False)
 
     assert not answer.exact
-    assert found(answer)[0] == (1.0, "p0", "0")
+    assert result_of(answer)[0] == (1.0, "p0", "0")
 
 
-def test_names_that_differ_by_a_zero_at_their_end_are_two():
+def test_names_that_differ_by_a_final_zero_byte_are_distinct():
     metric = PlainMetric(lambda a, b: abs(a - b))
     provider = Provider("p", [1.0, 2.0], metric, decode=float, ids=["a", "a\0"])
 
-    answer = run(dann_star(b"0.0", 2, name="q", noise_of=always(-1, 0)), [provider]).result
+    answer = run(dann_star(b"0.0", 2, name="q", noise_of=constant_noise(-1, 0)), [provider]).result
 
     assert answer.merged.ids == ("a", "a\0")
 
 
-def test_other_bounds_under_the_same_epoch_are_another_question():
-    seen = []
+def test_other_bounds_in_the_same_epoch_get_other_noise():
+    epochs = []
 
     def noise_of(epoch, providers):
-        seen.append(epoch)
+        epochs.append(epoch)
         return dict.fromkeys(providers, (0, 0))
 
     honest = SHORT.providers()
-    lower = Liar(honest[1], bounds_only(lambda r: forged(r, bounds=r.bounds * 0.5)))
+    lower = Liar(honest[1], bounds_only(lambda r: alter(r, bounds=r.bounds * 0.5)))
     for number, providers in enumerate((honest, honest, [honest[0], lower])):
         run(dann_star(b"0.0", 4, name=f"q{number}", noise_of=noise_of), providers)
 
-    assert seen[0] == seen[1] != seen[2]
+    assert epochs[0] == epochs[1] != epochs[2]
 
 
 def test_a_fine_grid_never_sleeps_for_negative_time(monkeypatch):
@@ -184,13 +186,13 @@ def test_a_name_too_long_for_a_reply_is_refused_before_search():
     )
 
     with pytest.raises(PartyRefused, match="a name is too long"):
-        run(dann_star(b"0.0", 1, name="q", noise_of=always(0, 0)), [provider])
+        run(dann_star(b"0.0", 1, name="q", noise_of=constant_noise(0, 0)), [provider])
 
 
-def test_far_more_neighbors_than_objects_need_no_more_room():
+def test_k_may_be_far_above_the_number_of_objects():
     k = 3000
     federation = replace(SHORT, k=k)
 
-    answer = federation.ask(dann_star, noise_of=always(k, 0))
+    answer = federation.ask(dann_star, noise_of=constant_noise(k, 0))
 
-    assert found(answer) == nearest(federation.tables, 0.0, k, key=KEY)
+    assert result_of(answer) == nearest(federation.tables, 0.0, k, key=KEY)

@@ -1,4 +1,4 @@
-"""Enumerated views of a provider under DANN*: within the cost if corrected, not as printed."""
+"""Enumerated views of a provider under DANN*: within the cost, except as printed."""
 
 import itertools
 import random
@@ -22,30 +22,30 @@ ROUNDING = 1e-9
 DELTA = Fraction(1, 100)
 
 
-def law_of(epsilon, promise, *, m=2, k=3):
+def make_noise(epsilon, promise, *, m=2, k=3):
     delta = DELTA if promise == "exact" else 0
     return CountNoise(epsilon, delta, n_providers=m, k=k, promise=promise)
 
 
-def unshifted(law):
-    """Return the same noise without safety margins, so that small counts are distinguishable."""
+def unshifted(noise):
+    """Return the same noise without shifts, so that small counts are distinguishable."""
     return SimpleNamespace(
-        promise=law.promise,
-        first_scale=law.first_scale,
-        second_scale=law.second_scale,
+        promise=noise.promise,
+        first_scale=noise.first_scale,
+        second_scale=noise.second_scale,
         first_shift=0,
-        second_shift=law.second_shift if law.promise == "exact" else 0,
+        second_shift=noise.second_shift if noise.promise == "exact" else 0,
     )
 
 
 def neighbors_of_five_records():
     """Return every order of bounds and distances of two records, and a replacement of the last.
 
-    Provider p0 sees; the last record of p1 is replaced.
+    Provider p0 is the viewer; the last record of p1 is replaced.
     """
     for distances in itertools.permutations(range(5)):
         if distances[0] > distances[1]:
-            continue  # the viewer's two records may change names
+            continue  # exchanging the two records of p0 changes nothing
         for bounds in itertools.permutations(range(5)):
             yield [
                 tuple({"p0": row[:2], "p1": (row[2], row[last])} for row in (bounds, distances))
@@ -54,25 +54,25 @@ def neighbors_of_five_records():
 
 
 @pytest.mark.parametrize("promise", ["exact", "certified"])
-def test_all_tables_of_two_records_stay_within_the_price(promise):
-    law = unshifted(law_of(1, promise))
+def test_all_tables_of_two_records_stay_within_the_cost(promise):
+    noise = unshifted(make_noise(1, promise))
     worst = 0.0
     for one, other in neighbors_of_five_records():
-        views = [naive.view(*table, "p0", 3, law) for table in (one, other)]
+        views = [naive.view(*table, "p0", 3, noise) for table in (one, other)]
         if promise == "exact":
             worst = max(worst, naive.beyond(*views, 1.0) / float(DELTA))
         else:
             worst = max(worst, naive.loss(*views))
 
-    assert 0.3 < worst <= 1 + ROUNDING  # not blind, and not beyond
+    assert 0.3 < worst <= 1 + ROUNDING  # a lower value would mean that views do not differ
 
 
 def random_pair(rng, m, k, *, relation):
     """Return two tables that differ in one record of p1, with misleading bounds."""
-    tight = rng.choice([1.0, 0.5, 0.0])
+    tightness = rng.choice([1.0, 0.5, 0.0])
 
     def bounded(distance):
-        return distance * (tight + (1 - tight) * rng.random())
+        return distance * (tightness + (1 - tightness) * rng.random())
 
     rows = {
         f"p{i}": [(bounded(d), d) for d in rng.sample([x + i / 64 for x in range(1, 60)], k)]
@@ -91,56 +91,56 @@ def random_pair(rng, m, k, *, relation):
 @pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
 @pytest.mark.parametrize(("m", "k"), [(2, 5), (3, 4)])
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_random_tables_stay_within_the_price(m, k, epsilon, relation):
+def test_random_tables_stay_within_the_cost(m, k, epsilon, relation):
     rng = random.Random(f"{m} {k} {epsilon} {relation}")
-    laws = [law_of(epsilon, "certified", m=m, k=k), law_of(epsilon, "exact", m=m, k=k)]
+    noises = [make_noise(epsilon, "certified", m=m, k=k), make_noise(epsilon, "exact", m=m, k=k)]
     for _ in range(30):
         pair = random_pair(rng, m, k, relation=relation)
-        for law in (*laws, *map(unshifted, laws)):
-            views = [naive.view(*table, "p0", k, law) for table in pair]
-            if law.promise == "exact":
+        for noise in (*noises, *map(unshifted, noises)):
+            views = [naive.view(*table, "p0", k, noise) for table in pair]
+            if noise.promise == "exact":
                 assert naive.beyond(*views, float(epsilon)) <= float(DELTA) * (1 + ROUNDING)
             else:
                 assert naive.loss(*views) <= float(epsilon) * (1 + ROUNDING)
 
 
 def test_algorithm_2_as_printed_costs_1_5_times_its_claim():
-    rng, law = random.Random(1), PaperNoise(1, n_providers=2, k=6)
+    rng, noise = random.Random(1), PaperNoise(1, n_providers=2, k=6)
     worst = 0.0
     for _ in range(200):
         pair = random_pair(rng, 2, 6, relation="replace_one")
         worst = max(
-            worst, naive.loss(*(naive.printed_view(*table, "p0", 6, law) for table in pair))
+            worst, naive.loss(*(naive.printed_view(*table, "p0", 6, noise) for table in pair))
         )
 
     assert worst == pytest.approx(1.5)
-    assert law.cost.epsilon == 2  # at most
+    assert noise.cost.epsilon == 2  # at most
 
 
-def test_half_the_noise_on_the_second_count_is_found():
-    rng, law = random.Random(2), unshifted(law_of(1, "certified", k=5))
-    law.second_scale /= 2
+def test_half_the_noise_on_the_second_count_is_detected():
+    rng, noise = random.Random(2), unshifted(make_noise(1, "certified", k=5))
+    noise.second_scale /= 2
     worst = 0.0
     for _ in range(60):
         pair = random_pair(rng, 2, 5, relation="replace_one")
-        worst = max(worst, naive.loss(*(naive.view(*table, "p0", 5, law) for table in pair)))
+        worst = max(worst, naive.loss(*(naive.view(*table, "p0", 5, noise) for table in pair)))
 
     assert worst > 1.2
 
 
-def test_a_cut_without_its_shift_is_found():
-    rng, law = random.Random(3), unshifted(law_of(1, "exact", k=5))
-    law.second_shift = 0
+def test_a_clamp_without_its_shift_is_detected():
+    rng, noise = random.Random(3), unshifted(make_noise(1, "exact", k=5))
+    noise.second_shift = 0
     worst = 0.0
     for _ in range(60):
         pair = random_pair(rng, 2, 5, relation="replace_one")
-        views = [naive.view(*table, "p0", 5, law) for table in pair]
+        views = [naive.view(*table, "p0", 5, noise) for table in pair]
         worst = max(worst, naive.beyond(*views, 1.0))
 
     assert worst > 10 * DELTA
 
 
-def shelf_of(objects, prefixes, k):
+def returned_objects(objects, prefixes, k):
     names = sorted(objects)
     replies = {}
     for name in names:
@@ -172,19 +172,22 @@ def small_tables(draw):
 
 @settings(max_examples=400, deadline=None)
 @given(small_tables())
-def test_counts_and_ranks_are_those_of_the_enumeration(drawn):
+def test_counts_and_ranks_equal_the_naive_ones(drawn):
     objects, prefixes, k = drawn
     bounds = {name: sorted(distance for distance, _ in objects[name]) for name in objects}
     padded = {name: np.array((low + [np.inf] * k)[:k]) for name, low in bounds.items()}
 
-    counts, ranks = counts_of_bounds(padded, k), shelf_of(objects, prefixes, k).ranks_of_last()
+    counts, ranks = (
+        counts_of_bounds(padded, k),
+        returned_objects(objects, prefixes, k).ranks_of_last(),
+    )
 
     assert counts == naive.first_counts(bounds, k)
     assert ranks == {name: naive.rank_of_last(objects, prefixes, name, k) for name in objects}
 
 
 @pytest.mark.parametrize("noise", range(-8, 9))
-def test_requested_counts_equal_the_enumeration(noise):
+def test_request_sizes_equal_the_formulas(noise):
     k = 5
     for count, rank in itertools.product(range(k + 1), range(1, k + 1)):
         first = first_request_size(count, noise, k)
@@ -202,16 +205,16 @@ def test_the_shift_is_minimal(scale, chance):
     assert shift == 0 or naive.noise_at_most(1 - shift, scale) > chance * (1 - ROUNDING)
 
 
-def test_the_price_adds_up_and_drawn_noise_is_shifted():
+def test_the_cost_adds_up_and_noise_is_shifted():
     bits = random.Random(0).randbytes
-    law = law_of(2, "certified", m=8, k=128)
-    drawn = np.array(law.draw_all(4000, bits=bits))
+    noise = make_noise(2, "certified", m=8, k=128)
+    drawn = np.array(noise.draw_all(4000, bits=bits))
 
-    assert law.cost.epsilon == 2
+    assert noise.cost.epsilon == 2
     # the mean of 4,000 draws is within 5 standard errors of the shift, except once in 10^6 runs
     for column, scale, shift in (
-        (0, law.first_scale, law.first_shift),
-        (1, law.second_scale, law.second_shift),
+        (0, noise.first_scale, noise.first_shift),
+        (1, noise.second_scale, noise.second_shift),
     ):
         assert abs(drawn[:, column].mean() - shift) < 5 * np.sqrt(2) * float(scale) / np.sqrt(4000)
     always = CountNoise(2, DELTA, n_providers=8, k=128)

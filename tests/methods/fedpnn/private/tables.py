@@ -17,8 +17,8 @@ def table(n_rows=30, n_columns=4, n_classes=2, seed=0):
     """Draw rows around a center of their class, some beyond the bounds."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n_rows) % n_classes
-    places = np.random.default_rng(99).normal(size=(n_classes, n_columns)) * 2
-    return rng.normal(size=(n_rows, n_columns)) + places[labels], labels
+    centers = np.random.default_rng(99).normal(size=(n_classes, n_columns)) * 2
+    return rng.normal(size=(n_rows, n_columns)) + centers[labels], labels
 
 
 def ledger_of(name, budget, path=":memory:"):
@@ -31,9 +31,9 @@ def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None
     """Create a party; ``bits_seed`` makes its noise reproducible."""
     if bits_seed is not None:
         options["bits"] = np.random.default_rng(bits_seed).bytes
-    kept = ledger if ledger is not None else ledger_of(name, privacy.total)
+    own_ledger = ledger if ledger is not None else ledger_of(name, privacy.total)
     x, y = table() if rows is None else rows
-    return PrivateFedPNNParty(name, x, y, privacy=privacy, ledger=kept, **options)
+    return PrivateFedPNNParty(name, x, y, privacy=privacy, ledger=own_ledger, **options)
 
 
 def parties(n, privacy, *, n_classes=2, **options):

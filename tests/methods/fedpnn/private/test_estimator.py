@@ -14,14 +14,14 @@ PUBLIC = ("classes",)
 LOCAL = Privacy(epsilon=1, public=PUBLIC)
 CENTRAL = Privacy(epsilon=1, delta=1e-5, mechanism="central", public=PUBLIC)
 BOUNDS = np.tile([-20.0, 20.0], (6, 1))
-OWNER = np.arange(900) % 3
+OWNERS = np.arange(900) % 3
 
 # With such a large epsilon the noise is negligible, so that the scikit-learn checks hold; bounds
 # for any number of columns are given in privacy.
-LAVISH = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-10.0, 10.0))
+GENEROUS = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-10.0, 10.0))
 
 
-@parametrize_with_checks([FedPNNClassifier(privacy=LAVISH)])
+@parametrize_with_checks([FedPNNClassifier(privacy=GENEROUS)])
 def test_private_classifier_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -35,7 +35,7 @@ def blobs(n_classes):
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
 def test_private_model_classifies_and_survives_a_round_trip(privacy, n_classes, tmp_path):
     x, y = blobs(n_classes)
-    model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y, parties=OWNER)
+    model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y, parties=OWNERS)
 
     model.save(tmp_path / "private")
     loaded = FedPNNClassifier.load(tmp_path / "private")
@@ -53,10 +53,10 @@ def test_probabilities_sum_to_1_and_match_predictions(n_classes):
     x, y = blobs(n_classes)
     model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y)
 
-    shares = model.predict_proba(x)
+    probabilities = model.predict_proba(x)
 
-    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
-    assert (model.classes_[shares.argmax(axis=1)] == model.predict(x)).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    assert (model.classes_[probabilities.argmax(axis=1)] == model.predict(x)).all()
 
 
 def test_missing_cells_are_supported():
@@ -71,17 +71,17 @@ def test_missing_cells_are_supported():
 def test_breast_cancer_is_classified_at_epsilon_1():
     x, y = load_breast_cancer(return_X_y=True)
     bounds = np.stack([x.min(axis=0), x.max(axis=0)], axis=1)  # documented with the data set
-    owner = np.arange(len(y)) % 2
+    owners = np.arange(len(y)) % 2
 
-    reached = [
+    accuracies = [
         balanced_accuracy(
-            y, FedPNNClassifier(privacy=CENTRAL, bounds=bounds).fit(x, y, parties=owner).predict(x)
+            y, FedPNNClassifier(privacy=CENTRAL, bounds=bounds).fit(x, y, parties=owners).predict(x)
         )
         for _ in range(5)
     ]
 
     # Noise differs in every run: .934 with a spread of .007, the lowest of 60 runs .918.
-    assert np.median(reached) > 0.88
+    assert np.median(accuracies) > 0.88
 
 
 def test_two_fits_have_different_noise():
@@ -94,7 +94,7 @@ def test_two_fits_have_different_noise():
 
 def test_record_states_guarantee_and_spent_budget():
     x, y = blobs(2)
-    record = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y, parties=OWNER).run_record_
+    record = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y, parties=OWNERS).run_record_
 
     assert (record.privacy["epsilon"], record.privacy["delta"]) == (1.0, 0.0)
     assert record.privacy["spent by each party"] == "epsilon=1"
@@ -134,7 +134,7 @@ def test_bounds_can_be_given_in_privacy():
         ({"privacy": LOCAL, "bounds": BOUNDS[:4]}, r"bounds of shape \(6, 2\)"),
         ({"privacy": LOCAL, "bounds": BOUNDS[:, ::-1]}, "low bounds below the high ones"),
         ({"privacy": LOCAL, "bounds": BOUNDS * np.nan}, "bounds as finite numbers"),
-        ({"privacy": LAVISH, "bounds": BOUNDS}, "bounds are given twice"),
+        ({"privacy": GENEROUS, "bounds": BOUNDS}, "bounds are given twice"),
         ({"privacy": Privacy(epsilon=1), "bounds": BOUNDS}, "declare public="),
         (
             {"privacy": Privacy(epsilon=1, mechanism="paper", public=PUBLIC), "bounds": BOUNDS},
@@ -157,7 +157,7 @@ def test_arguments_invalid_under_privacy_are_named(arguments, words):
 
 
 def test_missing_bounds_raise_with_advice():
-    with pytest.raises(ValueError, match="read off the rows would disclose single records"):
+    with pytest.raises(ValueError, match="computed from the rows would disclose single records"):
         FedPNNClassifier(privacy=LOCAL).fit(*blobs(2))
 
 

@@ -1,4 +1,4 @@
-"""Private party: everything it sends is public or was charged before."""
+"""Private party: everything that it sends is public or was charged to its ledger."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -35,7 +35,7 @@ from fedneighbors.privacy.noise._calibration import noise_function, shares
 from fedneighbors.tabular._schema import PublicSchemaRequest
 from tests.methods.fedpnn.private.tables import BOUNDS, CENTRAL, LOCAL, ledger_of, party, table
 
-PLACE = np.array([0.25, 0.0, -0.25, 0.0])
+ORIGIN = np.array([0.25, 0.0, -0.25, 0.0])
 AXIS = np.array([0.5, 0.5, -0.5, 0.5])
 
 
@@ -43,19 +43,19 @@ def origin_request(privacy=LOCAL, run="a", classes=(0, 1)):
     return OriginRequest(run, terms(privacy), 1, classes)
 
 
-def sums_request(privacy=LOCAL, run="a", classes=(0, 1), place=PLACE):
-    return ClassSumsRequest(run, terms(privacy), 1, classes, place)
+def sums_request(privacy=LOCAL, run="a", classes=(0, 1), origin=ORIGIN):
+    return ClassSumsRequest(run, terms(privacy), 1, classes, origin)
 
 
-def cells_request(privacy=LOCAL, run="a", classes=(0, 1), place=PLACE, axis=AXIS):
-    return CellsRequest(run, terms(privacy), 1, classes, place, axis)
+def cells_request(privacy=LOCAL, run="a", classes=(0, 1), origin=ORIGIN, axis=AXIS):
+    return CellsRequest(run, terms(privacy), 1, classes, origin, axis)
 
 
 def masked_request(privacy=CENTRAL, n_shares=2):
-    return MaskedClassSumsRequest("a", terms(privacy), n_shares, (0, 1), PLACE)
+    return MaskedClassSumsRequest("a", terms(privacy), n_shares, (0, 1), ORIGIN)
 
 
-EACH = pytest.mark.parametrize("ask", [origin_request, sums_request, cells_request])
+ALL_REQUESTS = pytest.mark.parametrize("ask", [origin_request, sums_request, cells_request])
 COST = {
     origin_request: Fraction(1, 5),
     sums_request: Fraction(1, 2),
@@ -76,7 +76,7 @@ MODEL = FedPNNModel(
 def exact_sums(levels):
     x, y = table()
     bounds = np.full(4, BOUNDS[0]), np.full(4, BOUNDS[1])
-    return class_sums(directions(scale_to_cube(x, bounds), PLACE), y, 2, levels)
+    return class_sums(directions(scale_to_cube(x, bounds), ORIGIN), y, 2, levels)
 
 
 def spent(member):
@@ -88,24 +88,24 @@ def spent(member):
     [FedPNNSchemaRequest(5), ScalingRequest(5, 5), FedPNNModelRelease(MODEL)],
     ids=lambda request: type(request).__name__,
 )
-def test_requests_of_the_exact_protocol_are_refused(request_):
+def test_requests_of_training_without_privacy_are_refused(request_):
     reply = decode(serve(party(), encode(request_)), (Refusal,))
 
     assert reply.code == "malformed request"
 
 
-@EACH
+@ALL_REQUESTS
 def test_release_is_charged_before_its_noise_is_drawn(ask):
-    seen = []
+    spent_at_draws = []
 
     def bits(n):
-        seen.append(spent(north))
+        spent_at_draws.append(spent(north))
         return np.random.default_rng(0).bytes(n)
 
     north = party(bits=bits)
     north.answer(ask())
 
-    assert set(seen) == {PureDP(COST[ask])}
+    assert set(spent_at_draws) == {PureDP(COST[ask])}
 
 
 def test_three_releases_exhaust_the_budget():
@@ -114,12 +114,12 @@ def test_three_releases_exhaust_the_budget():
         north.answer(ask())
 
     with pytest.raises(Refused, match="privacy budget does not allow"):
-        north.answer(sums_request(place=-PLACE))
+        north.answer(sums_request(origin=-ORIGIN))
 
     assert spent(north) == PureDP(1)
 
 
-@EACH
+@ALL_REQUESTS
 def test_repeated_request_is_idempotent(ask):
     north = party()
 
@@ -134,9 +134,9 @@ def test_stored_reply_survives_a_restart(tmp_path):
         first = encode(party(ledger=ledger).answer(sums_request()))
 
     with Ledger(tmp_path / "north.db", party="north") as ledger:
-        again = encode(party(ledger=ledger).answer(sums_request()))
+        second = encode(party(ledger=ledger).answer(sums_request()))
 
-    assert again == first
+    assert second == first
 
 
 def test_other_runs_are_charged_until_the_budget_is_spent():
@@ -177,7 +177,7 @@ def test_two_data_sets_of_one_ledger_are_charged_separately():
     ],
     ids=lambda change: next(iter(change)),
 )
-@EACH
+@ALL_REQUESTS
 def test_terms_not_agreed_are_refused_without_a_charge(ask, change):
     north = party()
 
@@ -215,15 +215,15 @@ def test_masks_too_weak_for_the_colluders_are_refused(n_asked, threshold, collud
 
 def test_each_attempt_at_a_masked_sum_is_charged_again():
     policy = replace(LOCAL, mechanism="central")
-    twice = party(privacy=policy)
+    north = party(privacy=policy)
 
     first, second = (
-        twice.contribute(masked_request(policy), MaskedRound(attempt, 4, 4, 3))
+        north.contribute(masked_request(policy), MaskedRound(attempt, 4, 4, 3))
         for attempt in ("ab", "cd")
     )
 
     assert (first.values != second.values).any()
-    assert spent(twice) == PureDP(1)
+    assert spent(north) == PureDP(1)
 
 
 def test_noise_shares_are_charged_for_all_cells_of_the_sum():
@@ -249,7 +249,7 @@ def test_labels_not_declared_public_are_not_disclosed():
     assert (schema.labels, schema.label_kind) == ((), "none")
 
 
-@EACH
+@ALL_REQUESTS
 def test_failure_after_the_charge_stays_charged_without_details(ask):
     def bits(n):
         raise OSError("the operating system has no entropy")
@@ -274,7 +274,7 @@ def test_party_with_an_unusable_ledger_refuses_requests():
         party(ledger=ledger).answer(sums_request())
 
 
-@EACH
+@ALL_REQUESTS
 def test_noise_differs_between_processes(ask):
     replies = [party().answer(ask()).values for _ in range(2)]
 
@@ -284,8 +284,8 @@ def test_noise_differs_between_processes(ask):
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (sums_request(place=np.zeros(3)), "number of columns"),
-        (cells_request(place=np.zeros(3), axis=np.zeros(3)), "number of columns"),
+        (sums_request(origin=np.zeros(3)), "number of columns"),
+        (cells_request(origin=np.zeros(3), axis=np.zeros(3)), "number of columns"),
         (cells_request(axis=np.full(4, 0.6)), "axis is longer than 1"),
         (cells_request(classes=(0, 1, 2)), "exactly two classes"),
         (origin_request(classes=(0,)), "an agreed or public class is missing"),
@@ -302,11 +302,11 @@ def test_invalid_requests_are_refused_without_a_charge(request_, words):
 
 
 @pytest.mark.parametrize(
-    "place", [np.array([np.nan, 0, 0, 0]), np.array([2.0, 0, 0, 0]), np.zeros((2, 2))]
+    "origin", [np.array([np.nan, 0, 0, 0]), np.array([2.0, 0, 0, 0]), np.zeros((2, 2))]
 )
-def test_origins_outside_the_cube_raise(place):
+def test_origins_outside_the_cube_raise(origin):
     with pytest.raises((ValueError, WireError), match="finite vectors within"):
-        sums_request(place=place)
+        sums_request(origin=origin)
 
 
 def test_axis_of_other_columns_raises():
@@ -314,7 +314,7 @@ def test_axis_of_other_columns_raises():
         cells_request(axis=np.zeros(3))
 
 
-@EACH
+@ALL_REQUESTS
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, np.inf, -np.inf, np.nan])
 def test_extreme_values_do_not_make_a_party_fail(ask, value):
     x, y = table()
@@ -325,17 +325,17 @@ def test_extreme_values_do_not_make_a_party_fail(ask, value):
     assert isinstance(north.answer(PublicSchemaRequest(True)).labels, tuple)
 
 
-@EACH
+@ALL_REQUESTS
 def test_rows_with_labels_not_agreed_are_dropped_silently(ask):
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
-    odd = y.copy()
-    odd[3] = 9
-    kept = np.delete(np.arange(len(y)), 3)
+    other_labels = y.copy()
+    other_labels[3] = 9
+    agreed = np.delete(np.arange(len(y)), 3)
 
     answers = [
         party(privacy=policy, rows=rows, bits_seed=4).answer(ask(policy)).values
-        for rows in ((x, odd), (x[kept], y[kept]))
+        for rows in ((x, other_labels), (x[agreed], y[agreed]))
     ]
 
     assert (answers[0] == answers[1]).all()
@@ -381,28 +381,28 @@ def test_reply_is_exact_sums_plus_laplace_noise():
     assert abs(noise.mean()) < 7 * np.sqrt(2) * scale / np.sqrt(len(noise))
 
 
-# An audit of the releases of a party, and breaches that it must find.
+# An audit of a party's releases, and faults that it must find.
 
 LOOSE = Privacy(epsilon=4, public=(), classes=(0, 1), bounds=BOUNDS)
 CLAIM = {sums_request: 2.0, cells_request: 1.2}
 
 
-def half_the_noise(allowed, moved, **options):
+def halved_noise(budget, sensitivity, **options):
     """Draw noise for twice the budget, charged as the budget itself."""
-    cost, _ = noise_function(allowed, moved, **options)
-    _, noised = noise_function(PureDP(2 * allowed.epsilon), moved, **options)
-    return cost, noised
+    cost, _ = noise_function(budget, sensitivity, **options)
+    _, add_noise = noise_function(PureDP(2 * budget.epsilon), sensitivity, **options)
+    return cost, add_noise
 
 
-def bare_counts(allowed, moved, **options):
+def bare_counts(budget, sensitivity, **options):
     """Add noise to the sums only, not to the class counts."""
-    cost, noised = noise_function(allowed, moved, **options)
-    return cost, lambda values: np.concatenate([values[:2], noised(values)[2:]])
+    cost, add_noise = noise_function(budget, sensitivity, **options)
+    return cost, lambda values: np.concatenate([values[:2], add_noise(values)[2:]])
 
 
 def cells_up_to_the_farthest_row(units, labels, axis):
-    places = np.abs(units @ axis)
-    return honest_cells(units / max(places.max(), 1e-9), labels, axis)
+    distances = np.abs(units @ axis)
+    return honest_cells(units / max(distances.max(), 1e-9), labels, axis)
 
 
 honest_cells = party_module.cell_counts
@@ -412,7 +412,7 @@ def draw_releases(rows, ask, n, seed):
     """Draw many releases of a small table from parties."""
     bits = np.random.default_rng(seed).bytes
     answers = []
-    for start in range(0, n, 50):  # a ledger adds up all its releases; short ones are quick
+    for start in range(0, n, 50):  # a ledger adds up all its releases, so that few are fast
         member = party(privacy=LOOSE, rows=rows, bits=bits, ledger=ledger_of("n", PureDP(500)))
         for k in range(start, start + 50):
             answers.append(member.answer(ask(LOOSE, run=str(k))).values)
@@ -420,21 +420,21 @@ def draw_releases(rows, ask, n, seed):
 
 
 @pytest.mark.parametrize(
-    ("ask", "name", "breach"),
+    ("ask", "name", "fault"),
     [
         (sums_request, None, None),
         (cells_request, None, None),
-        (cells_request, "noise_function", half_the_noise),
+        (cells_request, "noise_function", halved_noise),
         (sums_request, "noise_function", bare_counts),
         (cells_request, "cell_counts", cells_up_to_the_farthest_row),
     ],
 )
-def test_audit_of_releases_finds_exactly_the_breaches(monkeypatch, ask, name, breach):
-    if breach is not None:
-        monkeypatch.setattr(party_module, name, breach)
+def test_audit_of_releases_finds_exactly_the_faults(monkeypatch, ask, name, fault):
+    if fault is not None:
+        monkeypatch.setattr(party_module, name, fault)
     rng = np.random.default_rng(3)
-    x = np.vstack([PLACE * 4 + 4 * AXIS, PLACE * 4 + 0.3 * rng.normal(size=(12, 4))])
-    x[1:] -= np.outer((x[1:] - PLACE * 4) @ AXIS * 0.8, AXIS)  # the first row is the farthest
+    x = np.vstack([ORIGIN * 4 + 4 * AXIS, ORIGIN * 4 + 0.3 * rng.normal(size=(12, 4))])
+    x[1:] -= np.outer((x[1:] - ORIGIN * 4) @ AXIS * 0.8, AXIS)  # the first row is the farthest
     y = np.arange(13) % 2
 
     with_row = draw_releases((x, y), ask, 600, seed=1)
@@ -442,7 +442,7 @@ def test_audit_of_releases_finds_exactly_the_breaches(monkeypatch, ask, name, br
 
     # 99.9 % confidence and fixed seeds.
     found = certified_epsilon(with_row, without).epsilon()
-    assert (found > CLAIM[ask]) == (breach is not None), found
+    assert (found > CLAIM[ask]) == (fault is not None), found
 
 
 def test_masked_origin_request_is_answered():

@@ -60,11 +60,11 @@ def cube_of(x):
     return scale_to_cube(x, (np.full(n, -1.0), np.full(n, 1.0)))
 
 
-def assert_within(moved, stated):
-    moved = np.abs(moved)
-    assert moved.sum() <= stated.l1
-    assert (moved**2).sum() <= stated.l2_squared
-    assert moved.max() <= stated.linf
+def assert_within_sensitivity(change, sensitivity):
+    change = np.abs(change)
+    assert change.sum() <= sensitivity.l1
+    assert (change**2).sum() <= sensitivity.l2_squared
+    assert change.max() <= sensitivity.linf
 
 
 @settings(max_examples=300, deadline=None)
@@ -74,9 +74,9 @@ def test_origin_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     x, y = draw_table(rng, 5, n_columns)
     other, _ = neighbor(rng, relation, x, y)
 
-    moved = origin_sums(cube_of(x), levels) - origin_sums(cube_of(other), levels)
+    change = origin_sums(cube_of(x), levels) - origin_sums(cube_of(other), levels)
 
-    assert_within(moved, origin_sensitivity(n_columns, levels, relation))
+    assert_within_sensitivity(change, origin_sensitivity(n_columns, levels, relation))
 
 
 @settings(max_examples=300, deadline=None)
@@ -84,14 +84,14 @@ def test_origin_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
 def test_class_sums_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     rng = np.random.default_rng(seed)
     x, y = draw_table(rng, 5, n_columns)
-    place = np.clip(rng.normal(size=n_columns), -1, 1) * rng.integers(0, 2)
+    origin = np.clip(rng.normal(size=n_columns), -1, 1) * rng.integers(0, 2)
 
     before, after = (
-        class_sums(directions(cube_of(rows), place), labels, 3, levels)
+        class_sums(directions(cube_of(rows), origin), labels, 3, levels)
         for rows, labels in ((x, y), neighbor(rng, relation, x, y))
     )
 
-    assert_within(before - after, class_sums_sensitivity(n_columns, levels, relation))
+    assert_within_sensitivity(before - after, class_sums_sensitivity(n_columns, levels, relation))
 
 
 @settings(max_examples=300, deadline=None)
@@ -99,17 +99,17 @@ def test_class_sums_sensitivity_bounds_every_row(seed, relation, levels, n_colum
 def test_cell_sensitivity_bounds_every_row(seed, relation, n_columns):
     rng = np.random.default_rng(seed)
     x, y = draw_table(rng, 5, n_columns)
-    place, axis = rng.uniform(-1, 1, n_columns), rng.normal(size=n_columns)
+    origin, axis = rng.uniform(-1, 1, n_columns), rng.normal(size=n_columns)
     axis /= np.sqrt((axis**2).sum())
 
     before, after = (
-        cell_counts(directions(cube_of(rows), place), labels % 2, axis)
+        cell_counts(directions(cube_of(rows), origin), labels % 2, axis)
         for rows, labels in ((x, y), neighbor(rng, relation, x, y))
     )
 
-    assert_within(before - after, cell_sensitivity(relation))
+    assert_within_sensitivity(before - after, cell_sensitivity(relation))
     if relation == "add_remove":
-        assert np.abs(before - after).sum() == 1  # always reached: nothing less may be stated
+        assert np.abs(before - after).sum() == 1  # the bound is always reached
 
 
 @pytest.mark.parametrize("n_columns", [2, 3, 9, 29, 64, 200])
@@ -118,15 +118,15 @@ def test_projection_of_a_row_does_not_depend_on_other_rows(n_columns):
     cube, origin = cube_of(rng.normal(size=(257, n_columns))), np.full(n_columns, 0.1)
     axis = rng.normal(size=n_columns)
 
-    whole = project_onto(directions(cube, origin), axis)
+    projected = project_onto(directions(cube, origin), axis)
 
     alone = [project_onto(directions(cube[[row]], origin), axis)[0] for row in range(257)]
-    behind = project_onto(directions(cube[1:], origin), axis)
-    assert whole.tolist() == alone
-    assert whole[1:].tolist() == behind.tolist()
+    without_first = project_onto(directions(cube[1:], origin), axis)
+    assert projected.tolist() == alone
+    assert projected[1:].tolist() == without_first.tolist()
 
 
-# Rows that reach the stated sensitivity; a smaller one would be wrong.
+# These rows reach the sensitivity exactly: a smaller one would be wrong.
 
 
 @pytest.mark.parametrize(
@@ -138,33 +138,33 @@ def test_projection_of_a_row_does_not_depend_on_other_rows(n_columns):
     ],
 )
 def test_origin_sensitivity_is_reached(row, norm):
-    moved = np.abs(origin_sums(row[None, :], 1000))
+    change = np.abs(origin_sums(row[None, :], 1000))
 
-    stated = origin_sensitivity(25, 1000, "add_remove")
-    reached = {"l1": moved.sum(), "l2_squared": (moved**2).sum(), "linf": moved.max()}
-    assert reached[norm] == getattr(stated, norm)
+    sensitivity = origin_sensitivity(25, 1000, "add_remove")
+    reached = {"l1": change.sum(), "l2_squared": (change**2).sum(), "linf": change.max()}
+    assert reached[norm] == getattr(sensitivity, norm)
 
 
 def test_origin_sensitivity_is_reached_by_a_replacement():
     row = np.r_[np.ones(16), np.zeros(9)][None, :]
 
-    moved = np.abs(origin_sums(row, 1000) - origin_sums(-row, 1000))
+    change = np.abs(origin_sums(row, 1000) - origin_sums(-row, 1000))
 
-    stated = origin_sensitivity(25, 1000, "replace_one")
-    assert (moved**2).sum() == stated.l2_squared
-    assert moved.max() == stated.linf
-    assert 2 * np.abs(origin_sums(np.ones((1, 25)), 1000)[1:]).sum() == stated.l1
+    sensitivity = origin_sensitivity(25, 1000, "replace_one")
+    assert (change**2).sum() == sensitivity.l2_squared
+    assert change.max() == sensitivity.linf
+    assert 2 * np.abs(origin_sums(np.ones((1, 25)), 1000)[1:]).sum() == sensitivity.l1
 
 
 @pytest.mark.parametrize(
     ("unit", "norms"), [([1.0, 0, 0, 0], ("l2_squared", "linf")), ([0.5] * 4, ("l2_squared", "l1"))]
 )
 def test_class_sums_sensitivity_is_reached(unit, norms):
-    moved = np.abs(class_sums(np.array([unit]), np.array([1]), 3, 1024))
+    change = np.abs(class_sums(np.array([unit]), np.array([1]), 3, 1024))
 
-    stated = class_sums_sensitivity(4, 1024, "add_remove")
-    reached = {"l1": moved.sum(), "l2_squared": (moved**2).sum(), "linf": moved.max()}
-    assert [reached[norm] for norm in norms] == [getattr(stated, norm) for norm in norms]
+    sensitivity = class_sums_sensitivity(4, 1024, "add_remove")
+    reached = {"l1": change.sum(), "l2_squared": (change**2).sum(), "linf": change.max()}
+    assert [reached[norm] for norm in norms] == [getattr(sensitivity, norm) for norm in norms]
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,11 @@ def test_class_sums_sensitivity_is_reached_by_a_replacement(units, labels, norms
         class_sums(np.array([unit]), np.array([label]), 3, 1024)
         for unit, label in zip(units, labels, strict=True)
     )
-    moved = np.abs(one - other)
+    change = np.abs(one - other)
 
-    stated = class_sums_sensitivity(4, 1024, "replace_one")
-    reached = {"l1": moved.sum(), "l2_squared": (moved**2).sum(), "linf": moved.max()}
-    assert [reached[norm] for norm in norms] == [getattr(stated, norm) for norm in norms]
+    sensitivity = class_sums_sensitivity(4, 1024, "replace_one")
+    reached = {"l1": change.sum(), "l2_squared": (change**2).sum(), "linf": change.max()}
+    assert [reached[norm] for norm in norms] == [getattr(sensitivity, norm) for norm in norms]
 
 
 def test_replacement_changes_two_cells():
@@ -196,8 +196,8 @@ def test_replacement_changes_two_cells():
 def release_vectors(x, y):
     """Compute all three vectors for a fixed origin and axis."""
     n = x.shape[1]
-    place, axis = np.linspace(-0.5, 0.5, n), np.full(n, n**-0.5)
-    units = directions(cube_of(x), place)
+    origin, axis = np.linspace(-0.5, 0.5, n), np.full(n, n**-0.5)
+    units = directions(cube_of(x), origin)
     return np.concatenate(
         [
             origin_sums(cube_of(x), 64),
@@ -210,8 +210,8 @@ def release_vectors(x, y):
 def data_dependent_cells(x, y):
     """Compute cells on a grid that ends at the farthest row."""
     units = directions(cube_of(x), np.zeros(x.shape[1]))
-    places = units.sum(axis=1)
-    axis = np.full(x.shape[1], 1 / max(np.abs(places).max(), 1e-9))
+    positions = units.sum(axis=1)
+    axis = np.full(x.shape[1], 1 / max(np.abs(positions).max(), 1e-9))
     return cell_counts(units, y % 2, axis)
 
 
@@ -230,18 +230,18 @@ def test_data_dependent_cells_are_not_additive():
 
 
 def test_cells_cover_the_whole_axis():
-    places = np.array([-1.0, -0.76, -0.74, -1e-9, 0.0, 0.99, 1.0])
-    units = np.stack([places, np.sqrt(1 - places**2)], axis=1)
+    positions = np.array([-1.0, -0.76, -0.74, -1e-9, 0.0, 0.99, 1.0])
+    units = np.stack([positions, np.sqrt(1 - positions**2)], axis=1)
 
-    counted = cell_counts(units, np.zeros(7, int), np.array([1.0, 0.0]))
+    counts = cell_counts(units, np.zeros(7, int), np.array([1.0, 0.0]))
 
-    assert counted.tolist() == [2, 1, 0, 1, 1, 0, 0, 2, *[0] * N_CELLS]
+    assert counts.tolist() == [2, 1, 0, 1, 1, 0, 0, 2, *[0] * N_CELLS]
 
 
 def test_row_at_the_origin_has_no_direction():
-    place = np.array([0.25, -0.5])
+    origin = np.array([0.25, -0.5])
 
-    assert directions(place[None, :], place).tolist() == [[0.0, 0.0]]
+    assert directions(origin[None, :], origin).tolist() == [[0.0, 0.0]]
 
 
 def test_values_are_clipped_and_missing_ones_become_the_middle():
@@ -266,10 +266,19 @@ def test_weights_and_reach_are_integer_steps(n_columns, levels):
 @given(st.fractions(Fraction(1, 50), 8, max_denominator=100))
 def test_parts_of_a_pure_budget_add_up_to_it(epsilon):
     privacy = Privacy(epsilon=epsilon)
-    two = [allot_budget(privacy, of=of, n_classes=2) for of in ("origin", "class sums", "cells")]
-    more = [allot_budget(privacy, of=of, n_classes=3) for of in ("origin", "class sums")]
+    of_two_classes = [
+        allot_budget(privacy, release=name, n_classes=2)
+        for name in ("origin", "class sums", "cells")
+    ]
+    of_three_classes = [
+        allot_budget(privacy, release=name, n_classes=3) for name in ("origin", "class sums")
+    ]
 
-    assert sum(each.epsilon for each in two) == sum(each.epsilon for each in more) == epsilon
+    assert (
+        sum(part.epsilon for part in of_two_classes)
+        == sum(part.epsilon for part in of_three_classes)
+        == epsilon
+    )
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
@@ -278,7 +287,7 @@ def test_parts_of_an_approximate_budget_fit_into_it(epsilon, n_classes):
     privacy = Privacy(epsilon=epsilon, delta="1e-5")
     kinds = ["origin", "class sums", "cells"][: 3 if n_classes == 2 else 2]
 
-    parts = [allot_budget(privacy, of=of, n_classes=n_classes) for of in kinds]
+    parts = [allot_budget(privacy, release=name, n_classes=n_classes) for name in kinds]
 
     assert fits(parts, ApproxDP(epsilon, Fraction(1, 10**5)))
     assert not fits([*parts, parts[0]], ApproxDP(epsilon, Fraction(1, 10**5)))
@@ -286,7 +295,7 @@ def test_parts_of_an_approximate_budget_fit_into_it(epsilon, n_classes):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from([Fraction(1, 2), 1, 8]),  # each conversion of (epsilon, delta) takes a while
+    st.sampled_from([Fraction(1, 2), 1, 8]),  # few values: conversions of (epsilon, delta) are slow
     st.sampled_from([0, "1e-5"]),
     st.sampled_from(["add_remove", "replace_one"]),
     st.integers(1, 9),
@@ -303,15 +312,17 @@ def test_noise_and_noise_shares_stay_within_their_budget(
     ]
 
     for release in releases:
-        whole = mechanism(release.budget, release.sensitivity).guarantee(release.sensitivity)
-        some = shares(
+        central = mechanism(release.budget, release.sensitivity).guarantee(release.sensitivity)
+        in_shares = shares(
             release.budget, release.sensitivity, n_shares=n_shares, n_cells=release.n_cells
         )
         if delta:
-            assert whole.rho <= release.budget.rho
-            assert some.guarantee(release.sensitivity, release.n_cells).rho <= release.budget.rho
+            assert central.rho <= release.budget.rho
+            assert (
+                in_shares.guarantee(release.sensitivity, release.n_cells).rho <= release.budget.rho
+            )
         else:
-            assert whole == some.guarantee(release.sensitivity) == release.budget
+            assert central == in_shares.guarantee(release.sensitivity) == release.budget
 
 
 @pytest.mark.parametrize(
@@ -322,25 +333,25 @@ def test_noise_and_noise_shares_stay_within_their_budget(
         (Privacy(epsilon="1/10"), 30, 0),
     ],
 )
-def test_resolution_is_the_finest_that_the_samplers_support(policy, n_columns, levels):
+def test_number_of_steps_is_the_largest_that_samplers_support(policy, n_columns, levels):
     if levels:
         assert origin_release(policy, n_columns, 2).levels == levels
     else:
-        with pytest.raises(PrivacyError, match="would drown in the noise"):
+        with pytest.raises(PrivacyError, match=r"noise .* is too large for sums"):
             origin_release(policy, n_columns, 2)
 
 
 def test_class_sums_of_many_classes_get_the_budget_of_cells():
     privacy = Privacy(epsilon=1)
 
-    assert allot_budget(privacy, of="class sums", n_classes=2) == PureDP(Fraction(1, 2))
-    assert allot_budget(privacy, of="class sums", n_classes=3) == PureDP(Fraction(4, 5))
+    assert allot_budget(privacy, release="class sums", n_classes=2) == PureDP(Fraction(1, 2))
+    assert allot_budget(privacy, release="class sums", n_classes=3) == PureDP(Fraction(4, 5))
 
 
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        (None, "read off the rows would disclose single records"),
+        (None, "computed from the rows would disclose single records"),
         (((0.0, 0.0), (1.0, 1.0)), "one or 3 of them"),
         ((0.0, np.inf), "finite numbers"),
         ((1.0, 0.0), "low bounds below the high ones"),

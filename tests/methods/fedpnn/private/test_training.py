@@ -47,12 +47,12 @@ from tests.methods.fedpnn.private.tables import (
 
 MASKED = replace(LOCAL, mechanism="central")
 GAUSSIAN = replace(LOCAL, delta="1e-6")
-EACH = pytest.mark.parametrize(
+ALL_TERMS = pytest.mark.parametrize(
     "privacy", [LOCAL, MASKED, GAUSSIAN, CENTRAL], ids=["local", "central", "gauss", "both"]
 )
 
 
-@EACH
+@ALL_TERMS
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_every_party_receives_the_coordinators_model(privacy, n_classes):
     members = parties(4, privacy, n_classes=n_classes)
@@ -64,7 +64,7 @@ def test_every_party_receives_the_coordinators_model(privacy, n_classes):
     assert len(model.neurons.positions) == (8 if n_classes == 2 else 3)
 
 
-@EACH
+@ALL_TERMS
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_training_spends_the_whole_budget_of_every_party(privacy, n_classes):
     members = parties(4, privacy, n_classes=n_classes)
@@ -75,8 +75,8 @@ def test_training_spends_the_whole_budget_of_every_party(privacy, n_classes):
 
     for member in members:
         ledger = member._gate.ledger
-        paid = [entry for entry in ledger.entries() if entry.kind == "released"]
-        assert len(paid) == (3 if n_classes == 2 else 2)
+        released = [entry for entry in ledger.entries() if entry.kind == "released"]
+        assert len(released) == (3 if n_classes == 2 else 2)
         assert fits([ledger.spent("table")], privacy.total)
         assert 0.999 < float(ledger.spent("table").epsilon) <= 1
 
@@ -98,28 +98,28 @@ def pooled_neurons(privacy, n):
     x, y = np.concatenate([t[0] for t in tables]), np.concatenate([t[1] for t in tables])
     cube = scale_to_cube(x, public_bounds(privacy, 4))
     first, second = origin_release(privacy, 4, 2).levels, class_sums_release(privacy, 4, 2).levels
-    place = estimate_origin(origin_sums(cube, first), n_features=4, levels=first, variance=0)
-    units = directions(cube, place)
-    found = estimate_means(class_sums(units, y, 2, second), n_classes=2, levels=second, variance=0)
-    axis = axis_between(found.means)
-    return place, axis, cell_counts(units, y, axis).reshape(2, -1).T
+    origin = estimate_origin(origin_sums(cube, first), n_features=4, levels=first, variance=0)
+    units = directions(cube, origin)
+    means = estimate_means(class_sums(units, y, 2, second), n_classes=2, levels=second, variance=0)
+    axis = axis_between(means.means)
+    return origin, axis, cell_counts(units, y, axis).reshape(2, -1).T
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
 def test_neurons_with_negligible_noise_match_pooled_rows(mechanism):
-    lavish = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
+    generous = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
 
-    model = train(parties(4, lavish), lavish).result
+    model = train(parties(4, generous), generous).result
 
-    place, axis, counts = pooled_neurons(lavish, 4)
-    assert (model.origin == place).all()
+    origin, axis, counts = pooled_neurons(generous, 4)
+    assert (model.origin == origin).all()
     assert (model.neurons.axes[:, 0] == axis).all()
     assert (np.rint(model.neurons.weights * kernel_mass(model)[:, None]) == counts).all()
 
 
 def kernel_mass(model):
-    apart = model.neurons.positions - model.neurons.positions.T
-    return np.exp(-(apart**2) / (2 * model.neurons.sigma**2)).sum(axis=0)
+    differences = model.neurons.positions - model.neurons.positions.T
+    return np.exp(-(differences**2) / (2 * model.neurons.sigma**2)).sum(axis=0)
 
 
 def test_central_noise_is_below_local_noise():
@@ -133,32 +133,34 @@ def test_central_noise_is_below_local_noise():
 
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
 def test_noise_of_the_cells_has_the_stated_variance(privacy):
-    agreed = replace(privacy, public=(), classes=(0, 1))
-    nobody = np.zeros((0, 4)), np.zeros(0, int)  # without rows, the cells are pure noise
-    moved = []
+    terms = replace(privacy, public=(), classes=(0, 1))
+    no_rows = np.zeros((0, 4)), np.zeros(0, int)  # without rows, the cells are pure noise
+    samples = []
     for seed in range(20):
         members = [
-            party(f"p{k}", privacy=agreed, rows=nobody, bits_seed=1000 * k + seed) for k in range(3)
+            party(f"p{k}", privacy=terms, rows=no_rows, bits_seed=1000 * k + seed) for k in range(3)
         ]
-        neurons = train(members, agreed).result.neurons
-        moved.append((neurons.weights / neurons.noise[:, None]).ravel())
+        neurons = train(members, terms).result.neurons
+        samples.append((neurons.weights / neurons.noise[:, None]).ravel())
 
-    standard = np.concatenate(moved)
+    standard = np.concatenate(samples)
 
     # 320 seeded cells, sums of three draws, of kurtosis up to 4: the mean square is off by 7
     # deviations, sqrt(3 / 320) each, with a probability below 1e-9.
     assert np.mean(standard**2) == pytest.approx(1, abs=7 * np.sqrt(3 / standard.size))
 
 
-def lossy(members, step, lost):
+def exchange_that_loses(members, step, lost):
     """Make an exchange that loses parties at a step of masked sums."""
-    gone = set()
+    lost_now = set()
 
     def exchange(frames):
         if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
-            gone.update(lost)
+            lost_now.update(lost)
         answers = {
-            name: serve(members[name], frame) for name, frame in frames.items() if name not in gone
+            name: serve(members[name], frame)
+            for name, frame in frames.items()
+            if name not in lost_now
         }
         return answers, {name: "gone" for name in frames if name not in answers}
 
@@ -174,7 +176,7 @@ def test_parties_may_drop_out_of_masked_sums(step):
     with pytest.raises(PartyMissing) as caught:  # the model does not reach the lost parties
         run_rounds(
             coordinate_private(CENTRAL, run="a"),
-            FrameTransport(lossy(by_name, step, ("p6", "p7")), tuple(by_name)),
+            FrameTransport(exchange_that_loses(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -188,7 +190,7 @@ def test_party_missing_from_plain_sums_aborts_training():
     with pytest.raises(PartyMissing, match="no reply to the cells"):
         run_rounds(
             coordinate_private(LOCAL, run="a"),
-            FrameTransport(lossy(members, CellsRequest, ("p2",)), tuple(members)),
+            FrameTransport(exchange_that_loses(members, CellsRequest, ("p2",)), tuple(members)),
         )
 
     assert [member.model for member in members.values()] == [None] * 3
@@ -271,8 +273,8 @@ class TamperingParty:
     """Private party that sends altered vectors."""
 
     def __init__(self, change):
-        self._inner = party("liar", bits_seed=1)
-        self.name, self.accepts = "liar", self._inner.accepts
+        self._inner = party("tampering", bits_seed=1)
+        self.name, self.accepts = "tampering", self._inner.accepts
         self._change = change
 
     def answer(self, request):
@@ -289,6 +291,6 @@ def test_vectors_of_wrong_length_are_rejected(change):
 def test_same_run_name_repeats_the_model_without_a_charge():
     members = parties(2, LOCAL)
 
-    first, again = (train(members, LOCAL).result.to_bytes() for _ in range(2))
+    first, second = (train(members, LOCAL).result.to_bytes() for _ in range(2))
 
-    assert first == again
+    assert first == second

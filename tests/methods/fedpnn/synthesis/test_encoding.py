@@ -8,7 +8,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._encoding import Layout, fit_transform
 
 
-def words(*cells):
+def text_column(*cells):
     column = np.empty(len(cells), np.object_)
     column[:] = cells
     return column
@@ -16,37 +16,39 @@ def words(*cells):
 
 def round_trip(table, **options):
     transform = fit_transform(table, **options)
-    codes, places = transform.codes(table, np.random.default_rng(0))
-    return transform.table(transform.matrix(codes, places))
+    codes, positions = transform.codes(table, np.random.default_rng(0))
+    return transform.table(transform.matrix(codes, positions))
 
 
-def test_words_and_missing_cells_survive_a_round_trip():
-    table = Table({"city": words("b", None, "a", "b"), "n": np.array([1.0, np.nan, 2.5, 2.5])}, "t")
+def test_text_and_missing_cells_survive_a_round_trip():
+    table = Table(
+        {"city": text_column("b", None, "a", "b"), "n": np.array([1.0, np.nan, 2.5, 2.5])}, "t"
+    )
 
-    back = round_trip(table, repeated_share=0.25)
+    decoded = round_trip(table, repeated_share=0.25)
 
-    assert back.columns["city"].tolist() == ["b", None, "a", "b"]
-    assert back.columns["n"].tolist()[2:] == [2.5, 2.5]
-    assert np.isnan(back.columns["n"]).tolist() == [False, True, False, False]
+    assert decoded.columns["city"].tolist() == ["b", None, "a", "b"]
+    assert decoded.columns["n"].tolist()[2:] == [2.5, 2.5]
+    assert np.isnan(decoded.columns["n"]).tolist() == [False, True, False, False]
 
 
 def test_numbers_survive_a_round_trip_up_to_rounding():
     column = np.random.default_rng(1).normal(50.0, 3.0, 800)
 
-    back = round_trip(Table({"x": column}, "t")).columns["x"]
+    decoded = round_trip(Table({"x": column}, "t")).columns["x"]
 
-    np.testing.assert_allclose(back, column, atol=1e-4)
+    np.testing.assert_allclose(decoded, column, atol=1e-4)
 
 
 def test_repeated_values_become_categories():
     column = np.concatenate([np.zeros(40), np.random.default_rng(2).normal(5.0, 1.0, 60)])
     table = Table({"x": column}, "t")
 
-    pile = fit_transform(table, repeated_share=0.3).codings[0]
-    none = fit_transform(table, repeated_share=None).codings[0]
+    with_repeated = fit_transform(table, repeated_share=0.3).codings[0]
+    without_repeated = fit_transform(table, repeated_share=None).codings[0]
 
-    assert pile.repeated.tolist() == [0.0]
-    assert none.repeated.tolist() == []
+    assert with_repeated.repeated.tolist() == [0.0]
+    assert without_repeated.repeated.tolist() == []
     assert (round_trip(table, repeated_share=0.3).columns["x"][:40] == 0).all()
 
 
@@ -61,12 +63,12 @@ def test_constant_column_is_one_category(share):
 
 
 def test_empty_column_stays_empty():
-    table = Table({"x": np.full(3, np.nan), "y": words(None, None, None)}, "t")
+    table = Table({"x": np.full(3, np.nan), "y": text_column(None, None, None)}, "t")
 
-    back = round_trip(table)
+    decoded = round_trip(table)
 
-    assert np.isnan(back.columns["x"]).all()
-    assert back.columns["y"].tolist() == [None, None, None]
+    assert np.isnan(decoded.columns["x"]).all()
+    assert decoded.columns["y"].tolist() == [None, None, None]
 
 
 def test_integers_are_decoded_to_integers():
@@ -74,9 +76,9 @@ def test_integers_are_decoded_to_integers():
     transform = fit_transform(Table({"x": column}, "t"))
     random = np.random.default_rng(4).normal(size=(50, transform.layout.width))
 
-    made = transform.table(random.astype(np.float32)).columns["x"]
+    decoded = transform.table(random.astype(np.float32)).columns["x"]
 
-    assert (made == np.round(made)).all()
+    assert (decoded == np.round(decoded)).all()
 
 
 def test_one_hot_parts_of_equal_width_are_adjacent():
@@ -90,17 +92,20 @@ def test_one_hot_parts_of_equal_width_are_adjacent():
 @pytest.mark.parametrize(
     ("later", "message"),
     [
-        ({"x": np.array([1.0, np.nan]), "w": words("a", "b")}, "missing cells; it had none"),
-        ({"x": np.array([1.0, 2.0]), "w": words("a", "z")}, r"categories \[\"'z'\"\]"),
-        ({"x": np.array([1.0, 2.0]), "w": words("a", None)}, "missing cells, which it did not"),
-        ({"x": words("a", "b"), "w": words("a", "b")}, "holds words; it was numeric"),
-        ({"x": np.array([1.0, 2.0]), "w": np.array([1.0, 2.0])}, "is numeric; it held words"),
-        ({"w": words("a", "b"), "x": np.array([1.0, 2.0])}, "expected the columns"),
+        ({"x": np.array([1.0, np.nan]), "w": text_column("a", "b")}, "missing cells; it had none"),
+        ({"x": np.array([1.0, 2.0]), "w": text_column("a", "z")}, r"categories \[\"'z'\"\]"),
+        (
+            {"x": np.array([1.0, 2.0]), "w": text_column("a", None)},
+            "missing cells, which it did not",
+        ),
+        ({"x": text_column("a", "b"), "w": text_column("a", "b")}, "contains text; it was numeric"),
+        ({"x": np.array([1.0, 2.0]), "w": np.array([1.0, 2.0])}, "is numeric; it contained text"),
+        ({"w": text_column("a", "b"), "x": np.array([1.0, 2.0])}, "expected the columns"),
     ],
-    ids=["missing", "unseen word", "missing word", "words", "numbers", "other order"],
+    ids=["missing", "unseen text", "missing text", "text", "numbers", "other order"],
 )
 def test_rows_unlike_the_fit_are_rejected(later, message):
-    table = Table({"x": np.arange(30.0), "w": words(*"ab" * 15)}, "t")
+    table = Table({"x": np.arange(30.0), "w": text_column(*"ab" * 15)}, "t")
     transform = fit_transform(table)
 
     with pytest.raises(DataError, match=message):
@@ -110,13 +115,13 @@ def test_rows_unlike_the_fit_are_rejected(later, message):
 def test_new_value_in_a_constant_column_is_rejected():
     transform = fit_transform(Table({"x": np.full(4, 2.0)}, "t"))
 
-    with pytest.raises(DataError, match=r"holds 3.0; in the fit it held only \[2.0\]"):
+    with pytest.raises(DataError, match=r"contains 3.0; in the fit it contained only \[2.0\]"):
         transform.codes(Table({"x": np.array([2.0, 3.0])}, "t"), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
 def test_infinite_and_huge_numbers_are_rejected(value):
-    with pytest.raises(DataError, match="'x' holds infinite values or values beyond"):
+    with pytest.raises(DataError, match="'x' contains infinite values or values beyond"):
         fit_transform(Table({"x": np.array([1.0, value])}, "t"))
 
 
@@ -127,11 +132,13 @@ numbers = st.one_of(st.just(float("nan")), st.floats(-1e6, 1e6), st.sampled_from
 @settings(max_examples=60)
 @given(st.lists(st.tuples(cells, numbers), min_size=1, max_size=25))
 def test_any_table_keeps_text_and_missing_cells(rows):
-    table = Table({"w": words(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t")
+    table = Table(
+        {"w": text_column(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t"
+    )
 
-    back = round_trip(table)
+    decoded = round_trip(table)
 
-    assert back.columns["w"].tolist() == table.columns["w"].tolist()
-    assert (np.isnan(back.columns["x"]) == np.isnan(table.columns["x"])).all()
+    assert decoded.columns["w"].tolist() == table.columns["w"].tolist()
+    assert (np.isnan(decoded.columns["x"]) == np.isnan(table.columns["x"])).all()
     present = ~np.isnan(table.columns["x"])
-    assert np.isfinite(back.columns["x"][present]).all()
+    assert np.isfinite(decoded.columns["x"][present]).all()

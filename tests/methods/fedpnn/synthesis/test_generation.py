@@ -15,9 +15,9 @@ def test_drawn_row_has_the_requested_category(seed, damped):
     rng = np.random.default_rng(seed)
 
     picks = rows.conditions().draw(20, rng, damped=damped)
-    at = rows.draw(picks, rng)
+    drawn = rows.draw(picks, rng)
 
-    assert (CODES[at, picks.columns] == picks.categories).all()
+    assert (CODES[drawn, picks.columns] == picks.categories).all()
 
 
 def test_conditional_vector_is_one_hot():

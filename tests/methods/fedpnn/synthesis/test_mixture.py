@@ -5,28 +5,26 @@ from scipy.special import ndtr
 from fedneighbors.methods.fedpnn.synthesis._mixture import fit_modes
 
 
-def three_hills(n=3_000, seed=0):
+def three_modes(n=3_000, seed=0):
     rng = np.random.default_rng(seed)
-    which = rng.choice(3, n, p=[0.5, 0.3, 0.2])
-    return np.array([-10.0, 0.0, 25.0])[which] + np.array([1.0, 0.5, 3.0])[which] * rng.normal(
-        size=n
-    )
+    mode = rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    return np.array([-10.0, 0.0, 25.0])[mode] + np.array([1.0, 0.5, 3.0])[mode] * rng.normal(size=n)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_mixture_has_the_distribution_of_the_column(seed):
-    column = np.sort(three_hills(seed=seed))
+    column = np.sort(three_modes(seed=seed))
 
     (modes,) = fit_modes([column])
     standard = (column[:, None] - modes.means) / modes.deviations
     expected = ndtr(standard) @ modes.weights
 
-    seen = (np.arange(len(column)) + 0.5) / len(column)
-    assert np.abs(expected - seen).max() < 0.015
+    observed = (np.arange(len(column)) + 0.5) / len(column)
+    assert np.abs(expected - observed).max() < 0.015
 
 
 def test_modes_have_valid_weights_means_and_deviations():
-    columns = [three_hills(seed=1), np.random.default_rng(2).standard_cauchy(2_000)]
+    columns = [three_modes(seed=1), np.random.default_rng(2).standard_cauchy(2_000)]
 
     for modes in fit_modes(columns):
         assert modes.weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -37,7 +35,7 @@ def test_modes_have_valid_weights_means_and_deviations():
 
 def test_modes_of_a_column_do_not_depend_on_other_columns():
     rng = np.random.default_rng(3)
-    columns = [rng.normal(size=700), rng.gamma(1.0, size=30), three_hills(seed=4)]
+    columns = [rng.normal(size=700), rng.gamma(1.0, size=30), three_modes(seed=4)]
 
     together = fit_modes(columns)
     alone = [fit_modes([column])[0] for column in columns]
@@ -48,7 +46,7 @@ def test_modes_of_a_column_do_not_depend_on_other_columns():
 
 
 def test_modes_do_not_depend_on_the_order_of_rows():
-    column = three_hills(seed=5)
+    column = three_modes(seed=5)
 
     (a,), (b,) = fit_modes([column]), fit_modes([column[::-1]])
 
@@ -57,7 +55,7 @@ def test_modes_do_not_depend_on_the_order_of_rows():
 
 
 def test_modes_scale_with_the_unit_of_the_column():
-    column = three_hills(seed=6)
+    column = three_modes(seed=6)
 
     (a,), (b,) = fit_modes([column]), fit_modes([column * 1024.0])
 
@@ -79,9 +77,9 @@ def test_unusual_columns_have_finite_modes(column):
 
 
 def test_posteriors_add_up_and_identify_the_mode():
-    (modes,) = fit_modes([three_hills(seed=7)])
+    (modes,) = fit_modes([three_modes(seed=7)])
 
-    share = modes.posterior(np.array([-10.0, 0.0, 25.0]))
+    posterior = modes.posterior(np.array([-10.0, 0.0, 25.0]))
 
-    np.testing.assert_allclose(share.sum(axis=1), 1.0, rtol=1e-12)
-    assert [round(modes.means[k] / 25.0, 1) for k in share.argmax(axis=1)] == [-0.4, 0.0, 1.0]
+    np.testing.assert_allclose(posterior.sum(axis=1), 1.0, rtol=1e-12)
+    assert [round(modes.means[k] / 25.0, 1) for k in posterior.argmax(axis=1)] == [-0.4, 0.0, 1.0]

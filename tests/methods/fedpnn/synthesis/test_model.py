@@ -29,9 +29,9 @@ def fitted(per_class=True):
 VALID = fitted().model_.to_bytes()
 
 
-def sealed(frame):
-    """Wrap any frame in a file with a correct checksum."""
-    return b"FNSYNTH2" + hashlib.sha256(frame).digest() + frame
+def model_file(content):
+    """Return a model file with this content and a correct checksum."""
+    return b"FNSYNTH2" + hashlib.sha256(content).digest() + content
 
 
 @pytest.mark.parametrize("per_class", [True, False])
@@ -79,9 +79,9 @@ def test_model_file_contains_no_training_rows():
         (b"FNSYNTH9" + VALID[8:], "has format version b'9'"),
         (VALID[:-1], "is truncated or altered"),
         (VALID[:100] + bytes([VALID[100] ^ 1]) + VALID[101:], "is truncated or altered"),
-        (sealed(VALID[40:-1]), "has no usable model"),
+        (model_file(VALID[40:-1]), "has no usable model"),
     ],
-    ids=["empty", "another model", "version", "truncated", "altered", "short frame"],
+    ids=["empty", "another model", "version", "truncated", "altered", "short content"],
 )
 def test_invalid_files_are_rejected(raw, message):
     with pytest.raises(ModelFileError, match=message):
@@ -98,14 +98,14 @@ def test_missing_file_is_rejected(tmp_path):
 @example(148, 43)  # counts beyond 2**53
 @example(148, 64)
 def test_changed_byte_gives_a_working_model_or_an_error(place, byte):
-    frame = bytearray(VALID)
-    frame[place] = byte
+    content = bytearray(VALID)
+    content[place] = byte
 
     try:
-        model = SynthesisModel.from_bytes(sealed(bytes(frame[40:])))
+        model = SynthesisModel.from_bytes(model_file(bytes(content[40:])))
     except ModelFileError:
         return
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        table, places = model.sample_labeled(3, 0, None)
-    assert table.n_rows == len(places) == 3
+        table, positions = model.sample_labeled(3, 0, None)
+    assert table.n_rows == len(positions) == 3

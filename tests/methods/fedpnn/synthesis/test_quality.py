@@ -33,22 +33,22 @@ def test_ks_complement_matches_its_definition(a, b):
 
 def test_ks_complement_ignores_missing_cells():
     real = np.array([[1.0], [np.nan], [2.0]])
-    gone = np.full((2, 1), np.nan)
+    missing = np.full((2, 1), np.nan)
 
     assert ks_complement(real, np.array([[2.0], [1.0], [np.nan]])) == {"x0": 1.0}
-    assert ks_complement(real, gone) == {"x0": 0.0}
-    assert ks_complement(gone, gone) == {"x0": 1.0}
+    assert ks_complement(real, missing) == {"x0": 0.0}
+    assert ks_complement(missing, missing) == {"x0": 1.0}
 
 
 def test_correlations_match_numpy():
     rng = np.random.default_rng(0)
-    real, made = rng.normal(size=(50, 4)), rng.normal(size=(60, 4))
+    real, synthetic = rng.normal(size=(50, 4)), rng.normal(size=(60, 4))
 
-    found = correlation_similarity(real, made)
+    found = correlation_similarity(real, synthetic)
 
     np.testing.assert_allclose(found.real, np.corrcoef(real.T), rtol=1e-10)
     pairs = np.triu_indices(4, 1)
-    gaps = np.abs(np.corrcoef(real.T) - np.corrcoef(made.T))[pairs]
+    gaps = np.abs(np.corrcoef(real.T) - np.corrcoef(synthetic.T))[pairs]
     assert found.mean == pytest.approx(1.0 - gaps.mean() / 2.0, rel=1e-12)
 
 
@@ -65,9 +65,9 @@ def test_correlations_with_missing_cells_match_pandas():
 
 def test_correlations_of_constant_columns():
     x = np.array([[0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [2.0, 2.0, 5.0]])
-    made = np.array([[0.0, 4.0, 1.0], [1.0, 4.0, 2.0], [2.0, 4.0, 7.0]])
+    synthetic = np.array([[0.0, 4.0, 1.0], [1.0, 4.0, 2.0], [2.0, 4.0, 7.0]])
 
-    found = correlation_similarity(x, made)
+    found = correlation_similarity(x, synthetic)
 
     assert np.isnan(found.similarity[:, 2]).all()
     assert found.mean == pytest.approx(0.5)  # the only remaining pair: 1 against 0
@@ -75,9 +75,9 @@ def test_correlations_of_constant_columns():
 
 def test_coverage_counts_missing_as_a_category():
     real = pd.DataFrame({"w": ["a", "b", "c", None]})
-    made = pd.DataFrame({"w": ["a", "a", None, "new"]})
+    synthetic = pd.DataFrame({"w": ["a", "a", None, "new"]})
 
-    assert category_coverage(real, made) == {"w": 0.5}
+    assert category_coverage(real, synthetic) == {"w": 0.5}
 
 
 def test_tables_of_different_columns_are_rejected():
@@ -85,15 +85,15 @@ def test_tables_of_different_columns_are_rejected():
 
     with pytest.raises(DataError, match=r"expected the real columns \['a'\], got \['b'\]"):
         ks_complement(real, pd.DataFrame({"b": [1.0]}))
-    with pytest.raises(DataError, match="'a' is numeric in one table and holds words"):
+    with pytest.raises(DataError, match="'a' is numeric in one table and nominal"):
         ks_complement(real, pd.DataFrame({"a": ["x"]}))
 
 
 def test_copies_are_counted_for_all_kinds_of_cells():
     real = pd.DataFrame({"n": [1.0, 2.0, np.nan, 4.0], "w": ["a", None, "b", "a"]})
-    made = pd.DataFrame({"n": [2.0, np.nan, 4.5, 1.0], "w": [None, "b", "a", "z"]})
+    synthetic = pd.DataFrame({"n": [2.0, np.nan, 4.5, 1.0], "w": [None, "b", "a", "z"]})
 
-    found = nearest_records(real, made)
+    found = nearest_records(real, synthetic)
 
     assert found.copies == 0.5
     assert found.duplicates == 0.0
@@ -101,7 +101,7 @@ def test_copies_are_counted_for_all_kinds_of_cells():
     assert (found.synthetic[2:] > 0).all()
 
 
-def test_table_is_a_copy_of_itself_with_its_duplicates():
+def test_copies_and_duplicates_of_a_table_and_itself():
     x = np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]])
 
     found = nearest_records(x, x)
@@ -110,13 +110,13 @@ def test_table_is_a_copy_of_itself_with_its_duplicates():
     assert found.real[:2].tolist() == [0.0, 0.0]
 
 
-def test_distances_combine_ranks_and_words():
+def test_distances_combine_ranks_and_categories():
     real = pd.DataFrame({"n": [10.0, 20.0], "w": ["a", "b"]})
-    made = pd.DataFrame({"n": [10.0], "w": ["z"]})
+    synthetic = pd.DataFrame({"n": [10.0], "w": ["z"]})
 
-    found = nearest_records(real, made)
+    found = nearest_records(real, synthetic)
 
-    # ranks of 10 and 20 are 0.25 and 0.75; "z" differs from both words
+    # ranks of 10 and 20 are 0.25 and 0.75; "z" differs from both categories
     assert found.real.tolist() == pytest.approx([np.sqrt((0.25 + 1.0) / 2)] * 2)
     assert found.synthetic.tolist() == pytest.approx([np.sqrt(1.0 / 2)])
 
@@ -126,7 +126,7 @@ def test_single_real_row_raises():
         nearest_records(np.zeros((1, 2)), np.zeros((3, 2)))
 
 
-def halves(n, shift, seed, *, marked=False):
+def two_classes(n, shift, seed, *, marked=False):
     """Draw two classes ``shift`` apart; ``marked`` writes the class into column 2."""
     rng = np.random.default_rng(seed)
     y = np.repeat(["no", "yes"], n // 2)
@@ -138,28 +138,30 @@ def halves(n, shift, seed, *, marked=False):
 
 
 def test_rows_of_the_real_distribution_have_equal_utility():
-    found = utility(halves(400, 3.0, 0), halves(400, 3.0, 1), halves(400, 3.0, 2))
+    found = utility(two_classes(400, 3.0, 0), two_classes(400, 3.0, 1), two_classes(400, 3.0, 2))
 
     assert found.synthetic_on_real.roc_auc > 0.9
     assert abs(found.separability_gap.roc_auc) < 0.1
 
 
 def test_marked_classes_have_a_separability_gap():
-    found = utility(halves(400, 1.0, 0), halves(400, 0.0, 1, marked=True), halves(400, 1.0, 2))
+    found = utility(
+        two_classes(400, 1.0, 0), two_classes(400, 0.0, 1, marked=True), two_classes(400, 1.0, 2)
+    )
 
     assert found.synthetic_on_synthetic.balanced_accuracy == 1.0
     assert found.separability_gap.balanced_accuracy > 0.3
     assert found.separability_gap.roc_auc > 0.3
 
 
-def test_utility_supports_many_classes_words_and_missing_cells():
+def test_utility_supports_many_classes_text_and_missing_cells():
     rng = np.random.default_rng(3)
 
     def rows(seed):
         y = np.repeat([0, 1, 2], 60)
-        words = pd.Series(np.array(["a", "b", "c"])[y], dtype=object)
-        words[rng.random(180) < 0.1] = None
-        return pd.DataFrame({"w": words, "n": rng.normal(size=180)}), y
+        categories = pd.Series(np.array(["a", "b", "c"])[y], dtype=object)
+        categories[rng.random(180) < 0.1] = None
+        return pd.DataFrame({"w": categories, "n": rng.normal(size=180)}), y
 
     found = utility(rows(0), rows(1), rows(2))
 
@@ -168,17 +170,19 @@ def test_utility_supports_many_classes_words_and_missing_cells():
 
 
 def test_roc_auc_of_one_class_is_nan():
-    x, y = halves(200, 3.0, 4)
+    x, y = two_classes(200, 3.0, 4)
 
-    found = utility(halves(200, 3.0, 5), halves(200, 3.0, 6), (x[y == "no"], y[y == "no"]))
+    found = utility(
+        two_classes(200, 3.0, 5), two_classes(200, 3.0, 6), (x[y == "no"], y[y == "no"])
+    )
 
     assert np.isnan(found.real_on_real.roc_auc)
     assert found.real_on_real.balanced_accuracy > 0.8
 
 
 def test_rows_unsuitable_for_training_are_rejected():
-    real = halves(60, 1.0, 7)
-    x, y = halves(60, 1.0, 8)
+    real = two_classes(60, 1.0, 7)
+    x, y = two_classes(60, 1.0, 8)
 
     with pytest.raises(DataError, match="synthetic rows to train on are all of class 'no'"):
         utility(real, (x[y == "no"], y[y == "no"]), real)

@@ -53,9 +53,9 @@ def test_summary_contains_every_measure():
 
 
 def test_report_without_labels_and_numbers_is_smaller(tmp_path):
-    words = pd.DataFrame({"w": ["a", "b", "a", None], "v": ["x", "y", "x", "x"]})
+    text = pd.DataFrame({"w": ["a", "b", "a", None], "v": ["x", "y", "x", "x"]})
 
-    record = quality_record((words, None), (words, None))
+    record = quality_record((text, None), (text, None))
     write_report([record], tmp_path / "words.html")
 
     assert {table.name for table in record.tables} == {"summary", "columns", "distances"}

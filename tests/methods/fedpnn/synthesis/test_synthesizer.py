@@ -25,7 +25,7 @@ def small(**options):
 
 
 def companies(n=120, seed=0):
-    """Draw a frame with numbers, words, missing cells, a constant; and labels."""
+    """Draw a data frame with numbers, text, missing cells and a constant; and labels."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -40,7 +40,7 @@ def companies(n=120, seed=0):
     return frame, np.where(rng.random(n) < 0.3, "failed", "lives")
 
 
-def same(a, b):
+def are_equal(a, b):
     return a[0].equals(b[0]) and (a[1] == b[1]).all()
 
 
@@ -51,7 +51,7 @@ def test_same_seed_gives_the_same_rows(noise, per_class):
 
     runs = [small(noise=noise, per_class=per_class).fit(x, y).sample(30) for _ in range(2)]
 
-    assert same(*runs)
+    assert are_equal(*runs)
 
 
 def test_rows_do_not_depend_on_threads():
@@ -59,15 +59,15 @@ def test_rows_do_not_depend_on_threads():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        two = small().fit(x, y).sample(30)
-        kept = torch.get_num_threads()
+        of_two_threads = small().fit(x, y).sample(30)
+        n_after_fit = torch.get_num_threads()
         torch.set_num_threads(1)
-        one = small().fit(x, y).sample(30)
+        of_one_thread = small().fit(x, y).sample(30)
     finally:
         torch.set_num_threads(before)
 
-    assert kept == 2
-    assert same(one, two)
+    assert n_after_fit == 2
+    assert are_equal(of_one_thread, of_two_threads)
 
 
 def test_other_seeds_give_other_rows():
@@ -81,23 +81,23 @@ def test_other_seeds_give_other_rows():
 def test_noise_distributions_give_different_rows():
     x, _ = companies()
 
-    made = [small(noise=noise).fit(x).sample(20) for noise in ("normal", "mixture", "concat")]
+    synthetic = [small(noise=noise).fit(x).sample(20) for noise in ("normal", "mixture", "concat")]
 
-    assert not made[0].equals(made[1])
-    assert not made[1].equals(made[2])
+    assert not synthetic[0].equals(synthetic[1])
+    assert not synthetic[1].equals(synthetic[2])
 
 
 def test_synthetic_rows_have_the_columns_of_real_rows():
     x, y = companies()
 
-    made, labels = small().fit(x, y).sample(400)
+    synthetic, labels = small().fit(x, y).sample(400)
 
-    assert made.columns.tolist() == x.columns.tolist()
-    assert set(made["city"].dropna()) == {"Oslo", "Rome", "Lima"}
-    assert 0.05 < made["city"].isna().mean() < 0.3
-    assert 0.1 < made["profit"].isna().mean() < 0.35
-    assert (made["year"] == 2020.0).all()
-    assert (made["staff"] == made["staff"].round()).all()
+    assert synthetic.columns.tolist() == x.columns.tolist()
+    assert set(synthetic["city"].dropna()) == {"Oslo", "Rome", "Lima"}
+    assert 0.05 < synthetic["city"].isna().mean() < 0.3
+    assert 0.1 < synthetic["profit"].isna().mean() < 0.35
+    assert (synthetic["year"] == 2020.0).all()
+    assert (synthetic["staff"] == synthetic["staff"].round()).all()
     assert set(labels) == {"failed", "lives"}
 
 
@@ -107,22 +107,22 @@ def test_classes_keep_their_frequencies_or_are_selected():
     for per_class in (True, False):
         synthesizer = small(per_class=per_class, epochs=20).fit(x, y)
         _, labels = synthesizer.sample(200)
-        made, alone = synthesizer.sample(7, "failed")
-        assert len(made) == 7
-        assert set(alone) == {"failed"}
+        synthetic, selected_labels = synthesizer.sample(7, "failed")
+        assert len(synthetic) == 7
+        assert set(selected_labels) == {"failed"}
         if per_class:
             assert (labels == "failed").mean() == pytest.approx((y == "failed").mean(), abs=0.005)
 
 
-def test_generators_per_class_separate_classes_at_once():
+def test_generators_per_class_separate_classes_after_one_epoch():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 100)
     x = rng.normal(size=(200, 1)) + 20.0 * y[:, None]
 
-    made, labels = small(epochs=1).fit(x, y).sample(100)
+    synthetic, labels = small(epochs=1).fit(x, y).sample(100)
 
-    assert (made[labels == 0] < 10).all()
-    assert (made[labels == 1] > 10).all()
+    assert (synthetic[labels == 0] < 10).all()
+    assert (synthetic[labels == 1] > 10).all()
 
 
 def test_settings_can_differ_by_class():
@@ -161,20 +161,20 @@ def test_numeric_columns_can_be_nominal():
     rng = np.random.default_rng(1)
     x = np.c_[rng.choice([3.0, 7.5, np.nan], 90), rng.normal(size=90)]
 
-    by_place = small(categorical_features=[0]).fit(x).sample(50)
+    by_position = small(categorical_features=[0]).fit(x).sample(50)
     by_name = small(categorical_features=["a"]).fit(pd.DataFrame(x, columns=["a", "b"])).sample(50)
 
-    assert set(by_place[~np.isnan(by_place[:, 0]), 0]) <= {3.0, 7.5}
-    assert (by_name.to_numpy()[:, 1] == by_place[:, 1]).all()
+    assert set(by_position[~np.isnan(by_position[:, 0]), 0]) <= {3.0, 7.5}
+    assert (by_name.to_numpy()[:, 1] == by_position[:, 1]).all()
 
 
 def test_class_smaller_than_a_pack_is_learned():
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=(43, 2)), np.repeat(["many", "few"], [40, 3])
 
-    made, _ = small(batch_size=500, pac=10).fit(x, y).sample(5, "few")
+    synthetic, _ = small(batch_size=500, pac=10).fit(x, y).sample(5, "few")
 
-    assert np.isfinite(made).all()
+    assert np.isfinite(synthetic).all()
 
 
 def test_class_of_one_row_is_rejected_by_name():
@@ -215,15 +215,15 @@ def test_non_integer_size_is_a_type_error():
 
 def test_invalid_samples_are_rejected():
     x, y = companies(40)
-    labeled, plain = small().fit(x, y), small().fit(x)
+    labeled, unlabeled = small().fit(x, y), small().fit(x)
 
     with pytest.raises(ValueError, match="there is no class 'sold'"):
         labeled.sample(3, "sold")
     with pytest.raises(ValueError, match="there were no labels in the fit"):
-        plain.sample(3, "lives")
+        unlabeled.sample(3, "lives")
     for n in (0, -1, 2.5, True):
         with pytest.raises(ValueError, match="n must be a positive integer"):
-            plain.sample(n)
+            unlabeled.sample(n)
 
 
 def test_diverging_training_raises_with_advice():
@@ -248,9 +248,9 @@ def test_rarely_generated_class_is_filled_up_with_a_warning():
     part.generator.output[1][start] = -1e9  # never the first class
 
     with pytest.warns(UserWarning, match="follows the condition of class 'failed' in 0 of"):
-        made, labels = synthesizer.sample(6, "failed")
+        synthetic, labels = synthesizer.sample(6, "failed")
 
-    assert (len(made), set(labels)) == (6, {"failed"})
+    assert (len(synthetic), set(labels)) == (6, {"failed"})
 
 
 def test_missing_torch_error_names_the_extra(monkeypatch):
@@ -272,43 +272,45 @@ def test_only_training_imports_torch(tmp_path):
         "print('torch' in sys.modules)"
     )
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.strip() == "False"
+    assert result.stdout.strip() == "False"
 
 
 def test_training_makes_generators_follow_conditions():
     rng = np.random.default_rng(5)
-    words = pd.DataFrame({"w": rng.choice(["a", "b", "c", "d"], 300, p=[0.7, 0.1, 0.1, 0.1])})
+    table = pd.DataFrame({"w": rng.choice(["a", "b", "c", "d"], 300, p=[0.7, 0.1, 0.1, 0.1])})
     options = {"generator": (32,), "critic": (32,), "learning_rate": 5e-3, "batch_size": 100}
 
-    def followed(epochs):
-        part = small(**options, epochs=epochs).fit(words).model_.parts[0]
+    def share_followed(epochs):
+        part = small(**options, epochs=epochs).fit(table).model_.parts[0]
         rng = np.random.default_rng(0)
-        asked = [Picks(np.array([0]), np.array([code])) for code in range(4)]
-        made = [part.table(200, rng, fixed=one).columns["w"] for one in asked]
-        return np.mean([(column == word).mean() for column, word in zip(made, "abcd", strict=True)])
+        conditions = [Picks(np.array([0]), np.array([code])) for code in range(4)]
+        columns = [part.table(200, rng, fixed=condition).columns["w"] for condition in conditions]
+        return np.mean(
+            [(column == category).mean() for column, category in zip(columns, "abcd", strict=True)]
+        )
 
-    assert followed(1) < 0.5
-    assert followed(60) > 0.8
+    assert share_followed(1) < 0.5
+    assert share_followed(60) > 0.8
 
 
 def test_informed_start_has_the_frequencies_of_the_rows():
     rng = np.random.default_rng(6)
-    words = pd.DataFrame({"w": rng.choice(["often", "rare"], 300, p=[0.9, 0.1])})
-    share = (words["w"] == "rare").mean()
+    table = pd.DataFrame({"w": rng.choice(["often", "rare"], 300, p=[0.9, 0.1])})
+    share = (table["w"] == "rare").mean()
 
-    found = {
+    shares = {
         informed: (
-            small(informed=informed, epochs=1).fit(words).sample(1_000)["w"] == "rare"
+            small(informed=informed, epochs=1).fit(table).sample(1_000)["w"] == "rare"
         ).mean()
         for informed in (True, False)
     }
 
-    assert abs(found[True] - share) < 0.05
-    assert abs(found[False] - share) > 0.1
+    assert abs(shares[True] - share) < 0.05
+    assert abs(shares[False] - share) > 0.1
 
 
 def test_correlations_are_learned():

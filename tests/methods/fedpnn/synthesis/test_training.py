@@ -16,11 +16,11 @@ def noise(seed, *shape):
 def scores(critic, packs, rng):
     """Score packs with plain operations, for autograd."""
     state = packs
-    for place, layer in enumerate(critic.layers):
+    for index, layer in enumerate(critic.layers):
         state = layer.weight @ state + layer.bias[:, None]
-        if place < len(critic.layers) - 1:
-            kept = torch.from_numpy(rng.random(tuple(state.shape), dtype=np.float32) >= 0.5)
-            state = functional.leaky_relu(state, 0.2) * kept * 2.0
+        if index < len(critic.layers) - 1:
+            active = torch.from_numpy(rng.random(tuple(state.shape), dtype=np.float32) >= 0.5)
+            state = functional.leaky_relu(state, 0.2) * active * 2.0
     return state[0]
 
 
@@ -29,17 +29,17 @@ def test_critic_gradients_match_autograd():
     fake, real, mixing = noise(1, 12, 6), noise(2, 12, 6), torch.rand(1, 6)
 
     critic._rng = np.random.default_rng(3)  # the same units drop out in both computations
-    own = critic.gradients(fake, real, mixing)
+    explicit = critic.gradients(fake, real, mixing)
     for parameter in critic.parameters:
         parameter.requires_grad_(True)
-    between = torch.lerp(fake, real, mixing).requires_grad_(True)
-    output = scores(critic, torch.cat([fake, real, between], 1), np.random.default_rng(3))
-    (slope,) = torch.autograd.grad(output[12:].sum(), between, create_graph=True)
+    interpolated = torch.lerp(fake, real, mixing).requires_grad_(True)
+    output = scores(critic, torch.cat([fake, real, interpolated], 1), np.random.default_rng(3))
+    (slope,) = torch.autograd.grad(output[12:].sum(), interpolated, create_graph=True)
     penalty = ((slope.norm(dim=0) - 1.0) ** 2).mean()
     loss = output[:6].mean() - output[6:12].mean() + 10.0 * penalty
-    theirs = torch.autograd.grad(loss, critic.parameters)
+    expected = torch.autograd.grad(loss, critic.parameters)
 
-    for a, b in zip(own, theirs, strict=True):
+    for a, b in zip(explicit, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -48,23 +48,25 @@ def test_input_gradient_matches_autograd():
     packs = noise(5, 8, 3).requires_grad_(True)
 
     critic._rng = np.random.default_rng(6)
-    own = critic.input_gradient(packs.detach())
+    explicit = critic.input_gradient(packs.detach())
     output = scores(critic, packs, np.random.default_rng(6)).mean()
-    (theirs,) = torch.autograd.grad(output, packs)
+    (expected,) = torch.autograd.grad(output, packs)
 
-    torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(explicit, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_generated_rows_have_valid_parts_and_positions():
     generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(7))
 
-    spread = torch.from_numpy(np.random.default_rng(8).exponential(size=(8, 6)).astype(np.float32))
-    made = generator.activate(generator.logits(noise(9, 4, 6)), spread)
+    exponential = torch.from_numpy(
+        np.random.default_rng(8).exponential(size=(8, 6)).astype(np.float32)
+    )
+    encoded = generator.activate(generator.logits(noise(9, 4, 6)), exponential)
 
-    assert made.shape == (LAYOUT.width, 6)
-    assert (made[:2].abs() <= 1).all()
+    assert encoded.shape == (LAYOUT.width, 6)
+    assert (encoded[:2].abs() <= 1).all()
     for column, width in enumerate(LAYOUT.widths):
-        part = made[LAYOUT.starts[column] : LAYOUT.starts[column] + width]
+        part = encoded[LAYOUT.starts[column] : LAYOUT.starts[column] + width]
         torch.testing.assert_close(part.sum(0), torch.ones(6))
 
 
@@ -79,32 +81,32 @@ def test_frozen_generator_uses_running_statistics():
     for weight, bias in hidden:
         state = np.concatenate([np.maximum(weight @ state + bias[:, None], 0), state])
     frozen = output[0] @ state + output[1][:, None]
-    wanted = inputs
+    expected = inputs
     for layer, norm in generator._hidden:
-        normed = functional.batch_norm(
-            layer(wanted)[None],
+        normalized = functional.batch_norm(
+            layer(expected)[None],
             norm.running_mean,
             norm.running_var,
             norm.weight,
             norm.bias,
             eps=1e-5,
         )[0]
-        wanted = torch.cat([torch.relu(normed), wanted])
+        expected = torch.cat([torch.relu(normalized), expected])
 
     np.testing.assert_allclose(
-        frozen, generator._output(wanted).detach().numpy(), rtol=1e-4, atol=1e-5
+        frozen, generator._output(expected).detach().numpy(), rtol=1e-4, atol=1e-5
     )
     assert TrainedGenerator(hidden, output, 2, "normal", 4).n_parameters == 185
 
 
 def test_informed_generator_starts_at_the_frequencies():
     generator = Generator(4, (), LAYOUT, np.random.default_rng(11))
-    shares = torch.tensor([0.9, 0.1, 0.2, 0.3, 0.5, 0.6, 0.3, 0.1])
+    frequencies = torch.tensor([0.9, 0.1, 0.2, 0.3, 0.5, 0.6, 0.3, 0.1])
 
-    generator.inform(shares)
+    generator.inform(frequencies)
     logits = generator.logits(torch.zeros(4, 1))
 
-    torch.testing.assert_close(logits[2:, 0].exp(), shares)
+    torch.testing.assert_close(logits[2:, 0].exp(), frequencies)
 
 
 def test_networks_do_not_use_the_global_torch_generator():

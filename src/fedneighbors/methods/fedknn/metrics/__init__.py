@@ -1,6 +1,7 @@
-"""Metrics and their search indexes, one file per kind of object.
+"""Metrics and their search indexes.
 
-A metric is a name, an object, or a plain distance function::
+Each kind of object has its module; ``_points`` and ``_sessions`` are shared. A metric can be given
+as a name, a metric object or a distance function::
 
     metric_of("euclidean")
     metric_of(lambda first, second: abs(first - second))
@@ -11,7 +12,7 @@ from typing import Any
 from fedneighbors._lazy import lazy_names
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 
-# Imported on first use: strings do not need trees, points do not need graphs.
+# Modules are imported on first use, so that a metric loads only its own dependencies.
 _HOMES = {
     "BrowsingSession": f"{__name__}._sessions",
     "EditMetric": f"{__name__}._strings",
@@ -42,14 +43,14 @@ __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 def metric_of(metric: Any) -> Metric:
-    """Return a metric.
+    """Return the metric for a name, metric object or distance function.
 
     Parameters
     ----------
     metric : str, Metric or callable
         A name in ``METRIC_NAMES``; a metric object; an object with a method ``distance``; or a
-        function from two objects to a non-negative number. The last two get a correct search that
-        computes every distance.
+        function from two objects to a non-negative number. A function, or an object with
+        ``distance`` only, is searched by computing every distance.
 
     Raises
     ------
@@ -82,6 +83,6 @@ def metric_of(metric: Any) -> Metric:
 def _named(name: str) -> Metric:
     if name not in _CLASSES:
         raise ValueError(f"expected a metric among {', '.join(METRIC_NAMES)}, got {name!r}")
-    kind = __getattr__(_CLASSES[name])
-    made = kind(name) if _CLASSES[name] == "VectorMetric" else kind()
-    return made  # type: ignore[no-any-return]
+    metric_class = __getattr__(_CLASSES[name])
+    metric = metric_class(name) if _CLASSES[name] == "VectorMetric" else metric_class()
+    return metric  # type: ignore[no-any-return]

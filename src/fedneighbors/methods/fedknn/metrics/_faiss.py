@@ -18,16 +18,16 @@ from fedneighbors.methods.fedknn.metrics._sessions import (
     Found,
     check_radius,
     check_ranks,
-    check_step,
+    check_request,
 )
 from fedneighbors.methods.fedknn.metrics._vectors import VectorMetric
 
 Find = Callable[[int], Integers]
-"""Function that returns about the ``k`` nearest positions, fewer if no more are found."""
+"""Function from k to the positions of about k nearest objects, fewer if no more are found."""
 
 
 class FaissMetric(VectorMetric):
-    """A vector metric whose index is approximate.
+    """A vector metric with an approximate index.
 
     Parameters
     ----------
@@ -83,46 +83,46 @@ class ApproximateSession:
         self._ranks = ranks
         self._measure = measure
         self._find = find
-        self._given = np.zeros(len(ranks), np.bool_)
-        self._known = np.full(len(ranks), np.nan)
+        self._emitted = np.zeros(len(ranks), np.bool_)
+        self._known_distances = np.full(len(ranks), np.nan)
 
     def bounds(self) -> Floats:
-        """Return zeros: an approximate index has no bounds."""
+        """Return zeros, because an approximate index has no bounds."""
         return np.zeros(len(self._ranks))
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - a search cannot be interrupted
-        """Return the next ``k`` of the candidates; none is certified.
+        """Emit the next ``k`` of the candidates; none is certified.
 
         Raises
         ------
         ValueError
             If ``k`` is negative or ``cutoff`` is not a number.
         """
-        check_step(k, cutoff)
-        wanted = min(int(self._given.sum()) + k, len(self._ranks))
-        found = self._find(wanted) if wanted else np.empty(0, np.int64)
-        found = found[~self._given[found]]
-        distances = self._distances(found)
-        order = np.lexsort((self._ranks[found], distances))
+        check_request(k, cutoff)
+        wanted = min(int(self._emitted.sum()) + k, len(self._ranks))
+        positions = self._find(wanted) if wanted else np.empty(0, np.int64)
+        positions = positions[~self._emitted[positions]]
+        distances = self._distances(positions)
+        order = np.lexsort((self._ranks[positions], distances))
         order = order[distances[order] <= cutoff][:k]
-        self._given[found[order]] = True
+        self._emitted[positions[order]] = True
         return Found(
-            positions=found[order],
+            positions=positions[order],
             distances=distances[order],
-            exhausted=len(order) < k or bool(self._given.all()),
+            exhausted=len(order) < k or bool(self._emitted.all()),
             n_certified=0,
         )
 
     def count(self, radius: float) -> int:
-        """Return the number of objects within ``radius``, from all distances."""
+        """Return the exact number of objects within ``radius``, from all distances."""
         check_radius(radius)
         return int((self._distances(np.arange(len(self._ranks))) <= radius).sum())
 
     def _distances(self, positions: Integers) -> Floats:
-        fresh = positions[np.isnan(self._known[positions])]
-        self._known[fresh] = self._measure(fresh)
-        self.n_verified += len(fresh)
-        return np.asarray(self._known[positions])
+        new = positions[np.isnan(self._known_distances[positions])]
+        self._known_distances[new] = self._measure(new)
+        self.n_verified += len(new)
+        return np.asarray(self._known_distances[positions])
 
 
 class _FaissIndex:
@@ -133,10 +133,10 @@ class _FaissIndex:
         self._ranks = ranks
         faiss = optional_module("faiss", "faiss")
         self._index = faiss.index_factory(rows.shape[1], metric.factory)
-        narrow = rows.astype(np.float32)
+        rows32 = rows.astype(np.float32)
         if self.n_objects:
-            self._index.train(narrow)
-            self._index.add(narrow)
+            self._index.train(rows32)
+            self._index.add(rows32)
 
     def open(self, query: Any) -> ApproximateSession:
         point = self._metric.scaled_query(query, self._rows)

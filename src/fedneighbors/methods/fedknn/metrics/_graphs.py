@@ -1,4 +1,4 @@
-"""Edit distance of labelled graphs: their layout as arrays, and an exact search."""
+"""Edit distance of labelled graphs: graphs as arrays, and an exact search."""
 
 import math
 import time
@@ -15,10 +15,10 @@ from fedneighbors.datasets._graphs import Graph
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
-from fedneighbors.methods.fedknn.metrics._sessions import Found, check_ranks, check_step, end_of
+from fedneighbors.methods.fedknn.metrics._sessions import Found, check_ranks, check_request, end_at
 
 _Int32s = npt.NDArray[np.int32]
-_MAX_PARTS = np.iinfo(np.uint16).max
+_MAX_PARTS = np.iinfo(np.uint16).max  # nodes or edges; counts of them are stored as uint16
 
 
 class Alphabet:
@@ -42,18 +42,18 @@ class Alphabet:
         return np.array([known.setdefault(label, len(known)) for label in labels], np.int32)
 
     def copy(self) -> "Alphabet":
-        """Return a copy that can grow without the original."""
+        """Return a copy to which labels can be added independently."""
         return Alphabet(self._numbers)
 
 
 def pack(graphs: Sequence[Graph], labels: Alphabet, bonds: Alphabet) -> GraphTable:
-    """Return graphs as arrays.
+    """Convert graphs to arrays.
 
     Parameters
     ----------
     graphs : sequence of Graph
     labels, bonds : Alphabet
-        Numbers of the labels of nodes and of edges; new labels are added.
+        Numbers of the labels of nodes, and of those of edges (bonds); new labels are added.
     """
     first_node = np.zeros(len(graphs) + 1, np.int64)
     np.cumsum([graph.n_nodes for graph in graphs], out=first_node[1:])
@@ -80,7 +80,7 @@ def pack(graphs: Sequence[Graph], labels: Alphabet, bonds: Alphabet) -> GraphTab
 
 
 def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
-    """Compute the counts that determine the bounds of a table.
+    """Count the labels, bonds and degrees of each graph, for bounds.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
 
 
 def bound_distances(table: Counts, query: Counts) -> _Int32s:
-    """Return lower bounds of each graph's distance to the query."""
+    """Compute lower bounds of each graph's distance to the query."""
     n_degrees = max(len(table.degrees), len(query.degrees))
     bounds: _Int32s = table_bounds(
         table._replace(degrees=_pad(table.degrees, n_degrees)),
@@ -139,8 +139,8 @@ def _pad(rows: npt.NDArray[np.uint16], n_rows: int) -> npt.NDArray[np.uint16]:
 
 
 _UNKNOWN = np.int32(1 << 30)  # upper bound of an unknown distance
-_SLICE = 20_000  # work between two clock checks, a few milliseconds
-_SHORT = 300  # work for an upper bound after the deadline
+_CLOCK_CHECK_WORK = 20_000  # units of verify_many between two clock checks
+_SHORT_WORK = 300  # units of verify_many for an upper bound after the deadline
 
 
 class GraphEdit:
@@ -164,7 +164,7 @@ class GraphEdit:
         """Return the distance of two graphs.
 
         The time grows exponentially with size and distance: two different molecules of 30 atoms
-        can take seconds, or never finish. Open a session to set a deadline.
+        can take seconds or practically forever. A session's ``next`` accepts a deadline.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class GraphEdit:
         objects : sequence of Graph
             May be empty, and so may each graph.
         ranks : int64 array of shape (n_objects,)
-            Order of graphs of equal distance, lower first, no two equal.
+            Distinct ranks; of graphs of equal distance, those of lower rank come first.
 
         Raises
         ------
@@ -213,8 +213,8 @@ class _GraphIndex:
 class _GraphSession:
     """Session that emits all graphs of distance 0 in order of rank, then those of 1, and so on.
 
-    A graph whose lower bound is the level is verified with the level as threshold, so the answer
-    is either exact or a new lower bound above the level.
+    The *level* is the distance of the graphs that are emitted now. Each graph with this lower bound
+    is verified with the level as threshold, which yields its distance or a higher lower bound.
     """
 
     exact = True
@@ -226,22 +226,22 @@ class _GraphSession:
         counts = count_parts(self._query, len(labels), len(bonds))
         self._lower = bound_distances(index.counts, counts)
         self._upper = np.full(index.n_objects, _UNKNOWN)
-        self._given = np.zeros(index.n_objects, np.bool_)
+        self._emitted = np.zeros(index.n_objects, np.bool_)
         self._level = -1
-        self._members: Integers = np.empty(0, np.int64)
-        self._place = 0
+        self._members: Integers = np.empty(0, np.int64)  # graphs with this lower bound, by rank
+        self._n_passed = 0  # number of members that were verified
 
     @cached_property  # bounds do not need the buffers
-    def _search(self) -> GedSearch:
-        """Return the buffers of the levels.
+    def _level_search(self) -> GedSearch:
+        """Return the search buffers for members of the level.
 
         They preserve the state of an interrupted verification.
         """
         return new_search(self._index.table, self._query)
 
     @cached_property
-    def _aside(self) -> GedSearch:
-        """Return the buffers of all other verifications."""
+    def _count_search(self) -> GedSearch:
+        """Return the search buffers for range counts."""
         return new_search(self._index.table, self._query)
 
     @property
@@ -255,21 +255,21 @@ class _GraphSession:
         return self.bounds()  # each depends on one graph and the query only
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
-        check_step(k, cutoff)
-        end = end_of(deadline_s)
-        chosen: list[Integers] = [np.empty(0, np.int64)]
+        check_request(k, cutoff)
+        end = end_at(deadline_s)
+        batches: list[Integers] = [np.empty(0, np.int64)]
         n_left, in_time = k, True
-        while n_left > 0 and in_time and self._enter(cutoff):
-            chosen.append(self._emit(n_left, end))
-            n_left -= len(chosen[-1])
+        while n_left > 0 and in_time and self._enter_level(cutoff):
+            batches.append(self._emit(n_left, end))
+            n_left -= len(batches[-1])
             in_time = n_left == 0 or time.monotonic() < end
-        certified = np.concatenate(chosen)
-        rest = np.empty(0, np.int64) if in_time else self._guess(n_left, cutoff)
+        certified = np.concatenate(batches)
+        rest = np.empty(0, np.int64) if in_time else self._uncertified(n_left, cutoff)
         positions = np.concatenate([certified, rest])
         return Found(
             positions=positions,
             distances=self._upper[positions].astype(np.float64),
-            exhausted=not self._enter(cutoff),
+            exhausted=not self._enter_level(cutoff),
             n_certified=len(certified),
         )
 
@@ -277,45 +277,45 @@ class _GraphSession:
         if not radius >= 0:
             return 0
         tau = int(min(radius, float(_UNKNOWN - 1)))
-        self._verify(np.flatnonzero(self._lower <= tau), tau, self._aside)
+        self._verify(np.flatnonzero(self._lower <= tau), tau, self._count_search)
         return int((self._upper <= tau).sum())
 
-    def _enter(self, cutoff: float) -> bool:
-        """Go to the next candidate graph's level; return whether it exists."""
-        if self._place == len(self._members):
-            left = np.flatnonzero(~self._given)
-            if not len(left):
+    def _enter_level(self, cutoff: float) -> bool:
+        """Continue with the next level if this is completed.
+
+        Returns whether there is a level within the cutoff.
+        """
+        if self._n_passed == len(self._members):
+            rest = np.flatnonzero(~self._emitted)
+            if not len(rest):
                 return False
-            self._level = int(self._lower[left].min())
-            members = left[self._lower[left] == self._level]
+            self._level = int(self._lower[rest].min())
+            members = rest[self._lower[rest] == self._level]
             self._members = members[np.argsort(self._index.ranks[members])]
-            self._place = 0
+            self._n_passed = 0
         return self._level <= cutoff
 
     def _emit(self, n_wanted: int, end: float) -> Integers:
-        """Return up to a number of graphs of this level.
-
-        Fewer if the level or the time ends.
-        """
-        budget = None if end == math.inf else _SLICE
-        found: list[Integers] = [np.empty(0, np.int64)]
+        """Emit up to ``n_wanted`` graphs of this level; fewer at ``end``."""
+        budget = None if end == math.inf else _CLOCK_CHECK_WORK
+        batches: list[Integers] = [np.empty(0, np.int64)]
         n_left, in_time = n_wanted, True
-        while in_time and n_left > 0 and self._place < len(self._members):
-            first = self._place
-            self._place, n_found = self._verify(
+        while in_time and n_left > 0 and self._n_passed < len(self._members):
+            first = self._n_passed
+            self._n_passed, n_found = self._verify(
                 self._members,
                 self._level,
-                self._search,
+                self._level_search,
                 start=first,
                 n_wanted=n_left,
                 budget=budget,
             )
-            seen = self._members[first : self._place]
-            found.append(seen[self._upper[seen] <= self._level])
+            verified = self._members[first : self._n_passed]
+            batches.append(verified[self._upper[verified] <= self._level])
             n_left -= n_found
             in_time = time.monotonic() < end
-        emitted = np.concatenate(found)
-        self._given[emitted] = True
+        emitted = np.concatenate(batches)
+        self._emitted[emitted] = True
         return emitted
 
     def _verify(
@@ -332,26 +332,29 @@ class _GraphSession:
             **limits,  # type: ignore[arg-type]
         )
 
-    def _guess(self, k: int, cutoff: float) -> Integers:
-        """Return the lowest upper bounds among the lowest lower bounds."""
-        left = np.flatnonzero(~self._given & (self._lower <= cutoff))
-        ranks = self._index.ranks
-        left = left[np.lexsort((ranks[left], self._lower[left]))][: 2 * k + 8]
-        search = new_search(self._index.table, self._query, patience=int(_UNKNOWN))
-        for position in left.tolist():
-            self._improve(position, search)
-        left = left[self._upper[left] <= cutoff]
-        return left[np.lexsort((ranks[left], self._upper[left]))][:k]
+    def _uncertified(self, k: int, cutoff: float) -> Integers:
+        """Return the ``k`` graphs of lowest upper bound among probable ones.
 
-    def _improve(self, position: int, search: GedSearch) -> None:
-        """Lower the upper bound by short searches with decreasing thresholds."""
-        here = np.array([position])
-        if self._upper[position] == _UNKNOWN:  # the first assignment is within any threshold
-            self._verify(here, int(_UNKNOWN) - 1, search)
+        These are 2 k + 8 graphs of lowest lower bound.
+        """
+        rest = np.flatnonzero(~self._emitted & (self._lower <= cutoff))
+        ranks = self._index.ranks
+        rest = rest[np.lexsort((ranks[rest], self._lower[rest]))][: 2 * k + 8]
+        search = new_search(self._index.table, self._query, patience=int(_UNKNOWN))
+        for position in rest.tolist():
+            self._tighten(position, search)
+        rest = rest[self._upper[rest] <= cutoff]
+        return rest[np.lexsort((ranks[rest], self._upper[rest]))][:k]
+
+    def _tighten(self, position: int, search: GedSearch) -> None:
+        """Lower a graph's upper bound by bisection with short searches."""
+        graph = np.array([position])
+        if self._upper[position] == _UNKNOWN:  # any assignment of nodes is within this threshold
+            self._verify(graph, int(_UNKNOWN) - 1, search)
         low = int(self._lower[position])
         while low < self._upper[position]:
             tau = (low + int(self._upper[position])) // 2
-            _, n_found = self._verify(here, tau, search, budget=_SHORT)
+            _, n_found = self._verify(graph, tau, search, budget=_SHORT_WORK)
             low = low if n_found else tau + 1
 
 

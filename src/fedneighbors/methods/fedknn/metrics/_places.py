@@ -15,8 +15,8 @@ from fedneighbors.methods.fedknn.metrics._points import Scale, ScanSession, Tree
 from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 from fedneighbors.methods.fedknn.metrics._vectors import as_row, as_rows
 
-_FEWEST_TREE_PLACES = 1024
-_MAX_LONGITUDE = 360.0
+_MIN_TREE_PLACES = 1024  # fewer are scanned
+_MAX_LONGITUDE = 360.0  # two conventions: -180 to 180, and 0 to 360
 
 
 class HaversineMetric:
@@ -64,7 +64,7 @@ class _PlaceIndex:
         self._places = places
         self._ranks = ranks
         self._points = _on_sphere(places)
-        self._tree = cKDTree(self._points) if len(places) >= _FEWEST_TREE_PLACES else None
+        self._tree = cKDTree(self._points) if len(places) >= _MIN_TREE_PLACES else None
 
     def open(self, query: Any) -> Session:
         place = as_row(query, _check, n_columns=2)
@@ -76,7 +76,7 @@ class _PlaceIndex:
         return TreeSession(
             self._ranks,
             measure,
-            # takes a quarter of the time of the formula, and is a micrometre lower
+            # a quarter of the time of the haversine formula, and about a micrometre lower
             lambda: scale.lower(np.sqrt(square_sums(self._points, point))),
             tree=self._tree,
             point=point,
@@ -88,42 +88,42 @@ class ChordScale(Scale):
     """Conversion between chords of the unit sphere and metres, with error margins.
 
     Coordinates of a point on the unit sphere, and the sines of the haversine formula, have errors
-    below 2**-48 for angles of up to 360 degrees; so have chords, ``2 sqrt(h)``, computed from
-    either. The margin is 32 times that, about a micrometre for small distances.
+    below 2**-48 for angles of up to 360 degrees. So have chords, ``2 sqrt(h)``, computed from
+    either. The margin of a chord is 32 times that, about a micrometre for small distances.
     """
 
     power = 2
-    _chord = 2.0**-43
-    _relative = 2.0**-48
+    _chord_margin = 2.0**-43
+    _relative_margin = 2.0**-48
 
-    def lower(self, found: Floats) -> Floats:
+    def lower(self, search_distances: Floats) -> Floats:
         """Return lower bounds of distances in metres, given chords."""
-        half = np.clip(0.5 * (found - self._chord), 0.0, 1.0)
-        return np.asarray(2 * EARTH_RADIUS_M * (1 - self._relative) * np.arcsin(half))
+        half = np.clip(0.5 * (search_distances - self._chord_margin), 0.0, 1.0)
+        return np.asarray(2 * EARTH_RADIUS_M * (1 - self._relative_margin) * np.arcsin(half))
 
     def _radius(self, distance: float, side: int) -> float:
-        half_angle = distance * (1 + side * 4 * self._relative) / (2 * EARTH_RADIUS_M)
+        half_angle = distance * (1 + side * 4 * self._relative_margin) / (2 * EARTH_RADIUS_M)
         if side > 0 and half_angle >= math.pi / 2:
             return math.inf
-        return 2 * math.sin(min(half_angle, math.pi / 2)) + side * 4 * self._chord
+        return 2 * math.sin(min(half_angle, math.pi / 2)) + side * 4 * self._chord_margin
 
 
 def _measure(places: Floats, place: Floats, positions: Integers | None) -> Floats:
-    wanted = np.arange(len(places)) if positions is None else positions
-    return great_circle_m(places, place, wanted)
+    selected = np.arange(len(places)) if positions is None else positions
+    return great_circle_m(places, place, selected)
 
 
 def _on_sphere(places: Floats) -> Floats:
     longitudes, latitudes = np.radians(places).T
-    level = np.cos(latitudes)
+    radii = np.cos(latitudes)  # radii of the circles of latitude
     return np.column_stack(
-        [level * np.cos(longitudes), level * np.sin(longitudes), np.sin(latitudes)]
+        [radii * np.cos(longitudes), radii * np.sin(longitudes), np.sin(latitudes)]
     )
 
 
 def _check(rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
-    bad = (np.abs(rows[:, 1]) > 90) | (np.abs(rows[:, 0]) > _MAX_LONGITUDE)
-    return bad, (
+    invalid = (np.abs(rows[:, 1]) > 90) | (np.abs(rows[:, 0]) > _MAX_LONGITUDE)
+    return invalid, (
         "longitude, latitude in degrees, the latitude within [-90, 90] and the longitude within "
         "[-360, 360]"
     )

@@ -1,4 +1,4 @@
-"""Metrics from any distance function, by computing every distance."""
+"""Metrics from any distance function; a search computes every distance."""
 
 import math
 import time
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import Found, SessionIndex, end_of
+from fedneighbors.methods.fedknn.metrics._sessions import Found, SessionIndex, end_at
 
 
 class PlainMetric:
-    """A metric that consists of a distance function.
+    """A metric defined by a distance function.
 
     Parameters
     ----------
     function : callable
-        Function of two objects that returns a non-negative number. It need not obey the triangle
-        inequality.
+        Function of two objects that returns a non-negative number. The triangle inequality need not
+        hold.
     name : str
         Name of the metric.
     """
@@ -42,7 +42,7 @@ class PlainMetric:
         return value
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> SessionIndex:
-        """Return an index that computes every distance."""
+        """Return an index whose searches compute every distance."""
         return SessionIndex(len(objects), partial(_PlainSession, self, objects, ranks))
 
 
@@ -58,7 +58,7 @@ class _PlainSession:
         self._ranks = ranks
         self._query = query
         self._distances = np.full(len(objects), np.nan)
-        self._given = 0
+        self._n_emitted = 0
 
     def bounds(self) -> Floats:
         return np.zeros(len(self._objects))
@@ -70,15 +70,15 @@ class _PlainSession:
         complete = self._compute(deadline_s)
         known = np.flatnonzero(~np.isnan(self._distances))
         order = known[np.lexsort((self._ranks[known], self._distances[known]))]
-        left = order[self._given :]
-        left = left[self._distances[left] <= cutoff]
-        chosen = left[:k]
-        self._given += len(chosen) if complete else 0
+        remaining = order[self._n_emitted :]
+        remaining = remaining[self._distances[remaining] <= cutoff]
+        positions = remaining[:k]
+        self._n_emitted += len(positions) if complete else 0
         return Found(
-            positions=chosen,
-            distances=self._distances[chosen],
-            exhausted=complete and len(left) <= k,
-            n_certified=len(chosen) if complete else 0,
+            positions=positions,
+            distances=self._distances[positions],
+            exhausted=complete and len(remaining) <= k,
+            n_certified=len(positions) if complete else 0,
         )
 
     def count(self, radius: float) -> int:
@@ -87,7 +87,7 @@ class _PlainSession:
 
     def _compute(self, deadline_s: float | None) -> bool:
         """Compute the missing distances; return whether all are known."""
-        end = end_of(deadline_s)
+        end = end_at(deadline_s)
         while self.n_verified < len(self._objects):
             if time.monotonic() > end:
                 return False

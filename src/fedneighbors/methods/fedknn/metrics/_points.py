@@ -1,10 +1,10 @@
 """Query sessions over points: trees for few dimensions, bounds for many, else a scan.
 
 The metric's own function computes all emitted distances; trees and features only select candidates.
-They add terms in another order than the metric, so their values are exact up to rounding. A scale
-converts a computed distance into a safe lower bound of the metric's distance, and a distance of the
-metric into a safe radius, with a margin far above rounding errors and far below any relevant
-difference.
+They add terms in another order than the metric, so their values differ by rounding. A scale
+converts a distance in the tree or of features to a lower bound of the metric's distance, and a
+distance of the metric to a search radius, with a margin far above rounding errors and far below any
+relevant difference.
 """
 
 import math
@@ -32,28 +32,28 @@ class Scale(ABC):
     """Minkowski power of the search space, 1 or 2."""
 
     @abstractmethod
-    def lower(self, found: Floats) -> Floats:
+    def lower(self, search_distances: Floats) -> Floats:
         """Return lower bounds of the metric's distances, given search-space distances."""
 
     @abstractmethod
     def _radius(self, distance: float, side: int) -> float:
         """Convert a distance to a search radius with a margin.
 
-        ``1`` adds the margin outwards, ``-1`` inwards.
+        The radius is too large with ``side`` 1, too small with -1.
         """
 
-    def reach(self, distance: float) -> float:
+    def outer_radius(self, distance: float) -> float:
         """Return a radius beyond which ``lower`` exceeds ``distance``."""
         return self._radius(distance, 1) if distance >= 0 else 0.0
 
-    def inside(self, distance: float) -> float:
-        """Return a radius, maybe negative; all objects in it are within ``distance``."""
+    def inner_radius(self, distance: float) -> float:
+        """Return a radius whose objects are within ``distance``; negative for none."""
         return self._radius(distance, -1) if distance >= 0 else -1.0
 
 
 @dataclass(frozen=True)
 class MinkowskiScale(Scale):
-    """The scale of ``euclidean``, ``manhattan`` and, on unit vectors, ``cosine``.
+    """Scale of ``euclidean``, ``manhattan`` and, on unit vectors, ``cosine``.
 
     Parameters
     ----------
@@ -71,31 +71,31 @@ class MinkowskiScale(Scale):
 
     @property
     def _relative(self) -> float:
-        # A sum of n terms has a relative error below (n + 3) 2**-53, in the metric and in the tree;
-        # a tree adds up to two roundings for each of its levels, of which it has fewer than 200.
-        # Four times that.
+        # Four times the possible error: a sum of n terms has a relative error below (n + 3) 2**-53,
+        # in the metric and in the tree; a tree adds up to two roundings for each of its levels, of
+        # which it has fewer than 200.
         return (8 * self.n_columns + 2048) * 2.0**-53
 
-    def lower(self, found: Floats) -> Floats:
+    def lower(self, search_distances: Floats) -> Floats:
         """Return lower bounds of the metric's distances, given search-space distances."""
-        safe = np.maximum(found * (1 - self._relative) - _UNDERFLOW, 0.0)
+        bounds = np.maximum(search_distances * (1 - self._relative) - _UNDERFLOW, 0.0)
         if self.halved_square:
-            return np.asarray(safe * safe * (0.5 - self._relative))
-        return safe
+            return np.asarray(bounds * bounds * (0.5 - self._relative))
+        return bounds
 
     def _radius(self, distance: float, side: int) -> float:
-        plain = math.sqrt(2 * distance) if self.halved_square else distance
-        return plain * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
+        radius = math.sqrt(2 * distance) if self.halved_square else distance
+        return radius * (1 + side * 4 * self._relative) + side * 4 * _UNDERFLOW
 
 
 Measure = Callable[[Integers | None], Floats]
-"""Function that returns the distances of the query to the objects at some positions, or to all."""
+"""Function that returns the query's distances to objects at given positions, or to all if None."""
 
 # Beyond this fraction of all objects a scan is cheaper than a tree: for 1/8 of 100,000 points in
 # the plane a tree takes 9 ms, a scan of all 0.3 ms and their partition 1.5 ms.
-_TREE_SHARE = 1 / 16
-_SPARE = 8
-_SMALLEST_BATCH = 64
+_MAX_TREE_FRACTION = 1 / 16
+_N_EXTRA = 8  # number of neighbors requested from the tree in addition
+_MIN_BATCH = 64  # minimum number of candidates at a time
 
 
 class ScanSession(BrowsingSession):
@@ -112,45 +112,46 @@ class ScanSession(BrowsingSession):
     def __init__(self, ranks: Integers, measure: Measure) -> None:
         super().__init__(ranks)
         self._measure = measure
-        self._seen = np.zeros(len(ranks), np.bool_)
+        self._is_verified = np.zeros(len(ranks), np.bool_)
         self._bounds: Floats | None = None
 
     def bounds(self) -> Floats:
         """Return the distances themselves, the tightest bounds."""
         if self._bounds is None:
             self._bounds = self._measure(None)
-            self._take_rest(self._bounds)
+            self._add_rest(self._bounds)
         return self._bounds.copy()
 
     def separate_bounds(self) -> Floats:
-        """Return the distances: features and their margins depend on the whole table."""
+        """Return the distances, because bounds by features depend on the whole table."""
         distances = self._measure(None)
-        self._take_rest(distances)
+        self._add_rest(distances)
         return distances
 
     def count(self, radius: float) -> int:
         """Return the number of objects within a distance of ``radius``."""
         check_radius(radius)
-        self._complete()
+        self._verify_all()
         return self._n_verified_within(radius)
 
     def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - computes all at once
-        self._complete()
+        self._verify_all()
 
-    def _complete(self) -> None:
+    def _verify_all(self) -> None:
         if self.n_verified < self._n_objects:
-            self._take_rest(self._measure(None))
+            self._add_rest(self._measure(None))
 
-    def _take_rest(self, distances: Floats) -> None:
-        rest = np.flatnonzero(~self._seen)
-        self._seen[rest] = True
-        self._verified(rest, distances[rest], math.inf)
+    def _add_rest(self, distances: Floats) -> None:
+        """Add all unverified objects, given the distances of all objects."""
+        rest = np.flatnonzero(~self._is_verified)
+        self._is_verified[rest] = True
+        self._add_verified(rest, distances[rest], math.inf)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
-        """Compute the distances of objects not seen before."""
-        fresh = positions[~self._seen[positions]]
-        self._seen[fresh] = True
-        self._verified(fresh, self._measure(fresh), frontier)
+        """Compute the distances of those objects that are not verified."""
+        new = positions[~self._is_verified[positions]]
+        self._is_verified[new] = True
+        self._add_verified(new, self._measure(new), frontier)
 
 
 class TreeSession(ScanSession):
@@ -165,11 +166,11 @@ class TreeSession(ScanSession):
     bound : callable
         Function that computes lower bounds of all distances.
     tree : cKDTree
-        Tree of the points in the search space.
+        Tree of the objects' points in the search space.
     point : float64 array of shape (n_columns,)
         The query in the search space.
     scale : Scale
-        Scale from the search space to the metric.
+        Conversion between distances in the search space and of the metric.
     """
 
     def __init__(
@@ -187,26 +188,26 @@ class TreeSession(ScanSession):
         self._tree = tree
         self._point = point
         self._scale = scale
-        self._asked = 0
+        self._n_requested = 0
 
     def bounds(self) -> Floats:
-        """Return bounds without a tree; the tree search still works afterwards."""
+        """Return bounds of all objects, computed without the tree."""
         return self._bound()
 
     def count(self, radius: float) -> int:
-        """Return the number within ``radius``; verify only uncertain objects."""
+        """Return the number within ``radius``; verify objects only if necessary."""
         check_radius(radius)
         if self.n_verified == self._n_objects:
             return self._n_verified_within(radius)
-        reach = self._scale.reach(radius)
-        at_most = self._count_ball(reach)
-        if at_most == self._count_ball(self._scale.inside(radius)):
+        outer = self._scale.outer_radius(radius)
+        at_most = self._count_ball(outer)
+        if at_most == self._count_ball(self._scale.inner_radius(radius)):
             return at_most
-        if at_most > self._n_objects * _TREE_SHARE:
-            self._complete()
+        if at_most > self._n_objects * _MAX_TREE_FRACTION:
+            self._verify_all()
         else:
-            within = self._tree.query_ball_point(self._point, reach, p=self._scale.power)
-            self._verify(np.array(within, np.int64), self._frontier)
+            inside = self._tree.query_ball_point(self._point, outer, p=self._scale.power)
+            self._verify(np.array(inside, np.int64), self._frontier)
         return self._n_verified_within(radius)
 
     def _count_ball(self, radius: float) -> int:
@@ -219,21 +220,20 @@ class TreeSession(ScanSession):
         )
 
     def _widen(self, k: int, cutoff: float) -> None:
-        wanted = self._n_given + k
-        # A few more than requested: the last one may be tied or within rounding of the next.
-        self._asked = max(wanted + wanted // 8 + _SPARE, 2 * self._asked)
-        if self._asked > self._n_objects * _TREE_SHARE or self._asked >= self._n_objects:
-            self._complete()
+        wanted = self._n_emitted + k
+        # A few more than wanted: the last one may be tied with the next, or closer than rounding.
+        n = max(wanted + wanted // 8 + _N_EXTRA, 2 * self._n_requested)
+        self._n_requested = n
+        if n > self._n_objects * _MAX_TREE_FRACTION or n >= self._n_objects:
+            self._verify_all()
             return
-        reach = self._scale.reach(cutoff)
-        found, positions = map(
+        outer = self._scale.outer_radius(cutoff)
+        search_distances, positions = map(
             np.asarray,
-            self._tree.query(
-                self._point, self._asked, p=self._scale.power, distance_upper_bound=reach
-            ),
+            self._tree.query(self._point, n, p=self._scale.power, distance_upper_bound=outer),
         )
-        full = positions[-1] < self._n_objects
-        farthest = found[-1] if full else reach
+        found_all = positions[-1] < self._n_objects  # otherwise none is left within the radius
+        farthest = search_distances[-1] if found_all else outer
         frontier = float(self._scale.lower(np.array(farthest)))
         self._verify(positions[positions < self._n_objects], frontier)
 
@@ -254,48 +254,48 @@ class BoundedSession(ScanSession):
     def __init__(self, ranks: Integers, measure: Measure, bound: Callable[[], Floats]) -> None:
         super().__init__(ranks, measure)
         self._bound = bound
-        self._order = np.empty(0, np.int64)  # number of objects sorted by bound so far
-        self._n_taken = 0
+        self._order = np.empty(0, np.int64)  # objects of the lowest bounds, ascending by bound
+        self._n_taken = 0  # number of them that were verified
 
     def bounds(self) -> Floats:
         """Return the bounds that order the verification."""
-        return self._own_bounds().copy()
+        return self._cached_bounds().copy()
 
     def count(self, radius: float) -> int:
         """Return the number within ``radius``; verify objects with bounds within it."""
         check_radius(radius)
-        near = np.flatnonzero(self._own_bounds() <= radius)
+        near = np.flatnonzero(self._cached_bounds() <= radius)
         self._verify(near, self._frontier)
         return self._n_verified_within(radius)
 
-    def _own_bounds(self) -> Floats:
+    def _cached_bounds(self) -> Floats:
         if self._bounds is None:
             self._bounds = self._bound()
         return self._bounds
 
     def _widen(self, k: int, cutoff: float) -> None:
-        bounds = self._own_bounds()
+        bounds = self._cached_bounds()
         front = self._pool.front(k)
         kth = float(front[-1]) if len(front) == k else math.inf
-        batch = max(_SMALLEST_BATCH, k - len(front), self._n_taken)
+        batch = max(_MIN_BATCH, k - len(front), self._n_taken)
         self._sort_bounds(self._n_taken + batch + 1)
         end = self._n_taken + batch
         # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
         limit = min(kth, cutoff)
-        ahead = self._order[self._n_taken : end]
-        ahead = ahead[: max(1, int(bounds[ahead].searchsorted(limit, side="right")))]
-        self._n_taken += len(ahead)
-        left = self._order[self._n_taken : self._n_taken + 1]
-        self._verify(ahead, float(bounds[left[0]]) if len(left) else math.inf)
+        positions = self._order[self._n_taken : end]
+        n = max(1, int(bounds[positions].searchsorted(limit, side="right")))
+        self._n_taken += len(positions[:n])
+        following = self._order[self._n_taken : self._n_taken + 1]
+        self._verify(positions[:n], float(bounds[following[0]]) if len(following) else math.inf)
 
     def _sort_bounds(self, n: int) -> None:
         """Sort at least the first ``n`` objects by bound."""
         if n <= len(self._order) or len(self._order) == self._n_objects:
             return
-        bounds = self._own_bounds()
+        bounds = self._cached_bounds()
         n = max(n, 4 * len(self._order))
         near = np.arange(self._n_objects)
         if n < self._n_objects:
             near = np.flatnonzero(bounds <= np.partition(bounds, n - 1)[n - 1])
-        # A longer order begins with the shorter one: positions break ties in both.
+        # A longer order begins with the shorter one, because positions break ties in both.
         self._order = near[np.argsort(bounds[near], kind="stable")]

@@ -4,8 +4,9 @@ A session answers one query. It emits objects in one total order (distance, then
 the second round of a federated search continues the first. Certified objects are never emitted
 again.
 
-A search with candidates and a *frontier* (no object outside the pool is nearer than that) derives
-from :class:`BrowsingSession`, which implements resumable, exact emission.
+:class:`BrowsingSession` implements resumable, exact emission for searches that verify objects (that
+is, compute their distances) in the order of a lower bound. Verified objects are in a pool until
+they are emitted; all objects that are not verified are at least as far as the *frontier*.
 """
 
 import math
@@ -34,8 +35,8 @@ class Found:
     exhausted : bool
         True if no further object is left, or none within the cutoff.
     n_certified : int
-        Number of leading objects that are exact. This is all of them, unless a deadline passed or
-        the index is approximate; the distances of the others are upper bounds.
+        Number of leading objects that are certain to be the next ones. These are all, unless a
+        deadline passed or the index is approximate; the distances of the others are upper bounds.
     """
 
     positions: Integers
@@ -112,8 +113,8 @@ class SessionIndex:
 class Metric(Protocol):
     """A distance on objects of one kind.
 
-    A class whose distances are multiples of a number has it in ``step``: searches by radius then
-    try only multiples.
+    If all distances are multiples of a number, a class may have it as ``step``: searches by radius
+    then try only multiples.
 
     A user's metric needs ``distance`` only, see
     :class:`~fedneighbors.methods.fedknn.metrics._plain.PlainMetric`.
@@ -126,14 +127,14 @@ class Metric(Protocol):
         ...
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> Index:
-        """Return an index.
+        """Return a search index of objects.
 
         Parameters
         ----------
         objects : sequence
             May be empty.
         ranks : int64 array of shape (n_objects,)
-            Order of objects of equal distance, lower first, no two equal.
+            Distinct ranks; of objects of equal distance, those of lower rank come first.
 
         Raises
         ------
@@ -143,10 +144,10 @@ class Metric(Protocol):
         ...
 
 
-_SMALLEST_STRETCH = 256
-_SAMPLE = 1024
-_SAMPLE_SPARE = 8
-_MAX_SPARE = 4
+_MIN_SORTED = 256  # number of objects sorted first
+_SAMPLE_SIZE = 1024
+_SAMPLE_MARGIN = 8  # positions beyond the quantile, so that it is rarely too low
+_MAX_SURPLUS = 4  # factor by which a limit may include more objects than wanted
 _ANY_RANK = np.iinfo(np.int64).max
 
 
@@ -156,7 +157,7 @@ def check_ranks(ranks: Integers, n_objects: int) -> Integers:
     Raises
     ------
     ValueError
-        If there are not ``n_objects``, they are not integers, or two are equal.
+        If their number is not ``n_objects``, they are not integers, or two are equal.
     """
     array = np.asarray(ranks)
     if array.shape != (n_objects,) or (n_objects and array.dtype.kind not in "iu"):
@@ -169,7 +170,7 @@ def check_ranks(ranks: Integers, n_objects: int) -> Integers:
     return array.astype(np.int64)
 
 
-def check_step(k: int, cutoff: float) -> None:
+def check_request(k: int, cutoff: float) -> None:
     """Raise for a negative number of objects or a NaN cutoff."""
     if k < 0 or math.isnan(cutoff):
         raise ValueError(f"expected k of 0 or more and a cutoff, got k={k}, cutoff={cutoff}")
@@ -181,7 +182,7 @@ def check_radius(radius: float) -> None:
         raise ValueError("expected a radius, got NaN")
 
 
-def end_of(deadline_s: float | None) -> float:
+def end_at(deadline_s: float | None) -> float:
     """Return the monotonic time of a deadline, infinite for none."""
     return math.inf if deadline_s is None else time.monotonic() + deadline_s
 
@@ -189,10 +190,11 @@ def end_of(deadline_s: float | None) -> float:
 class Pool:
     """Verified objects that are not yet emitted.
 
-    The front is a stretch in ascending order of (distance, rank). All objects behind it are above a
-    limit of (distance, rank) and are stored unsorted, mixed with those that were moved to the
-    front, so that emitting the first few of many objects reads each object twice. The stretch
-    doubles when it is used up: emitting all objects in small batches sorts each of them once.
+    The *front* contains the first objects, in ascending order of (distance, rank). The others come
+    after a limit (distance, rank) and are unsorted; their arrays still contain the objects that
+    were moved to the front. When the front is used up, twice as many objects as before are sorted:
+    emitting a few of many objects reads each object twice, and emitting all of them in small
+    batches sorts each object once.
 
     Parameters
     ----------
@@ -202,54 +204,55 @@ class Pool:
 
     def __init__(self, ranks: Integers) -> None:
         self._ranks = ranks
-        self._hold(np.empty(0, np.int64), np.empty(0))
-        self._stretch = _SMALLEST_STRETCH
+        self._set_unsorted(np.empty(0, np.int64), np.empty(0))
+        self._n_to_sort = _MIN_SORTED
 
-    def _hold(self, positions: Integers, distances: Floats) -> None:
-        """Set the objects, all unsorted."""
+    def _set_unsorted(self, positions: Integers, distances: Floats) -> None:
+        """Set the objects of the pool, all unsorted."""
         self._positions, self._distances = positions, distances
         self._limit, self._rank_limit = -math.inf, _ANY_RANK
-        self._n_behind = len(positions)
+        self._n_unsorted = len(positions)
         self._front = np.empty(0, np.int64), np.empty(0)
         self._first = 0  # objects before this index of the front were taken
 
     def __len__(self) -> int:
-        return len(self._front[0]) - self._first + self._n_behind
+        return len(self._front[0]) - self._first + self._n_unsorted
 
     def add(self, positions: Integers, distances: Floats) -> None:
         """Add objects that were never in the pool."""
         if len(self) == 0:
-            self._hold(positions, distances)
+            self._set_unsorted(positions, distances)
             return
-        behind = self._behind()
-        ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
-        self._hold(
-            np.concatenate([ahead, self._positions[behind], positions]),
-            np.concatenate([nearer, self._distances[behind], distances]),
+        unsorted = self._unsorted()
+        front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
+        self._set_unsorted(
+            np.concatenate([front, self._positions[unsorted], positions]),
+            np.concatenate([front_distances, self._distances[unsorted], distances]),
         )
 
     def front(self, k: int) -> Floats:
         """Return the ``k`` smallest distances, ascending; fewer if there are fewer."""
-        self._sort(k)
+        self._extend_front(k)
         return self._front[1][self._first : self._first + k]
 
     def peek(self, k: int) -> tuple[Integers, Floats]:
-        """Return positions and distances of the first ``k`` without removing them."""
+        """Return positions and distances of the nearest ``k`` without removing them."""
         distances = self.front(k)
         return self._front[0][self._first : self._first + k], distances
 
     def take(self, k: int) -> tuple[Integers, Floats]:
-        """Remove and return the first ``k``."""
+        """Remove the nearest ``k``; return their positions and distances."""
         positions, distances = self.peek(k)
         self._first += len(positions)
         return positions, distances
 
     def n_within(self, radius: float) -> int:
         """Return the number of objects in the pool within a distance."""
-        ahead = int(self._front[1][self._first :].searchsorted(radius, side="right"))
-        return ahead + int(np.count_nonzero(self._distances[self._behind()] <= radius))
+        n_front = int(self._front[1][self._first :].searchsorted(radius, side="right"))
+        return n_front + int(np.count_nonzero(self._distances[self._unsorted()] <= radius))
 
-    def _behind(self) -> npt.NDArray[np.bool_] | slice:
+    def _unsorted(self) -> npt.NDArray[np.bool_] | slice:
+        """Select the objects that were not moved to the front."""
         if self._limit == -math.inf:
             return slice(None)
         beyond = self._distances > self._limit
@@ -258,63 +261,62 @@ class Pool:
             beyond |= tied & (self._ranks[self._positions] > self._rank_limit)
         return beyond
 
-    def _sort(self, k: int) -> None:
+    def _extend_front(self, k: int) -> None:
         """Extend the front to at least ``k`` objects, if available."""
         wanted = min(k, len(self)) - (len(self._front[0]) - self._first)
         if wanted <= 0:
             return
-        self._stretch = max(wanted, self._stretch)
-        behind, limit, rank_limit = self._behind(), math.inf, _ANY_RANK
-        positions, distances = self._positions[behind], self._distances[behind]
-        if self._stretch < len(distances):
-            limit = _value_above(distances, self._stretch)
+        self._n_to_sort = max(wanted, self._n_to_sort)
+        unsorted, limit, rank_limit = self._unsorted(), math.inf, _ANY_RANK
+        positions, distances = self._positions[unsorted], self._distances[unsorted]
+        if self._n_to_sort < len(distances):
+            limit = _limit_for(distances, self._n_to_sort)
             near = np.flatnonzero(distances <= limit)
             positions, distances = positions[near], distances[near]
-            if len(near) > _MAX_SPARE * self._stretch:  # most are tied: select by rank
-                within, rank_limit = self._lowest(positions, distances < limit)
-                positions, distances = positions[within], distances[within]
+            if len(near) > _MAX_SURPLUS * self._n_to_sort:  # most are tied: select by rank
+                selected, rank_limit = self._select_tied(positions, distances < limit)
+                positions, distances = positions[selected], distances[selected]
         order = np.lexsort((self._ranks[positions], distances))
-        ahead, nearer = self._front[0][self._first :], self._front[1][self._first :]
+        front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
         self._front = (
-            np.concatenate([ahead, positions[order]]),
-            np.concatenate([nearer, distances[order]]),
+            np.concatenate([front, positions[order]]),
+            np.concatenate([front_distances, distances[order]]),
         )
         self._first = 0
         self._limit, self._rank_limit = limit, rank_limit
-        self._n_behind -= len(positions)
-        self._stretch *= 2
+        self._n_unsorted -= len(positions)
+        self._n_to_sort *= 2
 
-    def _lowest(
-        self, positions: Integers, certain: npt.NDArray[np.bool_]
+    def _select_tied(
+        self, positions: Integers, nearer: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.bool_], int]:
-        """Select the objects of a stretch.
+        """Select the nearer objects and the tied ones of lowest rank.
 
-        Objects of the lowest rank fill it up.
+        They are ``_n_to_sort`` objects. Returns their mask and the largest rank of a tied one.
         """
         ranks = self._ranks[positions]
-        lacking = self._stretch - int(np.count_nonzero(certain))
-        limit = int(np.partition(ranks[~certain], lacking - 1)[lacking - 1])
-        return certain | (ranks <= limit), limit
+        n_tied = self._n_to_sort - int(np.count_nonzero(nearer))
+        limit = int(np.partition(ranks[~nearer], n_tied - 1)[n_tied - 1])
+        return nearer | (ranks <= limit), limit
 
 
-def _value_above(values: Floats, n: int) -> float:
-    """Return a value with at least ``n`` values not above it.
+def _limit_for(values: Floats, n: int) -> float:
+    """Return a limit that at least ``n`` values do not exceed.
 
-    Few more values lie below it.
-
-    A sample estimates it: for 20,000 values this takes 0.03 ms, a partition 0.19 ms.
+    Except for ties, at most ``_MAX_SURPLUS * n`` values do not exceed it. It is the quantile of a
+    sample, if that suffices: for 20,000 values this takes 0.03 ms, a partition 0.19 ms.
     """
-    step = len(values) // _SAMPLE
-    place = n // max(step, 1) * 5 // 4 + _SAMPLE_SPARE
-    if step > 1 and place < _SAMPLE:
-        guess = float(np.partition(values[::step], place)[place])
-        if n <= np.count_nonzero(values <= guess) <= _MAX_SPARE * n:
-            return guess
+    step = len(values) // _SAMPLE_SIZE
+    position = n // max(step, 1) * 5 // 4 + _SAMPLE_MARGIN
+    if step > 1 and position < _SAMPLE_SIZE:
+        estimate = float(np.partition(values[::step], position)[position])
+        if n <= np.count_nonzero(values <= estimate) <= _MAX_SURPLUS * n:
+            return estimate
     return float(np.partition(values, n - 1)[n - 1])
 
 
 class BrowsingSession(ABC):
-    """A query session that verifies objects until the next ones are certain.
+    """A query session that verifies objects until the next ones to emit are certain.
 
     Parameters
     ----------
@@ -328,9 +330,9 @@ class BrowsingSession(ABC):
         self.n_verified = 0
         self._n_objects = len(ranks)
         self._pool = Pool(ranks)
-        self._given: list[Floats] = []
-        self._n_given = 0
-        # No object outside the pool that was not emitted is nearer than the frontier.
+        self._emitted: list[Floats] = []
+        self._n_emitted = 0
+        # No object that is not verified is nearer than the frontier.
         self._frontier = 0.0 if len(ranks) else math.inf
 
     @abstractmethod
@@ -343,32 +345,31 @@ class BrowsingSession(ABC):
 
     @abstractmethod
     def _widen(self, k: int, cutoff: float) -> None:
-        """Verify more objects and raise the frontier for ``k`` more."""
+        """Verify more objects and raise the frontier, to emit ``k`` more."""
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
         """Emit the next ``k`` objects.
 
-        Objects left uncertain by a deadline may be emitted again.
-
-        The deadline is checked between two widenings; each call makes at least one.
+        The deadline is checked between two calls of ``_widen``; at least one is made if it is
+        needed. Objects that are uncertain at the deadline may be emitted again.
 
         Raises
         ------
         ValueError
             If ``k`` is negative or ``cutoff`` is not a number.
         """
-        check_step(k, cutoff)
-        end = end_of(deadline_s)
+        check_request(k, cutoff)
+        end = end_at(deadline_s)
         late = False
-        while not late and self._n_certain(k, cutoff) < k and self._may_hold_more(cutoff):
+        while not late and self._n_certain(k, cutoff) < k and self._may_have_more(cutoff):
             self._widen(k, cutoff)
             late = time.monotonic() > end
-        late = late and self._n_certain(k, cutoff) < k and self._may_hold_more(cutoff)
+        late = late and self._n_certain(k, cutoff) < k and self._may_have_more(cutoff)
         positions, distances = self._pool.take(self._n_certain(k, cutoff))
-        self._given.append(distances)
-        self._n_given += len(positions)
+        self._emitted.append(distances)
+        self._n_emitted += len(positions)
         if late:
-            return self._provisional(positions, distances, k, cutoff)
+            return self._late_result(positions, distances, k, cutoff)
         return Found(
             positions=positions,
             distances=distances,
@@ -385,35 +386,35 @@ class BrowsingSession(ABC):
         within = int(front.searchsorted(cutoff, side="right"))
         if self.n_verified == self._n_objects:
             return within
-        # An object outside may be at the frontier itself and have a lower rank.
+        # An object that is not verified may be at the frontier itself and have a lower rank.
         return min(within, int(front.searchsorted(self._frontier, side="left")))
 
-    def _may_hold_more(self, cutoff: float) -> bool:
-        """Return whether an object outside the pool could lie within the cutoff."""
+    def _may_have_more(self, cutoff: float) -> bool:
+        """Return whether an unverified object could be within the cutoff."""
         return self.n_verified < self._n_objects and self._frontier <= cutoff
 
     def _is_exhausted(self, cutoff: float) -> bool:
         front = self._pool.front(1)
-        pool_is_spent = len(front) == 0 or bool(front[0] > cutoff)
-        return pool_is_spent and not self._may_hold_more(cutoff)
+        pool_is_exhausted = len(front) == 0 or bool(front[0] > cutoff)
+        return pool_is_exhausted and not self._may_have_more(cutoff)
 
-    def _provisional(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Found:
+    def _late_result(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Found:
         """Return certain objects, then the pool's nearest, which stay in the pool."""
-        more, farther = self._pool.peek(k - len(positions))
-        more = more[farther <= cutoff]
+        more, more_distances = self._pool.peek(k - len(positions))
+        more = more[more_distances <= cutoff]
         return Found(
             positions=np.concatenate([positions, more]),
-            distances=np.concatenate([distances, farther[: len(more)]]),
+            distances=np.concatenate([distances, more_distances[: len(more)]]),
             exhausted=False,
             n_certified=len(positions),
         )
 
-    def _verified(self, positions: Integers, distances: Floats, frontier: float) -> None:
+    def _add_verified(self, positions: Integers, distances: Floats, frontier: float) -> None:
         """Add objects with computed distances, and update the frontier."""
         self.n_verified += len(positions)
         self._pool.add(positions, distances)
         self._frontier = math.inf if self.n_verified == self._n_objects else frontier
 
     def _n_verified_within(self, radius: float) -> int:
-        given = sum(int(part.searchsorted(radius, side="right")) for part in self._given)
-        return given + self._pool.n_within(radius)
+        n_emitted = sum(int(part.searchsorted(radius, side="right")) for part in self._emitted)
+        return n_emitted + self._pool.n_within(radius)

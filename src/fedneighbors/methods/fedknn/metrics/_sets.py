@@ -7,27 +7,24 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import (
-    BrowsingSession,
-    check_radius,
-    check_ranks,
-)
+from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check_radius, check_ranks
 
-# Two different fractions with denominators up to 2**26 differ by at least 2**-52, and quotients
-# are rounded by at most 2**-54: distances are equal as floats exactly if they are as fractions.
+# Two sets have at most 2**26 elements together. Two different fractions with denominators up to
+# 2**26 differ by at least 2**-52, and quotients are rounded by at most 2**-54: distances are equal
+# as floats exactly if they are equal as fractions.
 _MAX_ELEMENTS = 1 << 25
 
-# Processing one element takes 0.06 ms; counting the common elements of the query and each of
-# 14,376 titles takes 0.2 ms: single elements are faster only if few are needed.
-_MAX_ALONE = 2
+# Number of elements processed singly. One takes 0.06 ms, counting the common elements of the query
+# and each of 14,376 titles takes 0.2 ms: single elements are faster only if few are needed.
+_MAX_SINGLE = 2
 
 
 class JaccardMetric:
-    """One minus the ratio of common elements: ``1 - |A and B| / |A or B|``.
+    """Jaccard distance: ``1 - |A and B| / |A or B|``.
 
     A set is any set, list or tuple of hashable elements; repeated elements count once. Two empty
-    sets have distance 0. Distances compare like the exact fractions: two different fractions are
-    never rounded to one number.
+    sets have distance 0. Distances compare like exact fractions: two different fractions are never
+    rounded to the same number.
 
     Examples
     --------
@@ -45,10 +42,10 @@ class JaccardMetric:
         TypeError, ValueError
             If one is not a collection of hashable elements, or has more than 2**25 elements.
         """
-        one, other = _as_set(first, "the first set"), _as_set(second, "the second set")
-        common = len(one & other)
-        union = len(one) + len(other) - common
-        return (union - common) / union if union else 0.0
+        left, right = _as_set(first, "the first set"), _as_set(second, "the second set")
+        n_common = len(left & right)
+        n_union = len(left) + len(right) - n_common
+        return (n_union - n_common) / n_union if n_union else 0.0
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_SetIndex":
         """Return an index of sets.
@@ -63,21 +60,25 @@ class JaccardMetric:
 
 
 class _SetIndex:
-    """Inverted index from elements to sets, and the elements of each set, as numbers."""
+    """Inverted index from elements to sets, and the elements of each set.
+
+    Elements are numbered in order of first appearance. The *holders* of an element are the sets
+    that contain it.
+    """
 
     def __init__(self, sets: list[frozenset[Hashable]], ranks: Integers) -> None:
         self.n_objects = len(sets)
         self.ranks = ranks
         self.sizes = np.array([len(item) for item in sets], np.int64)
         self._numbers: dict[Hashable, int] = {}
-        number = self._numbers
+        known = self._numbers
         self.elements = np.array(
-            [number.setdefault(element, len(number)) for item in sets for element in item], np.int64
+            [known.setdefault(element, len(known)) for item in sets for element in item], np.int64
         )
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)])
         owners = np.repeat(np.arange(len(sets)), self.sizes)
         self._holders = owners[np.argsort(self.elements, kind="stable")]
-        frequencies = np.bincount(self.elements, minlength=len(number))
+        frequencies = np.bincount(self.elements, minlength=len(known))
         self._holder_starts = np.concatenate([[0], np.cumsum(frequencies)])
 
     @property
@@ -85,21 +86,21 @@ class _SetIndex:
         return len(self._numbers)
 
     def holders(self, element: int) -> Integers:
-        """Return the sets with an element, ascending."""
+        """Return the positions of the sets that contain an element, ascending."""
         return self._holders[self._holder_starts[element] : self._holder_starts[element + 1]]
 
     def open(self, query: Any) -> "_SetSession":
-        wanted = _as_set(query, "the query")
-        known = [self._numbers[element] for element in wanted if element in self._numbers]
-        return _SetSession(self, np.array(sorted(known), np.int64), n_query=len(wanted))
+        elements = _as_set(query, "the query")
+        known = [self._numbers[element] for element in elements if element in self._numbers]
+        return _SetSession(self, np.array(sorted(known), np.int64), n_query=len(elements))
 
 
 class _SetSession(BrowsingSession):
-    """A query session that processes its elements, rarest first.
+    """A query session that processes the query's elements, rarest first.
 
-    A set with none of the first ``j`` elements has at most ``n_query - j`` common elements, and its
-    union with the query has at least ``n_query`` elements: its distance is at least ``j /
-    n_query``.
+    A set with none of the first ``j`` elements has at most ``n_query - j`` elements in common with
+    the query, and their union has at least ``n_query`` elements: the distance is at least
+    ``j / n_query``.
     """
 
     def __init__(self, index: _SetIndex, known: Integers, *, n_query: int) -> None:
@@ -109,83 +110,83 @@ class _SetSession(BrowsingSession):
         holders = [index.holders(int(element)) for element in known]
         self._known = known
         self._holders = sorted(holders, key=len)
-        self._n_read = 0
-        self._seen = np.zeros(index.n_objects, np.bool_)
-        self._wanted = np.zeros(index.n_elements, np.bool_)
-        self._wanted[known] = True
+        self._n_processed = 0
+        self._is_verified = np.zeros(index.n_objects, np.bool_)
+        self._in_query = np.zeros(index.n_elements, np.bool_)
+        self._in_query[known] = True
 
     def bounds(self) -> Floats:
-        """Return bounds from the sizes: ``1 - smaller / larger``."""
+        """Return bounds from the sizes and the number of known query elements."""
         sizes = self._index.sizes
-        reachable = np.minimum(sizes, len(self._known))
-        return self._distances(reachable, sizes)
+        n_common = np.minimum(sizes, len(self._known))
+        return self._distances(n_common, sizes)
 
     def separate_bounds(self) -> Floats:
-        """Return the same bounds; they do not depend on the table's elements."""
+        """Return bounds from the sizes only: ``1 - smaller / larger``."""
         sizes = self._index.sizes
         return self._distances(np.minimum(sizes, self._n_query), sizes)
 
     def count(self, radius: float) -> int:
         check_radius(radius)
-        while self._may_hold_more(radius):
+        while self._may_have_more(radius):
             self._widen(1, radius)
         return self._n_verified_within(radius)
 
     def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - adds one element, or all
-        if self._n_read == len(self._holders):
-            self._verify(np.flatnonzero(~self._seen), math.inf)
+        if self._n_processed == len(self._holders):
+            self._verify(np.flatnonzero(~self._is_verified), math.inf)
             return
-        within_reach = sum(map(len, self._holders[:_MAX_ALONE]))
-        if self._n_read == _MAX_ALONE or within_reach < self._n_given + k:
+        n_holders = sum(map(len, self._holders[:_MAX_SINGLE]))
+        if self._n_processed == _MAX_SINGLE or n_holders < self._n_emitted + k:
             self._verify_holders()
             return
-        holders = self._holders[self._n_read]
-        self._n_read += 1
-        # Elements of the query that are in no set count as processed.
-        n_left = len(self._holders) - self._n_read
+        holders = self._holders[self._n_processed]
+        self._n_processed += 1
+        # Elements of the query that no set contains count as processed.
+        n_left = len(self._holders) - self._n_processed
         frontier = (self._n_query - n_left) / self._n_query
-        self._verify(holders[~self._seen[holders]], frontier)
+        self._verify(holders[~self._is_verified[holders]], frontier)
 
     def _verify_holders(self) -> None:
         """Verify all sets with an element of the query, by counting."""
-        common = np.bincount(np.concatenate(self._holders), minlength=self._n_objects)
-        fresh = np.flatnonzero((common > 0) & ~self._seen)
-        self._seen[fresh] = True
-        self._n_read = len(self._holders)
-        distances = self._distances(common[fresh], self._index.sizes[fresh])
-        self._verified(fresh, distances, 1.0)
+        n_common = np.bincount(np.concatenate(self._holders), minlength=self._n_objects)
+        new = np.flatnonzero((n_common > 0) & ~self._is_verified)
+        self._is_verified[new] = True
+        self._n_processed = len(self._holders)
+        distances = self._distances(n_common[new], self._index.sizes[new])
+        self._add_verified(new, distances, 1.0)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
-        self._seen[positions] = True
-        common = self._common(positions)
-        distances = self._distances(common, self._index.sizes[positions])
-        self._verified(positions, distances, frontier)
+        self._is_verified[positions] = True
+        n_common = self._count_common(positions)
+        distances = self._distances(n_common, self._index.sizes[positions])
+        self._add_verified(positions, distances, frontier)
 
-    def _common(self, positions: Integers) -> Integers:
+    def _count_common(self, positions: Integers) -> Integers:
         """Return the number of elements that each set shares with the query."""
         sizes = self._index.sizes[positions]
         ends = np.cumsum(sizes)
-        within = np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
-        elements = self._index.elements[np.repeat(self._index.starts[positions], sizes) + within]
-        shared = np.concatenate([[0], np.cumsum(self._wanted[elements])])
-        return np.asarray(shared[ends] - shared[ends - sizes])
+        offsets = np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
+        elements = self._index.elements[np.repeat(self._index.starts[positions], sizes) + offsets]
+        n_shared = np.concatenate([[0], np.cumsum(self._in_query[elements])])
+        return np.asarray(n_shared[ends] - n_shared[ends - sizes])
 
-    def _distances(self, common: Integers, sizes: Integers) -> Floats:
-        union = self._n_query + sizes - common
-        return np.where(union > 0, (union - common) / np.maximum(union, 1), 0.0)
+    def _distances(self, n_common: Integers, sizes: Integers) -> Floats:
+        n_union = self._n_query + sizes - n_common
+        return np.where(n_union > 0, (n_union - n_common) / np.maximum(n_union, 1), 0.0)
 
 
-def _as_set(item: Any, who: str) -> frozenset[Hashable]:
+def _as_set(item: Any, what: str) -> frozenset[Hashable]:
     if isinstance(item, str | bytes | dict) or not isinstance(item, Collection):
         raise TypeError(
-            f"{who}: expected a set, list or tuple of elements, got {type(item).__name__}"
+            f"{what}: expected a set, list or tuple of elements, got {type(item).__name__}"
         )
     try:
         elements = frozenset(item)
     except TypeError:
-        raise TypeError(f"{who}: expected hashable elements, such as words or integers") from None
+        raise TypeError(f"{what}: expected hashable elements, such as words or integers") from None
     if any(element != element for element in elements):
-        raise ValueError(f"{who}: expected elements that equal themselves, got NaN")
+        raise ValueError(f"{what}: expected elements that equal themselves, got NaN")
     if len(elements) > _MAX_ELEMENTS:
-        raise ValueError(f"{who}: expected 2**25 elements at most, got {len(elements)}")
+        raise ValueError(f"{what}: expected 2**25 elements at most, got {len(elements)}")
     return elements

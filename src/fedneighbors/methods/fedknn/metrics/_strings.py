@@ -1,4 +1,4 @@
-"""Edit distance of strings: their layout as tables of slices, and an exact search."""
+"""Edit distance of strings: tables of strings, and an exact search."""
 
 import math
 import time
@@ -22,17 +22,19 @@ from fedneighbors.kernels.edit._bands import (
 )
 from fedneighbors.kernels.edit._lanes import N_LANES
 from fedneighbors.kernels.edit._slices import Slices, cut_slices, locate_digits, scan_slices
-from fedneighbors.methods.fedknn.metrics._sessions import Found, check_step, end_of
+from fedneighbors.methods.fedknn.metrics._sessions import Found, check_request, end_at
 
 Codes = npt.NDArray[np.int32]
 
-LONGEST_SHORT = 256
+MAX_SHORT = 256  # letters, see build_table
 MIN_GROUP = 64
 
 
 @dataclass(frozen=True)
 class StringTable:
-    """Strings by ascending length, in groups of similar length.
+    """Strings in ascending order of length, in groups of similar length.
+
+    A *letter* is a code point; a *code* numbers the letters of the table.
 
     Parameters
     ----------
@@ -41,15 +43,15 @@ class StringTable:
     alphabet : uint32 array
         Code points in use, ascending; the code of ``alphabet[i]`` is i + 1.
     slices : Slices
-        All groups; some long ones are not sliced.
+        The groups as bit planes; small groups of long strings have none.
     n_short : int
-        Number of strings in groups of short ones; they come first.
+        Number of short strings; they come first.
     n_short_groups : int
         Number of groups of short strings.
     long : Strings
-        Letters of the long strings.
+        Codes of the long strings.
     pieces : uint16 array of shape (n_strings - n_short, N_BINS + N_BUCKETS)
-        Counts of letters and pieces of the long strings.
+        Counts of letters and of pieces (q-grams) of the long strings.
     group_of_long : int64 array of shape (n_strings - n_short,)
         Group of each long string.
     """
@@ -66,22 +68,22 @@ class StringTable:
     def encode(self, query: str) -> Codes:
         """Encode a query, with 0 for letters absent from the table."""
         points = code_points([query])
-        places = np.searchsorted(self.alphabet, points)
+        indices = np.searchsorted(self.alphabet, points)
         padded = np.append(self.alphabet, np.uint32(0))
-        known = (padded[places] == points) & (places < len(self.alphabet))
-        return np.where(known, places + 1, 0).astype(np.int32)
+        known = (padded[indices] == points) & (indices < len(self.alphabet))
+        return np.where(known, indices + 1, 0).astype(np.int32)
 
 
 def code_points(strings: Sequence[str]) -> npt.NDArray[np.uint32]:
     """Return the concatenated code points of strings.
 
-    Lone surrogates count as letters.
+    Lone surrogates are included.
     """
     return np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def lay_out(
-    strings: Sequence[Any], *, longest_short: int = LONGEST_SHORT, least_group: int = MIN_GROUP
+def build_table(
+    strings: Sequence[Any], *, max_short: int = MAX_SHORT, min_group: int = MIN_GROUP
 ) -> StringTable:
     """Return the table of strings.
 
@@ -89,11 +91,11 @@ def lay_out(
     ----------
     strings : sequence of str
         May be empty.
-    longest_short : int
-        Longer strings are bounded before they are compared; for shorter ones the exact distance in
-        slices costs no more than a bound (30 to 200 ns per string).
-    least_group : int
-        Long strings are sliced only in groups of at least this many: the planes of a group take as
+    max_short : int
+        Maximum length of short strings. Long ones are bounded before they are compared; for short
+        ones the exact distance in slices costs no more than a bound (30 to 200 ns per string).
+    min_group : int
+        Minimum size of a group of long strings that is sliced: the bit planes of any group take as
         much memory as those of 512 strings.
 
     Raises
@@ -107,18 +109,18 @@ def lay_out(
                 f"expected strings, got {type(string).__name__} at position {position}; convert "
                 "it with str() or remove it"
             )
-    given = np.fromiter((len(string) for string in strings), np.int64, len(strings))
-    order = np.argsort(given, kind="stable")
+    input_lengths = np.fromiter((len(string) for string in strings), np.int64, len(strings))
+    order = np.argsort(input_lengths, kind="stable")
     points = code_points([strings[position] for position in order.tolist()])
     alphabet = np.flatnonzero(np.bincount(points, minlength=1)).astype(np.uint32)
     codes = np.searchsorted(alphabet, points).astype(np.int32) + np.int32(1)
-    lengths = given[order]
+    lengths = input_lengths[order]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    n_short = int(np.searchsorted(lengths, longest_short, side="right"))
+    n_short = int(np.searchsorted(lengths, max_short, side="right"))
     firsts = np.array([*_groups(lengths[:n_short]), *(n_short + _groups(lengths[n_short:]))[1:]])
     sizes = np.diff(firsts)
     n_short_groups = int(np.searchsorted(firsts, n_short))
-    sliced = (np.arange(len(sizes)) < n_short_groups) | (sizes >= least_group)
+    sliced = (np.arange(len(sizes)) < n_short_groups) | (sizes >= min_group)
     n_bits = max(1, len(alphabet).bit_length())
     long = Strings(codes[offsets[n_short] :].copy(), offsets[n_short:] - offsets[n_short])
     return StringTable(
@@ -135,9 +137,9 @@ def lay_out(
 
 
 def _groups(lengths: Integers) -> Integers:
-    """Return the starts of groups of up to 512 similar lengths.
+    """Return the boundaries of groups of up to 512 similar lengths.
 
-    The longest string of a group is little longer than the first.
+    The longest string of a group is at most 4 letters and an eighth longer than the first.
     """
     firsts = [0]
     while firsts[-1] < len(lengths):
@@ -148,22 +150,23 @@ def _groups(lengths: Integers) -> Integers:
 
 
 UNKNOWN = np.iinfo(np.int32).max
+"""Marks a distance that is not computed."""
 
-BETWEEN_LOOKS = 1_000_000
+CLOCK_CHECK_STEPS = 1_000_000
 """Kernel steps between two clock checks: a few milliseconds."""
 
 
 WORD_STEP, CELL_STEP = 2, 1
-"""Costs of 64 rows of one string's column, and of a cell of 512 strings: 3 ns and 1.5 ns."""
+"""Relative cost of 64 rows of one string's column (3 ns), and of a cell of 512 strings (1.5 ns)."""
 
 
 class StringSession:
     """A search for the nearest strings of one query.
 
-    Short strings (at most 256 letters) are compared a whole group at a time, groups in ascending
-    order of their difference in length. Long ones are bounded first and compared in ascending order
-    of their bounds, with a limit that is known to be needed; if too few are within it, the limit is
-    doubled. Each string stores its distance or the largest limit that it exceeds.
+    Short strings are compared group by group, in ascending order of the group's difference in
+    length to the query. Long ones are bounded first and compared in ascending order of their
+    bounds, up to a limit that begins at a low bound; if too few are within it, the limit is
+    doubled. A comparison yields the distance, or one more than the limit as a new bound.
 
     Parameters
     ----------
@@ -183,22 +186,22 @@ class StringSession:
         self._ranks = ranks
         codes = table.encode(query)
         self._length = len(codes)
-        letters, spelled = np.unique(codes, return_inverse=True)
-        self._letters, self._spelled = letters.astype(np.int64), spelled.astype(np.int64)
+        letters, indices = np.unique(codes, return_inverse=True)
+        self._letters, self._letter_indices = letters.astype(np.int64), indices.astype(np.int64)
         self._digits = locate_digits(self._letters, table.slices.n_bits)
         lengths = table.slices.lengths
         self._distances = np.full(len(lengths), UNKNOWN, np.int32)
-        self._largest = max(self._length, int(lengths[-1]) if len(lengths) else 0)
-        self._tally = np.zeros(self._largest + 1, np.int64)
-        self._n_given = 0
+        self._max_distance = max(self._length, int(lengths[-1]) if len(lengths) else 0)
+        self._tally = np.zeros(self._max_distance + 1, np.int64)  # number of strings by distance
+        self._n_emitted = 0
         self._bound_groups()
         self._bound_long(query)
         if not self._length:
-            self._know_all(lengths)
+            self._set_to_lengths(lengths)
 
     def bounds(self) -> Floats:
         """Return distances of short strings and lower bounds of long ones."""
-        self._scan_short(self._state(len(self._distances) + 1, self._largest), math.inf)
+        self._scan_short(self._state(len(self._distances) + 1, self._max_distance), math.inf)
         self._count_verified()
         bounds = np.empty(len(self._distances))
         bounds[self._table.order[: self._table.n_short]] = self._distances[: self._table.n_short]
@@ -210,33 +213,33 @@ class StringSession:
         return self.bounds()
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
-        """Emit the next ``k`` strings, like every session.
+        """Emit the next ``k`` strings.
 
         Raises
         ------
         ValueError
             If ``k`` is negative or ``cutoff`` is not a number.
         """
-        check_step(k, cutoff)
-        end = end_of(deadline_s)
-        limit = math.floor(min(max(cutoff, -1), self._largest))
-        wanted = self._n_given + k
-        complete = k == 0 or self._settle(wanted, limit, end)
-        settled = limit if complete else min(limit, self._least_open() - 1)
-        found = self._nearest(wanted, limit)
-        n_certified = int((self._distances[found] <= settled).sum()) if k else 0
-        self._n_given += n_certified
+        check_request(k, cutoff)
+        end = end_at(deadline_s)
+        limit = math.floor(min(max(cutoff, -1), self._max_distance))
+        wanted = self._n_emitted + k
+        complete = k == 0 or self._compute_within(wanted, limit, end)
+        certain = limit if complete else min(limit, self._lowest_unknown() - 1)
+        nearest = self._nearest(wanted, limit)
+        n_certified = int((self._distances[nearest] <= certain).sum()) if k else 0
+        self._n_emitted += n_certified
         return Found(
-            positions=self._table.order[found],
-            distances=self._distances[found].astype(np.float64),
+            positions=self._table.order[nearest],
+            distances=self._distances[nearest].astype(np.float64),
             exhausted=complete and self._is_exhausted(limit),
             n_certified=n_certified,
         )
 
     def count(self, radius: float) -> int:
         """Return the number of strings within ``radius``."""
-        limit = math.floor(min(max(radius, -1), self._largest))
-        self._settle(len(self._distances) + 1, limit, math.inf)
+        limit = math.floor(min(max(radius, -1), self._max_distance))
+        self._compute_within(len(self._distances) + 1, limit, math.inf)
         return int(self._tally[: limit + 1].sum())
 
     def _bound_groups(self) -> None:
@@ -246,7 +249,7 @@ class StringSession:
         self._groups = np.argsort(np.maximum(bounds, 0), kind="stable")
         self._group_bounds = np.maximum(bounds, 0)[self._groups]
         self._n_scanned = 0
-        self._scanned_long = slices.starts < 0  # an unsliced group cannot be scanned
+        self._scanned_long = slices.starts < 0  # also true for groups that cannot be scanned
 
     def _bound_long(self, text: str) -> None:
         table = self._table
@@ -261,7 +264,7 @@ class StringSession:
         self._letter_of = np.full(len(table.alphabet) + 1, -1, np.int32)
         self._letter_of[self._letters] = np.arange(len(self._letters))
 
-    def _know_all(self, lengths: Integers) -> None:
+    def _set_to_lengths(self, lengths: Integers) -> None:
         """Set the distances to the lengths, for an empty query."""
         self._distances[:] = lengths
         self._tally += np.bincount(lengths, minlength=len(self._tally))
@@ -272,21 +275,21 @@ class StringSession:
     def _state(self, wanted: int, limit: int) -> Integers:
         return begin(self._tally, limit=limit, wanted=wanted)
 
-    def _settle(self, wanted: int, limit: int, end: float) -> bool:
-        """Compute all distances within ``limit`` among the ``wanted`` nearest candidates.
+    def _compute_within(self, wanted: int, limit: int, end: float) -> bool:
+        """Compute the distances of the ``wanted`` nearest strings within ``limit``.
 
         Returns whether this was finished before ``end``.
         """
-        reach = self._first_reach(wanted, limit)
+        current = self._first_limit(wanted, limit)
         while True:
-            state = self._state(wanted, min(reach, limit))
+            state = self._state(wanted, min(current, limit))
             complete = self._scan_short(state, end) and self._verify_long(state, end)
             self._count_verified()
             if not complete:
                 return False
-            if state[WITHIN] >= wanted or reach >= limit:
+            if state[WITHIN] >= wanted or current >= limit:
                 return True
-            reach = max(2 * reach, reach + 8)
+            current = max(2 * current, current + 8)
 
     def _count_verified(self) -> None:
         scanned = self._groups[: self._n_scanned]
@@ -294,30 +297,27 @@ class StringSession:
         n_short = (firsts[scanned + 1] - firsts[scanned]).sum()
         self.n_verified = int(n_short + np.count_nonzero(self._compared))
 
-    def _first_reach(self, wanted: int, limit: int) -> int:
-        """Return a limit that ``wanted`` long strings may meet.
-
-        Any limit if there are no long strings.
-        """
+    def _first_limit(self, wanted: int, limit: int) -> int:
+        """Return the ``wanted``-th lowest bound of long strings, or ``limit`` if none."""
         if wanted > len(self._long_bounds):
             return limit
         return int(np.partition(self._long_bounds, wanted - 1)[wanted - 1])
 
     def _scan_short(self, state: Integers, end: float) -> bool:
         while True:
-            done = self._scan(
+            n_scanned = self._scan(
                 self._groups[self._n_scanned :], self._group_bounds[self._n_scanned :], state, end
             )
-            self._n_scanned += done
-            rest = self._group_bounds[self._n_scanned :]
-            if not len(rest) or rest[0] > state[LIMIT]:
+            self._n_scanned += n_scanned
+            remaining = self._group_bounds[self._n_scanned :]
+            if not len(remaining) or remaining[0] > state[LIMIT]:
                 return True
             if time.monotonic() > end:
                 return False
 
     def _scan(self, groups: Integers, bounds: Integers, state: Integers, end: float) -> int:
         known = Known(self._distances, self._tally, state)
-        query = self._digits, self._spelled
+        query = self._digits, self._letter_indices
         return int(scan_slices(self._table.slices, groups, bounds, query, known, _budget(end)))
 
     def _verify_long(self, state: Integers, end: float) -> bool:
@@ -326,12 +326,12 @@ class StringSession:
             return True
         if not self._scan_long(open_long, state, end):
             return False
-        left = self._open_long(state)
-        left = left[np.argsort(self._long_bounds[left], kind="stable")]
-        while len(left) and self._long_bounds[left[0]] <= state[LIMIT]:
+        open_long = self._open_long(state)
+        open_long = open_long[np.argsort(self._long_bounds[open_long], kind="stable")]
+        while len(open_long) and self._long_bounds[open_long[0]] <= state[LIMIT]:
             if time.monotonic() > end:
                 return False
-            left = left[self._verify(left, state, end) :]
+            open_long = open_long[self._verify(open_long, state, end) :]
         return True
 
     def _open_long(self, state: Integers) -> Integers:
@@ -340,15 +340,16 @@ class StringSession:
         return np.flatnonzero(unknown & (self._long_bounds <= state[LIMIT]))
 
     def _scan_long(self, open_long: Integers, state: Integers, end: float) -> bool:
-        """Scan groups with so many candidates that single bands cost more."""
+        """Scan the groups for which comparing each candidate alone costs more."""
         slices, n_short = self._table.slices, self._table.n_short
         n_groups = len(slices.rows)
         n_open = np.bincount(self._table.group_of_long[open_long], minlength=n_groups)
         n_words = np.minimum(state[LIMIT] // 64 + 2, self._length // 64 + 1)
-        n_columns = np.minimum(slices.rows, 2 * state[LIMIT] + 128)  # unrelated strings end early
-        dear = n_open * n_words * n_columns * WORD_STEP > self._length * slices.rows * CELL_STEP
-        chosen = np.flatnonzero(dear & ~self._scanned_long)
-        for group in chosen.tolist():
+        # the comparison of an unrelated string stops early
+        n_columns = np.minimum(slices.rows, 2 * state[LIMIT] + 128)
+        costly = n_open * n_words * n_columns * WORD_STEP > self._length * slices.rows * CELL_STEP
+        groups = np.flatnonzero(costly & ~self._scanned_long)
+        for group in groups.tolist():
             if time.monotonic() > end:
                 return False
             self._scan(np.array([group]), np.zeros(1, np.int64), state, math.inf)
@@ -360,32 +361,33 @@ class StringSession:
 
     def _verify(self, order: Integers, state: Integers, end: float) -> int:
         known = Known(self._distances[self._table.n_short :], self._tally, state)
-        query, bounds = (self._letter_of, self._spelled), self._long_bounds
-        done = int(verify_bands(self._table.long, order, query, bounds, known, _budget(end)))
-        self._compared[order[:done]] = True
-        return done
+        query, bounds = (self._letter_of, self._letter_indices), self._long_bounds
+        n = int(verify_bands(self._table.long, order, query, bounds, known, _budget(end)))
+        self._compared[order[:n]] = True
+        return n
 
-    def _least_open(self) -> int:
+    def _lowest_unknown(self) -> int:
         """Return a lower bound of all unknown distances."""
-        rest = self._group_bounds[self._n_scanned :]
-        least = int(rest[0]) if len(rest) else self._largest + 1
+        remaining = self._group_bounds[self._n_scanned :]
+        lowest = int(remaining[0]) if len(remaining) else self._max_distance + 1
         unknown = self._long_bounds[self._distances[self._table.n_short :] == UNKNOWN]
-        return min(least, int(unknown.min())) if len(unknown) else least
+        return min(lowest, int(unknown.min())) if len(unknown) else lowest
 
     def _nearest(self, wanted: int, limit: int) -> Integers:
-        """Return the ``wanted`` nearest known strings not yet emitted, in order."""
+        """Return those of the ``wanted`` nearest known strings that were not emitted."""
         farthest = self._state(max(wanted, 1), limit)[LIMIT]
         nearer = np.flatnonzero(self._distances < farthest)
         equal = np.flatnonzero(self._distances == farthest)
         n_equal = max(wanted - len(nearer), 0)
-        if 0 < n_equal < len(equal):  # sort only the first part of a long tie
+        if 0 < n_equal < len(equal):  # sort only the tied strings of lowest rank
             equal = equal[np.argpartition(self._ranks[equal], n_equal - 1)[:n_equal]]
         known = np.concatenate([nearer, equal])
         order = np.lexsort((self._ranks[known], self._distances[known]))
-        return known[order][self._n_given : wanted]
+        return known[order][self._n_emitted : wanted]
 
     def _is_exhausted(self, limit: int) -> bool:
-        return self._least_open() > limit and int(self._tally[: limit + 1].sum()) <= self._n_given
+        n_known = int(self._tally[: limit + 1].sum())
+        return self._lowest_unknown() > limit and n_known <= self._n_emitted
 
 
 def _budget(end: float) -> int:
@@ -393,15 +395,15 @@ def _budget(end: float) -> int:
 
     Unlimited if there is no deadline.
     """
-    return 2**62 if end == math.inf else BETWEEN_LOOKS
+    return 2**62 if end == math.inf else CLOCK_CHECK_STEPS
 
 
 class EditMetric:
     """Levenshtein distance of Unicode strings.
 
     A letter is a code point. Composed and decomposed forms of one character differ: normalize
-    strings before (``unicodedata.normalize``) if both forms may occur. The bounds of strings of at
-    most 256 letters are their distances.
+    strings before (``unicodedata.normalize``) if both forms may occur. For strings of at most 256
+    letters, the lower bounds of a session are the distances themselves.
 
     Examples
     --------
@@ -437,7 +439,7 @@ class EditMetric:
         TypeError
             If an object is not a string; the error names its position.
         """
-        table = lay_out(objects)
+        table = build_table(objects)
         return StringIndex(table, np.asarray(ranks, np.int64)[table.order])
 
 
@@ -458,7 +460,7 @@ class StringIndex:
         self._ranks = ranks
 
     def open(self, query: Any) -> StringSession:
-        """Open a session.
+        """Open a session for a query.
 
         Raises
         ------

@@ -1,10 +1,10 @@
 """Vectors of numbers under the Euclidean, Manhattan and cosine distance.
 
-Long vectors have a few features whose distances never exceed those of the vectors. Euclidean:
-coordinates along the directions of largest variance in a sample, and the length of the residual. If
-``a`` and ``b`` are the coordinates of two vectors along orthonormal directions and ``r`` and ``s``
-the lengths of the residuals, ``|a - b|**2 + (r - s)**2`` is at most the squared distance.
-Manhattan: sums over stretches of adjacent columns.
+Vectors of many columns are mapped to a few features, whose distances never exceed those of the
+vectors. Euclidean: coordinates along the directions of largest variance in a sample, and the length
+of the residual. If ``a`` and ``b`` are the coordinates of two vectors along orthonormal directions
+and ``r`` and ``s`` the lengths of the residuals, ``|a - b|**2 + (r - s)**2`` is at most the squared
+distance. Manhattan: sums over blocks of adjacent columns.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,13 +27,13 @@ from fedneighbors.methods.fedknn.metrics._points import (
 from fedneighbors.methods.fedknn.metrics._sessions import Session, check_ranks
 
 _N_FEATURES = 32
-_N_SAMPLED = 4096
-_N_ITERATIONS = 4
-_ROWS_PER_BLOCK = 8192
+_SAMPLE_SIZE = 4096  # rows that determine the directions
+_N_ITERATIONS = 4  # bounds are valid after any number
+_ROWS_PER_BLOCK = 8192  # limits the memory for projections
 
-# Features are stored as float32: half the memory to read, and bounds are barely lower. Values
-# below 2**-149 underflow.
-_STORAGE = 2.0**-23
+# Features are stored as float32: half the memory to read, and bounds are barely lower. The error is
+# relative to a feature's magnitude; values below 2**-149 underflow.
+_STORAGE_ERROR = 2.0**-23
 _UNDERFLOW = 2.0**-140
 
 
@@ -43,20 +43,20 @@ class DirectionFeatures:
     Parameters
     ----------
     rows : float64 array of shape (n_rows, n_columns)
-        Rows of more columns than features, 32; of magnitudes below 2**60.
+        More than 32 columns, the number of features; magnitudes below 2**60.
     """
 
     def __init__(self, rows: Floats) -> None:
-        sample = rows[:: max(1, len(rows) // _N_SAMPLED)]
+        sample = rows[:: max(1, len(rows) // _SAMPLE_SIZE)]
         self._center = sample.mean(axis=0)
         self._directions = _main_directions(sample - self._center, _N_FEATURES - 1)
         self._features = np.empty((len(rows), _N_FEATURES), np.float32)
-        self._longest = 0.0
+        self._max_length = 0.0
         for start in range(0, len(rows), _ROWS_PER_BLOCK):
             block = rows[start : start + _ROWS_PER_BLOCK]
-            features, longest = self._project(block)
+            features, length = self._project(block)
             self._features[start : start + len(block)] = features
-            self._longest = max(self._longest, longest)
+            self._max_length = max(self._max_length, length)
 
     def bounds(self, query: Floats) -> Floats:
         """Return lower bounds of each row's Euclidean distance to the query.
@@ -64,74 +64,75 @@ class DirectionFeatures:
         Bounds are not negative.
         """
         features, length = self._project(query[np.newaxis])
-        found = np.sqrt(square_sums(self._features, features[0]))
-        return np.maximum(found - self._margin(length), 0.0)
+        distances = np.sqrt(square_sums(self._features, features[0]))
+        return np.maximum(distances - self._margin(length), 0.0)
 
     def _project(self, rows: Floats) -> tuple[Floats, float]:
         """Return features of rows and the greatest distance from the center."""
         centered = rows - self._center
-        along = centered @ self._directions
+        coordinates = centered @ self._directions
         squares = (centered * centered).sum(axis=1)
-        rest = np.sqrt(np.maximum(squares - (along * along).sum(axis=1), 0.0))
-        return np.column_stack([along, rest]), float(np.sqrt(squares.max()))
+        residuals = np.sqrt(np.maximum(squares - (coordinates * coordinates).sum(axis=1), 0.0))
+        return np.column_stack([coordinates, residuals]), float(np.sqrt(squares.max()))
 
     def _margin(self, length: float) -> float:
-        # Products and squares of n columns have errors below n 2**-50 of the squared lengths,
-        # including the directions' deviation from orthogonality (checked when they are made); the
-        # root of that is the possible error of the residual's length.
+        # Sums of n products or squares have errors below n 2**-50 of the squared lengths, including
+        # the directions' deviation from orthonormality (checked in _main_directions); the root of
+        # that is the possible error of the residual's length.
         n_columns = len(self._center)
-        rounding = np.sqrt((n_columns + 64) * 2.0**-48) + _STORAGE
-        return float(rounding * (self._longest + length)) + _UNDERFLOW
+        rounding = np.sqrt((n_columns + 64) * 2.0**-48) + _STORAGE_ERROR
+        return float(rounding * (self._max_length + length)) + _UNDERFLOW
 
 
-class StretchFeatures:
+class ColumnSumFeatures:
     """Features of rows under the Manhattan distance.
 
     Parameters
     ----------
     rows : float64 array of shape (n_rows, n_columns)
-        Rows of more columns than features, 32; of magnitudes below 2**60.
+        More than 32 columns, the number of features; magnitudes below 2**60.
     """
 
     def __init__(self, rows: Floats) -> None:
         n_columns = rows.shape[1]
         self._starts = np.arange(_N_FEATURES) * n_columns // _N_FEATURES
-        self._rounding = (n_columns + 64) * 2.0**-50 + _STORAGE
+        self._rounding = (n_columns + 64) * 2.0**-50 + _STORAGE_ERROR
         self._features = np.add.reduceat(rows, self._starts, axis=1).astype(np.float32)
-        self._longest = float(absolute_sums(rows, np.zeros(n_columns)).max())
+        self._max_length = float(absolute_sums(rows, np.zeros(n_columns)).max())
 
     def bounds(self, query: Floats) -> Floats:
         """Return lower bounds of each row's Manhattan distance to the query.
 
         Bounds are not negative.
         """
-        found = absolute_sums(self._features, np.add.reduceat(query, self._starts))
+        distances = absolute_sums(self._features, np.add.reduceat(query, self._starts))
         length = float(np.abs(query).sum())
-        margin = self._rounding * (self._longest + length) + _UNDERFLOW
-        return np.asarray(np.maximum(found - margin, 0.0))
+        margin = self._rounding * (self._max_length + length) + _UNDERFLOW
+        return np.asarray(np.maximum(distances - margin, 0.0))
 
 
 def _main_directions(centered: Floats, n_directions: int) -> Floats:
     """Return orthonormal columns that span most of the variance, by subspace iteration.
 
-    Any orthonormal columns give valid bounds, so the start is arbitrary, but always the same.
+    Any orthonormal columns give valid bounds, so the starting point is arbitrary; it is fixed.
     """
     start = np.random.default_rng(0).standard_normal((centered.shape[1], n_directions))
     directions = np.linalg.qr(start)[0]
     for _ in range(_N_ITERATIONS):
         directions = np.linalg.qr(centered.T @ (centered @ directions))[0]
-    excess = np.abs(directions.T @ directions - np.eye(n_directions)).sum(axis=0).max()
-    if not excess < centered.shape[1] * 2.0**-50:
-        raise ArithmeticError(f"directions are not orthonormal: deviation {excess:.3g}")
+    deviation = np.abs(directions.T @ directions - np.eye(n_directions)).sum(axis=0).max()
+    if not deviation < centered.shape[1] * 2.0**-50:
+        raise ArithmeticError(f"directions are not orthonormal: deviation {deviation:.3g}")
     return np.asarray(directions)
 
 
 VECTOR_METRICS = ("euclidean", "manhattan", "cosine")
 
+# Outside these ranges a scan is used.
 _MAX_TREE_COLUMNS = 12
-_FEWEST_TREE_ROWS = 1024
-_FEWEST_FEATURE_COLUMNS = 64
-_FEWEST_FEATURE_ROWS = 4096
+_MIN_TREE_ROWS = 1024
+_MIN_FEATURE_COLUMNS = 64
+_MIN_FEATURE_ROWS = 4096
 _MAX_FEATURE_MAGNITUDE = 2.0**60  # features are float32, and their squares stay finite
 
 
@@ -190,23 +191,23 @@ class VectorMetric:
         return self._scaled(as_rows(objects, self._check))
 
     def scaled_query(self, query: Any, rows: Floats) -> Floats:
-        """Return a query scaled to the length of the scaled rows."""
+        """Return a query as a point in the space of scaled rows."""
         row = as_row(query, self._check, n_columns=rows.shape[1] if len(rows) else None)
         return np.asarray(self._scaled(row[np.newaxis])[0])
 
     def distances(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
-        """Return distances of scaled rows; all distances are computed here."""
+        """Return the distances of a point to scaled rows, optionally at ``positions``."""
         if self.name == "manhattan":
             return absolute_sums(rows, point, positions)
         squares = square_sums(rows, point, positions)
         return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
 
     def _scaled(self, rows: Floats) -> Floats:
-        """Return rows for comparison: of length one for the cosine."""
+        """Return the rows, scaled to length one for the cosine."""
         if self.name != "cosine" or len(rows) == 0:
             return rows
-        safe = rows / np.abs(rows).max(axis=1, keepdims=True)
-        return np.asarray(safe / np.sqrt(square_sums(safe, np.zeros(safe.shape[1])))[:, np.newaxis])
+        rows = rows / np.abs(rows).max(axis=1, keepdims=True)  # so that squares do not overflow
+        return np.asarray(rows / np.sqrt(square_sums(rows, np.zeros(rows.shape[1])))[:, np.newaxis])
 
     def _check(self, rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
         if self.name == "cosine":
@@ -231,17 +232,17 @@ class _VectorIndex:
         self._ranks = ranks
         self._scale = metric._scale(rows.shape[1])
         self._tree: cKDTree | None = None
-        self._features: DirectionFeatures | StretchFeatures | None = None
+        self._features: DirectionFeatures | ColumnSumFeatures | None = None
         n_rows, n_columns = rows.shape
-        if n_columns <= _MAX_TREE_COLUMNS and n_rows >= _FEWEST_TREE_ROWS:
+        if n_columns <= _MAX_TREE_COLUMNS and n_rows >= _MIN_TREE_ROWS:
             self._tree = cKDTree(rows)
         elif (
-            n_columns >= _FEWEST_FEATURE_COLUMNS
-            and n_rows >= _FEWEST_FEATURE_ROWS
+            n_columns >= _MIN_FEATURE_COLUMNS
+            and n_rows >= _MIN_FEATURE_ROWS
             and np.abs(rows).max() < _MAX_FEATURE_MAGNITUDE
         ):
-            by_stretch = metric.name == "manhattan"
-            self._features = StretchFeatures(rows) if by_stretch else DirectionFeatures(rows)
+            is_manhattan = metric.name == "manhattan"
+            self._features = ColumnSumFeatures(rows) if is_manhattan else DirectionFeatures(rows)
 
     def open(self, query: Any) -> Session:
         point = self._metric.scaled_query(query, self._rows)
@@ -266,9 +267,9 @@ class _VectorIndex:
 
 
 RowCheck = Callable[[Floats], tuple[npt.NDArray[np.bool_], str]]
-"""Function from rows to a mask of invalid ones and a description of valid ones."""
+"""Function from rows to a mask of the invalid ones and a description of valid ones."""
 
-_NUMBERS = "buif"
+_NUMERIC = "buif"
 
 
 def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = None) -> Floats:
@@ -294,17 +295,17 @@ def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = 
         If an object is not a vector of finite numbers, has another length, or fails the check; the
         error names its position.
     """
-    if isinstance(objects, np.ndarray) and objects.ndim == 2 and objects.dtype.kind in _NUMBERS:
+    if isinstance(objects, np.ndarray) and objects.ndim == 2 and objects.dtype.kind in _NUMERIC:
         rows = np.array(objects, np.float64, order="C")
     else:
-        vectors = [_vector(item, f"object {i}") for i, item in enumerate(objects)]
-        wanted = n_columns or (len(vectors[0]) if vectors else 1)
+        vectors = [_to_vector(item, f"object {i}") for i, item in enumerate(objects)]
+        length = n_columns or (len(vectors[0]) if vectors else 1)
         for i, vector in enumerate(vectors):
-            _expect_length(vector, wanted, f"object {i}")
-        rows = np.array(vectors, np.float64).reshape(len(vectors), wanted)
+            _check_length(vector, length, f"object {i}")
+        rows = np.array(vectors, np.float64).reshape(len(vectors), length)
     if len(rows):
-        _expect_length(rows[0], n_columns or max(1, rows.shape[1]), "object 0")
-    _expect_good(rows, check, "object {}")
+        _check_length(rows[0], n_columns or max(1, rows.shape[1]), "object 0")
+    _check_rows(rows, check, "object {}")
     return rows
 
 
@@ -316,35 +317,35 @@ def as_row(query: Any, check: RowCheck, *, n_columns: int | None = None) -> Floa
     ValueError
         If it is not a vector of finite numbers, has another length, or fails the check.
     """
-    row = _vector(query, "the query").astype(np.float64)
-    _expect_length(row, n_columns or max(1, len(row)), "the query")
-    _expect_good(row[np.newaxis], check, "the query")
+    row = _to_vector(query, "the query").astype(np.float64)
+    _check_length(row, n_columns or max(1, len(row)), "the query")
+    _check_rows(row[np.newaxis], check, "the query")
     return row
 
 
-def _vector(item: Any, who: str) -> npt.NDArray[Any]:
+def _to_vector(item: Any, what: str) -> npt.NDArray[Any]:
     try:
         vector = np.asarray(item)
     except ValueError:  # a ragged list
         vector = np.asarray(None)
-    if vector.ndim != 1 or vector.dtype.kind not in _NUMBERS:
+    if vector.ndim != 1 or vector.dtype.kind not in _NUMERIC:
         raise ValueError(
-            f"{who}: expected a one-dimensional vector of real numbers, got {type(item).__name__} "
+            f"{what}: expected a one-dimensional vector of real numbers, got {type(item).__name__} "
             f"of dtype {vector.dtype} with {vector.ndim} dimensions"
         )
     return vector
 
 
-def _expect_length(vector: npt.NDArray[Any], n_columns: int, who: str) -> None:
+def _check_length(vector: npt.NDArray[Any], n_columns: int, what: str) -> None:
     if len(vector) != n_columns:
-        raise ValueError(f"{who}: expected {n_columns} numbers, got {len(vector)}")
+        raise ValueError(f"{what}: expected {n_columns} numbers, got {len(vector)}")
 
 
-def _expect_good(rows: Floats, check: RowCheck, who: str) -> None:
+def _check_rows(rows: Floats, check: RowCheck, what: str) -> None:
     infinite = ~np.isfinite(rows).all(axis=1)
     if infinite.any():
-        where = who.format(int(infinite.argmax()))
-        raise ValueError(f"{where}: expected finite numbers, got NaN or infinity")
-    bad, expected = check(rows)
-    if bad.any():
-        raise ValueError(f"{who.format(int(bad.argmax()))}: expected {expected}")
+        item = what.format(int(infinite.argmax()))
+        raise ValueError(f"{item}: expected finite numbers, got NaN or infinity")
+    invalid, expected = check(rows)
+    if invalid.any():
+        raise ValueError(f"{what.format(int(invalid.argmax()))}: expected {expected}")

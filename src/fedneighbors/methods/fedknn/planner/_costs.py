@@ -14,14 +14,14 @@ from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.methods.fedknn.metrics._sessions import Session
-from fedneighbors.methods.fedknn.protocol import check_distances, check_objects
+from fedneighbors.methods.fedknn.protocol import check_ascending, check_objects
 
-MAX_ECHOED = 1 << 24
-"""Maximum number of bytes of an echo."""
+MAX_ECHO_BYTES = 1 << 24
+"""Maximum number of bytes that a party may be asked to send; limits its memory."""
 
-_N_ECHOES = 3
-_ECHOED = 1 << 18  # 0.1 s at 20 Mbit/s
-_LIMIT_S = 10.0
+_N_ECHOES = 3  # the median ignores one outlier
+_ECHO_BYTES = 1 << 18  # 0.1 s at 20 Mbit/s
+_LIMIT_S = 10.0  # default time limit of a sample
 
 
 @message
@@ -33,15 +33,15 @@ class EchoReply:
 
 @message
 class EchoRequest:
-    """Request for ``n_bytes`` bytes; its own payload measures the other direction."""
+    """Request for ``n_bytes`` bytes; its own ``payload`` measures the other direction."""
 
     reply: ClassVar[type] = EchoReply
     payload: bytes
     n_bytes: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.n_bytes <= MAX_ECHOED:
-            raise ValueError(f"expected 0 to {MAX_ECHOED} bytes, got {self.n_bytes}")
+        if not 0 <= self.n_bytes <= MAX_ECHO_BYTES:
+            raise ValueError(f"expected 0 to {MAX_ECHO_BYTES} bytes, got {self.n_bytes}")
 
     def check(self, party: str, reply: EchoReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for an echo of another length."""
@@ -54,12 +54,12 @@ class SampleReply:
     """Result of a sample query at one provider, with the time of each step.
 
     Objects are in the order of a :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`; the
-    ``bounds`` are the k lowest, ascending. ``exhausted`` is true if it has no other objects,
-    ``complete`` if it reached all requested ones within the time limit.
+    ``bounds`` are the k lowest, ascending. ``exhausted`` is true if the provider has no other
+    objects, ``complete`` if it found all requested ones within the time limit.
 
-    Seconds: ``open_s`` to open a session, ``bounds_s`` to compute its bounds, and from then
-    ``reached_s[i]`` to reach ``steps[i]`` objects (1, 2, 4 and so on, ascending); ``first_s`` to
-    the first object in a search without bounds, 0 if not measured.
+    Seconds: ``open_s`` to open a session; ``bounds_s`` to compute its bounds; ``reached_s[i]`` from
+    then until ``steps[i]`` objects are found (1, 2, 4 and so on, ascending); ``first_s`` to the
+    first object in a session without bounds, 0 if not measured.
     """
 
     bounds: Floats
@@ -77,13 +77,13 @@ class SampleReply:
 
     def __post_init__(self) -> None:
         check_objects(self.distances, self.ties, self.ids)
-        check_distances("bounds", self.bounds)
-        check_distances("seconds", self.reached_s)
-        check_distances("seconds", np.sort([self.open_s, self.bounds_s, self.first_s]))
+        check_ascending("bounds", self.bounds)
+        check_ascending("seconds", self.reached_s)
+        check_ascending("seconds", np.sort([self.open_s, self.bounds_s, self.first_s]))
         if self.steps.shape != self.reached_s.shape:
             raise ValueError("steps and their seconds differ in number")
         if (np.diff(self.steps, prepend=0) <= 0).any() or (self.steps > len(self.ids)).any():
-            raise ValueError("steps do not ascend to the number of objects")
+            raise ValueError("steps do not ascend, or are above the number of objects")
 
 
 @message
@@ -119,8 +119,8 @@ def sample(
 ) -> SampleReply:
     """Search for the k nearest by doubling steps; return the times.
 
-    Costs a search of the baseline, the bounds, and a second search for one object, which measures
-    the part of a search that the bounds had already done.
+    A sample computes the bounds, then searches for k objects. A second session searches for one
+    object without bounds: its additional time is that of work which the bounds have already done.
 
     Parameters
     ----------
@@ -129,24 +129,24 @@ def sample(
     request : SampleRequest
         Query and time limit.
     ties : int64 array of shape (n_objects,)
-        Tie keys by position.
+        Tie key of each object.
     ids : sequence of str
-        Names by position.
+        Name of each object.
     """
-    started = time.perf_counter()
-    end = started + request.limit_s
+    start = time.perf_counter()
+    end = start + request.limit_s
     session = open_session()
-    opened = time.perf_counter()
+    open_time = time.perf_counter()
     bounds = np.sort(session.bounds())[: request.k]
-    bounded = time.perf_counter()
+    bounds_time = time.perf_counter()
     positions, distances = np.empty(0, np.int64), np.empty(0)
     steps, reached_s = [], []
     exhausted = complete = False
-    for step in _doubling(request.k):
+    for step in _doubling_steps(request.k):
         wanted = step - len(positions)
         found = session.next(wanted, deadline_s=max(end - time.perf_counter(), 0.0))
-        reached = time.perf_counter() - bounded
-        # an approximate index certifies nothing, and emits no object twice
+        seconds = time.perf_counter() - bounds_time
+        # an approximate index certifies nothing, but emits no object twice
         n = found.n_certified if session.exact else len(found.positions)
         positions = np.concatenate([positions, found.positions[:n]])
         distances = np.concatenate([distances, found.distances[:n]])
@@ -154,7 +154,7 @@ def sample(
         complete = exhausted or n == wanted
         if complete and n:
             steps.append(len(positions))
-            reached_s.append(reached)
+            reached_s.append(seconds)
         if exhausted or not complete:
             break
     return SampleReply(
@@ -165,15 +165,15 @@ def sample(
         exhausted=exhausted,
         exact=session.exact,
         complete=complete,
-        open_s=opened - started,
-        bounds_s=bounded - opened,
-        first_s=_first_s(open_session, end) if complete else 0.0,
+        open_s=open_time - start,
+        bounds_s=bounds_time - open_time,
+        first_s=_time_first(open_session, end) if complete else 0.0,
         steps=np.array(steps, np.int64),
         reached_s=np.array(reached_s, np.float64),
     )
 
 
-def _doubling(k: int) -> Iterator[int]:
+def _doubling_steps(k: int) -> Iterator[int]:
     """Yield 1, 2, 4 and so on, and finally k."""
     step = 1
     while step < k:
@@ -182,11 +182,11 @@ def _doubling(k: int) -> Iterator[int]:
     yield k
 
 
-def _first_s(open_session: Callable[[], Session], end: float) -> float:
+def _time_first(open_session: Callable[[], Session], end: float) -> float:
     session = open_session()
-    started = time.perf_counter()
-    session.next(1, deadline_s=max(end - started, 0.0))
-    return time.perf_counter() - started
+    start = time.perf_counter()
+    session.next(1, deadline_s=max(end - start, 0.0))
+    return time.perf_counter() - start
 
 
 @dataclass(frozen=True)
@@ -206,13 +206,13 @@ class LinkCost:
     upload_s: float = 0.0
 
     def seconds(self, *, download_bytes: int, upload_bytes: int) -> float:
-        """Return the seconds of one exchange on the link."""
+        """Return the seconds that one exchange spends on the link."""
         return self.round_trip_s + download_bytes * self.download_s + upload_bytes * self.upload_s
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured costs.
+    """Measured costs of a federation.
 
     Parameters
     ----------
@@ -244,24 +244,24 @@ def measure(
 
     Section 5 of the paper.
 
-    A sample costs each provider a search of the baseline, its bounds, and one nearest object.
-    Providers return the names and distances of their nearest objects and the time of each step,
-    nothing about the requests to others.
+    For each sample a provider computes its bounds, its k nearest objects and, in a second session,
+    its nearest object. Providers return the names and distances of their nearest objects and the
+    time of each step; they learn nothing about the other providers.
 
     Parameters
     ----------
-    federation : Federation
-        The providers; :func:`~fedneighbors.federation.connected` yields one.
+    federation : ConnectedParties
+        The providers, from :func:`~fedneighbors.federation.connected`.
     queries : sequence of bytes
-        Sample queries as bytes for providers, similar to future ones. The first is also run before
-        for one object, so that one-time costs are not measured.
+        Sample queries as bytes for providers, similar to future ones. At the beginning the first is
+        run for one object, so that one-time costs are not measured.
     k : int
         Number of neighbours, 1 or more; plans for fewer use the same samples.
     limit_s : float
         Time limit per sample and provider, in seconds.
     apart : bool
-        Query the providers one after another. Providers on the same machine then do not slow each
-        other down, and each link is measured separately, at the cost of more round trips.
+        Measure the providers one after another. Providers on the same machine then do not slow each
+        other down, and each link is measured separately, but this takes more round trips.
 
     Raises
     ------
@@ -276,18 +276,18 @@ def measure(
         raise ValueError(f"expected k of 1 or more, got {k!r}")
     if not 0 < limit_s < math.inf:
         raise ValueError(f"expected limit_s above 0, got {limit_s!r}")
-    warm = federation.run(_ask_samples(SampleRequest(queries[0], 1, limit_s))).result
-    groups = [[name] for name in warm] if apart else [list(warm)]
+    first = federation.run(_ask_samples(SampleRequest(queries[0], 1, limit_s))).result
+    groups = [[name] for name in first] if apart else [list(first)]
     links: dict[str, LinkCost] = {}
     for group in groups:
-        links |= dict.fromkeys(group, _link(federation, group))
+        links |= dict.fromkeys(group, _measure_link(federation, group))
     samples = []
     for query in queries:
         request = SampleRequest(query, k, limit_s)
-        found: dict[str, SampleReply] = {}
+        replies: dict[str, SampleReply] = {}
         for group in groups:
-            found |= federation.run(_ask_samples(dict.fromkeys(group, request))).result
-        samples.append(found)
+            replies |= federation.run(_ask_samples(dict.fromkeys(group, request))).result
+        samples.append(replies)
     return Costs(k=k, samples=tuple(samples), links=links, limit_s=limit_s)
 
 
@@ -296,19 +296,19 @@ def _ask_samples(requests: Message | Mapping[str, Message]) -> Coordinator[dict[
     return dict(replies.complete("the samples").each)
 
 
-def _link(federation: ConnectedParties, names: Sequence[str]) -> LinkCost:
-    """Return the cost of an exchange with some providers at once."""
-    small_s = _echo_s(federation, names, EchoRequest(b"", 0))
-    down_s = _echo_s(federation, names, EchoRequest(bytes(_ECHOED), 0))
-    up_s = _echo_s(federation, names, EchoRequest(b"", _ECHOED))
+def _measure_link(federation: ConnectedParties, names: Sequence[str]) -> LinkCost:
+    """Measure the cost of an exchange with several providers at once."""
+    small_s = _time_echoes(federation, names, EchoRequest(b"", 0))
+    down_s = _time_echoes(federation, names, EchoRequest(bytes(_ECHO_BYTES), 0))
+    up_s = _time_echoes(federation, names, EchoRequest(b"", _ECHO_BYTES))
     return LinkCost(
         round_trip_s=small_s,
-        download_s=max(down_s - small_s, 0.0) / _ECHOED,
-        upload_s=max(up_s - small_s, 0.0) / _ECHOED,
+        download_s=max(down_s - small_s, 0.0) / _ECHO_BYTES,
+        upload_s=max(up_s - small_s, 0.0) / _ECHO_BYTES,
     )
 
 
-def _echo_s(federation: ConnectedParties, names: Sequence[str], request: EchoRequest) -> float:
+def _time_echoes(federation: ConnectedParties, names: Sequence[str], request: EchoRequest) -> float:
     outcome = federation.run(_echo(dict.fromkeys(names, request)))
     return statistics.median(record.seconds for record in outcome.rounds)
 

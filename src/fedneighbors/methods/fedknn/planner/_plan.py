@@ -1,8 +1,8 @@
 """Plans: the fastest algorithm of a query by measured costs (section 5 of the paper).
 
-Sample queries measure the cost of bounds and objects at each provider, echoes the cost of the
-links. Each algorithm is replayed over the recorded samples; an exchange takes as long as its
-slowest provider, including the way there and back::
+Sample queries measure the cost of bounds and objects at each provider; echoes measure the cost of
+the links. Each algorithm is replayed over the recorded samples. An exchange takes as long as its
+slowest provider, including the transfer of request and reply::
 
     with connected(providers) as federation:
         costs = measure(federation, sample_queries, k)
@@ -23,12 +23,7 @@ from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.methods.fedknn._settings import SearchSettings
 from fedneighbors.methods.fedknn.planner._costs import Costs, LinkCost, SampleReply, measure
-from fedneighbors.methods.fedknn.planner._recorded import (
-    Candidate,
-    Course,
-    Recorded,
-    course,
-)
+from fedneighbors.methods.fedknn.planner._recorded import Candidate, Replay, SampledProvider, replay
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
@@ -37,8 +32,8 @@ from fedneighbors.records import Round
 CANDIDATES: Mapping[str, Candidate] = MappingProxyType({"baseline": baseline, "dann": dann})
 """Default algorithms of a plan."""
 
-_MAX_SAMPLES = 2
-_LIMIT_S = 2.0
+_MAX_SAMPLES = 2  # the user waits for them
+_LIMIT_S = 2.0  # time limit of a sample
 
 
 @dataclass(frozen=True)
@@ -52,9 +47,10 @@ class Prediction:
     exchanges : float
         Number of exchanges.
     n_returned : float
-        Objects returned by all providers.
+        Number of objects returned by all providers.
     local_s : float
-        Seconds of local search: of the slowest provider, summed over the exchanges.
+        Seconds of local search, summed over the exchanges. Those of an exchange are the seconds of
+        its slowest provider, or more if fewer providers than there are work at the same time.
     link_s : float
         Seconds on the links.
     broker_s : float
@@ -74,7 +70,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The algorithm with the least expected latency, and the reason.
+    """The chosen algorithm, the reason, and the predicted costs.
 
     Parameters
     ----------
@@ -95,7 +91,7 @@ class Plan:
 
     def table(self) -> str:
         """Return the predictions as a table."""
-        head = (
+        header = (
             f"{'algorithm':<12}{'exchanges':>10}{'returned':>9}{'local ms':>12}{'link ms':>12}"
             f"{'broker ms':>11}{'total ms':>12}"
         )
@@ -104,7 +100,7 @@ class Plan:
             f"{1e3 * p.link_s:>12.2f}{1e3 * p.broker_s:>11.2f}{1e3 * p.total_s:>12.2f}"
             for p in self.predictions
         ]
-        return "\n".join([head, *rows])
+        return "\n".join([header, *rows])
 
     def __str__(self) -> str:
         return f"{self.algorithm}: {self.why}\n{self.table()}"
@@ -127,7 +123,7 @@ def make_plan(
         Number of neighbours, from 1 to the measured number.
     candidates : mapping of str to callable
         Algorithms to choose from; each takes a query, ``k`` and ``name=`` and returns its
-        coordinator, which may request bounds and nearest objects, padded or not.
+        coordinator, which may only request bounds and nearest objects, padded or not.
     n_side_by_side : int, optional
         Number of providers that can work at the same time. None if each has its own machine; 1 if
         they answer one after another.
@@ -157,8 +153,8 @@ def make_plan(
 def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) -> Candidate:
     """Return DANN* as a candidate of a plan.
 
-    The noise of a plan is for samples that the broker has seen completely. No count is sent to a
-    provider, so nothing is charged.
+    A plan draws noise without a charge, because no noisy count is sent to a provider: the replayed
+    samples are at the broker.
 
     Parameters
     ----------
@@ -181,34 +177,35 @@ def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) 
 def _predict(
     name: str, candidate: Candidate, costs: Costs, k: int, n_side_by_side: int | None
 ) -> Prediction:
-    ran = [_course(candidate, sampled, costs, k) for sampled in costs.samples]
-    local = [sum(_local_s(e, n_side_by_side) for e in one.exchanges) for one in ran]
-    total = [
-        one.broker_s + sum(_exchange_s(e, costs.links, n_side_by_side) for e in one.exchanges)
-        for one in ran
+    replays = [_replay(candidate, sample, costs, k) for sample in costs.samples]
+    local_s = [sum(_local_s(e, n_side_by_side) for e in r.exchanges) for r in replays]
+    total_s = [
+        r.broker_s + sum(_exchange_s(e, costs.links, n_side_by_side) for e in r.exchanges)
+        for r in replays
     ]
-    link = [
-        whole - search - one.broker_s for whole, search, one in zip(total, local, ran, strict=True)
+    link_s = [
+        total - local - r.broker_s
+        for total, local, r in zip(total_s, local_s, replays, strict=True)
     ]
     return Prediction(
         algorithm=name,
-        exchanges=statistics.median(len(one.exchanges) for one in ran),
-        n_returned=statistics.median(sum(one.answer.n_returned.values()) for one in ran),
-        local_s=statistics.median(local),
-        link_s=statistics.median(link),
-        broker_s=statistics.median(one.broker_s for one in ran),
-        total_s=statistics.median(total),
+        exchanges=statistics.median(len(r.exchanges) for r in replays),
+        n_returned=statistics.median(sum(r.answer.n_returned.values()) for r in replays),
+        local_s=statistics.median(local_s),
+        link_s=statistics.median(link_s),
+        broker_s=statistics.median(r.broker_s for r in replays),
+        total_s=statistics.median(total_s),
     )
 
 
-def _course(
-    candidate: Candidate, sampled: Mapping[str, SampleReply], costs: Costs, k: int
-) -> Course:
+def _replay(
+    candidate: Candidate, sample: Mapping[str, SampleReply], costs: Costs, k: int
+) -> Replay:
     providers = {
-        name: Recorded(name, reply, k=costs.k, limit_s=costs.limit_s)
-        for name, reply in sampled.items()
+        name: SampledProvider(name, reply, k=costs.k, limit_s=costs.limit_s)
+        for name, reply in sample.items()
     }
-    return course(candidate(b"", k, name="plan"), providers)
+    return replay(candidate(b"", k, name="plan"), providers)
 
 
 def _local_s(exchange: Round, n_side_by_side: int | None) -> float:
@@ -221,30 +218,30 @@ def _local_s(exchange: Round, n_side_by_side: int | None) -> float:
 def _exchange_s(
     exchange: Round, links: Mapping[str, LinkCost], n_side_by_side: int | None
 ) -> float:
-    """Return the seconds until the last reply."""
-    travel = {
+    """Return the seconds from the requests to the last reply."""
+    transfer_s = {
         name: links[name].seconds(
             download_bytes=exchange.download_bytes[name],
             upload_bytes=exchange.upload_bytes[name],
         )
         for name in exchange.busy_s
     }
-    slowest = max(travel[name] + spent for name, spent in exchange.busy_s.items())
+    slowest = max(transfer_s[name] + busy_s for name, busy_s in exchange.busy_s.items())
     if n_side_by_side is None:
         return slowest
-    return max(slowest, min(travel.values()) + _local_s(exchange, n_side_by_side))
+    return max(slowest, min(transfer_s.values()) + _local_s(exchange, n_side_by_side))
 
 
 def _reason(predictions: list[Prediction], k: int) -> str:
     best = predictions[0]
     if len(predictions) == 1:
         return f"it is the only candidate; expected time for k = {k}: {1e3 * best.total_s:.1f} ms"
-    other = predictions[1]
+    second = predictions[1]
     return (
-        f"expected time for k = {k}: {1e3 * best.total_s:.1f} ms, with {other.algorithm} "
-        f"{1e3 * other.total_s:.1f} ms: "
-        f"{_difference(best.local_s - other.local_s, 'in local search')} and "
-        f"{_difference(best.link_s - other.link_s, 'on the link')}"
+        f"expected time for k = {k}: {1e3 * best.total_s:.1f} ms, with {second.algorithm} "
+        f"{1e3 * second.total_s:.1f} ms: "
+        f"{_difference(best.local_s - second.local_s, 'in local search')} and "
+        f"{_difference(best.link_s - second.link_s, 'on the link')}"
     )
 
 
@@ -253,7 +250,7 @@ def _difference(seconds: float, where: str) -> str:
 
 
 class Chooser:
-    """Choice of the algorithm of a query, with cached measurements.
+    """Chooses the algorithm of a query, and caches measurements and plans.
 
     Parameters
     ----------
@@ -275,12 +272,13 @@ class Chooser:
     def choose(
         self, federation: ConnectedParties, queries: Sequence[bytes], k: int
     ) -> tuple[str, str]:
-        """Return the choice of ``"auto"`` for such queries, and the reason.
+        """Choose the algorithm for queries under ``"auto"``, and give the reason.
 
-        The first two are run as samples unless there is a measurement for so many neighbours.
+        The first two queries are run as samples, unless costs of at least ``k`` neighbours were
+        measured before.
         """
         if self._settings.privacy is not None:
-            return public_choice(self._settings, self._n_parties, k)
+            return choose_by_public_numbers(self._settings, self._n_parties, k)
         if self._n_parties == 1 or not queries:
             return "baseline", "there is only one party"
         if k not in self._plans:
@@ -292,8 +290,8 @@ class Chooser:
         return self._plans[k].algorithm, self._plans[k].why
 
     def explain(self, federation: ConnectedParties, query: bytes, k: int) -> Plan:
-        """Predict each algorithm's cost for a query and the choice."""
-        # a later provider would see the search time of the earlier ones
+        """Predict each algorithm's cost for a query, and choose one."""
+        # not under privacy: a provider could observe how long the providers before it search
         apart = self._settings.privacy is None
         costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)
         settings, n_parties = self._settings, self._n_parties
@@ -306,19 +304,21 @@ class Chooser:
         if settings.algorithm != "auto":
             return replace(plan, algorithm=settings.algorithm, why="chosen by the user")
         if settings.privacy is not None:
-            algorithm, why = public_choice(settings, n_parties, k)
+            algorithm, why = choose_by_public_numbers(settings, n_parties, k)
             return replace(plan, algorithm=algorithm, why=why)
         return plan
 
 
-def public_choice(settings: SearchSettings, n_parties: int, k: int) -> tuple[str, str]:
-    """Return the private algorithm and the reason, from public numbers.
+def choose_by_public_numbers(settings: SearchSettings, n_parties: int, k: int) -> tuple[str, str]:
+    """Choose a private algorithm by public numbers, and give the reason.
 
     A choice by measured costs would reveal information about the objects of other parties.
     """
-    law = settings.law(n_parties=n_parties, k=k)
-    shifts = law.first_shift + law.second_shift if isinstance(law, CountNoise) else 2 * law.shift
-    expected = -(-k // n_parties) + shifts
+    noise = settings.noise(n_parties=n_parties, k=k)
+    if isinstance(noise, CountNoise):
+        expected = -(-k // n_parties) + noise.first_shift + noise.second_shift
+    else:
+        expected = -(-k // n_parties) + 2 * noise.shift
     if expected < k:
         return (
             "dann*",
@@ -326,7 +326,7 @@ def public_choice(settings: SearchSettings, n_parties: int, k: int) -> tuple[str
         )
     return (
         "baseline",
-        f"the noise alone would request about {expected} objects from a party; the baseline "
+        f"with noise, about {expected} objects would be requested from a party; the baseline "
         f"requests {k} and reveals nothing about other parties",
     )
 
@@ -334,6 +334,6 @@ def public_choice(settings: SearchSettings, n_parties: int, k: int) -> tuple[str
 def _candidates(settings: SearchSettings, n_parties: int, k: int) -> Mapping[str, Candidate]:
     if settings.privacy is None:
         return CANDIDATES
-    law = settings.law(n_parties=n_parties, k=k)
-    star = star_candidate(law.draw, grid_s=float(settings.grid_s))
+    noise = settings.noise(n_parties=n_parties, k=k)
+    star = star_candidate(noise.draw, grid_s=float(settings.grid_s))
     return {"baseline": CANDIDATES["baseline"], "dann*": star}

@@ -1,7 +1,7 @@
 """Providers that replay a recorded sample, and the replay of an algorithm over them.
 
-The real coordinator of an algorithm runs against the recordings. Its requests depend on bounds and
-distances only, so they are the same as with the real providers.
+The coordinator of the algorithm itself runs with these providers. Its requests depend on bounds,
+distances and tie keys only, so they are the same as with the real providers.
 """
 
 import logging
@@ -40,19 +40,20 @@ from fedneighbors.records import Round
 Candidate = Callable[..., Coordinator[Answer]]
 """Function from a query as bytes, k and ``name=`` to the coordinator of an algorithm."""
 
-_LAST_TIES = 1 << 62
+_LAST_TIES = 1 << 62  # above all tie keys
 
 
-class Recorded:
+class SampledProvider:
     """A provider that answers one query from a recorded sample.
 
     Parameters
     ----------
     name : str
         Name of the provider.
-    sampled : SampleReply
-        Its reply to a sample request. Objects not reached within the time limit are assumed at
-        their lower bounds, each with its share of the time limit; both are lower estimates.
+    sample : SampleReply
+        Its reply to a sample request. If the time limit ended the sample, further objects are
+        assumed at their lower bounds, and k objects to take the time limit, or longer by
+        extrapolation. The real distances and times may be larger.
     k : int
         Number of objects requested in the sample.
     limit_s : float
@@ -61,37 +62,37 @@ class Recorded:
     Attributes
     ----------
     spent_s : float
-        Seconds of search that the real provider would have spent so far.
+        Seconds that the real provider would have spent so far.
     n_verified : int
         Number of objects returned so far.
     """
 
-    def __init__(self, name: str, sampled: SampleReply, *, k: int, limit_s: float) -> None:
+    def __init__(self, name: str, sample: SampleReply, *, k: int, limit_s: float) -> None:
         self.name = name
         self.spent_s = 0.0
         self.n_verified = 0
-        self.exact = sampled.exact
-        self._sampled = sampled
-        self._searched_s = 0.0
-        self._is_open = self._bounded = False
-        self._distances, self._ties, self._ids = sampled.distances, sampled.ties, sampled.ids
-        self._steps = [0, *sampled.steps.tolist()]
-        self._reached_s = [0.0, *sampled.reached_s.tolist()]
-        if not sampled.complete:
-            self._guess(k, limit_s)
+        self.exact = sample.exact
+        self._sample = sample
+        self._search_s = 0.0  # part of spent_s
+        self._is_open = self._has_bounds = False
+        self._distances, self._ties, self._ids = sample.distances, sample.ties, sample.ids
+        self._steps = [0, *sample.steps.tolist()]
+        self._reached_s = [0.0, *sample.reached_s.tolist()]
+        if not sample.complete:
+            self._extrapolate(k, limit_s)
 
     def answer(self, request: Message) -> Message:
         """Return the real provider's reply and add its predicted seconds."""
         match request:
             case BoundRequest():
-                self._open(bounded=True)
-                return BoundReply(self._sampled.bounds[: request.k])
+                self._open(with_bounds=True)
+                return BoundReply(self._sample.bounds[: request.k])
             case NearestRequest():
                 return self._nearest(request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
                 with self._on_grid(request.grid_s):
-                    self._open(bounded=True)
-                    return pad_bounds(self._sampled.bounds, request.k, bytes(EPOCH_BYTES))
+                    self._open(with_bounds=True)
+                    return pad_bounds(self._sample.bounds, request.k, bytes(EPOCH_BYTES))
             case PaddedNearestRequest():
                 with self._on_grid(request.grid_s):
                     return pad_nearest(self._nearest(int(request.count[0])), request.k)
@@ -108,75 +109,78 @@ class Recorded:
         first = self.n_verified
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
         last = min(first + k, max(n_within, first))
-        self._search(last, reach=cutoff if last < first + k else None)
+        self._search(last, cutoff=cutoff if last < first + k else None)
         self.n_verified = last
         return Found(
             positions=np.arange(first, last),
             distances=self._distances[first:last],
-            # nothing is known beyond the end of the recording; let the coordinator finish
-            exhausted=last < first + k or (last >= n_within and self._ends(last)),
+            # nothing is known beyond the end of the sample; exhaustion lets the coordinator finish
+            exhausted=last < first + k or (last >= n_within and self._is_end(last)),
             n_certified=last - first,
         )
 
     def bounds(self) -> npt.NDArray[np.float64]:
         """Return the lowest bounds, ascending."""
-        return self._sampled.bounds
+        return self._sample.bounds
 
     def count(self, radius: float) -> int:
-        """Raise: a recording ends with the k-th object."""
+        """Raise, because a sample ends with the k-th object."""
         raise Refused("a recorded sample does not support this", f"the objects within {radius}")
 
     def _nearest(
         self, count: int, cutoff: float | None = None, tie: int | None = None
     ) -> NearestReply:
-        self._open(bounded=False)
+        self._open(with_bounds=False)
         return nearest_reply(self, count, cutoff=cutoff, tie=tie, ties=self._ties, ids=self._ids)
 
-    def _ends(self, n: int) -> bool:
-        """Return whether no object follows ``n`` objects, or none within the cutoff."""
-        return n < len(self._distances) or self._sampled.exhausted
+    def _is_end(self, n: int) -> bool:
+        """Return whether it is known that no object follows within the cutoff.
 
-    def _open(self, *, bounded: bool) -> None:
+        The n-th object is the last of the sample within it.
+        """
+        return n < len(self._distances) or self._sample.exhausted
+
+    def _open(self, *, with_bounds: bool) -> None:
         if not self._is_open:
-            self.spent_s += self._sampled.open_s
-        if bounded and not self._bounded:
-            self.spent_s += self._sampled.bounds_s
+            self.spent_s += self._sample.open_s
+        if with_bounds and not self._has_bounds:
+            self.spent_s += self._sample.bounds_s
         self._is_open = True
-        self._bounded = self._bounded or bounded
+        self._has_bounds = self._has_bounds or with_bounds
 
-    def _search(self, last: int, *, reach: float | None) -> None:
-        """Count the seconds to ``last`` objects and to distance ``reach``."""
+    def _search(self, last: int, *, cutoff: float | None) -> None:
+        """Add the seconds to find ``last`` objects and search to ``cutoff``."""
         end = float(last)
-        if reach is not None and last < len(self._distances):
+        if cutoff is not None and last < len(self._distances):
             before = self._distances[last - 1] if last else 0.0
             gap = float(self._distances[last] - before)
-            end += (reach - float(before)) / gap if gap > 0 else 0.0
-        seconds = self._search_s(end)
-        self.spent_s += max(seconds - self._searched_s, 0.0)
-        self._searched_s = max(seconds, self._searched_s)
+            end += (cutoff - float(before)) / gap if gap > 0 else 0.0
+        seconds = self._seconds_to(end)
+        self.spent_s += max(seconds - self._search_s, 0.0)
+        self._search_s = max(seconds, self._search_s)
 
-    def _search_s(self, n: float) -> float:
-        """Return the seconds to the n-th object.
+    def _seconds_to(self, n: float) -> float:
+        """Return the seconds of search to the n-th object.
 
-        Bounds are included unless they were requested.
+        If bounds were not requested, they include the work that bounds would have done.
         """
         seconds = float(np.interp(n, self._steps, self._reached_s))
-        if self._bounded or n == 0 or len(self._steps) < 2:
+        if self._has_bounds or n == 0 or len(self._steps) < 2:
             return seconds
-        return seconds + float(max(self._sampled.first_s - self._reached_s[1], 0.0))
+        return seconds + float(max(self._sample.first_s - self._reached_s[1], 0.0))
 
-    def _guess(self, k: int, limit_s: float) -> None:
-        """Extend values cut off by the time limit with lower bounds."""
-        n, lowest = len(self._distances), self._sampled.bounds
+    def _extrapolate(self, k: int, limit_s: float) -> None:
+        """Extend distances and times beyond the time limit of the sample."""
+        n, lowest = len(self._distances), self._sample.bounds
         last = self._distances[-1:] if n else np.zeros(1)
         self._distances = np.concatenate([self._distances, np.maximum(lowest[n:], last)])
         n_more = len(self._distances) - n
         self._ties = np.concatenate([self._ties, _LAST_TIES + np.arange(n_more)])
-        self._ids = (*self._ids, *(f"not reached {place}" for place in range(n_more)))
-        share = max(k, 1) / max(self._steps[-1], 1) * self._reached_s[-1]
+        self._ids = (*self._ids, *(f"not reached {i}" for i in range(n_more)))
+        extrapolated_s = max(k, 1) / max(self._steps[-1], 1) * self._reached_s[-1]
         if k > self._steps[-1]:
             self._steps.append(k)
-            self._reached_s.append(max(limit_s, share))
+            self._reached_s.append(max(limit_s, extrapolated_s))
 
     @contextmanager
     def _on_grid(self, grid_s: float) -> Iterator[None]:
@@ -187,8 +191,8 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Course:
-    """Predicted course of one query.
+class Replay:
+    """Predicted answer, exchanges and times of one query.
 
     Parameters
     ----------
@@ -205,39 +209,39 @@ class Course:
     broker_s: float
 
 
-def course(coordinator: Coordinator[Answer], providers: Mapping[str, Recorded]) -> Course:
+def replay(coordinator: Coordinator[Answer], providers: Mapping[str, SampledProvider]) -> Replay:
     """Run a coordinator over recorded providers.
 
     Raises
     ------
     Refused
-        If it requests data that a sample lacks, such as range counts.
+        If it requests data that samples do not contain, such as range counts.
     FederationError
         Any exception of the coordinator.
     """
-    watch = _Watch()
-    transport = _Recordings(providers, watch)
+    watch = _Stopwatch()
+    transport = _SampleTransport(providers, watch)
     outcome = run_rounds(coordinator, transport, watch=watch, log_level=logging.DEBUG)
-    return Course(outcome.result, outcome.rounds, watch.spent_s)
+    return Replay(outcome.result, outcome.rounds, watch.spent_s)
 
 
-class _Watch:
-    """Sum of wall seconds."""
+class _Stopwatch:
+    """Context manager that adds up the wall seconds of its blocks."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
 
     def __enter__(self) -> None:
-        self._started = time.perf_counter()
+        self._start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.spent_s += time.perf_counter() - self._started
+        self.spent_s += time.perf_counter() - self._start
 
 
-class _Recordings:
+class _SampleTransport:
     """Transport to recorded providers; the watch measures encoding and decoding."""
 
-    def __init__(self, providers: Mapping[str, Recorded], watch: _Watch) -> None:
+    def __init__(self, providers: Mapping[str, SampledProvider], watch: _Stopwatch) -> None:
         self.names = tuple(sorted(providers))
         self._providers = providers
         self._watch = watch
@@ -248,17 +252,17 @@ class _Recordings:
         *,
         reduce: Literal["gather", "sum"],  # noqa: ARG002 - searches do not request sums
     ) -> Delivery:
-        each, up, busy_s, packing_s = {}, {}, {}, 0.0
+        each, upload_bytes, busy_s, encoding_s = {}, {}, {}, 0.0
         with self._watch:
-            down = {name: len(encode(request)) for name, request in requests.items()}
+            download_bytes = {name: len(encode(request)) for name, request in requests.items()}
         for name in sorted(requests):
             before = self._providers[name].spent_s
-            reply, packing = self._providers[name].answer(requests[name]), _Watch()
+            reply, encoding = self._providers[name].answer(requests[name]), _Stopwatch()
             busy_s[name] = self._providers[name].spent_s - before
-            with packing:
+            with encoding:
                 frame = encode(reply)
-            up[name], packing_s = len(frame), max(packing_s, packing.spent_s)
+            upload_bytes[name], encoding_s = len(frame), max(encoding_s, encoding.spent_s)
             with self._watch:
                 each[name] = read_reply(name, requests[name], frame)
-        self._watch.spent_s += packing_s  # providers encode in parallel
-        return Delivery(Replies(each, None, {}), up, down, busy_s)
+        self._watch.spent_s += encoding_s  # the longest, because providers encode in parallel
+        return Delivery(Replies(each, None, {}), upload_bytes, download_bytes, busy_s)

@@ -1,7 +1,7 @@
 """Noise on the counts of DANN*: distributions, costs, and releases charged to a ledger.
 
-Letters: k_i and k_i' are the counts of a provider in the two rounds, as in Algorithm 2 of the
-paper. PAPER.md has the proofs.
+A provider's *counts* are the numbers of objects requested from it in the first round, and in both
+rounds together (k_i and k_i' in Algorithm 2 of the paper). PAPER.md has the proofs.
 """
 
 import hashlib
@@ -18,36 +18,31 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedneighbors.privacy._guarantees import (
-    ApproxDP,
-    Guarantee,
-    Number,
-    PureDP,
-    Sensitivity,
-    exact,
-)
+from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, Number, PureDP, Sensitivity, exact
 from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
 
 Promise = Literal["exact", "certified"]
-"""Promise about the answer: always exact, or flagged if it is not."""
+"""Promise about the answer: always exact, or marked as not exact if it is not certified."""
 
 FIRST_COUNTS = Sensitivity(
     unit="a record of another provider", neighbors="replace_one", l1=2, l2_squared=2, linf=1
 )
-"""Sensitivity of the first counts of all providers together: one bound leaves the k lowest, one
-enters."""
+"""Sensitivity of the first counts of all providers together.
+
+At most one bound leaves the k lowest, and one enters.
+"""
 
 SECOND_COUNT = Sensitivity(
     unit="a record of another provider", neighbors="replace_one", l1=1, l2_squared=1, linf=1
 )
 """Sensitivity of one provider's second count, given all first counts as sent."""
 
-_FIRST_SHARE = Fraction(2, 5)
-_DIGITS = 60
-_ROUNDING = Decimal(10) ** -40
-_PAIR = struct.Struct("<qq")
+_FIRST_SHARE = Fraction(2, 5)  # part of epsilon for the first counts
+_DIGITS = 60  # precision of least_shift
+_ROUNDING = Decimal(10) ** -40  # relative margin, far above the rounding error of 60 digits
+_PAIR = struct.Struct("<qq")  # stored form of the noise on both counts of a provider
 
 
 @dataclass(frozen=True)
@@ -57,11 +52,11 @@ class Noise(ABC):
     Parameters
     ----------
     epsilon : number
-        Epsilon, above 0.
+        Above 0; its meaning depends on the class.
     n_providers, k : int
         Number of providers and k of the query; public.
     failure : number
-        Probability in (0, 1).
+        Probability in (0, 1) of a count that is too low; its meaning depends on the class.
 
     Raises
     ------
@@ -79,7 +74,7 @@ class Noise(ABC):
             raise ValueError(f"expected epsilon above 0, got {self.epsilon!r}")
         if self.n_providers < 1 or self.k < 1:
             raise ValueError(
-                f"expected providers and neighbors, got {self.n_providers} and {self.k}"
+                f"expected n_providers and k of 1 or more, got {self.n_providers} and {self.k}"
             )
         if not 0 < exact(self.failure, "failure") < 1:
             raise ValueError(f"expected failure in (0, 1), got {self.failure!r}")
@@ -87,7 +82,7 @@ class Noise(ABC):
     @property
     @abstractmethod
     def cost(self) -> Guarantee:
-        """Return one query's guarantee for one provider.
+        """Return the privacy cost of one query towards one provider.
 
         It protects the records of the other providers.
         """
@@ -101,7 +96,7 @@ class Noise(ABC):
     def draw_all(
         self, n: int, *, bits: Callable[[int], bytes] = os.urandom
     ) -> list[tuple[int, int]]:
-        """Draw independent noise for ``n`` providers, shifts included."""
+        """Draw noise on the two counts of ``n`` providers, shifts included."""
 
     def draw(self, *, bits: Callable[[int], bytes] = os.urandom) -> tuple[int, int]:
         """Draw noise on the two counts of one provider, shifts included."""
@@ -112,22 +107,24 @@ class Noise(ABC):
 class CountNoise(Noise):
     """Noise of the corrected DANN* (``variant="mended"``).
 
-    The first count may be too low: the second round corrects that. It is shifted up nevertheless,
-    because a few surplus objects cost less than a long second round. The second count is shifted so
-    far that it is rarely (``"certified"``) or never (``"exact"``) below the required number.
+    The first count may be too low, because the second round corrects that. It is raised by a shift
+    nevertheless, because a few surplus objects cost less than a long second round. The second count
+    is raised so far that it is rarely (``"certified"``) or never (``"exact"``) below the required
+    number.
 
     Parameters
     ----------
     epsilon : number
         Epsilon of one query, above 0; two fifths for the first counts, the rest for the second.
     delta : number
-        In (0, 1) for ``promise="exact"``, which clamps negative noise to 0; 0 for ``"certified"``.
+        In (0, 1) for ``promise="exact"``, which clamps the sum of shift and noise on the second
+        count at 0; 0 for ``"certified"``.
     n_providers, k : int
         Number of providers and k of the query; public.
     promise : {"exact", "certified"}
         Promise about the answer, see above.
     failure : number
-        For ``"certified"``: probability that any provider is asked for too few objects.
+        For ``"certified"``: maximum probability that any provider is asked for too few objects.
 
     Raises
     ------
@@ -153,7 +150,7 @@ class CountNoise(Noise):
         if self.promise == "exact" and not 0 < delta < 1:
             raise ValueError(
                 f"answers that are always exact need a delta in (0, 1), got {self.delta!r}; pass "
-                "one such as 1e-6, or use guarantee='certified'"
+                "a delta such as 1e-6, or use guarantee='certified'"
             )
         if self.promise == "certified" and delta:
             raise ValueError(f"certified answers do not use a delta, got {self.delta!r}; omit it")
@@ -202,10 +199,10 @@ class CountNoise(Noise):
     def draw_all(
         self, n: int, *, bits: Callable[[int], bytes] = os.urandom
     ) -> list[tuple[int, int]]:
-        """Draw independent noise for ``n`` providers, shifts included."""
-        settled = _derive(self)
-        first = settled.first.noise(n, bits=bits) + settled.first_shift
-        second = settled.second.noise(n, bits=bits) + settled.second_shift
+        """Draw noise on the two counts of ``n`` providers, shifts included."""
+        derived = _derive(self)
+        first = derived.first.noise(n, bits=bits) + derived.first_shift
+        second = derived.second.noise(n, bits=bits) + derived.second_shift
         if self.promise == "exact":
             second = np.maximum(second, 0)
         return list(zip(first.tolist(), second.tolist(), strict=True))
@@ -222,43 +219,43 @@ class _Derived(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _derive(law: CountNoise) -> _Derived:
-    """Compute the derived values, cached for equal queries."""
-    epsilon, delta = exact(law.epsilon, "epsilon"), exact(law.delta, "delta")
+def _derive(noise: CountNoise) -> _Derived:
+    """Compute the derived values; cached for equal parameters."""
+    epsilon, delta = exact(noise.epsilon, "epsilon"), exact(noise.delta, "delta")
     first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
     second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * (1 - _FIRST_SHARE)))
-    if law.promise == "exact":
+    if noise.promise == "exact":
         shift = least_shift(second.scale, delta)
     else:
-        chance = exact(law.failure, "failure") / law.n_providers
+        chance = exact(noise.failure, "failure") / noise.n_providers
         shift = max(least_shift(second.scale, chance) - 1, 0)
-    spent = first.guarantee(FIRST_COUNTS).epsilon + second.guarantee(SECOND_COUNT).epsilon
+    total = first.guarantee(FIRST_COUNTS).epsilon + second.guarantee(SECOND_COUNT).epsilon
     return _Derived(
         first,
         second,
-        first_shift=math.ceil(first.scale + Fraction(math.sqrt(law.k / law.n_providers)) / 2),
+        first_shift=math.ceil(first.scale + Fraction(math.sqrt(noise.k / noise.n_providers)) / 2),
         second_shift=shift,
-        cost=ApproxDP(spent, delta) if delta else PureDP(spent),
+        cost=ApproxDP(total, delta) if delta else PureDP(total),
     )
 
 
 @dataclass(frozen=True)
 class PaperNoise(Noise):
-    """Noise of Algorithm 2 as printed (lines 12-13); its guarantee does not hold.
+    """Noise of Algorithm 2 as printed (lines 12-13), which costs more than the paper claims.
 
     Each count gets integer Laplace noise of scale 2 / epsilon and is raised by -(2 / epsilon) ln(2
-    lambda). The paper claims epsilon for a query. The first counts of all providers together change
-    by at most 2, and given those the second by at most 2, so a query costs at most 2 epsilon;
-    enumeration on small tables finds a cost of 1.5 epsilon.
+    lambda). The paper claims a cost of epsilon for a query. The first counts of all providers
+    together change by at most 2, and given those the second by at most 2, so a query costs at most
+    2 epsilon; enumeration on small tables finds a cost of 1.5 epsilon.
 
     Parameters
     ----------
     epsilon : number
-        Epsilon in the sense of the paper.
+        Claimed cost of a query.
     n_providers, k : int
         Number of providers and k of the query.
     failure : number
-        lambda: probability that one count, not one answer, is too low.
+        lambda: probability that a single count is too low. An answer depends on many counts.
     """
 
     @cached_property
@@ -284,7 +281,7 @@ class PaperNoise(Noise):
     def draw_all(
         self, n: int, *, bits: Callable[[int], bytes] = os.urandom
     ) -> list[tuple[int, int]]:
-        """Draw independent noise for ``n`` providers, shifts included."""
+        """Draw noise on the two counts of ``n`` providers, shifts included."""
         drawn = self._noise.noise(2 * n, bits=bits) + self.shift
         return list(zip(drawn[:n].tolist(), drawn[n:].tolist(), strict=True))
 
@@ -298,49 +295,49 @@ def least_shift(scale: Fraction, chance: Fraction) -> int:
 
     B is at least 0 and L is discrete Laplace noise.
 
-    With a = exp(-1 / scale) the probability is a^B / (1 + a). Sixty digits are computed, with a
-    margin for their rounding.
+    With a = exp(-1 / scale) the probability is a^B / (1 + a). It is computed with sixty digits and
+    a margin for their rounding.
     """
     with localcontext() as context:
         context.prec = _DIGITS
         log_a = -Decimal(scale.denominator) / Decimal(scale.numerator)
-        wanted = Decimal(chance.numerator) / Decimal(chance.denominator)
-        limit = (wanted * (1 + log_a.exp()) * (1 - _ROUNDING)).ln()
-        return max(math.ceil(limit / log_a), 0)
+        probability = Decimal(chance.numerator) / Decimal(chance.denominator)
+        log_power = (probability * (1 + log_a.exp()) * (1 - _ROUNDING)).ln()
+        return max(math.ceil(log_power / log_a), 0)
 
 
 def noise_source(
     ledger: Ledger,
-    law: Noise,
+    noise: Noise,
     *,
     query: bytes,
     user: str = "search",
     bits: Callable[[int], bytes] = os.urandom,
 ) -> Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]:
-    """Return a function that draws and charges a query's noise.
+    """Return a function that charges for a query's noise and draws it.
 
-    The broker's ledger has one data set per provider, under its name: the limit of information
-    about the objects of all others. One query costs every provider's budget the same. The same
-    query in the same epoch gets the same noise at no further cost, so that repetition reveals
-    nothing new. When the objects of a provider change, so does the epoch, and new noise is drawn
-    and charged.
+    In the broker's ledger, the data set with a provider's name limits what that provider may learn
+    about the objects of all others. A query is charged to each of these data sets at the same cost.
+    The same query in the same epoch gets the same noise at no further cost, so that repetition
+    reveals nothing new. When the objects of a provider change, so does the epoch, and new noise is
+    drawn and charged.
 
     If another user repeats a query, the noise is the same, but it is charged like a new query: the
-    remaining budget of a user must not reveal the queries of others. The budgets of the data sets
-    count the query twice, which overestimates what the providers learn.
+    remaining budget of a user must not reveal the queries of others. The data sets are then charged
+    twice, which overestimates what the providers learn.
 
     Parameters
     ----------
     ledger : Ledger
         Ledger with a budget for each provider.
-    law : Noise
-        Distribution of the noise; equal values in different notations are the same distribution.
+    noise : Noise
+        Distribution of the noise. Parameters of equal value, such as 1 and "1.0", are the same.
     query : bytes
         The query.
     user : str
         User of the query.
     bits : callable
-        Source of random bytes.
+        Function that returns a number of random bytes.
 
     Returns
     -------
@@ -350,26 +347,26 @@ def noise_source(
         too small; nothing is charged in this case.
     """
 
-    def drawn(lacking: tuple[ChargeTerms, ...]) -> list[bytes]:
-        return [_PAIR.pack(*pair) for pair in law.draw_all(len(lacking), bits=bits)]
+    def draw(missing: tuple[ChargeTerms, ...]) -> list[bytes]:
+        return [_PAIR.pack(*pair) for pair in noise.draw_all(len(missing), bits=bits)]
 
     def noise_of(epoch: bytes, providers: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
-        words = query, epoch, law.identity.encode()
-        ids = {provider: _release_id(*words, provider.encode()) for provider in providers}
+        parts = query, epoch, noise.identity.encode()
+        ids = {provider: _release_id(*parts, provider.encode()) for provider in providers}
         while True:
             users = ledger.users_of(ids.values())
             terms = [
                 ChargeTerms(
-                    ids[name], name, users.get(ids[name], user), law.cost, "counts of one search"
+                    ids[name], name, users.get(ids[name], user), noise.cost, "counts of one search"
                 )
                 for name in providers
             ]
             try:
-                answers = _release_stored(ledger, terms, user, drawn)
+                answers = _release_stored(ledger, terms, user, draw)
             except ValueError:
                 if ledger.users_of(ids.values()) == users:
                     raise
-                continue  # another user asked the same query at the same time
+                continue  # another user ran the same query at the same time
             return dict(zip(providers, map(_PAIR.unpack, answers), strict=True))
 
     return noise_of
@@ -379,39 +376,39 @@ def _release_stored(
     ledger: Ledger,
     terms: list[ChargeTerms],
     user: str,
-    drawn: Callable[[tuple[ChargeTerms, ...]], list[bytes]],
+    draw: Callable[[tuple[ChargeTerms, ...]], list[bytes]],
 ) -> list[bytes]:
-    """Return the stored noise to a user.
+    """Charge a user for noise, and return it; draw only new noise.
 
-    Noise drawn for other users is stored again under the user's ids.
-
-    The user is charged before the lookup of others' noise.
+    Noise that was drawn for another user is also stored under an id of this user. The user is
+    charged before the noise of the other user is read.
     """
-    own = [
-        each if each.user == user else replace(each, query=_id_of(each, user), user=user)
+    charges = [
+        each if each.user == user else replace(each, query=_user_id(each, user), user=user)
         for each in terms
     ]
-    first = {mine.query: each for mine, each in zip(own, terms, strict=True)}
+    terms_of = {charge.query: each for charge, each in zip(charges, terms, strict=True)}
 
-    def of_others_or_drawn(lacking: tuple[ChargeTerms, ...]) -> list[bytes]:
-        asked = [first[each.query] for each in lacking]
-        others = [each for each in asked if each.user != user]
-        new = tuple(each for each in asked if each.user == user)
-        found = dict(zip(others, ledger.release_all(others, drawn), strict=True))
-        found |= zip(new, drawn(new), strict=True)
-        return [found[each] for each in asked]
+    def copy_or_draw(missing: tuple[ChargeTerms, ...]) -> list[bytes]:
+        wanted = [terms_of[charge.query] for charge in missing]
+        others = [each for each in wanted if each.user != user]
+        new = tuple(each for each in wanted if each.user == user)
+        noise = dict(zip(others, ledger.release_all(others, draw), strict=True))
+        noise |= zip(new, draw(new), strict=True)
+        return [noise[each] for each in wanted]
 
-    return ledger.release_all(own, of_others_or_drawn)
+    return ledger.release_all(charges, copy_or_draw)
 
 
-def _id_of(terms: ChargeTerms, user: str) -> str:
+def _user_id(terms: ChargeTerms, user: str) -> str:
+    """Return the id of a charge for noise drawn for another user."""
     return _release_id(terms.query.encode(), user.encode())
 
 
-def _release_id(*words: bytes) -> str:
-    """Return an id derived from words."""
+def _release_id(*parts: bytes) -> str:
+    """Return an id derived from byte strings."""
     digest = hashlib.sha256()
-    for word in words:
-        digest.update(struct.pack("<q", len(word)))
-        digest.update(word)
+    for part in parts:
+        digest.update(struct.pack("<q", len(part)))
+        digest.update(part)
     return f"search {digest.hexdigest()}"

@@ -1,10 +1,10 @@
 """Oblivious broker steps of DANN*: memory access depends on m and k only.
 
-A returned has a row of k slots for each provider and round, padded with infinite distances. The
-bitonic network of :mod:`~fedneighbors.kernels._bitonic` merges the rows and finally moves the
-names. Counts and ranks are sums over whole arrays, so that no address depends on the contents of a
-returned. (Python's own handling of small integers is out of scope: an enclave would run compiled
-code.)
+m is the number of providers. Returned objects are stored in a row of k slots for each provider and
+round, padded with infinite distances. The bitonic network of
+:mod:`~fedneighbors.kernels._bitonic` merges the rows and finally moves the names. Counts and ranks
+are sums over whole arrays, so that no memory address depends on the returned objects. (Python's own
+handling of small integers is out of scope: an enclave would run compiled code.)
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,9 @@ from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES, PaddedN
 
 
 def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
-    """Count each provider's bounds among the k lowest.
+    """Count each provider's bounds among the k lowest: Algorithm 2, lines 5-9.
 
-    Algorithm 2, lines 5-9.
-
-    Ties go to the provider with the lower name. The counts are those of
+    Equal bounds are ordered by the providers' names. The counts are those of
     :func:`~fedneighbors.methods.fedknn.algorithm.expected_counts` without their minimum of 1.
 
     Parameters
@@ -62,13 +60,13 @@ class ReturnedObjects:
     Parameters
     ----------
     providers : tuple of str
-        Ascending.
+        Names of the providers, ascending.
     replies : tuple of tuples of PaddedNearestReply
-        Reply of each provider in each round.
+        For each round, the reply of each provider.
     distances : float64 array of shape (m, n_rounds, k)
-        Ascending, then infinite.
+        Distances, ascending in each row; infinite in empty slots.
     ties : int64 array of shape (m, n_rounds, k)
-        Tie keys.
+        Tie keys; 0 in empty slots.
     filled : int64 array of shape (m, n_rounds)
         Number of filled slots, from the left.
     exhausted : bool array of shape (m,)
@@ -87,7 +85,7 @@ class ReturnedObjects:
 
     @classmethod
     def of(cls, replies: Mapping[str, PaddedNearestReply]) -> "ReturnedObjects":
-        """Return a returned with one reply of each provider."""
+        """Return the objects of one reply of each provider."""
         names = tuple(sorted(replies))
         rows = tuple(replies[name] for name in names)
         numbers = np.array([reply.numbers for reply in rows], np.int64)
@@ -120,17 +118,17 @@ class ReturnedObjects:
         Shape (m, n_rounds, k).
         """
         before = self.filled.cumsum(axis=1) - self.filled
-        places: Integers = before[:, :, np.newaxis] + np.arange(self.k)
-        return places
+        positions: Integers = before[:, :, np.newaxis] + np.arange(self.k)
+        return positions
 
     @property
     def verified(self) -> dict[str, int]:
-        """Return the number of objects that each provider has verified."""
-        last = zip(self.providers, self.replies[-1], strict=True)
-        return {name: int(reply.numbers[1]) for name, reply in last}
+        """Return the number of objects whose distance each provider computed."""
+        last_replies = zip(self.providers, self.replies[-1], strict=True)
+        return {name: int(reply.numbers[1]) for name, reply in last_replies}
 
     def append(self, more: "ReturnedObjects") -> "ReturnedObjects":
-        """Return the returned with the rows of the next round appended."""
+        """Return these objects, followed by those of the next round."""
         return ReturnedObjects(
             providers=self.providers,
             replies=self.replies + more.replies,
@@ -141,15 +139,15 @@ class ReturnedObjects:
             exact=self.exact & more.exact,
         )
 
-    def cut(self, lengths: Mapping[str, int]) -> "ReturnedObjects":
-        """Return the returned truncated to a number of objects per provider."""
-        limits = np.array([lengths[name] for name in self.providers], np.int64)[:, np.newaxis]
+    def truncate(self, counts: Mapping[str, int]) -> "ReturnedObjects":
+        """Return the first objects of each provider, at most ``counts``."""
+        limits = np.array([counts[name] for name in self.providers], np.int64)[:, np.newaxis]
         before = self.filled.cumsum(axis=1) - self.filled
-        kept = self.positions < limits[:, :, np.newaxis]
+        included = self.positions < limits[:, :, np.newaxis]
         return replace(
             self,
-            distances=np.where(kept, self.distances, np.inf),
-            ties=np.where(kept, self.ties, 0),
+            distances=np.where(included, self.distances, np.inf),
+            ties=np.where(included, self.ties, 0),
             filled=np.clip(limits - before, 0, self.filled),
             exhausted=self.exhausted & (self.n_objects <= limits[:, 0]),
         )
@@ -157,20 +155,19 @@ class ReturnedObjects:
     def ranks_of_last(self) -> dict[str, int]:
         """Return q_i: the rank of each provider's last object.
 
-        Ranks start at 1; k if it is outside the result.
-
-        Algorithm 2, lines 18-19. A provider without objects counts as outside.
+        Ranks start at 1. The rank is k if the object is outside the result, or if the provider
+        returned no object (Algorithm 2, lines 18-19).
         """
         ranks = np.where(self._ranks > 0, self._ranks, self.k)
         return dict(zip(self.providers, ranks.tolist(), strict=True))
 
     def is_certified(self) -> bool:
-        """Return whether the returned's k nearest are certified."""
+        """Return whether the k nearest of these objects are certified."""
         outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_objects > 0))
         return bool((outside | self.exhausted).all())
 
     def nearest(self) -> Merged:
-        """Return the k nearest objects on the returned, for the user."""
+        """Return the k nearest of these objects, for the user."""
         smallest = self._merge.smallest
         n = int(np.isfinite(smallest.distances).sum())
         loads = carry_loads(self._names(), self._merge)[:n]
@@ -179,9 +176,9 @@ class ReturnedObjects:
         ranks = zip(self.providers, self._ranks.tolist(), strict=True)
         return Merged(
             distances=smallest.distances[:n],
-            owners=tuple(self.providers[place] for place in smallest.providers[:n].tolist()),
-            ids=tuple(raw[t * width : end].decode() for t, end in enumerate(ends)),
-            last={name: rank for name, rank in ranks if rank > 0},
+            owners=tuple(self.providers[i] for i in smallest.providers[:n].tolist()),
+            ids=tuple(raw[i * width : end].decode() for i, end in enumerate(ends)),
+            ranks_of_last={name: rank for name, rank in ranks if rank > 0},
         )
 
     @cached_property
@@ -209,16 +206,13 @@ class ReturnedObjects:
         return words.reshape(m * n_rounds, k, LOAD_WORDS)
 
 
-def _entries(distances: Floats, ties: Integers | np.int64, places: Integers) -> Entries:
-    """Return rows as entries of the network.
-
-    Infinite entries are padding and come last.
-    """
-    shape, none = (-1, distances.shape[2]), np.zeros(distances.shape, np.int64)
+def _entries(distances: Floats, ties: Integers | np.int64, positions: Integers) -> Entries:
+    """Return rows as entries of the network; infinite distances are padding."""
+    shape, zeros = (-1, distances.shape[2]), np.zeros(distances.shape, np.int64)
     owners = np.arange(len(distances))[:, np.newaxis, np.newaxis]
     return Entries(
         distances.reshape(shape),
-        (none + ties).reshape(shape),
-        (none + owners).reshape(shape),
-        (none + places).reshape(shape),
+        (zeros + ties).reshape(shape),
+        (zeros + owners).reshape(shape),
+        (zeros + positions).reshape(shape),
     )

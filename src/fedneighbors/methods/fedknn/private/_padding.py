@@ -1,4 +1,4 @@
-"""Messages of DANN* with a fixed size per kind."""
+"""Messages of DANN*, whose sizes do not depend on the objects."""
 
 from typing import ClassVar
 
@@ -7,15 +7,15 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.fedknn.protocol import NearestReply, check_distances
+from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending
 
 MAX_NAME_BYTES = 64
-"""Maximum length of an object's name in UTF-8; shorter names are padded."""
+"""Maximum length of an object's name in bytes of UTF-8; shorter names are padded."""
 
 EPOCH_BYTES = 16
-"""Length of the random word that identifies a table of objects."""
+"""Length of the random bytes that identify a provider's objects."""
 
-LONGEST_STEP_S = 600.0
+MAX_GRID_S = 600.0
 """Maximum step of the time grid of replies, in seconds."""
 
 
@@ -23,7 +23,7 @@ LONGEST_STEP_S = 600.0
 class PaddedBoundReply:
     """The k lowest bounds of a provider, padded with infinity, and its epoch.
 
-    The epoch is a random word; a provider draws a new one when its objects change.
+    The epoch consists of random bytes; a provider draws new ones when its objects change.
     """
 
     bounds: Floats
@@ -31,7 +31,7 @@ class PaddedBoundReply:
 
     def __post_init__(self) -> None:
         known = self.bounds[np.isfinite(self.bounds)]
-        check_distances("bounds", known)
+        check_ascending("bounds", known)
         if self.bounds.ndim != 1 or not np.isposinf(self.bounds[len(known) :]).all():
             raise ValueError("bounds are not padded at the end")
         if len(self.epoch) != EPOCH_BYTES:
@@ -40,7 +40,7 @@ class PaddedBoundReply:
 
 @message
 class PaddedBoundRequest:
-    """New query and request for the ``k`` lowest bounds; replies leave on a time grid."""
+    """New query and request for the ``k`` lowest bounds, to be answered on a time grid."""
 
     reply: ClassVar[type] = PaddedBoundReply
     name: str
@@ -63,8 +63,8 @@ class PaddedNearestReply:
 
     Arrays of ``k`` rows: ``distances`` (padded with infinity), ``ties`` (padded with 0), the bytes
     of ``names`` (padded with zeros) and their ``lengths``. ``numbers`` are the number of objects
-    and the number of objects that the provider has verified; ``flags`` are ``exhausted`` and
-    ``exact``.
+    and ``n_verified``; ``flags`` are ``exhausted`` and ``exact``, as in
+    :class:`~fedneighbors.methods.fedknn.protocol.NearestReply`.
     """
 
     distances: Floats
@@ -77,7 +77,7 @@ class PaddedNearestReply:
 
 @message
 class PaddedNearestRequest:
-    """Request for the next objects of a query; all fields have a fixed size."""
+    """Request for the next objects of a query; its size does not depend on ``count``."""
 
     reply: ClassVar[type] = PaddedNearestReply
     name: str
@@ -92,24 +92,23 @@ class PaddedNearestRequest:
             raise ValueError(f"expected one count from 0 to {self.k}, got {self.count}")
 
     def check(self, party: str, reply: PaddedNearestReply) -> None:  # noqa: ARG002 - passed by runtimes
-        """Raise for a reply of another size or content than requested."""
-        unpad_nearest(reply, self.k).check_number(int(self.count[0]))
+        """Raise for a reply with a wrong size, invalid objects or padding."""
+        unpad_nearest(reply, self.k).check_n_objects(int(self.count[0]))
 
 
 def _check_request(k: int, grid_s: float) -> None:
-    if k < 1 or not 0 <= grid_s <= LONGEST_STEP_S:
+    if k < 1 or not 0 <= grid_s <= MAX_GRID_S:
         raise ValueError(
-            f"expected k of 1 or more and a step of 0 to {LONGEST_STEP_S} seconds, got {k} and "
-            f"{grid_s}"
+            f"expected k of 1 or more and a grid of 0 to {MAX_GRID_S} seconds, got {k} and {grid_s}"
         )
 
 
 def pad_bounds(bounds: Floats, k: int, epoch: bytes) -> PaddedBoundReply:
     """Return a provider's ``k`` lowest bounds as a reply of fixed size."""
-    full = np.full(k, np.inf)
+    padded = np.full(k, np.inf)
     lowest = np.sort(bounds)[:k]
-    full[: len(lowest)] = lowest
-    return PaddedBoundReply(full, epoch)
+    padded[: len(lowest)] = lowest
+    return PaddedBoundReply(padded, epoch)
 
 
 def pad_nearest(reply: NearestReply, k: int) -> PaddedNearestReply:
@@ -124,14 +123,14 @@ def pad_nearest(reply: NearestReply, k: int) -> PaddedNearestReply:
     distances, ties = np.full(k, np.inf), np.zeros(k, np.int64)
     distances[:n], ties[:n] = reply.distances, reply.ties
     names, lengths = np.zeros((k, MAX_NAME_BYTES), np.uint8), np.zeros(k, np.int64)
-    for place, name in enumerate(reply.ids):
+    for i, name in enumerate(reply.ids):
         raw = name.encode()
         if len(raw) > MAX_NAME_BYTES:
             raise ValueError(
-                f"expected names of at most {MAX_NAME_BYTES} bytes, one has {len(raw)}"
+                f"expected names of at most {MAX_NAME_BYTES} bytes, got one of {len(raw)}"
             )
-        names[place, : len(raw)] = np.frombuffer(raw, np.uint8)
-        lengths[place] = len(raw)
+        names[i, : len(raw)] = np.frombuffer(raw, np.uint8)
+        lengths[i] = len(raw)
     return PaddedNearestReply(
         distances=distances,
         ties=ties,
@@ -158,14 +157,12 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
         raise ValueError("expected two numbers and two flags")
     n, n_verified = reply.numbers.tolist()
     if not 0 <= n <= k or n_verified < 0:
-        raise ValueError(f"expected 0 to {k} objects, got {n}, of {n_verified} verified")
+        raise ValueError(f"expected 0 to {k} objects, got {n}, with {n_verified} verified")
     lengths = reply.lengths[:n]
     if ((lengths < 0) | (lengths > MAX_NAME_BYTES)).any():
         raise ValueError(f"expected names of at most {MAX_NAME_BYTES} bytes")
     _check_padding(reply, n)
-    ids = tuple(
-        reply.names[place, :length].tobytes().decode() for place, length in enumerate(lengths)
-    )
+    ids = tuple(reply.names[i, :length].tobytes().decode() for i, length in enumerate(lengths))
     return NearestReply(
         distances=reply.distances[:n],
         ties=reply.ties[:n],
@@ -177,11 +174,8 @@ def unpad_nearest(reply: PaddedNearestReply, k: int) -> NearestReply:
 
 
 def _check_padding(reply: PaddedNearestReply, n: int) -> None:
-    """Raise if padding is not empty.
-
-    The merge reads the padding without further checks.
-    """
-    behind = np.arange(MAX_NAME_BYTES) >= reply.lengths[:, np.newaxis]
-    written = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[behind].any()
-    if written or not np.isposinf(reply.distances[n:]).all():
+    """Raise if padding is not empty, because the merge reads it unchecked."""
+    is_padding = np.arange(MAX_NAME_BYTES) >= reply.lengths[:, np.newaxis]
+    nonzero = reply.ties[n:].any() or reply.lengths[n:].any() or reply.names[is_padding].any()
+    if nonzero or not np.isposinf(reply.distances[n:]).all():
         raise ValueError("the padding of a reply is not empty")

@@ -1,8 +1,8 @@
 """Coordinator of DANN* (Algorithm 2): counts that reveal little about other providers.
 
-Providers see the query and their own two counts. Both are noisy; replies have one size and leave on
-a time grid; the broker's memory accesses do not depend on the data. Comments name the lines of the
-algorithm; PAPER.md lists the corrections and has the proofs.
+Providers see the query and their own two counts, which are noisy. Replies have a fixed size and are
+delayed to a time grid. The broker's merge accesses memory independently of the data. Comments name
+the lines of the algorithm; PAPER.md lists the corrections and has the proofs.
 """
 
 import hashlib
@@ -32,7 +32,8 @@ _NAME = np.dtype((np.void, MAX_NAME_BYTES))
 NoiseOf = Callable[[bytes, tuple[str, ...]], Mapping[str, tuple[int, int]]]
 """Function from the federation's epoch and the providers to the noise on both counts of each.
 
-It charges for the noise, and returns the same noise for the same query and epoch."""
+It charges for the noise, and returns the same noise for the same query and epoch.
+"""
 
 
 def dann_star(
@@ -57,17 +58,17 @@ def dann_star(
     noise_of : callable
         Function that returns the noise, see :data:`NoiseOf`.
     always_exact : bool
-        True if the noise rules out requests for too few objects. Then an uncertified answer is an
-        error; otherwise the answer is flagged as not exact.
+        True if the noise rules out requests for too few objects. Then a result that is not
+        certified is an error; otherwise the answer is marked as not exact.
     grid_s : float
-        Replies leave at a multiple of this many seconds after the request; 0 for no delay.
+        Replies are delayed to a multiple of this many seconds after the request; 0 for no delay.
 
     Raises
     ------
     BudgetExceeded
         If the budget for the noise is used up; no count was sent to a provider.
     ProtocolError
-        If a provider violates the protocol; the error names it if known.
+        If a provider violates the protocol; the error names the provider if it is known.
     """
     # Phase 1, lines 5-10: lower bounds
     replies = yield gather(PaddedBoundRequest(name, query, k, grid_s))
@@ -81,7 +82,7 @@ def dann_star(
     }
     replies = yield gather(_requests(name, query, first, k, grid_s))
     returned = ReturnedObjects.of(replies.complete("the first round").each)
-    # lines 17-21, counted from the returned objects, and phase 3, lines 22-23
+    # lines 17-21, from the number of requested objects; then phase 3, lines 22-23
     second = {
         provider: second_request_size(first[provider], rank, noise[provider][1], k)
         for provider, rank in returned.ranks_of_last().items()
@@ -91,21 +92,19 @@ def dann_star(
     _check_order(returned, more)
     returned = returned.append(more)
     _check_bounds({provider: reply.bounds for provider, reply in each.items()}, returned)
-    certain = returned.is_certified()
-    if always_exact and not certain:
+    is_certified = returned.is_certified()
+    if always_exact and not is_certified:
         raise ProtocolError(
             "the result is not certified, which noise cannot cause: a provider returned fewer "
-            "objects than requested; run the query again, or without it"
+            "objects than requested; run the query again, or without this provider"
         )
-    return _answer(returned, certain=certain, algorithm="dann*")
+    return _make_answer(returned, is_certified=is_certified, algorithm="dann*")
 
 
 def dann_star_as_printed(
     query: bytes, k: int, *, name: str, noise_of: NoiseOf, grid_s: float = 0.0
 ) -> Coordinator[Answer]:
-    """Run Algorithm 2 as printed, for comparison.
-
-    Its answers are often wrong.
+    """Run Algorithm 2 as printed, for comparison; its answers are often wrong.
 
     The second count starts from the count without noise (line 20), and the result consists of the
     second round's objects only (line 22), which may be fewer than the first round's.
@@ -132,30 +131,26 @@ def dann_star_as_printed(
     }
     more = {provider: max(second[provider] - first[provider], 0) for provider in second}
     replies = yield gather(_requests(name, query, more, k, grid_s))
-    returned = returned.append(ReturnedObjects.of(replies.complete("the second round").each)).cut(
-        second
-    )
-    return _answer(returned, certain=False, algorithm="dann* as printed")
+    returned = returned.append(ReturnedObjects.of(replies.complete("the second round").each))
+    returned = returned.truncate(second)
+    return _make_answer(returned, is_certified=False, algorithm="dann* as printed")
 
 
 def first_request_size(count: int, noise: int, k: int) -> int:
-    """Return a provider's first request size, in [1, k].
-
-    Lines 12-13.
-    """
+    """Return a provider's first request size, from 1 to k (lines 12-13)."""
     return min(max(count + noise, 1), k)
 
 
 def second_request_size(first: int, rank: int, noise: int, k: int) -> int:
-    """Return the second request size.
+    """Return a provider's second request size.
 
-    No provider is asked for more than k objects in total.
+    No provider is asked for more than k objects in both rounds.
 
     Parameters
     ----------
     first : int
-        Objects requested in the first round. The second request continues from there, not from the
-        count without noise (line 20 as printed).
+        Number of objects requested in the first round. The second request continues from there, not
+        from the count without noise (line 20 as printed).
     rank : int
         Rank of the provider's last object (q_i).
     noise : int
@@ -174,9 +169,9 @@ def _epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
     """
     digest = hashlib.sha256()
     for provider, reply in sorted(replies.items()):
-        for word in (provider.encode(), reply.epoch, reply.bounds.tobytes()):
-            digest.update(len(word).to_bytes(8, "little"))
-            digest.update(word)
+        for part in (provider.encode(), reply.epoch, reply.bounds.tobytes()):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
     return digest.digest()
 
 
@@ -190,51 +185,46 @@ def _requests(
 
 
 def _check_order(returned: ReturnedObjects, more: ReturnedObjects) -> None:
-    """Raise if second parts do not follow the first."""
+    """Raise if a provider's objects of both rounds are not in order."""
     rows, n, n_more = np.arange(len(returned.providers)), returned.n_objects, more.n_objects
     distances, ties = returned.distances[rows, 0, n - 1], returned.ties[rows, 0, n - 1]
     next_distances, next_ties = more.distances[:, 0, 0], more.ties[:, 0, 0]
     before = next_distances < distances
     before |= (next_distances == distances) & (next_ties <= ties)
-    doubled = [
+    repeated = [
         not _names(part).isdisjoint(_names(next_part))
         for part, next_part in zip(returned.replies[0], more.replies[0], strict=True)
     ]
-    for broken, how in (
+    for broken, reason in (
         ((n_more > 0) & returned.exhausted, "it had no more objects, but returned some"),
-        ((n_more > 0) & (n > 0) & before, "its second objects are before its first"),
-        (np.array(doubled), "an object is repeated in the second round"),
+        ((n_more > 0) & (n > 0) & before, "its second objects do not follow its first"),
+        (np.array(repeated), "an object is repeated in the second round"),
     ):
-        _raise_first(returned, broken, how)
+        _raise_first(returned, broken, reason)
 
 
 def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
-    """Return a reply's names with their lengths.
-
-    Names may end in zeros.
-    """
+    """Return a reply's names and lengths, as names may end in zeros."""
     n = int(reply.numbers[0])
     names: list[Any] = reply.names[:n].view(_NAME).ravel().tolist()
     return set(zip(names, reply.lengths[:n].tolist(), strict=True))
 
 
 def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], returned: ReturnedObjects) -> None:
-    """Raise for objects that their provider's own bounds exclude.
+    """Raise for objects that contradict their provider's lower bounds.
 
-    The same check as in Algorithm 1.
-
-    The j-th smallest distance is never below the j-th smallest bound, and each of the first k
-    objects has a bound.
+    The j-th smallest distance is never below the j-th smallest bound, and a provider sends as many
+    bounds as it has objects, at most k.
     """
-    known = np.array([bounds[provider] for provider in returned.providers])
-    rows = np.arange(len(known))[:, np.newaxis, np.newaxis]
-    own = known[rows, np.minimum(returned.positions, returned.k - 1)]
-    nearer: Any = returned.distances < own
+    table = np.array([bounds[provider] for provider in returned.providers])
+    rows = np.arange(len(table))[:, np.newaxis, np.newaxis]
+    minima = table[rows, np.minimum(returned.positions, returned.k - 1)]
+    nearer: Any = returned.distances < minima
     _raise_first(
         returned, nearer.any(axis=(1, 2)), "an object is nearer than its lower bounds allow"
     )
     n = returned.n_objects
-    n_bounds: npt.NDArray[np.int64] = np.isfinite(known).sum(axis=1)
+    n_bounds: npt.NDArray[np.int64] = np.isfinite(table).sum(axis=1)
     missing = returned.exhausted & returned.exact & (n < n_bounds)
     row = int(missing.argmax())
     _raise_first(
@@ -244,16 +234,16 @@ def _check_bounds(bounds: Mapping[str, npt.NDArray[np.float64]], returned: Retur
     )
 
 
-def _raise_first(returned: ReturnedObjects, broken: Flags, how: str) -> None:
+def _raise_first(returned: ReturnedObjects, broken: Flags, reason: str) -> None:
     """Raise an error that names the first provider with a violation."""
     if broken.any():
-        raise ProtocolError(f"party {returned.providers[int(broken.argmax())]!r}: {how}")
+        raise ProtocolError(f"party {returned.providers[int(broken.argmax())]!r}: {reason}")
 
 
-def _answer(returned: ReturnedObjects, *, certain: bool, algorithm: str) -> Answer:
+def _make_answer(returned: ReturnedObjects, *, is_certified: bool, algorithm: str) -> Answer:
     return Answer(
         merged=returned.nearest(),
-        exact=certain and bool(returned.exact.all()),
+        exact=is_certified and bool(returned.exact.all()),
         n_returned=dict(zip(returned.providers, returned.n_objects.tolist(), strict=True)),
         verified=returned.verified,
         algorithm=algorithm,

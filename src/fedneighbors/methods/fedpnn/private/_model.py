@@ -1,4 +1,4 @@
-"""Privately trained model: neurons from noised sums, and the model file."""
+"""Privately trained model: neurons computed from noised sums, and the model file."""
 
 import math
 from dataclasses import dataclass
@@ -19,11 +19,12 @@ from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
 CELL_SIGMA = 0.15
-"""Smoothing along the axis; its cells are a quarter wide."""
+"""Smoothing along the axis, whose cells have a width of 0.25."""
 
 MEAN_SIGMA = 0.3
-"""Smoothing around means of unit vectors; it affects probabilities, not predictions. It has the
-lowest log loss on iris, wine, digits and six generated tables, at an epsilon of 1 and of 4."""
+"""Smoothing around means of unit vectors; it affects probabilities, not predicted classes. It was
+chosen for the lowest log loss on iris, wine, digits and six generated tables, at epsilon 1 and 4.
+"""
 
 _COUNT_FLOOR = 2.0  # lower limit of a count, in standard deviations of its noise
 _DENSITY_FLOOR = 0.5  # lower limit of a density, in standard deviations of its noise
@@ -41,11 +42,11 @@ class Neurons:
     positions : float64 array of shape (n_neurons, n_axes)
         Positions of the neurons.
     weights : float64 array of shape (n_neurons, n_classes)
-        Noised records of each class behind each neuron; may be negative.
+        Noised number of records of each class behind each neuron; may be negative.
     noise : float64 array of shape (n_neurons,)
         Standard deviation of the noise on each weight.
     totals : float64 array of shape (n_classes,)
-        Records of each class, above 0.
+        Number of records of each class, above 0.
     fewest : float
         Lower limit of a density, in records.
     sigma : float
@@ -79,11 +80,11 @@ class Neurons:
             raise ValueError("smoothing or floor are out of range")
 
     def log_densities(self, units: Floats) -> Floats:
-        """Return log densities of classes at unit vectors, shape (n_rows, n_classes)."""
+        """Return log densities of classes at unit vectors, of shape (n_rows, n_classes)."""
         kernel = _kernel(units @ self.axes, self.positions, self.sigma)
         sums = kernel @ self.weights
-        spread = np.sqrt(kernel**2 @ self.noise**2)
-        floor = np.maximum(_DENSITY_FLOOR * spread, self.fewest)
+        deviation = np.sqrt(kernel**2 @ self.noise**2)
+        floor = np.maximum(_DENSITY_FLOOR * deviation, self.fewest)
         return np.asarray(np.log(np.maximum(sums, floor[:, None]) / self.totals))
 
 
@@ -94,7 +95,7 @@ class ClassMeans:
     Parameters
     ----------
     counts : float64 array of shape (n_classes,)
-        Records, with a lower limit that depends on their noise.
+        Number of records, raised to a lower limit that depends on the noise.
     spread : float
         Standard deviation of the noise on a count.
     means : float64 array of shape (n_classes, n_features)
@@ -107,14 +108,14 @@ class ClassMeans:
 
 
 def estimate_origin(values: Integers, *, n_features: int, levels: int, variance: float) -> Floats:
-    """Return the noised mean of all rows, within the cube.
+    """Return the noised mean of all rows, clipped to the cube.
 
     Parameters
     ----------
     values : int64 array of shape (1 + n_features,)
-        Sum of :func:`~._release.origin_sums` with noise.
+        Sum of the parties' :func:`~._release.origin_sums`, with noise.
     n_features, levels : int
-        Number of columns; integer steps per unit.
+        Number of columns; number of integer steps per unit.
     variance : float
         Variance of the noise on each value.
     """
@@ -129,55 +130,57 @@ def estimate_means(values: Integers, *, n_classes: int, levels: int, variance: f
     Parameters
     ----------
     values : int64 array of shape (n_classes * (1 + n_features),)
-        Sum of :func:`~._release.class_sums` with noise.
+        Sum of the parties' :func:`~._release.class_sums`, with noise.
     n_classes, levels : int
-        Number of classes; integer steps per unit.
+        Number of classes; number of integer steps per unit.
     variance : float
         Variance of the noise on each value.
     """
-    spread = math.sqrt(variance) / count_weight(levels)
-    counts = np.maximum(values[:n_classes] / count_weight(levels), _COUNT_FLOOR * spread + 1)
+    deviation = math.sqrt(variance) / count_weight(levels)
+    counts = np.maximum(values[:n_classes] / count_weight(levels), _COUNT_FLOOR * deviation + 1)
     means = values[n_classes:].reshape(n_classes, -1) / levels / counts[:, None]
     length = np.sqrt((means**2).sum(axis=1, keepdims=True))
-    return ClassMeans(counts, spread, means / np.maximum(length, 1))
+    return ClassMeans(counts, deviation, means / np.maximum(length, 1))
 
 
 def axis_between(means: Floats) -> Floats:
     """Return the unit vector from the first to the second mean."""
-    apart = means[1] - means[0]
-    length = float(np.sqrt((apart**2).sum()))
-    if length < 1e-9:  # happens only by chance; any direction will do
-        return np.asarray(np.eye(len(apart))[0])
-    return np.asarray(np.clip(apart / length, -1, 1))
+    difference = means[1] - means[0]
+    length = float(np.sqrt((difference**2).sum()))
+    if length < 1e-9:  # the means are equal by chance; any direction is as good
+        return np.asarray(np.eye(len(difference))[0])
+    return np.asarray(np.clip(difference / length, -1, 1))
 
 
-def cell_neurons(cells: Integers, axis: Floats, found: ClassMeans, *, variance: float) -> Neurons:
+def cell_neurons(cells: Integers, axis: Floats, means: ClassMeans, *, variance: float) -> Neurons:
     """Return the neurons of two classes.
 
-    Each neuron spreads its records over the cells by its kernel. The number of records of a class
-    is the precision-weighted mean of the counts of both releases.
+    There is a neuron in the middle of each cell; the count of the cell is divided by the sum of the
+    neuron's kernel over all cells. The number of records of a class is the mean of its numbers in
+    both releases, weighted by their precision.
 
     Parameters
     ----------
     cells : int64 array of shape (2 * N_CELLS,)
-        Sum of :func:`~._release.cell_counts` with noise.
+        Sum of the parties' :func:`~._release.cell_counts`, with noise.
     axis : float64 array of shape (n_features,)
         Axis of the cells.
-    found : ClassMeans
+    means : ClassMeans
         Class means from the preceding release.
     variance : float
         Variance of the noise on each cell.
     """
     positions = ((np.arange(N_CELLS) + 0.5) / N_CELLS * 2 - 1)[:, None]
     mass = _kernel(positions, positions, CELL_SIGMA).sum(axis=0)
-    counted = cells.reshape(2, N_CELLS).T.astype(np.float64)
-    wide, far = N_CELLS * variance, found.spread**2  # noise variances of a class total
-    share = far / (wide + far) if wide else 1.0
-    totals = share * counted.sum(axis=0) + (1 - share) * found.counts
+    counts = cells.reshape(2, N_CELLS).T.astype(np.float64)
+    # variances of the noise on the number of records of a class
+    of_cells, of_sums = N_CELLS * variance, means.spread**2
+    weight = of_sums / (of_cells + of_sums) if of_cells else 1.0
+    totals = weight * counts.sum(axis=0) + (1 - weight) * means.counts
     return Neurons(
         axes=axis[:, None],
         positions=positions,
-        weights=counted / mass[:, None],
+        weights=counts / mass[:, None],
         noise=math.sqrt(variance) / mass,
         totals=np.maximum(totals, 1.0),
         fewest=_MIN_RECORDS,
@@ -208,7 +211,7 @@ def _kernel(points: Floats, positions: Floats, sigma: float) -> Floats:
 
 @dataclass(frozen=True)
 class PrivateFedPNNModel(ModelFile):
-    """Privately trained model: transformation of rows, and neurons.
+    """Privately trained model: transformation of rows to directions, and neurons.
 
     Every number is public, noised, or computed from such numbers.
 
@@ -223,7 +226,7 @@ class PrivateFedPNNModel(ModelFile):
     neurons : Neurons
         Neurons in the space of directions from the origin.
     guarantee : str
-        Privacy guarantee of the releases that the model is computed from, in words.
+        Text with the privacy guarantee of the releases from which the model is computed.
     feature_names : tuple of str or None
         Names of the columns, if they have any.
     """
@@ -259,15 +262,15 @@ class PrivateFedPNNModel(ModelFile):
         """Return a mask of the classes that can be predicted: all."""
         return np.ones(len(self.classes), bool)
 
-    def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:  # noqa: ARG002 - as of FedPNNModel
-        """Return log f_k of each row for each class, shape (n_rows, n_classes).
+    def log_densities(self, x: Floats, *, n_threads: int = 1) -> Floats:  # noqa: ARG002 - as FedPNNModel
+        """Return the log densities of the classes, shape (n_rows, n_classes).
 
         Parameters
         ----------
         x : float64 array of shape (n_rows, n_features)
             Rows; missing cells are NaN and count as the middle of the bounds.
         n_threads : int
-            Ignored; there are only a few neurons.
+            Ignored, because there are only a few neurons.
         """
         cube = scale_to_cube(x, (self.low, self.high))
         return self.neurons.log_densities(directions(cube, self.origin))

@@ -40,28 +40,28 @@ from fedneighbors.privacy.noise._calibration import noise_function
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty
 from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 
-_MAX_VALUE = 2.0**1000
-_Paid = OriginRequest | ClassSumsRequest | CellsRequest
+_MAX_FINITE = 2.0**1000  # infinite values are clipped to this
+_ChargedRequest = OriginRequest | ClassSumsRequest | CellsRequest
 
 
 class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
-    """One organization's table behind a ledger.
+    """One organization's table, whose releases are charged to a ledger.
 
-    The party refuses all requests of the exact protocol. Rows are clipped independently of each
-    other: a missing cell counts as the middle of its bounds, a value out of bounds as the nearer
-    bound. Rows with a label that was not agreed are dropped.
+    The party refuses all requests of the training without privacy. Rows are clipped independently
+    of each other: a missing cell counts as the middle of its bounds, a value out of bounds as the
+    nearer bound. Rows with a label outside the agreed classes are dropped.
 
     Parameters
     ----------
     name, x, y, **table
         As for :class:`~fedneighbors.tabular._private.PrivateTableParty`; missing cells are NaN.
     privacy : Privacy
-        Terms that this party agreed to, bounds of the columns included.
+        Terms that this party agreed to, including the bounds of the columns.
 
     Attributes
     ----------
     model : PrivateFedPNNModel or None
-        The finished model, once training is over.
+        The finished model, after training.
 
     Raises
     ------
@@ -90,11 +90,11 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
 
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return rows with an agreed label; clip infinite values to finite ones."""
-        return np.clip(np.asarray(x, np.float64), -_MAX_VALUE, _MAX_VALUE), y
+        """Return the rows; clip infinite values to finite ones."""
+        return np.clip(np.asarray(x, np.float64), -_MAX_FINITE, _MAX_FINITE), y
 
     def answer(self, request: Message) -> Message:
-        """Return the reply to a request that needs no masked sum."""
+        """Return the reply to a request outside of masked sums."""
         match request:
             case PublicSchemaRequest():
                 return self._schema()
@@ -107,31 +107,31 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         self._check_classes(request.classes, fewest=2)
-        planned, exact = self._plan_release(request)
-        cost, noised = noise_function(
-            planned.budget,
-            planned.sensitivity,
+        release, compute_exact = self._plan_release(request)
+        cost, add_noise = noise_function(
+            release.budget,
+            release.sensitivity,
             n_shares=n_shares,
-            n_cells=planned.n_cells,
+            n_cells=release.n_cells,
             bits=self._bits,
         )
-        return cost, lambda: NoisyReply(noised(exact()))
+        return cost, lambda: NoisyReply(add_noise(compute_exact()))
 
-    def _plan_release(self, request: _Paid) -> tuple[Release, Callable[[], Integers]]:
+    def _plan_release(self, request: _ChargedRequest) -> tuple[Release, Callable[[], Integers]]:
         """Return the release and a function that computes its exact vector.
 
         The function must not be called before the release is charged.
         """
         n_features, n_classes = self._x.shape[1], len(request.classes)
         if isinstance(request, OriginRequest):
-            planned = origin_release(self._privacy, n_features, n_classes)
-            return planned, lambda: origin_sums(self._scale_rows(), planned.levels)
+            release = origin_release(self._privacy, n_features, n_classes)
+            return release, lambda: origin_sums(self._scale_rows(), release.levels)
         if request.origin.shape != (n_features,):
             raise Refused("the number of columns differs from the schema")
         if isinstance(request, ClassSumsRequest):
-            planned = class_sums_release(self._privacy, n_features, n_classes)
-            return planned, lambda: class_sums(
-                *self._directions_from(request.origin, request.classes), n_classes, planned.levels
+            release = class_sums_release(self._privacy, n_features, n_classes)
+            return release, lambda: class_sums(
+                *self._directions_from(request.origin, request.classes), n_classes, release.levels
             )
         if n_classes != 2:
             raise Refused("cells are defined for exactly two classes")
@@ -144,5 +144,5 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
     def _scale_rows(self) -> Floats:
         return scale_to_cube(self._x, self._bounds)
 
-    def _directions_from(self, place: Floats, classes: tuple[Any, ...]) -> tuple[Floats, Integers]:
-        return directions(self._scale_rows(), place), self._positions(classes)
+    def _directions_from(self, origin: Floats, classes: tuple[Any, ...]) -> tuple[Floats, Integers]:
+        return directions(self._scale_rows(), origin), self._positions(classes)

@@ -1,11 +1,12 @@
-"""Released vectors of a party's rows, and their sensitivity to one row.
+"""Vectors that a party releases, and their sensitivity to one row.
 
-There are three vectors, each a sum over rows. The *origin* has the number of rows and their sum in
-the cube that the bounds span. The *class sums* have the number of rows of each class and the sum of
-their directions from the noised origin. The *cells* have the number of rows of each class in each
-cell of a fixed grid along one noised axis. Clipping and cells depend on public or noised numbers
-only, so that one row changes its own summand and nothing else. Parties and coordinator derive the
-cost and sensitivity of each release from the agreed terms, so that no message states them.
+There are three vectors, each a sum over rows. The *origin* contains the number of rows and their
+sum, after the bounds are scaled to the cube [-1, 1]^d. The *class sums* contain the number of rows
+of each class and the sum of their directions from the noised origin. The *cells* contain the number
+of rows of each class in each cell of a fixed grid along one noised axis. Clipping and cells depend
+on public or noised numbers only, so that one row changes its own summand and nothing else. Parties
+and coordinator compute the cost and sensitivity of each release from the agreed terms, so that no
+message contains them.
 """
 
 import math
@@ -24,16 +25,16 @@ from fedneighbors.privacy.noise._calibration import portion
 from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE
 from fedneighbors.tabular._private import column_bounds
 
-SHARES = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
-"""Fractions of the budget of one training. With more than two classes there are no cells, and their
-fraction goes to the class sums."""
+FRACTIONS = {"origin": Fraction(1, 5), "class sums": Fraction(1, 2), "cells": Fraction(3, 10)}
+"""Fractions of the budget of one training. With more than two classes there are no cells, and the
+class sums get their fraction too."""
 
 N_CELLS = 8
-"""Number of cells of the axis from -1 to 1."""
+"""Number of cells into which the axis from -1 to 1 is divided."""
 
 _RADIUS_FRACTION = Fraction(4, 5)  # maximum length of a row, relative to the cube's half diagonal
 _COUNT_FRACTION = Fraction(2, 5)  # weight of a row's count, relative to the bound on its vector
-_MAX_LEVELS, _MIN_LEVELS = 1 << 10, 1 << 4
+_MAX_LEVELS, _MIN_LEVELS = 1 << 10, 1 << 4  # integer steps per unit, see `choose_levels`
 
 
 def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
@@ -48,37 +49,37 @@ def public_bounds(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
         raise ValueError(
             "private training clips values to a public range: give bounds, an array of shape "
             "(n_features, 2) with the lowest and highest value of each column. Take them from the "
-            "meaning of the columns or from their documentation; bounds read off the rows would "
-            "disclose single records and void the guarantee"
+            "meaning of the columns or from their documentation; bounds computed from the rows "
+            "would disclose single records, and the guarantee would not hold"
         )
     return column_bounds(privacy.bounds, n_features)
 
 
-def allot_budget(privacy: Privacy, *, of: str, n_classes: int) -> PureDP | ZCDP:
+def allot_budget(privacy: Privacy, *, release: str, n_classes: int) -> PureDP | ZCDP:
     """Return the part of the budget that one release may use.
 
-    The parts of all releases add up to the whole budget.
+    The parts of all releases add up to the budget of the training.
 
     Parameters
     ----------
     privacy : Privacy
         Budget of one training.
-    of : {"origin", "class sums", "cells"}
-        The release.
+    release : {"origin", "class sums", "cells"}
+        Name of the release.
     n_classes : int
         Number of classes; cells are released for two classes only.
     """
-    share = SHARES[of]
-    if of == "class sums" and n_classes > 2:
-        share += SHARES["cells"]
-    return portion(privacy, share)
+    fraction = FRACTIONS[release]
+    if release == "class sums" and n_classes > 2:
+        fraction += FRACTIONS["cells"]
+    return portion(privacy, fraction)
 
 
 def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity]) -> int:
     """Return the number of integer steps per unit.
 
-    The result depends on the agreed terms only. Since the noise in the units of the table does not
-    depend on it, the finest resolution that the samplers support is used.
+    The result depends on the agreed terms only. The number of steps does not change the noise in
+    units of the table, so that the largest number that the noise samplers support is used.
 
     Parameters
     ----------
@@ -90,21 +91,21 @@ def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivit
     Raises
     ------
     PrivacyError
-        If the noise is too large for the samplers even with the coarsest steps, so that it would
-        drown the sums anyway.
+        If the noise is too large for the samplers even with the fewest steps; the sums would then
+        be useless anyway.
     """
     levels = _MAX_LEVELS
     while levels >= _MIN_LEVELS:
-        stated = sensitivity(levels)
+        scaled = sensitivity(levels)
         if isinstance(budget, PureDP):
-            fits = stated.l1 / budget.epsilon <= MAX_TABLE_SCALE
+            fits = scaled.l1 / budget.epsilon <= MAX_TABLE_SCALE
         else:
-            fits = stated.l2_squared / (2 * budget.rho) <= MAX_TABLE_VARIANCE
+            fits = scaled.l2_squared / (2 * budget.rho) <= MAX_TABLE_VARIANCE
         if fits:
             return levels
         levels //= 2
     raise PrivacyError(
-        f"sums over so many columns would drown in the noise that {budget} calls for; use fewer "
+        f"the noise that {budget} requires is too large for sums over so many columns; use fewer "
         "columns, a larger epsilon, or allow a delta"
     )
 
@@ -118,7 +119,7 @@ def origin_reach(n_features: int, levels: int) -> int:
 def count_weight(reach: int) -> int:
     """Return the weight of one row in a count, in steps.
 
-    ``reach`` is the maximum length of the vectors that are released with the count.
+    ``reach`` is the maximum length, in steps, of the vectors that are released with the count.
     """
     return max(1, int(_COUNT_FRACTION * reach))
 
@@ -179,7 +180,7 @@ def cell_sensitivity(neighbors: Neighbors) -> Sensitivity:
 def scale_to_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
     """Clip rows to public bounds and scale them to [-1, 1].
 
-    Missing cells become 0, the middle of the bounds.
+    Missing cells and constant bounds become 0, the middle of the bounds.
 
     Parameters
     ----------
@@ -196,20 +197,20 @@ def scale_to_cube(x: Floats, bounds: tuple[Floats, Floats]) -> Floats:
     """
     low, high = bounds
     half = (high - low) / 2
-    places = (np.clip(x, low, high) - low) / np.where(half > 0, half, 1.0) - 1
-    places = np.where(half > 0, places, 0.0)
-    return np.asarray(np.clip(np.nan_to_num(places, nan=0.0), -1.0, 1.0))
+    scaled = (np.clip(x, low, high) - low) / np.where(half > 0, half, 1.0) - 1
+    scaled = np.where(half > 0, scaled, 0.0)
+    return np.asarray(np.clip(np.nan_to_num(scaled, nan=0.0), -1.0, 1.0))
 
 
 def origin_sums(cube: Floats, levels: int) -> Integers:
-    """Return the number and the sum of rows, clipped to a ball.
+    """Return the number of rows and the sum of clipped rows.
 
     Parameters
     ----------
     cube : float64 array of shape (n_rows, n_features)
         Output of :func:`scale_to_cube`.
     levels : int
-        Integer steps per unit.
+        Number of integer steps per unit.
 
     Returns
     -------
@@ -218,16 +219,16 @@ def origin_sums(cube: Floats, levels: int) -> Integers:
     """
     reach = origin_reach(cube.shape[1], levels)
     length = np.sqrt((cube**2).sum(axis=1, keepdims=True))
-    cut = cube * np.minimum(1.0, reach / levels / np.maximum(length, 1e-300))
-    steps = _truncate_to_steps(cut, levels, reach)
+    clipped = cube * np.minimum(1.0, reach / levels / np.maximum(length, 1e-300))
+    steps = _truncate_to_steps(clipped, levels, reach)
     return np.concatenate([[count_weight(reach) * len(cube)], steps.sum(axis=0)])
 
 
 def directions(cube: Floats, origin: Floats) -> Floats:
-    """Return unit vectors from the origin to rows; zero at the origin."""
-    away = cube - origin
-    length = np.sqrt((away**2).sum(axis=1, keepdims=True))
-    return np.asarray(np.divide(away, length, out=np.zeros_like(away), where=length > 1e-12))
+    """Return unit vectors from the origin to rows; zeros at the origin."""
+    offsets = cube - origin
+    length = np.sqrt((offsets**2).sum(axis=1, keepdims=True))
+    return np.asarray(np.divide(offsets, length, out=np.zeros_like(offsets), where=length > 1e-12))
 
 
 def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> Integers:
@@ -240,7 +241,7 @@ def class_sums(units: Floats, labels: Integers, n_classes: int, levels: int) -> 
     labels : int64 array of shape (n_rows,)
         Class of each row as a position.
     n_classes, levels : int
-        Number of classes; integer steps per unit.
+        Number of classes; number of integer steps per unit.
 
     Returns
     -------
@@ -263,23 +264,23 @@ def cell_counts(units: Floats, labels: Integers, axis: Floats) -> Integers:
     labels : int64 array of shape (n_rows,)
         Class of each row, 0 or 1.
     axis : float64 array of shape (n_features,)
-        Axis of length 1; the grid from -1 to 1 on it does not depend on the rows.
+        Axis of length 1. The grid of cells from -1 to 1 on it does not depend on the rows.
 
     Returns
     -------
     int64 array of shape (2 * N_CELLS,)
         Counts, class by class.
     """
-    places = (project_onto(units, axis) + 1) / 2 * N_CELLS
-    cells = np.clip(np.floor(places), 0, N_CELLS - 1).astype(np.int64)
+    positions = (project_onto(units, axis) + 1) / 2 * N_CELLS
+    cells = np.clip(np.floor(positions), 0, N_CELLS - 1).astype(np.int64)
     return np.bincount(labels * N_CELLS + cells, minlength=2 * N_CELLS).astype(np.int64)
 
 
 def project_onto(units: Floats, axis: Floats) -> Floats:
-    """Project rows onto an axis, bit-identical regardless of other rows.
+    """Project rows onto an axis, each independently of the other rows.
 
-    A matrix product rounds each row depending on its position, so that an additional row could move
-    others into the next cell.
+    The rounding of a matrix product may depend on a row's position in the matrix, so that an
+    additional row could move others into the next cell.
 
     Parameters
     ----------
@@ -292,19 +293,19 @@ def project_onto(units: Floats, axis: Floats) -> Floats:
 
 
 def _truncate_to_steps(vectors: Floats, levels: int, reach: int) -> Integers:
-    """Truncate vectors to integer steps of length at most ``reach``.
+    """Truncate vectors to integer steps, with length at most ``reach``.
 
-    Vectors that are still too long because of rounding errors are shortened step by step.
+    While a vector is too long because of rounding errors, each coordinate is shortened by a step.
     """
     steps = np.trunc(vectors * levels).astype(np.int64)
-    while (far := (steps**2).sum(axis=1) > reach**2).any():
-        steps[far] -= np.sign(steps[far])
+    while (too_long := (steps**2).sum(axis=1) > reach**2).any():
+        steps[too_long] -= np.sign(steps[too_long])
     return steps
 
 
 @dataclass(frozen=True)
 class Release:
-    """Description of a released vector.
+    """Properties of a released vector, computed from the agreed terms.
 
     Parameters
     ----------
@@ -313,7 +314,7 @@ class Release:
     sensitivity : Sensitivity
         Sensitivity to one row.
     levels : int
-        Integer steps per unit.
+        Number of integer steps per unit.
     n_cells : int
         Length of the vector.
     """
@@ -332,20 +333,20 @@ def _make_release(
 
 
 def origin_release(privacy: Privacy, n_features: int, n_classes: int) -> Release:
-    """Return the release of the number and sum of rows."""
-    budget = allot_budget(privacy, of="origin", n_classes=n_classes)
+    """Describe the release of the number and sum of rows."""
+    budget = allot_budget(privacy, release="origin", n_classes=n_classes)
     sensitivity = partial(origin_sensitivity, n_features, neighbors=privacy.neighbors)
     return _make_release(budget, sensitivity, 1 + n_features)
 
 
 def class_sums_release(privacy: Privacy, n_features: int, n_classes: int) -> Release:
-    """Return the release of row counts and direction sums by class."""
-    budget = allot_budget(privacy, of="class sums", n_classes=n_classes)
+    """Describe the release of row counts and direction sums by class."""
+    budget = allot_budget(privacy, release="class sums", n_classes=n_classes)
     sensitivity = partial(class_sums_sensitivity, n_features, neighbors=privacy.neighbors)
     return _make_release(budget, sensitivity, n_classes * (1 + n_features))
 
 
 def cells_release(privacy: Privacy) -> Release:
-    """Return the release of the cell counts of two classes."""
-    budget = allot_budget(privacy, of="cells", n_classes=2)
+    """Describe the release of the cell counts of two classes."""
+    budget = allot_budget(privacy, release="cells", n_classes=2)
     return Release(budget, cell_sensitivity(privacy.neighbors), 1, 2 * N_CELLS)

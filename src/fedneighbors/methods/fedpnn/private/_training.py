@@ -26,15 +26,15 @@ def check_private_parameters(given: Mapping[str, Any], defaults: Mapping[str, An
     Raises
     ------
     ValueError
-        If other parameters differ from their defaults: there are no clusters that they could apply
-        to, and private training does not score rows held out by a server.
+        If other parameters differ from their defaults. Private training has no clusters to which
+        they could apply, and its server does not hold out rows to score the model on.
     """
-    idle = [name for name in given if name not in _ALLOWED and given[name] is not defaults[name]]
-    idle = [name for name in idle if given[name] != defaults[name]]
-    if idle:
+    changed = [name for name in given if name not in _ALLOWED and given[name] is not defaults[name]]
+    unsupported = [name for name in changed if given[name] != defaults[name]]
+    if unsupported:
         raise ValueError(
-            f"private training takes no {', '.join(idle)}: it sums noised vectors instead of "
-            "clustering; leave them at their defaults (labels go into Privacy(classes=...))"
+            f"private training takes no {', '.join(unsupported)}: it sums noised vectors instead "
+            "of clustering; leave them at their defaults, and list labels in Privacy(classes=...)"
         )
 
 
@@ -44,7 +44,7 @@ def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
     Parameters
     ----------
     privacy : Privacy
-        Settings; their own bounds are used if ``bounds`` is None.
+        Settings; ``privacy.bounds`` are used if ``bounds`` is None.
     bounds : array of shape (n_features, 2) or None
         Lowest and highest value of each column.
     n_features : int
@@ -53,7 +53,7 @@ def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
     Raises
     ------
     ValueError
-        If bounds are not given, given twice, or of the wrong shape.
+        If bounds are missing, given twice, or of the wrong shape.
     """
     if bounds is not None:
         if privacy.bounds is not None:
@@ -72,7 +72,7 @@ def with_bounds(privacy: Privacy, bounds: Any, n_features: int) -> Privacy:
 def fit_privately(
     holdings: Holdings, privacy: Privacy, bounds: Any
 ) -> tuple[PrivateFedPNNModel, RunRecord]:
-    """Train privately; return the model and the run record.
+    """Train under differential privacy; return the model and the run record.
 
     Parameters
     ----------
@@ -90,10 +90,10 @@ def fit_privately(
     MissingExtraError
         If the packages of the extra ``privacy`` are not installed.
     """
-    agreed = with_bounds(privacy, bounds, holdings.x.shape[1])
-    check_privacy(agreed)
+    terms = with_bounds(privacy, bounds, holdings.x.shape[1])
+    check_privacy(terms)
     started, clock = datetime.now(UTC), time.perf_counter()
-    outcome, paid = run_private(coordinate_private(agreed), holdings, PrivateFedPNNParty, agreed)
+    outcome, spent = run_private(coordinate_private(terms), holdings, PrivateFedPNNParty, terms)
     model = outcome.result
     return model, RunRecord(
         name="fedpnn.fit",
@@ -102,5 +102,5 @@ def fit_privately(
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
-        privacy=paid,
+        privacy=spent,
     )

@@ -1,7 +1,7 @@
 """FedPNN under a privacy budget: messages and coordinator of the noised sums.
 
-Everything that the coordinator learns is noised or was declared public. The finished model is a
-function of the releases, so that distributing it costs nothing (post-processing).
+Everything that the coordinator receives is noised or declared public. The finished model is
+computed from these numbers only, so that distributing it uses none of the budget (post-processing).
 """
 
 from typing import ClassVar
@@ -47,7 +47,7 @@ class NoisyReply:
 
 @message
 class OriginRequest(PaidRequest):
-    """Request for the noised number and sum of rows."""
+    """Request for the noised number of rows and their noised sum."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -55,7 +55,7 @@ class OriginRequest(PaidRequest):
 
 @message
 class MaskedOriginRequest(OriginRequest):
-    """Request for the origin in a masked sum; each party adds a share of the noise."""
+    """Like :class:`OriginRequest`, in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -63,7 +63,7 @@ class MaskedOriginRequest(OriginRequest):
 
 @message
 class ClassSumsRequest(PaidRequest):
-    """Request for noised row counts and direction sums by class, from ``origin``."""
+    """Request for each class's noised number of rows and sum of directions from ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -75,7 +75,7 @@ class ClassSumsRequest(PaidRequest):
 
 @message
 class MaskedClassSumsRequest(ClassSumsRequest):
-    """Request for class sums in a masked sum; each party adds a share of the noise."""
+    """Like :class:`ClassSumsRequest`, in a masked sum; parties add shares of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
@@ -83,7 +83,7 @@ class MaskedClassSumsRequest(ClassSumsRequest):
 
 @message
 class CellsRequest(PaidRequest):
-    """Request for noised cell counts of two classes along ``axis`` from ``origin``."""
+    """Request for noised counts of two classes in cells on the axis through ``origin``."""
 
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
@@ -99,14 +99,14 @@ class CellsRequest(PaidRequest):
 
 @message
 class MaskedCellsRequest(CellsRequest):
-    """Request for cell counts in a masked sum; each party adds a share of the noise."""
+    """Like :class:`CellsRequest`, in a masked sum; each party adds a share of the noise."""
 
     masked_only: ClassVar[bool] = True
     noised: ClassVar[bool] = True
 
 
-def _check_point(place: Floats) -> None:
-    if place.ndim != 1 or not np.isfinite(place).all() or (np.abs(place) > 1).any():
+def _check_point(point: Floats) -> None:
+    if point.ndim != 1 or not np.isfinite(point).all() or (np.abs(point) > 1).any():
         raise ValueError("origin and axis must be finite vectors within [-1, 1]")
 
 
@@ -119,7 +119,7 @@ class PrivateFedPNNRelease:
 
 
 _UNUSED = ("n_picks", "accounting", "constants_share")
-"""Privacy settings that only other methods use."""
+"""Settings of Privacy that FedPNN does not use."""
 
 
 def coordinate_private(
@@ -133,13 +133,14 @@ def coordinate_private(
         Budget, mechanism, bounds of the columns, and public information. Every party must have
         agreed to the same terms.
     run : str, optional
-        Name of this training. A new name is a new release, which every party charges; with a
-        previous name, parties repeat their stored replies. Drawn at random if None.
+        Name of this training; drawn at random if None. Every party charges the requests under a new
+        name; to the same requests under a previous name, it repeats its stored replies.
 
     Yields
     ------
     Ask
-        Schema, noised origin, noised class sums, with two classes noised cells, the model.
+        Requests for the schema, the noised origin, the noised class sums and, with two classes, the
+        noised cells. Then the model.
 
     Returns
     -------
@@ -149,21 +150,21 @@ def coordinate_private(
     Raises
     ------
     ValueError
-        If bounds or classes were not declared, or this method does not have the mechanism.
+        If bounds or classes were not declared, or FedPNN does not support the mechanism.
     SchemaMismatch, PartyMissing, PartyRefused, ProtocolError
-        As without privacy. Under ``"central"`` parties may drop out of the masked sums.
+        As without privacy. With ``mechanism="central"``, parties may drop out of masked sums.
     """
     check_privacy(privacy)
     training = yield from _FedPNNTraining.begin(privacy, run)
     schema = training.schema
     low, high = public_bounds(privacy, schema.n_features)
-    place = yield from training.request_origin()
-    neurons = yield from training.request_neurons(place)
+    origin = yield from training.request_origin()
+    neurons = yield from training.request_neurons(origin)
     model = PrivateFedPNNModel(
         classes=schema.classes,
         low=low,
         high=high,
-        origin=place,
+        origin=origin,
         neurons=neurons,
         guarantee=training.guarantee,
         feature_names=schema.feature_names,
@@ -174,7 +175,7 @@ def coordinate_private(
 
 
 def check_privacy(privacy: Privacy) -> None:
-    """Check that FedPNN supports the privacy settings and none are missing.
+    """Check that the privacy settings are complete and supported by FedPNN.
 
     Raises
     ------
@@ -188,58 +189,59 @@ def check_privacy(privacy: Privacy) -> None:
         )
     privacy.check_fields("FedPNN", _UNUSED)
     if privacy.bounds is None:
-        public_bounds(privacy, 1)
+        public_bounds(privacy, 1)  # raises; the number of columns is not known here
     privacy.check_classes()
 
 
 class _FedPNNTraining(PrivateTraining):
-    """State of one training; its generators are the coordinator's rounds."""
+    """State of one training, with a generator for each of the coordinator's rounds."""
 
     def request_origin(self) -> Coordinator[Floats]:
-        """Request the noised mean of all rows."""
-        planned = origin_release(self.privacy, self.schema.n_features, len(self.schema.classes))
-        kind = MaskedOriginRequest if self.masked else OriginRequest
-        values, spread = yield from self._sum(
-            kind(*self.frame, self.schema.classes), planned, "the origin"
-        )
+        """Request the noised number and sum of all rows; return their mean."""
+        release = origin_release(self.privacy, self.schema.n_features, len(self.schema.classes))
+        request_type = MaskedOriginRequest if self.masked else OriginRequest
+        request = request_type(*self.frame, self.schema.classes)
+        values, variance = yield from self._sum(request, release, "the origin")
         return estimate_origin(
-            values, n_features=self.schema.n_features, levels=planned.levels, variance=spread
+            values, n_features=self.schema.n_features, levels=release.levels, variance=variance
         )
 
-    def request_neurons(self, place: Floats) -> Coordinator[Neurons]:
-        """Request noised class means and, for two classes, cells between them."""
+    def request_neurons(self, origin: Floats) -> Coordinator[Neurons]:
+        """Request noised class sums and, for two classes, cells; return the neurons."""
         n_classes = len(self.schema.classes)
-        planned = class_sums_release(self.privacy, self.schema.n_features, n_classes)
-        kind = MaskedClassSumsRequest if self.masked else ClassSumsRequest
-        request = kind(*self.frame, self.schema.classes, place)
-        values, spread = yield from self._sum(request, planned, "the class sums")
-        found = estimate_means(values, n_classes=n_classes, levels=planned.levels, variance=spread)
+        release = class_sums_release(self.privacy, self.schema.n_features, n_classes)
+        sums_type = MaskedClassSumsRequest if self.masked else ClassSumsRequest
+        request = sums_type(*self.frame, self.schema.classes, origin)
+        values, variance = yield from self._sum(request, release, "the class sums")
+        means = estimate_means(
+            values, n_classes=n_classes, levels=release.levels, variance=variance
+        )
         if n_classes > 2:
-            return mean_neurons(found.means)
-        axis = axis_between(found.means)
-        cells_kind = MaskedCellsRequest if self.masked else CellsRequest
-        asked = cells_kind(*self.frame, self.schema.classes, place, axis)
-        values, spread = yield from self._sum(asked, cells_release(self.privacy), "the cells")
-        return cell_neurons(values, axis, found, variance=spread)
+            return mean_neurons(means.means)
+        axis = axis_between(means.means)
+        cells_type = MaskedCellsRequest if self.masked else CellsRequest
+        for_cells = cells_type(*self.frame, self.schema.classes, origin, axis)
+        values, variance = yield from self._sum(for_cells, cells_release(self.privacy), "the cells")
+        return cell_neurons(values, axis, means, variance=variance)
 
     def _sum(
-        self, request: Message, planned: Release, during: str
+        self, request: Message, release: Release, what: str
     ) -> Coordinator[tuple[Integers, float]]:
         """Return the sum of the replies and the variance of its noise.
 
-        Parties may drop out of masked sums.
+        Parties may drop out of masked sums. ``what`` names the sum in messages.
         """
-        replies = self.survivors((yield total(request)), during)
+        replies = self.survivors((yield total(request)), what)
         reply = replies.total
-        if reply is None or reply.values.shape != (planned.n_cells,):
+        if reply is None or reply.values.shape != (release.n_cells,):
             raise ProtocolError(
-                f"expected {planned.n_cells} noised values for {during}, got another number; a "
+                f"expected {release.n_cells} noised values for {what}, got another number; a "
                 "party sent a wrong reply"
             )
-        spread = self.variance(
-            planned.budget,
-            planned.sensitivity,
-            n_cells=planned.n_cells,
+        variance = self.variance(
+            release.budget,
+            release.sensitivity,
+            n_cells=release.n_cells,
             n_summed=self.n_parties - len(replies.missing),
         )
-        return reply.values, spread
+        return reply.values, variance

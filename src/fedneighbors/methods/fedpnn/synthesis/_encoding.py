@@ -16,7 +16,7 @@ from fedneighbors.methods.fedpnn.synthesis._mixture import Modes, fit_modes
 Codes = npt.NDArray[np.int64]
 
 _MODE_REACH = 4.0  # a mode covers this many standard deviations to either side
-_MAX_POSITION = 0.99
+_MAX_POSITION = 0.99  # positions are clipped to this, within the range of tanh
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class NumericCoding:
     missing : bool
         If True, the last category is "missing".
     whole : bool
-        If True, all values of the fit were integers, and decoded values are rounded.
+        If True, all training values were integers, and decoded values are rounded.
 
     References
     ----------
@@ -70,52 +70,52 @@ class NumericCoding:
         Raises
         ------
         DataError
-            If the column is nominal, or a cell cannot be encoded: it is missing, or differs from
-            the repeated values, and there was no such cell in the fit.
+            If the column is nominal, or a cell cannot be encoded: it is missing, but no cell of the
+            fit was; or it is no repeated value, but all values of the fit were.
         """
         if column.dtype == np.object_:
-            raise DataError(f"column {self.name!r} holds words; it was numeric in the fit")
+            raise DataError(f"column {self.name!r} contains text; it was numeric in the fit")
         values = column.astype(np.float64)
         codes = np.full(len(values), self.width - 1)
-        places = np.zeros(len(values))
-        gone = np.isnan(values)
-        if gone.any() and not self.missing:
+        positions = np.zeros(len(values))
+        missing = np.isnan(values)
+        if missing.any() and not self.missing:
             raise DataError(
                 f"column {self.name!r} has missing cells; it had none in the fit. Fill them, or "
                 "fit on rows with missing cells too"
             )
         at = np.minimum(np.searchsorted(self.repeated, values), len(self.repeated) - 1)
-        same = self.repeated[at] == values if len(self.repeated) else np.zeros_like(gone)
+        same = self.repeated[at] == values if len(self.repeated) else np.zeros_like(missing)
         codes[same] = at[same]
-        rest = np.flatnonzero(~gone & ~same)
+        rest = np.flatnonzero(~missing & ~same)
         if self.modes is not None:
-            codes[rest], places[rest] = self._encode_in_modes(self.modes, values[rest], rng)
+            codes[rest], positions[rest] = self._encode_in_modes(self.modes, values[rest], rng)
         elif len(rest):
             raise DataError(
-                f"column {self.name!r} holds {values[rest[0]]}; in the fit it held only "
+                f"column {self.name!r} contains {values[rest[0]]}; in the fit it contained only "
                 f"{self.repeated.tolist()}"
             )
-        return codes, places
+        return codes, positions
 
     def _encode_in_modes(
         self, modes: Modes, values: Floats, rng: np.random.Generator
     ) -> tuple[Codes, Floats]:
-        ladder = np.cumsum(modes.posterior(values), axis=1)
-        drawn = (ladder < rng.random((len(values), 1)) * ladder[:, -1:]).sum(axis=1)
-        places = (values - modes.means[drawn]) / (_MODE_REACH * modes.deviations[drawn])
-        return len(self.repeated) + drawn, np.clip(places, -_MAX_POSITION, _MAX_POSITION)
+        cumulative = np.cumsum(modes.posterior(values), axis=1)
+        drawn = (cumulative < rng.random((len(values), 1)) * cumulative[:, -1:]).sum(axis=1)
+        positions = (values - modes.means[drawn]) / (_MODE_REACH * modes.deviations[drawn])
+        return len(self.repeated) + drawn, np.clip(positions, -_MAX_POSITION, _MAX_POSITION)
 
-    def decode(self, codes: Codes, places: Floats) -> Column:
+    def decode(self, codes: Codes, positions: Floats) -> Column:
         """Return numbers, with NaN where the category is "missing"."""
         n_repeated = len(self.repeated)
-        levels = np.full(self.width, np.nan)
+        centers = np.full(self.width, np.nan)
         reach = np.zeros(self.width)
-        levels[:n_repeated] = self.repeated
+        centers[:n_repeated] = self.repeated
         if self.modes is not None:
-            inside = slice(n_repeated, n_repeated + len(self.modes.means))
-            levels[inside] = self.modes.means
-            reach[inside] = _MODE_REACH * self.modes.deviations
-        values: Floats = levels[codes] + reach[codes] * places
+            in_modes = slice(n_repeated, n_repeated + len(self.modes.means))
+            centers[in_modes] = self.modes.means
+            reach[in_modes] = _MODE_REACH * self.modes.deviations
+        values: Floats = centers[codes] + reach[codes] * positions
         return np.round(values) if self.whole else values
 
 
@@ -157,23 +157,23 @@ class NominalCoding:
             If the column is numeric, or has a category that was not in the fit.
         """
         if column.dtype != np.object_:
-            raise DataError(f"column {self.name!r} is numeric; it held words in the fit")
-        at: dict[str | None, int] = {word: code for code, word in enumerate(self.categories)}
+            raise DataError(f"column {self.name!r} is numeric; it contained text in the fit")
+        codes: dict[str | None, int] = {text: code for code, text in enumerate(self.categories)}
         if self.missing:
-            at[None] = len(self.categories)
-        unseen = sorted({repr(word) for word in column} - {repr(word) for word in at})
+            codes[None] = len(self.categories)
+        unseen = sorted({repr(text) for text in column} - {repr(text) for text in codes})
         if unseen:
-            found = "missing cells" if unseen == ["None"] else f"the categories {unseen[:5]}"
+            cells = "missing cells" if unseen == ["None"] else f"the categories {unseen[:5]}"
             raise DataError(
-                f"column {self.name!r} has {found}, which it did not have in the fit; leave these "
+                f"column {self.name!r} has {cells}, which it did not have in the fit; leave these "
                 "rows out, or fit on rows that have them"
             )
-        return np.array([at[word] for word in column], dtype=np.int64), np.zeros(len(column))
+        return np.array([codes[text] for text in column], dtype=np.int64), np.zeros(len(column))
 
-    def decode(self, codes: Codes, places: Floats) -> Column:  # noqa: ARG002
-        """Return words, with None where the category is "missing"."""
-        words = np.array([*self.categories, None], dtype=np.object_)
-        column: Column = words[codes]
+    def decode(self, codes: Codes, positions: Floats) -> Column:  # noqa: ARG002
+        """Return categories, with None where the category is "missing"."""
+        categories = np.array([*self.categories, None], dtype=np.object_)
+        column: Column = categories[codes]
         return column
 
 
@@ -181,7 +181,7 @@ Coding = NumericCoding | NominalCoding
 
 
 _MAX_VALUE = 1e150  # squares of larger numbers overflow
-_ALL_INTEGERS_FROM = 2.0**53  # all larger floats are integers, whatever the column holds
+_ALL_INTEGERS_FROM = 2.0**53  # larger floats are always integers, so that rounding means nothing
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ class Layout:
     widths : tuple of int
         Number of categories of each column of the table.
     scalars : tuple of int
-        Columns of the table with modes, ascending; their positions are the first columns of the
-        matrix.
+        Indices of the table columns that have modes, ascending. The first columns of the matrix are
+        their positions in modes.
     """
 
     widths: tuple[int, ...]
@@ -211,10 +211,10 @@ class Layout:
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """Return the first matrix column of each table column's one-hot part."""
-        starts, at = [0] * len(self.widths), len(self.scalars)
+        starts, start = [0] * len(self.widths), len(self.scalars)
         for column in self.order:
-            starts[column] = at
-            at += self.widths[column]
+            starts[column] = start
+            start += self.widths[column]
         return tuple(starts)
 
     @property
@@ -228,9 +228,9 @@ class Layout:
 
         Each block is (first matrix column, number of parts, width).
         """
-        runs = groupby(self.order, key=self.widths.__getitem__)
-        blocks = [(width, list(columns)) for width, columns in runs]
-        return tuple((self.starts[run[0]], len(run), width) for width, run in blocks)
+        groups = groupby(self.order, key=self.widths.__getitem__)
+        blocks = [(width, list(columns)) for width, columns in groups]
+        return tuple((self.starts[columns[0]], len(columns), width) for width, columns in blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,10 +251,10 @@ class TableTransform:
 
     @cached_property
     def layout(self) -> Layout:
-        """Return the position of each column in the matrix."""
+        """Return the layout of the matrix."""
         return Layout(
             widths=tuple(coding.width for coding in self.codings),
-            scalars=tuple(place for place, coding in enumerate(self.codings) if coding.modes),
+            scalars=tuple(index for index, coding in enumerate(self.codings) if coding.modes),
         )
 
     def codes(self, table: Table, rng: np.random.Generator) -> tuple[Codes, Floats]:
@@ -271,13 +271,13 @@ class TableTransform:
         -------
         codes : int64 array of shape (n_rows, n_columns)
             Categories.
-        places : float64 array of shape (n_rows, n_columns)
+        positions : float64 array of shape (n_rows, n_columns)
             Positions in modes, in (-1, 1); 0 where the category is not a mode.
 
         Raises
         ------
         DataError
-            If columns differ from the fit, or hold cells that cannot be encoded.
+            If columns differ from the fit, or contain cells that cannot be encoded.
         """
         names = tuple(coding.name for coding in self.codings)
         if table.names != names:
@@ -285,13 +285,13 @@ class TableTransform:
         pairs = [coding.encode(table.columns[coding.name], rng) for coding in self.codings]
         return np.stack([a for a, _ in pairs], axis=1), np.stack([b for _, b in pairs], axis=1)
 
-    def matrix(self, codes: Codes, places: Floats) -> Singles:
+    def matrix(self, codes: Codes, positions: Floats) -> Singles:
         """Return the encoded rows, float32 of shape (n_rows, layout.width)."""
         layout = self.layout
-        made = np.zeros((len(codes), layout.width), np.float32)
-        made[:, : len(layout.scalars)] = places[:, layout.scalars]
-        np.put_along_axis(made, codes + np.array(layout.starts), 1.0, axis=1)
-        return made
+        matrix = np.zeros((len(codes), layout.width), np.float32)
+        matrix[:, : len(layout.scalars)] = positions[:, layout.scalars]
+        np.put_along_axis(matrix, codes + np.array(layout.starts), 1.0, axis=1)
+        return matrix
 
     def table(self, matrix: Singles, *, source: str = "the synthetic table") -> Table:
         """Decode rows by the largest entry of each one-hot part.
@@ -305,19 +305,19 @@ class TableTransform:
         """
         layout = self.layout
         columns: dict[str, Column] = {}
-        none = np.zeros(len(matrix))
-        for place, coding in enumerate(self.codings):
-            start = layout.starts[place]
+        zeros = np.zeros(len(matrix))
+        for index, coding in enumerate(self.codings):
+            start = layout.starts[index]
             codes = matrix[:, start : start + coding.width].argmax(axis=1)
-            scalar = matrix[:, layout.scalars.index(place)] if coding.modes else none
-            columns[coding.name] = coding.decode(codes, scalar.astype(np.float64))
+            positions = matrix[:, layout.scalars.index(index)] if coding.modes else zeros
+            columns[coding.name] = coding.decode(codes, positions.astype(np.float64))
         return Table(columns, source)
 
 
 def fit_transform(
     table: Table, *, max_modes: int = 10, repeated_share: float | None = 0.05
 ) -> TableTransform:
-    """Fit the codings of all columns.
+    """Fit the encodings of all columns.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def fit_transform(
     Raises
     ------
     DataError
-        If a numeric column holds a value beyond 1e150 in magnitude or an infinite one.
+        If a numeric column contains infinite values, or values beyond 1e150 in magnitude.
     """
     split = {
         name: _split_repeated(name, column.astype(np.float64), repeated_share)
@@ -354,21 +354,21 @@ def fit_transform(
             whole &= np.abs(values).max(initial=0) < _ALL_INTEGERS_FROM
             codings.append(NumericCoding(name, split[name][0], modes.get(name), missing, whole))
         else:
-            words = sorted({word for word in column.tolist() if word is not None})
-            codings.append(NominalCoding(name, tuple(words), missing))
+            texts = sorted({text for text in column.tolist() if text is not None})
+            codings.append(NominalCoding(name, tuple(texts), missing))
     return TableTransform(tuple(codings))
 
 
-def _split_repeated(name: str, column: Floats, share: float | None) -> tuple[Floats, Floats]:
+def _split_repeated(name: str, column: Floats, min_share: float | None) -> tuple[Floats, Floats]:
     """Split a numeric column into repeated values and values for modes."""
     if (np.abs(column) > _MAX_VALUE).any():
         raise DataError(
-            f"column {name!r} holds infinite values or values beyond {_MAX_VALUE:g}; replace them "
-            "by NaN or by smaller ones"
+            f"column {name!r} contains infinite values or values beyond {_MAX_VALUE:g}; use NaN "
+            "or smaller ones instead"
         )
-    gone = np.isnan(column)
-    values, counts = np.unique(column[~gone], return_counts=True)
-    often = counts >= (1.0 if share is None else max(share, 0.0)) * len(column)
-    often |= len(values) == 1
-    repeated = values[often]
-    return repeated, column[~gone & ~np.isin(column, repeated)]
+    missing = np.isnan(column)
+    values, counts = np.unique(column[~missing], return_counts=True)
+    frequent = counts >= (1.0 if min_share is None else max(min_share, 0.0)) * len(column)
+    frequent |= len(values) == 1
+    repeated = values[frequent]
+    return repeated, column[~missing & ~np.isin(column, repeated)]

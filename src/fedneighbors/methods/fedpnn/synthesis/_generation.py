@@ -18,7 +18,7 @@ from fedneighbors._typing import Floats, Singles
 Noise = Literal["normal", "mixture", "concat"]
 NOISES: tuple[str, ...] = get_args(Noise)
 
-_SHIFT = np.float32(0.2)
+_SHIFT = np.float32(0.2)  # mean of N(0.2, 2)
 _SPREAD = np.float32(2.0**0.5)  # the 2 of N(0.2, 2) is the variance
 
 
@@ -30,8 +30,8 @@ def draw_noise(
     Parameters
     ----------
     noise : {"normal", "mixture", "concat"}
-        ``"normal"``: every entry is N(0, 1). ``"mixture"``: a fair coin decides for each row
-        whether all its entries are N(0, 1) or N(0.2, 2). ``"concat"``: the first half of the
+        ``"normal"``: every entry is N(0, 1). ``"mixture"``: all entries of a row are N(0, 1) or all
+        are N(0.2, 2), each with probability 1/2. ``"concat"``: the first half of the
         entries is N(0, 1), the second N(0.2, 2).
     n_entries, n_rows : int
         Size of a noise vector and of the batch.
@@ -48,8 +48,8 @@ def draw_noise(
     """
     drawn = rng.standard_normal((n_entries, n_rows), dtype=np.float32)
     if noise == "mixture":
-        second = np.flatnonzero(rng.random(n_rows) < 0.5)
-        drawn[:, second] = drawn[:, second] * _SPREAD + _SHIFT
+        shifted = np.flatnonzero(rng.random(n_rows) < 0.5)
+        drawn[:, shifted] = drawn[:, shifted] * _SPREAD + _SHIFT
     elif noise == "concat":
         half = n_entries // 2
         drawn[half:] = drawn[half:] * _SPREAD + _SHIFT
@@ -63,15 +63,15 @@ class TrainingSettings:
     Parameters
     ----------
     generator, critic : tuple of int
-        Units of the hidden layers.
+        Number of units of each hidden layer.
     epochs : int
-        Number of epochs; each has as many steps as full batches fit into the rows, at least one.
+        Number of epochs; each has as many steps as the rows make full batches, at least one.
     batch_size : int
-        Rows per batch; lowered for smaller tables, to a multiple of ``pac``.
+        Number of rows per batch; lowered to a multiple of ``pac`` for smaller tables.
     pac : int
-        Rows that the critic scores together.
+        Number of rows that the critic scores together.
     critic_steps : int
-        Critic steps per generator step.
+        Number of critic steps per generator step.
     dropout : float
         Fraction of the critic's hidden units that are dropped at each step.
     embedding : int
@@ -124,7 +124,7 @@ class TrainingSettings:
     def batch_size_for(self, n_rows: int) -> int:
         """Return the batch size for a table: a multiple of ``pac``.
 
-        It is at least one pack, even for smaller tables, since rows are drawn with replacement.
+        It is at least ``pac``, even for smaller tables, because rows are drawn with replacement.
         """
         return max(min(self.batch_size, n_rows) // self.pac, 1) * self.pac
 
@@ -141,7 +141,7 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Picks:
-    """Column and category picked for each row of a batch.
+    """Conditions drawn for a batch: a column and a category for each row.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class Conditions:
     Parameters
     ----------
     counts : tuple of int64 arrays
-        For each nominal column, the number of rows of the fit in each category.
+        For each nominal column, the number of training rows in each category.
 
     References
     ----------
@@ -183,16 +183,16 @@ class Conditions:
 
     @cached_property
     def _cumulative_frequencies(self) -> tuple[Floats, Floats]:
-        """Return cumulative frequencies of the categories, plain and of logarithms.
+        """Return cumulative frequencies of the categories, and of their logarithms.
 
-        Those of column c are shifted to (c, c + 1], so that one search serves all columns.
+        Those of column c are shifted to (c, c + 1], so that all columns are searched at once.
         """
-        plain = [place + _cumulate(count) for place, count in enumerate(self.counts)]
-        damped = [place + _cumulate(np.log1p(count)) for place, count in enumerate(self.counts)]
+        plain = [index + _cumulate(count) for index, count in enumerate(self.counts)]
+        damped = [index + _cumulate(np.log1p(count)) for index, count in enumerate(self.counts)]
         return np.concatenate(plain), np.concatenate(damped)
 
     def draw(self, n_rows: int, rng: np.random.Generator, *, damped: bool) -> Picks:
-        """Pick a column, all equally likely, then one of its categories.
+        """Draw a column, all equally likely, and one of its categories.
 
         Parameters
         ----------
@@ -201,8 +201,9 @@ class Conditions:
         rng : numpy.random.Generator
             Random source.
         damped : bool
-            If True, draw categories by the logarithm of their frequency, as in training, so that
-            rare ones are learned too; else by their frequency, as in sampling.
+            If True, draw categories with probabilities proportional to the logarithm of their
+            frequency, as in training, so that rare ones are learned too. If False, in proportion to
+            their frequency, as in sampling.
         """
         columns = rng.integers(len(self.counts), size=n_rows)
         cumulative = self._cumulative_frequencies[damped]
@@ -211,9 +212,9 @@ class Conditions:
 
     def vectors(self, picks: Picks) -> Singles:
         """Return one-hot conditional vectors, float32 of shape (n_rows, width)."""
-        made = np.zeros((len(picks.columns), self.width), np.float32)
-        made[np.arange(len(made)), self.starts[picks.columns] + picks.categories] = 1.0
-        return made
+        vectors = np.zeros((len(picks.columns), self.width), np.float32)
+        vectors[np.arange(len(vectors)), self.starts[picks.columns] + picks.categories] = 1.0
+        return vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +234,7 @@ class RowsByCategory:
 
     @classmethod
     def of(cls, codes: Codes, widths: Sequence[int]) -> "RowsByCategory":
-        """Build the index from the rows of the fit.
+        """Build the index from the training rows.
 
         Parameters
         ----------
@@ -250,18 +251,18 @@ class RowsByCategory:
         return cls(rows, starts)
 
     def conditions(self) -> Conditions:
-        """Return conditions with the frequencies of these rows."""
+        """Return the conditions with the category frequencies of these rows."""
         return Conditions(tuple(np.diff(start) for start in self.starts))
 
     def draw(self, picks: Picks, rng: np.random.Generator) -> Codes:
-        """Draw a random row that meets each condition, int64."""
+        """Draw a random row that meets each condition; return row indices."""
         drawn = np.empty(len(picks.columns), np.int64)
-        share = rng.random(len(drawn))
+        fraction = rng.random(len(drawn))
         for column, (rows, starts) in enumerate(zip(self.rows, self.starts, strict=True)):
             matching = np.flatnonzero(picks.columns == column)
             first = starts[picks.categories[matching]]
             count = starts[picks.categories[matching] + 1] - first
-            drawn[matching] = rows[first + (share[matching] * count).astype(np.int64)]
+            drawn[matching] = rows[first + (fraction[matching] * count).astype(np.int64)]
         return drawn
 
 
@@ -272,7 +273,7 @@ def _cumulate(weights: npt.NDArray[np.floating] | Codes) -> Floats:
     return cumulative
 
 
-_BATCH = 500  # fixed, so that the bits do not depend on the number of rows requested
+_BATCH = 500  # fixed, so that a row does not depend on the number of requested rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +287,7 @@ class TrainedGenerator:
     output : (weight, bias)
         Last layer: tanh for positions in modes, logits for one-hot parts; float32.
     n_scalars : int
-        Number of output rows that are positions in modes.
+        Number of outputs that are positions in modes.
     noise : {"normal", "mixture", "concat"}
         Noise distribution of the training.
     embedding : int
@@ -343,7 +344,7 @@ class TrainedGenerator:
         rng : numpy.random.Generator
             Random source for noise, conditions and categories.
         conditions : Conditions
-            Conditions of the training; drawn by frequency.
+            Conditions of the training; categories are drawn by their frequency.
         fixed : Picks, optional
             One condition for all rows, of shape (1,).
 
@@ -352,11 +353,11 @@ class TrainedGenerator:
         float32 array of shape (n_rows, layout.width)
         """
         batches = []
-        with threadpool_limits(limits=1):  # other numbers of threads may change the last bits
+        with threadpool_limits(limits=1):  # the number of threads may change the last bits
             for _ in range(0, n_rows, _BATCH):
                 batches.append(self._batch(rng, conditions, fixed))
-        made: Singles = np.concatenate(batches, axis=1)[:, :n_rows].T
-        return np.ascontiguousarray(made)
+        encoded: Singles = np.concatenate(batches, axis=1)[:, :n_rows].T
+        return np.ascontiguousarray(encoded)
 
     def _batch(
         self, rng: np.random.Generator, conditions: Conditions, fixed: Picks | None
@@ -369,8 +370,8 @@ class TrainedGenerator:
         for weight, bias in self.hidden:
             state = np.concatenate([np.maximum(weight @ state + bias[:, None], 0), state])
         weight, bias = self.output
-        made: Singles = weight @ state + bias[:, None]
-        made[: self.n_scalars] = np.tanh(made[: self.n_scalars])
-        spread = rng.standard_exponential(made[self.n_scalars :].shape, dtype=np.float32)
-        made[self.n_scalars :] -= np.log(np.maximum(spread, np.finfo(np.float32).tiny))
-        return made
+        output: Singles = weight @ state + bias[:, None]
+        output[: self.n_scalars] = np.tanh(output[: self.n_scalars])
+        exponential = rng.standard_exponential(output[self.n_scalars :].shape, dtype=np.float32)
+        output[self.n_scalars :] -= np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+        return output

@@ -10,8 +10,8 @@ from scipy.special import digamma
 from fedneighbors._typing import Floats
 
 _MAX_GROUPS = 512  # rows of a column are condensed to at most this many weighted groups
-_COLUMNS_AT_ONCE = 64  # bounds the memory: 64 x 512 x 10 numbers
-_MAX_ROUNDS = 100
+_COLUMNS_AT_ONCE = 64  # limits the memory to 64 x 512 x 10 numbers
+_MAX_ROUNDS = 100  # maximum number of variational updates
 _TOLERANCE = 1e-3  # a column has converged if no weight changes by more
 _SPARSITY = 1e-3  # Dirichlet parameter of the weights; empties modes that are not needed
 _MIN_DEVIATION = 1e-4  # minimum standard deviation of a mode, relative to the column's spread
@@ -65,16 +65,17 @@ def fit_modes(
 ) -> list[Modes]:
     """Fit a mixture of Gaussians to each column by variational inference.
 
-    Rows are first condensed to weighted groups of neighboring values, with single rows at both
-    ends. The means and variances of the groups enter the updates, so that all rows count and
-    nothing is sampled.
+    The values of a column are first condensed to weighted groups of neighboring values, which are
+    smaller at both ends of the column. The updates use the means and variances of the groups, so
+    that every row has an influence and rows are not sampled.
 
     Parameters
     ----------
     columns : sequence of float64 arrays
         Columns of at least one finite value each.
     max_modes : int
-        Number of initial modes, at quantiles of the column; inference empties those not needed.
+        Number of initial modes, at quantiles of the column; inference lowers the weights of those
+        that are not needed.
     min_weight : float
         Modes of lower weight are dropped.
 
@@ -98,14 +99,14 @@ def fit_modes(
         ]
         state = _infer(_condense_columns(scaled), _initial_means(scaled, max_modes))
         found += [
-            _make_modes(state, place, center, spread, min_weight)
-            for place, (center, spread) in enumerate(scales)
+            _make_modes(state, index, center, spread, min_weight)
+            for index, (center, spread) in enumerate(scales)
         ]
     return found
 
 
 class _Groups(NamedTuple):
-    """Groups of all columns, arrays of shape (n_columns, n_groups)."""
+    """Groups of neighboring values of all columns, arrays of shape (n_columns, n_groups)."""
 
     weight: Floats
     mean: Floats
@@ -150,8 +151,8 @@ def _condense_column(column: Floats) -> tuple[Floats, Floats, Floats]:
     n = len(column)
     if n <= _MAX_GROUPS:
         return np.ones(n), column, np.zeros(n)
-    share = 0.5 - 0.5 * np.cos(np.linspace(0, np.pi, _MAX_GROUPS + 1))
-    starts = np.unique(np.minimum(np.round(share * n).astype(np.int64), n - 1))
+    fractions = 0.5 - 0.5 * np.cos(np.linspace(0, np.pi, _MAX_GROUPS + 1))
+    starts = np.unique(np.minimum(np.round(fractions * n).astype(np.int64), n - 1))
     weight = np.diff(np.append(starts, n)).astype(np.float64)
     mean = np.add.reduceat(column, starts) / weight
     square = np.add.reduceat((column - np.repeat(mean, weight.astype(np.int64))) ** 2, starts)
@@ -164,25 +165,25 @@ def _initial_means(columns: Sequence[Floats], max_modes: int) -> Floats:
     The result has shape (n_columns, max_modes).
     """
     means = np.full((len(columns), max_modes), np.nan)
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         quantiles = np.unique(np.quantile(column, (np.arange(max_modes) + 0.5) / max_modes))
-        means[place, : len(quantiles)] = quantiles
+        means[index, : len(quantiles)] = quantiles
     return means
 
 
 def _infer(groups: _Groups, means: Floats) -> _State:
     """Iterate until all weights converge; skip columns that have converged."""
     state = _initial_state(groups, means)
-    moving = np.arange(len(means))
+    active = np.arange(len(means))
     for _ in range(_MAX_ROUNDS):
-        before = _State(*(part[moving] for part in state))
-        after = _update(_Groups(*(part[moving] for part in groups)), before)
+        before = _State(*(part[active] for part in state))
+        after = _update(_Groups(*(part[active] for part in groups)), before)
         for part, new in zip(state, after, strict=True):
-            part[moving] = new
+            part[active] = new
         total = after.size.sum(axis=1, keepdims=True)
-        still = np.abs(after.size - before.size) > _TOLERANCE * total
-        moving = moving[still.any(axis=1)]
-        if not len(moving):
+        changed = np.abs(after.size - before.size) > _TOLERANCE * total
+        active = active[changed.any(axis=1)]
+        if not len(active):
             break
     return state
 
@@ -193,9 +194,9 @@ def _initial_state(groups: _Groups, means: Floats) -> _State:
     count = np.where(present, total / present.sum(axis=1, keepdims=True), 0.0)
     filled = np.where(present, means, 0.0)
     gaps = np.maximum(np.diff(means, axis=1, prepend=np.nan), 0)
-    wide = np.fmax(np.fmax(gaps, np.roll(gaps, -1, axis=1)), 1e-2)
+    widths = np.fmax(np.fmax(gaps, np.roll(gaps, -1, axis=1)), 1e-2)
     shape = 1.0 + 0.5 * count
-    return _State(count, filled, shape, shape * np.where(np.isnan(wide), 1.0, wide) ** 2)
+    return _State(count, filled, shape, shape * np.where(np.isnan(widths), 1.0, widths) ** 2)
 
 
 def _update(groups: _Groups, state: _State) -> _State:
@@ -216,25 +217,25 @@ def _update(groups: _Groups, state: _State) -> _State:
     logits = offset[:, None, :] - 0.5 * precision[:, None, :] * (
         distance + groups.variance[:, :, None]
     )
-    share = _softmax(logits)
-    share *= groups.weight[:, :, None]
-    count = share.sum(axis=1)
-    safe = np.maximum(count, 1e-10)
-    mean = np.einsum("cgk,cg->ck", share, groups.mean) / safe
-    moment = np.einsum("cgk,cg->ck", share, groups.mean**2 + groups.variance)
-    scatter = np.maximum(moment - safe * mean * mean, 0.0)
+    responsibility = _softmax(logits)
+    responsibility *= groups.weight[:, :, None]
+    count = responsibility.sum(axis=1)
+    positive_count = np.maximum(count, 1e-10)
+    mean = np.einsum("cgk,cg->ck", responsibility, groups.mean) / positive_count
+    moment = np.einsum("cgk,cg->ck", responsibility, groups.mean**2 + groups.variance)
+    scatter = np.maximum(moment - positive_count * mean * mean, 0.0)
     return _State(count, mean, 1.0 + 0.5 * count, _MIN_DEVIATION**2 + 0.5 * scatter)
 
 
 def _make_modes(
-    state: _State, place: int, center: float, spread: float, min_weight: float
+    state: _State, index: int, center: float, spread: float, min_weight: float
 ) -> Modes:
-    weight = state.size[place] / state.size[place].sum()
+    weight = state.size[index] / state.size[index].sum()
     kept = np.flatnonzero(weight >= min(min_weight, weight.max()))
-    kept = kept[np.argsort(state.mean[place][kept], kind="stable")]
-    deviation = np.sqrt(state.rate[place][kept] / state.shape[place][kept])
+    kept = kept[np.argsort(state.mean[index][kept], kind="stable")]
+    deviation = np.sqrt(state.rate[index][kept] / state.shape[index][kept])
     return Modes(
-        means=center + spread * state.mean[place][kept],
+        means=center + spread * state.mean[index][kept],
         deviations=spread * np.maximum(deviation, _MIN_DEVIATION),
         weights=weight[kept] / weight[kept].sum(),
     )

@@ -1,7 +1,7 @@
-"""Fitted synthesizer: generators with their codings, and the model file.
+"""Fitted synthesizer: generators with their encodings, and the model file.
 
-The fields of the dataclasses are the schema of the file, see
-:mod:`fedneighbors.tabular._model_file`; their checks apply to fitted models and to files.
+The fields of the dataclasses define the format of the file, see
+:mod:`fedneighbors.tabular._model_file`. Their checks apply to fitted models and to files.
 """
 
 import warnings
@@ -24,9 +24,9 @@ from fedneighbors.tabular._schema import Label
 
 Codes = npt.NDArray[np.int64]
 
-LABEL = "(label)"  # column of class numbers in the table of a generator for all classes
+LABEL = "(label)"  # column with the class of a row, for a generator of all classes
 MAX_ROWS = 1 << 53  # class counts stay exact in float64
-_MAX_TRIES = 20
+_MAX_TRIES = 20  # batches to generate for a class before rows of other classes are accepted
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class TablePart:
     conditions : Conditions
         Frequencies of the categories of the nominal columns.
     n_rows : int
-        Number of rows of the fit.
+        Number of training rows.
     """
 
     transform: TableTransform
@@ -82,8 +82,8 @@ class TablePart:
         fixed : Picks, optional
             One condition for all rows, of shape (1,).
         """
-        made = self.generator.rows(n_rows, rng, self.conditions, fixed=fixed)
-        return self.transform.table(made)
+        encoded = self.generator.rows(n_rows, rng, self.conditions, fixed=fixed)
+        return self.transform.table(encoded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class SynthesisModel(ModelFile):
     classes : tuple of labels
         Labels, ascending; empty if there were none.
     counts : tuple of int
-        Rows of each class in the fit.
+        Number of training rows of each class.
     parts : tuple of TablePart
         One generator per class, or a single one.
     """
@@ -119,8 +119,8 @@ class SynthesisModel(ModelFile):
             raise ValueError("generators and classes do not fit together")
         if not self.per_class:
             labels = self.parts[0].transform.codings[self._all_names.index(LABEL)]
-            words = tuple(sorted(map(str, range(len(self.classes)))))
-            if not isinstance(labels, NominalCoding) or labels.categories != words:
+            codes = tuple(sorted(map(str, range(len(self.classes)))))
+            if not isinstance(labels, NominalCoding) or labels.categories != codes:
                 raise ValueError("labels and classes do not fit together")
 
     @property
@@ -151,45 +151,45 @@ class SynthesisModel(ModelFile):
         seed : int
             Seed of the sampling.
         only : int, optional
-            Position of a single class to generate; None keeps the class frequencies of the fit.
+            Position of a single class to generate. None: with the class frequencies of the fit.
         """
         if not self.per_class:
             return self._generate_labeled(n_rows, np.random.default_rng([seed, 0]), only)
-        shares = apportion(n_rows, np.array(self.counts)).tolist()
-        wanted = dict(enumerate(shares)) if only is None else {only: n_rows}
+        counts = apportion(n_rows, np.array(self.counts)).tolist()
+        count_of = dict(enumerate(counts)) if only is None else {only: n_rows}
         parts = [
-            (place, self.parts[place].table(count, np.random.default_rng([seed, place])))
-            for place, count in wanted.items()
+            (position, self.parts[position].table(count, np.random.default_rng([seed, position])))
+            for position, count in count_of.items()
             if count
         ]
         table = _concatenate([part for _, part in parts])
-        places = np.repeat([place for place, _ in parts], [part.n_rows for _, part in parts])
-        mixed = np.random.default_rng([seed, len(self.parts)]).permutation(n_rows)
-        return table.take(mixed), places[mixed]
+        positions = np.repeat([k for k, _ in parts], [part.n_rows for _, part in parts])
+        order = np.random.default_rng([seed, len(self.parts)]).permutation(n_rows)
+        return table.take(order), positions[order]
 
     def _generate_labeled(
         self, n_rows: int, rng: np.random.Generator, only: int | None
     ) -> tuple[Table, Codes]:
         if only is None:
-            made = self.parts[0].table(n_rows, rng)
+            table = self.parts[0].table(n_rows, rng)
         else:
-            made = self._generate_class(n_rows, rng, only)
-        generated = np.array([int(word) for word in made.columns[LABEL]], np.int64)
-        return made.without([LABEL]), generated if only is None else np.full(n_rows, only)
+            table = self._generate_class(n_rows, rng, only)
+        generated = np.array([int(code) for code in table.columns[LABEL]], np.int64)
+        return table.without([LABEL]), generated if only is None else np.full(n_rows, only)
 
     def _generate_class(self, n_rows: int, rng: np.random.Generator, only: int) -> Table:
         """Generate rows conditioned on a class; discard rows of other classes."""
         part = self.parts[0]
-        place = [coding.name for coding in part.nominal].index(LABEL)
-        code = part.nominal[place].categories.index(str(only))
-        fixed = Picks(np.array([place]), np.array([code]))
+        column = [coding.name for coding in part.nominal].index(LABEL)
+        code = part.nominal[column].categories.index(str(only))
+        fixed = Picks(np.array([column]), np.array([code]))
         found, n_found = [], 0
         for _ in range(_MAX_TRIES):
-            made = part.table(n_rows, rng, fixed)
-            right = np.flatnonzero(np.equal(made.columns[LABEL], str(only)))
-            if len(right):
-                found.append(made.take(right))
-            n_found += len(right)
+            table = part.table(n_rows, rng, fixed)
+            matching = np.flatnonzero(np.equal(table.columns[LABEL], str(only)))
+            if len(matching):
+                found.append(table.take(matching))
+            n_found += len(matching)
             if n_found >= n_rows:
                 return _concatenate(found).take(slice(n_rows))
         warnings.warn(
@@ -198,7 +198,7 @@ class SynthesisModel(ModelFile):
             "Train longer, or with per_class=True",
             stacklevel=4,
         )
-        return _concatenate([*found, made]).take(slice(n_rows))
+        return _concatenate([*found, table]).take(slice(n_rows))
 
 
 def _concatenate(tables: list[Table]) -> Table:

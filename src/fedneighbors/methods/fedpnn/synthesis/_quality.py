@@ -23,7 +23,7 @@ from fedneighbors.metrics._scores import balanced_accuracy
 
 
 def read_tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
-    """Read real and synthetic rows as tables with the same columns.
+    """Convert real and synthetic rows to tables with the same columns.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def read_tables(real: Any, synthetic: Any) -> tuple[Table, Table]:
     for name in names[0]:
         kinds = {table.columns[name].dtype == np.object_ for table in pair}
         if len(kinds) > 1:
-            raise DataError(f"column {name!r} is numeric in one table and holds words in the other")
+            raise DataError(f"column {name!r} is numeric in one table and nominal in the other")
     return pair
 
 
@@ -59,8 +59,8 @@ def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        Score of each column in [0, 1], 1 for equal distributions; 0 if only one of the two tables
-        has no cells, 1 if neither has.
+        Score of each column in [0, 1]; 1 for equal distributions. A column without values has 0 if
+        the other table has values, else 1.
 
     References
     ----------
@@ -72,11 +72,11 @@ def ks_complement(real: Any, synthetic: Any) -> dict[str, float]:
     >>> ks_complement(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[1.0], [2.0]]))
     {'x0': 0.5}
     """
-    known, made = read_tables(real, synthetic)
+    x_real, x_synth = read_tables(real, synthetic)
     scores = {}
-    for name, column in known.columns.items():
+    for name, column in x_real.columns.items():
         if column.dtype != np.object_:
-            a, b = _sort_present(column), _sort_present(made.columns[name])
+            a, b = _sort_present(column), _sort_present(x_synth.columns[name])
             both = len(a) and len(b)
             gap = ks_2samp(a, b, method="asymp").statistic if both else len(a) != len(b)
             scores[name] = 1.0 - float(gap)
@@ -97,8 +97,8 @@ class Correlations:
     names : tuple of str
         Names of the numeric columns.
     real, synthetic : float64 arrays of shape (n_columns, n_columns)
-        Correlations. Where a column is constant, or a pair has fewer than two rows with both cells,
-        real ones are NaN and synthetic ones are 0.
+        Correlations. If a column is constant, or fewer than two rows have both cells, the real
+        correlation is NaN and the synthetic one is 0.
     """
 
     names: tuple[str, ...]
@@ -115,7 +115,7 @@ class Correlations:
 
     @property
     def mean(self) -> float:
-        """Return the mean similarity over defined pairs; NaN without any."""
+        """Return the mean similarity over all defined pairs; NaN without any."""
         pairs = self.similarity[np.triu_indices(len(self.names), 1)]
         return float(np.nanmean(pairs)) if (~np.isnan(pairs)).any() else float("nan")
 
@@ -128,7 +128,7 @@ def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        Rows; the correlation of a pair of columns uses the rows that have both cells.
+        Rows; the correlation of two columns uses the rows in which neither cell is missing.
 
     References
     ----------
@@ -141,17 +141,17 @@ def correlation_similarity(real: Any, synthetic: Any) -> Correlations:
     >>> round(correlation_similarity(up, down).mean, 6)
     0.0
     """
-    known, made = read_tables(real, synthetic)
-    names = tuple(name for name, cells in known.columns.items() if cells.dtype != np.object_)
+    x_real, x_synth = read_tables(real, synthetic)
+    names = tuple(name for name, cells in x_real.columns.items() if cells.dtype != np.object_)
     return Correlations(
         names,
-        _correlations([known.columns[name].astype(np.float64) for name in names]),
-        np.nan_to_num(_correlations([made.columns[name].astype(np.float64) for name in names])),
+        _correlations([x_real.columns[name].astype(np.float64) for name in names]),
+        np.nan_to_num(_correlations([x_synth.columns[name].astype(np.float64) for name in names])),
     )
 
 
 def _correlations(columns: list[Floats]) -> Floats:
-    """Return Pearson correlations over complete pairs of cells."""
+    """Return Pearson correlations, over the rows without missing cells in a pair."""
     if not columns:
         return np.empty((0, 0))
     values = np.stack(columns, axis=1)
@@ -178,20 +178,20 @@ def category_coverage(real: Any, synthetic: Any) -> dict[str, float]:
     Parameters
     ----------
     real, synthetic : Table, data frame or array of shape (n_rows, n_columns)
-        Rows; a missing cell counts as a category. Categories only in the synthetic rows are
-        ignored.
+        Rows; a missing cell counts as a category. Categories that occur in the synthetic rows only
+        are ignored.
 
     Returns
     -------
     dict of str to float
         Fraction for each nominal column, in [0, 1].
     """
-    known, made = read_tables(real, synthetic)
+    x_real, x_synth = read_tables(real, synthetic)
     coverage = {}
-    for name, column in known.columns.items():
+    for name, column in x_real.columns.items():
         if column.dtype == np.object_:
-            wanted = set(column.tolist())
-            coverage[name] = len(wanted & set(made.columns[name].tolist())) / len(wanted)
+            categories = set(column.tolist())
+            coverage[name] = len(categories & set(x_synth.columns[name].tolist())) / len(categories)
     return coverage
 
 
@@ -220,7 +220,7 @@ class NearestRecords:
     def closer(self) -> float:
         """Return the fraction of synthetic rows unusually close to real ones.
 
-        These are closer to their nearest real row than 95 % of the real rows are.
+        These are closer to their nearest real row than 95 % of the real rows are to theirs.
         """
         return float(np.mean(self.synthetic < np.quantile(self.real, 0.05)))
 
@@ -228,8 +228,9 @@ class NearestRecords:
 def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     """Measure the distances of synthetic rows to the nearest real rows.
 
-    Numbers are compared by their relative ranks among the real ones; words and missing cells differ
-    by 0 or 1. The distance is the root mean square of the differences over the columns.
+    The difference of two numbers is that of their relative ranks among the real numbers. The
+    difference of two categories is 0 or 1. The distance of two rows is the root mean square of the
+    differences over the columns.
 
     Parameters
     ----------
@@ -241,17 +242,17 @@ def nearest_records(real: Any, synthetic: Any) -> NearestRecords:
     DataError
         If there are fewer than two real rows.
     """
-    known, made = read_tables(real, synthetic)
-    if known.n_rows < 2:
-        raise DataError("expected two real rows or more, got 1, which has no other nearest row")
-    places, asked = _embed_rows(known, known), _embed_rows(made, known)
-    own, their = (Counter(row.tobytes() for row in rows) for rows in (places, asked))
-    search = NearestNeighbors(algorithm="brute").fit(places)
+    x_real, x_synth = read_tables(real, synthetic)
+    if x_real.n_rows < 2:
+        raise DataError("expected two real rows or more, got 1, which has no nearest other row")
+    points, others = _embed_rows(x_real, x_real), _embed_rows(x_synth, x_real)
+    counts, other_counts = (Counter(row.tobytes() for row in rows) for rows in (points, others))
+    search = NearestNeighbors(algorithm="brute").fit(points)
     return NearestRecords(
-        synthetic=search.kneighbors(asked, n_neighbors=1)[0][:, 0],
+        synthetic=search.kneighbors(others, n_neighbors=1)[0][:, 0],
         real=search.kneighbors(n_neighbors=1)[0][:, 0],
-        copies=sum(n for row, n in their.items() if row in own) / made.n_rows,
-        duplicates=sum(n for n in own.values() if n > 1) / known.n_rows,
+        copies=sum(n for row, n in other_counts.items() if row in counts) / x_synth.n_rows,
+        duplicates=sum(n for n in counts.values() if n > 1) / x_real.n_rows,
     )
 
 
@@ -260,11 +261,11 @@ def _embed_rows(table: Table, real: Table) -> Floats:
     parts: list[Floats] = []
     for name, column in table.columns.items():
         if column.dtype == np.object_:
-            words = dict.fromkeys(real.columns[name].tolist())
-            unseen = np.array([word not in words for word in column.tolist()])
-            # different words are at distance 1; words without a real row share one coordinate
-            marks = [*(np.equal(column, word) for word in words), unseen]
-            parts += [mark * np.sqrt(0.5) for mark in marks]
+            categories = dict.fromkeys(real.columns[name].tolist())
+            unseen = np.array([word not in categories for word in column.tolist()])
+            # different categories have distance 1; those without a real row share one coordinate
+            one_hot = [*(np.equal(column, word) for word in categories), unseen]
+            parts += [entry * np.sqrt(0.5) for entry in one_hot]
         else:
             parts += _rank_values(column.astype(np.float64), _sort_present(real.columns[name]))
     points: Floats = np.stack(parts, axis=1) / np.sqrt(len(table.names))
@@ -273,10 +274,10 @@ def _embed_rows(table: Table, real: Table) -> Floats:
 
 def _rank_values(values: Floats, real: Floats) -> list[Floats]:
     """Return relative mid-ranks, 0.5 where missing, and missing-cell indicators."""
-    gone = np.isnan(values)
-    middle = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
-    share = middle / (2.0 * max(len(real), 1))
-    return [np.where(gone, 0.5, share), gone.astype(np.float64)]
+    missing = np.isnan(values)
+    twice_rank = np.searchsorted(real, values, "left") + np.searchsorted(real, values, "right")
+    ranks = twice_rank / (2.0 * max(len(real), 1))
+    return [np.where(missing, 0.5, ranks), missing.astype(np.float64)]
 
 
 Codes = npt.NDArray[np.int64]
@@ -294,8 +295,8 @@ class Score:
         Mean recall over the classes of the test rows; the FedPNN paper calls it AUC (Eq 8).
     roc_auc : float
         Area under the receiver operating characteristic curve; with more than two classes, the mean
-        of one class against the rest. NaN if the test rows are of one class, or of a class that was
-        not trained on.
+        over one class against the rest. NaN if the test rows have a single class, or a class that
+        the training rows do not have.
     """
 
     balanced_accuracy: float
@@ -325,11 +326,11 @@ class Utility:
         """Return scores on synthetic rows minus scores on real ones.
 
         Both are scores of the classifier that was trained on synthetic rows. The gap is well above
-        0 if the generators leave traces that separate the classes: a generator per class marks its
-        rows, and a test on synthetic rows measures that mark.
+        0 if the classes differ by artifacts of their generators: a classifier recognizes these
+        artifacts in other synthetic rows, but real rows do not have them.
         """
-        made, real = self.synthetic_on_synthetic, self.synthetic_on_real
-        return Score(made.balanced_accuracy - real.balanced_accuracy, made.roc_auc - real.roc_auc)
+        synth, real = self.synthetic_on_synthetic, self.synthetic_on_real
+        return Score(synth.balanced_accuracy - real.balanced_accuracy, synth.roc_auc - real.roc_auc)
 
 
 def utility(
@@ -346,7 +347,8 @@ def utility(
     train : (X, y)
         Real rows that the synthesizer was fitted on.
     synthetic : (X, y)
-        Synthetic rows; a stratified 30 % of them are held out for the test on synthetic rows.
+        Synthetic rows; 30 % of them, stratified by class, are held out for the test on synthetic
+        rows.
     test : (X, y)
         Real rows that neither the synthesizer nor the classifiers were fitted on.
     random_state : int
@@ -357,27 +359,27 @@ def utility(
     DataError
         If columns differ, training rows are of one class, or a class has a single synthetic row.
     """
-    classes, coded = _encode_pairs([train, synthetic, test])
-    (x_train, y_train), (x_made, y_made), (x_test, y_test) = coded
-    for y, side in ((y_train, "real"), (y_made, "synthetic")):
+    classes, encoded = _encode_pairs([train, synthetic, test])
+    (x_train, y_train), (x_synth, y_synth), (x_test, y_test) = encoded
+    for y, kind in ((y_train, "real"), (y_synth, "synthetic")):
         if len(np.unique(y)) < 2:
             raise DataError(
-                f"the {side} rows to train on are all of class {classes.tolist()[y[0]]!r}; add "
+                f"the {kind} rows to train on are all of class {classes.tolist()[y[0]]!r}; add "
                 "rows of another class"
             )
-    rare = classes[np.bincount(y_made, minlength=len(classes)) == 1]
+    rare = classes[np.bincount(y_synth, minlength=len(classes)) == 1]
     if len(rare):
         raise DataError(f"the classes {rare.tolist()} have one synthetic row; sample more")
     x_fit, x_held, y_fit, y_held = train_test_split(
-        x_made, y_made, test_size=_HELD_OUT, stratify=y_made, random_state=random_state
+        x_synth, y_synth, test_size=_HELD_OUT, stratify=y_synth, random_state=random_state
     )
     with threadpool_limits(limits=1):  # more threads are slower: they wait for one another
         real = HistGradientBoostingClassifier(random_state=random_state).fit(x_train, y_train)
-        made = HistGradientBoostingClassifier(random_state=random_state).fit(x_fit, y_fit)
+        synth = HistGradientBoostingClassifier(random_state=random_state).fit(x_fit, y_fit)
         return Utility(
             real_on_real=_score_classifier(real, x_test, y_test),
-            synthetic_on_real=_score_classifier(made, x_test, y_test),
-            synthetic_on_synthetic=_score_classifier(made, x_held, y_held),
+            synthetic_on_real=_score_classifier(synth, x_test, y_test),
+            synthetic_on_synthetic=_score_classifier(synth, x_held, y_held),
         )
 
 
@@ -386,40 +388,40 @@ def _encode_pairs(
 ) -> tuple[npt.NDArray[Any], list[tuple[Floats, Codes]]]:
     """Encode rows and labels of all pairs as numbers; return classes first.
 
-    Words are encoded by their alphabetical position.
+    Categories are encoded by their alphabetical position.
     """
-    read = [read_tables(pairs[0][0], x)[1] for x, _ in pairs]
+    tables = [read_tables(pairs[0][0], x)[1] for x, _ in pairs]
     labels = [column_or_1d(y) for _, y in pairs]
-    for table, own in zip(read, labels, strict=True):
-        check_consistent_length(next(iter(table.columns.values())), own)
+    for table, y in zip(tables, labels, strict=True):
+        check_consistent_length(next(iter(table.columns.values())), y)
     classes, codes = np.unique(np.concatenate(labels), return_inverse=True)
-    matrices = np.split(_encode_tables(read), np.cumsum([table.n_rows for table in read])[:-1])
-    split = np.split(codes, np.cumsum([len(own) for own in labels])[:-1])
+    matrices = np.split(_encode_tables(tables), np.cumsum([table.n_rows for table in tables])[:-1])
+    split = np.split(codes, np.cumsum([len(y) for y in labels])[:-1])
     return classes, list(zip(matrices, split, strict=True))
 
 
-def _encode_tables(read: list[Table]) -> Floats:
+def _encode_tables(tables: list[Table]) -> Floats:
     columns = []
-    for name in read[0].names:
-        column = np.concatenate([table.columns[name] for table in read])
+    for name in tables[0].names:
+        column = np.concatenate([table.columns[name] for table in tables])
         if column.dtype == np.object_:
-            words = sorted({word for word in column.tolist() if word is not None})
-            place: dict[str | None, float] = {word: float(at) for at, word in enumerate(words)}
-            column = np.array([place.get(word, np.nan) for word in column.tolist()])
+            texts = sorted({text for text in column.tolist() if text is not None})
+            code: dict[str | None, float] = {text: float(k) for k, text in enumerate(texts)}
+            column = np.array([code.get(text, np.nan) for text in column.tolist()])
         columns.append(column)
     return np.stack(columns, axis=1).astype(np.float64)
 
 
 def _score_classifier(classifier: Any, x: Floats, y: Codes) -> Score:
-    known = classifier.classes_
+    labels = classifier.classes_
     probabilities = classifier.predict_proba(x)
-    predicted = known[probabilities.argmax(axis=1)]
+    predicted = labels[probabilities.argmax(axis=1)]
     present = np.unique(y)
-    if len(present) < 2 or not set(present) <= set(known):
+    if len(present) < 2 or not set(present) <= set(labels):
         area = float("nan")
-    elif len(known) == 2:
-        area = float(roc_auc_score(y == known[1], probabilities[:, 1]))
+    elif len(labels) == 2:
+        area = float(roc_auc_score(y == labels[1], probabilities[:, 1]))
     else:
-        columns = np.searchsorted(known, present)
-        area = float(np.mean([roc_auc_score(y == known[c], probabilities[:, c]) for c in columns]))
+        columns = np.searchsorted(labels, present)
+        area = float(np.mean([roc_auc_score(y == labels[c], probabilities[:, c]) for c in columns]))
     return Score(balanced_accuracy(y, predicted), area)

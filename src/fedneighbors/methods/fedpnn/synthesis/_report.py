@@ -1,4 +1,4 @@
-"""Run record of the quality of a synthetic table, for a one-page report."""
+"""Run record with the quality of a synthetic table, for a one-page report."""
 
 import time
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from fedneighbors.records import Figure, ResultTable, RunRecord, Scalar, environ
 
 _MAX_PLOTTED = 6  # maximum number of columns in the plot of distributions
 _MAX_PAIRED = 14  # maximum number of columns in the heatmap of correlations
-_FRACTIONS = np.linspace(0.0, 1.0, 41)
+_FRACTIONS = np.linspace(0.0, 1.0, 41)  # fractions of rows at which distributions are plotted
 
 
 def quality_record(
@@ -36,19 +36,20 @@ def quality_record(
     name: str = "fedpnn.synthesis",
     random_state: int = 0,
 ) -> RunRecord:
-    """Compare synthetic rows with the real rows of the fit.
+    """Compare synthetic rows with the real training rows.
 
     ``fedneighbors.reports.write_report([record], path)`` renders the page. The record contains no
-    values of real rows, since distributions are plotted as fractions against fractions. It contains
-    correlations, distances and column names, and is not differentially private.
+    values of real rows: distributions are plotted as fractions of synthetic rows against fractions
+    of real rows. It contains correlations, distances and column names, and is not differentially
+    private.
 
     Parameters
     ----------
     real, synthetic : (X, y)
         Rows and labels; None for no labels.
     test : (X, y), optional
-        Real rows that the synthesizer was not fitted on; with them, and with labels, classifiers
-        are scored.
+        Real rows that the synthesizer was not fitted on. If they are given, and labels, classifiers
+        are scored on them.
     parameters : mapping, optional
         Settings to show in the report.
     name : str
@@ -66,30 +67,31 @@ def quality_record(
         If columns differ, or there are too few rows.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    known, made = read_tables(real[0], synthetic[0])
-    scores = ks_complement(known, made)
-    coverage = category_coverage(known, made)
-    pairs = correlation_similarity(known, made)
-    near = nearest_records(known, made)
-    worth = None
+    x_real, x_synth = read_tables(real[0], synthetic[0])
+    scores = ks_complement(x_real, x_synth)
+    coverage = category_coverage(x_real, x_synth)
+    pairs = correlation_similarity(x_real, x_synth)
+    nearest = nearest_records(x_real, x_synth)
+    utilities = None
     if test is not None and real[1] is not None and synthetic[1] is not None:
-        worth = utility(real, synthetic, test, random_state=random_state)
-    found = [
-        _summary_table(scores, coverage, pairs, near, worth),
-        *_class_tables(known, made, real[1], synthetic[1]),
-        *([] if worth is None else [_utility_table(worth)]),
-        _distribution_table(known, made, scores),
+        utilities = utility(real, synthetic, test, random_state=random_state)
+    tables = [
+        _summary_table(scores, coverage, pairs, nearest, utilities),
+        *_class_tables(x_real, x_synth, real[1], synthetic[1]),
+        *([] if utilities is None else [_utility_table(utilities)]),
+        _distribution_table(x_real, x_synth, scores),
         _correlation_table(pairs),
-        _distance_table(near),
-        _column_table(known, made, scores, coverage),
+        _distance_table(nearest),
+        _column_table(x_real, x_synth, scores, coverage),
     ]
-    kept = tuple(table for table in found if table.rows)
+    n_rows = {"real_rows": x_real.n_rows, "synthetic_rows": x_synth.n_rows}
+    filled = tuple(table for table in tables if table.rows)
     return RunRecord(
         name=name,
-        parameters={"real_rows": known.n_rows, "synthetic_rows": made.n_rows, **(parameters or {})},
-        tables=kept,
-        figures=tuple(figure for figure in _FIGURES if figure.table in {t.name for t in kept}),
-        notes=_notes(near, worth),
+        parameters={**n_rows, **(parameters or {})},
+        tables=filled,
+        figures=tuple(figure for figure in _FIGURES if figure.table in {t.name for t in filled}),
+        notes=_notes(nearest, utilities),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
@@ -128,22 +130,22 @@ def _summary_table(
     scores: Mapping[str, float],
     coverage: Mapping[str, float],
     pairs: Correlations,
-    near: NearestRecords,
-    worth: Utility | None,
+    nearest: NearestRecords,
+    utilities: Utility | None,
 ) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = [
         ("KS complement, mean", _mean(scores), "1 is best: equal distributions (Eq 6)"),
         ("correlation similarity, mean", pairs.mean, "1 is best: equal correlations (Eq 7)"),
         ("category coverage, mean", _mean(coverage), "1 is best: every category occurs"),
-        ("copies of real rows", near.copies, "share of synthetic rows; 0 is best"),
-        ("repeated real rows", near.duplicates, "share of real rows that equal another one"),
-        ("closer than usual", near.closer, "share of synthetic rows; 0.05 is usual"),
+        ("copies of real rows", nearest.copies, "share of synthetic rows; 0 is best"),
+        ("repeated real rows", nearest.duplicates, "share of real rows that equal another one"),
+        ("closer than usual", nearest.closer, "share of synthetic rows; 0.05 is expected"),
     ]
-    if worth is not None:
+    if utilities is not None:
         rows += [
-            ("train synthetic, test real", worth.synthetic_on_real.roc_auc, "ROC-AUC"),
-            ("train real, test real", worth.real_on_real.roc_auc, "ROC-AUC, reference"),
-            ("separability gap", worth.separability_gap.roc_auc, "ROC-AUC; 0 is best"),
+            ("train synthetic, test real", utilities.synthetic_on_real.roc_auc, "ROC-AUC"),
+            ("train real, test real", utilities.real_on_real.roc_auc, "ROC-AUC, reference"),
+            ("separability gap", utilities.separability_gap.roc_auc, "ROC-AUC; 0 is best"),
         ]
     defined = tuple(row for row in rows if row[1] == row[1])
     return ResultTable("summary", "Summary", ("measure", "value", "meaning"), defined)
@@ -153,17 +155,17 @@ def _mean(scores: Mapping[str, float]) -> float:
     return float(np.mean(list(scores.values()))) if scores else float("nan")
 
 
-def _class_tables(known: Rows, made: Rows, y: Any, y_made: Any) -> list[ResultTable]:
-    """Return both similarities by class, if there are labels."""
-    if y is None or y_made is None:
+def _class_tables(real: Rows, synth: Rows, y: Any, y_synth: Any) -> list[ResultTable]:
+    """Return a table of both similarities by class, if there are labels."""
+    if y is None or y_synth is None:
         return []
-    labels, own = np.asarray(y), np.asarray(y_made)
+    labels, other = np.asarray(y), np.asarray(y_synth)
     rows: list[tuple[Scalar, ...]] = []
     for label in np.unique(labels):
-        if not (own == label).any():
+        if not (other == label).any():
             rows.append((str(label), int((labels == label).sum()), 0, None, None))
             continue
-        a, b = known.take(labels == label), made.take(own == label)
+        a, b = real.take(labels == label), synth.take(other == label)
         similar = correlation_similarity(a, b).mean
         rows.append((str(label), a.n_rows, b.n_rows, _mean(ks_complement(a, b)), similar))
     columns = ("class", "real_rows", "synthetic_rows", "ks_complement", "correlation_similarity")
@@ -171,43 +173,43 @@ def _class_tables(known: Rows, made: Rows, y: Any, y_made: Any) -> list[ResultTa
 
 
 def _column_table(
-    known: Rows, made: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
+    real: Rows, synth: Rows, scores: Mapping[str, float], coverage: Mapping[str, float]
 ) -> ResultTable:
-    alike = {name: scores.get(name, coverage.get(name, 0.0)) for name in known.names}
+    score = {name: scores.get(name, coverage.get(name, 0.0)) for name in real.names}
     rows = []
-    for name in sorted(known.names, key=alike.__getitem__):
-        sides = (
-            round(float(missing_cells(table.columns[name]).mean()), 4) for table in (known, made)
+    for name in sorted(real.names, key=score.__getitem__):
+        missing = (
+            round(float(missing_cells(table.columns[name]).mean()), 4) for table in (real, synth)
         )
-        rows.append((name, "KS" if name in scores else "coverage", alike[name], *sides))
-    heads = ("column", "measure", "score", "missing_real", "missing_synthetic")
+        rows.append((name, "KS" if name in scores else "coverage", score[name], *missing))
+    header = ("column", "measure", "score", "missing_real", "missing_synthetic")
     return ResultTable(
         "columns",
         "Column by column, the least alike first",
-        heads,
+        header,
         tuple(rows),
-        caption="KS: KS complement of numbers (Eq 6). Coverage: fraction of a column's words that "
-        "occur. Missing: fraction of cells.",
+        caption="KS: KS complement of numbers (Eq 6). Coverage: fraction of a column's categories "
+        "that occur. Missing: fraction of cells.",
     )
 
 
-def _distribution_table(known: Rows, made: Rows, scores: Mapping[str, float]) -> ResultTable:
-    """Return distributions of the least similar columns.
+def _distribution_table(x_real: Rows, x_synth: Rows, scores: Mapping[str, float]) -> ResultTable:
+    """Return a table of the distributions of the least similar columns.
 
-    They are fractions of synthetic rows up to quantiles of real ones.
+    Its rows are the fractions of real and of synthetic rows up to quantiles of the real ones.
     """
     rows = []
     for name in sorted(scores, key=scores.__getitem__)[:_MAX_PLOTTED]:
-        real, own = (t.columns[name].astype(np.float64) for t in (known, made))
-        real, own = real[~np.isnan(real)], np.sort(own[~np.isnan(own)])
-        if not len(real) or not len(own):
+        real, synth = (t.columns[name].astype(np.float64) for t in (x_real, x_synth))
+        real, synth = real[~np.isnan(real)], np.sort(synth[~np.isnan(synth)])
+        if not len(real) or not len(synth):
             continue
         points = np.quantile(real, _FRACTIONS, method="inverted_cdf")
         ordered = np.sort(real)
         for point in np.unique(points):
             share = np.searchsorted(ordered, point, "right") / len(real)
             rows.append(
-                (name, float(share), float(np.searchsorted(own, point, "right") / len(own)))
+                (name, float(share), float(np.searchsorted(synth, point, "right") / len(synth)))
             )
     return ResultTable(
         "shares",
@@ -218,12 +220,13 @@ def _distribution_table(known: Rows, made: Rows, scores: Mapping[str, float]) ->
 
 
 def _correlation_table(pairs: Correlations) -> ResultTable:
-    """Return correlations of the least similar columns.
+    """Return a table of the correlations of the least similar columns.
 
-    Entries are of the real rows where ``other_column`` comes first, else of the synthetic rows.
+    Correlations are those of the real rows if ``other_column`` precedes ``column`` in the table,
+    else those of the synthetic rows.
     """
-    gap = np.nan_to_num(1.0 - pairs.similarity)
-    worst = np.sort(np.argsort(-gap.sum(axis=0), kind="stable")[:_MAX_PAIRED]).tolist()
+    gaps = np.nan_to_num(1.0 - pairs.similarity)
+    shown = np.sort(np.argsort(-gaps.sum(axis=0), kind="stable")[:_MAX_PAIRED]).tolist()
     rows = tuple(
         (
             pairs.names[a],
@@ -231,49 +234,49 @@ def _correlation_table(pairs: Correlations) -> ResultTable:
             "real" if b < a else "synthetic",
             _round_correlation(pairs, a, b),
         )
-        for b in worst
-        for a in worst
+        for b in shown
+        for a in shown
     )
-    title = f"Correlations of the {len(worst)} columns where they are least alike"
+    title = f"Correlations of the {len(shown)} columns where they are least alike"
     return ResultTable("pairs", title, ("column", "other_column", "rows", "correlation"), rows)
 
 
 def _round_correlation(pairs: Correlations, a: int, b: int) -> float | None:
-    side = pairs.real if b < a else pairs.synthetic
-    return None if a == b or np.isnan(side[a, b]) else round(float(side[a, b]), 2) + 0.0
+    values = pairs.real if b < a else pairs.synthetic
+    return None if a == b or np.isnan(values[a, b]) else round(float(values[a, b]), 2) + 0.0
 
 
-def _distance_table(near: NearestRecords) -> ResultTable:
+def _distance_table(nearest: NearestRecords) -> ResultTable:
     rows = [
         (label, float(distance), float(share))
-        for label, distances in (("real", near.real), ("synthetic", near.synthetic))
+        for label, distances in (("real", nearest.real), ("synthetic", nearest.synthetic))
         for share, distance in zip(_FRACTIONS, np.quantile(distances, _FRACTIONS), strict=True)
     ]
-    heads = ("rows", "distance", "share_of_rows")
-    return ResultTable("distances", "Distances to real rows", heads, tuple(rows))
+    header = ("rows", "distance", "share_of_rows")
+    return ResultTable("distances", "Distances to real rows", header, tuple(rows))
 
 
-def _utility_table(worth: Utility) -> ResultTable:
+def _utility_table(utilities: Utility) -> ResultTable:
     rows = tuple(
         (label, score.balanced_accuracy, score.roc_auc)
         for label, score in (
-            ("real on real", worth.real_on_real),
-            ("synthetic on real", worth.synthetic_on_real),
-            ("synthetic on synthetic", worth.synthetic_on_synthetic),
+            ("real on real", utilities.real_on_real),
+            ("synthetic on real", utilities.synthetic_on_real),
+            ("synthetic on synthetic", utilities.synthetic_on_synthetic),
         )
     )
-    heads = ("trained_and_tested_on", "balanced_accuracy", "ROC-AUC")
-    return ResultTable("worth", "Train on synthetic rows, test on real ones", heads, rows)
+    header = ("trained_and_tested_on", "balanced_accuracy", "ROC-AUC")
+    return ResultTable("worth", "Train on synthetic rows, test on real ones", header, rows)
 
 
-def _notes(near: NearestRecords, worth: Utility | None) -> tuple[str, ...]:
+def _notes(nearest: NearestRecords, utilities: Utility | None) -> tuple[str, ...]:
     notes = ["This report is not differentially private; keep it where the real rows are."]
-    if near.copies > near.duplicates:
+    if nearest.copies > nearest.duplicates:
         notes.append(
-            f"{near.copies:.1%} of the synthetic rows are copies of real ones, more than the "
-            f"{near.duplicates:.1%} of the real rows that are duplicates: do not share them."
+            f"{nearest.copies:.1%} of the synthetic rows are copies of real ones, more than the "
+            f"{nearest.duplicates:.1%} of the real rows that are duplicates: do not share them."
         )
-    if worth is not None and worth.separability_gap.roc_auc > 0.1:
+    if utilities is not None and utilities.separability_gap.roc_auc > 0.1:
         notes.append(
             "Classes are easier to separate among synthetic rows than among real ones: scores on "
             "synthetic test rows do not carry over to real ones."

@@ -1,4 +1,4 @@
-"""Public estimator of synthetic tables: fit, sample, save and load."""
+"""Estimator that generates synthetic tables: fit, sample, save and load."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -29,7 +29,7 @@ from fedneighbors.tabular._schema import Label
 Units = Sequence[int] | Mapping[Any, Sequence[int]]
 
 
-class _Job(NamedTuple):
+class _TrainingJob(NamedTuple):
     """Name, rows and settings of a generator to train."""
 
     name: str
@@ -40,8 +40,8 @@ class _Job(NamedTuple):
 class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     """Generator of synthetic tables: a conditional tabular GAN.
 
-    Numbers are encoded by a mode of a Gaussian mixture and the position in that mode, words as
-    one-hot vectors, missing cells as a category of their own. A generator is trained against a
+    A number is encoded by a mode of a Gaussian mixture and the position in that mode, a category as
+    a one-hot vector, a missing cell as an additional category. A generator is trained against a
     critic (WGAN-GP, PacGAN), conditioned on nominal columns, with training by sampling [1]_.
     FedPNN's modification draws noise from two normal distributions and trains one generator per
     class [2]_.
@@ -50,21 +50,22 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     ----------
     noise : {"normal", "mixture", "concat"}
         ``"normal"``: N(0, 1), as in [1]_. ``"mixture"``: the noise of a row is N(0, 1) or
-        N(0.2, 2), by a fair coin; 2 is the variance. ``"concat"``: half of the entries are N(0, 1),
-        half N(0.2, 2).
+        N(0.2, 2), each with probability 1/2; 2 is the variance. ``"concat"``: half of the entries
+        are N(0, 1), half N(0.2, 2).
     per_class : bool
-        Train one generator per class; if False, one for all, with the class as a nominal column.
+        Train one generator per class. If False, train one for all classes, with the class as a
+        nominal column.
     generator, critic : sequence of int, or mapping of label to sequence of int
-        Units of the hidden layers, the same for all classes or by class.
+        Number of units of each hidden layer, the same for all classes or by class.
     epochs : int, or mapping of label to int
         Number of epochs, the same for all classes or by class.
     batch_size : int
-        Rows per batch; lowered for a class with fewer rows, to a multiple of ``pac``. Rows are
-        drawn with replacement.
+        Number of rows per batch; lowered to a multiple of ``pac`` for a class with fewer rows. Rows
+        are drawn with replacement.
     pac : int
-        Rows that the critic scores together.
+        Number of rows that the critic scores together.
     critic_steps : int
-        Critic steps per generator step.
+        Number of critic steps per generator step.
     dropout : float
         Fraction of the critic's hidden units that are dropped at each step.
     embedding : int
@@ -72,8 +73,8 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     learning_rate : float
         Learning rate of Adam, for both networks.
     informed : bool
-        Initialize the generator with the frequencies of categories and modes in the rows; False, as
-        in [1]_, starts with nearly equal frequencies.
+        Initialize the generator with the frequencies of categories and modes in the rows. If False,
+        as in [1]_, the initial frequencies are nearly equal.
     max_modes : int
         Maximum number of Gaussian modes of a numeric column.
     repeated_share : float or None
@@ -81,34 +82,35 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         so that peaks, for example at zero, are preserved. None, as in [1]_, restricts this to
         constant columns.
     categorical_features : sequence of names or positions, optional
-        Numeric columns to treat as nominal; columns of words are always nominal.
+        Numeric columns to treat as nominal; text columns are always nominal.
     random_state : int, RandomState or None
         Seed of the fit.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        Labels, ascending; only if the fit had labels.
+        Labels, ascending; only if labels were given to :meth:`fit`.
     model_ : SynthesisModel
-        Codings and generators.
+        Fitted encodings and generators.
     n_features_in_ : int
         Number of columns.
 
     Notes
     -----
-    With ``noise="normal", repeated_share=None, informed=False`` this is [1]_, except that mixtures
-    are fitted to all rows with updates of this project, and that columns of integers give integers.
-    The same seed gives bit-identical results on the same processor.
+    With ``noise="normal", repeated_share=None, informed=False`` this is the method of [1]_, except
+    that mixtures are fitted to groups of rows by :func:`~._mixture.fit_modes`, and that integer
+    columns are rounded to integers. The same seed gives bit-identical results on the same
+    processor.
 
     Distributions of single columns are learned quickly, dependencies between columns slowly. For
     two columns with a correlation of 0.9, networks of 128 and 128 units reach a correlation below
     0.1 after 1,200 steps with the other defaults, which are those of [1]_, and 0.77 with
-    ``dropout=0, pac=1, learning_rate=1e-3``. On a few hundred rows, longer training may make the
-    rows worse: measure.
+    ``dropout=0, pac=1, learning_rate=1e-3``. On a few hundred rows, longer training may worsen the
+    synthetic rows; measure their quality with :func:`~._report.quality_record`.
 
-    Synthetic rows are not differentially private: a generator may repeat rows, and values that many
-    rows share are kept exactly. Check them with :func:`~._quality.nearest_records` before you share
-    them.
+    Synthetic rows are not differentially private: a generator may repeat real rows, and values that
+    many rows share are reproduced exactly. Check synthetic rows with
+    :func:`~._quality.nearest_records` before you share them.
 
     References
     ----------
@@ -170,7 +172,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None, *, progress: Progress = silent) -> Self:
-        """Fit codings and train generators.
+        """Fit the encodings and train the generators.
 
         Parameters
         ----------
@@ -179,7 +181,8 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         y : array of shape (n_rows,), optional
             Labels.
         progress : callable
-            Called with the epochs done, all epochs, and the name of the class.
+            Called with the number of epochs done, their total number, and a text that names the
+            class.
 
         Returns
         -------
@@ -195,7 +198,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         ValueError
             If a setting is out of range, or the training diverges.
         """
-        table, form = as_table(X, self.categorical_features)
+        table, input_format = as_table(X, self.categorical_features)
         if not isinstance(X, Table):
             validate_data(self, X, skip_check_array=True)
         self.n_features_in_ = len(table.names)
@@ -211,7 +214,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             progress=progress,
         )
         counts = () if labels is None else tuple(np.unique(labels, return_counts=True)[1].tolist())
-        self._set_model(SynthesisModel(form, classes, counts, parts))
+        self._set_model(SynthesisModel(input_format, classes, counts, parts))
         return self
 
     def sample(self, n: int, y: Any = None, *, random_state: int = 0) -> Any:
@@ -222,16 +225,16 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         n : int
             Number of rows.
         y : label, optional
-            Generate rows of this class only; None keeps the class frequencies of the fit.
+            Generate rows of this class only. None: with the class frequencies of the training rows.
         random_state : int
             Seed of the rows.
 
         Returns
         -------
         X : Table, data frame or array
-            Rows in the format of ``X`` in the fit.
+            Rows in the format of the training rows.
         y : array of shape (n,)
-            Labels; only if the fit had labels.
+            Labels; only if labels were given to :meth:`fit`.
 
         Raises
         ------
@@ -246,13 +249,13 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
             if y is not None:
                 raise ValueError(f"y={y!r} requests a class, but there were no labels in the fit")
             return model.form.restore(model.sample_unlabeled(int(n), random_state))
-        table, places = model.sample_labeled(int(n), random_state, self._check_class(y))
-        return model.form.restore(table), self.classes_[places]
+        table, positions = model.sample_labeled(int(n), random_state, self._check_class(y))
+        return model.form.restore(table), self.classes_[positions]
 
     def save(self, path: str | Path) -> None:
         """Save everything that sampling needs to a file.
 
-        The file contains no rows of the fit.
+        The file contains no training rows.
 
         Parameters
         ----------
@@ -266,7 +269,7 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> "TabularSynthesizer":
         """Load a synthesizer written by :meth:`save`; sampling needs no PyTorch.
 
-        Only the settings that sampling depends on are restored; the others have their defaults.
+        Parameters that sampling depends on are restored; the others have their defaults.
 
         Parameters
         ----------
@@ -276,16 +279,16 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ModelFileError
-            If the file is missing, truncated, altered, foreign or of another version.
+            If the file is missing, truncated or altered, or of another type or version.
         """
         model = SynthesisModel.load(path)
         generator = model.parts[0].generator
-        made = cls(noise=generator.noise, per_class=model.per_class, embedding=generator.embedding)
-        made.n_features_in_ = len(model.columns)
+        new = cls(noise=generator.noise, per_class=model.per_class, embedding=generator.embedding)
+        new.n_features_in_ = len(model.columns)
         if model.form.kind == "frame":
-            made.feature_names_in_ = np.array(model.columns, dtype=object)
-        made._set_model(model)
-        return made
+            new.feature_names_in_ = np.array(model.columns, dtype=object)
+        new._set_model(model)
+        return new
 
     def _set_model(self, model: SynthesisModel) -> None:
         self.model_ = model
@@ -303,23 +306,23 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
     def _check_class(self, y: Any) -> int | None:
         if y is None:
             return None
-        found = [place for place, label in enumerate(self.model_.classes) if label == y]
-        if not found:
+        positions = [position for position, label in enumerate(self.model_.classes) if label == y]
+        if not positions:
             raise ValueError(f"there is no class {y!r}; the classes are {self.classes_[:20]}")
-        return found[0]
+        return positions[0]
 
     def _make_jobs(
         self, table: Table, labels: npt.NDArray[Any] | None, classes: tuple[Label, ...]
-    ) -> list[_Job]:
+    ) -> list[_TrainingJob]:
         if labels is None:
-            return [_Job("the table", table, self._make_settings(None, ()))]
+            return [_TrainingJob("the table", table, self._make_settings(None, ()))]
         if not self.per_class:
-            numbers = {label: str(place) for place, label in enumerate(classes)}
-            words: Column = np.array([numbers[label] for label in labels.tolist()], np.object_)
-            whole = Table({**table.columns, LABEL: words}, table.source)
-            return [_Job("all classes", whole, self._make_settings(None, ()))]
+            numbers = {label: str(position) for position, label in enumerate(classes)}
+            column: Column = np.array([numbers[label] for label in labels.tolist()], np.object_)
+            labeled = Table({**table.columns, LABEL: column}, table.source)
+            return [_TrainingJob("all classes", labeled, self._make_settings(None, ()))]
         return [
-            _Job(
+            _TrainingJob(
                 f"class {label!r}", table.take(labels == label), self._make_settings(label, classes)
             )
             for label in classes
@@ -335,13 +338,13 @@ class TabularSynthesizer(BaseEstimator):  # type: ignore[misc]
 
 
 def _setting_of_class(name: str, value: Any, label: Any, classes: tuple[Label, ...]) -> Any:
-    """Return the setting of a class, looked up in mappings."""
+    """Return the setting of a class, looked up in a mapping."""
     if not isinstance(value, Mapping):
         return value
     if not classes:
         raise ValueError(
-            f"{name} is a mapping of labels, but there is one generator for all rows; give one "
-            "value, or labels and per_class=True"
+            f"{name} is a mapping of labels, but there is one generator for all rows; use one "
+            "value, or give labels and per_class=True"
         )
     if set(value) != set(classes):
         raise ValueError(f"{name} must name the classes {list(classes)}, got {list(value)}")
@@ -349,14 +352,14 @@ def _setting_of_class(name: str, value: Any, label: Any, classes: tuple[Label, .
 
 
 def _fit_parts(
-    jobs: Sequence[_Job],
+    jobs: Sequence[_TrainingJob],
     *,
     max_modes: int,
     repeated_share: float | None,
     seed: int,
     progress: Progress,
 ) -> tuple[TablePart, ...]:
-    """Fit codings and train a generator for each job."""
+    """Fit the encoding and train the generator of each job."""
     for job in jobs:
         if job.table.n_rows < 2:
             raise DataError(
@@ -367,28 +370,28 @@ def _fit_parts(
     optional_module("torch", "torch")
     from fedneighbors.methods.fedpnn.synthesis._training import train
 
-    total, done, parts = sum(job.settings.epochs for job in jobs), 0, []
-    for place, job in enumerate(jobs):
+    total, n_done, parts = sum(job.settings.epochs for job in jobs), 0, []
+    for index, job in enumerate(jobs):
         transform = fit_transform(job.table, max_modes=max_modes, repeated_share=repeated_share)
-        codes, places = transform.codes(job.table, np.random.default_rng([seed, place, 0]))
+        codes, positions = transform.codes(job.table, np.random.default_rng([seed, index, 0]))
         nominal = [k for k, c in enumerate(transform.codings) if isinstance(c, NominalCoding)]
         widths = [transform.codings[k].width for k in nominal]
         rows = RowsByCategory.of(codes[:, nominal], widths)
 
         def report(
-            epoch: int, _: int, what: str, *, before: int = done, name: str = job.name
+            epoch: int, _: int, step: str, *, epochs_before: int = n_done, name: str = job.name
         ) -> None:
-            progress(before + epoch, total, f"{what}, {name}")
+            progress(epochs_before + epoch, total, f"{step}, {name}")
 
         generator = train(
-            transform.matrix(codes, places),
+            transform.matrix(codes, positions),
             rows,
             transform.layout,
             nominal,
             job.settings,
-            seed=(seed, place, 1),
+            seed=(seed, index, 1),
             progress=report,
         )
         parts.append(TablePart(transform, generator, rows.conditions(), job.table.n_rows))
-        done += job.settings.epochs
+        n_done += job.settings.epochs
     return tuple(parts)

@@ -1,4 +1,4 @@
-"""Conversion of users' rows to tables, and of synthetic tables to the input format."""
+"""Conversion of a user's rows to a table, and of a synthetic table to the same format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._table import Column, Table, word_column
 
 Kind = Literal["table", "frame", "numbers", "objects"]
-Names = Sequence[str | int]
+ColumnKeys = Sequence[str | int]
 
 
 @dataclass(frozen=True)
 class InputFormat:
-    """Input format of the rows, in which synthetic rows are returned.
+    """Format of the input rows; synthetic rows are returned in the same format.
 
     Parameters
     ----------
@@ -25,7 +25,8 @@ class InputFormat:
         A :class:`~fedneighbors.datasets.Table`, a pandas data frame, an array of numbers or an
         array of objects.
     coded : tuple of str
-        Nominal columns whose categories are numbers.
+        Names of numeric columns that are treated as nominal. Their categories are texts of numbers,
+        which :meth:`restore` converts back to numbers.
     """
 
     kind: Kind
@@ -42,7 +43,7 @@ class InputFormat:
         Returns
         -------
         Table, pandas.DataFrame or array of shape (n_rows, n_columns)
-            Numbers as float64; missing cells are NaN, or None in columns of words.
+            Numbers as float64; missing cells are NaN in numeric columns, None in nominal ones.
 
         Raises
         ------
@@ -50,7 +51,7 @@ class InputFormat:
             If the format is a data frame and pandas is not installed.
         """
         columns = {
-            name: np.array([np.nan if word is None else float(word) for word in column])
+            name: np.array([np.nan if cell is None else float(cell) for cell in column])
             if name in self.coded
             else column
             for name, column in table.columns.items()
@@ -63,25 +64,28 @@ class InputFormat:
         return np.stack([column.astype(dtype) for column in columns.values()], axis=1)
 
 
-def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, InputFormat]:
-    """Read rows as a table.
+def as_table(X: Any, categorical: ColumnKeys | None = None) -> tuple[Table, InputFormat]:
+    """Convert rows to a table.
 
     Parameters
     ----------
     X : Table, data frame or array of shape (n_rows, n_columns)
         Rows; missing cells are NaN or None. The columns of an array are named ``x0``, ``x1``...
     categorical : sequence of names or positions, optional
-        Numeric columns to treat as nominal; columns of words are always nominal.
+        Numeric columns to treat as nominal; text columns are always nominal.
 
     Returns
     -------
     table : Table
-    form : Form
+        The rows.
+    input_format : InputFormat
+        Format of ``X``.
 
     Raises
     ------
     ValueError
-        If ``X`` is not a table, or a column in ``categorical`` does not exist.
+        If an array ``X`` is empty or not two-dimensional, or a column in ``categorical`` does not
+        exist.
     """
     kind: Kind
     if isinstance(X, Table):
@@ -90,9 +94,9 @@ def as_table(X: Any, categorical: Names | None = None) -> tuple[Table, InputForm
         table, kind = Table.from_frame(X), "frame"
     else:
         table, kind = _from_array(X)
-    named = _check_categorical(categorical or (), table)
-    coded = tuple(name for name in named if table.columns[name].dtype != np.object_)
-    columns = {
+    nominal = _column_names(categorical or (), table)
+    coded = tuple(name for name in nominal if table.columns[name].dtype != np.object_)
+    columns = {  # a cell that differs from itself is NaN
         name: word_column(None if cell != cell else repr(cell) for cell in column.tolist())
         if name in coded
         else column
@@ -105,22 +109,22 @@ def _from_array(X: Any) -> tuple[Table, Kind]:
     array = check_array(X, dtype=None, ensure_all_finite=False)
     numeric = array.dtype.kind in "biuf"
     columns = {
-        f"x{place}": column.astype(np.float64) if numeric else _convert_objects(column)
-        for place, column in enumerate(array.T)
+        f"x{index}": column.astype(np.float64) if numeric else _convert_objects(column)
+        for index, column in enumerate(array.T)
     }
     return Table(columns, "the array"), "numbers" if numeric else "objects"
 
 
 def _convert_objects(cells: npt.NDArray[Any]) -> Column:
-    """Convert object cells to numbers if all are numeric, else to words."""
-    listed = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
-    present = [cell for cell in listed if cell is not None]
+    """Convert object cells to numbers if all are numeric, else to text."""
+    values = [None if cell is None or cell != cell else cell for cell in cells.tolist()]
+    present = [cell for cell in values if cell is not None]
     if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in present):
-        return np.array([np.nan if cell is None else cell for cell in listed], np.float64)
-    return word_column(None if cell is None else str(cell) for cell in listed)
+        return np.array([np.nan if cell is None else cell for cell in values], np.float64)
+    return word_column(None if cell is None else str(cell) for cell in values)
 
 
-def _check_categorical(categorical: Names, table: Table) -> tuple[str, ...]:
+def _column_names(categorical: ColumnKeys, table: Table) -> tuple[str, ...]:
     names = []
     for name in categorical:
         if isinstance(name, int | np.integer) and not isinstance(name, bool):

@@ -1,8 +1,8 @@
 """Training of the conditional tabular GAN (WGAN-GP) in PyTorch: generator and critic.
 
 Batches are feature-major, with one column per row of the table. The softmax over blocks of one-hot
-parts then runs along strides that fill whole SIMD vectors (15 times faster than along rows, for 500
-rows of 64 parts of width 9), and packing rows for the critic is a view.
+parts can then use SIMD instructions (15 times faster than row-major, for 500 rows of 64 parts of
+width 9), and rows are packed for the critic without a copy.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ from fedneighbors.methods.fedpnn.synthesis._generation import (
 )
 from fedneighbors.tabular._ownership import one_thread
 
-_TEMPERATURE = 0.2
-_SLOPE = 0.2
-_PENALTY = 10.0
+_TEMPERATURE = 0.2  # temperature of the Gumbel softmax, as in CTGAN
+_SLOPE = 0.2  # slope of the critic's leaky ReLU for negative inputs, as in CTGAN
+_PENALTY = 10.0  # weight of the gradient penalty, as in WGAN-GP
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -61,7 +61,7 @@ class Dense:
         )
 
     def __call__(self, state: Tensor) -> Tensor:
-        """Apply the layer to columns."""
+        """Apply the layer to each column."""
         return torch.addmm(self.bias[:, None], self.weight, state)
 
 
@@ -73,8 +73,8 @@ class Generator:
     n_inputs : int
         Length of a noise vector plus that of a conditional vector.
     hidden : sequence of int
-        Units of the hidden layers; the output of each is concatenated with its input, so that the
-        last layer sees all of them.
+        Number of units of each hidden layer. The output of each is concatenated with its input, so
+        that the last layer gets all of them.
     layout : Layout
         Layout of the encoded table.
     rng : numpy.random.Generator
@@ -97,23 +97,23 @@ class Generator:
         self._output = Dense.initialize(n_inputs, layout.width, rng, trains=True)
 
     @torch.no_grad()
-    def inform(self, shares: Tensor) -> None:
+    def inform(self, frequencies: Tensor) -> None:
         """Initialize output biases with log frequencies of the categories.
 
         Parameters
         ----------
-        shares : Tensor of shape (n_one_hot,)
+        frequencies : Tensor of shape (n_one_hot,)
             Relative frequency of each category of each column, positive.
         """
-        self._output.bias[len(self.layout.scalars) :] = shares.log()
+        self._output.bias[len(self.layout.scalars) :] = frequencies.log()
 
     @property
     def parameters(self) -> list[Tensor]:
         """Return all trainable parameters."""
-        found = [self._output.weight, self._output.bias]
+        parameters = [self._output.weight, self._output.bias]
         for layer, norm in self._hidden:
-            found += [layer.weight, layer.bias, norm.weight, norm.bias]
-        return found
+            parameters += [layer.weight, layer.bias, norm.weight, norm.bias]
+        return parameters
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Return outputs before activation; update the running statistics.
@@ -125,23 +125,23 @@ class Generator:
             state = torch.cat([torch.relu(norm(layer(state)[None])[0]), state])
         return self._output(state)
 
-    def activate(self, logits: Tensor, spread: Tensor) -> Tensor:
+    def activate(self, logits: Tensor, exponential: Tensor) -> Tensor:
         """Return encoded rows: tanh for positions, Gumbel softmax for one-hot parts.
 
         Parameters
         ----------
         logits : Tensor of shape (layout.width, n_rows)
             Output of :meth:`logits`.
-        spread : Tensor of shape (n_one_hot, n_rows)
-            Exponential random numbers; ``-log`` of them is Gumbel noise.
+        exponential : Tensor of shape (n_one_hot, n_rows)
+            Exponential random numbers; their negative logarithm is Gumbel noise.
         """
         n_scalars, n_rows = len(self.layout.scalars), logits.shape[1]
         parts = [torch.tanh(logits[:n_scalars])]
-        noisy = (logits[n_scalars:] - spread.clamp(min=_TINY).log()) / _TEMPERATURE
+        noisy = (logits[n_scalars:] - exponential.clamp(min=_TINY).log()) / _TEMPERATURE
         for first, count, width in self.layout.blocks:
             block = noisy[first - n_scalars : first - n_scalars + count * width]
-            shares = torch.softmax(block.view(count, width, n_rows), dim=1)
-            parts.append(shares.view(count * width, n_rows))
+            probabilities = torch.softmax(block.view(count, width, n_rows), dim=1)
+            parts.append(probabilities.view(count * width, n_rows))
         return torch.cat(parts)
 
     @torch.no_grad()
@@ -162,17 +162,17 @@ class Generator:
 class Critic:
     """Network that scores packs of rows, high for real ones (WGAN-GP with PacGAN).
 
-    Gradients are computed explicitly. The critic is linear except for the slopes of its units, and
-    dropout only scales these. Hence the gradient of a score with respect to the input, and that of
-    the penalty on its norm with respect to the weights, are products of weights and slopes, and no
-    double backward pass is needed.
+    Gradients are computed explicitly. The critic is piecewise linear: its hidden units have slopes,
+    and dropout only scales these. Hence the gradient of a score with respect to the input, and that
+    of the penalty on its norm with respect to the weights, are products of weights and slopes, and
+    no double backward pass is needed.
 
     Parameters
     ----------
     n_inputs : int
         Length of a pack: rows, each with its conditional vector.
     hidden : sequence of int
-        Units of the hidden layers.
+        Number of units of each hidden layer.
     rng : numpy.random.Generator
         Random source for the initial weights and the dropout.
     dropout : float
@@ -206,7 +206,7 @@ class Critic:
         return [part for layer in self.layers for part in (layer.weight, layer.bias)]
 
     def input_gradient(self, packs: Tensor) -> Tensor:
-        """Return the gradient of the mean score by entries of the packs.
+        """Return the gradient of the mean score with respect to the packs.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class Critic:
         return self.layers[0].weight.T @ self._backward(slopes, top)[0]
 
     def gradients(self, fake: Tensor, real: Tensor, mixing: Tensor) -> list[Tensor]:
-        """Return the gradient of the critic's loss by :attr:`parameters`.
+        """Return gradients of the critic's loss, in the order of ``parameters``.
 
         The loss is the mean score of fake packs, minus that of real ones, plus 10 times the mean of
         ``(norm - 1)**2``, where ``norm`` is the norm of the gradient of the score at points
@@ -232,25 +232,24 @@ class Critic:
             Weight of the real pack in each interpolated point, in [0, 1].
         """
         n, bottom = fake.shape[1], self.layers[0]
-        raws = bottom(fake), bottom(real)
-        between = torch.lerp(
-            *raws, mixing
-        )  # the layer is affine: output at the interpolated points
-        states, slopes = self._forward(torch.cat([*raws, between], 1))
+        inputs = bottom(fake), bottom(real)
+        # the layer is affine: these are its outputs at the interpolated points
+        interpolated = torch.lerp(*inputs, mixing)
+        states, slopes = self._forward(torch.cat([*inputs, interpolated], 1))
         top = torch.tensor([1.0 / n, -1.0 / n, 1.0]).repeat_interleave(n)[None]
-        pulls = self._backward(slopes, top)
-        lowest, *pushes = self._penalty_gradients(
-            pulls[0][:, 2 * n :], [s[:, 2 * n :] for s in slopes]
+        score_gradients = self._backward(slopes, top)
+        lowest, *penalties = self._penalty_gradients(
+            score_gradients[0][:, 2 * n :], [s[:, 2 * n :] for s in slopes]
         )
-        weight = pulls[0] @ torch.cat([fake, real, lowest], 1).T
-        found = [weight, pulls[0][:, : 2 * n].sum(1)]
-        for state, push, pull in zip(states, pushes, pulls[1:], strict=True):
-            found.append(pull @ torch.cat([state[:, : 2 * n], push], 1).T)
-            found.append(pull[:, : 2 * n].sum(1))
-        return found
+        weight = score_gradients[0] @ torch.cat([fake, real, lowest], 1).T
+        gradients = [weight, score_gradients[0][:, : 2 * n].sum(1)]
+        for state, penalty, gradient in zip(states, penalties, score_gradients[1:], strict=True):
+            gradients.append(gradient @ torch.cat([state[:, : 2 * n], penalty], 1).T)
+            gradients.append(gradient[:, : 2 * n].sum(1))
+        return gradients
 
     def _forward(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Run the forward pass from the raw values of the first layer.
+        """Run the forward pass from the output of the first layer.
 
         Returns the states and the slopes of all hidden units; slopes are 0 where dropped out.
         """
@@ -259,15 +258,15 @@ class Critic:
         for layer in self.layers[1:]:
             slope = torch.where(raw > 0, 1.0, _SLOPE)
             if self._dropout:
-                kept = self._rng.random(tuple(raw.shape), dtype=np.float32) >= self._dropout
-                slope = slope * torch.from_numpy(kept) / (1.0 - self._dropout)
+                active = self._rng.random(tuple(raw.shape), dtype=np.float32) >= self._dropout
+                slope = slope * torch.from_numpy(active) / (1.0 - self._dropout)
             slopes.append(slope)
             states.append(raw * slopes[-1])
             raw = layer(states[-1])
         return states, slopes
 
     def _backward(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
-        """Return gradients by the raw values of all layers, bottom to top.
+        """Return gradients by the outputs of all layers, first to last.
 
         Parameters
         ----------
@@ -276,30 +275,31 @@ class Critic:
         top : Tensor of shape (1, n_packs)
             Gradient with respect to the scores.
         """
-        found = [top]
+        gradients = [top]
         for layer, slope in zip(reversed(self.layers[1:]), reversed(slopes), strict=True):
-            found.insert(0, (layer.weight.T @ found[0]) * slope)
-        return found
+            gradients.insert(0, (layer.weight.T @ gradients[0]) * slope)
+        return gradients
 
-    def _penalty_gradients(self, pull: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
-        """Return gradients of the penalty by backward values, bottom to top.
+    def _penalty_gradients(self, score_gradient: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
+        """Return gradients of the penalty, first layer to last.
 
-        The backward values are the gradients that each layer passes down in :meth:`_backward`.
+        They are gradients with respect to the values that each layer passes back in
+        :meth:`_backward`.
 
         Parameters
         ----------
-        pull : Tensor of shape (n_units, n_packs)
-            Gradient of the score with respect to the raw values of the lowest layer.
+        score_gradient : Tensor of shape (n_units, n_packs)
+            Gradient of the score with respect to the output of the first layer.
         slopes : sequence of Tensor
             Slopes of the hidden units.
         """
-        gradient = self.layers[0].weight.T @ pull
+        gradient = self.layers[0].weight.T @ score_gradient
         norm = gradient.square().sum(0, keepdim=True).sqrt()
-        factor = 2.0 * _PENALTY / pull.shape[1] * (norm - 1.0) / norm.clamp(min=1e-12)
-        found = [factor * gradient]
+        factor = 2.0 * _PENALTY / score_gradient.shape[1] * (norm - 1.0) / norm.clamp(min=1e-12)
+        gradients = [factor * gradient]
         for layer, slope in zip(self.layers[:-1], slopes, strict=True):
-            found.append((layer.weight @ found[-1]) * slope)
-        return found
+            gradients.append((layer.weight @ gradients[-1]) * slope)
+        return gradients
 
 
 _ADAM_BETAS = (0.5, 0.9)
@@ -329,7 +329,7 @@ def train(
     layout : Layout
         Layout of ``matrix``.
     nominal : sequence of int
-        Nominal columns of the table, which conditions are drawn for.
+        Indices of the nominal columns of the table, for which conditions are drawn.
     settings : TrainingSettings
         Settings of networks and optimizers.
     seed : sequence of int
@@ -347,7 +347,7 @@ def train(
     .. [1] Xu et al., "Modeling Tabular Data using Conditional GAN", NeurIPS 2019, section 4.
     """
     with one_thread():
-        loop = _Loop(
+        loop = _TrainingLoop(
             torch.from_numpy(matrix), by_category, layout, nominal, settings=settings, seed=seed
         )
         for epoch in range(settings.epochs):
@@ -361,7 +361,7 @@ def train(
     return TrainedGenerator(hidden, output, len(layout.scalars), settings.noise, settings.embedding)
 
 
-class _Loop:
+class _TrainingLoop:
     """Training loop: networks, optimizers and their steps."""
 
     def __init__(
@@ -380,19 +380,19 @@ class _Loop:
         self._settings = settings
         self._rng = rng = np.random.default_rng(seed)
         self._batch = settings.batch_size_for(len(matrix))
-        extra = self._conditions.width
-        self.generator = Generator(settings.embedding + extra, settings.generator, layout, rng)
+        width = self._conditions.width
+        self.generator = Generator(settings.embedding + width, settings.generator, layout, rng)
         if settings.informed:
             counts = matrix[:, len(layout.scalars) :].sum(0)
             self.generator.inform((counts + 0.5) / (len(matrix) + 0.5))
-        n_inputs = settings.pac * (layout.width + extra)
+        n_inputs = settings.pac * (layout.width + width)
         self._critic = Critic(n_inputs, settings.critic, rng, dropout=settings.dropout)
         adam = partial(torch.optim.Adam, lr=settings.learning_rate, betas=_ADAM_BETAS, fused=True)
         self._generator_adam = adam(self.generator.parameters)
         self._critic_adam = adam(self._critic.parameters)
 
     def epoch(self) -> None:
-        """Train for as many steps as batches fit into the rows."""
+        """Train for one epoch: as many steps as full batches."""
         for _ in range(max(len(self._matrix) // self._batch, 1)):
             for _ in range(self._settings.critic_steps):
                 self._critic_step()
@@ -405,10 +405,10 @@ class _Loop:
         real = self._draw_real(picks).T
         n_packs = self._batch // self._settings.pac
         mixing = torch.from_numpy(self._rng.random((1, n_packs), dtype=np.float32))
-        found = self._critic.gradients(
+        gradients = self._critic.gradients(
             self._pack(fake, condition), self._pack(real, condition), mixing
         )
-        for parameter, gradient in zip(self._critic.parameters, found, strict=True):
+        for parameter, gradient in zip(self._critic.parameters, gradients, strict=True):
             parameter.grad = gradient
         self._critic_adam.step()
 
@@ -416,9 +416,9 @@ class _Loop:
         picks, condition = self._draw_conditions()
         logits, fake = self._generate(condition)
         with torch.no_grad():
-            pull = -self._critic.input_gradient(self._pack(fake, condition))
-        pull = pull.view(-1, self._batch)[: self._layout.width]
-        loss = (fake * pull).sum()  # has the gradient of the negative mean score
+            gradient = -self._critic.input_gradient(self._pack(fake, condition))
+        gradient = gradient.view(-1, self._batch)[: self._layout.width]
+        loss = (fake * gradient).sum()  # its gradient is that of the negative mean score
         if picks is not None:
             loss = loss + self._condition_loss(logits, picks)
         self._generator_adam.zero_grad()
@@ -434,35 +434,35 @@ class _Loop:
     def _generate(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
         """Generate logits and encoded rows from new noise, feature-major."""
         layout, settings = self._layout, self._settings
-        drawn = draw_noise(settings.noise, settings.embedding, self._batch, self._rng)
-        inputs = torch.from_numpy(drawn)
+        noise = draw_noise(settings.noise, settings.embedding, self._batch, self._rng)
+        inputs = torch.from_numpy(noise)
         if condition is not None:
             inputs = torch.cat([inputs, condition])
         logits = self.generator.logits(inputs)
         shape = (layout.width - len(layout.scalars), self._batch)
-        spread = self._rng.standard_exponential(shape, dtype=np.float32)
-        return logits, self.generator.activate(logits, torch.from_numpy(spread))
+        exponential = self._rng.standard_exponential(shape, dtype=np.float32)
+        return logits, self.generator.activate(logits, torch.from_numpy(exponential))
 
     def _draw_real(self, picks: Picks | None) -> Tensor:
         if picks is None:
-            at = self._rng.integers(len(self._matrix), size=self._batch)
+            rows = self._rng.integers(len(self._matrix), size=self._batch)
         else:
-            at = self._by_category.draw(picks, self._rng)
-        return self._matrix.index_select(0, torch.from_numpy(at))
+            rows = self._by_category.draw(picks, self._rng)
+        return self._matrix.index_select(0, torch.from_numpy(rows))
 
     def _pack(self, rows: Tensor, condition: Tensor | None) -> Tensor:
         """Arrange feature-major rows and conditions as packs, one per column."""
-        whole = rows if condition is None else torch.cat([rows, condition])
-        return whole.reshape(-1, self._batch // self._settings.pac)
+        stacked = rows if condition is None else torch.cat([rows, condition])
+        return stacked.reshape(-1, self._batch // self._settings.pac)
 
     def _condition_loss(self, logits: Tensor, picks: Picks) -> Tensor:
         """Return the mean cross-entropy between conditions and generated categories."""
         layout = self._layout
         losses = []
-        for place, column in enumerate(self._nominal):
-            matching = torch.from_numpy(np.flatnonzero(picks.columns == place))
+        for index, column in enumerate(self._nominal):
+            matching = torch.from_numpy(np.flatnonzero(picks.columns == index))
             start = layout.starts[column]
-            part = logits[start : start + layout.widths[column]][:, matching].T
-            wanted = torch.from_numpy(picks.categories)[matching]
-            losses.append(torch.nn.functional.cross_entropy(part, wanted, reduction="sum"))
+            scores = logits[start : start + layout.widths[column]][:, matching].T
+            categories = torch.from_numpy(picks.categories)[matching]
+            losses.append(torch.nn.functional.cross_entropy(scores, categories, reduction="sum"))
         return torch.stack(losses).sum() / self._batch

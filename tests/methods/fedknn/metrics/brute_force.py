@@ -1,13 +1,13 @@
-"""The law of every search engine: in parts or at once, it is brute force in the total order.
+"""Random searches that every index must answer like brute force, at once and in batches.
 
 A test draws a search and checks a metric with it::
 
     @given(searches(objects=words, queries=words))
-    def test_search_is_brute_force_in_parts(search):
-        search.assert_obeyed_by(EditMetric())
+    def test_search_equals_brute_force(search):
+        search.assert_equals_brute_force(EditMetric())
 
-The drawn search repeats objects, ties them by drawn ranks, asks for what is there and what is not,
-with cutoffs and radii at, just below and just above real distances.
+A drawn search has repeated objects, random ranks, queries that are objects or not,
+and cutoffs and radii at, just below and just above the distances of objects.
 """
 
 import math
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a session: its kind, count, and derivation of a cutoff or radius."""
+    """One call of a session: its kind, number of objects, and choice of a cutoff or radius."""
 
     call: str
     k: int
@@ -37,23 +37,23 @@ class Search:
     ranks: list[int]
     steps: list[Step]
 
-    def assert_obeyed_by(self, metric, *, guesses_are_exact=True):
-        """Assert that sessions of the metric equal brute force by its distance.
+    def assert_equals_brute_force(self, metric, *, uncertain_are_exact=True):
+        """Assert that sessions of the metric equal brute force.
 
-        ``guesses_are_exact=False``: objects left uncertain by a deadline may have an upper bound.
+        ``uncertain_are_exact=False``: distances of uncertain objects may be upper bounds.
         """
-        truth = Truth(metric, self)
-        truth.guesses_are_exact = guesses_are_exact
+        expected_search = BruteForce(metric, self)
+        expected_search.uncertain_are_exact = uncertain_are_exact
         index = metric.index(self.objects, ranks=np.array(self.ranks, np.int64))
         assert index.n_objects == len(self.objects)
-        truth.holds_at_once(index.open(self.query))
-        truth.holds_in_parts(index.open(self.query), self.steps)
+        expected_search.check_at_once(index.open(self.query))
+        expected_search.check_in_batches(index.open(self.query), self.steps)
 
 
-class Truth:
+class BruteForce:
     """The brute-force answer of a search."""
 
-    guesses_are_exact = True
+    uncertain_are_exact = True
 
     def __init__(self, metric, search):
         distances = [metric.distance(search.query, item) for item in search.objects]
@@ -73,7 +73,7 @@ class Truth:
             return at
         return float(np.nextafter(at, math.inf if step.limit == "above" else -math.inf))
 
-    def holds_at_once(self, session):
+    def check_at_once(self, session):
         """Check a call for more than all objects, and calls after exhaustion."""
         found = session.next(len(self.order) + 3)
 
@@ -88,34 +88,34 @@ class Truth:
             assert len(again.positions) == len(again.distances) == again.n_certified == 0
             assert again.exhausted
 
-    def holds_in_parts(self, session, steps):
-        """Check each step against the remaining objects, then that none was lost."""
-        n_given, n_verified = 0, 0
+    def check_in_batches(self, session, steps):
+        """Check each step, then that all other objects follow."""
+        n_emitted, n_verified = 0, 0
         for step in steps:
             if step.call == "bounds":
-                self.bounds_hold(session)
+                self.check_bounds(session)
             elif step.call == "count":
                 radius = self.limit(step)
                 assert session.count(radius) == int((self.distances <= radius).sum())
             else:
-                n_given += self.part_holds(session, n_given, step)
+                n_emitted += self.check_batch(session, n_emitted, step)
             assert n_verified <= session.n_verified <= len(self.order)
             n_verified = session.n_verified
-        self.part_holds(session, n_given, Step("next", len(self.order) + 1, "none", 0))
+        self.check_batch(session, n_emitted, Step("next", len(self.order) + 1, "none", 0))
         assert session.next(1).exhausted
 
-    def bounds_hold(self, session):
-        """Assert that bounds are below the distances."""
+    def check_bounds(self, session):
+        """Check that bounds do not exceed the distances."""
         bounds = session.bounds()
 
         assert bounds.shape == self.distances.shape
         assert (bounds <= self.distances).all()
 
-    def part_holds(self, session, n_given, step):
-        """Assert one emission; return the number of finally emitted objects."""
+    def check_batch(self, session, n_emitted, step):
+        """Check one batch; return its number of certified objects."""
         cutoff = self.limit(step)
-        deadline_s = 0.0 if step.call == "hurried" else None
-        left = slice(n_given, None)
+        deadline_s = 0.0 if step.call == "deadline" else None
+        left = slice(n_emitted, None)
         within = self.sorted[left] <= cutoff
         expected = self.order[left][within][: step.k]
 
@@ -123,26 +123,26 @@ class Truth:
 
         certain = found.n_certified
         assert found.positions[:certain].tolist() == expected[:certain].tolist()
-        exact = len(found.positions) if self.guesses_are_exact else certain
-        real = self.distances[found.positions]
-        assert found.distances[:exact].tolist() == real[:exact].tolist()
-        assert (found.distances >= real).all()
+        exact = len(found.positions) if self.uncertain_are_exact else certain
+        distances = self.distances[found.positions]
+        assert found.distances[:exact].tolist() == distances[:exact].tolist()
+        assert (found.distances >= distances).all()
         assert len(set(found.positions.tolist())) == len(found.positions) <= step.k
-        assert not set(found.positions.tolist()) & set(self.order[:n_given].tolist())
+        assert not set(found.positions.tolist()) & set(self.order[:n_emitted].tolist())
         assert (found.distances <= cutoff).all()
         if deadline_s is None:
             assert certain == len(found.positions) == len(expected)
-        # an uncertain object represents one that is no farther
+        # the i-th object of a batch is at least as far as the i-th remaining one
         assert (found.distances >= self.sorted[left][: len(found.distances)]).all()
         if found.exhausted:
             assert certain == int(within.sum())
         elif deadline_s is None:
             assert certain == step.k
-            assert n_given + certain < len(self.order)
+            assert n_emitted + certain < len(self.order)
         return certain
 
 
-CALLS = ["next", "next", "next", "next", "hurried", "count", "bounds"]
+CALLS = ["next", "next", "next", "next", "deadline", "count", "bounds"]
 LIMITS = ["none", "none", "at", "below", "above", "zero", "negative"]
 STEPS = st.lists(
     st.builds(
@@ -165,9 +165,9 @@ def searches(draw, *, objects, queries=None, max_size=12):
     objects : strategy
         Single objects.
     queries : strategy, optional
-        Queries, by default objects; one of the objects is taken as often.
+        Queries, by default like objects; often the query is one of the objects.
     max_size : int
-        Most objects drawn; up to as many are repeated.
+        Maximum number of objects drawn; up to four of them are repeated.
     """
     items = draw(st.lists(objects, max_size=max_size))
     if items:

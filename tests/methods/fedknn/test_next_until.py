@@ -1,20 +1,20 @@
-"""Searches up to a place in the total order: a distance and a tie key."""
+"""Searches up to a limit in the total order: a distance and a tie key."""
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn._provider import next_until
-from fedneighbors.methods.fedknn.algorithm import ranks_of
+from fedneighbors.methods.fedknn.algorithm import rank_objects
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import dann
 from tests.methods.fedknn.federations import BoundedLine, Federation
 
 
-def opened(values, ties):
+def open_session(values, ties):
     metric = metric_of("manhattan")
     rows = np.array(values, float).reshape(-1, 1)
-    return metric.index(rows, ranks=ranks_of(ties)).open([0.0])
+    return metric.index(rows, ranks=rank_objects(ties)).open([0.0])
 
 
 @settings(max_examples=300, deadline=None)
@@ -26,17 +26,17 @@ def opened(values, ties):
     st.integers(0, 10),
     st.randoms(use_true_random=False),
 )
-def test_objects_before_a_position_are_in_order(values, k, cutoff, tie, n_before, random):
+def test_objects_up_to_a_limit_are_in_order(values, k, cutoff, tie, n_before, random):
     keys = list(range(len(values)))
     random.shuffle(keys)
     ties = np.array(keys, np.int64)
     order = sorted(range(len(values)), key=lambda i: (values[i], keys[i]))
-    session = opened(values, ties)
-    given_before = session.next(n_before).positions.tolist()
+    session = open_session(values, ties)
+    emitted_before = session.next(n_before).positions.tolist()
 
     found = next_until(session, k, cutoff=float(cutoff), tie=tie, ties=ties)
 
-    left = order[len(given_before) :]
+    left = order[len(emitted_before) :]
     before = [i for i in left if (values[i], keys[i]) <= (cutoff, tie)]
     emitted = found.positions.tolist()
     assert emitted == left[: len(emitted)]
@@ -49,12 +49,12 @@ def test_objects_before_a_position_are_in_order(values, k, cutoff, tie, n_before
     else:
         assert len(emitted) == k
     rest = session.next(len(values)).positions.tolist()
-    assert [*given_before, *emitted, *rest] == order
+    assert [*emitted_before, *emitted, *rest] == order
 
 
-def test_few_of_many_tied_objects_are_searched_beyond_the_place():
+def test_few_of_many_tied_objects_are_beyond_the_limit():
     ties = np.arange(1000)
-    session = opened([5] * 1000, ties)
+    session = open_session([5] * 1000, ties)
 
     found = next_until(session, 900, cutoff=5.0, tie=10, ties=ties)
 
@@ -62,7 +62,7 @@ def test_few_of_many_tied_objects_are_searched_beyond_the_place():
     assert 11 <= len(found.positions) <= 31
 
 
-def test_round_two_returns_few_objects_tied_at_the_end():
+def test_the_second_round_returns_few_objects_tied_at_the_end():
     tables = {f"p{i}": [0.0] * 3 + [7.0] * 400 for i in range(4)}
     federation = Federation(tables, 0.0, 40, BoundedLine(1.0, 1))
     few = dict.fromkeys(tables, 9) | {"p0": 13}
