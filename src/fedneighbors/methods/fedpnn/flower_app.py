@@ -18,7 +18,7 @@ from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
+from fedneighbors.methods.fedpnn.protocol import CentersReply, FedPNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._app_config import (
     reserved_classes,
@@ -96,7 +96,7 @@ class _ExposureLoggingParty(FedPNNParty):
 
     def answer(self, request: Message) -> Message:
         reply = super().answer(request)
-        if self.exposure is not None:
+        if isinstance(reply, CentersReply):
             logging.getLogger("flwr").info("fedneighbors: party %s: %s", self.name, self.exposure)
         return reply
 
