@@ -213,7 +213,11 @@ def test_fedrep_trains_heads_first_and_then_the_body():
     trainer, regime = trainer_of(found), found._rounds.regime
     heads = trainer.network.head_names
     [(_, first)] = trainer.train(
-        {"all": trainer.initial}, trainer.tuning(2, regime.learning_rate), 0, "head", only=heads
+        {"all": trainer.initial},
+        trainer.tuning_regime(2, regime.learning_rate),
+        0,
+        "head",
+        only=heads,
     )
     [(_, then)] = trainer.train({"all": first}, regime, 0, "body", only=trainer.network.body_names)
 

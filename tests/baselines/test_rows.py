@@ -167,7 +167,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_rows_are_those_of_a_list_that_is_changed_row_by_row(steps):
-    rows = OwnRows.first(np.empty((0, 1)), np.empty(0, np.int64))
+    rows = OwnRows.new(np.empty((0, 1)), np.empty(0, np.int64))
     naive: list[tuple[str, float, int]] = []
     number, came = 0, 0
     for kind, n, named in steps:

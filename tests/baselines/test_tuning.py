@@ -67,7 +67,7 @@ def test_the_candidates_common_network_saw_no_held_out_row():
     plain = average_starts(asked, X, Y, OWNER)
     other = average_starts(asked, X, altered, OWNER)
 
-    assert other.chosen_on.weights_.tobytes() == plain.chosen_on.weights_.tobytes()
+    assert other.without_held_out.weights_.tobytes() == plain.without_held_out.weights_.tobytes()
     assert other.final.weights_.tobytes() != plain.final.weights_.tobytes()
 
 
