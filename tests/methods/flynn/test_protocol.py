@@ -20,7 +20,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.methods.flynn.algorithm import SHARPNESS, HashPlan
+from fedneighbors.methods.flynn.algorithm import SHARPNESS_GRID, HashPlan
 from fedneighbors.methods.flynn.protocol import (
     CalibrationReply,
     CountReply,
@@ -265,7 +265,7 @@ def lossy(parties, lost, at_round):
         (1, "the column moments"),
         (2, "the counts"),
         (3, "the calibration"),
-        (4, "the farewell"),
+        (4, "the summed losses"),
     ],
 )
 def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_round, during):
@@ -426,8 +426,8 @@ def schema():
         CountRequest(replace(PLAN, features=FeatureMap(2, "none")), (False, True), 32, {}),
         CountReply(np.arange(6, dtype=np.uint16).reshape(3, 2)),
         ModelRelease(FlyNNModel(PLAN, (0, 1), np.eye(9, 2, dtype="u1"), 0.5, True)),
-        CalibrationReply(np.arange(len(SHARPNESS))),
-        Finish(np.arange(len(SHARPNESS))),
+        CalibrationReply(np.arange(len(SHARPNESS_GRID))),
+        Finish(np.arange(len(SHARPNESS_GRID))),
         Receipt(),
     ],
     ids=lambda item: type(item).__name__,
@@ -454,7 +454,7 @@ def moments_of(member):
 
 def test_a_party_finishes_only_what_was_released():
     with pytest.raises(Refused, match="there is no model to finish"):
-        party("north").answer(Finish(np.zeros(len(SHARPNESS), np.int64)))
+        party("north").answer(Finish(np.zeros(len(SHARPNESS_GRID), np.int64)))
 
 
 def test_a_party_refuses_losses_that_do_not_fit():
@@ -469,7 +469,7 @@ def test_a_party_refuses_losses_that_do_not_fit():
 
 def test_a_party_without_memory_finishes_the_model_on_disk(tmp_path):
     path = tmp_path / "flynn.model"
-    released = replace(train([party("other")], HOW), losses=np.zeros(len(SHARPNESS), np.int64))
+    released = replace(train([party("other")], HOW), losses=np.zeros(len(SHARPNESS_GRID), np.int64))
     reply = party("north", model_path=path).answer(ModelRelease(released))
     waiting = [p.name for p in tmp_path.iterdir()]
 

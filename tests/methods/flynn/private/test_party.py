@@ -10,7 +10,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refused, serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
@@ -57,7 +57,7 @@ def masked_request(privacy=CENTRAL, n_shares=2):
 
 def exact_counts():
     x, y = table()
-    return count_rows(hash_table(x, PLAN), y, n_units=40, n_classes=2)
+    return count_activations(hash_with_plan(x, PLAN), y, n_units=40, n_classes=2)
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_a_missing_label_is_not_revealed():
 def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
     north = party(privacy=PAPER)
 
-    with pytest.raises(Refused, match="more cells are to be picked than there are"):
+    with pytest.raises(Refused, match="the number of cells to pick is out of range"):
         north.answer(PicksRequest("a", terms(PAPER), PLAN, (0, 1), False, n_picks))
 
     assert north._gate.ledger.spent("table") == PureDP(0)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    picks,
+    picks_mechanism,
     quantized_moments,
     release_budget,
 )
@@ -46,7 +46,7 @@ def test_no_row_moves_the_counts_further_than_stated(seed, relation):
     x, y = rng.integers(0, 3, (6, 4)), rng.integers(0, 3, 6)
 
     def counts(rows, labels):
-        return count_rows(hash_table(rows, plan), labels, n_units=n_units, n_classes=3)
+        return count_activations(hash_with_plan(rows, plan), labels, n_units=n_units, n_classes=3)
 
     moved = np.abs(counts(x, y) - counts(*neighbors_of(rng, relation, x, y)))
 
@@ -61,8 +61,8 @@ def test_no_row_moves_the_counts_further_than_stated(seed, relation):
 def test_a_row_that_changes_its_class_moves_twice_as_many_cells():
     plan = HashPlan(FeatureMap(4, "none"), 9, 2, 3, 5)
     x = np.arange(8).reshape(2, 4)
-    before = count_rows(hash_table(x, plan), np.array([0, 0]), n_units=9, n_classes=2)
-    after = count_rows(hash_table(x, plan), np.array([1, 0]), n_units=9, n_classes=2)
+    before = count_activations(hash_with_plan(x, plan), np.array([0, 0]), n_units=9, n_classes=2)
+    after = count_activations(hash_with_plan(x, plan), np.array([1, 0]), n_units=9, n_classes=2)
 
     assert np.abs(before - after).sum() == count_sensitivity(3, "replace_one").l1 == 6
 
@@ -173,7 +173,7 @@ def test_stated_variance_is_that_of_the_law():
 def test_the_paper_divides_epsilon_by_parties_we_do_not():
     moved = count_sensitivity(15, "add_remove")
     spent = {
-        accounting: picks(
+        accounting: picks_mechanism(
             Privacy(epsilon=1, mechanism="paper", accounting=accounting, n_parties=4),
             constants_paid=False,
             n_picks=10,
@@ -198,5 +198,5 @@ def test_moments_are_cut_as_finely_as_the_samplers_bear(n_columns, policy, level
 
 
 def test_moments_that_would_drown_are_refused_with_ways_out():
-    with pytest.raises(PrivacyError, match=r"64 columns would drown .* public="):
+    with pytest.raises(PrivacyError, match=r"too large for .* 64 columns; declare public="):
         constants_levels(Privacy(epsilon=1), 64)

@@ -11,7 +11,7 @@ from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private.protocol import (
     ConstantsReply,
     NoisyCountReply,
@@ -45,7 +45,8 @@ EACH = pytest.mark.parametrize("privacy", [LOCAL, CENTRAL, PAPER], ids=lambda p:
 def pooled_counts(plan, n):
     rows = [table(seed=k) for k in range(n)]
     return sum(
-        count_rows(hash_table(x, plan), y, n_units=plan.n_units, n_classes=2) for x, y in rows
+        count_activations(hash_with_plan(x, plan), y, n_units=plan.n_units, n_classes=2)
+        for x, y in rows
     )
 
 
