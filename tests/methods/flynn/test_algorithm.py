@@ -119,9 +119,9 @@ def test_class_normalized_novelties_follow_their_formula(problem, gamma):
 
 def test_decay_0_indicates_units_never_active():
     x, y = np.array([[1, 0], [1, 0], [0, 1]]), np.array([0, 0, 1])
-    how = {"n_units": 40, "n_inputs": 1, "n_active": 2, "decay": 0.0, **PAPER}
+    options = {"n_units": 40, "n_inputs": 1, "n_active": 2, "decay": 0.0, **PAPER}
 
-    classifier = FlyNNClassifier(**how).fit(x, y)
+    classifier = FlyNNClassifier(**options).fit(x, y)
 
     assert classifier.model_.novelty(x).tolist() == [[0, 2], [0, 2], [2, 0]]
 

@@ -1,4 +1,4 @@
-"""The score for noised counts orders classes as their rows would, whatever the noise hides."""
+"""Log scores of noised counts: weights, class sizes, noise and decision boundaries."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 from fedneighbors.methods.flynn.algorithm import clip_counts, compute_novelty, log_score_table
 
 
-def profile(rng, n_units, n_active, strength):
-    """Return chances of each unit to be active, adding up to n_active."""
+def activation_chances(rng, n_units, n_active, strength):
+    """Return the chance of each unit to be active; the chances add up to n_active."""
     raw = np.exp(strength * rng.normal(size=n_units))
     return np.minimum(raw / raw.sum() * n_active, 1.0)
 
@@ -17,17 +17,17 @@ def test_the_table_is_a_clipped_log_up_to_class_constants():
 
     table = log_score_table(counts, variance=0.25, n_active=2)
 
-    floor = 0.5 * 0.5 + 0.5
+    pseudocount = 0.5 * 0.5 + 0.5
     for label, largest in enumerate([9, 8]):
         own = table.weights[table.starts[label] : table.starts[label] + largest + 1]
-        expected = -np.log(np.arange(largest + 1) + floor)
+        expected = -np.log(np.arange(largest + 1) + pseudocount)
         np.testing.assert_allclose(own - own[0], expected - expected[0], rtol=1e-12)
     assert table.weights.min() == 0
 
 
 def test_a_frequent_class_does_not_win_by_its_size():
     rng = np.random.default_rng(1)
-    chances = np.stack([profile(rng, 400, 20, 1.0) for _ in range(2)], axis=1)
+    chances = np.stack([activation_chances(rng, 400, 20, 1.0) for _ in range(2)], axis=1)
     exact = np.rint(chances * np.array([20_000, 1_000]))
     noisy = (exact + rng.normal(0, 12, exact.shape)).round().astype(np.int32)
     drawn = [
@@ -35,7 +35,7 @@ def test_a_frequent_class_does_not_win_by_its_size():
     ]
 
     table = log_score_table(noisy, variance=144.0, n_active=20)
-    right = [
+    accuracies = [
         float(
             (
                 compute_novelty(np.sort(rows).astype(np.int32), clip_counts(noisy), table).argmin(1)
@@ -45,7 +45,7 @@ def test_a_frequent_class_does_not_win_by_its_size():
         for k, rows in enumerate(drawn)
     ]
 
-    assert min(right) > 0.8, right
+    assert min(accuracies) > 0.8, accuracies
 
 
 def test_a_class_within_the_noise_is_never_predicted():
@@ -70,9 +70,9 @@ def test_counts_that_are_all_noise_still_give_finite_scores(fill):
     assert scores.tolist() == [[0.0] * 4]
 
 
-def test_the_border_is_half_way_for_rows_without_noise():
+def test_the_boundary_is_half_way_between_mean_scores():
     rng = np.random.default_rng(3)
-    chances = np.stack([profile(rng, 4000, 20, 0.5) for _ in range(2)], axis=1)
+    chances = np.stack([activation_chances(rng, 4000, 20, 0.5) for _ in range(2)], axis=1)
     exact = chances * np.array([200_000, 10_000])
     noisy = (exact + rng.normal(0, 12, exact.shape)).round().astype(np.int32)
 
@@ -86,12 +86,12 @@ def test_the_border_is_half_way_for_rows_without_noise():
     assert min(margins) > 1
 
 
-@pytest.mark.parametrize(("total", "stands_out"), [(1272, False), (1274, True)])
-def test_a_class_is_separated_from_three_deviations(total, stands_out):
+@pytest.mark.parametrize(("total", "is_predicted"), [(1272, False), (1274, True)])
+def test_a_class_needs_more_than_three_deviations(total, is_predicted):
     counts = np.full((200, 2), [400, total // 200], np.int32)
     counts[: total % 200, 1] += 1  # the noise on the sum has deviation 30 sqrt(200) = 424.3
 
     table = log_score_table(counts, variance=900.0, n_active=10)
 
     first, second = np.split(table.weights, [table.starts[1]])
-    assert (second.min() < first.max()) == stands_out  # else no counts let it be predicted
+    assert (second.min() < first.max()) == is_predicted  # otherwise no row can get the class
