@@ -17,7 +17,12 @@ from experiments.attacks.evidence import gaussian_evidence
 from experiments.attacks.limits import largest_auc
 from experiments.attacks.scores import auc
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
+from fedneighbors.methods.flynn.algorithm import (
+    HashPlan,
+    count_activations,
+    default_sizes,
+    hash_with_plan,
+)
 from fedneighbors.privacy._accounting import largest_zcdp
 from fedneighbors.privacy._guarantees import ApproxDP, Sensitivity
 from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -28,8 +33,8 @@ N_UNITS, N_INPUTS, N_ACTIVE = default_sizes(len(X), 2 * X.shape[1])  # as FlyNN 
 # Public constants, not taken from the data: a pixel is a number from 0 to 16.
 features = FeatureMap(64, "mirror", mean=np.full(64, 8.0), scale=np.full(64, 6.0))
 plan = HashPlan(features, N_UNITS, N_INPUTS, N_ACTIVE, seed=0)
-active = hash_table(X, plan)
-counts = count_rows(active, y, n_units=N_UNITS, n_classes=10).astype(np.int64)
+active = hash_with_plan(X, plan)
+counts = count_activations(active, y, n_units=N_UNITS, n_classes=10).astype(np.int64)
 
 # %%
 # A record raises 128 counts by one each: with and without it, counts are 128 apart in L1 and the
@@ -81,7 +86,7 @@ own, members, outsiders = np.array_split(
 
 
 def class_counts(rows):
-    return count_rows(active[rows], y[rows], n_units=N_UNITS, n_classes=10).astype(np.int64)
+    return count_activations(active[rows], y[rows], n_units=N_UNITS, n_classes=10).astype(np.int64)
 
 
 def evidence(per_unit, rows):

@@ -13,7 +13,7 @@ from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.protocol import CountReply
 from fedneighbors.records import Figure, ResultTable
 
@@ -170,8 +170,8 @@ def _counts(
 ) -> Array:
     """Count some rows with the wiring drawn from the seed."""
     plan = case.plan(x.shape[1], seed)
-    active = hash_table(x, plan)
-    return count_rows(active, labels, n_units=plan.n_units, n_classes=n_classes)
+    active = hash_with_plan(x, plan)
+    return count_activations(active, labels, n_units=plan.n_units, n_classes=n_classes)
 
 
 def _train(

@@ -1,4 +1,4 @@
-"""Small federations: digits skewed by label, and groups with permuted class names."""
+"""Small federations: digits skewed by label, and two groups with different class labels."""
 
 from copy import copy
 
@@ -22,17 +22,17 @@ QUICK = {
 
 def fresh(trained):
     """Return a copy of a model whose clients can change independently."""
-    found = copy(trained)
-    found.clients_, found.rows_ = dict(trained.clients_), dict(trained.rows_)
-    return found
+    result = copy(trained)
+    result.clients_, result.rows_ = dict(trained.clients_), dict(trained.rows_)
+    return result
 
 
 def two_groups(n_clients=6, rows=60, *, seed=0):
-    """Return rows of three blobs; the second half of the clients names them the other way round."""
+    """Return rows of three clusters, whose labels 0 and 2 are swapped in half of the clients."""
     random = np.random.default_rng(seed)
     owner = np.repeat([f"c{n}" for n in range(n_clients)], rows)
     true = random.integers(3, size=len(owner))
     x = random.normal(size=(len(owner), 4))
     x[:, 0] += 3 * (true - 1)
-    other = owner >= f"c{n_clients // 2}"
-    return x, np.where(other, 2 - true, true), owner
+    swapped = owner >= f"c{n_clients // 2}"
+    return x, np.where(swapped, 2 - true, true), owner

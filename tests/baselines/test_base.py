@@ -26,7 +26,7 @@ CANNOT_HOLD = {}
     [baselines.FedAvgPlusClassifier(hidden=(16,), n_rounds=10, learning_rate=0.1)],
     expected_failed_checks=lambda _: CANNOT_HOLD,
 )
-def test_scikit_learn_accepts_the_frame(estimator, check):
+def test_scikit_learn_accepts_a_baseline(estimator, check):
     check(estimator)
 
 
@@ -44,7 +44,7 @@ def test_parameters_are_stored_and_cloned(fitted):
     assert not hasattr(copy, "weights_")
 
 
-def test_equal_seeds_give_equal_bits_other_seeds_others(fitted):
+def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(fitted):
     again = clone(fitted).fit(X, Y, parties=OWNER)
     other = clone(fitted).set_params(random_state=1).fit(X, Y, parties=OWNER)
 
@@ -54,7 +54,7 @@ def test_equal_seeds_give_equal_bits_other_seeds_others(fitted):
     assert other.predict_proba(X, OWNER).tobytes() != shares
 
 
-def test_one_batched_product_equals_clients_one_by_one(fitted):
+def test_batched_training_equals_training_one_by_one(fitted):
     alone = clone(fitted).set_params(trainer="reuse").fit(X, Y, parties=OWNER)
 
     np.testing.assert_allclose(
@@ -71,7 +71,7 @@ def test_row_order_of_clients_does_not_matter(fitted):
     assert sorted_rows.predict_proba(X, OWNER).tobytes() == shares.tobytes()
 
 
-def test_shares_add_up_and_agree_with_the_predicted_class(fitted):
+def test_probabilities_add_up_and_agree_with_predictions(fitted):
     shares = fitted.predict_proba(X, OWNER)
 
     np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
@@ -129,12 +129,12 @@ def test_pickling_preserves_the_estimator(fitted):
 
 @pytest.mark.parametrize("method", TRAINED_TOGETHER)
 def test_negligible_steps_leave_the_network_unchanged(method):
-    """Under Eq 13, absent clients count with the weights sent to them."""
+    """In Eq 13, a client outside the round counts with the weights before the round."""
     rate = {"learning_rate": 1e-30, "tuning_rate": 1e-30}
-    asked = method(**HALF)
-    asked.set_params(**{name: rate[name] for name in rate if name in asked.get_params()})
+    estimator = method(**HALF)
+    rates = {name: rate[name] for name in rate if name in estimator.get_params()}
 
-    found = asked.fit(X, Y, parties=OWNER)
+    found = estimator.set_params(**rates).fit(X, Y, parties=OWNER)
 
     assert found.weights_.tobytes() == found._network.initial.tobytes()
 
@@ -165,7 +165,7 @@ def test_a_single_class_is_refused(method):
         ("HeadTuningClassifier", {"tuning_rate": -0.1}, "expected tuning_rate above 0"),
     ],
 )
-def test_parameters_are_checked_with_the_way_out(name, changed, words):
+def test_parameters_out_of_range_are_named(name, changed, words):
     with pytest.raises(ValueError, match=words):
         getattr(baselines, name)(**QUICK | changed).fit(X, Y, parties=OWNER)
 

@@ -94,7 +94,7 @@ def test_a_file_of_another_method_names_the_one_that_reads_it(fitted, path):
         KNNPerClassifier.load(path)
 
 
-def test_parameters_that_are_set_after_fit_do_not_spoil_a_file(tmp_path):
+def test_network_parameters_set_after_fit_are_not_saved(tmp_path):
     kept = baselines.DittoClassifier(**QUICK).fit(X[:40].astype(np.float16), Y[:40])
 
     kept.set_params(hidden=(3,)).save(tmp_path / "m")
@@ -119,7 +119,7 @@ def test_the_class_of_a_file_need_not_be_known(small):
     assert isinstance(baselines.load(small), baselines.DittoClassifier)
 
 
-def test_a_network_that_was_taken_over_is_in_the_file(tmp_path):
+def test_the_network_of_start_is_in_the_file(tmp_path):
     start = KNNPerClassifier(**QUICK, combine="pool").fit(X, Y, parties=OWNER)
     kept = baselines.HeadTuningClassifier(hidden=(3,), start=start).fit(X, Y, parties=OWNER)
 

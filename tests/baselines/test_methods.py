@@ -36,11 +36,11 @@ def idle(found):
 
 
 def test_local_training_uses_own_rows_only():
-    mixed_up = Y.copy()
-    mixed_up[NAMES[0] != OWNER] = 0
+    altered_labels = Y.copy()
+    altered_labels[NAMES[0] != OWNER] = 0
 
     plain, other = fitted(LocalClassifier), LocalClassifier(**QUICK)
-    other.fit(X, mixed_up, parties=OWNER)
+    other.fit(X, altered_labels, parties=OWNER)
 
     # the batched products of the other clients are next to it, in the same places
     assert other.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
@@ -48,10 +48,10 @@ def test_local_training_uses_own_rows_only():
 
 
 def test_local_training_continues_between_rounds():
-    once = fitted(LocalClassifier, n_rounds=1)
-    thrice = fitted(LocalClassifier, n_rounds=9)
+    short = fitted(LocalClassifier, n_rounds=1)
+    long = fitted(LocalClassifier, n_rounds=9)
 
-    assert thrice.score(X, Y, parties=OWNER) > once.score(X, Y, parties=OWNER) + 0.1
+    assert long.score(X, Y, parties=OWNER) > short.score(X, Y, parties=OWNER) + 0.1
 
 
 def test_a_later_client_of_local_training_trains_alone():
@@ -64,14 +64,14 @@ def test_a_later_client_of_local_training_trains_alone():
     np.testing.assert_allclose(found.clients_[NAMES[2]], kept, rtol=1e-4, atol=1e-6)
 
 
-def test_fedprox_without_pull_equals_fedavg_bit_for_bit():
+def test_fedprox_without_proximal_term_equals_fedavg_bit_for_bit():
     assert (
         fitted(FedProxClassifier, proximal=0.0).weights_.tobytes()
         == fitted(FedAvgClassifier).weights_.tobytes()
     )
 
 
-def test_a_stronger_fedprox_pull_moves_the_network_less():
+def test_a_stronger_proximal_term_moves_the_network_less():
     found = [
         fitted(FedProxClassifier, proximal=mu, n_rounds=1, local_epochs=3) for mu in (0.0, 1.0, 5.0)
     ]
@@ -98,14 +98,14 @@ def test_ditto_networks_differ_between_clients_and_from_shared():
     assert min(distances(found.clients_, found.weights_)) > 0.01
 
 
-def test_without_a_pull_ditto_trains_alone_bit_for_bit():
+def test_ditto_without_proximal_term_trains_alone():
     ditto, alone = fitted(DittoClassifier, proximal=0.0), fitted(LocalClassifier)
 
     for name in NAMES:
         assert ditto.clients_[name].tobytes() == alone.clients_[name].tobytes()
 
 
-def test_a_strong_pull_brings_ditto_near_the_network_of_all():
+def test_a_strong_proximal_term_keeps_ditto_near_fedavg():
     weak, strong = (
         fitted(DittoClassifier, proximal=pull, learning_rate=0.02, n_rounds=8)
         for pull in (0.01, 30.0)
@@ -174,7 +174,7 @@ def test_a_later_client_of_mixtures_trains_only_its_own_network():
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
-def test_the_body_moves_and_is_one_while_heads_move_and_differ(method):
+def test_the_body_is_trained_and_shared_and_heads_differ(method):
     found = fitted(method)
     head, start = found._agreement.head, found._network.initial
 
@@ -196,7 +196,7 @@ def test_nonparticipants_keep_their_heads_until_the_last_round(method):
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
-def test_the_model_for_all_has_the_mean_of_the_heads_by_rows(method):
+def test_the_shared_head_is_the_mean_of_heads_by_rows(method):
     found = fitted(method, tuning_epochs=0)
 
     rows = [int((name == OWNER).sum()) for name in NAMES]
@@ -205,7 +205,7 @@ def test_the_model_for_all_has_the_mean_of_the_heads_by_rows(method):
 
 
 def test_fedrep_trains_heads_first_and_then_the_body():
-    """With one client and no averaging both passes can be computed by hand."""
+    """With one client, averaging changes nothing, and both trainings can be repeated here."""
     found = FedRepClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0, head_epochs=2)
     found.fit(X, Y)
     twin = FedPerClassifier(**QUICK | {"n_rounds": 1}, tuning_epochs=0).fit(X, Y)
@@ -213,7 +213,11 @@ def test_fedrep_trains_heads_first_and_then_the_body():
     trainer, regime = trainer_of(found), found._rounds.regime
     heads = trainer.network.head_names
     [(_, first)] = trainer.train(
-        {"all": trainer.initial}, trainer.tuning(2, regime.learning_rate), 0, "head", only=heads
+        {"all": trainer.initial},
+        trainer.tuning_regime(2, regime.learning_rate),
+        0,
+        "head",
+        only=heads,
     )
     [(_, then)] = trainer.train({"all": first}, regime, 0, "body", only=trainer.network.body_names)
 
@@ -257,7 +261,7 @@ def test_clusters_group_clients_with_equal_label_meaning():
     assert whole.score(GROUPS_X, GROUPS_Y, **asked) < 0.6
 
 
-def test_clusters_are_found_although_a_few_take_part_in_a_round():
+def test_clusters_are_found_with_partial_participation():
     found = ClusteredFLClassifier(**GROUPS | {"participation": 0.7})
 
     found.fit(GROUPS_X, GROUPS_Y, parties=GROUPS_OWNER)
@@ -277,7 +281,7 @@ def test_a_later_client_gets_the_most_accurate_cluster():
 
 
 @pytest.mark.parametrize("never", [{"tolerance": 0.0}, {"split_after": 1.0}])
-def test_one_uncut_cluster_equals_fedavg_bit_for_bit(never):
+def test_one_unsplit_cluster_equals_fedavg_bit_for_bit(never):
     found = ClusteredFLClassifier(**GROUPS, **never)
     found.fit(GROUPS_X, GROUPS_Y, parties=GROUPS_OWNER)
 
@@ -286,7 +290,7 @@ def test_one_uncut_cluster_equals_fedavg_bit_for_bit(never):
     assert found.weights_.tobytes() == whole.weights_.tobytes()
 
 
-def test_a_cut_separates_opposite_directions_of_any_length():
+def test_a_split_separates_opposite_directions_of_any_length():
     changes = np.array([[1.0, 0.1], [-9.0, 0.0], [50.0, 0.0], [-0.1, 0.01]])
 
     assert bipartition(changes).tolist() == [False, True, False, True]
@@ -304,21 +308,21 @@ def test_large_changes_that_cancel_split_clients():
 
 
 def test_a_later_client_trains_at_the_last_rounds_rate():
-    """At that of the first round Ditto ended below the model for all on a client's own rows."""
+    """With the rate of the first round, Ditto was less accurate than the shared model."""
     found = fitted(DittoClassifier, tuning_epochs=3)
     last = found._rounds.learning_rate(found._rounds.n_rounds - 1)
-    told = fitted(DittoClassifier, tuning_epochs=3, tuning_rate=last)
+    explicit = fitted(DittoClassifier, tuning_epochs=3, tuning_rate=last)
 
     found.add_client("new", NEW_X, NEW_Y)
-    told.add_client("new", NEW_X, NEW_Y)
+    explicit.add_client("new", NEW_X, NEW_Y)
 
     assert last < found.learning_rate / 2
-    assert found.clients_["new"].tobytes() == told.clients_["new"].tobytes()
+    assert found.clients_["new"].tobytes() == explicit.clients_["new"].tobytes()
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
 def test_a_later_client_makes_its_head_before_tuning(method):
-    """Where tuning chose no passes, it would answer by a mean of heads that differ."""
+    """Without tuning epochs, it would otherwise predict with the mean of the other heads."""
     found = fitted(method, tuning_epochs=0)
 
     found.add_client("new", NEW_X, NEW_Y)

@@ -1,4 +1,4 @@
-"""Rows of clients that come and go: their own parts are as if no others had ever been."""
+"""Adding and deleting rows: own parts depend only on the rows that remain."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from tests.methods.knnper.federations import OWNER
 
 ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 WITHOUT_OWN_PARTS = (baselines.FedAvgClassifier, baselines.FedProxClassifier)
-OURS = baselines.DittoClassifier
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda method: method.__name__)
@@ -28,7 +27,7 @@ def model(trained):
 
 @pytest.fixture(scope="module")
 def ditto():
-    return OURS(**QUICK).fit(X, Y, parties=OWNER)
+    return baselines.DittoClassifier(**QUICK).fit(X, Y, parties=OWNER)
 
 
 def answers(model, name, rows=NEW_X):
@@ -50,7 +49,7 @@ def test_rows_in_two_updates_equal_rows_in_one(trained):
     assert parts.rows_["new"].ids == whole.rows_["new"].ids
 
 
-def test_rows_that_are_taken_back_are_as_if_they_had_never_come(trained):
+def test_deleted_rows_leave_no_trace_in_predictions(trained):
     few = fresh(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
 
     more = fresh(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
@@ -105,7 +104,7 @@ def test_rows_added_to_a_training_client_count_as_training_rows(title):
     assert answers(at_once, NAMES[0]) == updated
 
 
-def test_a_training_row_is_named_by_its_place_in_its_client(ditto):
+def test_a_training_row_is_named_by_its_index_in_its_client(ditto):
     model = fresh(ditto)
     own = np.flatnonzero(NAMES[0] == OWNER)
 
@@ -158,21 +157,21 @@ def test_a_client_with_diverged_training_is_unchanged(ditto):
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("come"), st.integers(0, 4), st.booleans()),
-        st.tuples(st.just("go"), st.integers(0, 2**8), st.just(False)),
+        st.tuples(st.just("add"), st.integers(0, 4), st.booleans()),
+        st.tuples(st.just("delete"), st.integers(0, 2**8), st.just(False)),
     ),
     max_size=8,
 )
 
 
 @given(STEPS)
-def test_rows_are_those_of_a_list_that_is_changed_row_by_row(steps):
-    rows = OwnRows.first(np.empty((0, 1)), np.empty(0, np.int64))
+def test_rows_equal_those_of_a_list_changed_row_by_row(steps):
+    rows = OwnRows.new(np.empty((0, 1)), np.empty(0, np.int64))
     naive: list[tuple[str, float, int]] = []
-    number, came = 0, 0
+    number, n_added = 0, 0
     for kind, n, named in steps:
-        if kind == "come":
-            values = list(range(came, came + n))
+        if kind == "add":
+            values = list(range(n_added, n_added + n))
             taken = {name for name, _, _ in naive}
             ids = [f"n{value}" for value in values] if named else None
             rows = rows.with_more(np.array(values, float).reshape(-1, 1), np.array(values), ids)
@@ -181,11 +180,11 @@ def test_rows_are_those_of_a_list_that_is_changed_row_by_row(steps):
                     number += 1
                 naive.append((f"n{value}" if named else str(number), float(value), value))
                 number += 1
-            came += n
+            n_added += n
         else:
-            gone = [name for place, (name, _, _) in enumerate(naive) if n >> place & 1]
-            rows = rows.without(gone)
-            naive = [row for row in naive if row[0] not in gone]
+            deleted = [name for k, (name, _, _) in enumerate(naive) if n >> k & 1]
+            rows = rows.without(deleted)
+            naive = [row for row in naive if row[0] not in deleted]
 
     assert rows.ids == tuple(name for name, _, _ in naive)
     assert rows.x.ravel().tolist() == [value for _, value, _ in naive]

@@ -29,7 +29,7 @@ def test_about_half_of_the_bits_are_on_for_every_row():
     assert np.abs(shares - 0.5).max() < 0.047
 
 
-def test_fewer_bits_are_the_first_of_more():
+def test_the_first_bits_do_not_depend_on_their_number():
     x, _ = rows_and_labels()
 
     assert (sign_bits(x, 64, seed=3)[:, :16] == sign_bits(x, 16, seed=3)).all()
@@ -74,7 +74,7 @@ def test_two_classes_have_one_score_whose_sign_is_the_prediction():
     assert (model.predict(x) == (scores > 0)).all()
 
 
-def test_a_decay_that_ignores_the_load_leaves_all_classes_alike():
+def test_decay_0_predicts_almost_only_the_first_class():
     x, y = rows_and_labels()
 
     saturated = SimHashBloomClassifier(n_bits=500, decay=0.0).fit(x, y)
@@ -89,7 +89,7 @@ def test_matched_decay_weighs_a_mean_load_by_one_over_e():
 
 
 @pytest.mark.parametrize("wrong", [{"n_bits": 0}, {"decay": 1.5}, {"decay": -0.1}])
-def test_sizes_out_of_range_are_refused(wrong):
+def test_parameters_out_of_range_are_refused(wrong):
     x, y = rows_and_labels()
 
     with pytest.raises(ValueError, match="expected"):

@@ -31,12 +31,12 @@ def test_every_baseline_classifies_tumors(name):
 
 
 @pytest.mark.parametrize("make", [FederatedLDA, FederatedNaiveBayes])
-def test_moments_of_parties_make_the_model_of_the_pooled_rows(make):
+def test_summed_moments_give_the_model_of_the_pooled_rows(make):
     apart = make().fit(X, Y, parties=OWNER)
     pooled = make().fit(X, Y)
     pooled.frame_ = apart.frame_
 
-    # the frames differ a little, the moments in one frame do not
+    # the scalings of both differ a little; with one scaling, the moments are equal
     points = apart.frame_.apply(X)
     pooled._train(points, Y, {"all": slice(None)})
 
@@ -58,6 +58,6 @@ def test_averaged_models_skip_parties_of_one_class():
     assert not model.predict_proba(X)[:, 2].any()
 
 
-def test_parties_of_one_class_each_have_no_mean():
+def test_parties_of_one_class_each_are_refused():
     with pytest.raises(ValueError, match="a party with rows of two classes"):
         AveragedModels(LogisticRegression).fit(X, Y, parties=Y)

@@ -27,7 +27,7 @@ ALL = [KNNPerClassifier, *(getattr(baselines, name) for name in baselines.TITLES
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "words"),
     [
         (Small(n_outputs=7), "expected a model with 3 scores for each row"),
         (Small(n_outputs=2), "expected a model with 3 scores for each row"),
@@ -35,14 +35,14 @@ ALL = [KNNPerClassifier, *(getattr(baselines, name) for name in baselines.TITLES
         (Small().half(), "weights of 32 or 64 bits, got torch.float16"),
     ],
 )
-def test_a_network_of_other_sizes_is_refused(method, module, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_network_of_other_sizes_is_refused(method, module, words):
+    with pytest.raises(ValueError, match=words):
         method(module, n_rounds=1).fit(X, Y, parties=CELLAR)
 
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("hidden", [(), (0,), (-1,), (8.5,), 8, "ab"])
-def test_layers_of_no_width_are_refused(method, hidden):
+def test_invalid_hidden_layers_are_refused(method, hidden):
     with pytest.raises(ValueError, match=r"in hidden|expected hidden"):
         method(hidden=hidden, n_rounds=1).fit(X, Y, parties=CELLAR)
 

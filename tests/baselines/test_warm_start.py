@@ -63,7 +63,7 @@ def test_using_a_network_does_not_change_its_source(average):
     assert set(average.clients_) == set(NAMES)
 
 
-def test_a_clone_takes_the_same_network_over(average):
+def test_a_clone_keeps_the_same_start(average):
     copy = clone(HeadTuningClassifier(start=average, tuning_epochs=3))
 
     assert copy.start is average
@@ -98,7 +98,7 @@ def test_full_tuning_moves_the_body_head_tuning_does_not(average):
     assert head.weights_.tobytes() == average.weights_.tobytes()
 
 
-def test_a_client_with_the_priors_of_all_is_not_corrected(average):
+def test_a_client_with_the_overall_shares_is_not_corrected(average):
     even_x, even_y = np.repeat(X[:1], 20, axis=0), np.tile(np.arange(10), 2)
     start = FedAvgClassifier(**QUICK).fit(even_x, even_y)
     corrected = PriorCorrectedClassifier(**QUICK, start=start).fit(even_x, even_y)
@@ -166,7 +166,7 @@ def test_a_later_client_gets_the_average(average):
         ({"tuning_rate": 0.0}, ValueError, "expected tuning_rate above 0, got 0.0"),
     ],
 )
-def test_parameters_are_checked_with_the_way_out(changed, kind, words):
+def test_parameters_out_of_range_are_named(changed, kind, words):
     with pytest.raises(kind, match=words):
         FedAvgPlusClassifier(**QUICK | changed).fit(X, Y, parties=OWNER)
 
@@ -189,6 +189,6 @@ def test_a_network_that_predicts_numbers_is_refused():
         FedAvgClassifier(start=numbers).fit(X, Y)
 
 
-def test_training_that_diverges_names_the_client_and_the_way_out():
+def test_diverged_training_raises_and_suggests_a_lower_rate():
     with pytest.raises(PartyRefused, match="training has diverged: lower the learning rate"):
         FedAvgClassifier(**QUICK | {"learning_rate": 1e6}).fit(X, Y, parties=OWNER)

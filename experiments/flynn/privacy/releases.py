@@ -18,14 +18,14 @@ from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import (
     Active,
     HashPlan,
-    count_rows,
-    hash_table,
-    score_rows,
+    compute_novelty,
+    count_activations,
+    hash_with_plan,
 )
 from fedneighbors.methods.flynn.private._release import (
     count_sensitivity,
     default_picks,
-    picks,
+    picks_mechanism,
     release_budget,
 )
 from fedneighbors.metrics import balanced_accuracy
@@ -114,10 +114,10 @@ def hash_set(
         seed,
     )
     classes, labels = np.unique(y, return_inverse=True)
-    active = hash_table(x, plan)
+    active = hash_with_plan(x, plan)
     owned = [parties == party for party in np.unique(parties)]
     counts = tuple(
-        count_rows(
+        count_activations(
             active[own],
             labels[own].astype(np.int64),
             n_units=plan.n_units,
@@ -126,7 +126,7 @@ def hash_set(
         for own in owned
     )
     truth = np.searchsorted(classes, test[1])
-    return Hashed(plan, tuple(classes.tolist()), counts, hash_table(test[0], plan), truth)
+    return Hashed(plan, tuple(classes.tolist()), counts, hash_with_plan(test[0], plan), truth)
 
 
 def exact_model(
@@ -163,7 +163,7 @@ def private_model(
     moved = count_sensitivity(hashed.plan.n_active, privacy.neighbors)
     spread = 0.0
     if privacy.mechanism == "paper":
-        dp = picks(
+        dp = picks_mechanism(
             replace(privacy, n_parties=len(hashed.counts)),
             constants_paid=False,
             n_picks=privacy.n_picks or default_picks(hashed.plan.n_units),
@@ -221,5 +221,5 @@ def _model(hashed: Hashed, counts: Any, **options: Any) -> FlyNNModel:
 
 def score(model: FlyNNModel, hashed: Hashed) -> float:
     """Return the balanced accuracy of a model on the test rows."""
-    novelty = score_rows(hashed.active, model.filters, model.table)
+    novelty = compute_novelty(hashed.active, model.filters, model.table)
     return balanced_accuracy(hashed.truth, np.argmin(novelty, axis=1))

@@ -5,7 +5,7 @@ The estimators are imported on first use; training networks needs the extra ``to
 
 from fedneighbors._lazy import lazy_names
 
-_HOMES = {
+_MODULES = {
     "FederatedNaiveBayes": "fedneighbors.baselines._tabular",
     "FederatedLDA": "fedneighbors.baselines._tabular",
     "CentralModel": "fedneighbors.baselines._tabular",
@@ -41,8 +41,8 @@ TITLES = {
     "FedPer": "FedPerClassifier",
     "APFL": "APFLClassifier",
 }
-"""Names of the methods in tables, and their estimators."""
+"""Estimator of each method that trains networks, by the method's title in tables of results."""
 
-__all__ = ["TITLES", *_HOMES]
+__all__ = ["TITLES", *_MODULES]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

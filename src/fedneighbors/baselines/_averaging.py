@@ -16,7 +16,7 @@ from fedneighbors.baselines._base import (
     check_rate,
     check_share,
 )
-from fedneighbors.baselines._dynamic_clients import NOTHING, ClientParts, Vector
+from fedneighbors.baselines._dynamic_clients import NO_OWN_PART, ClientParts, Vector
 from fedneighbors.methods.knnper.algorithm import local_prior
 
 if TYPE_CHECKING:  # imports torch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # imports torch
 class FedProxClassifier(Baseline):
     """Federated averaging with a proximal term towards the shared network [1]_.
 
-    The model is not personalised: later clients get the shared network.
+    The model is not personalised: clients added after training get the shared network as well.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class FedProxClassifier(Baseline):
         labels, and random seed.
     proximal : float
         Strength of the proximal term (mu): a client minimizes its loss plus ``proximal / 2``
-        times the squared distance.
+        times the squared distance of its weights from the shared ones.
 
     References
     ----------
@@ -57,29 +57,29 @@ class FedProxClassifier(Baseline):
 
     proximal: float = 0.01
 
-    def _check(self) -> None:
+    def _check_own_parameters(self) -> None:
         check_not_negative("proximal", self.proximal)
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
-        return trainer.federated_average(proximal=self.proximal), self._join_clients(trainer)
+        return trainer.federated_average(proximal=self.proximal), self._fit_own_parts(trainer)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WarmStart:
-    """Clients' own parts on a shared network, which is trained here or given.
+    """Own parts of clients, computed from a shared network that is trained or given.
 
     Parameters
     ----------
     start : fitted KNNPerClassifier or baseline, optional
-        Its network is used, unchanged, instead of training one; it should have the same clients
-        and rows. Parameters of the network and of the rounds then have no effect. A clone of the
-        estimator has the same network.
+        Its network is used, unchanged, instead of training one; it should be fitted on the same
+        clients and rows. Parameters of the network and of the rounds then have no effect. A clone
+        of this estimator has the same ``start``, which stays fitted.
     """
 
     start: Any = None
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted estimator with the same network."""
+        """Return an unfitted estimator with the same ``start``."""
         fresh: Self = super().__sklearn_clone__()  # type: ignore[misc]
         fresh.start = self.start
         return fresh
@@ -88,7 +88,7 @@ class WarmStart:
         weights = trainer.federated_average() if self.start is None else trainer.initial
         return weights, self._make_client_parts(trainer, weights)
 
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
         return self._make_client_parts(trainer, trainer.initial)
 
     @abstractmethod
@@ -100,7 +100,7 @@ class WarmStart:
 class FedAvgClassifier(WarmStart, Baseline):
     """One network for all clients by federated averaging [1]_.
 
-    The model is not personalised: later clients get the shared network.
+    The model is not personalised: clients added after training get the shared network as well.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class FedAvgClassifier(WarmStart, Baseline):
     )
 
     def _make_client_parts(self, trainer: "FederatedTrainer", _weights: Vector) -> ClientParts:
-        return dict.fromkeys(trainer.names, NOTHING)
+        return dict.fromkeys(trainer.names, NO_OWN_PART)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -136,7 +136,8 @@ class PriorCorrectedClassifier(WarmStart, Baseline):
     """A shared network with probabilities corrected by each client's class shares.
 
     A probability is multiplied by the ratio of the client's class share to the overall share, to
-    the power of ``strength`` [1]_. A later client counts its labels.
+    the power of ``strength``, and the results are normalized [1]_. The class shares of a client
+    that is added after training come from its labels.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ class PriorCorrectedClassifier(WarmStart, Baseline):
 
     strength: float = 1.0
 
-    def _check(self) -> None:
+    def _check_own_parameters(self) -> None:
         check_share("strength", self.strength)
 
     def _make_client_parts(self, trainer: "FederatedTrainer", _weights: Vector) -> ClientParts:
@@ -177,16 +178,16 @@ class PriorCorrectedClassifier(WarmStart, Baseline):
             for name, prior in priors.items()
         }
 
-    def _fits(self, own: Vector) -> bool:
+    def _is_own_part(self, own: Vector) -> bool:
         return len(own) in (0, len(self.overall_))
 
-    def _for_one(self, own: Vector, _x: Any, scores: Floats) -> Floats:
+    def _client_scores(self, own: Vector, _x: Any, scores: Floats) -> Floats:
         return np.asarray(log_softmax(scores + own, axis=1))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FineTuning(WarmStart):
-    """Further training of a network by each client on its own rows.
+    """Further training of a shared network by each client on its own rows.
 
     Parameters
     ----------
@@ -208,7 +209,7 @@ class FineTuning(WarmStart):
     tuning_epochs: int = 5
     tuning_rate: float = 0.02
 
-    def _check(self) -> None:
+    def _check_own_parameters(self) -> None:
         check_count("tuning_epochs", self.tuning_epochs)
         check_rate("tuning_rate", self.tuning_rate)
 
@@ -217,7 +218,7 @@ class FineTuning(WarmStart):
 class FedAvgPlusClassifier(FineTuning, Baseline):
     """A shared network, fine-tuned by each client on its own rows [1]_.
 
-    Later clients do the same.
+    Clients added after training do the same.
 
     Parameters
     ----------
@@ -240,12 +241,12 @@ class FedAvgPlusClassifier(FineTuning, Baseline):
     References
     ----------
     .. [1] Jiang, Konecny, Rush and Kannan, "Improving Federated Learning Personalization via Model
-       Agnostic Meta Learning", 2019; for later clients Marfoq et al., ICML 2022,
+       Agnostic Meta Learning", 2019; for clients added later, Marfoq et al., ICML 2022,
        Section 6.
     """
 
     def _make_client_parts(self, trainer: "FederatedTrainer", weights: Vector) -> ClientParts:
-        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate)
+        regime = trainer.tuning_regime(self.tuning_epochs, self.tuning_rate)
         return dict(trainer.train(dict.fromkeys(trainer.names, weights), regime, "tuning"))
 
 
@@ -253,7 +254,8 @@ class FedAvgPlusClassifier(FineTuning, Baseline):
 class HeadTuningClassifier(FineTuning, Baseline):
     """A shared network whose head each client fine-tunes on its own rows.
 
-    The body stays shared, so clients differ in few weights. Later clients do the same.
+    The body stays shared, so clients differ in few weights. Clients added after training do the
+    same.
 
     Parameters
     ----------
@@ -282,5 +284,5 @@ class HeadTuningClassifier(FineTuning, Baseline):
     _own_part = "head"
 
     def _make_client_parts(self, trainer: "FederatedTrainer", weights: Vector) -> ClientParts:
-        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate)
-        return trainer.heads(dict.fromkeys(trainer.names, weights), regime)
+        regime = trainer.tuning_regime(self.tuning_epochs, self.tuning_rate)
+        return trainer.train_heads(dict.fromkeys(trainer.names, weights), regime)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats
 from fedneighbors.baselines._dynamic_clients import (
-    NOTHING,
+    NO_OWN_PART,
     ClientParts,
     DynamicClients,
     OwnRows,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # these import torch
 
 
 def load(path: str | Path, model: Any = None) -> "Baseline":
-    """Read a baseline written by ``save`` of any class.
+    """Read a baseline of any class from a file written by ``save``.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ def load(path: str | Path, model: Any = None) -> "Baseline":
     Raises
     ------
     MissingExtraError, ModelFileError, ValueError
-        As the ``load`` of the class.
+        As :meth:`Baseline.load`.
     """
     check_torch()
     from fedneighbors.baselines._files import read_baseline
 
-    found: Baseline = read_baseline(path, model)
-    return found
+    baseline: Baseline = read_baseline(path, model)
+    return baseline
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -77,11 +77,12 @@ class Baseline(
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Personalised baseline for comparison with kNN-Per.
+    """Base class of the baselines for comparison with kNN-Per.
 
-    A method trains shared weights and an own part for each client (:meth:`_train`), and makes the
-    own parts of later clients (:meth:`_join_clients`). ``_own_part`` states what an own part
-    replaces in predictions: nothing, the head or the whole network.
+    A subclass trains shared weights and an own part for each client (:meth:`_train`). It computes
+    the own parts of clients that are added, or whose rows change, after training
+    (:meth:`_fit_own_parts`). ``_own_part`` states what an own part replaces in predictions:
+    nothing, the head or the whole network.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class Baseline(
     n_rounds, participation, local_epochs, batch_size
         Training schedule.
     learning_rate, momentum, weight_decay
-        Parameters of its steps; the rate falls to a third after 60 and 85 % of the rounds.
+        Parameters of SGD. The rate is multiplied by 0.3 after 60 % and 85 % of the rounds.
     validation : float
         Share of each client's rows that :func:`~._tuning.tuned` holds out; :meth:`fit` uses all.
     standardize, trainer, device, classes, random_state
@@ -101,13 +102,13 @@ class Baseline(
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     clients_ : dict of str to float array
-        Own part of each client; of length 0 if it uses the shared model.
+        Own part of each client; of length 0 if the client uses the shared model.
     rows_ : dict of str to OwnRows
-        Rows of each client, from which its own part is rebuilt after changes.
+        Rows of each client, from which its own part is computed again after changes.
     weights_ : float array of shape (n_weights,)
         Weights of the shared model.
     overall_ : float64 array of shape (n_classes,)
-        Class shares over all clients.
+        Class shares over all clients, each count increased by 1.
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
@@ -156,22 +157,22 @@ class Baseline(
         """
         x, labels = self._validate(X, y)
         self._rounds = RoundSettings.of(self, public_seed(self.random_state))
-        self._check_all()
+        self._check_parameters()
         holdings = Holdings(x, labels, rows_by_party(parties, len(labels)), column_names(self))
         check_torch()
         from fedneighbors.baselines._trainer import FederatedTrainer
 
-        agreement = self._agree(holdings)
+        agreement = self._make_agreement(holdings)
         with one_thread():
             trainer = FederatedTrainer(
                 agreement, holdings, self._rounds, method=self.trainer, device=self.device
             )
             weights, self.clients_ = self._train(trainer)
         shared = replace(agreement.shared, weights=weights)
-        self._know(replace(agreement, shared=shared), label_array(shared.classes, like=labels))
-        places = self._positions(labels)
+        self._set_model(replace(agreement, shared=shared), label_array(shared.classes, like=labels))
+        classes = self._positions(labels)
         self.rows_ = {
-            name: OwnRows.first(x[own], places[own]) for name, own in holdings.owned.items()
+            name: OwnRows.new(x[rows], classes[rows]) for name, rows in holdings.owned.items()
         }
         return self
 
@@ -189,25 +190,26 @@ class Baseline(
         check_is_fitted(self)
         x = self._agreement.tensor(self._rows(X))
         with self._network.alone():
-            scores = self._for_all(x)
+            scores = self._shared_scores(x)
             for name, rows in self._client_rows(parties, len(x)).items():
                 own = self.clients_[name]
                 if len(own):
-                    scores[rows] = self._for_one(own, x[rows], scores[rows])
+                    scores[rows] = self._client_scores(own, x[rows], scores[rows])
         return np.asarray(np.exp(scores))
 
     def save(self, path: str | Path, client: object = None) -> None:
         """Write the model to one file, atomically.
 
         The file contains numbers and text only, including the rows of clients, from which
-        :meth:`update` and :meth:`forget` rebuild own parts: give each client only its own file.
+        :meth:`update` and :meth:`forget` compute own parts: give each client only its own file.
 
         Parameters
         ----------
         path : path
             The file.
         client : str or number, optional
-            Write this client's own part and rows only, for handing over to it. None: all clients.
+            Write only this client's own part and rows, for handing the file to the client. None
+            writes all clients.
 
         Raises
         ------
@@ -219,15 +221,15 @@ class Baseline(
         check_is_fitted(self)
         with self._network.alone():
             names = sorted(self.clients_) if client is None else [self._client_name(client)]
-            self._check_all()
+            self._check_parameters()
             BaselineFile.of(self, names).save(path)
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:
         """Read an estimator of this class from :meth:`save`.
 
-        Predictions and later changes are the same as for the saved one. ``device`` is the default;
-        a given network (``start``) is part of the file.
+        It predicts and changes like the saved one. ``device`` has its default; ``start`` is None,
+        as the file contains its network.
 
         Parameters
         ----------
@@ -241,39 +243,39 @@ class Baseline(
         MissingExtraError
             If torch is not installed.
         ModelFileError
-            If the file is missing, truncated, altered, foreign, of another version, another method
-            or another network.
+            If the file is missing, truncated, altered, not a baseline, or of another version,
+            method or network.
         ValueError
             If the file refers to a user's module and ``model`` is missing.
         """
         check_torch()
         from fedneighbors.baselines._files import read_baseline
 
-        found: Self = read_baseline(path, model, cls)
-        return found
+        baseline: Self = read_baseline(path, model, cls)
+        return baseline
 
     @abstractmethod
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
-        """Return the shared weights, and each client's own part."""
+        """Train, and return the shared weights and each client's own part."""
 
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
-        """Return the own parts of later clients."""
-        return dict.fromkeys(trainer.names, NOTHING)
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
+        """Compute own parts of clients that are new or whose rows changed."""
+        return dict.fromkeys(trainer.names, NO_OWN_PART)
 
-    def _for_all(self, x: Any) -> Floats:
-        """Return log-probabilities for unknown clients."""
-        return self._agreement.log_shares(self.weights_, x, self.device)
+    def _shared_scores(self, x: Any) -> Floats:
+        """Return log-probabilities of the shared model, as for unknown clients."""
+        return self._agreement.log_probabilities(self.weights_, x, self.device)
 
-    def _for_one(self, own: Vector, x: Any, _scores: Floats) -> Floats:
+    def _client_scores(self, own: Vector, x: Any, _scores: Floats) -> Floats:
         """Return a client's log-probabilities from those of the shared model."""
-        return self._agreement.log_shares(self._network_weights(own), x, self.device)
+        return self._agreement.log_probabilities(self._network_weights(own), x, self.device)
 
     def _network_weights(self, own: Vector) -> Vector:
         """Return the network's weights for a client's own part."""
         return self._agreement.with_head(self.weights_, own) if self._own_part == "head" else own
 
-    def _fits(self, own: Vector) -> bool:
-        """Return whether a vector is valid as a client's own part."""
+    def _is_own_part(self, own: Vector) -> bool:
+        """Return whether a vector has the length of an own part."""
         sizes = {
             "nothing": 0,
             "head": int(self._agreement.head.sum()),
@@ -284,56 +286,56 @@ class Baseline(
     def _client_state(
         self, names: list[str]
     ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
-        """Return some clients' own parts, clusters and networks, if any."""
+        """Return these clients' own parts, and clusters with their networks, if any."""
         return {name: self.clients_[name] for name in names}, [], []
 
-    def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
+    def _set_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
         """Set the clusters and networks from :meth:`_client_state`."""
         if clusters or networks:
             raise ValueError(f"{type(self).__name__} has no clusters")
 
-    def _check_all(self) -> None:
+    def _check_parameters(self) -> None:
         """Raise :class:`ValueError` if a parameter is out of range."""
         RoundSettings.of(self, 0)
         MemorySettings(validation=self.validation)
         if self.trainer not in ("auto", "stacked", "reuse"):
             raise ValueError(f"expected trainer 'auto', 'stacked' or 'reuse', got {self.trainer!r}")
-        self._check()
+        self._check_own_parameters()
 
-    def _check(self) -> None:
-        """Raise :class:`ValueError` if a method's own parameter is out of range."""
+    def _check_own_parameters(self) -> None:
+        """Raise :class:`ValueError` if a parameter of the subclass is out of range."""
 
-    def _agree(self, holdings: Holdings) -> "Agreement":
-        """Return the start of training: a new agreement, or that of ``start``."""
+    def _make_agreement(self, holdings: Holdings) -> "Agreement":
+        """Return a new agreement, or that of ``start``."""
         from fedneighbors.baselines._trainer import Agreement
 
         start = getattr(self, "start", None)
         if start is not None:
-            return Agreement.of_start(start, holdings)
+            return Agreement.from_start(start, holdings)
         reserved = () if self.classes is None else reserved_labels(self.classes, holdings.y)
         return Agreement.new(self, holdings, self._rounds.seed, reserved)
 
-    def _know(self, agreement: "Agreement", classes: npt.NDArray[Any]) -> None:
-        """Set the attributes of the shared model."""
+    def _set_model(self, agreement: "Agreement", classes: npt.NDArray[Any]) -> None:
+        """Set the attributes that describe the shared model."""
         self._agreement, self._blueprint = agreement, agreement.blueprint
         self._network, self._shared = agreement.network, agreement.shared
         self._row_shape, self.classes_ = agreement.blueprint.shape, classes
         self.weights_, self.overall_ = agreement.shared.weights, agreement.shared.overall
 
-    def _restore(self, agreement: "Agreement", kept: "BaselineFile") -> Self:
+    def _restore(self, agreement: "Agreement", file: "BaselineFile") -> Self:
         """Set all fitted attributes from a file."""
         shared = agreement.shared
-        self._rounds = RoundSettings.of(self, kept.model.settings.seed)
-        self._check_all()
-        self._know(agreement, np.array(shared.classes))
+        self._rounds = RoundSettings.of(self, file.model.settings.seed)
+        self._check_parameters()
+        self._set_model(agreement, np.array(shared.classes))
         self.n_features_in_ = self._row_shape[0]
         if shared.agreed.feature_names is not None:
             self.feature_names_in_ = np.array(shared.agreed.feature_names, dtype=object)
-        self._take_clusters(list(kept.clusters), list(kept.networks))
-        self.clients_ = {name: each.own for name, each in kept.clients.items()}
-        self.rows_ = {name: each.rows() for name, each in kept.clients.items()}
+        self._set_clusters(list(file.clusters), list(file.networks))
+        self.clients_ = {name: each.own for name, each in file.clients.items()}
+        self.rows_ = {name: each.rows() for name, each in file.clients.items()}
         for name, own in self.clients_.items():
-            if own.ndim != 1 or not np.isfinite(own).all() or not self._fits(own):
+            if own.ndim != 1 or not np.isfinite(own).all() or not self._is_own_part(own):
                 raise ValueError(f"the own part of client {name!r:.40} does not fit the model")
         return self
 
@@ -350,10 +352,10 @@ def check_share(name: str, value: Any) -> None:
         raise ValueError(f"expected {name} from 0 to 1, got {value!r}")
 
 
-def check_count(name: str, value: Any, *, least: int = 1) -> None:
-    """Raise ValueError unless a parameter is a large enough integer."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        raise ValueError(f"expected {name} as an integer of {least} or more, got {value!r}")
+def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
+    """Raise ValueError unless a parameter is an integer of at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
+        raise ValueError(f"expected {name} as an integer of {minimum} or more, got {value!r}")
 
 
 def check_rate(name: str, value: Any, *, optional: bool = False) -> None:

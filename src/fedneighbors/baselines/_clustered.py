@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imports torch
 
 
 def is_split_needed(changes: Floats, n_rows: Sequence[int], *, tolerance: float) -> bool:
-    """Return whether clients still change although their mean change vanishes.
+    """Return whether the mean change is short compared with the longest change.
 
     Parameters
     ----------
@@ -34,12 +34,10 @@ def is_split_needed(changes: Floats, n_rows: Sequence[int], *, tolerance: float)
 
 
 def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
-    """Return the clients that leave a cluster in a split.
+    """Split clients in two by the directions of their weight changes.
 
-    The split is based on the directions of the weight changes.
-
-    Complete-linkage clustering: the two groups whose least similar members are most similar are
-    merged until two groups are left.
+    Complete-linkage clustering with the cosine distance: the two groups whose least similar members
+    are most similar are merged until two groups remain.
 
     Parameters
     ----------
@@ -49,13 +47,13 @@ def bipartition(changes: Floats) -> npt.NDArray[np.bool_]:
     Returns
     -------
     bool array of shape (n_clients,)
-        False for the first client and those in its group.
+        False for the first client and the others in its group.
     """
     lengths = np.sqrt((changes**2).sum(axis=1, keepdims=True))
-    units = changes / np.where(lengths > 0, lengths, 1.0)
-    apart = 1 - units @ units.T
+    directions = changes / np.where(lengths > 0, lengths, 1.0)
+    distances = 1 - directions @ directions.T
     upper = np.triu_indices(len(changes), 1)
-    groups = fcluster(linkage(apart[upper], "complete"), 2, "maxclust")
+    groups = fcluster(linkage(distances[upper], "complete"), 2, "maxclust")
     return np.asarray(groups != groups[0])
 
 
@@ -75,10 +73,10 @@ class Cluster:
     weights: Vector
 
 
-def after_round(
+def train_round(
     trainer: "FederatedTrainer", number: int, clusters: Sequence[Cluster], tolerance: float
 ) -> list[Cluster]:
-    """Return the clusters after a round in which all clients train.
+    """Train one round and return the clusters after it.
 
     Parameters
     ----------
@@ -89,32 +87,32 @@ def after_round(
     clusters : sequence of Cluster
         Clusters before the round.
     tolerance : float
-        As in :func:`is_split_needed`; 0 for no split.
+        As in :func:`is_split_needed`; 0 disables splits.
     """
-    of = {name: cluster.weights for cluster in clusters for name in cluster.members}
-    starts = {name: of[name] for name in trainer.participants(number)}
+    weights_of = {name: cluster.weights for cluster in clusters for name in cluster.members}
+    starts = {name: weights_of[name] for name in trainer.participants(number)}
     ends = dict(trainer.train(starts, trainer.regime(number), number))
-    found: list[Cluster] = []
+    result: list[Cluster] = []
     for cluster in clusters:
-        own = {name: ends[name] for name in cluster.members if name in ends}
-        found += _parts(trainer, number, cluster, own, tolerance)
-    return found
+        own_ends = {name: ends[name] for name in cluster.members if name in ends}
+        result += _average_or_split(trainer, number, cluster, own_ends, tolerance)
+    return result
 
 
-def _parts(
+def _average_or_split(
     trainer: "FederatedTrainer", number: int, cluster: Cluster, ends: ClientParts, tolerance: float
 ) -> list[Cluster]:
-    """Return the cluster itself, or the two parts of a split."""
+    """Return the averaged cluster, or the two clusters of a split."""
     members, before = cluster.members, cluster.weights
     if not _must_split(trainer, cluster, ends, tolerance):
         return [Cluster(members, trainer.average(before, ends.items(), members))]
-    rest = dict.fromkeys((name for name in members if name not in ends), before)
-    ends.update(trainer.train(rest, trainer.regime(number), number))
-    leaves = bipartition(_changes(before, [ends[name] for name in members]))
-    halves = (tuple(np.array(members)[leaves == side].tolist()) for side in (False, True))
+    absent = dict.fromkeys((name for name in members if name not in ends), before)
+    ends.update(trainer.train(absent, trainer.regime(number), number))
+    is_second = bipartition(_changes(before, [ends[name] for name in members]))
+    parts = (tuple(np.array(members)[is_second == second].tolist()) for second in (False, True))
     return [
-        Cluster(half, trainer.average(before, [(name, ends[name]) for name in half], half))
-        for half in halves
+        Cluster(part, trainer.average(before, [(name, ends[name]) for name in part], part))
+        for part in parts
     ]
 
 
@@ -136,11 +134,11 @@ def _changes(before: Vector, ends: Sequence[Vector]) -> Floats:
 class ClusteredFLClassifier(Baseline):
     """Federated averaging in clusters of clients, found during training [1]_.
 
-    All clients begin as one cluster. A cluster of three or more clients is split when their changes
-    cancel although they are not small. The cosines between the changes of all clients of the
-    cluster, including those outside the round, determine the two parts. A later client gets the
-    network of the cluster that is most accurate on its rows; an unknown client gets that of the
-    cluster with the most rows.
+    All clients begin as one cluster. A cluster of three or more clients is split when the mean of
+    their weight changes in a round is short compared with the longest change. The cosines between
+    the changes of all clients of the cluster, including those that did not participate in the
+    round, determine the two parts. A client added after training gets the network that is most
+    accurate on its rows; an unknown client gets that of the cluster with the most rows.
 
     Parameters
     ----------
@@ -154,23 +152,23 @@ class ClusteredFLClassifier(Baseline):
         Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
         labels, and random seed.
     tolerance : float
-        A cluster is split when its mean change is shorter than this share of the longest one; 0
-        for never.
+        A cluster is split when its mean change is shorter than this share of the longest change; 0
+        disables splits.
     split_after : float
         Share of the rounds before the first split.
 
     Attributes
     ----------
     clusters_ : list of tuple of str
-        The clients of each cluster at the end of training; later clients are in none.
+        The clients of each cluster at the end of training; clients added later are in none.
     networks_ : list of float32 array of shape (n_weights,)
-        Networks of the clusters; ``clients_`` has each client's index among them.
+        Networks of the clusters; ``clients_`` has the index of each client's network.
 
     References
     ----------
     .. [1] Sattler, Mueller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed
        Multitask Optimization under Privacy Constraints", IEEE TNNLS 32, 2021, Algorithm 3; for
-       later clients Marfoq et al., ICML 2022, Section 6.
+       clients added later, Marfoq et al., ICML 2022, Section 6.
     """
 
     grid: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
@@ -180,51 +178,51 @@ class ClusteredFLClassifier(Baseline):
     tolerance: float = 0.4
     split_after: float = 0.3
 
-    def _check(self) -> None:
+    def _check_own_parameters(self) -> None:
         check_not_negative("tolerance", self.tolerance)
         check_share("split_after", self.split_after)
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         clusters = [Cluster(trainer.names, trainer.initial)]
-        first = self.split_after * trainer.rounds.n_rounds
+        first_split = self.split_after * trainer.rounds.n_rounds
         for number in range(trainer.rounds.n_rounds):
-            tolerance = self.tolerance if number >= first else 0.0
-            clusters = after_round(trainer, number, clusters, tolerance)
+            tolerance = self.tolerance if number >= first_split else 0.0
+            clusters = train_round(trainer, number, clusters, tolerance)
         self.clusters_: list[tuple[str, ...]] = [cluster.members for cluster in clusters]
         self.networks_: list[Vector] = [cluster.weights for cluster in clusters]
         sizes = [sum(trainer.n_rows(members)) for members in self.clusters_]
         client_parts = {
-            name: np.array([place], np.float32)
-            for place, cluster in enumerate(clusters)
+            name: np.array([index], np.float32)
+            for index, cluster in enumerate(clusters)
             for name in cluster.members
         }
         return self.networks_[int(np.argmax(sizes))], client_parts
 
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
         return {name: np.array([self._best(trainer, name)], np.float32) for name in trainer.names}
 
-    def _fits(self, own: Vector) -> bool:
+    def _is_own_part(self, own: Vector) -> bool:
         return len(own) == 0 or (len(own) == 1 and float(own[0]) in range(len(self.networks_)))
 
     def _client_state(
         self, names: list[str]
     ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
-        """Return the state of some clients.
+        """Return these clients' own parts, and the clusters that they use.
 
-        Only with the clusters of these clients.
+        All clusters, if these are all clients.
         """
-        kept = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
+        used = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
         if set(names) == set(self.clients_):
-            kept = list(range(len(self.networks_)))
+            used = list(range(len(self.networks_)))
         client_parts = {name: self.clients_[name] for name in names}
         for name, own in client_parts.items():
             if len(own):
-                client_parts[name] = np.array([kept.index(int(own[0]))], np.float32)
-        members = (self.clusters_[place] for place in kept)
-        clusters = [tuple(name for name in some if name in client_parts) for some in members]
-        return client_parts, clusters, [self.networks_[place] for place in kept]
+                client_parts[name] = np.array([used.index(int(own[0]))], np.float32)
+        members_of = (self.clusters_[index] for index in used)
+        clusters = [tuple(name for name in names if name in client_parts) for names in members_of]
+        return client_parts, clusters, [self.networks_[index] for index in used]
 
-    def _take_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
+    def _set_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:
         if len(clusters) != len(networks):
             raise ValueError("expected one network per cluster")
         self.clusters_, self.networks_ = clusters, networks
@@ -233,12 +231,12 @@ class ClusteredFLClassifier(Baseline):
         return self.networks_[int(own[0])]
 
     def _best(self, trainer: "FederatedTrainer", name: str) -> int:
-        """Return the most accurate network for a client; ties by likelihood."""
+        """Return the index of a client's most accurate network; ties by likelihood."""
         x, labels = trainer.x[trainer.rows[name]], trainer.labels(name)
-        places = np.arange(len(labels))
-        found = []
+        rows = np.arange(len(labels))
+        ranks = []
         for weights in self.networks_:
-            scores = self._agreement.log_shares(weights, x, self.device)
-            n_right = int((scores.argmax(axis=1) == labels).sum())
-            found.append((n_right, float(scores[places, labels].sum())))
-        return max(range(len(found)), key=found.__getitem__)
+            scores = self._agreement.log_probabilities(weights, x, self.device)
+            n_correct = int((scores.argmax(axis=1) == labels).sum())
+            ranks.append((n_correct, float(scores[rows, labels].sum())))
+        return max(range(len(ranks)), key=ranks.__getitem__)

@@ -1,4 +1,4 @@
-"""Later clients, and updates and deletions of rows."""
+"""Clients that join a fitted baseline, and rows added to and deleted from clients."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 Vector = npt.NDArray[np.floating[Any]]
 ClientParts = dict[str, Vector]
-"""Own part of each client, as one vector."""
+"""Own part of each client as a vector; for most methods, the weights of a head or network."""
 
-NOTHING: Vector = np.empty(0, np.float32)
-"""Own part of a client without one, or without rows."""
+NO_OWN_PART: Vector = np.empty(0, np.float32)
+"""Empty vector, for a client that uses the shared model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,30 +41,30 @@ class OwnRows:
     x : array of shape (n_rows, ...)
         Rows.
     labels : int64 array of shape (n_rows,)
-        Class position of each row's label.
+        Index of each row's label among the classes.
     ids : tuple of str
         Unique names of the rows.
-    n_named : int
-        Smallest number that has not been used as a name.
+    next_name : int
+        First number to try as the name of the next row without a given name.
     """
 
     x: Array
     labels: npt.NDArray[np.int64]
     ids: tuple[str, ...]
-    n_named: int
+    next_name: int
 
     @classmethod
-    def first(
+    def new(
         cls, x: Array, labels: npt.NDArray[np.int64], ids: Iterable[object] | None = None
     ) -> "OwnRows":
-        """Return the first rows of a client.
+        """Create the rows of a new client.
 
         Parameters
         ----------
         x : array of shape (n_rows, ...)
             Rows.
         labels : int64 array of shape (n_rows,)
-            Class position of each row's label.
+            Index of each row's label among the classes.
         ids : iterable of str or int, optional
             Names of the rows; by default ``"0"``, ``"1"`` and so on.
 
@@ -86,26 +86,26 @@ class OwnRows:
         Parameters
         ----------
         x, labels, ids
-            As in :meth:`first`. By default, rows get the next free numbers as names.
+            As in :meth:`new`. By default, rows get the next free numbers as names.
 
         Raises
         ------
         ValueError, TypeError
             If ``ids`` is not a list of one new name per row.
         """
-        names = new_names(ids, len(x), set(self.ids), self.n_named)
-        n_named = self.n_named + len(x)
+        names = new_names(ids, len(x), set(self.ids), self.next_name)
+        next_name = self.next_name + len(x)
         if ids is None and names:
-            n_named = max(n_named, int(names[-1]) + 1)
+            next_name = max(next_name, int(names[-1]) + 1)
         return OwnRows(
             np.concatenate([self.x, x]),
             np.concatenate([self.labels, labels]),
             self.ids + tuple(names),
-            n_named,
+            next_name,
         )
 
     def without(self, ids: Iterable[object]) -> "OwnRows":
-        """Return these rows without some of them.
+        """Return the rows that remain after removing some by name.
 
         Parameters
         ----------
@@ -115,25 +115,26 @@ class OwnRows:
         Raises
         ------
         KeyError
-            If there is no row of a name.
+            If a name is not that of a row.
         TypeError
             If ``ids`` is a single name instead of a list.
         """
-        gone = set(row_names(ids))
-        unknown = sorted(gone - set(self.ids))
+        removed = set(row_names(ids))
+        unknown = sorted(removed - set(self.ids))
         if unknown:
             raise KeyError(f"the client has no rows named {unknown[:5]}; it has {len(self)} rows")
-        kept = [place for place, name in enumerate(self.ids) if name not in gone]
-        names = tuple(self.ids[place] for place in kept)
-        return OwnRows(self.x[kept], self.labels[kept], names, self.n_named)
+        remaining = [index for index, name in enumerate(self.ids) if name not in removed]
+        names = tuple(self.ids[index] for index in remaining)
+        return OwnRows(self.x[remaining], self.labels[remaining], names, self.next_name)
 
 
 class DynamicClients:
-    """Clients of a fitted baseline, each with rows and an own part.
+    """Mixin of baselines: adds clients, and adds and deletes their rows, after training.
 
-    A client's own part depends on the shared model and its rows. After each change of its rows it
-    is rebuilt, as for a later client. So the number of steps in which rows arrived does not matter,
-    and no trace of a deleted row remains in the own part.
+    A client's own part is computed from the shared model and the client's rows. After each change
+    of the rows it is computed again, as for a client that is added after training. So it does not
+    matter whether rows arrived together or one by one, and no trace of a deleted row remains in the
+    own part.
     """
 
     trainer: Literal["auto", "stacked", "reuse"]
@@ -175,17 +176,17 @@ class DynamicClients:
         TypeError
             If ``ids`` is a single name instead of a list.
         PartyRefused
-            If its training has diverged.
+            If the client's training has diverged.
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
-        self._add_clients({party_name(name): OwnRows.first(x, labels, ids)})
+        self._add_clients({party_name(name): OwnRows.new(x, labels, ids)})
         return self
 
     def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
         """Add several clients, which train together.
 
-        The result equals that of :meth:`add_client` up to rounding.
+        The result equals that of one :meth:`add_client` per client, up to rounding.
 
         Parameters
         ----------
@@ -205,11 +206,11 @@ class DynamicClients:
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
         owned = rows_by_party(parties, len(labels))
-        self._add_clients({name: OwnRows.first(x[own], labels[own]) for name, own in owned.items()})
+        self._add_clients({name: OwnRows.new(x[own], labels[own]) for name, own in owned.items()})
         return self
 
     def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
-        """Add rows to a client and rebuild its own part.
+        """Add rows to a client and compute its own part again.
 
         The shared model is not changed.
 
@@ -227,20 +228,20 @@ class DynamicClients:
         TypeError
             If ``ids`` is a single name instead of a list.
         PartyRefused
-            If its training has diverged; the client is not changed in this case.
+            If the client's training has diverged; the client is not changed in this case.
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
         with self._network.alone():
             known = self._client_name(name)
-            self._adapt({known: self.rows_[known].with_more(x, labels, ids)})
+            self._set_rows({known: self.rows_[known].with_more(x, labels, ids)})
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
-        """Delete rows of a client and rebuild its own part.
+        """Delete rows of a client and compute its own part again.
 
-        A client without rows gets the predictions of the shared model. That model may have been
-        trained on the rows, and is not changed.
+        A client without rows gets the predictions of the shared model. The shared model is not
+        changed, even if it was trained on the deleted rows.
 
         Parameters
         ----------
@@ -254,41 +255,41 @@ class DynamicClients:
         ValueError
             If the client is unknown.
         KeyError
-            If it has no such row; nothing is deleted in this case.
+            If the client has no such row; nothing is deleted in this case.
         TypeError
             If ``ids`` is a single name instead of a list.
         PartyRefused
-            If its training has diverged; the client is not changed in this case.
+            If the client's training has diverged; the client is not changed in this case.
         """
         check_is_fitted(self)
         with self._network.alone():
             known = self._client_name(name)
-            self._adapt({known: self.rows_[known].without(ids)})
+            self._set_rows({known: self.rows_[known].without(ids)})
         return self
 
     def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return rows and the class positions of their labels."""
+        """Return rows and the class indices of their labels."""
         labels, x = self._positions(y), self._rows(X)
         check_lengths(x, labels)
         return x, labels
 
-    def _add_clients(self, coming: Mapping[str, OwnRows]) -> None:
+    def _add_clients(self, new_clients: Mapping[str, OwnRows]) -> None:
         with self._network.alone():
-            self._check_new(coming)
-            self._adapt(coming)
+            self._check_new(new_clients)
+            self._set_rows(new_clients)
 
-    def _adapt(self, clients: Mapping[str, OwnRows]) -> None:
-        """Build clients' own parts from rows; change nothing if one fails."""
-        client_parts: ClientParts = dict.fromkeys(clients, NOTHING)
-        training = {name: rows for name, rows in clients.items() if len(rows)}
-        if training:
+    def _set_rows(self, clients: Mapping[str, OwnRows]) -> None:
+        """Set clients' rows and compute their own parts, or change nothing."""
+        client_parts: ClientParts = dict.fromkeys(clients, NO_OWN_PART)
+        with_rows = {name: rows for name, rows in clients.items() if len(rows)}
+        if with_rows:
             with one_thread():
-                client_parts |= self._join_clients(self._make_trainer(training))
+                client_parts |= self._fit_own_parts(self._make_trainer(with_rows))
         self.clients_ |= client_parts
         self.rows_ |= clients
 
     def _make_trainer(self, clients: Mapping[str, OwnRows]) -> "FederatedTrainer":
-        """Return a trainer of clients with their rows."""
+        """Return a trainer of these clients."""
         from fedneighbors.baselines._trainer import FederatedTrainer
 
         ends = np.cumsum([len(rows) for rows in clients.values()])
@@ -304,5 +305,5 @@ class DynamicClients:
         )
 
     @abstractmethod
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
-        """Return the own parts of later clients."""
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
+        """Compute own parts of clients that are new or whose rows changed."""

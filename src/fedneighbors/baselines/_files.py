@@ -19,16 +19,18 @@ from fedneighbors.methods.knnper._task import CLASSES
 from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
 from fedneighbors.tabular._ownership import column_names, party_name
 
-TOLD_BY_THE_MODEL = {
+STORED_IN_MODEL = {
     "model", "embedding", "head", "hidden", "standardize", "classes", "random_state",
 }  # fmt: skip
-NOT_KEPT = {"start", "device"}
-"""Parameters that files omit: a given network is stored itself, and readers choose the device."""
+"""Parameters that files contain as a part of the model, and not by name."""
+
+NOT_STORED = {"start", "device"}
+"""Parameters that files omit: the model has the network of ``start``; ``device`` is local."""
 
 
 @dataclass(frozen=True, eq=False)
 class BaselineClient:
-    """One client's own part and its rows; labels are positions, names are JSON."""
+    """One client's own part and rows; labels are class indices, row names are JSON."""
 
     own: npt.NDArray[np.floating[Any]]
     x: npt.NDArray[Any]
@@ -38,9 +40,9 @@ class BaselineClient:
 
     @classmethod
     def of(cls, own: npt.NDArray[Any], rows: OwnRows) -> "BaselineClient":
-        """Return the record of a client."""
+        """Return the file record of a client."""
         x = narrow_keys(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
-        return cls(own, x, rows.labels, names_to_json(rows.ids), rows.n_named)
+        return cls(own, x, rows.labels, names_to_json(rows.ids), rows.next_name)
 
     def rows(self) -> OwnRows:
         """Return the client's rows."""
@@ -54,19 +56,19 @@ class BaselineClient:
         x, labels = rows.x, rows.labels
         if x.shape[1:] != model.blueprint.shape or x.dtype.kind not in "iufb":
             raise ValueError(f"rows of client {name!r:.40} do not fit the model")
-        if not np.isfinite(x).all() or labels.shape != (len(x),) or rows.n_named < len(x):
-            raise ValueError(f"rows of client {name!r:.40} are not finite, or lack labels")
+        if not np.isfinite(x).all() or labels.shape != (len(x),) or rows.next_name < len(x):
+            raise ValueError(f"rows of client {name!r:.40} are not finite, lack labels or names")
         if len(x) and not (labels.min() >= 0 and labels.max() < n_classes):
             raise ValueError(f"labels of client {name!r:.40} are not among the classes")
         if len(rows) != len(x) or len(set(rows.ids)) != len(x):
-            raise ValueError(f"the number of row names of client {name!r:.40} is wrong")
+            raise ValueError(f"row names of client {name!r:.40} repeat, or are not one per row")
 
 
 @dataclass(frozen=True, eq=False)
 class BaselineFile(ModelFile):
     """A baseline: class and parameters, shared model, and clients.
 
-    ``clusters`` and ``networks`` are those of the clients in the file.
+    ``clusters`` and ``networks`` are those that the clients in the file use.
     """
 
     magic: ClassVar[bytes] = b"FNKNRIV2"
@@ -84,15 +86,15 @@ class BaselineFile(ModelFile):
         shape = self.model.shared.weights.shape
         if any(each.shape != shape or not np.isfinite(each).all() for each in self.networks):
             raise ValueError("networks of clusters do not fit the model")
-        named = [name for cluster in self.clusters for name in cluster]
-        if not set(named) <= set(self.clients) or len(named) > len(set(named)):
-            raise ValueError("clusters have clients that are not in the file, or twice")
+        members = [name for cluster in self.clusters for name in cluster]
+        if not set(members) <= set(self.clients) or len(members) > len(set(members)):
+            raise ValueError("clusters have a client that is not in the file, or one twice")
         for name, client in self.clients.items():
             client.check(name, self.model)
 
     @classmethod
     def of(cls, fitted: Any, names: list[str]) -> "BaselineFile":
-        """Return the file of a fitted baseline with some clients' state."""
+        """Return the file of a fitted baseline with these clients."""
         client_parts, clusters, networks = fitted._client_state(names)
         shared = fitted._shared
         agreed = replace(shared.agreed, feature_names=column_names(fitted))
@@ -113,23 +115,23 @@ class BaselineFile(ModelFile):
         )
 
     def baseline(self, cls: Any, network: Any, model: Any) -> Any:
-        """Return the fitted baseline of the file.
+        """Return the fitted baseline of the file, with this network.
 
-        Uses the user's network if the file has none.
+        ``model`` is the user's module or None; it becomes the parameter of that name.
         """
         expected = _own_parameters(cls)
         if sorted(self.parameters) != sorted(expected):
             raise ValueError(
                 f"expected the parameters {sorted(expected)}, got {sorted(self.parameters)}"
             )
-        kept = self.model
-        fresh = cls(
+        stored = self.model
+        unfitted = cls(
             **self.parameters,
-            **kept.blueprint.parameters(model),
-            standardize=len(kept.shared.center) > 0,
-            random_state=kept.settings.seed,
+            **stored.blueprint.parameters(model),
+            standardize=len(stored.shared.center) > 0,
+            random_state=stored.settings.seed,
         )
-        return fresh._restore(Agreement(network, kept.shared, kept.blueprint), self)
+        return unfitted._restore(Agreement(network, stored.shared, stored.blueprint), self)
 
 
 def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
@@ -147,8 +149,8 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
     Raises
     ------
     ModelFileError
-        If the file is missing, truncated, altered, foreign, of another version, another method or
-        another network.
+        If the file is missing, truncated, altered, not a baseline, or of another version, method or
+        network.
     ValueError
         If the file refers to a user's module and ``model`` is missing.
     """
@@ -172,7 +174,7 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
 def _own_parameters(baseline: Any) -> list[str]:
     """Return the names of the parameters that files store by name."""
     names = [each.name for each in fields(baseline)]
-    return [name for name in names if name not in TOLD_BY_THE_MODEL | NOT_KEPT]
+    return [name for name in names if name not in STORED_IN_MODEL | NOT_STORED]
 
 
 def _scalar(value: Any) -> Any:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:  # imports torch
     from fedneighbors.baselines._trainer import Ends, FederatedTrainer
 
 
-FIRST_PASSES = 20
-"""Epochs of a later client's head, with the learning rates of the rounds."""
+NEW_HEAD_EPOCHS = 20
+"""Epochs of the head of a client added after training, with the rounds' learning rates."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -22,65 +22,66 @@ class SharedBody:
 
     After the last round every client's head is trained further on the final body, since it was
     trained on the body of an earlier round. The shared model is the body with the mean of the
-    heads, weighted by rows. A later client trains its head from there, with a fixed body.
+    heads, weighted by rows. A client added after training starts from this mean head, and trains it
+    with a fixed body.
 
     Parameters
     ----------
     tuning_epochs : int
-        Epochs of a head after the last round, 0 for none. A later client trains its head for 20
-        more epochs, with the learning rates of the rounds.
+        Epochs of a head after the last round, 0 for none. A client added after training first
+        trains its head for 20 epochs with the learning rates of the rounds.
     tuning_rate : float, optional
-        Learning rate; by default that of the last round.
+        Learning rate of these epochs; by default that of the last round.
     """
 
     tuning_epochs: int = 5
     tuning_rate: float | None = None
 
-    def _check(self) -> None:
-        check_count("tuning_epochs", self.tuning_epochs, least=0)
+    def _check_own_parameters(self) -> None:
+        check_count("tuning_epochs", self.tuning_epochs, minimum=0)
         check_rate("tuning_rate", self.tuning_rate, optional=True)
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         weights = trainer.initial.copy()
         heads: ClientParts = dict.fromkeys(trainer.names, weights[trainer.head])
         for number in range(trainer.rounds.n_rounds):
-            bodies = self._bodies(trainer, weights, heads, number)
+            bodies = self._train_bodies(trainer, weights, heads, number)
             weights[trainer.body] = trainer.average(weights[trainer.body], bodies)
         start = weights[trainer.head]
         weights[trainer.head] = trainer.average(start, heads.items())
         return weights, self._tune(trainer, weights, heads, self.tuning_epochs, self.tuning_rate)
 
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
         heads = dict.fromkeys(trainer.names, trainer.initial[trainer.head])
-        done = 0.0
+        past = 0.0  # share of the schedule
         for rate, share in trainer.rounds.schedule():
-            passes = round(FIRST_PASSES * (done + share)) - round(FIRST_PASSES * done)
-            heads = self._tune(trainer, trainer.initial, heads, passes, rate)
-            done += share
+            epochs = round(NEW_HEAD_EPOCHS * (past + share)) - round(NEW_HEAD_EPOCHS * past)
+            heads = self._tune(trainer, trainer.initial, heads, epochs, rate)
+            past += share
         return self._tune(trainer, trainer.initial, heads, self.tuning_epochs, self.tuning_rate)
 
-    def _bodies(
+    def _train_bodies(
         self, trainer: "FederatedTrainer", weights: Vector, heads: ClientParts, number: int
     ) -> "Ends":
-        """Yield the bodies of a round's participants; change their heads."""
-        for some in trainer.groups(trainer.participants(number)):
-            starts = {name: trainer.agreement.with_head(weights, heads[name]) for name in some}
-            for name, after in self._steps(trainer, starts, number):
+        """Train a round; yield participants' bodies and update their heads."""
+        for group in trainer.groups(trainer.participants(number)):
+            starts = {name: trainer.agreement.with_head(weights, heads[name]) for name in group}
+            for name, after in self._train_round(trainer, starts, number):
                 heads[name] = after[trainer.head]
                 yield name, after[trainer.body]
 
     @abstractmethod
-    def _steps(
+    def _train_round(
         self, trainer: "FederatedTrainer", starts: ClientParts, number: int
     ) -> Iterator[tuple[str, Vector]]:
-        """Yield clients' weights after their steps of a round.
+        """Yield participants' weights after their training in a round.
 
         Parameters
         ----------
         trainer : FederatedTrainer
             All clients.
         starts : dict of str to float array of shape (n_weights,)
-            Participants: the shared body, each with its own head.
+            Weights of each participant: the shared body and its own head.
         number : int
             Number of the round, from 0.
         """
@@ -93,21 +94,21 @@ class SharedBody:
         epochs: int,
         rate: float | None,
     ) -> ClientParts:
-        """Return the heads after further passes with a fixed body."""
+        """Return the heads after more epochs with a fixed body."""
         if epochs == 0:
             return heads
-        regime, tuned = trainer.tuning(epochs, rate), {}
-        for some in trainer.groups(heads):
-            starts = {name: trainer.agreement.with_head(weights, heads[name]) for name in some}
-            tuned.update(trainer.heads(starts, regime))
+        regime, tuned = trainer.tuning_regime(epochs, rate), {}
+        for group in trainer.groups(heads):
+            starts = {name: trainer.agreement.with_head(weights, heads[name]) for name in group}
+            tuned.update(trainer.train_heads(starts, regime))
         return tuned
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedPerClassifier(SharedBody, Baseline):
-    """A shared body with own heads, trained together by each client [1]_.
+    """A shared body with own heads; each client trains both together [1]_.
 
-    A later client trains a head with a fixed body.
+    A client added after training trains a head with a fixed body.
 
     Parameters
     ----------
@@ -121,10 +122,10 @@ class FedPerClassifier(SharedBody, Baseline):
         Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
         labels, and random seed.
     tuning_epochs : int
-        Epochs of a head after the last round, 0 for none. A later client trains its head for 20
-        more epochs, with the learning rates of the rounds.
+        Epochs of a head after the last round, 0 for none. A client added after training first
+        trains its head for 20 epochs with the learning rates of the rounds.
     tuning_rate : float, optional
-        Learning rate; by default that of the last round.
+        Learning rate of these epochs; by default that of the last round.
 
     References
     ----------
@@ -137,7 +138,7 @@ class FedPerClassifier(SharedBody, Baseline):
         {"tuning_epochs": value} for value in (0, 5, 20, 60)
     )
 
-    def _steps(
+    def _train_round(
         self, trainer: "FederatedTrainer", starts: ClientParts, number: int
     ) -> Iterator[tuple[str, Vector]]:
         return trainer.train(starts, trainer.regime(number), number)
@@ -148,7 +149,8 @@ class FedRepClassifier(SharedBody, Baseline):
     """A shared body with own heads; each client trains its head first [1]_.
 
     In a round a client trains its head for ``head_epochs`` with a fixed body, and then the body for
-    ``local_epochs`` with a fixed head. A later client trains a head with a fixed body.
+    ``local_epochs`` with a fixed head. A client added after training trains a head with a fixed
+    body.
 
     Parameters
     ----------
@@ -162,17 +164,17 @@ class FedRepClassifier(SharedBody, Baseline):
         Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
         labels, and random seed.
     tuning_epochs : int
-        Epochs of a head after the last round, 0 for none. A later client trains its head for 20
-        more epochs, with the learning rates of the rounds.
+        Epochs of a head after the last round, 0 for none. A client added after training first
+        trains its head for 20 epochs with the learning rates of the rounds.
     tuning_rate : float, optional
-        Learning rate; by default that of the last round.
+        Learning rate of these epochs; by default that of the last round.
     head_epochs : int
         Epochs of the head per round.
 
     References
     ----------
     .. [1] Collins, Hassani, Mokhtari and Shakkottai, "Exploiting Shared Representations for
-       Personalized Federated Learning", ICML 2021, Algorithm 1; for later clients Marfoq
+       Personalized Federated Learning", ICML 2021, Algorithm 1; for clients added later, Marfoq
        et al., ICML 2022, Section 6.
     """
 
@@ -186,14 +188,14 @@ class FedRepClassifier(SharedBody, Baseline):
 
     head_epochs: int = 5
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_own_parameters(self) -> None:
+        super()._check_own_parameters()
         check_count("head_epochs", self.head_epochs)
 
-    def _steps(
+    def _train_round(
         self, trainer: "FederatedTrainer", starts: ClientParts, number: int
     ) -> Iterator[tuple[str, Vector]]:
-        first = trainer.regime(number, epochs=self.head_epochs)
+        head_regime = trainer.regime(number, epochs=self.head_epochs)
         heads, bodies = trainer.network.head_names, trainer.network.body_names
-        with_heads = dict(trainer.train(starts, first, number, "head", only=heads))
-        return trainer.train(with_heads, trainer.regime(number), number, "body", only=bodies)
+        after_heads = dict(trainer.train(starts, head_regime, number, "head", only=heads))
+        return trainer.train(after_heads, trainer.regime(number), number, "body", only=bodies)

@@ -25,8 +25,8 @@ class LocalClassifier(Baseline):
     """A network for each client, trained on its own rows only.
 
     Each client trains for as many epochs as in ``n_rounds`` rounds, with the same learning rates.
-    There is no shared network, and ``participation`` has no effect. Later clients do the same; an
-    unknown client gets the overall class shares.
+    There is no shared network, and ``participation`` has no effect. Clients added after training do
+    the same; an unknown client gets the overall class shares.
 
     Parameters
     ----------
@@ -51,15 +51,15 @@ class LocalClassifier(Baseline):
     )
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
-        return trainer.initial, self._join_clients(trainer)
+        return trainer.initial, self._fit_own_parts(trainer)
 
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
         client_parts = dict.fromkeys(trainer.names, trainer.initial)
         for number in range(trainer.rounds.n_rounds):
             client_parts.update(trainer.train(client_parts, trainer.regime(number), number))
         return client_parts
 
-    def _for_all(self, x: Any) -> Floats:
+    def _shared_scores(self, x: Any) -> Floats:
         return np.tile(np.log(self.overall_), (len(x), 1))
 
 
@@ -68,8 +68,8 @@ class DittoClassifier(Baseline):
     """Federated averaging with an additional network for each client [1]_.
 
     A participant of a round trains the shared network and then its own, with a proximal term
-    towards the shared network that it received. A later client starts its own network from the
-    shared one, with the same term.
+    towards the shared network that it received. A client added after training starts its own
+    network from the shared one, with the same term.
 
     Parameters
     ----------
@@ -84,16 +84,16 @@ class DittoClassifier(Baseline):
         labels, and random seed.
     proximal : float
         Strength of the proximal term (lambda): a client's own network minimizes its loss plus
-        ``proximal / 2`` times the squared distance.
+        ``proximal / 2`` times the squared distance of its weights from the shared ones.
     tuning_epochs : int
-        Epochs of a later client.
+        Epochs of a client added after training.
     tuning_rate : float, optional
-        Learning rate; by default that of the last round.
+        Learning rate of these epochs; by default that of the last round.
 
     References
     ----------
     .. [1] Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through
-       Personalization", ICML 2021, Algorithm 1; for later clients Marfoq et al.,
+       Personalization", ICML 2021, Algorithm 1; for clients added later, Marfoq et al.,
        ICML 2022, Section 6.
     """
 
@@ -105,7 +105,7 @@ class DittoClassifier(Baseline):
     tuning_epochs: int = 20
     tuning_rate: float | None = None
 
-    def _check(self) -> None:
+    def _check_own_parameters(self) -> None:
         check_not_negative("proximal", self.proximal)
         check_count("tuning_epochs", self.tuning_epochs)
         check_rate("tuning_rate", self.tuning_rate, optional=True)
@@ -116,13 +116,13 @@ class DittoClassifier(Baseline):
         for number in range(trainer.rounds.n_rounds):
             sent = dict.fromkeys(trainer.participants(number), weights)
             weights = trainer.average(weights, trainer.train(sent, trainer.regime(number), number))
-            pulled = trainer.regime(number, proximal=self.proximal)
-            before = {name: client_parts[name] for name in sent}
-            client_parts.update(trainer.train(before, pulled, number, anchors=sent))
+            own_regime = trainer.regime(number, proximal=self.proximal)
+            starts = {name: client_parts[name] for name in sent}
+            client_parts.update(trainer.train(starts, own_regime, number, anchors=sent))
         return weights, client_parts
 
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
-        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate, proximal=self.proximal)
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
+        regime = trainer.tuning_regime(self.tuning_epochs, self.tuning_rate, proximal=self.proximal)
         return dict(trainer.train(dict.fromkeys(trainer.names, self.weights_), regime, "tuning"))
 
 
@@ -131,8 +131,8 @@ class APFLClassifier(Baseline):
     """Client weights that mix an own network with the shared network [1]_.
 
     A participant of a round trains the shared network and, in the same steps, its own by the
-    gradient of the mixture's loss. The weights are mixed, not the outputs. A later client starts
-    its own network from the shared one, which stays fixed.
+    gradient of the mixture's loss. The weights are mixed, not the outputs. A client added after
+    training starts its own network from the shared one, which stays fixed.
 
     Parameters
     ----------
@@ -148,9 +148,9 @@ class APFLClassifier(Baseline):
     alpha : float
         Share of the own network in the mixture: 0 is federated averaging, 1 local training.
     tuning_epochs : int
-        Epochs of a later client.
+        Epochs of a client added after training.
     tuning_rate : float, optional
-        Learning rate; by default that of the last round.
+        Learning rate of these epochs; by default that of the last round.
 
     References
     ----------
@@ -166,7 +166,7 @@ class APFLClassifier(Baseline):
     tuning_epochs: int = 20
     tuning_rate: float | None = None
 
-    def _check(self) -> None:
+    def _check_own_parameters(self) -> None:
         check_share("alpha", self.alpha)
         check_count("tuning_epochs", self.tuning_epochs)
         check_rate("tuning_rate", self.tuning_rate, optional=True)
@@ -180,12 +180,14 @@ class APFLClassifier(Baseline):
             weights = trainer.average(weights, _store_own(ends, client_parts))
         return weights, client_parts
 
-    def _join_clients(self, trainer: "FederatedTrainer") -> ClientParts:
-        from fedneighbors.baselines._trainer import OWN
+    def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
+        from fedneighbors.baselines._trainer import OWN_PREFIX
 
         starts = dict.fromkeys(trainer.names, (self.weights_, self.weights_))
-        regime = trainer.tuning(self.tuning_epochs, self.tuning_rate)
-        ends = trainer.train_pairs(starts, regime, "tuning", share=self.alpha, moving=(OWN,))
+        regime = trainer.tuning_regime(self.tuning_epochs, self.tuning_rate)
+        ends = trainer.train_pairs(
+            starts, regime, "tuning", share=self.alpha, trained=(OWN_PREFIX,)
+        )
         return {name: own for name, (_, own) in ends}
 
     def _network_weights(self, own: Vector) -> Vector:
@@ -194,6 +196,6 @@ class APFLClassifier(Baseline):
 
 def _store_own(ends: Any, client_parts: ClientParts) -> Any:
     """Yield the clients' shared networks; store their own in ``client_parts``."""
-    for name, (ours, own) in ends:
+    for name, (shared, own) in ends:
         client_parts[name] = own
-        yield name, ours
+        yield name, shared

@@ -1,4 +1,4 @@
-"""SBFC, the paper's ablation of sparsity: FlyNN's filters over a dense SimHash (appendix D.5)."""
+"""The baseline SBFC of the FlyNN paper (appendix D.5): FlyNN's filters over a dense SimHash."""
 
 import math
 from typing import Any, Self
@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.tabular._ownership import public_seed
 
+# Default number of bits: so many per feature, within limits.
 BITS_PER_FEATURE = 16
-FEWEST_BITS = 256
+MIN_BITS = 256
 MAX_BITS = 8192
 
 Bits = npt.NDArray[np.bool_]
@@ -30,7 +31,7 @@ def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
     n_bits : int
         Number of projections (m), each with independent standard normal weights.
     seed : int
-        Seed of the weights. Fewer bits of a seed are a prefix of more.
+        Seed of the weights. The first bits of a row do not depend on ``n_bits``.
 
     Returns
     -------
@@ -49,18 +50,16 @@ def sign_bits(x: npt.NDArray[Any], n_bits: int, seed: int) -> Bits:
 
 
 def bit_counts(bits: Bits, labels: npt.NDArray[np.int64], n_classes: int) -> Counts:
-    """Count each set bit per class, shape (n_classes, n_bits)."""
+    """Count rows by class and set bit, shape (n_classes, n_bits)."""
     return np.stack([bits[labels == c].sum(axis=0, dtype=np.int64) for c in range(n_classes)])
 
 
 def matched_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
-    """Return the decay gamma = exp(-2 kappa L / n).
+    """Return the decay for bits set for half of the rows.
 
-    For bits that are set for half of the rows.
-
-    A bit is set for about n / 2 rows, n / (2 L) of each class, so a bit of mean load has the weight
-    exp(-kappa). With a fixed gamma such as 0.5, weights would vanish after a few dozen rows of a
-    class.
+    It is gamma = exp(-2 kappa L / n): a bit is set for about n / 2 rows, n / (2 L) of each class,
+    so a bit of mean load has the weight exp(-kappa). With a fixed gamma such as 0.5, weights would
+    vanish after a few dozen rows of a class.
     """
     return math.exp(-2 * kappa * n_classes / max(n_rows, 1))
 
@@ -68,20 +67,20 @@ def matched_decay(n_rows: int, n_classes: int, *, kappa: float = 1.0) -> float:
 class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """FlyNN's decision rule over a dense hash of random hyperplanes.
 
-    The baseline SBFC of [1]_. About half of the bits are set for every row, while a fly hash sets a
-    few in ten thousand. The filters of all classes fill up at once, and only the frequency of bits
-    separates classes. The novelty of a row for class l is the sum of gamma ** count over the bits
-    set for the row, as for FlyNN. It is not divided by the number of set bits, which is equal for
-    all classes of a row and would not change a prediction. Unset bits do not count, as in
-    Algorithm 1.
+    The baseline SBFC of [1]_. About half of the bits are set for every row, while the default fly
+    hash sets less than one in a hundred. The filters of all classes soon contain every bit, and
+    only the frequency of bits separates classes. The novelty of a row for class l is the sum of
+    gamma ** count over the bits set for the row, as for FlyNN. It is not divided by the number of
+    set bits, which is the same for every class and would not change a prediction. Unset bits do not
+    count, as in Algorithm 1.
 
     Parameters
     ----------
     n_bits : int, optional
         Number of projections (m). None: 16 per feature, at least 256 and at most 8192.
     decay : float, optional
-        Weight of one activation (gamma), in [0, 1]. None matches it to the mean load of a bit,
-        see :func:`matched_decay`.
+        Factor per counted row (gamma), in [0, 1]. By default, a bit of mean load has the weight
+        exp(-1), see :func:`matched_decay`.
     random_state : int, RandomState or None
         Seed of the projections.
 
@@ -90,7 +89,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     counts_ : int64 array of shape (n_classes, n_bits)
-        Number of rows with each bit set.
+        Number of rows of each class with each bit set.
     n_bits_, decay_ : int, float
         Values of ``n_bits`` and ``decay`` in use.
 
@@ -154,7 +153,10 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return np.asarray(self.classes_[np.argmin(novelty, axis=1)])
 
     def decision_function(self, X: Any) -> Floats:
-        """Return minus the novelty; for two classes the advantage of the second."""
+        """Return the negative novelty of each class, shape (n_rows, n_classes).
+
+        For two classes, return the first novelty minus the second, shape (n_rows,).
+        """
         novelty = self._novelty(X)
         return novelty[:, 0] - novelty[:, 1] if novelty.shape[1] == 2 else -novelty
 
@@ -166,7 +168,7 @@ class SimHashBloomClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _choose_bits(self, n_features: int) -> int:
         if self.n_bits is None:
-            return min(max(BITS_PER_FEATURE * n_features, FEWEST_BITS), MAX_BITS)
+            return min(max(BITS_PER_FEATURE * n_features, MIN_BITS), MAX_BITS)
         if self.n_bits < 1:
             raise ValueError(f"expected n_bits of at least 1, got {self.n_bits!r}")
         return int(self.n_bits)

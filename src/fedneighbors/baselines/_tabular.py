@@ -1,4 +1,4 @@
-"""Baselines of at most one round: averaged models, exact moments, pooled rows.
+"""Baselines on tables: averaged models, models from summed moments, models of pooled rows.
 
 All of them use rows scaled as for FedPNN: by quantiles over all parties, with an indicator
 coordinate for the missing cells of a column.
@@ -28,11 +28,11 @@ from fedneighbors.methods.fedpnn._scaling import (
 from fedneighbors.methods.fedpnn.protocol import covariance_within
 from fedneighbors.tabular._ownership import rows_by_party
 
-_KNOTS, _MIN_COUNT = 100, 5
+_KNOTS, _MIN_COUNT = 100, 5  # the defaults of FedPNN
 
 
 class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """A classifier of rows in the parties' agreed scaling."""
+    """Base class of classifiers whose rows are scaled with constants of all parties."""
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
         """Train on the rows of all parties.
@@ -60,16 +60,16 @@ class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     @abstractmethod
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
-        """Train on points and class positions of each party."""
+        """Train on scaled rows; ``owned`` has each party's row indices."""
 
     @abstractmethod
-    def _shares(self, points: Floats) -> Floats:
+    def _probabilities(self, points: Floats) -> Floats:
         """Return a probability for each class."""
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the class probabilities, shape (n_rows, n_classes)."""
         check_is_fitted(self, "frame_")
-        return self._shares(self.frame_.apply(np.asarray(X, np.float64)))
+        return self._probabilities(self.frame_.apply(np.asarray(X, np.float64)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the most probable class; ties go to the lower class."""
@@ -78,6 +78,8 @@ class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
 class AveragedModels(_ScaledClassifier):
     """Mean probabilities of models that each party trains alone and sends to the others.
+
+    Parties with rows of a single class train no model.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ class AveragedModels(_ScaledClassifier):
         if not self.models_:
             raise ValueError("expected a party with rows of two classes, found none")
 
-    def _shares(self, points: Floats) -> Floats:
+    def _probabilities(self, points: Floats) -> Floats:
         total = np.zeros((len(points), len(self.classes_)))
         for model in self.models_:
             total[:, model.classes_] += model.predict_proba(points)
@@ -132,13 +134,13 @@ class FederatedLDA(_ScaledClassifier):
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
         moments = _sum_moments(points, labels, owned, len(self.classes_))
         means, within = covariance_within(moments)
-        unit = np.trace(within) / len(within)
-        self.coef_ = np.linalg.solve(within + self.ridge * unit * np.eye(len(within)), means.T)
+        mean_variance = np.trace(within) / len(within)
+        ridge = self.ridge * mean_variance
+        self.coef_ = np.linalg.solve(within + ridge * np.eye(len(within)), means.T)
         self.intercept_ = -(means.T * self.coef_).sum(axis=0) / 2
 
-    def _shares(self, points: Floats) -> Floats:
-        shares: Floats = softmax(points @ self.coef_ + self.intercept_, axis=1)
-        return shares
+    def _probabilities(self, points: Floats) -> Floats:
+        return np.asarray(softmax(points @ self.coef_ + self.intercept_, axis=1))
 
 
 class FederatedNaiveBayes(_ScaledClassifier):
@@ -147,36 +149,35 @@ class FederatedNaiveBayes(_ScaledClassifier):
     Parameters
     ----------
     floor : float
-        Added to every variance, in units of the largest.
+        Added to every variance, in units of the largest variance.
     """
 
     def __init__(self, floor: float = 1e-3) -> None:
         self.floor = floor
 
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
-        each = [
+        by_class = [
             _sum_moments(
                 points[labels == c], labels[labels == c], _restrict(owned, labels == c), c + 1
             )
             for c in range(len(self.classes_))
         ]
-        moments = [covariance_within(one) for one in each]
+        moments = [covariance_within(summed) for summed in by_class]
         self.means_ = np.stack([means[-1] for means, _ in moments])
         variances = np.stack([np.diag(within) for _, within in moments])
         self.variances_ = variances + self.floor * max(float(variances.max()), 1e-12)
 
-    def _shares(self, points: Floats) -> Floats:
-        gaps = (points[:, None] - self.means_) ** 2 / self.variances_
-        logs = -(gaps + np.log(self.variances_)).sum(axis=2) / 2
-        shares: Floats = softmax(logs, axis=1)
-        return shares
+    def _probabilities(self, points: Floats) -> Floats:
+        squares = (points[:, None] - self.means_) ** 2 / self.variances_
+        log_densities = -(squares + np.log(self.variances_)).sum(axis=2) / 2
+        return np.asarray(softmax(log_densities, axis=1))
 
 
-def _restrict(owned: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Return each party's positions among the chosen rows."""
-    place = np.cumsum(chosen) - 1
-    rows = {name: np.arange(len(chosen))[own] for name, own in owned.items()}
-    return {name: place[own[chosen[own]]] for name, own in rows.items()}
+def _restrict(owned: Mapping[str, Any], selected: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the indices of each party's rows among the selected rows."""
+    new_index = np.cumsum(selected) - 1
+    rows = {name: np.arange(len(selected))[own] for name, own in owned.items()}
+    return {name: new_index[own[selected[own]]] for name, own in rows.items()}
 
 
 def _sum_moments(
@@ -205,7 +206,7 @@ class CentralModel(_ScaledClassifier):
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:  # noqa: ARG002 - pooled
         self.model_ = self.make().fit(points, labels)
 
-    def _shares(self, points: Floats) -> Floats:
+    def _probabilities(self, points: Floats) -> Floats:
         return np.asarray(self.model_.predict_proba(points), np.float64)
 
 
@@ -220,4 +221,4 @@ BASELINES: Mapping[str, Callable[[], Any]] = {
         lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
     ),
 }
-"""Baselines by name, federated in one round unless named central."""
+"""Functions that return a baseline, by name; those named central train on pooled rows."""

@@ -39,10 +39,10 @@ Ends = Iterable[tuple[str, Vector]]
 """Clients and their weights after training, in order of completion."""
 
 Pair = tuple[Vector, Vector]
-"""Weights of the shared network, and of a client's own."""
+"""Weights of the shared network, and of a client's own network."""
 
-OURS, OWN = "for all.", "own."
-"""Prefixes of the names of the two networks' weights."""
+PREFIXES = SHARED_PREFIX, OWN_PREFIX = "for all.", "own."
+"""Prefixes of the weights' names when the two networks are trained as one."""
 
 DIVERGED = "training has diverged: lower the learning rate"
 
@@ -56,8 +56,8 @@ class Agreement:
     network : Network
         Network to train.
     shared : Shared
-        Classes and their shares, columns' means and deviations; weights at the beginning of
-        training, or of a trained network.
+        Classes and their shares, columns' means and deviations, and weights: initial ones, or those
+        of a trained network.
     blueprint : Blueprint
         Description of the network.
     """
@@ -94,12 +94,12 @@ class Agreement:
         ValueError
             If the network does not accept the rows, or has another number of scores.
         """
-        agreed = _agree(holdings, reserved)
+        agreed = _agree_on_schema(holdings, reserved)
         shape = holdings.x.shape[1:]
         network = build_network(estimator, shape, len(agreed.classes), seed=seed)
         check_network(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
-        scales = estimator.standardize and len(shape) == 1 and not network.reads_tokens
-        center, scale = _columns(holdings.x) if scales else (np.empty(0), np.empty(0))
+        standardize = estimator.standardize and len(shape) == 1 and not network.reads_tokens
+        center, scale = _center_and_scale(holdings.x) if standardize else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
         counts.resize(len(agreed.classes))
         overall = (counts + 1) / (counts.sum() + len(counts))
@@ -107,15 +107,15 @@ class Agreement:
         return cls(network, shared, Blueprint.of(estimator, shape, len(agreed.classes)))
 
     @classmethod
-    def of_start(cls, start: Any, holdings: Holdings) -> "Agreement":
-        """Return the agreement of a fitted estimator, for further rows.
+    def from_start(cls, start: Any, holdings: Holdings) -> "Agreement":
+        """Return the agreement of a fitted estimator, for the rows of ``holdings``.
 
         Raises
         ------
         TypeError
-            If it is not a fitted classifier with a network.
+            If ``start`` is not a classifier with a network.
         ValueError
-            If its rows or labels differ.
+            If the shape of its rows differs, or it lacks a label.
         """
         if not isinstance(start, ClientClassifier):
             raise TypeError(
@@ -123,19 +123,19 @@ class Agreement:
                 f"{type(start).__name__}"
             )
         check_is_fitted(start)
-        known: Any = start
+        fitted: Any = start
         shape, labels = holdings.x.shape[1:], holdings.y
-        if known._row_shape != shape:
+        if fitted._row_shape != shape:
             raise ValueError(
-                f"start was trained on rows of shape {known._row_shape}, X has {shape}"
+                f"start was trained on rows of shape {fitted._row_shape}, X has {shape}"
             )
-        unknown = sorted(set(np.unique(labels).tolist()) - set(known.classes_.tolist()))
+        unknown = sorted(set(np.unique(labels).tolist()) - set(fitted.classes_.tolist()))
         if unknown:
             raise ValueError(
-                f"start has the labels {known.classes_[:10].tolist()}, y also has {unknown[:5]}; "
+                f"start has the labels {fitted.classes_[:10].tolist()}, y also has {unknown[:5]}; "
                 "list all labels in its classes="
             )
-        return cls(known._network, known._shared, known._blueprint)
+        return cls(fitted._network, fitted._shared, fitted._blueprint)
 
     @cached_property
     def head(self) -> npt.NDArray[np.bool_]:
@@ -146,21 +146,21 @@ class Agreement:
         return np.asarray(self.network.vector(marks) > 0)
 
     def with_head(self, weights: Vector, head: Vector) -> Vector:
-        """Return weights with another head."""
-        whole = weights.copy()
-        whole[self.head] = head
-        return whole
+        """Return the weights with this head."""
+        result = weights.copy()
+        result[self.head] = head
+        return result
 
     def tensor(self, x: npt.NDArray[Any]) -> Tensor:
         """Return rows as network inputs."""
         return as_tensor(x, self.shared.center, self.shared.scale, self.network)
 
-    def log_shares(self, weights: Vector, x: Tensor, device: Device) -> Floats:
+    def log_probabilities(self, weights: Vector, x: Tensor, device: Device) -> Floats:
         """Return log-probabilities of a network with these weights."""
         return shared_log_shares(self.network, weights, x, device=device)[1]
 
 
-def _agree(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
+def _agree_on_schema(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
     """Return the common schema of the clients' rows."""
     described = {}
     for name, rows in holdings.owned.items():
@@ -173,8 +173,8 @@ def _agree(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
     return agree(described, reserved)
 
 
-def _columns(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Compute column means and deviations from exact sums over clients."""
+def _center_and_scale(x: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return the columns' means and deviations, 1 for constant columns."""
     mean, deviation = mean_and_deviation(column_moments(x))
     return mean, np.where(deviation > 0, deviation, 1.0)
 
@@ -223,8 +223,8 @@ class FederatedTrainer:
             holdings.y, agreement.shared.classes, name="target"
         )
         self.x = agreement.tensor(holdings.x)
-        places = np.arange(len(self.y))
-        self.rows = {name: places[owned] for name, owned in holdings.owned.items()}
+        indices = np.arange(len(self.y))
+        self.rows = {name: indices[owned] for name, owned in holdings.owned.items()}
         self.names = tuple(sorted(self.rows))
         self.initial: Vector = agreement.shared.weights
         self.overall = agreement.shared.overall
@@ -239,7 +239,7 @@ class FederatedTrainer:
         Parameters
         ----------
         proximal : float
-            Strength of the pull towards the weights sent to a client.
+            Strength of the proximal term towards the weights sent to a client.
         """
         weights: Vector = self.initial
         for number in range(self.rounds.n_rounds):
@@ -249,9 +249,9 @@ class FederatedTrainer:
         return weights
 
     def labels(self, name: str) -> npt.NDArray[np.int64]:
-        """Return the class positions of a client's labels."""
-        found: npt.NDArray[np.int64] = self.y[self.rows[name]]
-        return found
+        """Return the class indices of a client's labels."""
+        labels: npt.NDArray[np.int64] = self.y[self.rows[name]]
+        return labels
 
     def n_rows(self, names: Iterable[str]) -> list[int]:
         """Return the number of rows of each client."""
@@ -267,14 +267,14 @@ class FederatedTrainer:
         return replace(self.rounds.regime, **({"learning_rate": rate} | changed))
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """Return clients in groups that train sequentially, in name order."""
-        whole = sorted(names)
-        return [whole[first : first + CHUNK] for first in range(0, len(whole), CHUNK)]
+        """Return clients, by name, in groups that train one after another."""
+        ordered = sorted(names)
+        return [ordered[first : first + CHUNK] for first in range(0, len(ordered), CHUNK)]
 
-    def tuning(self, epochs: int, rate: float | None, *, proximal: float = 0.0) -> Regime:
-        """Return the local training settings.
+    def tuning_regime(self, epochs: int, rate: float | None, *, proximal: float = 0.0) -> Regime:
+        """Return the local training settings after the last round.
 
-        Without a rate, the rate of the last round.
+        If ``rate`` is None, the learning rate is that of the last round.
         """
         regime = self.rounds.regime
         rate = self.rounds.learning_rate(self.rounds.n_rounds - 1) if rate is None else rate
@@ -288,7 +288,7 @@ class FederatedTrainer:
         only: Sequence[str] | None = None,
         anchors: Mapping[str, Vector] | None = None,
     ) -> Iterator[tuple[str, Vector]]:
-        """Yield each client's weights after training, some clients at a time.
+        """Yield each client's weights after training, group by group.
 
         Parameters
         ----------
@@ -297,7 +297,8 @@ class FederatedTrainer:
         regime : Regime
             Local training settings.
         *words : objects
-            Identification of these epochs: the round and its epoch.
+            Names of this training, as part of the seed of the row order: the number of the round,
+            the trained part of the network, or both.
         only : sequence of str, optional
             Names of the trained parameters; by default all.
         anchors : mapping of str to float array of shape (n_weights,), optional
@@ -308,23 +309,23 @@ class FederatedTrainer:
         PartyRefused
             If weights are not finite: training has diverged.
         """
-        for some in self.groups(starts):
-            states = self._states(starts[name] for name in some)
-            pulls = None if anchors is None else self._states(anchors[name] for name in some)
+        for group in self.groups(starts):
+            states = self._states(starts[name] for name in group)
+            centers = None if anchors is None else self._states(anchors[name] for name in group)
             tasks = [
                 LocalTask(
                     self.rows[name],
-                    states[place],
+                    states[index],
                     (self.rounds.seed, name, *words),
-                    None if pulls is None else pulls[place],
+                    None if centers is None else centers[index],
                 )
-                for place, name in enumerate(some)
+                for index, name in enumerate(group)
             ]
-            ended = self._local_trainer.train(tasks, regime, only=only)
-            for name, state in zip(some, ended, strict=True):
+            trained = self._local_trainer.train(tasks, regime, only=only)
+            for name, state in zip(group, trained, strict=True):
                 yield name, self.check_finite(name, self.network.vector(state))
 
-    def heads(self, starts: Mapping[str, Vector], regime: Regime) -> dict[str, Vector]:
+    def train_heads(self, starts: Mapping[str, Vector], regime: Regime) -> dict[str, Vector]:
         """Return the clients' heads after training with a fixed body.
 
         Parameters
@@ -336,7 +337,7 @@ class FederatedTrainer:
         """
         only = self.network.head_names
         ends = self.train(starts, regime, "heads", only=only)
-        return {name: whole[self.head] for name, whole in ends}
+        return {name: weights[self.head] for name, weights in ends}
 
     def train_pairs(
         self,
@@ -344,11 +345,11 @@ class FederatedTrainer:
         regime: Regime,
         *words: object,
         share: float,
-        moving: Sequence[str] = (OURS, OWN),
+        trained: Sequence[str] = PREFIXES,
     ) -> Iterator[tuple[str, Pair]]:
-        """Yield each client's two trained networks, some clients at a time.
+        """Yield each client's two trained networks, group by group.
 
-        In each step both use the same rows: the shared network follows the gradient of its own
+        In each step both networks use the same rows: the shared one follows the gradient of its own
         loss, the client's that of the mixture's loss.
 
         Parameters
@@ -361,8 +362,8 @@ class FederatedTrainer:
             As in :meth:`train`.
         share : float
             Weight of the client's own network in the mixture.
-        moving : sequence of str
-            Trained networks: :data:`OURS`, :data:`OWN` or both.
+        trained : sequence of str
+            Networks to train: :data:`SHARED_PREFIX`, :data:`OWN_PREFIX` or both.
 
         Raises
         ------
@@ -370,18 +371,18 @@ class FederatedTrainer:
             If weights are not finite: training has diverged.
         """
         local = self._make_local_trainer(MixtureLoss(share))
-        only = [start + name for start in moving for name in self.network.parameter_names]
-        for some in self.groups(starts):
+        only = [prefix + name for prefix in trained for name in self.network.parameter_names]
+        for group in self.groups(starts):
             tasks = [
                 LocalTask(self.rows[n], self._pair_state(starts[n]), (self.rounds.seed, n, *words))
-                for n in some
+                for n in group
             ]
-            for name, state in zip(some, local.train(tasks, regime, only=only), strict=True):
-                ours, own = (self.network.vector(_part(state, start)) for start in (OURS, OWN))
-                yield name, (self.check_finite(name, ours), self.check_finite(name, own))
+            for name, state in zip(group, local.train(tasks, regime, only=only), strict=True):
+                shared, own = (self.network.vector(_select(state, p)) for p in PREFIXES)
+                yield name, (self.check_finite(name, shared), self.check_finite(name, own))
 
     def average(self, before: Vector, ends: Ends, names: Sequence[str] | None = None) -> Vector:
-        """Return the shared weights after a round with some clients (Eq 13).
+        """Return the shared weights after a round (kNN-Per paper, Eq 13).
 
         Parameters
         ----------
@@ -390,12 +391,12 @@ class FederatedTrainer:
         ends : pairs of str and float array of shape (n_weights,)
             Trained weights by client.
         names : sequence of str, optional
-            Clients of the model; all by default.
+            All clients of the model, trained or absent; by default all clients.
 
         Raises
         ------
         PartyRefused
-            If a weight has changed by more than sums can represent.
+            If a weight has changed by more than the fixed-point sums can represent.
         """
         n_rows = sum(self.n_rows(names or self.names))
         bits = scale_bits(n_rows)
@@ -421,18 +422,18 @@ class FederatedTrainer:
         return weights
 
     def _states(self, vectors: Iterable[Vector]) -> list[State]:
-        """Return the states of vectors; unpack shared vectors once."""
-        kept = list(vectors)
-        made: dict[int, State] = {}
-        for vector in kept:
-            if id(vector) not in made:
-                made[id(vector)] = self.network.state(vector)
-        return [made[id(vector)] for vector in kept]
+        """Return the states of vectors; convert a vector that repeats only once."""
+        all_vectors = list(vectors)  # keeps the ids unique
+        states: dict[int, State] = {}
+        for vector in all_vectors:
+            if id(vector) not in states:
+                states[id(vector)] = self.network.state(vector)
+        return [states[id(vector)] for vector in all_vectors]
 
     def _pair_state(self, pair: Pair) -> State:
         """Return both networks' weights as one state."""
-        states = zip((OURS, OWN), map(self.network.state, pair), strict=True)
-        return {start + name: state[name] for start, state in states for name in state}
+        states = zip(PREFIXES, map(self.network.state, pair), strict=True)
+        return {prefix + name: state[name] for prefix, state in states for name in state}
 
     def _make_local_trainer(self, objective: Objective = cross_entropy) -> Trainer:
         """Return a trainer of these clients."""
@@ -447,7 +448,7 @@ class FederatedTrainer:
 
 
 class MixtureLoss:
-    """Loss of the shared network plus loss of a mixture in which it is constant.
+    """Loss of the shared network plus the loss of a mixture in which that network is constant.
 
     Parameters
     ----------
@@ -462,15 +463,15 @@ class MixtureLoss:
         self, network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
     ) -> Tensor:
         """Return the sum of both losses, weighted over a batch."""
-        ours, own = _part(state, OURS), _part(state, OWN)
+        shared, own = _select(state, SHARED_PREFIX), _select(state, OWN_PREFIX)
         mixture = dict(own)
         for name in network.parameter_names:
-            mixture[name] = self.share * own[name] + (1 - self.share) * ours[name].detach()
-        return cross_entropy(network, ours, x, y, weights) + cross_entropy(
+            mixture[name] = self.share * own[name] + (1 - self.share) * shared[name].detach()
+        return cross_entropy(network, shared, x, y, weights) + cross_entropy(
             network, mixture, x, y, weights
         )
 
 
-def _part(state: Mapping[str, Tensor], start: str) -> State:
-    """Return one of the two networks."""
-    return {name[len(start) :]: state[name] for name in state if name.startswith(start)}
+def _select(state: Mapping[str, Tensor], prefix: str) -> State:
+    """Return the weights of one of the two networks, without the prefix."""
+    return {name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)}

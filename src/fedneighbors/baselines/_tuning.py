@@ -1,4 +1,4 @@
-"""Choice of baseline parameters on held-out rows, with equal budgets."""
+"""Choice of baseline parameters on held-out rows, among equally many candidates for each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -22,17 +22,17 @@ MAX_GRID = 4
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Networks of federated averaging for several baselines.
+    """Fitted networks of federated averaging, from which several baselines start.
 
     Parameters
     ----------
-    chosen_on : fitted estimator
-        Its network has not seen any held-out row.
+    without_held_out : fitted estimator
+        Trained without the held-out rows; used to compare candidates.
     final : fitted estimator
-        Its network has seen all rows.
+        Trained on all rows; used to fit the chosen candidate.
     """
 
-    chosen_on: Any
+    without_held_out: Any
     final: Any
 
 
@@ -56,9 +56,7 @@ class Tuned:
 
 
 def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: Any = None) -> Starts:
-    """Train federated averaging on training rows, and on all rows.
-
-    The training rows are those not held out.
+    """Train federated averaging without the held-out rows, and on all rows.
 
     Parameters
     ----------
@@ -69,13 +67,13 @@ def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: An
     parties : sequence of shape (n_rows,)
         Client of each row.
     final : fitted KNNPerClassifier or baseline, optional
-        Provides the network of all rows.
+        Its network is used as ``final`` instead of training one.
     """
-    asked = _with_labels(estimator, y).get_params(deep=False)
-    average = FedAvgClassifier(**{name: asked[name] for name in _training_parameters()})
+    parameters = _with_labels(estimator, y).get_params(deep=False)
+    average = FedAvgClassifier(**{name: parameters[name] for name in _training_parameters()})
     train = ~_held_out(estimator, parties, len(y))
-    first = clone(average).fit(**_select(X, y, parties, train))
-    return Starts(first, average.fit(X, y, parties=parties) if final is None else final)
+    without_held_out = clone(average).fit(**_select(X, y, parties, train))
+    return Starts(without_held_out, average.fit(X, y, parties=parties) if final is None else final)
 
 
 def tuned(
@@ -91,9 +89,9 @@ def tuned(
 
     Each candidate is fitted on the rows that are not held out; kNN-Per holds out the same rows to
     choose its mixtures. The first of equally good candidates is chosen. A candidate that diverges
-    scores 0; if it diverges on all rows, the next best is used. Candidates that differ only after
-    federated averaging share one network, so that only their own parts are trained;
-    ``grid=({},)`` builds such a baseline from ``starts``.
+    scores 0; if the chosen candidate diverges on all rows, the next best is used. If candidates
+    differ only in the training after federated averaging, they share one network, and only their
+    own parts are trained; ``grid=({},)`` builds such a baseline from ``starts``.
 
     Parameters
     ----------
@@ -113,42 +111,44 @@ def tuned(
     ------
     ValueError
         If there are no candidates or more than four.
+    PartyRefused
+        If the training of every candidate diverges.
     """
     candidates = tuple(estimator.grid if grid is None else grid)
     if not 1 <= len(candidates) <= MAX_GRID:
         raise ValueError(f"expected 1 to {MAX_GRID} candidates, got {len(candidates)}")
-    asked = _with_labels(estimator, y)
-    if not _can_share_network(asked, candidates):
+    prepared = _with_labels(estimator, y)
+    if not _can_share_network(prepared, candidates):
         starts = None
     else:
-        starts = starts or average_starts(asked, X, y, parties, final=asked.start)
-        asked.set_params(start=starts.final)
+        starts = starts or average_starts(prepared, X, y, parties, final=prepared.start)
+        prepared.set_params(start=starts.final)
     if len(candidates) == 1:
-        return _fit_best(asked, candidates, X, y, parties, ())
-    tried = [clone(asked).set_params(**each) for each in candidates]
+        return _fit_best(prepared, candidates, X, y, parties, ())
+    trials = [clone(prepared).set_params(**each) for each in candidates]
     if starts is not None:
-        tried = [each.set_params(start=starts.chosen_on) for each in tried]
-    scores = _held_out_scores(tried, X, y, parties)
+        trials = [each.set_params(start=starts.without_held_out) for each in trials]
+    scores = _held_out_scores(trials, X, y, parties)
     best_first = np.argsort([-score for score in scores], kind="stable")
-    return _fit_best(asked, [candidates[place] for place in best_first], X, y, parties, scores)
+    return _fit_best(prepared, [candidates[index] for index in best_first], X, y, parties, scores)
 
 
 def _fit_best(
-    asked: Any,
+    prepared: Any,
     candidates: Sequence[Mapping[str, Any]],
     X: Any,
     y: Any,
     parties: Owners,
     scores: tuple[float, ...],
 ) -> Tuned:
-    """Fit the first candidate whose training on all rows converges.
+    """Fit the first candidate whose training on all rows does not diverge.
 
-    None if there is no such candidate.
+    If all diverge, the last exception is raised.
     """
     diverged: PartyRefused | None = None
     for each in candidates:
         try:
-            estimator = clone(asked).set_params(**each).fit(X, y, parties=parties)
+            estimator = clone(prepared).set_params(**each).fit(X, y, parties=parties)
         except PartyRefused as refused:
             diverged = refused
         else:
@@ -157,12 +157,12 @@ def _fit_best(
     raise diverged
 
 
-def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> tuple[float, ...]:
+def _held_out_scores(trials: Sequence[Any], X: Any, y: Any, parties: Owners) -> tuple[float, ...]:
     """Return the accuracy of each candidate on held-out rows."""
-    held = _held_out(tried[0], parties, len(y))
-    train, test = (_select(X, y, parties, rows) for rows in (~held, held))
+    held_out = _held_out(trials[0], parties, len(y))
+    train, test = (_select(X, y, parties, rows) for rows in (~held_out, held_out))
     scores = []
-    for each in tried:
+    for each in trials:
         try:
             scores.append(each.fit(**train).score(**test))
         except PartyRefused:  # training has diverged
@@ -170,36 +170,37 @@ def _held_out_scores(tried: Sequence[Any], X: Any, y: Any, parties: Owners) -> t
     return tuple(scores)
 
 
-def _held_out(asked: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]:
+def _held_out(prepared: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.bool_]:
     """Return a mask of all clients' held-out rows."""
-    seed = public_seed(asked.random_state)
-    settings, held = MemorySettings(validation=asked.validation, seed=seed), np.zeros(n_rows, bool)
+    seed = public_seed(prepared.random_state)
+    settings = MemorySettings(validation=prepared.validation, seed=seed)
+    mask = np.zeros(n_rows, bool)
     for name, rows in rows_by_party(parties, n_rows).items():
-        places = np.arange(n_rows)[rows]
-        held[places] = held_out_rows(len(places), settings, name)
-    return held
+        indices = np.arange(n_rows)[rows]
+        mask[indices] = held_out_rows(len(indices), settings, name)
+    return mask
 
 
-def _can_share_network(asked: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
+def _can_share_network(prepared: Any, candidates: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether candidates differ only after federated averaging."""
     names = {name for each in candidates for name in each}
-    return hasattr(asked, "start") and not names & set(_training_parameters())
+    return hasattr(prepared, "start") and not names & set(_training_parameters())
 
 
 def _training_parameters() -> list[str]:
-    """Return the parameter names of network, rounds and steps."""
+    """Return the names of the parameters that all baselines share."""
     return [each.name for each in fields(Baseline)]
 
 
 def _with_labels(estimator: Any, y: Any) -> Any:
-    """Return a clone with all labels and one seed.
+    """Return a clone with ``classes`` and an integer seed.
 
-    Some labels may occur in held-out rows only.
+    Some labels may occur only in held-out rows, so ``classes`` are those of all rows.
     """
-    asked = clone(estimator)
-    if asked.classes is None:
-        asked.set_params(classes=np.unique(y))
-    return asked.set_params(random_state=public_seed(asked.random_state))
+    prepared = clone(estimator)
+    if prepared.classes is None:
+        prepared.set_params(classes=np.unique(y))
+    return prepared.set_params(random_state=public_seed(prepared.random_state))
 
 
 def _select(X: Any, y: Any, parties: Owners, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:

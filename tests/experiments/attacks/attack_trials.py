@@ -17,7 +17,12 @@ from experiments.attacks.scores import auc, hit_rate_limit
 from fedneighbors import FlyNNClassifier
 from fedneighbors.federation._roles import MaskedRound
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
+from fedneighbors.methods.flynn.algorithm import (
+    HashPlan,
+    count_activations,
+    default_sizes,
+    hash_with_plan,
+)
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private._release import count_sensitivity, release_budget
 from fedneighbors.methods.flynn.private.protocol import MaskedNoisyCountRequest, NoisyCountRequest
@@ -53,7 +58,7 @@ def indicators(active, n_units):
 
 def candidates(x, plan):
     rows = np.random.default_rng(1).choice(len(x), N_CANDIDATES, replace=False)
-    return x[rows], hash_table(x[rows], plan)
+    return x[rows], hash_with_plan(x[rows], plan)
 
 
 @dataclass(frozen=True)
@@ -157,9 +162,9 @@ def ask_for_counts(protection, *, n_trials):
     x, y = load_digits(return_X_y=True)
     x, y = x[:12], y[:12] % 2
     plan = plan_for(x, n_units=300)
-    active = hash_table(x, plan)
+    active = hash_with_plan(x, plan)
     others = slice(1, 4) if protection.mechanism == "local" else slice(1, 12)
-    known = count_rows(active[others], y[others], n_units=plan.n_units, n_classes=2)
+    known = count_activations(active[others], y[others], n_units=plan.n_units, n_classes=2)
     scores = []
     for first in (0, 1):  # with the row and without it
         with Ledger(":memory:", party="honest") as ledger:
@@ -220,8 +225,8 @@ def released_models(protection, *, n_trials):
             .model_
             for _ in range(n_trials)
         ]
-        active = hash_table(x, models[0].plan)
-        known = count_rows(active[1:], y[1:], n_units=300, n_classes=2)
+        active = hash_with_plan(x, models[0].plan)
+        known = count_activations(active[1:], y[1:], n_units=300, n_classes=2)
         excess = np.stack([model.counts - known for model in models])[:, active[0], y[0]]
         scores.append(gaussian_evidence(excess, models[0].noise_variance).sum(axis=1))
     return tuple(scores)
@@ -243,8 +248,10 @@ class Split:
 
 def membership_from_a_sum(x, y, plan, split, evidence):
     """Return the AUC of an attacker who knows only mean activation frequencies."""
-    active = hash_table(x, plan)
-    own = count_rows(active[split.own], y[split.own], n_units=plan.n_units, n_classes=y.max() + 1)
+    active = hash_with_plan(x, plan)
+    own = count_activations(
+        active[split.own], y[split.own], n_units=plan.n_units, n_classes=y.max() + 1
+    )
     usual = (own + 0.5) / (np.bincount(y[split.own]) + 1)
     sizes = np.bincount(y[split.members])
     per_unit = evidence(sizes, usual)
@@ -270,7 +277,7 @@ def best_match_is_true(x, *, n_rows=400):
     """Return the similarity of records to raw counts, and their rank among all rows."""
     units, inputs, n_active = default_sizes(len(x), 2 * x.shape[1])
     plan = plan_for(x, n_units=units, n_inputs=inputs, n_active=n_active)
-    active = hash_table(x[:n_rows], plan)
+    active = hash_with_plan(x[:n_rows], plan)
     likeness = np.concatenate(
         [
             alikeness(rebuild(indicators(active[k : k + 100], units), plan), x, plan)

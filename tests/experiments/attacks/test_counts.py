@@ -26,7 +26,7 @@ from experiments.attacks.scores import auc, auc_margin, hit_rate_limit
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
@@ -260,9 +260,9 @@ def test_a_protected_sum_hides_membership(table, mechanism):
     x, y = table
     split, protection = Split.of(y), Protection(mechanism)
     plan = plan_for(x, n_units=20_000, n_inputs=24)
-    active = hash_table(x[split.members], plan)
+    active = hash_with_plan(x[split.members], plan)
     n_classes = int(y.max()) + 1
-    counts = count_rows(active, y[split.members], n_units=plan.n_units, n_classes=n_classes)
+    counts = count_activations(active, y[split.members], n_units=plan.n_units, n_classes=n_classes)
     bits = np.random.default_rng(5).bytes
     noised = released(protection.noise, counts.astype(np.int64), bits)
     variance = 2 * N_ACTIVE**2 if mechanism != "central" else float(protection.noise.variance)

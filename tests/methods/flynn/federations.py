@@ -49,7 +49,7 @@ def train(parties, settings, **options):
 
 
 def table(rng, dtype, shape):
-    """Return values that fill the dtype or tie often, at random, with some rows twice."""
+    """Return random values that fill the dtype's range or tie often; a third of the rows repeat."""
     kind = np.dtype(dtype).kind
     if rng.random() < 0.4:
         x = rng.integers(0, 3, shape)

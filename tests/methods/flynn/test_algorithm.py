@@ -10,12 +10,12 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
-    count_rows,
+    compute_novelty,
+    count_activations,
     decay_table,
     default_decay,
     default_sizes,
     draw_wiring,
-    score_rows,
     warmup,
 )
 from tests.naive import flynn as naive
@@ -119,9 +119,9 @@ def test_class_normalized_novelties_follow_their_formula(problem, gamma):
 
 def test_decay_0_indicates_units_never_active():
     x, y = np.array([[1, 0], [1, 0], [0, 1]]), np.array([0, 0, 1])
-    how = {"n_units": 40, "n_inputs": 1, "n_active": 2, "decay": 0.0, **PAPER}
+    options = {"n_units": 40, "n_inputs": 1, "n_active": 2, "decay": 0.0, **PAPER}
 
-    classifier = FlyNNClassifier(**how).fit(x, y)
+    classifier = FlyNNClassifier(**options).fit(x, y)
 
     assert classifier.model_.novelty(x).tolist() == [[0, 2], [0, 2], [2, 0]]
 
@@ -138,7 +138,7 @@ def test_decay_1_forgets_nothing_and_learns_nothing():
 def test_counts_of_rows_are_counted_by_unit_and_class():
     active = np.array([[0, 2], [1, 2], [0, 2]], np.int32)
 
-    counts = count_rows(active, np.array([1, 0, 1]), n_units=4, n_classes=3)
+    counts = count_activations(active, np.array([1, 0, 1]), n_units=4, n_classes=3)
 
     assert counts.tolist() == [[0, 2, 0], [1, 0, 0], [1, 2, 0], [0, 0, 0]]
 
@@ -157,7 +157,7 @@ def test_the_decay_table_has_the_power_of_every_count(classes, decay, normalized
     assert len(table.weights) == (largest + 1).sum()
     for label, (count, size) in enumerate(classes):
         exponent = sizes.sum() / len(sizes) / max(size, 1) if normalized else 1.0
-        stretch = table.weights[table.offsets[label] :][: count + 1]
+        stretch = table.weights[table.starts[label] :][: count + 1]
         expected = [decay ** (c * exponent) for c in range(count + 1)]
         np.testing.assert_allclose(stretch, expected, rtol=1e-12, atol=1e-300)
 
@@ -169,7 +169,7 @@ def test_scores_do_not_depend_on_the_number_of_threads():
     largest = counts.max(axis=0).astype(np.int64)
     table = decay_table(largest, np.array([5, 6, 7]), decay=0.7, class_normalized=True)
 
-    scores = [score_rows(active, counts, table, n_threads=n).tobytes() for n in (1, 2, 3)]
+    scores = [compute_novelty(active, counts, table, n_threads=n).tobytes() for n in (1, 2, 3)]
 
     assert len(set(scores)) == 1
 

@@ -5,7 +5,7 @@ from sklearn.exceptions import NotFittedError
 
 from fedneighbors import FlyNNClassifier
 from fedneighbors.errors import DataError, FederationError, PartyRefused
-from fedneighbors.methods.flynn._features import hashable_numbers
+from fedneighbors.methods.flynn._features import convert_for_kernels
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 3))
@@ -218,7 +218,7 @@ def test_numbers_of_any_dtype_are_hashed_by_their_value(dtype):
     other = classifier(standardize=False, expand=None).fit(x.astype(dtype), Y)
 
     assert other.counts_.tolist() == usual.counts_.tolist()
-    assert (hashable_numbers(x.astype(dtype)) == x).all()
+    assert (convert_for_kernels(x.astype(dtype)) == x).all()
 
 
 def test_an_error_of_a_party_is_a_federation_error():

@@ -8,7 +8,7 @@ from fedneighbors import FlyNNClassifier
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings
 from tests.methods.flynn.federations import DTYPES, LABELS, federations, train
 
-HOW = FlyNNSettings(n_units=50, n_inputs=2, n_active=7)
+SETTINGS = FlyNNSettings(n_units=50, n_inputs=2, n_active=7)
 
 
 def two_moons(n_rows=60, seed=0):
@@ -69,16 +69,16 @@ def test_the_dtype_of_a_partys_numbers_does_not_matter(federation, data):
 @settings(max_examples=100)
 @given(federations())
 def test_the_estimator_with_parties_equals_the_estimator_without(federation):
-    how = federation.settings
+    flynn_settings = federation.settings
     classifier = FlyNNClassifier(
-        n_units=how.n_units,
-        n_inputs=how.n_inputs,
-        n_active=how.n_active,
-        decay=how.decay,
-        standardize=how.standardize,
-        expand=how.expand,
-        class_normalized=how.class_normalized,
-        random_state=how.seed,
+        n_units=flynn_settings.n_units,
+        n_inputs=flynn_settings.n_inputs,
+        n_active=flynn_settings.n_active,
+        decay=flynn_settings.decay,
+        standardize=flynn_settings.standardize,
+        expand=flynn_settings.expand,
+        class_normalized=flynn_settings.class_normalized,
+        random_state=flynn_settings.seed,
     )
     pooled = classifier.fit(federation.x, federation.y).model_.to_bytes()
 
@@ -106,23 +106,26 @@ def test_a_hundred_one_row_parties_equal_the_pooled_table():
     x, y = two_moons(100)
     parties = [FlyNNParty(f"{k}", x[[k]], y[[k]]) for k in range(100)]
 
-    model = train(parties, HOW)
+    model = train(parties, SETTINGS)
 
-    assert model.to_bytes() == train([FlyNNParty("all", x, y)], HOW).to_bytes()
+    assert model.to_bytes() == train([FlyNNParty("all", x, y)], SETTINGS).to_bytes()
 
 
 def test_counts_beyond_sixteen_bits_equal_the_pooled_table():
     x = np.arange(70_000)[:, None] % 7
     y = x[:, 0] % 2
-    how = FlyNNSettings(n_units=3, n_inputs=1, n_active=2, expand=None, standardize=False)
+    flynn_settings = FlyNNSettings(
+        n_units=3, n_inputs=1, n_active=2, expand=None, standardize=False
+    )
 
     model = train(
-        [FlyNNParty("a", x[:66_000], y[:66_000]), FlyNNParty("b", x[66_000:], y[66_000:])], how
+        [FlyNNParty("a", x[:66_000], y[:66_000]), FlyNNParty("b", x[66_000:], y[66_000:])],
+        flynn_settings,
     )
 
     assert model.counts.sum() == 2 * 70_000
     assert model.counts.max() == 40_000
-    assert model.to_bytes() == train([FlyNNParty("all", x, y)], how).to_bytes()
+    assert model.to_bytes() == train([FlyNNParty("all", x, y)], flynn_settings).to_bytes()
 
 
 def test_parties_in_processes_equal_parties_in_threads():
@@ -130,7 +133,9 @@ def test_parties_in_processes_equal_parties_in_threads():
     rows = {"a": slice(0, 41), "b": slice(41, None)}
 
     models = [
-        train([FlyNNParty(name, x[own], y[own]) for name, own in rows.items()], HOW, workers=kind)
+        train(
+            [FlyNNParty(name, x[own], y[own]) for name, own in rows.items()], SETTINGS, workers=kind
+        )
         for kind in ("threads", "processes")
     ]
 

@@ -6,15 +6,15 @@ from sklearn.metrics import log_loss
 
 from fedneighbors import FlyNNClassifier
 from fedneighbors.methods.flynn.algorithm import (
-    SHARPNESS,
+    SHARPNESS_GRID,
     calibration_rows,
     choose_sharpness,
+    compute_novelty,
     decay_table,
-    hash_table,
+    hash_with_plan,
     leave_one_out,
     log_losses,
     probabilities,
-    score_rows,
 )
 
 
@@ -236,7 +236,7 @@ def test_calibration_beats_both_ends_of_the_grid_on_new_rows():
 
     chosen, blunt, sharp = (
         log_loss(y[1_000:], probabilities(scores, beta, 32))
-        for beta in (learner.model_.sharpness, SHARPNESS[0], SHARPNESS[-1])
+        for beta in (learner.model_.sharpness, SHARPNESS_GRID[0], SHARPNESS_GRID[-1])
     )
 
     assert chosen < 0.9 * blunt
@@ -246,14 +246,14 @@ def test_calibration_beats_both_ends_of_the_grid_on_new_rows():
 def test_leave_one_out_scores_equal_filters_without_the_row():
     x, y = table(30)
     model = classifier().fit(x, y).model_
-    active = hash_table(x, model.plan)
+    active = hash_with_plan(x, model.plan)
 
     scores = leave_one_out(active, y, model.filters, model.table)
 
     for k in range(30):
         counts = model.filters.copy()
         counts[active[k], y[k]] -= 1
-        assert (score_rows(active[[k]], counts, model.table)[0] == scores[k]).all()
+        assert (compute_novelty(active[[k]], counts, model.table)[0] == scores[k]).all()
 
 
 def test_losses_of_parts_add_up_to_those_of_the_whole():
@@ -263,7 +263,7 @@ def test_losses_of_parts_add_up_to_those_of_the_whole():
     parts = [log_losses(scores[rows], labels[rows], 9) for rows in np.split(np.arange(50), [7, 31])]
 
     assert sum(parts).tolist() == log_losses(scores, labels, 9).tolist()
-    assert log_losses(scores[:0], labels[:0], 9).tolist() == [0] * len(SHARPNESS)
+    assert log_losses(scores[:0], labels[:0], 9).tolist() == [0] * len(SHARPNESS_GRID)
 
 
 def test_the_loss_of_a_hopeless_row_is_cut():
@@ -273,12 +273,12 @@ def test_the_loss_of_a_hopeless_row_is_cut():
 
 
 def test_the_least_loss_sets_the_sharpness_ties_go_lower():
-    losses = np.full(len(SHARPNESS), 9)
+    losses = np.full(len(SHARPNESS_GRID), 9)
     losses[[3, 5]] = 4
 
     sharpness = choose_sharpness(losses)
 
-    assert sharpness == SHARPNESS[3]
+    assert sharpness == SHARPNESS_GRID[3]
 
 
 def test_calibration_rows_depend_on_hashes_only():

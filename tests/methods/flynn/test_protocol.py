@@ -20,7 +20,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refused, serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.methods.flynn.algorithm import SHARPNESS, HashPlan
+from fedneighbors.methods.flynn.algorithm import SHARPNESS_GRID, HashPlan
 from fedneighbors.methods.flynn.protocol import (
     CalibrationReply,
     CountReply,
@@ -37,7 +37,7 @@ from fedneighbors.tabular._schema import MomentsReply, Receipt, Schema
 from tests.methods.flynn.federations import train
 
 PLAN = HashPlan(FeatureMap(2, "mirror", np.zeros(2), np.ones(2)), 9, 2, 3, 5)
-HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
+SETTINGS = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
 SECRET = 123456.789
 
 
@@ -68,7 +68,7 @@ def test_other_column_names_are_refused_with_party_and_column(names, column, wor
     second = party("south", feature_names=names)
 
     with pytest.raises(SchemaMismatch, match=words) as caught:
-        train([second, first], HOW)
+        train([second, first], SETTINGS)
 
     assert (caught.value.party, caught.value.column) == ("south", column)
     assert "party 'south'" in str(caught.value)
@@ -80,12 +80,12 @@ def test_named_and_unnamed_tables_do_not_mix():
     with pytest.raises(
         SchemaMismatch, match="expected columns with no names, found columns with n"
     ):
-        train([party("north"), named], HOW)
+        train([party("north"), named], SETTINGS)
 
 
 def test_another_number_of_columns_is_refused():
     with pytest.raises(SchemaMismatch, match="expected 3 columns, found 4 columns") as caught:
-        train([party("north"), party("south", x=table(n_columns=4)[0])], HOW)
+        train([party("north"), party("south", x=table(n_columns=4)[0])], SETTINGS)
 
     assert caught.value.party == "south"
 
@@ -94,7 +94,7 @@ def test_columns_of_another_kind_are_refused():
     flags = table()[0] > 0
 
     with pytest.raises(SchemaMismatch, match=r"column 0.*expected number, found boolean") as caught:
-        train([party("north"), party("south", x=flags)], HOW)
+        train([party("north"), party("south", x=flags)], SETTINGS)
 
     assert caught.value.party == "south"
 
@@ -111,14 +111,14 @@ def test_labels_of_another_type_are_refused(labels, words):
     other = party("south", y=labels[table()[1]], label_name="outcome")
 
     with pytest.raises(SchemaMismatch, match=words) as caught:
-        train([party("north"), other], HOW)
+        train([party("north"), other], SETTINGS)
 
     assert (caught.value.party, caught.value.column) == ("south", "outcome")
 
 
 def test_labels_that_differ_from_the_named_classes_are_refused():
     with pytest.raises(SchemaMismatch, match="expected labels of type str, found int"):
-        train([party("north")], replace(HOW, classes=("no", "yes")))
+        train([party("north")], replace(SETTINGS, classes=("no", "yes")))
 
 
 # Values that cannot be used.
@@ -135,7 +135,7 @@ def test_non_finite_values_are_refused_without_the_value(bad, kind, names):
     with pytest.raises(PartyRefused, match="a value is missing or not finite") as caught:
         train(
             [party("north", feature_names=names), party("south", x=kind(x), feature_names=names)],
-            HOW,
+            SETTINGS,
         )
 
     assert caught.value.party == "south"
@@ -150,7 +150,7 @@ def test_values_too_large_to_standardize_name_their_column(kind, value):
     x[3, 2] = value
 
     with pytest.raises(PartyRefused, match="too large to standardize") as caught:
-        train([party("north"), party("south", x=kind(x))], HOW)
+        train([party("north"), party("south", x=kind(x))], SETTINGS)
 
     assert (caught.value.party, caught.value.detail) == ("south", "column 2")
 
@@ -159,7 +159,7 @@ def test_the_largest_value_that_can_be_standardized_is_taken():
     x, _ = table()
     x[3, 2] = np.nextafter(2.0**200, 0)
 
-    model = train([party("north"), party("south", x=x)], HOW)
+    model = train([party("north"), party("south", x=x)], SETTINGS)
 
     assert model.n_rows == 24
 
@@ -169,7 +169,7 @@ def test_text_is_refused_with_its_column():
     x[4, 1] = "SECRET"
 
     with pytest.raises(PartyRefused, match="a column is not numeric") as caught:
-        train([party("north"), party("south", x=x, feature_names=None)], HOW)
+        train([party("north"), party("south", x=x, feature_names=None)], SETTINGS)
 
     assert (caught.value.party, caught.value.detail) == ("south", "column 1")
     assert "SECRET" not in str(caught.value)
@@ -193,7 +193,7 @@ def test_unusable_labels_are_refused_with_their_name(labels, words):
     other = party("south", y=labels[table()[1]], label_name="outcome")
 
     with pytest.raises(PartyRefused, match=words) as caught:
-        train([party("north"), other], HOW)
+        train([party("north"), other], SETTINGS)
 
     assert (caught.value.party, caught.value.detail) == ("south", "outcome")
 
@@ -201,7 +201,7 @@ def test_unusable_labels_are_refused_with_their_name(labels, words):
 def test_numpy_labels_in_object_arrays_are_plain_labels():
     labels = np.array([np.str_("a"), "b"], object)
 
-    model = train([party("north", y=labels[table()[1]])], HOW)
+    model = train([party("north", y=labels[table()[1]])], SETTINGS)
 
     assert model.classes == ("a", "b")
     assert {type(label) for label in model.classes} == {str}
@@ -221,20 +221,20 @@ def test_no_rows_at_all_train_nothing(standardize):
     parties = [FlyNNParty(name, empty, np.zeros(0, int)) for name in "ab"]
 
     with pytest.raises(DataError, match="expected at least one row over all parties, got none"):
-        train(parties, replace(HOW, standardize=standardize, classes=(0, 1)))
+        train(parties, replace(SETTINGS, standardize=standardize, classes=(0, 1)))
     with pytest.raises(DataError, match="expected at least two classes over all parties, got none"):
-        train(parties, replace(HOW, standardize=standardize))
+        train(parties, replace(SETTINGS, standardize=standardize))
 
 
 def test_one_class_trains_nothing():
     parties = [party(name, y=np.full(12, "well")) for name in "ab"]
 
     with pytest.raises(DataError, match="over all parties, got one class 'well'; add rows of"):
-        train(parties, HOW)
+        train(parties, SETTINGS)
 
 
 def test_two_parties_of_one_class_each_train_a_model():
-    model = train([party("a", y=np.zeros(12, int)), party("b", y=np.ones(12, int))], HOW)
+    model = train([party("a", y=np.zeros(12, int)), party("b", y=np.ones(12, int))], SETTINGS)
 
     assert model.sizes.tolist() == [12, 12]
 
@@ -265,7 +265,7 @@ def lossy(parties, lost, at_round):
         (1, "the column moments"),
         (2, "the counts"),
         (3, "the calibration"),
-        (4, "the farewell"),
+        (4, "the summed losses"),
     ],
 )
 def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_round, during):
@@ -275,7 +275,8 @@ def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_rou
         PartyMissing, match=rf"no reply to {during} from party 'south' \(timed out\)"
     ):
         run_rounds(
-            coordinate(HOW), FrameTransport(lossy(parties, "south", at_round), ("north", "south"))
+            coordinate(SETTINGS),
+            FrameTransport(lossy(parties, "south", at_round), ("north", "south")),
         )
 
     assert parties["south"].model is None
@@ -285,7 +286,7 @@ def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_rou
         assert not (tmp_path / "north").exists()
 
 
-# Lying parties.
+# Dishonest parties.
 
 
 class Liar(FlyNNParty):
@@ -325,7 +326,7 @@ LIES = {
         CountReply,
         lambda r: replace(r, counts=shifted(r.counts)),
     ),
-    "all counts on one unit": (CountReply, lambda r: replace(r, counts=heaped(r.counts))),
+    "all counts on one unit": (CountReply, lambda r: replace(r, counts=on_one_unit(r.counts))),
     "counts that overflow": (
         CountReply,
         lambda r: replace(r, counts=np.full(r.counts.shape, 2**16 - 1, "u2")),
@@ -345,10 +346,10 @@ def shifted(counts):
     return counts
 
 
-def heaped(counts):
-    heap = np.zeros_like(counts)
-    heap[0] = counts.sum(axis=0)
-    return heap
+def on_one_unit(counts):
+    result = np.zeros_like(counts)
+    result[0] = counts.sum(axis=0)
+    return result
 
 
 def forged(reply, **change):
@@ -365,7 +366,7 @@ def test_inconsistent_sums_of_a_party_are_detected(lie, alone):
     parties = [Liar(LIES[lie])] + ([] if alone else [party("honest")])
 
     with pytest.raises((ProtocolError, WireError, SchemaMismatch, DataError)) as caught:
-        train(parties, HOW)
+        train(parties, SETTINGS)
 
     assert isinstance(caught.value, FederationError) or lie == "negative rows"
     assert all(each.model is None for each in parties)
@@ -382,29 +383,29 @@ def test_inconsistent_sums_of_a_party_are_detected(lie, alone):
 )
 def test_the_party_that_sends_impossible_counts_is_named(lie, words):
     with pytest.raises(ProtocolError, match=rf"party 'liar': .*{words}"):
-        train([party("honest"), Liar(LIES[lie])], HOW)
+        train([party("honest"), Liar(LIES[lie])], SETTINGS)
 
 
 def test_counts_beyond_the_declared_rows_are_refused():
     doubled = (CountReply, lambda r: replace(r, counts=r.counts * np.uint16(2)))
-    how = replace(HOW, declared_rows={"honest": 12, "liar": 12})
+    settings = replace(SETTINGS, declared_rows={"honest": 12, "liar": 12})
 
     with pytest.raises(ProtocolError, match=r"party 'liar': counts of more than the 12 rows"):
-        train([party("honest"), Liar(doubled)], how)
+        train([party("honest"), Liar(doubled)], settings)
 
 
 def test_declared_rows_do_not_change_the_model_of_honest_parties():
     parties = [party("north"), party("south")]
-    declared = replace(HOW, declared_rows={"north": 12, "south": 40})
+    declared = replace(SETTINGS, declared_rows={"north": 12, "south": 40})
 
-    assert train(parties, declared).to_bytes() == train(parties, HOW).to_bytes()
+    assert train(parties, declared).to_bytes() == train(parties, SETTINGS).to_bytes()
 
 
 def test_counts_of_another_width_cannot_be_added_up():
     wide = (CountReply, lambda r: replace(r, counts=r.counts.astype("u4")))
 
     with pytest.raises(ProtocolError, match="others sent uint16"):
-        train([Liar(wide), party("honest")], HOW)
+        train([Liar(wide), party("honest")], SETTINGS)
 
 
 # Messages and their order.
@@ -426,8 +427,8 @@ def schema():
         CountRequest(replace(PLAN, features=FeatureMap(2, "none")), (False, True), 32, {}),
         CountReply(np.arange(6, dtype=np.uint16).reshape(3, 2)),
         ModelRelease(FlyNNModel(PLAN, (0, 1), np.eye(9, 2, dtype="u1"), 0.5, True)),
-        CalibrationReply(np.arange(len(SHARPNESS))),
-        Finish(np.arange(len(SHARPNESS))),
+        CalibrationReply(np.arange(len(SHARPNESS_GRID))),
+        Finish(np.arange(len(SHARPNESS_GRID))),
         Receipt(),
     ],
     ids=lambda item: type(item).__name__,
@@ -440,7 +441,7 @@ def test_a_message_survives_the_wire(item):
 
 
 def test_a_count_request_carries_the_plan():
-    plan = HOW.plan(*moments_of(party("a")))
+    plan = SETTINGS.plan(*moments_of(party("a")))
 
     request = CountRequest(plan, (0, 1), 16, {})
 
@@ -454,12 +455,12 @@ def moments_of(member):
 
 def test_a_party_finishes_only_what_was_released():
     with pytest.raises(Refused, match="there is no model to finish"):
-        party("north").answer(Finish(np.zeros(len(SHARPNESS), np.int64)))
+        party("north").answer(Finish(np.zeros(len(SHARPNESS_GRID), np.int64)))
 
 
 def test_a_party_refuses_losses_that_do_not_fit():
     member = party("north")
-    member.answer(ModelRelease(train([party("other")], HOW)))
+    member.answer(ModelRelease(train([party("other")], SETTINGS)))
 
     with pytest.raises(Refused, match="the losses do not fit the model"):
         member.answer(Finish(np.zeros(3, np.int64)))
@@ -469,23 +470,25 @@ def test_a_party_refuses_losses_that_do_not_fit():
 
 def test_a_party_without_memory_finishes_the_model_on_disk(tmp_path):
     path = tmp_path / "flynn.model"
-    released = replace(train([party("other")], HOW), losses=np.zeros(len(SHARPNESS), np.int64))
+    released = replace(
+        train([party("other")], SETTINGS), losses=np.zeros(len(SHARPNESS_GRID), np.int64)
+    )
     reply = party("north", model_path=path).answer(ModelRelease(released))
-    waiting = [p.name for p in tmp_path.iterdir()]
+    before = [p.name for p in tmp_path.iterdir()]
 
-    reborn = party("north", model_path=path)
-    reborn.answer(Finish(reply.losses))
+    restarted = party("north", model_path=path)
+    restarted.answer(Finish(reply.losses))
 
-    assert waiting == ["flynn.model.pending"]
+    assert before == ["flynn.model.pending"]
     assert [p.name for p in tmp_path.iterdir()] == ["flynn.model"]
     expected = replace(released, losses=np.array(reply.losses)).to_bytes()
-    assert path.read_bytes() == expected == reborn.model.to_bytes()
+    assert path.read_bytes() == expected == restarted.model.to_bytes()
 
 
 def test_every_party_writes_the_model_of_the_coordinator(tmp_path):
     parties = [party(name, model_path=tmp_path / f"{name}.model") for name in "abc"]
 
-    model = train(parties, HOW)
+    model = train(parties, SETTINGS)
 
     written = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     assert written == {f"{name}.model": model.to_bytes() for name in "abc"}
@@ -495,7 +498,7 @@ def test_every_party_writes_the_model_of_the_coordinator(tmp_path):
 def test_a_party_that_cannot_write_keeps_its_old_model(tmp_path, monkeypatch):
     path = tmp_path / "flynn.model"
     path.write_bytes(b"old")
-    model = train([party("other")], HOW)
+    model = train([party("other")], SETTINGS)
     member = party("north", model_path=path)
     member.answer(ModelRelease(model))
 
@@ -505,13 +508,13 @@ def test_a_party_that_cannot_write_keeps_its_old_model(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError, match="No space left"):
         member.answer(Finish(model.losses))
-    left = {p.name for p in tmp_path.iterdir()}
-    shown = member.model
+    files = {p.name for p in tmp_path.iterdir()}
+    failed_model = member.model
     monkeypatch.undo()
     member.answer(Finish(model.losses))
 
-    assert shown is None
-    assert left == {"flynn.model", "flynn.model.pending"}
+    assert failed_model is None
+    assert files == {"flynn.model", "flynn.model.pending"}
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"flynn.model": model.to_bytes()}
 
 
@@ -526,14 +529,14 @@ def test_a_party_that_cannot_write_keeps_its_old_model(tmp_path, monkeypatch):
     ],
 )
 def test_a_party_refuses_to_count_for_another_table(change, words):
-    request = CountRequest(HOW.plan(*moments_of(party("a"))), (0, 1), 16, {})
+    request = CountRequest(SETTINGS.plan(*moments_of(party("a"))), (0, 1), 16, {})
     request = replace(request, **change)
 
     with pytest.raises(Refused, match=words):
         party("north").answer(request)
 
 
-def test_a_party_answers_nothing_but_its_own_requests():
+def test_a_party_refuses_an_unknown_request():
     with pytest.raises(Refused, match="unknown request"):
         party("north").answer(Receipt())
 

@@ -17,8 +17,8 @@ from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Party, Refused
-from fedneighbors.methods.fedpnn._party import FedPNNParty
-from fedneighbors.methods.fedpnn.protocol import CentersReply, FedPNNSettings, coordinate
+from fedneighbors.methods.fedpnn._party import CentersReply, FedPNNParty
+from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._app_config import (
     reserved_classes,

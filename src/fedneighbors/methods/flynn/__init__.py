@@ -6,11 +6,11 @@ scikit-learn.
 
 from fedneighbors._lazy import lazy_names
 
-_HOMES = {
+_MODULES = {
     "FlyNNClassifier": "fedneighbors.methods.flynn.estimator",
     "FlyNNSearchCV": "fedneighbors.methods.flynn._selection",
 }
 
 __all__ = ["FlyNNClassifier", "FlyNNSearchCV"]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

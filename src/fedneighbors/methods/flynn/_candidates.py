@@ -1,4 +1,4 @@
-"""Candidates of a search: wirings, and a grid of settings that share each wiring's hashes."""
+"""Candidate hashes of a search, and a grid of settings that are scored on the same hashes."""
 
 import math
 from collections.abc import Sequence
@@ -8,32 +8,29 @@ from numbers import Integral
 import numpy as np
 
 from fedneighbors.methods.flynn._features import (
-    LOW_DIMENSION,
+    MAX_FOURIER_COLUMNS,
     check_scaling,
     choose_expansion,
     n_expanded,
 )
 from fedneighbors.methods.flynn.algorithm import HashPlan, default_decay
 
-MAX_UNITS = 100_000
-
-
-MAX_INPUTS = 64
-
-
-UNITS_PER_ROW = 20
+# Limits of the sizes in ``draw_candidates``.
+MAX_DRAWN_UNITS = 100_000
+MAX_DRAWN_INPUTS = 64
+MAX_UNITS_PER_ROW = 20
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One wiring to try: scaling, expansion and the sizes of the hash.
+    """One hash to try: scaling, expansion, and numbers of units and inputs.
 
     Parameters
     ----------
     standardize : bool or str
         As for :class:`~.estimator.FlyNNClassifier`.
     expand : str or None
-        Name of the expansion; ``"auto"`` is not allowed.
+        Name of the expansion, not ``"auto"``.
     n_units, n_inputs : int
         m and s.
     """
@@ -54,9 +51,9 @@ class ScoringGrid:
     Parameters
     ----------
     n_active : tuple of int
-        Values of rho, ascending.
+        Values of rho to try, ascending.
     load : tuple of float
-        Values of kappa; the decay is exp(-kappa L m / (n rho)), so inf means gamma = 0.
+        Values of kappa to try; the decay is exp(-kappa L m / (n rho)), so inf means gamma = 0.
     class_normalized : tuple of bool
         Values to try, see :class:`~.estimator.FlyNNClassifier`.
     decay : tuple of float
@@ -111,12 +108,12 @@ def draw_candidates(
     expand: Sequence[str | None],
     seed: int,
 ) -> list[Candidate]:
-    """Draw random wirings.
+    """Draw random candidate hashes.
 
-    The ranges are those of section 4 of the paper, wider where that improves accuracy. Units are
-    drawn between 512 and 2048 per hashed feature, at most 20 per row and 100,000; inputs between
-    2 and half of the hashed features, at most 64; both log-uniformly. The combinations of scaling
-    and expansion are used in turn.
+    The ranges are those of section 4 of the paper, wider where that improves accuracy. The number
+    of units lies between 512 and the smallest of 2048 per hashed feature, 20 per row (but at least
+    4096) and 100,000; the number of inputs between 2 and half of the hashed features, at most 64.
+    Both are drawn log-uniformly. The combinations of scaling and expansion are used in turn.
 
     Parameters
     ----------
@@ -143,26 +140,27 @@ def draw_candidates(
             f"n_candidates={n_candidates}, standardize={standardize}, expand={expand}"
         )
     rng = np.random.default_rng(seed)
-    chosen = [kind and choose_expansion(kind, n_features) for kind in expand]
-    kinds = [(scaling, kind) for kind in chosen for scaling in standardize]
+    expansions = [name and choose_expansion(name, n_features) for name in expand]
+    combinations = [(scaling, name) for name in expansions for scaling in standardize]
     result = []
     for k in range(n_candidates):
-        scaling, kind = kinds[k % len(kinds)]
-        width = n_expanded(kind or "none", n_features)
-        most = min(max(UNITS_PER_ROW * n_rows, 4096), 2048 * max(width, 2), MAX_UNITS)
-        n_units = _log_uniform(rng, min(512, most), most)
-        most_inputs = max(min(2, width), min(width // 2, MAX_INPUTS))
-        n_inputs = _log_uniform(rng, min(2, width), most_inputs)
-        result.append(Candidate(scaling, kind, n_units, n_inputs))
+        scaling, expansion = combinations[k % len(combinations)]
+        width = n_expanded(expansion or "none", n_features)
+        by_rows = max(MAX_UNITS_PER_ROW * n_rows, 4096)
+        max_units = min(by_rows, 2048 * max(width, 2), MAX_DRAWN_UNITS)
+        n_units = _draw_log_uniform(rng, min(512, max_units), max_units)
+        max_inputs = max(min(2, width), min(width // 2, MAX_DRAWN_INPUTS))
+        n_inputs = _draw_log_uniform(rng, min(2, width), max_inputs)
+        result.append(Candidate(scaling, expansion, n_units, n_inputs))
     return result
 
 
-def _log_uniform(rng: np.random.Generator, low: int, high: int) -> int:
+def _draw_log_uniform(rng: np.random.Generator, low: int, high: int) -> int:
     return round(math.exp(rng.uniform(math.log(low), math.log(high))))
 
 
 def default_expansions(n_features: int) -> tuple[str | None, ...]:
     """Return the expansions to try for a table with ``n_features`` columns."""
-    if n_features <= LOW_DIMENSION:
+    if n_features <= MAX_FOURIER_COLUMNS:
         return ("fourier", "population", "mirror")
     return ("mirror", "population", None)

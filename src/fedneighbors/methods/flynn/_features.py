@@ -13,14 +13,15 @@ from fedneighbors._typing import Floats
 from fedneighbors.tabular._schema import MomentsReply, mean_and_deviation
 
 EXPANSIONS = ("none", "mirror", "population", "thermometer", "fourier")
-LOW_DIMENSION = 8
-MIDDLE_DIMENSION = 24
-N_CENTRES = 8
+# ``"auto"`` selects by the number of columns, with these limits.
+MAX_FOURIER_COLUMNS = 8
+MAX_POPULATION_COLUMNS = 24
+N_CENTERS = 8
 N_THRESHOLDS = 7
 N_WAVES = 256
-LENGTH_SCALE = 0.2
-_PHASES = 1 << 16
-_AMPLITUDE = 1 << 10
+LENGTH_SCALE = 0.2  # width of the Gaussian kernel, per column
+_TABLE_SIZE = 1 << 16  # entries of the cosine table, which covers one turn
+_AMPLITUDE = 1 << 10  # largest entry of the cosine table; all are integers
 
 
 def choose_expansion(wanted: str | None, n_features: int) -> str:
@@ -39,9 +40,9 @@ def choose_expansion(wanted: str | None, n_features: int) -> str:
     if wanted is None:
         return "none"
     if wanted == "auto":
-        if n_features <= LOW_DIMENSION:
+        if n_features <= MAX_FOURIER_COLUMNS:
             return "fourier"
-        return "population" if n_features <= MIDDLE_DIMENSION else "mirror"
+        return "population" if n_features <= MAX_POPULATION_COLUMNS else "mirror"
     if wanted not in EXPANSIONS:
         raise ValueError(f"expected expand 'auto', None or one of {EXPANSIONS}, got {wanted!r}")
     return wanted
@@ -54,7 +55,7 @@ def n_expanded(kind: str, n_features: int) -> int:
     factor = {
         "none": 1,
         "mirror": 2,
-        "population": N_CENTRES,
+        "population": N_CENTERS,
         "thermometer": 2 * N_THRESHOLDS,
     }[kind]
     return factor * n_features
@@ -66,7 +67,7 @@ def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
     Parameters
     ----------
     z : array of shape (n_rows, n_features)
-        Rows. All kinds except ``"none"`` and ``"mirror"`` expect standardized rows.
+        Rows; standardized, except for the kinds ``"none"`` and ``"mirror"``.
     kind : str
         ``"none"``: z itself. ``"mirror"``: [z, -z], so that low values activate units as well as
         high ones. ``"population"``: -(z - u)**2 / 2 for 8 fixed centres u, so that a unit is a
@@ -79,7 +80,8 @@ def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
     Returns
     -------
     array of shape (n_rows, n_expanded(kind, n_features))
-        int16 for ``"fourier"``, uint8 for ``"thermometer"``, else the kind of ``z``.
+        int16 for ``"fourier"``, uint8 for ``"thermometer"``, float64 for ``"population"``, int64
+        for ``"mirror"`` of integers; else the dtype of ``z``.
     """
     if kind == "mirror":
         wide = z.astype(np.int64) if z.dtype.kind in "iu" else z
@@ -98,7 +100,7 @@ def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
 
 def population_centers() -> Floats:
     """Return the centres u of the expansion ``"population"``, ascending."""
-    return _normal_quantiles(N_CENTRES, middle=True)
+    return _normal_quantiles(N_CENTERS, middle=True)
 
 
 def _normal_quantiles(n: int, *, middle: bool = False) -> Floats:
@@ -108,23 +110,23 @@ def _normal_quantiles(n: int, *, middle: bool = False) -> Floats:
 
 
 def _cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
-    """Return random Fourier features as integers.
+    """Return random Fourier features: cos(w z + b) with normal w.
 
-    Each is cos(w z + b) with normal w, scaled to [-1024, 1024].
+    They are integers, scaled to [-1024, 1024].
     """
     frequencies, phases = _waves(z.shape[1], seed)
     turns = np.tile(phases, (len(z), 1))
     for j in range(z.shape[1]):
         turns += z[:, j : j + 1] * frequencies[j]
     turns -= np.floor(turns)
-    return _cosine_table()[np.minimum((turns * _PHASES).astype(np.int64), _PHASES - 1)]
+    return _cosine_table()[np.minimum((turns * _TABLE_SIZE).astype(np.int64), _TABLE_SIZE - 1)]
 
 
 @cache
 def _waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
-    """Draw frequencies and phases, both in turns.
+    """Draw frequencies and phases, in units of a full turn.
 
-    The frequencies have shape (n_features, 256). Both depend only on the arguments.
+    The frequencies have shape (n_features, 256). The result depends only on the arguments.
     """
     words = np.random.Philox(key=seed).random_raw((n_features + 1) * N_WAVES)
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
@@ -137,13 +139,16 @@ def _waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
 @cache
 def _cosine_table() -> npt.NDArray[np.int16]:
     values = [
-        round(_AMPLITUDE * math.cos(2 * math.pi * (k + 0.5) / _PHASES)) for k in range(_PHASES)
+        round(_AMPLITUDE * math.cos(2 * math.pi * (k + 0.5) / _TABLE_SIZE))
+        for k in range(_TABLE_SIZE)
     ]
     return np.array(values, np.int16)
 
 
-ALIKE_RATIO = 6.0
-FARTHEST = 2.0**20
+MAX_GLOBAL_RATIO = 6.0
+"""Largest ratio of a standard deviation to the median at which columns share one divisor."""
+
+MAX_STANDARDIZED = 2.0**20
 """Standardized values are clipped to this magnitude. Beyond a million standard deviations, sums
 would lose their last bits and the hash could overflow."""
 
@@ -158,9 +163,10 @@ def standardizer(moments: MomentsReply, scaling: bool | str = True) -> tuple[Flo
     scaling : {"feature", "global"} or True
         ``"feature"`` divides each column by its own standard deviation; ``"global"`` divides all
         columns by the root mean square of the standard deviations, which preserves the relative
-        scale of columns that share a unit (pixels, spectra). True selects ``"global"`` if the
-        largest standard deviation is at most six times the median, else ``"feature"``. Constant
-        columns are excluded from these statistics; ``"feature"`` divides them by 1.
+        scale of columns with the same unit of measurement (pixels, spectra). True selects
+        ``"global"`` if the largest standard deviation is at most six times the median, else
+        ``"feature"``. Constant columns are excluded from these statistics; ``"feature"`` divides
+        them by 1.
 
     Returns
     -------
@@ -189,8 +195,8 @@ def scales(deviation: Floats, scaling: bool | str = True) -> Floats:
     varying = deviation[deviation > 0]
     if len(varying) == 0:
         return np.ones(len(deviation))
-    alike = varying.max() <= ALIKE_RATIO * np.median(varying)
-    if scaling == "global" or (scaling is True and alike):
+    similar = varying.max() <= MAX_GLOBAL_RATIO * np.median(varying)
+    if scaling == "global" or (scaling is True and similar):
         common = math.sqrt(math.fsum(varying * varying) / len(varying))
         return np.full(len(deviation), common)
     return np.where(deviation > 0, deviation, 1.0)
@@ -213,7 +219,7 @@ class FeatureMap:
     n_features : int
         Columns of the table.
     expansion : str
-        A name in :data:`~.expansion.EXPANSIONS`.
+        A name in ``EXPANSIONS``.
     mean, scale : float64 arrays of shape (n_features,) or None
         z = (x - mean) / scale; None leaves z = x.
     seed : int
@@ -222,8 +228,8 @@ class FeatureMap:
     Raises
     ------
     ValueError
-        If the expansion is unknown, or the constants are not finite, not positive where they
-        scale, or of the wrong shape.
+        If the expansion is unknown, a constant is not finite, a scale is not positive, or a shape
+        is wrong.
     """
 
     n_features: int
@@ -254,7 +260,7 @@ class FeatureMap:
 
     @property
     def scaling(self) -> bool | str:
-        """Return the ``standardize`` parameter that reproduces these constants."""
+        """Return the ``standardize`` parameter that fits these constants."""
         if self.scale is None:
             return False
         return "global" if (self.scale == self.scale[:1]).all() else "feature"
@@ -268,11 +274,11 @@ class FeatureMap:
         if self.mean is not None and self.scale is not None:
             with np.errstate(over="ignore"):  # overflows are clipped below
                 z = (np.asarray(x, np.float64) - self.mean) / self.scale
-            np.clip(z, -FARTHEST, FARTHEST, out=z)
+            np.clip(z, -MAX_STANDARDIZED, MAX_STANDARDIZED, out=z)
         return expand(z, self.expansion, self.seed)
 
 
-def hashable_numbers(x: Any) -> Any:
+def convert_for_kernels(x: Any) -> Any:
     """Convert a table to a dtype that the kernels support."""
     if x.dtype.kind == "b":
         return x.astype(np.uint8)

@@ -11,31 +11,30 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn.algorithm import (
-    SHARPNESS,
+    SHARPNESS_GRID,
     Counts,
-    DecayTable,
     HashPlan,
+    WeightTable,
     choose_sharpness,
     class_sizes,
     clip_counts,
+    compute_novelty,
     decay_table,
     default_decay,
-    hash_table,
-    log_table,
+    hash_with_plan,
+    log_score_table,
     probabilities,
-    score_rows,
 )
 from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label, label_index
 
-PRIVATE_SHARPNESS = (
-    2.0**2.5
-)  # near the best on generated and real tables; not fitted to the training rows
+# Near the best on generated and real tables; not fitted to the training rows.
+PRIVATE_SHARPNESS = 2.0**2.5
 
 
 @dataclass(frozen=True)
 class FlyNNModel(ModelFile):
-    """Fly Bloom filters of all classes and the hash plan.
+    """Trained model: the hash plan and the counts, which are the fly Bloom filters.
 
     Parameters
     ----------
@@ -48,14 +47,14 @@ class FlyNNModel(ModelFile):
     decay : float or None
         gamma; None derives it from the load, see :func:`~.algorithm.default_decay`.
     class_normalized : bool
-        Exponent c * n_mean / n_l instead of c.
+        Use the exponent c * n_mean / n_l of gamma instead of c.
     feature_names : tuple of str or None
         Column names, if the table has any.
-    losses : int64 array of shape (len(SHARPNESS),)
+    losses : int64 array of shape (len(SHARPNESS_GRID),)
         Leave-one-out log-losses from which the sharpness of the probabilities is chosen.
     noise_variance : float
         Variance of the noise on each cell; 0 for exact counts and for the paper's mechanism,
-        whose noise differs between cells.
+        whose noise differs between cells (pairs of unit and class).
     guarantee : str
         Description of the privacy guarantee; empty for exact counts.
     """
@@ -69,7 +68,7 @@ class FlyNNModel(ModelFile):
     class_normalized: bool
     feature_names: tuple[str, ...] | None = None
     losses: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(len(SHARPNESS), np.int64)
+        default_factory=lambda: np.zeros(len(SHARPNESS_GRID), np.int64)
     )
     noise_variance: float = 0.0
     guarantee: str = ""
@@ -77,7 +76,7 @@ class FlyNNModel(ModelFile):
     def __post_init__(self) -> None:
         if self.decay is not None and not 0 <= self.decay <= 1:
             raise ValueError("the decay is out of range")
-        if len({type(label) for label in self.classes}) > 1 or not _ascend(self.classes):
+        if len({type(label) for label in self.classes}) > 1 or not _is_ascending(self.classes):
             raise ValueError("classes are not labels of one type in ascending order")
         if self.counts.shape != (self.plan.n_units, len(self.classes)):
             raise ValueError("counts do not match units and classes")
@@ -85,9 +84,9 @@ class FlyNNModel(ModelFile):
         if self.counts.max(initial=0) > np.iinfo(np.int32).max or self.counts.min() < lowest:
             raise ValueError("a count is out of range")
         if self.noise_variance < 0 or (self.noise_variance and not self.guarantee):
-            raise ValueError("the noise is not that of a guarantee")
-        if self.losses.shape != (len(SHARPNESS),):
-            raise ValueError("calibration has the wrong length")
+            raise ValueError("a noise variance must be positive and have a guarantee")
+        if self.losses.shape != (len(SHARPNESS_GRID),):
+            raise ValueError("losses have the wrong length")
         n_features = self.plan.features.n_features
         if self.feature_names is not None and len(self.feature_names) != n_features:
             raise ValueError("feature names do not match the features")
@@ -117,14 +116,16 @@ class FlyNNModel(ModelFile):
         return default_decay(self.n_rows, plan.n_units, plan.n_active, len(self.classes))
 
     @cached_property
-    def table(self) -> DecayTable:
+    def table(self) -> WeightTable:
         """Return the weight of each count.
 
         The weight is gamma ** c, or the log score for noised counts if ``decay`` is None.
         """
         if self.noise_variance and self.decay is None:
             counts = self.counts.astype(np.int32)
-            return log_table(counts, variance=self.noise_variance, n_active=self.plan.n_active)
+            return log_score_table(
+                counts, variance=self.noise_variance, n_active=self.plan.n_active
+            )
         return decay_table(
             self.filters.max(axis=0).astype(np.int64),
             self.sizes,
@@ -134,7 +135,7 @@ class FlyNNModel(ModelFile):
 
     @property
     def sharpness(self) -> float:
-        """Return the factor of the softmax over novelties.
+        """Return the factor in the softmax over the classes' novelties.
 
         A private model uses a constant because calibration would consume budget.
         """
@@ -142,14 +143,14 @@ class FlyNNModel(ModelFile):
 
     def novelty(self, x: Any, *, n_threads: int = 1) -> Floats:
         """Compute the novelty of each row for each class, shape (n_rows, n_classes)."""
-        active = hash_table(x, self.plan, n_threads=n_threads)
-        return score_rows(active, self.filters, self.table, n_threads=n_threads)
+        active = hash_with_plan(x, self.plan, n_threads=n_threads)
+        return compute_novelty(active, self.filters, self.table, n_threads=n_threads)
 
     def probabilities(self, novelty: Floats) -> Floats:
-        """Convert novelties to class probabilities."""
+        """Convert the novelty of each class to class probabilities."""
         return probabilities(novelty, self.sharpness, self.plan.n_active)
 
-    def merged(self, other: "FlyNNModel") -> "FlyNNModel":
+    def merge(self, other: "FlyNNModel") -> "FlyNNModel":
         """Merge two models into the model of all their rows.
 
         Raises
@@ -159,17 +160,17 @@ class FlyNNModel(ModelFile):
         """
         if self.guarantee != other.guarantee:
             raise ValueError(
-                "expected two exact models or two of the same privacy, got "
+                "expected two exact models or two of the same privacy guarantee, got "
                 f"{self.guarantee or 'exact'!r} and {other.guarantee or 'exact'!r}"
             )
         if encode(self.plan) != encode(other.plan) or self.feature_names != other.feature_names:
             raise ValueError(
                 "expected models with the same sizes, seed, column names and standardizing "
-                "constants; train both from the same first call, or fit a federation"
+                "constants; train both from copies of one fitted model, or fit a federation"
             )
-        kinds = {type(label).__name__ for label in (*self.classes, *other.classes)}
-        if len(kinds) > 1:
-            raise ValueError(f"expected labels of one type in both models, got {sorted(kinds)}")
+        types = sorted({type(label).__name__ for label in (*self.classes, *other.classes)})
+        if len(types) > 1:
+            raise ValueError(f"expected labels of one type in both models, got {types}")
         classes = tuple(sorted({*self.classes, *other.classes}))
         counts = np.zeros((self.plan.n_units, len(classes)), np.int32)
         index = label_index(classes)
@@ -185,14 +186,14 @@ class FlyNNModel(ModelFile):
 
 
 def narrow_counts(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-    """Cast counts to the narrowest dtype, signed only for negative counts."""
-    kinds = "BHI" if counts.min(initial=0) >= 0 else "bhi"
-    for kind in kinds:
-        limits = np.iinfo(kind)
+    """Cast counts to the narrowest dtype, signed only if needed."""
+    type_codes = "BHI" if counts.min(initial=0) >= 0 else "bhi"
+    for code in type_codes:
+        limits = np.iinfo(code)
         if limits.min <= counts.min(initial=0) and counts.max(initial=0) <= limits.max:
-            return counts.astype(kind)
+            return counts.astype(code)
     return counts
 
 
-def _ascend(labels: tuple[Any, ...]) -> bool:
+def _is_ascending(labels: tuple[Any, ...]) -> bool:
     return all(low < high for low, high in pairwise(labels))

@@ -1,8 +1,9 @@
-"""Federated cross-validation that scores a grid of settings with one hash pass per wiring.
+"""Federated cross-validation that scores a grid of settings with one pass per candidate hash.
 
 Hashes are independent of labels, folds and decay; the ranked winners contain the active units for
 every smaller rho; the counts of a fold can be subtracted from the total. A party therefore hashes
-its rows once per wiring and sums counts, then hits, per fold. Only these sums leave the party.
+its rows once per candidate. Per fold, it then sums counts and, in the next round, correct
+predictions (hits). Only these sums leave the party.
 """
 
 import math
@@ -21,16 +22,12 @@ from fedneighbors.kernels.flyhash._bloom import grid_hits
 from fedneighbors.kernels.flyhash._hash import winners
 from fedneighbors.methods.flynn._candidates import Candidate, ScoringGrid
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
-from fedneighbors.methods.flynn.algorithm import (
-    HashPlan,
-    count_rows,
-    decay_table,
-)
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, decay_table
 from fedneighbors.methods.flynn.protocol import (
     FlyNNParty,
     MomentsRequest,
     SchemaRequest,
-    checked_moments,
+    check_moments,
 )
 from fedneighbors.tabular._schema import Agreed, Label, MomentsReply, agree, blocks
 
@@ -40,7 +37,7 @@ LEAVE_ONE_OUT = 0
 
 @message
 class FoldCounts:
-    """Counts of each rho and fold, and rows of each fold and class.
+    """Counts for each rho and fold, and the number of rows of each fold and class.
 
     ``counts`` is an unsigned array of shape (n_rhos * n_folds, n_units, n_classes), rho outermost;
     ``rows`` an int64 array of shape (n_folds, n_classes).
@@ -52,7 +49,7 @@ class FoldCounts:
 
 @message
 class FoldCountRequest:
-    """Request for the counts of each fold, as unsigned integers of ``n_bits``."""
+    """Request for the counts for each rho and fold, as unsigned integers of ``n_bits``."""
 
     reply: ClassVar[type] = FoldCounts
     plan: HashPlan
@@ -73,7 +70,7 @@ class FoldHits:
 class FoldHitRequest:
     """Sums over all parties, and a request for hits per pair of decay and normalization.
 
-    ``decays`` holds one row of settings for each rho.
+    ``decays`` has one tuple for each rho, in which position k belongs to ``normalized[k]``.
     """
 
     reply: ClassVar[type] = FoldHits
@@ -107,7 +104,7 @@ class SearchParty(FlyNNParty):
         self._folds = np.asarray(folds, np.int64)
         self._ranked = np.zeros((0, 0), np.int32)
         self._classes = np.zeros(0, np.int64)
-        self._asked: FoldCountRequest | None = None
+        self._count_request: FoldCountRequest | None = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -120,64 +117,60 @@ class SearchParty(FlyNNParty):
 
     def _fold_counts(self, request: FoldCountRequest) -> FoldCounts:
         plan, n_classes = request.plan, len(request.classes)
-        self._asked = request
+        self._count_request = request
         self._classes = self._positions(request.classes)
         self._ranked = _ranked_hashes(self._x, plan, n_threads=self._n_threads)
-        groups = self._groups()
-        shape = (len(request.n_active) * len(groups), plan.n_units, n_classes)
+        fold_rows = self._fold_rows()
+        shape = (len(request.n_active) * len(fold_rows), plan.n_units, n_classes)
         counts = np.empty(shape, f"u{request.n_bits // 8}")
-        for k, active in enumerate(self._hashes()):
-            for fold, rows in enumerate(groups):
-                counts[k * len(groups) + fold] = count_rows(
+        for k, active in enumerate(self._hashes_by_rho()):
+            for fold, rows in enumerate(fold_rows):
+                counts[k * len(fold_rows) + fold] = count_activations(
                     active[rows], self._classes[rows], n_units=plan.n_units, n_classes=n_classes
                 )
-        held = [np.bincount(self._classes[rows], minlength=n_classes) for rows in groups]
-        return FoldCounts(counts, np.stack(held).astype(np.int64))
+        sizes = [np.bincount(self._classes[rows], minlength=n_classes) for rows in fold_rows]
+        return FoldCounts(counts, np.stack(sizes).astype(np.int64))
 
-    def _groups(self) -> list[npt.NDArray[np.int64]]:
+    def _fold_rows(self) -> list[npt.NDArray[np.int64]]:
         """Return the rows of each fold, or all rows for leave-one-out."""
-        n_folds = self._asked.n_folds if self._asked is not None else LEAVE_ONE_OUT
+        n_folds = self._count_request.n_folds if self._count_request is not None else LEAVE_ONE_OUT
         if n_folds == LEAVE_ONE_OUT:
             return [np.arange(len(self._classes))]
         return [np.flatnonzero(self._folds == fold) for fold in range(n_folds)]
 
-    def _hashes(self) -> Iterator[npt.NDArray[np.int32]]:
+    def _hashes_by_rho(self) -> Iterator[npt.NDArray[np.int32]]:
         """Yield the hashes for each rho, taken from the ranked winners."""
-        for n_active in self._asked.n_active if self._asked is not None else ():
+        for n_active in self._count_request.n_active if self._count_request is not None else ():
             yield np.sort(self._ranked[:, :n_active], axis=1)
 
     def _fold_hits(self, request: FoldHitRequest) -> FoldHits:
-        if self._asked is None:
-            raise Refused("hits were asked for before counts")
-        groups = self._groups()
-        alone = self._asked.n_folds == LEAVE_ONE_OUT
+        if self._count_request is None:
+            raise Refused("hits were requested before counts")
+        fold_rows = self._fold_rows()
+        by_row = self._count_request.n_folds == LEAVE_ONE_OUT
         hits = []
-        for k, active in enumerate(self._hashes()):
-            counts = request.counts[k * len(groups) : (k + 1) * len(groups)]
+        for k, active in enumerate(self._hashes_by_rho()):
+            counts = request.counts[k * len(fold_rows) : (k + 1) * len(fold_rows)]
             settings = tuple(zip(request.decays[k], request.normalized, strict=True))
-            grid = GridScorer(counts, request.rows, settings)
-            for fold, rows in enumerate(groups):
-                score = grid.leave_one_out if alone else grid.leave_fold_out
-                hits.append(score(active[rows], self._classes[rows], fold))
+            grid = HitCounter(counts, request.rows, settings)
+            for fold, rows in enumerate(fold_rows):
+                count_hits = grid.leave_one_out if by_row else grid.leave_fold_out
+                hits.append(count_hits(active[rows], self._classes[rows], fold))
         return FoldHits(np.stack(hits))
 
 
 def _ranked_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.int32]:
     parts = [
         winners(
-            plan.features.apply(block),
-            plan.wiring,
-            plan.n_active,
-            n_threads=n_threads,
-            ranked=True,
+            plan.features.apply(block), plan.wiring, plan.n_active, n_threads=n_threads, ranked=True
         )
         for block in blocks(x)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
 
 
-class GridScorer:
-    """Scores held-out rows for a grid of settings.
+class HitCounter:
+    """Counter of correct predictions on held-out rows, for a grid of settings.
 
     Parameters
     ----------
@@ -195,70 +188,76 @@ class GridScorer:
         rows: npt.NDArray[np.int64],
         settings: Sequence[tuple[float, bool]],
     ) -> None:
-        self._folds = counts
+        self._fold_counts = counts
         self._rows = rows
         self._settings = settings
-        self._all = counts.sum(axis=0, dtype=np.int32)
-        self._largest = self._all.max(axis=0).astype(np.int64)
-        self._plain: dict[tuple[float, bytes], npt.NDArray[np.float64]] = {}
+        self._totals = counts.sum(axis=0, dtype=np.int32)
+        self._largest = self._totals.max(axis=0).astype(np.int64)
+        self._unnormalized_weights: dict[tuple[float, bytes], npt.NDArray[np.float64]] = {}
 
     def leave_fold_out(
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], fold: int
     ) -> npt.NDArray[np.int64]:
-        """Count the hits of a held-out fold, shape (n_settings, n_classes)."""
-        weights, offsets = self._tables(self._rows.sum(axis=0) - self._rows[fold])
-        return grid_hits(active, labels, self._all, self._folds[fold], weights, offsets)
+        """Count the hits on a held-out fold, shape (n_settings, n_classes)."""
+        weights, starts = self._weights_and_starts(self._rows.sum(axis=0) - self._rows[fold])
+        return grid_hits(active, labels, self._totals, self._fold_counts[fold], weights, starts)
 
     def leave_one_out(
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64], _fold: int
     ) -> npt.NDArray[np.int64]:
-        """Count the hits of rows, each scored without its own contribution."""
-        nothing = np.zeros_like(self._all)
+        """Count the hits on rows, each scored without its own contribution."""
+        no_counts = np.zeros_like(self._totals)
         hits = np.zeros((len(self._settings), len(self._largest)), np.int64)
         for label in np.unique(labels):
             sizes = self._rows.sum(axis=0)
             sizes[label] -= 1
-            weights, offsets = self._tables(sizes)
+            weights, starts = self._weights_and_starts(sizes)
             own = labels == label
             hits += grid_hits(
-                active[own], labels[own], self._all, nothing, weights, offsets, leave_one_out=True
+                active[own],
+                labels[own],
+                self._totals,
+                no_counts,
+                weights,
+                starts,
+                leave_one_out=True,
             )
         return hits
 
-    def _tables(
+    def _weights_and_starts(
         self, sizes: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return weights and offsets; a class without rows has offset -1."""
+        """Return all settings' weights and each class's start, -1 without rows."""
         present = sizes > 0
-        columns = [self._column(decay, normalized, sizes) for decay, normalized in self._settings]
+        columns = [self._weights_of(*setting, sizes) for setting in self._settings]
         largest = np.where(present, self._largest + 1, 0)
-        offsets = np.where(present, np.cumsum(largest) - largest, -1)
-        return np.stack(columns, axis=1), offsets
+        starts = np.where(present, np.cumsum(largest) - largest, -1)
+        return np.stack(columns, axis=1), starts
 
-    def _column(
+    def _weights_of(
         self, decay: float, normalized: bool, sizes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float64]:
-        """Return the weights of one setting, cached across folds if unnormalized."""
+        """Return one setting's weights, cached across folds if unnormalized."""
         present = sizes > 0
         key = (decay, present.tobytes())
-        if not normalized and key in self._plain:
-            return self._plain[key]
+        if not normalized and key in self._unnormalized_weights:
+            return self._unnormalized_weights[key]
         weights = decay_table(
             self._largest[present], sizes[present], decay=decay, class_normalized=normalized
         ).weights
         if not normalized:
-            self._plain[key] = weights
+            self._unnormalized_weights[key] = weights
         return weights
 
 
 @dataclass(frozen=True)
-class Scored:
+class CandidateScores:
     """Scores of one candidate of a search.
 
     Parameters
     ----------
     candidate : Candidate
-        The wiring.
+        The hash.
     n_active : tuple of int
         Scored values of rho.
     settings : tuple, one entry for each rho, of (decay, class_normalized) pairs
@@ -283,19 +282,19 @@ def coordinate_search(
     n_folds: int,
     seed: int,
     reserved: tuple[Label, ...] = (),
-) -> Coordinator[list[Scored]]:
+) -> Coordinator[list[CandidateScores]]:
     """Score every candidate on the rows of all parties.
 
     Parameters
     ----------
     candidates, grid
-        Wirings and settings to try.
+        Hashes and settings to try.
     n_folds : int
         Number of folds, or 0 for leave-one-out.
     seed : int
         Public seed of the hash.
     reserved : tuple of labels
-        Labels in addition to those that the parties announce.
+        Classes in addition to the labels that the parties announce.
 
     Yields
     ------
@@ -304,7 +303,7 @@ def coordinate_search(
 
     Returns
     -------
-    list of Scored
+    list of CandidateScores
         In the order of the candidates.
 
     Raises
@@ -317,7 +316,7 @@ def coordinate_search(
     with_columns = any(c.standardize for c in candidates)
     replies = yield total(MomentsRequest(with_columns))
     reply = replies.summed("the column moments")
-    moments = checked_moments(reply, schema.n_features if with_columns else 0)
+    moments = check_moments(reply, schema.n_features if with_columns else 0)
     scored = []
     for candidate in candidates:
         plans = _plans(candidate, grid, moments, schema, seed)
@@ -333,18 +332,21 @@ def coordinate_search(
         decays = tuple(tuple(decay for decay, _ in row) for row in settings)
         normalized = tuple(flag for _, flag in settings[0])
         replies = yield total(FoldHitRequest(folds.counts, folds.rows, decays, normalized))
-        found = replies.summed("the hits of the folds")
+        hits = replies.summed("the hits of the folds").hits
         shape = (len(rhos), len(folds.rows), len(normalized), len(schema.classes))
-        if found.hits.size != math.prod(shape):
-            raise ProtocolError(f"expected hits for {shape}, got {found.hits.shape}")
-        scored.append(Scored(candidate, rhos, settings, found.hits.reshape(shape), folds.rows))
+        if hits.size != math.prod(shape):
+            raise ProtocolError(f"expected hits for {shape}, got {hits.shape}")
+        scored.append(CandidateScores(candidate, rhos, settings, hits.reshape(shape), folds.rows))
     return scored
 
 
 def _plans(
     candidate: Candidate, grid: ScoringGrid, moments: MomentsReply, schema: Agreed, seed: int
 ) -> list[HashPlan]:
-    """Return one plan per rho that fits the number of units."""
+    """Return one plan for each rho that fits the number of units.
+
+    If none fits, all units are active.
+    """
     mean, scale = (None, None)
     if candidate.standardize:
         mean, scale = standardizer(moments, candidate.standardize)
@@ -366,8 +368,8 @@ def _check_folds(
             f"and {folds.rows.shape}"
         )
     for k, plan in enumerate(plans):
-        found = folds.counts[k * n_folds : (k + 1) * n_folds].sum(axis=1, dtype=np.int64)
-        if folds.rows.sum() != n_rows or (found != folds.rows * plan.n_active).any():
+        sums = folds.counts[k * n_folds : (k + 1) * n_folds].sum(axis=1, dtype=np.int64)
+        if folds.rows.sum() != n_rows or (sums != folds.rows * plan.n_active).any():
             raise ProtocolError(
                 f"counts do not add up to {n_rows} rows x {plan.n_active} active units; "
                 "a party counted other rows than it announced"

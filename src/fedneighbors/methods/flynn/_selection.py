@@ -20,10 +20,13 @@ from fedneighbors.methods.flynn._candidates import (
     default_expansions,
     draw_candidates,
 )
-from fedneighbors.methods.flynn._features import (
-    hashable_numbers,
+from fedneighbors.methods.flynn._features import convert_for_kernels
+from fedneighbors.methods.flynn._search import (
+    LEAVE_ONE_OUT,
+    CandidateScores,
+    SearchParty,
+    coordinate_search,
 )
-from fedneighbors.methods.flynn._search import LEAVE_ONE_OUT, Scored, SearchParty, coordinate_search
 from fedneighbors.methods.flynn.estimator import FlyNNClassifier
 from fedneighbors.tabular._ownership import (
     column_names,
@@ -33,7 +36,7 @@ from fedneighbors.tabular._ownership import (
 
 
 class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Cross-validated search over FlyNN's settings, with one hash pass per wiring.
+    """Cross-validated search over FlyNN's settings, with one pass per candidate hash.
 
     Scores equal those of scikit-learn's ``cross_val_score`` for a :class:`FlyNNClassifier` with
     the same settings (with standardizing constants fixed over the folds), because hashes are
@@ -42,17 +45,17 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     Parameters
     ----------
     n_candidates : int
-        Wirings to draw; each is scored under every combination of ``n_active``, ``load``,
-        ``decay`` and ``class_normalized``.
+        Number of hashes to draw; each is scored under every combination of ``n_active``, ``load``
+        or ``decay``, and ``class_normalized``.
     cv : int, scikit-learn splitter or "loo"
         Folds. With an integer in a federation, each party splits its own rows into stratified
         folds. ``"loo"`` is leave-one-out, which transfers the fewest bytes.
     scoring : {"accuracy", "balanced_accuracy"}
         Score to maximise.
     n_active : sequence of int
-        Values of rho.
+        Values of rho to try.
     load : sequence of float
-        Values of kappa in the decay exp(-kappa L m / (n rho)); inf means decay 0.
+        Values of kappa to try in the decay exp(-kappa L m / (n rho)); inf means decay 0.
     decay : sequence of float
         Values of the decay to try in addition to those derived from ``load``.
     class_normalized : sequence of bool
@@ -62,7 +65,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     expand : sequence, optional
         Expansions to try. None selects them by the number of columns.
     candidates : sequence of Candidate, optional
-        Wirings to try instead of random ones.
+        Hashes to try instead of random ones.
     refit : bool
         Whether to fit ``best_estimator_`` on all rows.
     random_state : int, RandomState or None
@@ -149,16 +152,16 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
                 f"expected scoring 'accuracy' or 'balanced_accuracy', got {self.scoring!r}"
             )
         seed = public_seed(self.random_state)
-        members, n_folds = self._members(hashable_numbers(x), labels, parties)
+        searched, n_folds = self._make_parties(convert_for_kernels(x), labels, parties)
         outcome = run(
             coordinate_search(
                 self._candidates(x.shape, seed), self._grid(), n_folds=n_folds, seed=seed
             ),
-            members,
+            searched,
             n_workers=int(effective_n_jobs(self.n_jobs)),
         )
         self.classes_ = np.unique(labels)
-        self._keep(outcome.result, seed)
+        self._set_results(outcome.result, seed)
         if self.refit:
             self.best_estimator_ = FlyNNClassifier(**self.best_params_, n_jobs=self.n_jobs)
             self.best_estimator_.fit(X, y, parties=parties)
@@ -166,31 +169,31 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict classes with ``best_estimator_``."""
-        return self._best().predict(X)
+        return self._fitted_best().predict(X)
 
     def predict_proba(self, X: Any) -> Floats:
         """Predict class probabilities with ``best_estimator_``."""
-        return self._best().predict_proba(X)
+        return self._fitted_best().predict_proba(X)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the scores of ``best_estimator_``."""
-        return self._best().decision_function(X)
+        return self._fitted_best().decision_function(X)
 
-    def _best(self) -> FlyNNClassifier:
+    def _fitted_best(self) -> FlyNNClassifier:
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
     def _grid(self) -> ScoringGrid:
         return ScoringGrid(
-            n_active=tuple(sorted(set(_several("n_active", self.n_active)))),
-            load=_several("load", self.load),
-            class_normalized=_several("class_normalized", self.class_normalized),
-            decay=tuple(map(float, _several("decay", self.decay))),
+            n_active=tuple(sorted(set(_check_sequence("n_active", self.n_active)))),
+            load=_check_sequence("load", self.load),
+            class_normalized=_check_sequence("class_normalized", self.class_normalized),
+            decay=tuple(map(float, _check_sequence("decay", self.decay))),
         )
 
     def _candidates(self, shape: tuple[int, int], seed: int) -> list[Candidate]:
         if self.candidates is not None:
-            candidates = list(_several("candidates", self.candidates))
+            candidates = list(_check_sequence("candidates", self.candidates))
             if not candidates or not all(isinstance(c, Candidate) for c in candidates):
                 raise ValueError(f"expected candidates as Candidate objects, got {candidates}")
             return candidates
@@ -200,49 +203,50 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             self.n_candidates,
             n_rows,
             n_features,
-            standardize=_several("standardize", self.standardize),
-            expand=_several("expand", expand),
+            standardize=_check_sequence("standardize", self.standardize),
+            expand=_check_sequence("expand", expand),
             seed=seed,
         )
 
-    def _members(self, x: Any, y: npt.NDArray[Any], parties: Any) -> tuple[list[SearchParty], int]:
+    def _make_parties(
+        self, x: Any, y: npt.NDArray[Any], parties: Any
+    ) -> tuple[list[SearchParty], int]:
+        """Return the parties and the number of folds."""
         columns = column_names(self)
         owned = rows_by_party(parties, len(y))
         threads = int(effective_n_jobs(self.n_jobs)) if len(owned) == 1 else 1
-        members = []
+        result = []
         n_folds = LEAVE_ONE_OUT
-        apart = parties is not None and isinstance(self.cv, Integral)
-        if apart and self.cv < 2:
+        each_splits = parties is not None and isinstance(self.cv, Integral)
+        if each_splits and self.cv < 2:
             raise ValueError(
                 f"expected cv of at least 2, got {self.cv!r}; 'loo' leaves out one row"
             )
-        shared = None if apart else self._folds(x, y)
+        common = None if each_splits else self._folds(x, y)
         for name, rows in owned.items():
-            if shared is not None:
-                folds, n_folds = shared[0][rows], shared[1]
+            if common is not None:
+                folds, n_folds = common[0][rows], common[1]
             else:
-                folds, n_folds = _deal(y[rows], int(self.cv)), int(self.cv)
-            members.append(
+                folds, n_folds = _assign_folds(y[rows], int(self.cv)), int(self.cv)
+            result.append(
                 SearchParty(
-                    name,
-                    x[rows],
-                    y[rows],
-                    folds=folds,
-                    feature_names=columns,
-                    n_threads=threads,
+                    name, x[rows], y[rows], folds=folds, feature_names=columns, n_threads=threads
                 )
             )
-        return members, n_folds
+        return result, n_folds
 
     def _folds(self, x: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-        """Return the fold of each row and the number of folds."""
+        """Return the fold of each row and the number of folds.
+
+        For leave-one-out, all folds are -1 and the number is ``LEAVE_ONE_OUT``.
+        """
         folds = np.full(len(y), -1, np.int64)
         if self.cv == "loo":
             return folds, LEAVE_ONE_OUT
         rows = np.arange(len(y))
         splits = list(check_cv(self.cv, y, classifier=True).split(x, y))
-        for number, (trained, held_out) in enumerate(splits):
-            if not np.array_equal(np.sort(rows[trained]), np.delete(rows, held_out)):
+        for number, (train, held_out) in enumerate(splits):
+            if not np.array_equal(np.sort(rows[train]), np.delete(rows, held_out)):
                 raise ValueError(
                     "expected folds that train on all other rows; give a k-fold splitter"
                 )
@@ -253,7 +257,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             raise ValueError("expected folds that cover all rows; give a k-fold splitter")
         return folds, len(splits)
 
-    def _keep(self, scored: Sequence[Scored], seed: int) -> None:
+    def _set_results(self, scored: Sequence[CandidateScores], seed: int) -> None:
         """Set the result attributes and the best setting."""
         params: list[dict[str, Any]] = []
         scores: list[Floats] = []
@@ -289,15 +293,15 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         }
 
 
-def _several(name: str, values: Any) -> tuple[Any, ...]:
+def _check_sequence(name: str, values: Any) -> tuple[Any, ...]:
     """Convert the values to try to a tuple; reject single values."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"expected {name} as a sequence of values to try, got {values!r}")
     return tuple(values)
 
 
-def _deal(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
-    """Split one party's rows into stratified folds, round-robin within sorted labels."""
+def _assign_folds(y: npt.NDArray[Any], n_folds: int) -> npt.NDArray[np.int64]:
+    """Assign rows to stratified folds: round-robin in the order of labels."""
     order = np.argsort(y, kind="stable")
     folds = np.empty(len(y), np.int64)
     folds[order] = np.arange(len(y)) % n_folds
@@ -312,10 +316,10 @@ def _fold_scores(hits: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], scori
     hits : int64 array of shape (n_folds, n_settings, n_classes)
     rows : int64 array of shape (n_folds, n_classes)
     """
-    filled = rows.sum(axis=1) > 0
-    hits, rows = hits[filled], rows[filled]
+    non_empty = rows.sum(axis=1) > 0
+    hits, rows = hits[non_empty], rows[non_empty]
     if scoring == "accuracy":
         return np.asarray(hits.sum(axis=2) / rows.sum(axis=1)[:, None])
     present = rows > 0
-    shares = hits / np.maximum(rows, 1)[:, None, :]
-    return np.asarray(shares.sum(axis=2) / present.sum(axis=1)[:, None])
+    recalls = hits / np.maximum(rows, 1)[:, None, :]
+    return np.asarray(recalls.sum(axis=2) / present.sum(axis=1)[:, None])

@@ -22,9 +22,9 @@ from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.tabular._schema import blocks
 
 # Default decay: for a class of mean frequency, a unit of mean load has the weight exp(-KAPPA).
-# Only this product of decay and load matters, see ``default_decay``.
+# It is -log(decay) times the mean load, see ``default_decay``.
 KAPPA = 0.5
-MAX_UNITS = 1 << 24
+MAX_UNITS = 1 << 24  # limit of the sizes that a message or a file may ask for
 
 Active = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int32]
@@ -44,7 +44,7 @@ def draw_wiring(
     n_inputs : int
         Ones in each row of M (s), at most ``n_features``.
     seed : int
-        Public seed of the federation (R), in [0, 2**64).
+        Public seed of the federation (R), in [0, 2**64); a HashPlan allows [0, 2**63) only.
 
     Returns
     -------
@@ -63,9 +63,7 @@ def draw_wiring(
 def hash_rows(
     x: npt.NDArray[Any], wiring: npt.NDArray[Any], n_active: int, *, n_threads: int = 1
 ) -> Active:
-    """Return the active units of each row.
-
-    These are the winners of M x (equation 2).
+    """Return each row's active units, the winners of M x (equation 2).
 
     Parameters
     ----------
@@ -74,7 +72,7 @@ def hash_rows(
     wiring : unsigned integer array of shape (n_units, n_inputs)
         From :func:`draw_wiring`.
     n_active : int
-        Winners (rho), at most ``n_units``.
+        Number of active units (rho), at most ``n_units``.
     n_threads : int
         Threads; the result does not depend on it.
 
@@ -141,8 +139,8 @@ class HashPlan:
         return draw_wiring(self.features.n_outputs, self.n_units, self.n_inputs, self.seed)
 
 
-def hash_table(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
-    """Hash the rows of a dense or sparse table block by block."""
+def hash_with_plan(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
+    """Transform and hash the rows of a dense or sparse table."""
     parts = [
         hash_rows(plan.features.apply(block), plan.wiring, plan.n_active, n_threads=n_threads)
         for block in blocks(x)
@@ -150,7 +148,7 @@ def hash_table(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
     return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
 
 
-def count_rows(
+def count_activations(
     active: Active, labels: npt.NDArray[np.int64], *, n_units: int, n_classes: int
 ) -> Counts:
     """Count the activations of each unit in each class.
@@ -177,7 +175,8 @@ def class_sizes(counts: npt.NDArray[np.integer[Any]], n_active: int) -> npt.NDAr
 def default_sizes(n_rows: int, n_outputs: int) -> tuple[int, int, int]:
     """Return default values of n_units, n_inputs and n_active.
 
-    The number of units grows with the rows because the filters of large tables would saturate.
+    The number of units grows with the number of rows; otherwise the filters of large tables would
+    saturate.
     The constants did best in cross-validation over many tables.
 
     Parameters
@@ -206,19 +205,19 @@ def default_decay(
 
 
 @dataclass(frozen=True)
-class DecayTable:
-    """Weight of each count in each class, as one vector for the kernel's gather.
+class WeightTable:
+    """Weight of each count in each class, as one vector that the kernel indexes.
 
     Parameters
     ----------
     weights : float64 array, 1-d
-        ``weights[offsets[l] + c]`` is the weight of count c in class l.
-    offsets : int64 array of shape (n_classes,)
-        Start of the weights of each class.
+        ``weights[starts[l] + c]`` is the weight of count c in class l.
+    starts : int64 array of shape (n_classes,)
+        Index of the weight of count 0 in each class.
     """
 
     weights: Floats
-    offsets: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
 
 
 def decay_table(
@@ -227,7 +226,7 @@ def decay_table(
     *,
     decay: float,
     class_normalized: bool,
-) -> DecayTable:
+) -> WeightTable:
     """Tabulate gamma ** c for every possible count, with 0**0 == 1.
 
     Parameters
@@ -242,25 +241,25 @@ def decay_table(
         Use the exponent c * n_mean / n_l, so that a frequent class does not win by its size.
     """
     ends = np.cumsum(largest + 1)
-    offsets = (ends - largest - 1).astype(np.int64)
-    exponents = np.arange(ends[-1], dtype=np.float64) - np.repeat(offsets, largest + 1)
+    starts = (ends - largest - 1).astype(np.int64)
+    exponents = np.arange(ends[-1], dtype=np.float64) - np.repeat(starts, largest + 1)
     if class_normalized:
-        slopes = sizes.sum() / (len(sizes) * np.maximum(sizes, 1))
-        exponents *= np.repeat(slopes, largest + 1)
-    return DecayTable(np.power(decay, exponents), offsets)
+        factors = sizes.sum() / (len(sizes) * np.maximum(sizes, 1))
+        exponents *= np.repeat(factors, largest + 1)
+    return WeightTable(np.power(decay, exponents), starts)
 
 
-def score_rows(active: Active, counts: Counts, table: DecayTable, *, n_threads: int = 1) -> Floats:
-    """Compute the novelty of each row for each class.
-
-    Algorithm 1, line 12.
+def compute_novelty(
+    active: Active, counts: Counts, table: WeightTable, *, n_threads: int = 1
+) -> Floats:
+    """Compute each row's novelty for each class (Algorithm 1, line 12).
 
     Returns
     -------
     float64 array of shape (n_rows, n_classes)
         Between 0 and ``n_active``; the lowest is the prediction, ties to the lower class.
     """
-    return novelty(active, counts, table.weights, table.offsets, n_threads=n_threads)
+    return novelty(active, counts, table.weights, table.starts, n_threads=n_threads)
 
 
 def warmup() -> None:
@@ -271,28 +270,28 @@ def warmup() -> None:
     """
     wiring = draw_wiring(4, 8, 2, 0)
     labels = np.zeros(2, np.int64)
-    for largest_value in (1, 1_000, 1 << 40, 0.5):  # rows of bytes, int32, int64 and floats
-        rows = np.arange(8).reshape(2, 4) * largest_value
+    for factor in (1, 1_000, 1 << 40, 0.5):  # rows that fit in bytes, int32, int64; rows of floats
+        rows = np.arange(8).reshape(2, 4) * factor
         active = winners(rows, wiring, 2, ranked=True)
-    counts = count_rows(active, labels, n_units=8, n_classes=1)
+    counts = count_activations(active, labels, n_units=8, n_classes=1)
     largest = counts.max(axis=0).astype(np.int64)
     table = decay_table(largest, np.array([2]), decay=0.5, class_normalized=True)
-    score_rows(active, counts, table)
+    compute_novelty(active, counts, table)
     weights = table.weights[:, None]
-    grid_hits(active, labels, counts, np.zeros_like(counts), weights, table.offsets)
+    grid_hits(active, labels, counts, np.zeros_like(counts), weights, table.starts)
     exact_moments(np.zeros((1, 1)))
 
 
-SHARPNESS: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-4, 25))
-"""Grid of factors beta in softmax(-beta novelty / rho)."""
+SHARPNESS_GRID: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-4, 25))
+"""Factors beta in softmax(-beta novelty / rho), of which calibration chooses one."""
 
-ENOUGH_ROWS = 20_000
-_UNIT = 1 << 20
-_MAX_LOSS = 50.0
+CALIBRATION_ROWS = 20_000  # large tables use a subset of between one and two times this size
+_STEPS_PER_NAT = 1 << 20
+_MAX_LOSS = 50.0  # nats
 
 
 def leave_one_out(
-    active: Active, labels: npt.NDArray[np.int64], counts: Counts, table: DecayTable
+    active: Active, labels: npt.NDArray[np.int64], counts: Counts, table: WeightTable
 ) -> Floats:
     """Compute the novelty of training rows without each row's own contribution.
 
@@ -302,20 +301,20 @@ def leave_one_out(
     -------
     float64 array of shape (n_rows, n_classes)
     """
-    scores = score_rows(active, counts, table)
+    novelty = compute_novelty(active, counts, table)
     others = counts[active, labels[:, None]] - 1
     own = np.zeros(len(active))
     for k in range(active.shape[1]):
-        own += table.weights[table.offsets[labels] + others[:, k]]
-    scores[np.arange(len(active)), labels] = own
-    return scores
+        own += table.weights[table.starts[labels] + others[:, k]]
+    novelty[np.arange(len(active)), labels] = own
+    return novelty
 
 
 def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows used for calibration.
 
-    Large tables use a subset selected by hash. The selection depends only on the row and the
-    total number of rows, so it is the same for every partition.
+    Large tables use a subset selected by the sum of a row's active units. The selection depends
+    only on the row and the total number of rows, so it is the same for every partition.
 
     Parameters
     ----------
@@ -324,37 +323,37 @@ def calibration_rows(active: Active, n_rows: int) -> npt.NDArray[np.bool_]:
     n_rows : int
         Rows of all parties together.
     """
-    step = max(1, n_rows // ENOUGH_ROWS)
+    step = max(1, n_rows // CALIBRATION_ROWS)
     return np.asarray(active.sum(axis=1, dtype=np.int64) % step == 0)
 
 
 def log_losses(
-    scores: Floats, labels: npt.NDArray[np.int64], n_active: int
+    novelty: Floats, labels: npt.NDArray[np.int64], n_active: int
 ) -> npt.NDArray[np.int64]:
-    """Return the summed log-loss for each sharpness.
+    """Return the log-loss for each sharpness, summed over rows.
 
     Integers make the sum over parties independent of their order.
 
     Returns
     -------
-    int64 array of shape (len(SHARPNESS),)
+    int64 array of shape (len(SHARPNESS_GRID),)
         In units of 2**-20 nats; each row's loss is clipped at 50 nats and rounded.
     """
-    result = np.zeros(len(SHARPNESS), np.int64)
+    result = np.zeros(len(SHARPNESS_GRID), np.int64)
     rows = np.arange(len(labels))
-    for k, beta in enumerate(SHARPNESS):
-        chosen = probabilities(scores, beta, n_active)[rows, labels]
-        loss = np.minimum(-np.log(np.maximum(chosen, 1e-300)), _MAX_LOSS)
-        result[k] = np.rint(loss * _UNIT).astype(np.int64).sum()
+    for k, beta in enumerate(SHARPNESS_GRID):
+        of_label = probabilities(novelty, beta, n_active)[rows, labels]
+        loss = np.minimum(-np.log(np.maximum(of_label, 1e-300)), _MAX_LOSS)
+        result[k] = np.rint(loss * _STEPS_PER_NAT).astype(np.int64).sum()
     return result
 
 
 def choose_sharpness(losses: npt.NDArray[np.int64]) -> float:
     """Return the sharpness of lowest loss, the lower one on ties."""
-    return SHARPNESS[int(np.argmin(losses))]
+    return SHARPNESS_GRID[int(np.argmin(losses))]
 
 
-def probabilities(scores: Floats, sharpness: float, n_active: int) -> Floats:
+def probabilities(novelty: Floats, sharpness: float, n_active: int) -> Floats:
     """Return softmax(-sharpness * novelty / n_active) of each row.
 
     Examples
@@ -362,22 +361,23 @@ def probabilities(scores: Floats, sharpness: float, n_active: int) -> Floats:
     >>> probabilities(np.array([[0.0, 0.0]]), 4.0, 8)
     array([[0.5, 0.5]])
     """
-    logits = (scores.min(axis=1, keepdims=True) - scores) * (sharpness / n_active)
+    logits = (novelty.min(axis=1, keepdims=True) - novelty) * (sharpness / n_active)
     weights = np.exp(logits)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-FLOOR = 0.5  # multiple of sigma added to each count
-CLEAR = 3.0  # standard deviations by which a class must exceed the noise to be predicted
+PSEUDOCOUNT = 0.5  # added to each count, as is its product with the noise's standard deviation
+MIN_DEVIATIONS = 3.0  # a class is predicted if its size exceeds so many deviations of its noise
 
 
-def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) -> DecayTable:
-    """Return the novelty that each clipped noised count contributes.
+def log_score_table(counts: Counts, *, variance: float, n_active: int) -> WeightTable:
+    """Return the weight in the novelty of each clipped noised count.
 
-    The score of a row with active units i for a class is the sum of log(c_i + floor) + offset.
-    For each pair of classes, the offsets place the decision boundary half-way between the mean
-    scores of rows of either class, so that a frequent class does not win by its size. The means are
-    estimated from the counts themselves; the bias from correlating the noise with itself is
+    The score of a row with active units i for a class is the sum of log(c_i + pseudocount) +
+    intercept; the highest score wins. The intercepts place the decision boundary of two classes
+    half-way between the mean scores of rows of either class, so that a frequent class does not win
+    by its size; with more classes, as nearly as possible for all pairs (least squares). The means
+    are estimated from the counts themselves; the bias from correlating the noise with itself is
     removed by Stein's identity, E[noise g(c + noise)] = sigma ** 2 E[g'(c + noise)].
 
     Parameters
@@ -391,45 +391,48 @@ def log_table(counts: npt.NDArray[np.int32], *, variance: float, n_active: int) 
 
     Returns
     -------
-    DecayTable
+    WeightTable
         Weights for counts clipped at 0. The lowest sum over the active units is the prediction.
-        Classes that do not exceed the noise by three standard deviations are never predicted,
-        unless no class does.
+        A class whose estimated number of rows is at most three standard deviations of its noise is
+        never predicted, unless this holds for all classes.
     """
     noisy = counts.astype(np.float64)
-    floor = FLOOR * np.sqrt(variance) + 0.5
+    pseudocount = PSEUDOCOUNT * np.sqrt(variance) + PSEUDOCOUNT
     rows = noisy.sum(axis=0) / n_active
-    clear = rows > CLEAR * np.sqrt(len(noisy) * variance) / n_active
-    offsets = np.zeros(len(rows))
-    if clear.any():
-        offsets[clear] = _offsets(noisy[:, clear], rows[clear], floor, variance) / n_active
-    return _laid_out(np.maximum(counts, 0).max(axis=0), floor, offsets, unclear=~clear)
+    above = rows > MIN_DEVIATIONS * np.sqrt(len(noisy) * variance) / n_active
+    intercepts = np.zeros(len(rows))
+    if above.any():
+        intercepts[above] = _intercepts(noisy[:, above], rows[above], pseudocount, variance)
+    largest = clip_counts(counts).max(axis=0)
+    return _weights_from_scores(largest, pseudocount, intercepts / n_active, below_noise=~above)
 
 
-def _offsets(noisy: Floats, rows: Floats, floor: float, variance: float) -> Floats:
-    """Return the offset per class that centres its pairwise decision boundaries."""
-    logs = np.log(np.maximum(noisy, 0.0) + floor)
-    slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + floor), 0.0)
+def _intercepts(noisy: Floats, rows: Floats, pseudocount: float, variance: float) -> Floats:
+    """Return the intercepts of whole rows that best centre the decision boundaries."""
+    logs = np.log(np.maximum(noisy, 0.0) + pseudocount)
+    slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + pseudocount), 0.0)
     mean = (noisy.T @ logs) / rows[:, None]  # [k, l]: score of class l on a row of class k
     mean[np.diag_indices(len(rows))] -= variance * slopes.sum(axis=0) / rows
     own = np.diag(mean)
-    lacking = (own[None, :] - mean.T - own[:, None] + mean) / 2
-    return np.asarray(lacking.mean(axis=1))
+    # [k, l]: intercept that class k needs in excess of that of class l
+    differences = (own[None, :] - mean.T - own[:, None] + mean) / 2
+    return np.asarray(differences.mean(axis=1))
 
 
-def _laid_out(
-    largest: npt.NDArray[np.int32], floor: float, offsets: Floats, *, unclear: npt.NDArray[np.bool_]
-) -> DecayTable:
+def _weights_from_scores(
+    largest: Counts, pseudocount: float, intercepts: Floats, *, below_noise: npt.NDArray[np.bool_]
+) -> WeightTable:
+    """Tabulate the highest score minus the score of each count."""
     ends = np.cumsum(largest.astype(np.int64) + 1)
     starts = ends - largest - 1
     values = np.arange(ends[-1], dtype=np.float64) - np.repeat(starts, largest + 1)
-    scores = np.log(values + floor) + np.repeat(offsets, largest + 1)
-    novelty = scores.max() - scores
-    if unclear.any() and not unclear.all():
-        novelty[np.repeat(unclear, largest + 1)] += novelty.max() + 1.0
-    return DecayTable(novelty, starts)
+    scores = np.log(values + pseudocount) + np.repeat(intercepts, largest + 1)
+    weights = scores.max() - scores
+    if below_noise.any() and not below_noise.all():
+        weights[np.repeat(below_noise, largest + 1)] += weights.max() + 1.0
+    return WeightTable(weights, starts)
 
 
-def clip_counts(counts: npt.NDArray[np.int32]) -> Counts:
+def clip_counts(counts: Counts) -> Counts:
     """Clip counts at 0, the lowest count in the weight table."""
     return np.ascontiguousarray(np.maximum(counts, 0))

@@ -18,12 +18,12 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import PrivacyError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Outcome
-from fedneighbors.methods.flynn._features import hashable_numbers
+from fedneighbors.methods.flynn._features import convert_for_kernels
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import (
     calibration_rows,
-    count_rows,
-    hash_table,
+    count_activations,
+    hash_with_plan,
     leave_one_out,
     log_losses,
 )
@@ -63,12 +63,12 @@ def fit(
         If ``privacy`` is set and the extra ``privacy`` is not installed.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    paid: dict[str, Scalar] = {}
+    privacy_record: dict[str, Scalar] = {}
     if privacy is None:
         parties = holdings.parties(FlyNNParty, n_threads=n_threads)
         outcome = run(coordinate(settings), parties, n_workers=n_threads)
     else:
-        outcome, paid = _privately(holdings, settings, privacy, n_threads=n_threads)
+        outcome, privacy_record = _train_privately(holdings, settings, privacy, n_threads=n_threads)
     model = outcome.result
     plan = model.plan
     return model, RunRecord(
@@ -87,11 +87,11 @@ def fit(
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,
         environment=environment(),
-        privacy=paid,
+        privacy=privacy_record,
     )
 
 
-def _privately(
+def _train_privately(
     holdings: Holdings, settings: FlyNNSettings, privacy: Privacy, *, n_threads: int
 ) -> tuple[Outcome[FlyNNModel], dict[str, Scalar]]:
     """Run a private training; return its outcome and privacy record."""
@@ -106,7 +106,7 @@ def _privately(
 
 
 class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Nearest-neighbour classifier that a federation trains exactly in one round of counts.
+    """Nearest-neighbour classifier that a federation trains exactly, by adding counts.
 
     Each row is hashed to a few active units. A filter per class counts the activations of each
     unit, and the class whose filter finds a new row least novel is predicted. The counts of the
@@ -122,15 +122,16 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_active : int, optional
         Number of active units per row (rho). None derives it.
     decay : float, optional
-        Weight of one activation (gamma), in [0, 1]; with 0 only the presence of activations
-        matters. None derives it from the mean load of a unit, again after each ``partial_fit`` and
+        Factor per activation (gamma), in [0, 1]; with 0 only the presence of activations matters.
+        None derives it from the mean load of a unit, and again after each ``partial_fit`` and
         ``unlearn``.
     standardize : bool, "feature" or "global"
         Centre and scale columns; the constants come from exact sums over all parties. True
-        divides columns of similar spread by one common number, otherwise each column by its own.
+        divides all columns by one common number if their spreads are similar, otherwise each
+        column by its own.
     expand : {"auto", "mirror", "population", "thermometer", "fourier"} or None
-        Expansion that is hashed in place of the features; ``"auto"`` is
-        ``"fourier"`` up to 8 columns, ``"population"`` up to 24, else ``"mirror"``.
+        Expansion that is hashed in place of the features; ``"auto"`` is ``"fourier"`` up to 8
+        columns, ``"population"`` up to 24, else ``"mirror"``.
     class_normalized : bool
         Weight counts by class size, so that a frequent class does not win by its size alone.
     random_state : int, RandomState or None
@@ -153,7 +154,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_units_, n_inputs_, n_active_, decay_ : int, int, int, float
         The values used by the model.
     run_record_ : RunRecord
-        Rounds, bytes up and down, seconds, privacy spent.
+        Rounds, bytes up and down, seconds, and privacy spent in training.
 
     Notes
     -----
@@ -229,7 +230,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
         """Add rows to the filters.
 
-        The first call fixes sizes, standardizing constants and classes; later calls add counts.
+        The first call sets sizes, standardizing constants and classes; later calls add counts.
 
         Parameters
         ----------
@@ -240,22 +241,22 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(self, "model_"):
             return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
-        self._check_exact("partial_fit")
+        self._check_no_noise("partial_fit")
         x, labels = self._known_rows(X, y, "partial_fit")
-        active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
+        active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
         counts = narrow_counts(self.model_.counts + self._count(active, labels))
         model = replace(self.model_, counts=counts)
         rows = calibration_rows(active, model.n_rows)
-        scores = leave_one_out(active[rows], labels[rows], model.filters, model.table)
-        losses = model.losses + log_losses(scores, labels[rows], self.n_active_)
+        novelty = leave_one_out(active[rows], labels[rows], model.filters, model.table)
+        losses = model.losses + log_losses(novelty, labels[rows], self.n_active_)
         self._set_model(replace(model, losses=losses))
         return self
 
     def unlearn(self, X: Any, y: Any) -> Self:
         """Remove rows from the filters exactly.
 
-        After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. Not
-        undone: the standardizing constants, the sizes derived from the first table, the
+        After ``partial_fit(X, y)`` and ``unlearn(X, y)`` the counts are restored bit for bit. These
+        do not change: the standardizing constants, the sizes derived from the first table, the
         calibration of the probabilities, and copies of the model held by others.
 
         Raises
@@ -264,16 +265,16 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If a label is unknown, or if a count would become negative; the model is unchanged.
         """
         check_is_fitted(self)
-        self._check_exact("unlearn")
+        self._check_no_noise("unlearn")
         x, labels = self._known_rows(X, y, "unlearn")
-        active = hash_table(x, self.model_.plan, n_threads=self._n_threads())
-        left = self.model_.counts - self._count(active, labels)
-        if left.min(initial=0) < 0:
+        active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
+        remaining = self.model_.counts - self._count(active, labels)
+        if remaining.min(initial=0) < 0:
             raise ValueError(
-                "expected rows that were learned before; these take more out of the filters than "
-                "was put in. Nothing was changed: check rows and labels"
+                "expected rows that were learned before; removing these would make a count "
+                "negative. Nothing was changed: check rows and labels"
             )
-        self._set_model(replace(self.model_, counts=narrow_counts(left)))
+        self._set_model(replace(self.model_, counts=narrow_counts(remaining)))
         return self
 
     def merge(self, other: "FlyNNClassifier") -> Self:
@@ -286,24 +287,25 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         check_is_fitted(other)
-        merged = self.model_.merged(other.model_)
+        merged = self.model_.merge(other.model_)
         self.classes_ = label_array(merged.classes, like=self.classes_)
         self._set_model(merged)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the class of lowest novelty; ties go to the lower class."""
-        scores = self._novelty(X)
-        return np.asarray(self.classes_[np.argmin(scores, axis=1)])
+        novelty = self._novelty(X)
+        return np.asarray(self.classes_[np.argmin(novelty, axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
         """Return class probabilities of shape (n_rows, n_classes).
 
-        They are a softmax over the novelties. Its factor minimises the log-loss of the training
-        rows, each scored without its own contribution; a private model uses a constant factor.
+        They are a softmax of the negative novelties. Its factor minimises the log-loss of the
+        training rows, each scored without its own contribution; a private model uses a constant
+        factor.
         """
-        scores = self._novelty(X)
-        return self.model_.probabilities(scores)
+        novelty = self._novelty(X)
+        return self.model_.probabilities(novelty)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the negative novelty of each class; higher is better.
@@ -313,8 +315,8 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         float64 array of shape (n_rows, n_classes), or (n_rows,) for two classes
             For two classes, the novelty of the first class minus that of the second.
         """
-        scores = self._novelty(X)
-        return scores[:, 0] - scores[:, 1] if scores.shape[1] == 2 else -scores
+        novelty = self._novelty(X)
+        return novelty[:, 0] - novelty[:, 1] if novelty.shape[1] == 2 else -novelty
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Set column names, against which later tables are validated.
@@ -338,7 +340,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path) -> "FlyNNClassifier":
-        """Read a classifier written by :meth:`save` or a federation's party.
+        """Read a classifier written by :meth:`save` or by a party after training.
 
         Raises
         ------
@@ -393,26 +395,27 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
         check_classification_targets(labels)
-        return hashable_numbers(x), labels
+        return convert_for_kernels(x), labels
 
-    def _check_exact(self, during: str) -> None:
+    def _check_no_noise(self, operation: str) -> None:
         if self.model_.guarantee:
             raise PrivacyError(
-                f"{during} would add exact rows to noised counts and void their guarantee "
-                f"({self.model_.guarantee}); fit again, which is a release of its own"
+                f"{operation} would add exact rows to noised counts and void their guarantee "
+                f"({self.model_.guarantee}); fit again, which is charged as a new release"
             )
 
-    def _known_rows(self, X: Any, y: Any, during: str) -> tuple[Any, npt.NDArray[np.int64]]:
+    def _known_rows(self, X: Any, y: Any, operation: str) -> tuple[Any, npt.NDArray[np.int64]]:
+        """Return rows and class indices; raise if a label is unknown."""
         x, labels = self._rows(X, y, reset=False)
         index = label_index(self.model_.classes)
-        own, inverse = np.unique(labels, return_inverse=True)
-        unknown = [label for label in own.tolist() if label not in index]
+        distinct, inverse = np.unique(labels, return_inverse=True)
+        unknown = [label for label in distinct.tolist() if label not in index]
         if unknown:
             raise ValueError(
-                f"{during} got labels {unknown[:5]} that are not in classes_ "
+                f"{operation} got labels {unknown[:5]} that are not in classes_ "
                 f"{list(self.model_.classes)[:10]}; name all classes at the first call"
             )
-        return x, np.array([index[label] for label in own.tolist()], np.int64)[inverse]
+        return x, np.array([index[label] for label in distinct.tolist()], np.int64)[inverse]
 
     def _settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
         return FlyNNSettings(
@@ -433,7 +436,9 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _count(
         self, active: npt.NDArray[np.int32], labels: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int32]:
-        return count_rows(active, labels, n_units=self.n_units_, n_classes=len(self.model_.classes))
+        return count_activations(
+            active, labels, n_units=self.n_units_, n_classes=len(self.model_.classes)
+        )
 
     def _set_model(self, model: FlyNNModel) -> None:
         self.model_ = model
@@ -450,4 +455,4 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any, *, reset: bool, **checks: bool) -> Any:
         x = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
-        return hashable_numbers(x)
+        return convert_for_kernels(x)

@@ -2,8 +2,8 @@
 
 The run configuration contains the coordinator's settings; the node configuration contains the
 party's name and files: ``party-name``, ``data``, ``label`` and ``model-path``. A node that sets
-``epsilon`` accepts only private training on these terms, charged to its ``ledger`` under
-``dataset``.
+``epsilon`` accepts only private training on the terms in its own configuration, and charges it to
+its ``ledger`` under the name in ``dataset``.
 """
 
 from typing import Any

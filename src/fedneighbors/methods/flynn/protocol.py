@@ -27,9 +27,9 @@ from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import (
     HashPlan,
     calibration_rows,
-    count_rows,
+    count_activations,
     default_sizes,
-    hash_table,
+    hash_with_plan,
     leave_one_out,
     log_losses,
 )
@@ -47,7 +47,7 @@ from fedneighbors.tabular._schema import (
 
 @message
 class MomentsRequest:
-    """Request for the number of rows and, with columns, exact sums and squares."""
+    """Request for the number of rows; with columns, also their exact sums and squares."""
 
     reply: ClassVar[type] = MomentsReply
     with_columns: bool
@@ -93,9 +93,9 @@ class CountRequest:
             raise ValueError(f"counts of a class do not add up to a multiple of {n_active}")
         if (counts > sums // n_active).any():
             raise ValueError("a unit was counted more often than its class has rows")
-        most = self.declared.get(party)
-        if most is not None and int(sums.sum()) > most * n_active:
-            raise ValueError(f"counts of more than the {most} rows that were declared")
+        max_rows = self.declared.get(party)
+        if max_rows is not None and int(sums.sum()) > max_rows * n_active:
+            raise ValueError(f"counts of more than the {max_rows} rows that were declared")
 
 
 @message
@@ -107,7 +107,7 @@ class CalibrationReply:
 
 @message
 class ModelRelease:
-    """Message with the complete model before calibration (Algorithm 2, line 10)."""
+    """Message with the model before calibration (Algorithm 2, line 10)."""
 
     reply: ClassVar[type] = CalibrationReply
     model: FlyNNModel
@@ -130,7 +130,7 @@ class SchemaRequest:
 
 @dataclass(frozen=True)
 class FlyNNSettings:
-    """Settings of the coordinator; None derives a value from the tables.
+    """Settings of the coordinator; for None, a value is derived from the tables.
 
     Parameters
     ----------
@@ -140,9 +140,9 @@ class FlyNNSettings:
         gamma, in [0, 1].
     standardize : bool, "feature" or "global"
         Centre and scale columns with constants of all parties, see
-        :func:`~.features.standardizer`.
+        :func:`~._features.standardizer`.
     expand : str or None
-        ``"auto"``, None, or a name in :data:`~.expansion.EXPANSIONS`.
+        ``"auto"``, None, or a name in :data:`~._features.EXPANSIONS`.
     class_normalized : bool
         Weight counts by class size.
     seed : int
@@ -200,7 +200,7 @@ class FlyNNSettings:
 
 
 class FlyNNParty(TableParty):
-    """One organisation's table and its replies to the FlyNNFL protocol.
+    """A party of the FlyNNFL protocol: one organisation's table and its replies.
 
     Takes the arguments of :class:`~fedneighbors.tabular._ownership.TableParty`, with rows of finite
     numbers. A party whose process does not survive between messages needs a ``model_path``; the
@@ -236,10 +236,10 @@ class FlyNNParty(TableParty):
 
     def _moments(self, *, with_columns: bool) -> MomentsReply:
         if not with_columns:
-            nothing = np.zeros((0, 0), np.int64)
-            return MomentsReply(self._x.shape[0], nothing, nothing)
-        can_be_too_large = self._x.dtype.kind == "f" and self._x.dtype.itemsize >= 8
-        for block in blocks(self._x) if can_be_too_large else ():
+            no_sums = np.zeros((0, 0), np.int64)
+            return MomentsReply(self._x.shape[0], no_sums, no_sums)
+        may_be_too_large = self._x.dtype.kind == "f" and self._x.dtype.itemsize >= 8
+        for block in blocks(self._x) if may_be_too_large else ():
             for column in np.flatnonzero((np.abs(block) >= MAX_MAGNITUDE).any(axis=0)):
                 raise Refused("a value is too large to standardize", self._column(int(column)))
         return column_moments(self._x)
@@ -247,30 +247,34 @@ class FlyNNParty(TableParty):
     def _count(self, request: CountRequest) -> CountReply:
         if self._x.shape[1] != request.plan.features.n_features:
             raise Refused("the number of columns is not the announced one")
-        counts = self._counted(request.plan, request.classes)
+        counts = self._count_activations(request.plan, request.classes)
         return CountReply(counts.astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
         """Return the hashes of the table, cached for the last plan."""
-        asked = encode(plan)
-        if self._hashed is None or self._hashed[0] != asked:
-            self._hashed = asked, hash_table(self._x, plan, n_threads=self._n_threads)
+        key = encode(plan)
+        if self._hashed is None or self._hashed[0] != key:
+            self._hashed = key, hash_with_plan(self._x, plan, n_threads=self._n_threads)
         return self._hashed[1]
 
-    def _counted(self, plan: HashPlan, classes: tuple[Label, ...]) -> npt.NDArray[np.int32]:
+    def _count_activations(
+        self, plan: HashPlan, classes: tuple[Label, ...]
+    ) -> npt.NDArray[np.int32]:
         """Count the activations of each unit in each class."""
         labels = self._positions(classes)
-        return count_rows(self._active(plan), labels, n_units=plan.n_units, n_classes=len(classes))
+        return count_activations(
+            self._active(plan), labels, n_units=plan.n_units, n_classes=len(classes)
+        )
 
     def _calibrate(self, model: FlyNNModel) -> CalibrationReply:
         active = self._active(model.plan)
         rows = calibration_rows(active, model.n_rows)
         labels = self._positions(model.classes)[rows]
-        scores = leave_one_out(active[rows], labels, model.filters, model.table)
+        novelty = leave_one_out(active[rows], labels, model.filters, model.table)
         self._released = model
         if self._path is not None:
             model.save(self._pending)
-        return CalibrationReply(log_losses(scores, labels, model.plan.n_active))
+        return CalibrationReply(log_losses(novelty, labels, model.plan.n_active))
 
     def _finish(self, losses: npt.NDArray[np.int64]) -> Receipt:
         model = self._released
@@ -296,7 +300,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     Yields
     ------
     Ask
-        Requests for schema, moments and counts; the model; the summed losses.
+        Requests for schema, moments and counts; then the model and the summed losses.
 
     Returns
     -------
@@ -308,7 +312,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     SchemaMismatch
         If a party's table differs from the others'.
     PartyMissing
-        If a party does not answer; no model is made.
+        If a party does not answer; the coordinator then returns no model.
     DataError
         If all parties together have no rows or fewer than two classes.
     ProtocolError
@@ -318,12 +322,12 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     schema = agree(replies.complete("the schema").each, settings.classes)
     replies = yield total(MomentsRequest(bool(settings.standardize)))
     reply = replies.summed("the column moments")
-    moments = checked_moments(reply, schema.n_features if settings.standardize else 0)
+    moments = check_moments(reply, schema.n_features if settings.standardize else 0)
     plan = settings.plan(moments, schema.n_features)
     n_bits = 16 if moments.n_rows < 1 << 16 else 32  # no count exceeds the number of rows
     replies = yield total(CountRequest(plan, schema.classes, n_bits, settings.declared_rows))
     reply = replies.summed("the counts")
-    counts = _checked_counts(reply, (plan.n_units, len(schema.classes)), plan, moments.n_rows)
+    counts = _check_counts(reply, (plan.n_units, len(schema.classes)), plan, moments.n_rows)
     model = FlyNNModel(
         plan=plan,
         classes=schema.classes,
@@ -335,14 +339,16 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     replies = yield total(ModelRelease(model))
     losses = replies.summed("the calibration").losses
     if losses.shape != model.losses.shape or losses.min() < 0:
-        raise ProtocolError("the summed losses are not such; a party sent something else")
+        raise ProtocolError(
+            f"expected {len(model.losses)} losses of 0 or more; a party sent others"
+        )
     model = replace(model, losses=losses)
     replies = yield gather(Finish(model.losses))
-    replies.complete("the farewell")
+    replies.complete("the summed losses")
     return model
 
 
-def checked_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
+def check_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
     """Check the number of rows and the shapes of summed moments.
 
     Parameters
@@ -370,16 +376,17 @@ def checked_moments(reply: MomentsReply, n_columns: int) -> MomentsReply:
     return reply
 
 
-def _checked_counts(
+def _check_counts(
     reply: Message, shape: tuple[int, int], plan: HashPlan, n_rows: int
 ) -> npt.NDArray[np.int32]:
+    """Check that the summed counts fit the number of rows."""
     counts: npt.NDArray[Any] = reply.counts
     if counts.shape != shape:
         raise ProtocolError(f"expected counts of shape {shape}, got {counts.shape}")
-    by_class = counts.sum(axis=0, dtype=np.int64)
-    if by_class.sum() != n_rows * plan.n_active or (by_class % plan.n_active).any():
+    sums = counts.sum(axis=0, dtype=np.int64)  # for each class
+    if sums.sum() != n_rows * plan.n_active or (sums % plan.n_active).any():
         raise ProtocolError(
-            f"counts add up to {by_class.sum()}, expected {n_rows} rows x "
+            f"counts add up to {sums.sum()}, expected {n_rows} rows x "
             f"{plan.n_active} active units; a party counted other rows than it announced"
         )
     if counts.max(initial=0) > n_rows:

@@ -1,4 +1,4 @@
-"""Small tables with private parties, and trainings whose parts a test can inspect."""
+"""Helpers: small tables, private parties with ledgers, and training in one process."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 PUBLIC = ("classes", "n_rows", "scaling")
-HOW = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
+SETTINGS = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
 LOCAL = Privacy(epsilon=1, mechanism="local", public=PUBLIC)
 CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", public=PUBLIC)
 PAPER = Privacy(epsilon=1, mechanism="paper", public=PUBLIC, n_picks=6)
@@ -27,23 +27,23 @@ def ledger_of(name, budget, path=":memory:"):
     return ledger
 
 
-def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None, **options):
-    """Return a party; with ``bits_seed`` its noise is the same in every test run."""
-    if bits_seed is not None:
-        options["bits"] = np.random.default_rng(bits_seed).bytes
-    kept = ledger if ledger is not None else ledger_of(name, privacy.total)
+def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, noise_seed=None, **options):
+    """Return a party; with ``noise_seed`` its noise is the same in every test run."""
+    if noise_seed is not None:
+        options["bits"] = np.random.default_rng(noise_seed).bytes
+    ledger = ledger if ledger is not None else ledger_of(name, privacy.total)
     x, y = table() if rows is None else rows
-    return PrivateFlyNNParty(name, x, y, privacy=privacy, ledger=kept, **options)
+    return PrivateFlyNNParty(name, x, y, privacy=privacy, ledger=ledger, **options)
 
 
 def parties(n, privacy, **options):
     """Return parties of different rows, with seeded noise."""
     return [
-        party(f"p{k}", privacy=privacy, rows=table(seed=k), bits_seed=100 + k, **options)
+        party(f"p{k}", privacy=privacy, rows=table(seed=k), noise_seed=100 + k, **options)
         for k in range(n)
     ]
 
 
-def train(members, privacy, how=HOW, *, run_name="a", **options):
-    sums = "masked" if privacy.mechanism == "central" and len(members) > 1 else "plain"
-    return run(coordinate_private(how, privacy, run=run_name), members, sums=sums, **options)
+def train(trained, privacy, settings=SETTINGS, *, run_name="a", **options):
+    sums = "masked" if privacy.mechanism == "central" and len(trained) > 1 else "plain"
+    return run(coordinate_private(settings, privacy, run=run_name), trained, sums=sums, **options)

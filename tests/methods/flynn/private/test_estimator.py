@@ -22,19 +22,19 @@ EACH = pytest.mark.parametrize("privacy", [CENTRAL, LOCAL, PAPER], ids=lambda p:
 
 # With such a large epsilon the noise is negligible and scikit-learn's checks pass, except for a
 # second ``partial_fit``, which would void the guarantee.
-LAVISH = Privacy(epsilon=1e6, mechanism="local", public=PUBLIC)
-VOIDED = "partial_fit on a private model is refused"
+NEGLIGIBLE_NOISE = Privacy(epsilon=1e6, mechanism="local", public=PUBLIC)
+REASON = "partial_fit on a private model is refused"
 
 
 @parametrize_with_checks(
-    [FlyNNClassifier(n_units=2000, n_active=64, privacy=LAVISH)],
+    [FlyNNClassifier(n_units=2000, n_active=64, privacy=NEGLIGIBLE_NOISE)],
     expected_failed_checks=lambda _: dict.fromkeys(
         (
             "check_estimators_partial_fit_n_features",
             "check_fit_score_takes_y",
             "check_n_features_in_after_fitting",
         ),
-        VOIDED,
+        REASON,
     ),
 )
 def test_scikit_learn_accepts_the_private_estimator(estimator, check):
@@ -236,11 +236,11 @@ def test_with_negligible_noise_counts_equal_the_exact_ones(mechanism):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
     settings = {"n_units": 50, "n_inputs": 2, "n_active": 5, "standardize": False, "expand": None}
-    lavish = Privacy(epsilon=1e6, mechanism=mechanism, public=PUBLIC)
+    negligible = Privacy(epsilon=1e6, mechanism=mechanism, public=PUBLIC)
 
     private, exact = (
         FlyNNClassifier(privacy=privacy, **settings).fit(x, y, parties=np.arange(60) % 4)
-        for privacy in (lavish, None)
+        for privacy in (negligible, None)
     )
 
     assert (private.counts_ == exact.counts_).all()

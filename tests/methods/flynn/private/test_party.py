@@ -10,7 +10,7 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refused, serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
@@ -57,7 +57,7 @@ def masked_request(privacy=CENTRAL, n_shares=2):
 
 def exact_counts():
     x, y = table()
-    return count_rows(hash_table(x, PLAN), y, n_units=40, n_classes=2)
+    return count_activations(hash_with_plan(x, PLAN), y, n_units=40, n_classes=2)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_same_request_gets_the_same_answer_for_one_charge():
     assert north._gate.ledger.spent("table") == PureDP(1)
 
 
-def test_an_answer_survives_the_process_that_gave_it(tmp_path):
+def test_a_restarted_party_sends_the_stored_answer(tmp_path):
     with ledger_of("north", PureDP(1), tmp_path / "north.db") as ledger:
         first = encode(party(ledger=ledger).answer(counts_request()))
 
@@ -122,12 +122,12 @@ def test_another_run_is_refused_once_the_budget_is_spent():
     assert north._gate.ledger.spent("table") == PureDP(2)
 
 
-def test_another_question_under_the_same_run_is_charged_too():
+def test_another_request_in_the_same_run_is_charged_too():
     north = party(ledger=ledger_of("north", PureDP(2)))
-    wider = HashPlan(PLAN.features, 50, 2, 5, 7)
+    larger = HashPlan(PLAN.features, 50, 2, 5, 7)
 
     north.answer(counts_request())
-    north.answer(counts_request(plan=wider))
+    north.answer(counts_request(plan=larger))
 
     assert north._gate.ledger.spent("table") == PureDP(2)
 
@@ -150,7 +150,7 @@ def test_terms_that_were_not_agreed_are_refused_without_a_charge(other):
     assert north._gate.ledger.spent("table") == PureDP(0)
 
 
-def test_a_party_that_agreed_to_noise_does_not_pick():
+def test_picks_are_refused_under_another_mechanism():
     request = PicksRequest("a", terms(LOCAL), PLAN, (0, 1), False, 6)
 
     with pytest.raises(Refused, match="differ from the agreed ones"):
@@ -262,13 +262,13 @@ def test_another_number_of_columns_is_refused_without_a_charge(privacy, request_
 def test_rows_of_unknown_labels_are_dropped_silently():
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
-    odd = y.copy()
-    odd[3] = 9
-    kept = np.delete(np.arange(len(y)), 3)
+    with_unknown = y.copy()
+    with_unknown[3] = 9
+    known = np.delete(np.arange(len(y)), 3)
 
     answers = [
-        party(privacy=policy, rows=rows, bits_seed=4).answer(counts_request(policy)).counts
-        for rows in ((x, odd), (x[kept], y[kept]))
+        party(privacy=policy, rows=rows, noise_seed=4).answer(counts_request(policy)).counts
+        for rows in ((x, with_unknown), (x[known], y[known]))
     ]
 
     assert (answers[0] == answers[1]).all()
@@ -300,7 +300,7 @@ def test_two_data_sets_of_one_ledger_answer_one_run_apart():
 def test_a_reply_is_exact_counts_plus_the_stated_noise():
     noise = np.concatenate(
         [
-            party(bits_seed=seed).answer(counts_request()).counts.ravel() - exact_counts().ravel()
+            party(noise_seed=seed).answer(counts_request()).counts.ravel() - exact_counts().ravel()
             for seed in range(60)
         ]
     )
@@ -315,11 +315,11 @@ def test_a_reply_is_exact_counts_plus_the_stated_noise():
     assert abs(noise.mean()) < 7 * np.sqrt(2) * scale / np.sqrt(len(noise))
 
 
-def test_replies_are_what_their_class_declares():
+def test_count_requests_get_a_noisy_count_reply():
     assert isinstance(party().answer(counts_request()), NoisyCountReply)
 
 
-# Attacks by a lying coordinator.
+# Attacks by a dishonest coordinator.
 
 
 FAR = 4.0
@@ -363,13 +363,13 @@ def test_no_value_makes_a_party_fail(expansion, value):
 def test_invalid_rows_are_ignored_in_every_reply():
     x, y = table()
     policy = replace(LOCAL, public=(), classes=(0, 1))
-    odd = x.copy()
-    odd[5, 0] = np.nan
-    kept = np.delete(np.arange(len(y)), 5)
+    with_nan = x.copy()
+    with_nan[5, 0] = np.nan
+    valid = np.delete(np.arange(len(y)), 5)
 
     answers = [
-        party(privacy=policy, rows=rows, bits_seed=4).answer(counts_request(policy)).counts
-        for rows in ((odd, y), (x[kept], y[kept]))
+        party(privacy=policy, rows=rows, noise_seed=4).answer(counts_request(policy)).counts
+        for rows in ((with_nan, y), (x[valid], y[valid]))
     ]
 
     assert (answers[0] == answers[1]).all()
@@ -390,7 +390,7 @@ def test_a_missing_label_is_not_revealed():
 def test_more_picks_than_cells_are_refused_without_a_charge(n_picks):
     north = party(privacy=PAPER)
 
-    with pytest.raises(Refused, match="more cells are to be picked than there are"):
+    with pytest.raises(Refused, match="the number of cells to pick is out of range"):
         north.answer(PicksRequest("a", terms(PAPER), PLAN, (0, 1), False, n_picks))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
@@ -483,7 +483,7 @@ def test_a_row_moves_constants_at_most_by_the_sensitivity(mechanism):
     asked = (terms(policy), 2, np.full(3, -4.0), np.full(3, 4.0))
 
     def moments(rows):
-        north = party(privacy=policy, rows=rows, bits_seed=4)
+        north = party(privacy=policy, rows=rows, noise_seed=4)
         if mechanism == "local":
             return north.answer(ConstantsRequest("a", *asked)).moments
         return north.contribute(
@@ -509,7 +509,7 @@ def test_noise_beyond_32_bits_is_clipped_not_wrapped():
 
     counts = party(privacy=policy).answer(counts_request(policy)).counts
 
-    # A cell is cut with a chance of .65; that fewer than 10 of 80 are is one below 1e-20.
+    # A cell is clipped with probability .65; fewer than 10 of 80 are with probability below 1e-20.
     assert (np.abs(counts.astype(np.int64)) == np.iinfo(np.int32).max).sum() >= 10
 
 

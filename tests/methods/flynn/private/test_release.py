@@ -1,4 +1,4 @@
-"""Sensitivity of releases to a row, and noise within its part of the budget."""
+"""Sensitivity of releases to one row, and noise within a fraction of the budget."""
 
 import math
 from fractions import Fraction
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    picks,
+    picks_mechanism,
     quantized_moments,
     release_budget,
 )
@@ -46,7 +46,7 @@ def test_no_row_moves_the_counts_further_than_stated(seed, relation):
     x, y = rng.integers(0, 3, (6, 4)), rng.integers(0, 3, 6)
 
     def counts(rows, labels):
-        return count_rows(hash_table(rows, plan), labels, n_units=n_units, n_classes=3)
+        return count_activations(hash_with_plan(rows, plan), labels, n_units=n_units, n_classes=3)
 
     moved = np.abs(counts(x, y) - counts(*neighbors_of(rng, relation, x, y)))
 
@@ -55,14 +55,14 @@ def test_no_row_moves_the_counts_further_than_stated(seed, relation):
     assert (moved**2).sum() <= stated.l2_squared
     assert moved.max(initial=0) <= stated.linf
     if relation == "add_remove":
-        assert moved.sum() == stated.l1  # always reached: nothing less may be stated
+        assert moved.sum() == stated.l1  # always reached: a lower bound would be wrong
 
 
 def test_a_row_that_changes_its_class_moves_twice_as_many_cells():
     plan = HashPlan(FeatureMap(4, "none"), 9, 2, 3, 5)
     x = np.arange(8).reshape(2, 4)
-    before = count_rows(hash_table(x, plan), np.array([0, 0]), n_units=9, n_classes=2)
-    after = count_rows(hash_table(x, plan), np.array([1, 0]), n_units=9, n_classes=2)
+    before = count_activations(hash_with_plan(x, plan), np.array([0, 0]), n_units=9, n_classes=2)
+    after = count_activations(hash_with_plan(x, plan), np.array([1, 0]), n_units=9, n_classes=2)
 
     assert np.abs(before - after).sum() == count_sensitivity(3, "replace_one").l1 == 6
 
@@ -128,21 +128,19 @@ def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, delta):
     st.integers(1, 12),
     st.sampled_from([1, 64, 1_700_000]),
 )
-def test_whole_noise_and_shares_of_it_stay_within_their_part(
-    epsilon, delta, relation, n_shares, n_cells
-):
+def test_noise_and_noise_shares_stay_within_the_budget(epsilon, delta, relation, n_shares, n_cells):
     privacy = Privacy(epsilon=epsilon, delta=delta, mechanism="central")
     allowed = release_budget(privacy, of="counts", constants_paid=False)
     moved = count_sensitivity(64, relation)
 
     whole = mechanism(allowed, moved).guarantee(moved)
-    some = shares(allowed, moved, n_shares=n_shares, n_cells=n_cells)
+    shared = shares(allowed, moved, n_shares=n_shares, n_cells=n_cells)
 
     if delta:
         assert whole.rho <= allowed.rho
-        assert some.guarantee(moved, n_cells).rho <= allowed.rho
+        assert shared.guarantee(moved, n_cells).rho <= allowed.rho
     else:
-        assert whole == some.guarantee(moved) == allowed
+        assert whole == shared.guarantee(moved) == allowed
 
 
 def test_too_small_gaussian_shares_are_enlarged():
@@ -150,13 +148,13 @@ def test_too_small_gaussian_shares_are_enlarged():
     allowed = release_budget(policy, of="counts", constants_paid=False)
     moved = count_sensitivity(1, "add_remove")
 
-    made = shares(allowed, moved, n_shares=100, n_cells=1000)
+    noise = shares(allowed, moved, n_shares=100, n_cells=1000)
 
-    assert made.share_variance >= Fraction(1, 4)
-    assert made.guarantee(moved, 1000).rho <= allowed.rho
+    assert noise.share_variance >= Fraction(1, 4)
+    assert noise.guarantee(moved, 1000).rho <= allowed.rho
 
 
-def test_stated_variance_is_that_of_the_law():
+def test_stated_variance_is_that_of_the_distribution():
     laplace = mechanism(PureDP(Fraction(1, 2)), count_sensitivity(3, "add_remove"))
     k = np.arange(-400, 401)
     chances = np.exp(-np.abs(k) / float(laplace.scale))
@@ -173,7 +171,7 @@ def test_stated_variance_is_that_of_the_law():
 def test_the_paper_divides_epsilon_by_parties_we_do_not():
     moved = count_sensitivity(15, "add_remove")
     spent = {
-        accounting: picks(
+        accounting: picks_mechanism(
             Privacy(epsilon=1, mechanism="paper", accounting=accounting, n_parties=4),
             constants_paid=False,
             n_picks=10,
@@ -193,10 +191,10 @@ def test_the_paper_divides_epsilon_by_parties_we_do_not():
         (64, Privacy(epsilon=1, delta="1e-6", mechanism="central"), 256),
     ],
 )
-def test_moments_are_cut_as_finely_as_the_samplers_bear(n_columns, policy, levels):
+def test_moments_get_the_finest_levels_of_the_samplers(n_columns, policy, levels):
     assert constants_levels(policy, n_columns) == levels
 
 
-def test_moments_that_would_drown_are_refused_with_ways_out():
-    with pytest.raises(PrivacyError, match=r"64 columns would drown .* public="):
+def test_moments_with_too_much_noise_are_refused():
+    with pytest.raises(PrivacyError, match=r"too large for .* 64 columns; declare public="):
         constants_levels(Privacy(epsilon=1), 64)

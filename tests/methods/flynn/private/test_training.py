@@ -1,4 +1,4 @@
-"""A whole private training: the coordinator's view, the model's guarantee, the cost."""
+"""Private training: the models of all parties, their noise, the cost and refusals."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from fedneighbors.federation._masked_sums import MaskedSums
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, hash_table
+from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan
 from fedneighbors.methods.flynn.private.protocol import (
     ConstantsReply,
     NoisyCountReply,
@@ -28,10 +28,10 @@ from fedneighbors.privacy.audit._certificates import certified_epsilon
 from tests.federation.masked_parties import enroll
 from tests.methods.flynn.private.tables import (
     CENTRAL,
-    HOW,
     LOCAL,
     PAPER,
     PUBLIC,
+    SETTINGS,
     ledger_of,
     parties,
     party,
@@ -45,7 +45,8 @@ EACH = pytest.mark.parametrize("privacy", [LOCAL, CENTRAL, PAPER], ids=lambda p:
 def pooled_counts(plan, n):
     rows = [table(seed=k) for k in range(n)]
     return sum(
-        count_rows(hash_table(x, plan), y, n_units=plan.n_units, n_classes=2) for x, y in rows
+        count_activations(hash_with_plan(x, plan), y, n_units=plan.n_units, n_classes=2)
+        for x, y in rows
     )
 
 
@@ -75,8 +76,8 @@ def test_every_party_pays_its_budget_and_not_more(privacy):
 
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
 def test_noise_of_the_sum_has_the_variance_that_the_model_states(privacy):
-    how = replace(HOW, n_units=4000)
-    model = train(parties(4, privacy), privacy, how).result
+    settings = replace(SETTINGS, n_units=4000)
+    model = train(parties(4, privacy), privacy, settings).result
 
     noise = (model.counts - pooled_counts(model.plan, 4)).ravel()
 
@@ -94,7 +95,7 @@ def test_central_noise_is_one_tables_local_noise_the_sum():
         for privacy in (LOCAL, replace(LOCAL, mechanism="central"))
     }
 
-    # 8 parties, 5 of whose shares are enough, a sixth being known to a colluder.
+    # At least 6 of 8 parties survive and a colluder knows one share, so 5 shares must suffice.
     assert spreads["local"] == pytest.approx(5 * spreads["central"], rel=1e-9)
 
 
@@ -125,13 +126,13 @@ def lossy(members, step, lost):
 @pytest.mark.parametrize(("step", "n_summed"), [(OpenSum, 6), (MaskInput, 6), (Unmask, 8)])
 def test_dropouts_of_a_masked_sum_leave_enough_noise(step, n_summed):
     policy = replace(CENTRAL, public=("classes",))
-    how = replace(HOW, standardize=False, n_units=4000)
+    settings = replace(SETTINGS, standardize=False, n_units=4000)
     members = parties(8, policy)
     masked, roster = enroll(members)
     by_name = {member.name: member for member in masked}
-    coordinator = coordinate_private(how, policy, run="a")
+    coordinator = coordinate_private(settings, policy, run="a")
 
-    with pytest.raises(PartyMissing) as caught:  # the model cannot reach those that are gone
+    with pytest.raises(PartyMissing) as caught:  # the model cannot reach the lost parties
         run_rounds(
             coordinator,
             FrameTransport(lossy(by_name, step, ("p6", "p7")), tuple(by_name)),
@@ -174,7 +175,7 @@ def test_unused_row_counts_are_not_charged():
     policy = replace(LOCAL, public=("classes",))
     members = parties(2, policy)
 
-    outcome = train(members, policy, replace(HOW, standardize=False))
+    outcome = train(members, policy, replace(SETTINGS, standardize=False))
 
     asked = [record.request for record in outcome.rounds]
     assert asked == ["PublicSchemaRequest", "NoisyCountRequest", "PrivateModelRelease"]
@@ -201,8 +202,8 @@ def test_each_of_two_parties_adds_all_of_the_noise():
 
 
 def test_picks_travel_as_cells_and_leave_the_rest_at_zero():
-    how = replace(HOW, n_units=5000)
-    outcome = train(parties(3, PAPER), PAPER, how)
+    settings = replace(SETTINGS, n_units=5000)
+    outcome = train(parties(3, PAPER), PAPER, settings)
 
     picked = next(r for r in outcome.rounds if r.request == "PicksRequest")
     assert np.count_nonzero(outcome.result.counts) <= 3 * PAPER.n_picks
@@ -214,7 +215,7 @@ class Liar:
     """A private party that answers one kind of request with altered fields."""
 
     def __init__(self, privacy, kind, change):
-        self._inner = party("liar", privacy=privacy, bits_seed=1)
+        self._inner = party("liar", privacy=privacy, noise_seed=1)
         self.name, self.accepts = "liar", self._inner.accepts
         self._kind, self._change = kind, change
 
@@ -306,7 +307,7 @@ def test_a_party_missing_from_plain_counts_ends_the_training(privacy, request_):
 
     with pytest.raises(PartyMissing, match="no reply to the counts") as caught:
         run_rounds(
-            coordinate_private(HOW, privacy, run="a"),
+            coordinate_private(SETTINGS, privacy, run="a"),
             FrameTransport(lossy(members, request_, ("p2",)), tuple(members)),
         )
 

@@ -15,7 +15,7 @@ from fedneighbors.methods.flynn.private._release import (
     constants_levels,
     constants_sensitivity,
     count_sensitivity,
-    picks,
+    picks_mechanism,
     quantized_moments,
     release_budget,
 )
@@ -39,26 +39,27 @@ from fedneighbors.tabular._schema import Label, PublicSchemaRequest, Receipt, bl
 
 log = logging.getLogger(__name__)
 
-FARTHEST = 2.0**40
+MAX_VALUE = 2.0**40
 """Values are clipped to this magnitude so that sums and expansions cannot overflow their type."""
 
 
 def _finite_rows(rows: Any) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows whose values are all finite."""
     if not hasattr(rows, "tocsr"):
         return np.asarray(np.isfinite(rows).all(axis=1), bool)
-    bad = rows.copy()
-    bad.data = (~np.isfinite(bad.data)).astype(np.int64)
-    return np.asarray(np.asarray(bad.sum(axis=1)).ravel() == 0, bool)
+    non_finite = rows.copy()
+    non_finite.data = (~np.isfinite(non_finite.data)).astype(np.int64)
+    return np.asarray(np.asarray(non_finite.sum(axis=1)).ravel() == 0, bool)
 
 
-def _cut(rows: Any) -> Any:
-    """Clip values to +/- :data:`FARTHEST`; smaller dtypes stay unchanged."""
+def _clip_values(rows: Any) -> Any:
+    """Clip values to +/- :data:`MAX_VALUE`, unless the dtype cannot exceed it."""
     sparse = hasattr(rows, "tocsr")
     cells = rows.data if sparse else rows
-    if cells.dtype.kind == "f" and np.finfo(cells.dtype).max > FARTHEST:
-        cells = np.clip(cells, -FARTHEST, FARTHEST)
-    elif cells.dtype.kind in "iu" and np.iinfo(cells.dtype).max > FARTHEST:
-        cells = np.clip(cells, -int(FARTHEST) if cells.dtype.kind == "i" else 0, int(FARTHEST))
+    if cells.dtype.kind == "f" and np.finfo(cells.dtype).max > MAX_VALUE:
+        cells = np.clip(cells, -MAX_VALUE, MAX_VALUE)
+    elif cells.dtype.kind in "iu" and np.iinfo(cells.dtype).max > MAX_VALUE:
+        cells = np.clip(cells, -int(MAX_VALUE) if cells.dtype.kind == "i" else 0, int(MAX_VALUE))
     if not sparse:
         return cells
     result = rows.copy()
@@ -66,8 +67,8 @@ def _cut(rows: Any) -> Any:
     return result
 
 
-_MAX_COUNT = np.iinfo(np.int32).max
-_MAX_CELLS = 1 << 23  # limit of a reply: 32 MiB, which a ledger can store
+_MAX_COUNT = np.iinfo(np.int32).max  # the dtype of counts in a reply
+_MAX_CELLS = 1 << 23  # in a reply; it then has 32 MiB and fits into a ledger
 
 
 class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
@@ -107,7 +108,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         if rows.dtype.kind == "f":
             kept = _finite_rows(rows)
             rows, y = rows[kept], y[kept]
-        return _cut(rows), y
+        return _clip_values(rows), y
 
     def answer(self, request: Message) -> Message:
         """Answer a request in ``accepts`` that is not masked-only."""
@@ -125,26 +126,26 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         match request:
             case ConstantsRequest():
-                return self._constants(request, n_shares)
+                return self._offer_constants(request, n_shares)
             case PicksRequest():
-                return self._picks(request)
-        return self._counts(request, n_shares)
+                return self._offer_picks(request)
+        return self._offer_counts(request, n_shares)
 
-    def _constants(
+    def _offer_constants(
         self, request: ConstantsRequest, n_shares: int | None
     ) -> tuple[Guarantee, Callable[[], Message]]:
         n_columns = len(request.low)
         if n_columns not in (0, self._x.shape[1]):
             raise Refused("the number of columns is not the announced one")
         levels = constants_levels(self._privacy, n_columns)
-        moved = constants_sensitivity(n_columns, levels, self._privacy.neighbors)
-        allowed = release_budget(self._privacy, of="constants", constants_paid=True)
-        cost, noised = noise_function(
-            allowed, moved, n_shares=n_shares, n_cells=2 * n_columns + 1, bits=self._bits
+        sensitivity = constants_sensitivity(n_columns, levels, self._privacy.neighbors)
+        budget = release_budget(self._privacy, of="constants", constants_paid=True)
+        cost, add_noise = noise_function(
+            budget, sensitivity, n_shares=n_shares, n_cells=2 * n_columns + 1, bits=self._bits
         )
-        return cost, lambda: ConstantsReply(noised(self._quantized(request, levels)))
+        return cost, lambda: ConstantsReply(add_noise(self._quantized_moments(request, levels)))
 
-    def _quantized(self, request: ConstantsRequest, levels: int) -> Integers:
+    def _quantized_moments(self, request: ConstantsRequest, levels: int) -> Integers:
         bounds = (request.low, request.high)
         if not len(request.low):
             return quantized_moments(np.zeros((self._x.shape[0], 0)), bounds, levels)
@@ -153,20 +154,20 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
             result += quantized_moments(np.asarray(block, np.float64), bounds, levels)
         return result
 
-    def _counts(
+    def _offer_counts(
         self, request: NoisyCountRequest, n_shares: int | None
     ) -> tuple[Guarantee, Callable[[], Message]]:
         plan, classes = request.plan, request.classes
         self._check_plan(plan, classes)
-        moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
-        allowed = release_budget(self._privacy, of="counts", constants_paid=request.constants_paid)
+        sensitivity = count_sensitivity(plan.n_active, self._privacy.neighbors)
+        budget = release_budget(self._privacy, of="counts", constants_paid=request.constants_paid)
         n_cells = plan.n_units * len(classes)
-        cost, noised = noise_function(
-            allowed, moved, n_shares=n_shares, n_cells=n_cells, bits=self._bits
+        cost, add_noise = noise_function(
+            budget, sensitivity, n_shares=n_shares, n_cells=n_cells, bits=self._bits
         )
 
         def draw() -> Message:
-            values = noised(self._exact_counts(plan, classes).ravel())
+            values = add_noise(self._exact_counts(plan, classes).ravel())
             values = np.clip(values, -_MAX_COUNT, _MAX_COUNT)  # post-processing of noised values
             return NoisyCountReply(values.astype(np.int32).reshape(plan.n_units, -1))
 
@@ -183,27 +184,25 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         if plan.n_units * len(classes) > _MAX_CELLS:
             raise Refused("the counts would be too many for a reply")
 
-    def _picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
+    def _offer_picks(self, request: PicksRequest) -> tuple[Guarantee, Callable[[], Message]]:
         if self._privacy.mechanism != "paper":
             raise Refused("the privacy terms differ from the agreed ones")
         plan, classes = request.plan, request.classes
         self._check_plan(plan, classes)
         if not 1 <= request.n_picks <= plan.n_units * len(classes):
-            raise Refused("more cells are to be picked than there are")
-        moved = count_sensitivity(plan.n_active, self._privacy.neighbors)
-        dp = picks(
-            self._privacy,
-            constants_paid=request.constants_paid,
-            n_picks=request.n_picks,
+            raise Refused("the number of cells to pick is out of range")
+        sensitivity = count_sensitivity(plan.n_active, self._privacy.neighbors)
+        mechanism = picks_mechanism(
+            self._privacy, constants_paid=request.constants_paid, n_picks=request.n_picks
         )
 
         def draw() -> Message:
             by_class = self._exact_counts(plan, classes).T.ravel()  # line 15: class by class
-            released = dp.release(by_class, moved, bits=self._bits)
+            released = mechanism.release(by_class, sensitivity, bits=self._bits)
             cells = np.flatnonzero(released)
             return PicksReply(cells.astype(np.int64), released[cells])
 
-        return dp.guarantee(moved), draw
+        return mechanism.guarantee(sensitivity), draw
 
     def _exact_counts(self, plan: HashPlan, classes: tuple[Label, ...]) -> Integers:
-        return self._counted(plan, classes).astype(np.int64)
+        return self._count_activations(plan, classes).astype(np.int64)

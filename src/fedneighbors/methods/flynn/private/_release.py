@@ -11,24 +11,14 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import PrivacyError
-from fedneighbors.privacy._guarantees import (
-    ZCDP,
-    Neighbors,
-    PureDP,
-    Sensitivity,
-    exact,
-)
+from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import portion
-from fedneighbors.privacy.noise._mechanisms import (
-    MAX_TABLE_SCALE,
-    MAX_TABLE_VARIANCE,
-)
+from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
-_FINEST, _COARSEST = 1 << 10, 1 << 4  # quantization steps of a column's range
-_MAX_UNITS = 200_000
-_FEWEST_UNITS = 300
+_MIN_LEVELS, _MAX_LEVELS = 1 << 4, 1 << 10  # quantization steps of a column's range
+_MIN_UNITS, _MAX_UNITS = 300, 200_000  # limits of the derived number; the user may exceed them
 
 
 def count_sensitivity(n_active: int, neighbors: Neighbors) -> Sensitivity:
@@ -68,23 +58,23 @@ def constants_levels(privacy: Privacy, n_columns: int) -> int:
     Raises
     ------
     PrivacyError
-        If the noise exceeds the samplers' range even at the coarsest resolution; it would
-        dominate mean and spread anyway.
+        If the noise exceeds the samplers' range even at the coarsest resolution. It would be
+        larger than the mean and the standard deviation in any case.
     """
-    allowed = release_budget(privacy, of="constants", constants_paid=True)
-    levels = _FINEST
-    while levels >= _COARSEST:
-        moved = constants_sensitivity(n_columns, levels, privacy.neighbors)
-        if isinstance(allowed, PureDP):
-            fits = moved.l1 / allowed.epsilon <= MAX_TABLE_SCALE
+    budget = release_budget(privacy, of="constants", constants_paid=True)
+    levels = _MAX_LEVELS
+    while levels >= _MIN_LEVELS:
+        sensitivity = constants_sensitivity(n_columns, levels, privacy.neighbors)
+        if isinstance(budget, PureDP):
+            fits = sensitivity.l1 / budget.epsilon <= MAX_TABLE_SCALE
         else:
-            fits = moved.l2_squared / (2 * allowed.rho) <= MAX_TABLE_VARIANCE
+            fits = sensitivity.l2_squared / (2 * budget.rho) <= MAX_TABLE_VARIANCE
         if fits:
             return levels
         levels //= 2
     raise PrivacyError(
-        f"mean and spread of {n_columns} columns would drown in the noise that {allowed} calls "
-        "for; declare tighter bounds, set standardize=False, raise "
+        f"the noise for {budget} is too large for mean and deviation of {n_columns} columns; "
+        "declare tighter bounds, set standardize=False, raise "
         "constants_share, or allow a delta under mechanism='central'"
     )
 
@@ -99,14 +89,15 @@ def release_budget(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP
     of : {"constants", "counts"}
         The release. The fractions of both add up to 1.
     constants_paid : bool
-        Whether rows or scaling are charged; if not, the counts get the whole budget.
+        Whether the number of rows or the scaling is charged; if not, the counts get the whole
+        budget.
     """
     share = exact(privacy.constants_share, "constants_share") if constants_paid else Fraction(0)
     share = share if of == "constants" else 1 - share
     return portion(privacy, share)
 
 
-def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
+def picks_mechanism(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
     """Return the mechanism DP() of Algorithm 2 for one party.
 
     Parameters
@@ -115,7 +106,7 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
         With ``accounting="paper"`` each party spends epsilon / tau (line 7); with ``"parallel"``
         each spends all of epsilon, because the parties' rows are disjoint.
     constants_paid : bool
-        As for :func:`part`.
+        As for :func:`release_budget`.
     n_picks : int
         T; tau is ``privacy.n_parties``.
 
@@ -124,13 +115,13 @@ def picks(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:
     PrivacyError
         If delta is not 0, or the number of parties is required but not set.
     """
-    allowed = release_budget(privacy, of="counts", constants_paid=constants_paid)
-    if not isinstance(allowed, PureDP):
-        raise PrivacyError("the paper's mechanism is pure; leave delta at 0")
-    divided = privacy.n_parties if privacy.accounting == "paper" else 1
-    if divided is None:
+    budget = release_budget(privacy, of="counts", constants_paid=constants_paid)
+    if not isinstance(budget, PureDP):
+        raise PrivacyError("the paper's mechanism has pure epsilon; leave delta at 0")
+    divisor = privacy.n_parties if privacy.accounting == "paper" else 1
+    if divisor is None:
         raise PrivacyError("accounting='paper' divides epsilon by the parties: give n_parties")
-    return TopPicks(allowed.epsilon / divided, n_picks)
+    return TopPicks(budget.epsilon / divisor, n_picks)
 
 
 def quantized_moments(
@@ -152,26 +143,25 @@ def quantized_moments(
         Rows times ``levels``, then sums and sums of squares in units of 1 / ``levels`` of the
         range and of its square.
     """
-    low, high = bounds  # their difference is finite, and so is the table
+    low, high = bounds  # their difference and the values of x are finite
     width = np.where(high > low, high - low, 1.0)
-    unit = np.rint((np.clip(x, low, high) - low) / width * levels).astype(np.int64)
-    squares = unit * unit // levels
-    return np.concatenate([[levels * len(x)], unit.sum(axis=0), squares.sum(axis=0)])
+    steps = np.rint((np.clip(x, low, high) - low) / width * levels).astype(np.int64)
+    squares = steps * steps // levels
+    return np.concatenate([[levels * len(x)], steps.sum(axis=0), squares.sum(axis=0)])
 
 
-def active_units(privacy: Privacy) -> int:
+def default_active(privacy: Privacy) -> int:
     """Return the default number of active units (rho).
 
     Laplace noise grows with rho but Gaussian noise only with its square root, so Gaussian noise
     permits more active units.
     """
-    return (
-        64 if isinstance(release_budget(privacy, of="counts", constants_paid=False), ZCDP) else 32
-    )
+    budget = release_budget(privacy, of="counts", constants_paid=False)
+    return 64 if isinstance(budget, ZCDP) else 32  # zCDP stands for Gaussian noise
 
 
 def private_sizes(
-    n_rows: int, n_features: int, n_outputs: int, n_classes: int, *, n_active: int, spread: float
+    n_rows: int, n_features: int, n_outputs: int, n_classes: int, *, n_active: int, deviation: float
 ) -> tuple[int, int]:
     """Return n_units and n_inputs for noised counts.
 
@@ -191,15 +181,15 @@ def private_sizes(
         Classes.
     n_active : int
         Active units of each row.
-    spread : float
+    deviation : float
         Standard deviation of the noise on one cell of the sum.
     """
-    n_units = int(n_rows * n_active / (n_classes * max(spread, 1.0)))
+    n_units = int(n_rows * n_active / (n_classes * max(deviation, 1.0)))
     n_inputs = max(1, min(24, round(0.4 * n_features), n_outputs // 2))
-    return min(max(n_units, _FEWEST_UNITS), _MAX_UNITS), n_inputs
+    return min(max(n_units, _MIN_UNITS), _MAX_UNITS), n_inputs
 
 
-def sizes_of_the_paper(n_features: int, n_outputs: int) -> tuple[int, int, int]:
+def paper_sizes(n_features: int, n_outputs: int) -> tuple[int, int, int]:
     """Return n_units, n_inputs and n_active according to appendix D.8.
 
     There are ten units per column, one twentieth of them active. The noise of the paper's mechanism
@@ -212,6 +202,6 @@ def sizes_of_the_paper(n_features: int, n_outputs: int) -> tuple[int, int, int]:
 def default_picks(n_units: int) -> int:
     """Return the default number of picked cells (T).
 
-    One cell per 30 units, at most 600 as in appendix D.8.
+    It is one per 30 units, but at most 600 as in appendix D.8.
     """
     return max(1, min(600, n_units // 30))

@@ -18,17 +18,15 @@ from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, s
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
-    active_units,
     constants_levels,
     count_sensitivity,
+    default_active,
     default_picks,
+    paper_sizes,
     private_sizes,
     release_budget,
-    sizes_of_the_paper,
 )
-from fedneighbors.methods.flynn.protocol import (
-    FlyNNSettings,
-)
+from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import PaidRequest, PrivateTraining, column_bounds
@@ -46,7 +44,7 @@ class ConstantsReply:
 class ConstantsRequest(PaidRequest):
     """Request for noised moments of columns clipped to ``low`` and ``high``.
 
-    Empty bounds request only the number of rows.
+    Without columns (empty bounds), only the number of rows is requested.
     """
 
     reply: ClassVar[type] = ConstantsReply
@@ -146,12 +144,12 @@ class PrivateModelRelease:
     model: FlyNNModel
 
 
-_CLEAR = 6.0  # standard deviations that noise alone almost never exceeds
+_MAX_DEVIATIONS = 6.0  # standard deviations, which noise almost never exceeds
 
 
 @dataclass(frozen=True)
-class _Known:
-    """Totals over all rows; ``paid`` is True if ledgers were charged for them.
+class _Totals:
+    """Number of rows and standardizing constants; ``paid`` if ledgers were charged for them.
 
     ``n_rows`` is None if it is not required, ``mean`` and ``scale`` are None without scaling.
     """
@@ -199,12 +197,12 @@ def coordinate_private(
     training = yield from _Training.begin(
         privacy, run, reserved=settings.classes, settings=settings
     )
-    known = yield from training.known()
-    plan = training.plan(known)
+    totals = yield from training.request_totals()
+    plan = training.plan(totals)
     if privacy.mechanism == "paper":
-        counts, spread = (yield from training.picked(plan, known)), 0.0
+        counts, variance = (yield from training.request_picks(plan, totals)), 0.0
     else:
-        counts, spread = yield from training.noised(plan, known)
+        counts, variance = yield from training.request_counts(plan, totals)
     model = FlyNNModel(
         plan=plan,
         classes=training.schema.classes,
@@ -212,7 +210,7 @@ def coordinate_private(
         decay=settings.decay,
         class_normalized=settings.class_normalized,
         feature_names=training.schema.feature_names,
-        noise_variance=spread,
+        noise_variance=variance,
         guarantee=training.guarantee,
     )
     replies = yield gather(PrivateModelRelease(model))
@@ -233,105 +231,106 @@ def _check_declared(settings: FlyNNSettings, privacy: Privacy) -> None:
 
 @dataclass(frozen=True)
 class _Training(PrivateTraining):
-    """State of one private training; its generators are the coordinator's rounds."""
+    """State of one private training; its ``request_*`` methods are the coordinator's rounds."""
 
     settings: FlyNNSettings
 
-    def known(self) -> Coordinator[_Known]:
+    def request_totals(self) -> Coordinator[_Totals]:
         """Request the noised number of rows and the scaling, unless neither is required."""
         scaled = bool(self.settings.standardize)
-        given = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
-        decay = self.settings.decay is None and self.privacy.mechanism == "paper"
-        if not scaled and None not in given and not decay:
-            return _Known(None, None, None, paid=False)
+        sizes = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
+        derives_decay = self.settings.decay is None and self.privacy.mechanism == "paper"
+        if not scaled and None not in sizes and not derives_decay:
+            return _Totals(None, None, None, paid=False)
         low = high = np.zeros(0)
         if scaled:
             low, high = column_bounds(self.privacy.bounds or (0.0, 0.0), self.schema.n_features)
         levels = constants_levels(self.privacy, len(low))
-        kind = MaskedConstantsRequest if self.masked else ConstantsRequest
-        replies = yield total(kind(*self.frame, low, high))
+        request_type = MaskedConstantsRequest if self.masked else ConstantsRequest
+        replies = yield total(request_type(*self.frame, low, high))
         moments = self.survivors(replies, "rows and scaling").total.moments
         if moments.shape != (2 * len(low) + 1,):
             raise ProtocolError(f"expected {2 * len(low) + 1} noised moments, got {moments.shape}")
         n_rows = max(1, round(int(moments[0]) / levels))
         if not scaled:
-            return _Known(n_rows, None, None, paid=True)
+            return _Totals(n_rows, None, None, paid=True)
         first, second = np.split(moments[1:] / (levels * n_rows), 2)
         mean = np.clip(first, 0, 1)
-        spread = np.sqrt(np.clip(second - mean**2, 0, 0.25))
+        deviation = np.sqrt(np.clip(second - mean**2, 0, 0.25))  # in units of the range
         width = high - low
-        scale = scales(spread * width, self.settings.standardize)
-        return _Known(n_rows, low + mean * width, scale, paid=True)
+        scale = scales(deviation * width, self.settings.standardize)
+        return _Totals(n_rows, low + mean * width, scale, paid=True)
 
-    def plan(self, known: _Known) -> HashPlan:
-        """Return the hash plan; derive unset sizes from the known totals."""
+    def plan(self, totals: _Totals) -> HashPlan:
+        """Return the hash plan; derive unset sizes from the totals."""
         settings, n_features = self.settings, self.schema.n_features
         features = FeatureMap(
             n_features,
             choose_expansion(settings.expand, n_features),
-            known.mean,
-            known.scale,
+            totals.mean,
+            totals.scale,
             settings.seed,
         )
-        return settings.plan_of(features, self._sizes(known, features))
+        return settings.plan_of(features, self._sizes(totals, features))
 
-    def _sizes(self, known: _Known, features: FeatureMap) -> tuple[int, int, int]:
+    def _sizes(self, totals: _Totals, features: FeatureMap) -> tuple[int, int, int]:
         columns = (features.n_features, features.n_outputs)
         if self.privacy.mechanism == "paper":
-            return sizes_of_the_paper(*columns)
+            return paper_sizes(*columns)
         given = self.settings.n_active
-        n_active = active_units(self.privacy) if given is None else given
-        moved = count_sensitivity(n_active, self.privacy.neighbors)
-        spread = self._count_variance(moved, known, n_cells=1, n_summed=self.n_parties) ** 0.5
+        n_active = default_active(self.privacy) if given is None else given
+        sensitivity = count_sensitivity(n_active, self.privacy.neighbors)
+        variance = self._count_variance(sensitivity, totals, n_cells=1, n_summed=self.n_parties)
         n_units, n_inputs = private_sizes(
-            known.n_rows or 1,
+            totals.n_rows or 1,
             *columns,
             len(self.schema.classes),
             n_active=n_active,
-            spread=spread,
+            deviation=variance**0.5,
         )
         return n_units, n_inputs, n_active
 
     def _count_variance(
-        self, moved: Sensitivity, known: _Known, *, n_cells: int, n_summed: int
+        self, sensitivity: Sensitivity, totals: _Totals, *, n_cells: int, n_summed: int
     ) -> float:
-        allowed = release_budget(self.privacy, of="counts", constants_paid=known.paid)
-        return self.variance(allowed, moved, n_cells=n_cells, n_summed=n_summed)
+        budget = release_budget(self.privacy, of="counts", constants_paid=totals.paid)
+        return self.variance(budget, sensitivity, n_cells=n_cells, n_summed=n_summed)
 
-    def noised(
-        self, plan: HashPlan, known: _Known
+    def request_counts(
+        self, plan: HashPlan, totals: _Totals
     ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
         """Request noised counts; return their sum and its noise variance."""
-        kind = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
-        replies = yield total(kind(*self.frame, plan, self.schema.classes, known.paid))
+        request_type = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
+        request = request_type(*self.frame, plan, self.schema.classes, totals.paid)
+        replies = yield total(request)
         counts = self.survivors(replies, "the counts").total.counts
         shape = (plan.n_units, len(self.schema.classes))
         if counts.shape != shape:
             raise ProtocolError(f"expected noised counts of shape {shape}, got {counts.shape}")
-        moved = count_sensitivity(plan.n_active, self.privacy.neighbors)
+        sensitivity = count_sensitivity(plan.n_active, self.privacy.neighbors)
         n_summed = self.n_parties - len(replies.missing)
-        spread = self._count_variance(moved, known, n_cells=counts.size, n_summed=n_summed)
-        self._check_size(counts, plan, known, spread)
-        return np.ascontiguousarray(counts, np.int32), spread
+        variance = self._count_variance(sensitivity, totals, n_cells=counts.size, n_summed=n_summed)
+        self._check_size(counts, plan, totals, variance)
+        return np.ascontiguousarray(counts, np.int32), variance
 
     def _check_size(
-        self, counts: npt.NDArray[Any], plan: HashPlan, known: _Known, spread: float
+        self, counts: npt.NDArray[Any], plan: HashPlan, totals: _Totals, variance: float
     ) -> None:
         """Check that the counts do not exceed the declared number of rows.
 
         A dishonest party could otherwise inflate the counts.
         """
-        if known.n_rows is None or known.paid:
+        if totals.n_rows is None or totals.paid:
             return
-        slack = _CLEAR * np.sqrt(counts.size * spread)
-        if counts.sum(dtype=np.int64) > known.n_rows * plan.n_active + slack:
+        max_noise = _MAX_DEVIATIONS * np.sqrt(counts.size * variance)
+        if counts.sum(dtype=np.int64) > totals.n_rows * plan.n_active + max_noise:
             raise ProtocolError(
-                f"the counts are those of more than the {known.n_rows} rows that were declared; "
+                f"the counts are those of more than the {totals.n_rows} rows that were declared; "
                 "a party counted other rows than it announced"
             )
 
-    def picked(self, plan: HashPlan, known: _Known) -> Coordinator[npt.NDArray[np.int32]]:
-        """Sum the picked cells of all parties (lines 5-8 and 11)."""
+    def request_picks(self, plan: HashPlan, totals: _Totals) -> Coordinator[npt.NDArray[np.int32]]:
+        """Request picked cells and sum them (lines 5-8 and 11)."""
         n_classes = len(self.schema.classes)
         n_picks = min(self.privacy.n_picks or default_picks(plan.n_units), plan.n_units * n_classes)
         replies = yield gather(
@@ -340,7 +339,7 @@ class _Training(PrivateTraining):
                 terms(self.privacy),
                 plan,
                 self.schema.classes,
-                known.paid,
+                totals.paid,
                 n_picks,
             )
         )
