@@ -264,12 +264,15 @@ def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.
             "a data frame needs a schema under a privacy budget, since its rows decide the types "
             "of its columns: declare Privacy(schema=...), or pass an array with bounds and classes"
         )
+    from sklearn.utils import column_or_1d  # slow to import; Flower nodes do not need it
+
     rows = X if hasattr(X, "shape") else np.asarray(X)
+    y = column_or_1d(y, dtype=object, warn=True)
     labels = np.full(rows.shape[0], None, dtype=object)
     if len(labels) != len(y):
         raise ValueError(f"expected one label for each of {len(labels)} rows, got {len(y)}")
     if privacy.schema is None:
-        found, known = read_labels(np.asarray(y, dtype=object), privacy.classes or ())
+        found, known = read_labels(y, privacy.classes or ())
         labels[known] = found[known]
         return rows, labels
     encoded = privacy.schema.encode(rows, y)

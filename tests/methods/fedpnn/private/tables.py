@@ -9,8 +9,8 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
 BOUNDS = (-4.0, 4.0)
-LOCAL = Privacy(epsilon=1, public=("classes",), bounds=BOUNDS)
-CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", public=("classes",), bounds=BOUNDS)
+LOCAL = Privacy(epsilon=1, classes=(0, 1), bounds=BOUNDS)
+CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", classes=(0, 1), bounds=BOUNDS)
 
 
 def table(n_rows=30, n_columns=4, n_classes=2, seed=0):

@@ -1,29 +1,52 @@
 """``FedPNNClassifier(privacy=...)``: predictions, validation, files and records."""
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, make_blobs
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import FedPNNClassifier, Privacy
+from fedneighbors.datasets import NumericColumn, Schema
 from fedneighbors.errors import ModelFileError
 from fedneighbors.metrics import balanced_accuracy
 
-PUBLIC = ("classes",)
-LOCAL = Privacy(epsilon=1, public=PUBLIC)
-CENTRAL = Privacy(epsilon=1, delta=1e-5, mechanism="central", public=PUBLIC)
+CLASSES = ("a", "b")
+LOCAL = Privacy(epsilon=1, classes=CLASSES)
+CENTRAL = Privacy(epsilon=1, delta=1e-5, mechanism="central", classes=CLASSES)
 BOUNDS = np.tile([-20.0, 20.0], (6, 1))
 OWNERS = np.arange(900) % 3
 
 # With such a large epsilon the noise is negligible, so that the scikit-learn checks hold; bounds
 # for any number of columns are given in privacy.
-GENEROUS = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-10.0, 10.0))
+GENEROUS = Privacy(epsilon=1e6, bounds=(-10.0, 10.0))
 
 
-@parametrize_with_checks([FedPNNClassifier(privacy=GENEROUS)])
+class DeclaredClasses(FedPNNClassifier):
+    """Classifier that declares the labels of its rows, which the scikit-learn checks choose."""
+
+    def _fit_privately(self, X, y, parties, privacy):
+        labels = np.unique(np.asarray(y)).tolist()
+        return super()._fit_privately(X, y, parties, replace(privacy, classes=tuple(labels)))
+
+
+@parametrize_with_checks(
+    [DeclaredClasses(privacy=GENEROUS)],
+    expected_failed_checks=lambda _: {
+        "check_classifiers_regression_target": "labels are declared, numbers of any kind",
+        "check_classifier_data_not_an_array": "a data frame needs a schema",
+        "check_dataframe_column_names_consistency": "a data frame needs a schema",
+    },
+)
 def test_private_classifier_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+def classes(n_classes):
+    return ("a", "b", "c", "d")[:n_classes]
 
 
 def blobs(n_classes):
@@ -35,6 +58,7 @@ def blobs(n_classes):
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
 def test_private_model_classifies_and_survives_a_round_trip(privacy, n_classes, tmp_path):
     x, y = blobs(n_classes)
+    privacy = replace(privacy, classes=classes(n_classes))
     model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y, parties=OWNERS)
 
     model.save(tmp_path / "private")
@@ -51,7 +75,8 @@ def test_private_model_classifies_and_survives_a_round_trip(privacy, n_classes, 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities_sum_to_1_and_match_predictions(n_classes):
     x, y = blobs(n_classes)
-    model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y)
+    privacy = replace(LOCAL, classes=classes(n_classes))
+    model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y)
 
     probabilities = model.predict_proba(x)
 
@@ -68,14 +93,45 @@ def test_missing_cells_are_supported():
     assert balanced_accuracy(y, model.predict(x)) > 0.7
 
 
+def test_rows_with_labels_not_declared_are_left_out():
+    x, y = blobs(2)
+    odd = y.astype(object)
+    odd[::10] = [None, "q", 7, float("nan"), b"a"] * 18
+
+    model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, odd, parties=OWNERS)
+
+    assert model.classes_.tolist() == ["a", "b"]
+
+
+def test_a_data_frame_is_read_by_a_schema():
+    x, y = blobs(2)
+    columns = tuple(NumericColumn(f"c{i}", -20.0, 20.0, 0.0) for i in range(6))
+    privacy = Privacy(epsilon=1, schema=Schema(columns, "y", CLASSES))
+    frame = pd.DataFrame(x, columns=[f"c{i}" for i in range(6)]).astype(object)
+    frame.loc[5, "c1"] = "unreadable"
+
+    model = FedPNNClassifier(privacy=privacy).fit(frame.iloc[:, ::-1], y, parties=OWNERS)
+
+    assert balanced_accuracy(y, model.predict(frame)) > 0.8
+    assert model.model_.feature_names == tuple(frame.columns)
+
+
+def test_a_data_frame_without_a_schema_is_refused():
+    x, y = blobs(2)
+
+    with pytest.raises(ValueError, match="a data frame needs a schema under a privacy budget"):
+        FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(pd.DataFrame(x), y)
+
+
 def test_breast_cancer_is_classified_at_epsilon_1():
     x, y = load_breast_cancer(return_X_y=True)
     bounds = np.stack([x.min(axis=0), x.max(axis=0)], axis=1)  # documented with the data set
     owners = np.arange(len(y)) % 2
+    privacy = replace(CENTRAL, classes=(0, 1))
 
     accuracies = [
         balanced_accuracy(
-            y, FedPNNClassifier(privacy=CENTRAL, bounds=bounds).fit(x, y, parties=owners).predict(x)
+            y, FedPNNClassifier(privacy=privacy, bounds=bounds).fit(x, y, parties=owners).predict(x)
         )
         for _ in range(5)
     ]
@@ -99,7 +155,7 @@ def test_record_states_guarantee_and_spent_budget():
     assert (record.privacy["epsilon"], record.privacy["delta"]) == (1.0, 0.0)
     assert record.privacy["spent by each party"] == "epsilon=1"
     assert record.privacy["neighbors"].startswith("add_remove")
-    assert record.privacy["public"] == "bounds of columns, classes"
+    assert record.privacy["declared"] == "classes, bounds"
     assert FedPNNClassifier().fit(x, y).run_record_.privacy == {}
 
 
@@ -118,8 +174,8 @@ def test_upload_size_does_not_depend_on_the_number_of_rows():
 
 def test_bounds_can_be_given_in_privacy():
     x, y = blobs(2)
-    within = Privacy(epsilon=1e6, public=PUBLIC, bounds=(-20.0, 20.0))
-    separate = Privacy(epsilon=1e6, public=PUBLIC)
+    within = Privacy(epsilon=1e6, classes=CLASSES, bounds=(-20.0, 20.0))
+    separate = Privacy(epsilon=1e6, classes=CLASSES)
 
     one = FedPNNClassifier(privacy=within).fit(x, y)
     two = FedPNNClassifier(privacy=separate, bounds=BOUNDS).fit(x, y)
@@ -134,15 +190,14 @@ def test_bounds_can_be_given_in_privacy():
         ({"privacy": LOCAL, "bounds": BOUNDS[:4]}, r"bounds of shape \(6, 2\)"),
         ({"privacy": LOCAL, "bounds": BOUNDS[:, ::-1]}, "low bounds below the high ones"),
         ({"privacy": LOCAL, "bounds": BOUNDS * np.nan}, "bounds as finite numbers"),
-        ({"privacy": GENEROUS, "bounds": BOUNDS}, "bounds are given twice"),
-        ({"privacy": Privacy(epsilon=1), "bounds": BOUNDS}, "declare public="),
         (
-            {"privacy": Privacy(epsilon=1, mechanism="paper", public=PUBLIC), "bounds": BOUNDS},
-            "has no private mechanism",
+            {"privacy": replace(GENEROUS, classes=CLASSES), "bounds": BOUNDS},
+            "bounds are given twice",
         ),
+        ({"privacy": Privacy(epsilon=1), "bounds": BOUNDS}, r"Privacy\(classes="),
         (
-            {"privacy": Privacy(epsilon=1, classes=("a", "x")), "bounds": BOUNDS},
-            r"labels \['b'\] that are not among the classes",
+            {"privacy": Privacy(epsilon=1, mechanism="paper", classes=CLASSES), "bounds": BOUNDS},
+            "has no private mechanism",
         ),
         ({"privacy": LOCAL, "bounds": BOUNDS, "holdout": 0.1}, "takes no holdout"),
         (

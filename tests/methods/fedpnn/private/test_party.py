@@ -171,7 +171,7 @@ def test_two_data_sets_of_one_ledger_are_charged_separately():
         {"neighbors": "replace_one"},
         {"mechanism": "central"},
         {"bounds": (-5.0, 5.0)},
-        {"classes": (0, 1)},
+        {"classes": (0, 1, 2)},
         {"colluders": 2},
         {"n_parties": 3},
     ],
@@ -239,12 +239,8 @@ def test_noise_shares_are_charged_for_all_cells_of_the_sum():
     assert charged.rho <= release.budget.rho
 
 
-def test_labels_not_declared_public_are_not_disclosed():
-    north = party(privacy=replace(LOCAL, public=(), classes=(0, 1)))
-
-    with pytest.raises(Refused, match="not declared public"):
-        north.answer(PublicSchemaRequest(True))
-    schema = north.answer(PublicSchemaRequest(False))
+def test_labels_are_not_disclosed():
+    schema = party().answer(PublicSchemaRequest())
 
     assert (schema.labels, schema.label_kind) == ((), "none")
 
@@ -288,8 +284,8 @@ def test_noise_differs_between_processes(ask):
         (cells_request(origin=np.zeros(3), axis=np.zeros(3)), "number of columns"),
         (cells_request(axis=np.full(4, 0.6)), "axis is longer than 1"),
         (cells_request(classes=(0, 1, 2)), "exactly two classes"),
-        (origin_request(classes=(0,)), "an agreed or public class is missing"),
-        (origin_request(classes=(0, 2)), "an agreed or public class is missing"),
+        (origin_request(classes=(0,)), "a declared class is missing"),
+        (origin_request(classes=(0, 2)), "a declared class is missing"),
     ],
 )
 def test_invalid_requests_are_refused_without_a_charge(request_, words):
@@ -322,13 +318,13 @@ def test_extreme_values_do_not_make_a_party_fail(ask, value):
     north = party(rows=(x, y))
 
     assert isinstance(north.answer(ask()), NoisyReply)
-    assert isinstance(north.answer(PublicSchemaRequest(True)).labels, tuple)
+    assert north.answer(PublicSchemaRequest()).labels == ()
 
 
 @ALL_REQUESTS
 def test_rows_with_labels_not_agreed_are_dropped_silently(ask):
     x, y = table()
-    policy = replace(LOCAL, public=(), classes=(0, 1))
+    policy = replace(LOCAL, classes=(0, 1))
     other_labels = y.copy()
     other_labels[3] = 9
     agreed = np.delete(np.arange(len(y)), 3)
@@ -343,7 +339,7 @@ def test_rows_with_labels_not_agreed_are_dropped_silently(ask):
 
 def test_party_without_rows_replies_with_noise():
     x, y = table()
-    policy = replace(LOCAL, public=(), classes=(0, 1))
+    policy = replace(LOCAL, classes=(0, 1))
     empty = party(privacy=policy, rows=(x[:0], y[:0]))
 
     for ask in COST:
@@ -355,7 +351,7 @@ def test_party_without_rows_replies_with_noise():
     [
         ({"bounds": None}, "give bounds, an array of shape"),
         ({"bounds": ((0.0,) * 3, (1.0,) * 3)}, "one or 4 of them"),
-        ({"public": ()}, "declare public="),
+        ({"classes": None}, r"Privacy\(classes="),
     ],
 )
 def test_party_needs_declared_bounds_and_classes(change, words):
@@ -383,7 +379,7 @@ def test_reply_is_exact_sums_plus_laplace_noise():
 
 # An audit of a party's releases, and faults that it must find.
 
-LOOSE = Privacy(epsilon=4, public=(), classes=(0, 1), bounds=BOUNDS)
+LOOSE = Privacy(epsilon=4, classes=(0, 1), bounds=BOUNDS)
 CLAIM = {sums_request: 2.0, cells_request: 1.2}
 
 

@@ -55,6 +55,7 @@ ALL_TERMS = pytest.mark.parametrize(
 @ALL_TERMS
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_every_party_receives_the_coordinators_model(privacy, n_classes):
+    privacy = replace(privacy, classes=tuple(range(n_classes)))
     members = parties(4, privacy, n_classes=n_classes)
 
     model = train(members, privacy).result
@@ -67,6 +68,7 @@ def test_every_party_receives_the_coordinators_model(privacy, n_classes):
 @ALL_TERMS
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_training_spends_the_whole_budget_of_every_party(privacy, n_classes):
+    privacy = replace(privacy, classes=tuple(range(n_classes)))
     members = parties(4, privacy, n_classes=n_classes)
     train(members, privacy)
 
@@ -133,7 +135,7 @@ def test_central_noise_is_below_local_noise():
 
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
 def test_noise_of_the_cells_has_the_stated_variance(privacy):
-    terms = replace(privacy, public=(), classes=(0, 1))
+    terms = replace(privacy, classes=(0, 1))
     no_rows = np.zeros((0, 4)), np.zeros(0, int)  # without rows, the cells are pure noise
     samples = []
     for seed in range(20):
@@ -221,7 +223,8 @@ def test_single_party_uses_plain_requests_under_central():
 
 
 def test_more_than_two_classes_need_no_cells():
-    rounds = train(parties(2, LOCAL, n_classes=3), LOCAL).rounds
+    privacy = replace(LOCAL, classes=(0, 1, 2))
+    rounds = train(parties(2, privacy, n_classes=3), privacy).rounds
 
     assert "CellsRequest" not in {record.request for record in rounds}
 
@@ -232,7 +235,7 @@ def test_more_than_two_classes_need_no_cells():
         ({"mechanism": "paper"}, "has no private mechanism"),
         ({"n_picks": 5, "constants_share": "1/4"}, "constants_share, n_picks have no effect"),
         ({"bounds": None}, "give bounds, an array of shape"),
-        ({"public": ()}, r"Privacy\(classes="),
+        ({"classes": None}, r"Privacy\(classes="),
         ({"n_parties": 4}, "expected the 4 parties that privacy names, got 2"),
         ({"bounds": ((0.0,) * 3, (1.0,) * 3)}, "one or 4 of them"),
     ],
@@ -254,7 +257,7 @@ def test_more_colluders_than_survivors_are_rejected():
 
 
 def test_one_class_is_rejected():
-    policy = replace(LOCAL, public=(), classes=(0,))
+    policy = replace(LOCAL, classes=(0,))
 
     with pytest.raises(DataError, match="at least two classes"):
         train([party(privacy=policy)], policy)

@@ -9,11 +9,11 @@ from fedneighbors.methods.flynn.protocol import FlyNNSettings
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 
-PUBLIC = ("classes", "n_rows", "scaling")
-SETTINGS = FlyNNSettings(n_units=40, n_inputs=2, n_active=5)
-LOCAL = Privacy(epsilon=1, mechanism="local", public=PUBLIC)
-CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", public=PUBLIC)
-PAPER = Privacy(epsilon=1, mechanism="paper", public=PUBLIC, n_picks=6)
+BOUNDS = (-4.0, 4.0)
+SETTINGS = FlyNNSettings(n_units=40, n_inputs=2, n_active=5, standardize=False)
+LOCAL = Privacy(epsilon=1, mechanism="local", classes=(0, 1), bounds=BOUNDS)
+CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", classes=(0, 1), bounds=BOUNDS)
+PAPER = Privacy(epsilon=1, mechanism="paper", classes=(0, 1), bounds=BOUNDS, n_picks=6)
 
 
 def table(n_rows=30, n_columns=3, seed=0):

@@ -1,41 +1,60 @@
 """``FlyNNClassifier(privacy=...)``: guarantees, refusals, files and records."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import FlyNNClassifier, Privacy
+from fedneighbors.datasets import NumericColumn, Schema
 from fedneighbors.errors import PrivacyError
 from fedneighbors.methods.flynn._model import PRIVATE_SHARPNESS
 from fedneighbors.methods.flynn.algorithm import choose_sharpness
 from fedneighbors.metrics import balanced_accuracy
 
-PUBLIC = ("classes", "n_rows", "scaling")
-CENTRAL = Privacy(epsilon=1.0, delta=1e-6, mechanism="central", public=PUBLIC)
-LOCAL = Privacy(epsilon=1.0, mechanism="local", public=PUBLIC)
-PAPER = Privacy(epsilon=1.0, mechanism="paper", public=PUBLIC)
+DECLARED = {"classes": ("ill", "well"), "bounds": (-20.0, 20.0)}
+CENTRAL = Privacy(epsilon=1.0, delta=1e-6, mechanism="central", **DECLARED)
+LOCAL = Privacy(epsilon=1.0, mechanism="local", **DECLARED)
+PAPER = Privacy(epsilon=1.0, mechanism="paper", **DECLARED)
+AGE = NumericColumn("age", 0.0, 110.0)
+SCHEMA = Schema((AGE,), "died", ("no", "yes"))
+OPEN = Schema((NumericColumn("age"),), "died", ("no", "yes"))
 EACH = pytest.mark.parametrize("privacy", [CENTRAL, LOCAL, PAPER], ids=lambda p: p.mechanism)
 
 # With such a large epsilon the noise is negligible and scikit-learn's checks pass, except for a
 # second ``partial_fit``, which would void the guarantee.
-NEGLIGIBLE_NOISE = Privacy(epsilon=1e6, mechanism="local", public=PUBLIC)
+NEGLIGIBLE_NOISE = Privacy(epsilon=1e6, mechanism="local", bounds=(-100.0, 100.0))
 REASON = "partial_fit on a private model is refused"
 
 
+class DeclaredClasses(FlyNNClassifier):
+    """Classifier that declares the labels of its rows, which the scikit-learn checks choose."""
+
+    def _train(self, X, y, parties, reserved):
+        privacy = self.privacy
+        self.privacy = replace(privacy, classes=tuple(np.unique(np.asarray(y)).tolist()))
+        try:
+            return super()._train(X, y, parties, reserved)
+        finally:
+            self.privacy = privacy
+
+
 @parametrize_with_checks(
-    [FlyNNClassifier(n_units=2000, n_active=64, privacy=NEGLIGIBLE_NOISE)],
-    expected_failed_checks=lambda _: dict.fromkeys(
-        (
-            "check_estimators_partial_fit_n_features",
-            "check_fit_score_takes_y",
-            "check_n_features_in_after_fitting",
-        ),
-        REASON,
-    ),
+    [DeclaredClasses(n_units=2000, n_active=64, privacy=NEGLIGIBLE_NOISE)],
+    expected_failed_checks=lambda _: {
+        "check_estimators_partial_fit_n_features": REASON,
+        "check_fit_score_takes_y": REASON,
+        "check_n_features_in_after_fitting": REASON,
+        "check_classifiers_regression_target": "labels are declared, numbers of any kind",
+        "check_classifier_data_not_an_array": "a data frame needs a schema",
+        "check_dataframe_column_names_consistency": "a data frame needs a schema",
+        "check_estimators_nan_inf": "rows that are not finite are left out",
+    },
 )
 def test_scikit_learn_accepts_the_private_estimator(estimator, check):
     check(estimator)
@@ -118,7 +137,9 @@ def small(privacy, seed=0, n=60):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 2
     settings = {"n_units": 50, "n_inputs": 2, "n_active": 5, "standardize": False, "expand": None}
-    return FlyNNClassifier(privacy=privacy, **settings).fit(rng.normal(size=(n, 4)) + y[:, None], y)
+    labels = np.array(["ill", "well"])[y]
+    classifier = FlyNNClassifier(privacy=privacy, **settings)
+    return classifier.fit(rng.normal(size=(n, 4)) + y[:, None], labels)
 
 
 def test_models_of_one_privacy_merge_and_their_noise_adds_up():
@@ -151,10 +172,14 @@ def test_the_record_has_guarantee_and_cost():
 
 def test_the_record_names_the_papers_accounting():
     rng = np.random.default_rng(0)
-    policy = Privacy(epsilon=1, mechanism="paper", public=PUBLIC, accounting="paper")
+    policy = Privacy(
+        epsilon=1, mechanism="paper", classes=(0, 1), bounds=(-5.0, 5.0), accounting="paper"
+    )
     x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
 
-    record = FlyNNClassifier(privacy=policy).fit(x, y, parties=np.arange(60) % 5).run_record_
+    settings = {"n_units": 64, "n_inputs": 2, "n_active": 4, "decay": 0.5, "standardize": False}
+    classifier = FlyNNClassifier(privacy=policy, **settings)
+    record = classifier.fit(x, y, parties=np.arange(60) % 5).run_record_
 
     assert record.privacy["spent by each party"] == f"epsilon={Fraction(1, 5)}"
     assert record.privacy["accounting"] == "epsilon / 5 each, as printed"
@@ -179,9 +204,10 @@ def test_privacy_survives_cloning_and_parameters():
         ({"epsilon": 1, "delta": float("nan")}, "expected a finite delta"),
         ({"epsilon": 1, "mechanism": "magic"}, "expected mechanism as one of"),
         ({"epsilon": 1, "neighbors": "nobody"}, "expected neighbors as one of"),
-        ({"epsilon": 1, "public": "classes"}, "expected public as some of"),
-        ({"epsilon": 1, "public": ("rows",)}, "expected public as some of"),
-        ({"epsilon": 1, "public": ("scaling",)}, "expected 'n_rows' in public together"),
+        ({"epsilon": 1, "schema": Schema((AGE,))}, "needs the classes of the schema"),
+        ({"epsilon": 1, "schema": SCHEMA, "classes": (1, 2)}, "classes are declared twice"),
+        ({"epsilon": 1, "schema": SCHEMA, "bounds": (0, 1)}, "bounds are declared twice"),
+        ({"epsilon": 1, "schema": OPEN}, "declares no range for column 'age'"),
         ({"epsilon": 1, "constants_share": 1}, "expected constants_share in"),
         ({"epsilon": 1, "n_picks": 0}, "expected n_picks of 1 or more"),
         ({"epsilon": 1, "colluders": -1}, "expected colluders of 0 or more"),
@@ -195,7 +221,7 @@ def test_privacy_out_of_range_is_refused(arguments, words):
 
 @pytest.mark.parametrize("mechanism", ["local", "paper"])
 def test_a_useless_delta_is_refused_by_the_training(mechanism):
-    privacy = Privacy(epsilon=1, delta=1e-6, mechanism=mechanism, public=("classes",))
+    privacy = Privacy(epsilon=1, delta=1e-6, mechanism=mechanism, classes=(0, 1))
     classifier = FlyNNClassifier(n_units=64, n_active=4, standardize=False, privacy=privacy)
 
     with pytest.raises(ValueError, match="does not use a delta"):
@@ -211,16 +237,45 @@ def test_privacy_of_another_type_is_refused(arguments):
 def test_missing_declarations_are_named():
     x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
 
-    with pytest.raises(ValueError, match="declare public="):
+    with pytest.raises(ValueError, match=r"Privacy\(classes="):
         FlyNNClassifier(privacy=Privacy(epsilon=1)).fit(x, y)
 
 
-def test_labels_outside_the_agreed_classes_are_named():
+def test_rows_with_labels_not_declared_are_left_out():
     x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 3
-    policy = Privacy(epsilon=1, public=("n_rows", "scaling"), classes=(0, 1))
+    policy = Privacy(epsilon=1, classes=(0, 1), bounds=(0.0, 20.0))
 
-    with pytest.raises(ValueError, match=r"y has labels \[2\] that are not among the classes"):
-        FlyNNClassifier(privacy=policy).fit(x, y)
+    assert FlyNNClassifier(privacy=policy).fit(x, y).classes_.tolist() == [0, 1]
+
+
+def test_rows_that_are_not_finite_are_left_out():
+    x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
+    x[3, 1], x[4, 0] = np.nan, np.inf
+    policy = Privacy(epsilon=1, classes=(0, 1), bounds=(0.0, 20.0))
+
+    assert FlyNNClassifier(privacy=policy).fit(x, y).classes_.tolist() == [0, 1]
+
+
+def test_a_data_frame_is_read_by_its_schema(rows):
+    (x, y), (x_new, truth) = rows
+    names = [f"c{i}" for i in range(30)]
+    columns = tuple(NumericColumn(name, -20.0, 20.0, 0.0) for name in names)
+    privacy = Privacy(1.0, 1e-6, "central", schema=Schema(columns, "state", ("ill", "well")))
+    frame = pd.DataFrame(x, columns=names).astype(object)
+    frame.loc[5, "c1"] = "unreadable"
+
+    model = FlyNNClassifier(privacy=privacy).fit(frame.iloc[:, ::-1], y)
+
+    found = model.predict(pd.DataFrame(x_new, columns=names))
+    assert balanced_accuracy(truth, found) > 0.7
+    assert model.model_.feature_names == tuple(names)
+
+
+def test_a_data_frame_without_a_schema_is_refused(rows):
+    (x, y), _ = rows
+
+    with pytest.raises(ValueError, match="a data frame needs a schema under a privacy budget"):
+        FlyNNClassifier(privacy=LOCAL).fit(pd.DataFrame(x), y)
 
 
 @EACH
@@ -236,7 +291,7 @@ def test_with_negligible_noise_counts_equal_the_exact_ones(mechanism):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
     settings = {"n_units": 50, "n_inputs": 2, "n_active": 5, "standardize": False, "expand": None}
-    negligible = Privacy(epsilon=1e6, mechanism=mechanism, public=PUBLIC)
+    negligible = Privacy(epsilon=1e6, mechanism=mechanism, classes=(0, 1))
 
     private, exact = (
         FlyNNClassifier(privacy=privacy, **settings).fit(x, y, parties=np.arange(60) % 4)

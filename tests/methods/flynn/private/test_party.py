@@ -24,7 +24,6 @@ from fedneighbors.methods.flynn.private.protocol import (
     NoisyCountReply,
     NoisyCountRequest,
     PicksRequest,
-    PublicMomentsRequest,
 )
 from fedneighbors.methods.flynn.protocol import (
     CountRequest,
@@ -183,25 +182,8 @@ def test_each_attempt_at_a_masked_sum_is_charged():
     assert twice._gate.ledger.spent("table") == PureDP(2)
 
 
-@pytest.mark.parametrize(
-    ("request_", "public"),
-    [
-        (PublicMomentsRequest(True), ("classes", "n_rows")),
-        (PublicMomentsRequest(False), ("classes",)),
-        (PublicSchemaRequest(True), ("n_rows",)),
-    ],
-)
-def test_undeclared_facts_are_not_revealed(request_, public):
-    north = party(privacy=replace(LOCAL, public=public, classes=(0, 1)))
-
-    with pytest.raises(Refused, match="declared public"):
-        north.answer(request_)
-
-
-def test_a_schema_without_labels_reveals_none():
-    schema = party(privacy=replace(LOCAL, public=(), classes=(0, 1))).answer(
-        PublicSchemaRequest(False)
-    )
+def test_a_schema_reveals_no_labels():
+    schema = party().answer(PublicSchemaRequest())
 
     assert (schema.labels, schema.label_kind) == ((), "none")
 
@@ -261,7 +243,7 @@ def test_another_number_of_columns_is_refused_without_a_charge(privacy, request_
 
 def test_rows_of_unknown_labels_are_dropped_silently():
     x, y = table()
-    policy = replace(LOCAL, public=(), classes=(0, 1))
+    policy = replace(LOCAL, classes=(0, 1))
     with_unknown = y.copy()
     with_unknown[3] = 9
     known = np.delete(np.arange(len(y)), 3)
@@ -275,10 +257,10 @@ def test_rows_of_unknown_labels_are_dropped_silently():
 
 
 def test_a_plan_without_an_agreed_class_is_always_refused():
-    policy = replace(LOCAL, public=(), classes=(0, 1, 2))
+    policy = replace(LOCAL, classes=(0, 1, 2))
     north = party(privacy=policy)
 
-    with pytest.raises(Refused, match="an agreed or public class is missing"):
+    with pytest.raises(Refused, match="a declared class is missing"):
         north.answer(counts_request(policy))
 
     assert north._gate.ledger.spent("table") == PureDP(0)
@@ -362,7 +344,7 @@ def test_no_value_makes_a_party_fail(expansion, value):
 
 def test_invalid_rows_are_ignored_in_every_reply():
     x, y = table()
-    policy = replace(LOCAL, public=(), classes=(0, 1))
+    policy = replace(LOCAL, classes=(0, 1))
     with_nan = x.copy()
     with_nan[5, 0] = np.nan
     valid = np.delete(np.arange(len(y)), 5)
@@ -379,11 +361,11 @@ def test_a_missing_label_is_not_revealed():
     x, y = table()
     labels = y.astype(object)
     labels[2] = None
-    policy = replace(LOCAL, public=(), classes=(0, 1))
+    policy = replace(LOCAL, classes=(0, 1))
 
-    schema = party(privacy=policy, rows=(x, labels)).answer(PublicSchemaRequest(False))
+    schema = party(privacy=policy, rows=(x, labels)).answer(PublicSchemaRequest())
 
-    assert schema == party(privacy=policy).answer(PublicSchemaRequest(False))
+    assert schema == party(privacy=policy).answer(PublicSchemaRequest())
 
 
 @pytest.mark.parametrize("n_picks", [0, 81, 10**12])
@@ -422,9 +404,9 @@ def test_bounds_with_infinite_range_are_refused():
         ConstantsRequest("a", terms(LOCAL), 1, np.full(3, -1.7e308), np.full(3, 1.7e308))
 
 
-def test_a_party_needs_to_know_its_classes_or_call_them_public():
-    with pytest.raises(ValueError, match="declare public="):
-        party(privacy=replace(LOCAL, public=()))
+def test_a_party_needs_declared_classes():
+    with pytest.raises(ValueError, match=r"Privacy\(classes="):
+        party(privacy=replace(LOCAL, classes=None))
 
 
 @pytest.mark.parametrize(
@@ -436,8 +418,7 @@ def test_a_party_needs_to_know_its_classes_or_call_them_public():
         {"constants_share": Fraction(1, 2)},
         {"accounting": "paper"},
         {"n_parties": 3},
-        {"public": ("classes",)},
-        {"classes": (0, 1)},
+        {"classes": (0, 1, 2)},
         {"bounds": (0.0, 1.0)},
         {"colluders": 2},
     ],
@@ -516,7 +497,7 @@ def test_noise_beyond_32_bits_is_clipped_not_wrapped():
 def test_a_plan_without_public_classes_is_refused_uncharged():
     north = party()
 
-    with pytest.raises(Refused, match="an agreed or public class is missing"):
+    with pytest.raises(Refused, match="a declared class is missing"):
         north.answer(counts_request(classes=(0, 2)))
 
     assert north._gate.ledger.spent("table") == PureDP(0)

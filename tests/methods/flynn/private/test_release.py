@@ -196,5 +196,5 @@ def test_moments_get_the_finest_levels_of_the_samplers(n_columns, policy, levels
 
 
 def test_moments_with_too_much_noise_are_refused():
-    with pytest.raises(PrivacyError, match=r"too large for .* 64 columns; declare public="):
+    with pytest.raises(PrivacyError, match=r"too large for .* 64 columns; declare tighter bounds"):
         constants_levels(Privacy(epsilon=1), 64)

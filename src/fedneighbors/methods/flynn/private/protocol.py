@@ -4,6 +4,7 @@ The mechanism is the paper's DP() or a tighter one. The coordinator receives exa
 facts declared public. Distributing the finished model is post-processing and costs no budget.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._loop import Coordinator, gather, total
+from fedneighbors.federation._loop import Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.flynn._features import FeatureMap, choose_expansion, scales
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import HashPlan
 from fedneighbors.methods.flynn.private._release import (
     constants_levels,
+    constants_sensitivity,
     count_sensitivity,
     default_active,
     default_picks,
@@ -149,15 +151,21 @@ _MAX_DEVIATIONS = 6.0  # standard deviations, which noise almost never exceeds
 
 @dataclass(frozen=True)
 class _Totals:
-    """Number of rows and standardizing constants; ``paid`` if ledgers were charged for them.
+    """Noised number of rows and standardizing constants.
 
-    ``n_rows`` is None if it is not required, ``mean`` and ``scale`` are None without scaling.
+    ``n_rows`` is None if it is not required, ``mean`` and ``scale`` are None without scaling. The
+    true number of rows almost never exceeds ``max_rows``.
     """
 
-    n_rows: int | None
-    mean: npt.NDArray[np.float64] | None
-    scale: npt.NDArray[np.float64] | None
-    paid: bool
+    n_rows: int | None = None
+    mean: npt.NDArray[np.float64] | None = None
+    scale: npt.NDArray[np.float64] | None = None
+    max_rows: float = math.inf
+
+    @property
+    def paid(self) -> bool:
+        """Return whether ledgers were charged for the totals."""
+        return self.n_rows is not None
 
 
 def coordinate_private(
@@ -241,7 +249,7 @@ class _Training(PrivateTraining):
         sizes = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
         derives_decay = self.settings.decay is None and self.privacy.mechanism == "paper"
         if not scaled and None not in sizes and not derives_decay:
-            return _Totals(None, None, None, paid=False)
+            return _Totals()
         low = high = np.zeros(0)
         if scaled:
             low, high = column_bounds(self.privacy.bounds or (0.0, 0.0), self.schema.n_features)
@@ -252,14 +260,25 @@ class _Training(PrivateTraining):
         if moments.shape != (2 * len(low) + 1,):
             raise ProtocolError(f"expected {2 * len(low) + 1} noised moments, got {moments.shape}")
         n_rows = max(1, round(int(moments[0]) / levels))
+        max_rows = n_rows + self._max_noise_of_rows(len(low), levels, replies) / levels
         if not scaled:
-            return _Totals(n_rows, None, None, paid=True)
+            return _Totals(n_rows, max_rows=max_rows)
         first, second = np.split(moments[1:] / (levels * n_rows), 2)
         mean = np.clip(first, 0, 1)
         deviation = np.sqrt(np.clip(second - mean**2, 0, 0.25))  # in units of the range
         width = high - low
         scale = scales(deviation * width, self.settings.standardize)
-        return _Totals(n_rows, low + mean * width, scale, paid=True)
+        return _Totals(n_rows, low + mean * width, scale, max_rows)
+
+    def _max_noise_of_rows(self, n_columns: int, levels: int, replies: Replies) -> float:
+        """Return a bound, in steps, that the noise of the number of rows almost never exceeds."""
+        variance = self.variance(
+            release_budget(self.privacy, of="constants", constants_paid=True),
+            constants_sensitivity(n_columns, levels, self.privacy.neighbors),
+            n_cells=2 * n_columns + 1,
+            n_summed=self.n_parties - len(replies.missing),
+        )
+        return float(_MAX_DEVIATIONS * variance**0.5)
 
     def plan(self, totals: _Totals) -> HashPlan:
         """Return the hash plan; derive unset sizes from the totals."""
@@ -316,17 +335,15 @@ class _Training(PrivateTraining):
     def _check_size(
         self, counts: npt.NDArray[Any], plan: HashPlan, totals: _Totals, variance: float
     ) -> None:
-        """Check that the counts do not exceed the declared number of rows.
+        """Check that the counts do not exceed the noised number of rows, if it is known.
 
         A dishonest party could otherwise inflate the counts.
         """
-        if totals.n_rows is None or totals.paid:
-            return
         max_noise = _MAX_DEVIATIONS * np.sqrt(counts.size * variance)
-        if counts.sum(dtype=np.int64) > totals.n_rows * plan.n_active + max_noise:
+        if counts.sum(dtype=np.int64) > totals.max_rows * plan.n_active + max_noise:
             raise ProtocolError(
-                f"the counts are those of more than the {totals.n_rows} rows that were declared; "
-                "a party counted other rows than it announced"
+                f"the counts are those of more than the {totals.max_rows:.0f} rows that the "
+                "parties announced at most; a party counted other rows than it announced"
             )
 
     def request_picks(self, plan: HashPlan, totals: _Totals) -> Coordinator[npt.NDArray[np.int32]]:
