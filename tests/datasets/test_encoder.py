@@ -1,4 +1,4 @@
-"""Missing cells and nominal columns."""
+"""An encoder converts missing cells and nominal columns to numbers."""
 
 import json
 
@@ -72,7 +72,7 @@ def test_a_single_category_keeps_its_feature():
 
 @given(arrays.arrays(np.float64, (7, 3), elements=st.floats(allow_nan=False, allow_infinity=False)))
 @settings(deadline=None)
-def test_numbers_without_gaps_pass_through_bit_for_bit(x):
+def test_numbers_without_missing_cells_are_unchanged(x):
     numbers = Table({f"c{i}": x[:, i] for i in range(3)}, source="numbers")
 
     encoded = TableEncoder.fit(numbers).apply(numbers)
@@ -89,7 +89,7 @@ def test_constants_depend_on_fitted_rows_only():
     assert encoder.apply(whole).tolist() == [[1, 0], [3, 1], [100, 0], [2, 0]]
 
 
-def test_columns_are_found_by_name_and_strangers_left_out():
+def test_columns_are_found_by_name_and_others_ignored():
     encoder = TableEncoder.fit(table(age=[1.0, 2.0], weight=[5.0, 6.0]))
 
     encoded = encoder.apply(table(id=["x"], weight=[50.0], age=[10.0]))
@@ -134,7 +134,7 @@ def test_too_many_categories_are_refused_with_a_remedy():
         TableEncoder.fit(names, max_categories=2)
 
 
-def test_an_encoder_survives_its_text_form():
+def test_an_encoder_is_read_back_from_json():
     encoder = TableEncoder.fit(table(age=[1.0, 0.1], site=["é", "b"], c=["x", None]))
 
     again = TableEncoder.from_json(encoder.to_json())

@@ -1,4 +1,4 @@
-"""Columns in memory."""
+"""Tables of columns in memory, and the warnings of an encoder about them."""
 
 import numpy as np
 import pandas as pd
@@ -85,17 +85,17 @@ def test_an_encoder_reports_fills_and_unknown_categories():
         source="new",
     )
 
-    said = encoder.warnings_for(new)
+    warnings = encoder.warnings_for(new)
 
-    assert len(said) == 3
-    assert "1 empty cells get the median of the training rows, 40" in said[0]
-    assert "'B' did not occur in training" in said[1]
-    assert "none of the categories" in said[1]
-    assert "'missing' did not occur" in said[2]
-    assert said[2].endswith("such rows count as 'f'")
+    assert len(warnings) == 3
+    assert "1 empty cells get the median of the training rows, 40" in warnings[0]
+    assert "'B' did not occur in training" in warnings[1]
+    assert "none of the categories" in warnings[1]
+    assert "'missing' did not occur" in warnings[2]
+    assert warnings[2].endswith("such rows count as 'f'")
 
 
-def test_an_encoder_finds_no_surprises_in_its_own_rows():
+def test_an_encoder_has_no_warnings_for_its_own_rows():
     table = Table({"site": np.array(["a", None], dtype=object)}, source="old")
 
     assert TableEncoder.fit(table).warnings_for(table) == ()
