@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from experiments.attacks.counts import alikeness, rebuild, record_evidence, sum_evidence
+from experiments.attacks.counts import correlate_rows, rebuild, record_evidence, sum_evidence
 from experiments.attacks.evidence import gaussian_evidence, laplace_evidence
 from experiments.attacks.limits import gaussian_auc, laplace_auc, largest_auc
 from experiments.attacks.scores import auc, hit_rate_limit
@@ -19,7 +19,7 @@ from fedneighbors.federation._roles import MaskedRound
 from fedneighbors.methods.flynn._features import FeatureMap, standardizer
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_rows, default_sizes, hash_table
 from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
-from fedneighbors.methods.flynn.private._release import count_sensitivity, part
+from fedneighbors.methods.flynn.private._release import count_sensitivity, release_budget
 from fedneighbors.methods.flynn.private.protocol import MaskedNoisyCountRequest, NoisyCountRequest
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy, terms
@@ -85,7 +85,7 @@ class Protection:
         return self.noise_on(self.sensitivity, of="counts", constants_paid=False)
 
     def noise_on(self, sensitivity, *, of, constants_paid):
-        allowed = part(self.privacy, of=of, constants_paid=constants_paid)
+        allowed = release_budget(self.privacy, of=of, constants_paid=constants_paid)
         if self.mechanism == "local":
             kept = mechanism(allowed, sensitivity)
         else:
@@ -132,7 +132,7 @@ def name_the_record(protection, x, *, n_trials=N_TRIALS):
     excess = released(protection.noise, indicators(active, plan.n_units)[secret], rng.bytes)
 
     linked = record_evidence(protection.evidence(excess), active).argmax(axis=1)
-    rebuilt = alikeness(rebuild(excess, plan), rows, plan).argmax(axis=1)
+    rebuilt = correlate_rows(rebuild(excess, plan), rows, plan).argmax(axis=1)
     return int((linked == secret).sum()), int((rebuilt == secret).sum())
 
 
@@ -273,7 +273,7 @@ def best_match_is_true(x, *, n_rows=400):
     active = hash_table(x[:n_rows], plan)
     likeness = np.concatenate(
         [
-            alikeness(rebuild(indicators(active[k : k + 100], units), plan), x, plan)
+            correlate_rows(rebuild(indicators(active[k : k + 100], units), plan), x, plan)
             for k in range(0, n_rows, 100)
         ]
     )
