@@ -30,7 +30,7 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable
 
@@ -191,14 +191,14 @@ def _capable(here: Scene, seed: int, spread: float) -> Right:
             continue
         personal = join_client(
             name,
-            View(here.keys(known)),
+            RowFeatures(here.keys(known)),
             here.scores[known],
             here.bank.labels[known],
             overall=overall,
             pool=None,
             settings=settings,
         )
-        shares = personal.predict(View(here.keys(asked)), here.scores[asked])
+        shares = personal.predict(RowFeatures(here.keys(asked)), here.scores[asked])
         right[name] = here.right(name, shares)
     return right
 

@@ -180,7 +180,7 @@ def _scored(entrant: Any, people: Crowd) -> Scores:
 
 def _of_the_paper(model: KNNPerClassifier, people: Crowd) -> Scores:
     """Predict with the paper's mixture on the pool's network and memories."""
-    view, logs = model._view(people.x)
+    view, logs = model._features_and_scores(people.x)
     found = Scores({}, {})
     for name in people.names:
         known, asked = people.rows(name, test=False), people.rows(name, test=True)

@@ -163,7 +163,7 @@ class Baseline(
             weights, self.clients_ = self._train(trainer)
         shared = replace(agreement.shared, weights=weights)
         self._know(replace(agreement, shared=shared), label_array(shared.classes, like=labels))
-        places = self._positions(labels)
+        places = self._class_indices(labels)
         self.rows_ = {
             name: OwnRows.first(x[own], places[own]) for name, own in holdings.owned.items()
         }
@@ -181,8 +181,8 @@ class Baseline(
             predictions of the shared model, with a warning.
         """
         check_is_fitted(self)
-        x = self._agreement.tensor(self._rows(X))
-        with self._network.alone():
+        x = self._agreement.tensor(self._validated_rows(X))
+        with self._network.exclusive():
             scores = self._for_all(x)
             for name, rows in self._client_rows(parties, len(x)).items():
                 own = self.clients_[name]
@@ -211,7 +211,7 @@ class Baseline(
         from fedneighbors.baselines._files import BaselineFile
 
         check_is_fitted(self)
-        with self._network.alone():
+        with self._network.exclusive():
             names = sorted(self.clients_) if client is None else [self._client_name(client)]
             self._check_all()
             BaselineFile.of(self, names).save(path)

@@ -127,7 +127,7 @@ def _parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
     """Return the predictions of the mixture's parts alone."""
-    view, scores = model._view(x[test])
+    view, scores = model._features_and_scores(x[test])
     shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
     overall = model.overall_
     for name, personal in model.clients_.items():
