@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from experiments.attacks.counts import alikeness, rebuild, record_evidence, sum_evidence
+from experiments.attacks.counts import correlate_rows, rebuild, record_evidence, sum_evidence
 from experiments.attacks.evidence import gaussian_evidence
 from experiments.attacks.limits import largest_auc
 from experiments.attacks.scores import auc
@@ -71,7 +71,7 @@ for column, (title, released) in enumerate(columns.items()):
         panel.imshow(image.reshape(8, 8), cmap="gray")
         panel.set(xticks=[], yticks=[])
         if released is not None:
-            likeness = alikeness(image, X[shown[row]][None], plan)[0]
+            likeness = correlate_rows(image, X[shown[row]][None], plan)[0]
             panel.set_xlabel(f"correlation {likeness:.2f}", fontsize=8)
 
 # %%

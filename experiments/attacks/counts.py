@@ -1,4 +1,4 @@
-"""Attacks on FlyNN's counts: reconstruct a record, find it in a list, infer membership.
+"""Attacks on FlyNN's counts: reconstruction, identification and membership inference.
 
 The attackers know what every party knows: the plan, hence the features of each unit, and the
 released counts, which are the model. The attacks show that raw counts reveal records and protected
@@ -31,7 +31,8 @@ def rebuild(counts: npt.NDArray[Any], plan: HashPlan) -> Floats:
     Returns
     -------
     float64 array of shape (n_features,) or (n_releases, n_features)
-        In the order of the standardized features; its size has no meaning, see :func:`alikeness`.
+        In the order of the standardized features. Only its direction has a meaning, see
+        :func:`correlate_rows`.
 
     Raises
     ------
@@ -66,8 +67,8 @@ def _input_share(counts: npt.NDArray[Any], plan: HashPlan) -> Floats:
     return np.asarray(weights @ (sums / usual - 1))
 
 
-def alikeness(rebuilt: Floats, x: npt.NDArray[Any], plan: HashPlan) -> Floats:
-    """Return the correlation of rebuilt records with rows, over the features.
+def correlate_rows(rebuilt: Floats, x: npt.NDArray[Any], plan: HashPlan) -> Floats:
+    """Return the correlation over features of rebuilt records with rows.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def _unit_length(rows: Floats) -> Floats:
 
 
 def record_evidence(per_unit: Floats, active: npt.NDArray[np.integer[Any]]) -> Floats:
-    """Sum the evidence of rows' active units that they were counted.
+    """Sum the evidence that rows were counted, over their active units.
 
     Parameters
     ----------

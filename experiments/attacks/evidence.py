@@ -1,4 +1,4 @@
-"""Evidence in one released cell that a record added its step to it, by the law of the noise.
+"""Evidence in a released cell that a record was counted, by the distribution of the noise.
 
 All evidence is a log-likelihood ratio in nats of "a step more" against "none". Cells are noised
 independently, so that a record's evidence is the sum over the cells that it would have raised; no
@@ -18,7 +18,7 @@ Cells = npt.NDArray[Any]
 def exact_evidence(excess: Cells) -> Floats:
     """Return the evidence of cells without noise.
 
-    A cell without its one excludes the record.
+    A cell below 1 excludes the record.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Membership inference from a model's outputs, with or without reference models.
 
 All scores are higher for rows that look like members; :mod:`~experiments.attacks.scores`
-says how well they tell them apart.
+evaluates how well they separate members.
 """
 
 from typing import Any
@@ -91,7 +91,7 @@ def likelihood_scores(odds: Floats, others: Floats, absent: npt.NDArray[np.bool_
 
 
 def hit_rate_at(members: Floats, outsiders: Floats, false_alarms: float = 0.01) -> float:
-    """Return the share of members found at a false-alarm rate.
+    """Return the true-positive rate at a false-positive rate.
 
     Parameters
     ----------

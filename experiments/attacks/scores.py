@@ -11,7 +11,7 @@ Scores = npt.NDArray[np.floating[Any]]
 
 
 def auc(members: Scores, outsiders: Scores) -> float:
-    """Return the chance that a member outscores an outsider, ties half.
+    """Return the chance that a member outscores an outsider; ties count half.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Owns CIFAR-10 and CIFAR-100, read from the official binary files."""
+"""CIFAR-10 and CIFAR-100, read from the official binary files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +118,7 @@ def _labels(name: Name, folder: Path, *, kind: int) -> npt.NDArray[np.int64]:
 
 
 def _parts(name: Name, folder: Path) -> list[Bytes]:
-    """Return the records of each file, that of the test rows last."""
+    """Return the records of each file; the test file is last."""
     form, inside = _FORMS[name], folder / CIFAR_FOLDERS[name]
     return [_records(inside / file, form.limits) for file in (*form.train, form.test)]
 

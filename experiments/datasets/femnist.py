@@ -26,7 +26,7 @@ Labels = npt.NDArray[np.int64]
 def load_femnist(folder: Path) -> Dataset:
     """Return all characters as flattened images of 28 x 28 pixels.
 
-    Reads what the scripts of LEAF [1]_ leave: JSON files with ``users`` and ``user_data``, either
+    Reads the output of LEAF's scripts [1]_: JSON files with ``users`` and ``user_data``, either
     in ``images/femnist/train`` and ``images/femnist/test``, or in ``images/femnist/all_data``.
 
     Parameters
@@ -81,7 +81,7 @@ def femnist_size(folder: Path) -> int:
     DataError
         If a file does not begin as one of LEAF.
     """
-    return sum(_announced(path) for path in _files(folder)[0])
+    return sum(_count_rows(path) for path in _files(folder)[0])
 
 
 def _files(folder: Path) -> tuple[list[Path], int]:
@@ -133,7 +133,7 @@ def _rows(path: Path, user: str, held: Any) -> tuple[Images, Labels]:
     return np.rint(255 * (1 - x)).astype(np.uint8), labels
 
 
-def _announced(path: Path) -> int:
+def _count_rows(path: Path) -> int:
     """Return a file's number of rows, from its header if possible.
 
     LEAF writes the rows themselves, which are most of the file, last.

@@ -1,4 +1,4 @@
-"""Owns the generated labelled graphs that share substructures, in the manner of GraphGen."""
+"""Generated labelled graphs with common substructures, similar to those of GraphGen."""
 
 import math
 

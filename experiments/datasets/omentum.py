@@ -1,4 +1,4 @@
-"""Owns OVA Omentum: the reading of OpenML's file, and generated rows of its shape."""
+"""OVA Omentum: rows read from OpenML's file, or generated rows of its shape."""
 
 import os
 from pathlib import Path

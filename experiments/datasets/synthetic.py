@@ -1,4 +1,4 @@
-"""Owns the generated classification data of the FlyNN paper's appendix D.2 and D.8."""
+"""Generated classification data of the FlyNN paper's appendix D.2 and D.8."""
 
 from dataclasses import replace
 

@@ -43,7 +43,7 @@ def _groups(trials: Sequence[Trial]) -> dict[tuple[str, str, str], list[Trial]]:
     return groups
 
 
-def delayed(trials: Sequence[Trial]) -> ResultTable:
+def latency_table(trials: Sequence[Trial]) -> ResultTable:
     """Return the latencies of the same searches over links of different length."""
     rows: list[tuple[Scalar, ...]] = []
     for (collection, split, algorithm), own in _groups(trials).items():
@@ -66,7 +66,7 @@ def _mean(own: Sequence[Trial], delay_s: float) -> float:
     return sum(trial.latency_s(delay_s) for trial in own) / len(own)
 
 
-def broken_down(trials: Sequence[Trial]) -> ResultTable:
+def breakdown_table(trials: Sequence[Trial]) -> ResultTable:
     """Return the seconds of a search by step."""
     late = {(t.collection, t.split, t.query) for t in trials if t.late}
     rows: list[tuple[Scalar, ...]] = []
@@ -113,7 +113,7 @@ def _latency(*, quick: bool, **how: Any) -> Findings:
     trials = _measured(("SYN", "titles"), effort, Measuring(**how))
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": effort.limit_s},
-        tables=(delayed(trials),),
+        tables=(latency_table(trials),),
         figures=(
             Figure(
                 name="latency",
@@ -138,7 +138,7 @@ def _breakdown(*, quick: bool, **how: Any) -> Findings:
     compute = middle((t for t in trials if not t.late), lambda trial: trial.broker_s)
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": effort.limit_s},
-        tables=(broken_down(trials),),
+        tables=(breakdown_table(trials),),
         notes=(MEASURED, f"Median broker compute of all searches: {1e3 * (compute or 0):.2f} ms."),
     )
 

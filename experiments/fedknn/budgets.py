@@ -1,4 +1,4 @@
-"""Figure 9: the cost of DANN*'s privacy over its budget."""
+"""Figure 9: the cost of DANN*'s privacy by its budget."""
 
 from dataclasses import dataclass
 from typing import Any

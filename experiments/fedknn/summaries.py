@@ -1,4 +1,4 @@
-"""Tables and pictures of trials: costs of each algorithm."""
+"""Tables and figures of trials: costs of each algorithm."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ def _over_possible(trial: Trial) -> float:
 
 
 def bars(*, title: str, caption: str) -> Figure:
-    """Return the picture of an overview, collections on the x axis."""
+    """Return the figure of an overview, with collections on the x axis."""
     return Figure(
         name="latency",
         kind="bar",
@@ -99,7 +99,7 @@ def bars(*, title: str, caption: str) -> Figure:
 
 
 def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
-    """Return the pictures of an overview, two for each split."""
+    """Return the figures of an overview, two for each split."""
     return tuple(
         Figure(
             name=f"{what}-{split}",
@@ -120,7 +120,7 @@ def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
 
 
 def curve_tables(table: ResultTable, axis: Axis) -> tuple[ResultTable, ...]:
-    """Return the tables behind the pictures, one per split."""
+    """Return the tables of these figures, one per split."""
     wanted = ("collection", axis.name, "algorithm", "mean_latency_s", "local_sum_s")
     places = [table.columns.index(name) for name in wanted]
     split = table.columns.index("split")

@@ -49,7 +49,7 @@ QUICK = Effort({"titles": 3, "SYN": 2}, limit_s=1.0)
 
 @dataclass(frozen=True)
 class Sweep:
-    """One experiment in which one thing is varied.
+    """One experiment in which one parameter is varied.
 
     Parameters
     ----------

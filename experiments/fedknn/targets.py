@@ -39,7 +39,7 @@ QUICK = Plan((("titles", 4, (8, 16)),), limit_s=1.0)
 
 @dataclass(frozen=True)
 class Goal:
-    """A number that is wanted.
+    """A target for a measured number.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def _goal_table(trials: Sequence[Trial]) -> ResultTable:
 
 
 def _each(trials: Sequence[Trial]) -> ResultTable:
-    """Return every search, for whoever wants to count otherwise."""
+    """Return a table of every search, for other summaries."""
     return ResultTable(
         name="searches",
         title="Every search",

@@ -52,7 +52,7 @@ QUICK = Plan(("titles",), (16,), 2)
 
 @dataclass(frozen=True)
 class Pair:
-    """One search, replayed and run.
+    """One search, replayed and in real threads.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The first phase of the paper: generators fitted to real rows make rows of both classes."""
+"""First phase of the paper: generators fitted to real rows sample rows of both classes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _N_SELECTED = 500
 
 @dataclass(frozen=True, eq=False)
 class RealRows:
-    """Rows of a set, and those of them that generators never see.
+    """Rows of a set, split into rows for generators and held-out rows.
 
     Parameters
     ----------

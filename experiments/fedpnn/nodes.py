@@ -1,4 +1,4 @@
-"""The second phase of the paper: FedPNN on rows split over two clients and a server."""
+"""Second phase of the paper: FedPNN on rows split over two clients and a server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,8 +53,8 @@ def score_nodes(
 ) -> list[NodeScore]:
     """Run the paper's second phase on rows; score real rows too.
 
-    A tenth stays with the server, the rest is dealt to two clients; each keeps a fifth for its test
-    (section 4.1 of the paper, step b, and 4.2, step b). All draws are by class.
+    A tenth stays with the server, the rest is divided among two clients; each keeps a fifth for its
+    test (section 4.1 of the paper, step b, and 4.2, step b). All draws are stratified by class.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Figures that the paper prints: settings (Table 4) and results (Tables 2 to 7)."""
+"""Numbers printed in the paper: settings (Table 4) and results (Tables 2 to 7)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class Printed:
-    """Printed figures of a set.
+    """Printed numbers of a set.
 
     Parameters
     ----------

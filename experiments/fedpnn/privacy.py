@@ -1,4 +1,4 @@
-"""FedPNN under privacy budgets of all sizes, on real rows within bounds declared for them."""
+"""FedPNN under different privacy budgets, on real rows with declared bounds."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack

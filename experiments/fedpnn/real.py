@@ -45,7 +45,7 @@ def load_set(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
 @contextmanager
-def unadvised() -> Iterator[None]:
+def ignore_threshold_warnings() -> Iterator[None]:
     """Suppress warnings about the paper's thresholds.
 
     Some of them make every row a center.
@@ -91,7 +91,7 @@ def score_split(
     }
     found = {}
     for method, model in methods.items():
-        with unadvised(), threadpool_limits(1):  # splits are measured side by side
+        with ignore_threshold_warnings(), threadpool_limits(1):  # splits are measured side by side
             model.fit(x[train], y[train], parties=owners)
             shares = model.predict_proba(x[test])[:, 1]
         guess = balanced_accuracy(y[test], (shares > 0.5).astype(int))

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.fedpnn.generated import Labeled, real_rows, synthetic_rows
 from experiments.fedpnn.nodes import NodeScore, score_model
 from experiments.fedpnn.printed import MODIFIED, PRINTED
-from experiments.fedpnn.real import unadvised
+from experiments.fedpnn.real import ignore_threshold_warnings
 from experiments.harness import Findings, Journal, Study, run_each
 from fedneighbors._typing import Progress
 from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, split_rows
@@ -120,7 +120,7 @@ def sweep(name: str, seed: int, quick: bool) -> Sweep:
 def _fitted(rows: Labeled, thresholds: tuple[float, float], seed: int) -> FedPNNClassifier:
     """Fit the paper's FedPNN over two clients with the rows."""
     model = FedPNNClassifier.paper(*thresholds, holdout=0.0, random_state=seed)
-    with unadvised():
+    with ignore_threshold_warnings():
         return model.fit(*rows)
 
 

@@ -1,4 +1,4 @@
-"""Tables 3 to 7 of the paper, and an addition to Table 7: the models on real rows."""
+"""Tables 3 to 7 of the paper, and models trained on real rows as an addition to Table 7."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from experiments.fedpnn.generated import (
 )
 from experiments.fedpnn.nodes import REAL, NodeScore, score_model, score_nodes
 from experiments.fedpnn.printed import PRINTED
-from experiments.fedpnn.real import unadvised
+from experiments.fedpnn.real import ignore_threshold_warnings
 from experiments.fedpnn.table7_tables import FIGURES, NOTES, Trial, tables
 from experiments.harness import Findings, Journal, Study, run_each
 from fedneighbors._typing import Progress
@@ -52,7 +52,7 @@ def measure(name: str, generator: str, seed: int, quick: bool) -> Trial:
     """
     real = real_rows(name, seed)
     made = synthetic_rows(name, generator, real, seed=seed, quick=quick)
-    with unadvised():
+    with ignore_threshold_warnings():
         return Trial(
             name=name,
             generator=generator,

@@ -1,4 +1,4 @@
-"""Tables and figures of ``fedpnn.table7``, with the paper's figures."""
+"""Tables and figures of ``fedpnn.table7``, with the paper's numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

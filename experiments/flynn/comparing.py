@@ -1,4 +1,4 @@
-"""One real table, one split: every method tuned on the training part, scored on the rest."""
+"""One split of a real table: methods are tuned on the training part and scored on the rest."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Figures 4 and 5: accuracy over m, s / d, rho and gamma, one of them varied at a time."""
+"""Figures 4 and 5: accuracy by m, s / d, rho and gamma, of which one is varied at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

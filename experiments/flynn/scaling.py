@@ -1,4 +1,4 @@
-"""Table 7 and Figure 2: how training time falls with the number of parties."""
+"""Table 7 and Figure 2: training time by number of parties."""
 
 import time
 from collections.abc import Callable, Sequence

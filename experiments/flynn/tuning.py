@@ -1,4 +1,4 @@
-"""Rivals of FlyNN: classifiers tuned by cross-validation on the training rows only."""
+"""Baselines of FlyNN: classifiers tuned by cross-validation on the training rows only."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence

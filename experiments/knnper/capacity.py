@@ -36,7 +36,7 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable
 
@@ -199,14 +199,14 @@ def _score_capacities(embedded: EmbeddedClients, seed: int, spread: float) -> Hi
             continue
         personal = join_client(
             name,
-            View(embedded.keys(known)),
+            RowFeatures(embedded.keys(known)),
             embedded.scores[known],
             embedded.bank.labels[known],
             overall=overall,
             pool=None,
             settings=settings,
         )
-        shares = personal.predict(View(embedded.keys(asked)), embedded.scores[asked])
+        shares = personal.predict(RowFeatures(embedded.keys(asked)), embedded.scores[asked])
         right[name] = embedded.right(name, shares)
     return right
 

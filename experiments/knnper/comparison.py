@@ -180,7 +180,7 @@ def _score_clients(estimator: Any, clients: ClientRows) -> Scores:
 
 def _score_paper_mixture(model: KNNPerClassifier, clients: ClientRows) -> Scores:
     """Predict with the paper's mixture on the pool's network and memories."""
-    view, logs = model._view(clients.x)
+    view, logs = model._features_and_scores(clients.x)
     found = Scores({}, {})
     for name in clients.names:
         known, asked = clients.rows(name, test=False), clients.rows(name, test=True)

@@ -20,7 +20,7 @@ from experiments.knnper.sweeps import (
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import local_votes, mix, nearest
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable, Scalar
 
@@ -109,7 +109,7 @@ def _chosen(embedded: EmbeddedClients, alpha: float, seed: int) -> list[Chosen]:
             rows = known[: max(1, round(share * len(known)))]
             personal = join_client(
                 name,
-                View(embedded.keys(rows)),
+                RowFeatures(embedded.keys(rows)),
                 embedded.scores[rows],
                 embedded.bank.labels[rows],
                 overall=overall,

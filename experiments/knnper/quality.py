@@ -17,7 +17,7 @@ from experiments.knnper.federations import Scope, make_clients
 from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
 from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
 from fedneighbors._typing import Progress
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import average_accuracy
 from fedneighbors.records import Figure, ResultTable, Scalar
 
@@ -29,7 +29,7 @@ PARTS = ("network", "memory", "mixture")
 def _answers(embedded: EmbeddedClients, name: str) -> dict[str, Any]:
     """Return the answers of network, memory and mixture to test rows."""
     asked = embedded.split(name)[1]
-    view, scores = View(embedded.keys(asked)), embedded.scores[asked]
+    view, scores = RowFeatures(embedded.keys(asked)), embedded.scores[asked]
     personal = embedded.model.clients_[name]
     return {
         "network": np.exp(scores),

@@ -4,11 +4,11 @@ from copy import copy
 
 import numpy as np
 
-from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS
+from tests.methods.knnper.federations import DIGITS, LABELS, N_ROWS, OWNER
 
-X, Y = DIGITS[:ROWS] / 8 - 1, LABELS[:ROWS]
+X, Y = DIGITS[:N_ROWS] / 8 - 1, LABELS[:N_ROWS]
 NAMES = np.unique(OWNER).tolist()
-NEW_X, NEW_Y = DIGITS[ROWS : ROWS + 40] / 8 - 1, LABELS[ROWS : ROWS + 40]
+NEW_X, NEW_Y = DIGITS[N_ROWS : N_ROWS + 40] / 8 - 1, LABELS[N_ROWS : N_ROWS + 40]
 
 QUICK = {
     "hidden": (16, 8),

@@ -6,7 +6,7 @@ import pytest
 from fedneighbors import baselines
 from fedneighbors.baselines._tuning import average_starts, tuned
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.personal._client_state import held_out_rows
+from fedneighbors.methods.knnper.personal._client_state import held_out_mask
 from tests.baselines.clients import NAMES, QUICK, X, Y
 from tests.methods.knnper.federations import OWNER
 
@@ -17,7 +17,7 @@ def held_out():
     held = np.zeros(len(Y), bool)
     for name in NAMES:
         rows = np.flatnonzero(name == OWNER)
-        held[rows] = held_out_rows(len(rows), MemorySettings(), name)
+        held[rows] = held_out_mask(len(rows), MemorySettings(), name)
     return held
 
 

@@ -171,7 +171,7 @@ KILLED_RUN = """
     from fedneighbors.cli._main import app
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
 
-    keep, kept = Checkpoint.keep, []
+    keep, kept = Checkpoint.write, []
 
     def keep_twice(self, stage):
         keep(self, stage)
@@ -179,7 +179,7 @@ KILLED_RUN = """
         if len(kept) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Checkpoint.keep = keep_twice
+    Checkpoint.write = keep_twice
     app(sys.argv[1:])
 """
 

@@ -1,4 +1,4 @@
-"""Data sets by name."""
+"""Data sets are loaded and listed by name, and downloaded from OpenML on request."""
 
 import gzip
 import sys
@@ -153,7 +153,7 @@ def test_a_name_cannot_leave_the_folder(small_folder):
         load("../tabular/small")
 
 
-def test_image_sets_that_are_not_there_or_damaged_are_refused(small_folder):
+def test_missing_or_damaged_image_sets_are_refused(small_folder):
     with pytest.raises(MissingDataError, match=r"there is no file .*mnist.npz"):
         load("mnist")
 
@@ -194,7 +194,7 @@ def test_real_tables_load_finite_and_of_the_listed_size(listed, name):
         assert data.n_features == listed[name].n_features
 
 
-def test_labels_of_a_real_table_stand_as_in_the_source(data_folder):
+def test_labels_of_a_real_table_are_unchanged(data_folder):
     spam, pc4 = load("spambase"), load("pc4")
 
     assert np.unique_counts(spam.y).counts.tolist() == [2788, 1813]
@@ -202,16 +202,16 @@ def test_labels_of_a_real_table_stand_as_in_the_source(data_folder):
     assert np.unique_counts(pc4.y).counts.tolist() == [1280, 178]
 
 
-def test_gaps_of_a_real_table_become_its_median(data_folder):
+def test_missing_cells_of_a_real_table_become_the_median(data_folder):
     cells = load_columns("breast-cancer-wisconsin-original").columns["Bare_Nuclei"]
-    gaps = np.isnan(cells)
+    missing = np.isnan(cells)
 
     data = load("breast-cancer-wisconsin-original")
 
     filled = data.x[:, data.feature_names.index("Bare_Nuclei")]
-    assert gaps.sum() == 16
-    assert set(filled[gaps].tolist()) == {np.median(cells[~gaps])}
-    assert np.array_equal(filled[~gaps], cells[~gaps])
+    assert missing.sum() == 16
+    assert set(filled[missing].tolist()) == {np.median(cells[~missing])}
+    assert np.array_equal(filled[~missing], cells[~missing])
 
 
 def test_nominal_columns_of_a_real_table_become_features(data_folder):
@@ -248,16 +248,16 @@ def test_omniglot_has_the_writer_of_each_character(data_folder):
 @pytest.fixture
 def openml(monkeypatch):
     """Replacement of the download; `calls` records the requests, `answer` is the result."""
-    door = SimpleNamespace(calls=[], answer=None)
+    download_mock = SimpleNamespace(calls=[], answer=None)
 
     def download(**asked):
-        door.calls.append(asked)
-        if isinstance(door.answer, Exception):
-            raise door.answer
-        return door.answer
+        download_mock.calls.append(asked)
+        if isinstance(download_mock.answer, Exception):
+            raise download_mock.answer
+        return download_mock.answer
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", download)
-    return door
+    return download_mock
 
 
 def content(target):

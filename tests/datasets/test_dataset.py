@@ -1,4 +1,4 @@
-"""The data set itself."""
+"""A data set checks its parts and can be split."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def example(**changes):
     return Dataset(**{**fields, **changes})
 
 
-def test_sizes_and_classes_are_read_off_the_arrays():
+def test_sizes_and_classes_come_from_the_arrays():
     data = example(y=np.array(["b", "a", "b", "b"]))
 
     assert (data.n_rows, data.n_features, data.n_classes) == (4, 2, 2)
@@ -67,6 +67,6 @@ def test_a_set_without_a_split_raises_an_error():
         ({"n_train": 0}, "must be between 1 and"),
     ],
 )
-def test_parts_that_do_not_fit_together_are_refused(changes, message):
+def test_parts_of_different_sizes_are_refused(changes, message):
     with pytest.raises(DataError, match=message):
         example(**changes)

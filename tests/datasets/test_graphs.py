@@ -1,4 +1,4 @@
-""""""
+"""Graphs are checked, and read and written in gSpan format and SMILES."""
 
 import copy
 import gzip
@@ -51,7 +51,7 @@ def test_edges_without_labels_are_labelled_one():
     [
         ((["C"], [(0, 0)]), "edge 0 joins node 0 with itself"),
         ((["C", "C"], [(0, 1), (1, 0)]), "edge \\(0, 1\\) is repeated"),
-        ((["C", "C"], [(0, 2)]), "edge 0 has node 2, but the nodes are 0 to 1"),
+        ((["C", "C"], [(0, 2)]), "edge 0 has node 2, but the graph has 2 nodes"),
         ((["C", "C"], [(-1, 0)]), "edge 0 has node -1"),
         ((["C", "C"], [(0, 1)], ["1", "2"]), "expected one label per edge: 1, got 2"),
     ],
@@ -77,14 +77,14 @@ def test_labels_and_nodes_of_another_kind_are_refused(arguments, message):
         Graph(*arguments)
 
 
-def test_a_set_of_graphs_needs_one_name_each():
+def test_each_graph_of_a_set_needs_a_name_of_its_own():
     with pytest.raises(ValueError, match="same name"):
         GraphSet([Graph([]), Graph([])], ["a", "a"])
     with pytest.raises(ValueError, match="1 graphs, 2 names, 1 classes"):
         GraphSet([Graph([])], ["a", "b"], [""])
 
 
-GOOD = "t # 0 CI\nv 0 C\nv 1 O\n\ne 0 1 2\nt # 1\nt # x\nv 0 Na\n"
+GSPAN_TEXT = "t # 0 CI\nv 0 C\nv 1 O\n\ne 0 1 2\nt # 1\nt # x\nv 0 Na\n"
 
 
 def file_of(folder, text, name="graphs.txt"):
@@ -94,7 +94,7 @@ def file_of(folder, text, name="graphs.txt"):
 
 
 def test_graphs_are_read_with_names_and_classes(tmp_path):
-    found = read_graphs(file_of(tmp_path, GOOD))
+    found = read_graphs(file_of(tmp_path, GSPAN_TEXT))
 
     assert found.graphs == [Graph("CO", [(0, 1)], ["2"]), Graph([]), Graph(["Na"])]
     assert found.names == ["0", "1", "x"]
@@ -103,7 +103,7 @@ def test_graphs_are_read_with_names_and_classes(tmp_path):
 
 @pytest.mark.parametrize("name", ["out.txt", "out.txt.gz"])
 def test_written_graphs_are_read_back_equal(tmp_path, name):
-    found = read_graphs(file_of(tmp_path, GOOD))
+    found = read_graphs(file_of(tmp_path, GSPAN_TEXT))
 
     write_graphs(tmp_path / name, found)
     again = read_graphs(tmp_path / name)
@@ -115,7 +115,7 @@ WORDS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_si
 
 
 @given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=6, max_size=6), st.booleans())
-def test_any_words_survive(tmp_path_factory, labels, bonds, dense):
+def test_any_names_and_labels_are_read_back(tmp_path_factory, labels, bonds, dense):
     pairs = [(u, v) for u in range(len(labels)) for v in range(u) if dense or u == v + 1]
     graphs = GraphSet([Graph(labels, pairs, bonds[: len(pairs)])], ["name"], ["class"])
     path = tmp_path_factory.mktemp("graphs") / "one.txt"
@@ -125,9 +125,9 @@ def test_any_words_survive(tmp_path_factory, labels, bonds, dense):
     assert vars(read_graphs(path)) == vars(graphs)
 
 
-def test_reading_stops_at_the_end_mark_or_when_there_are_enough(tmp_path):
-    assert len(read_graphs(file_of(tmp_path, GOOD + "t # -1\nnonsense"))) == 3
-    assert len(read_graphs(file_of(tmp_path, GOOD), max_graphs=2)) == 2
+def test_reading_stops_at_the_end_mark_or_at_max_graphs(tmp_path):
+    assert len(read_graphs(file_of(tmp_path, GSPAN_TEXT + "t # -1\nnonsense"))) == 3
+    assert len(read_graphs(file_of(tmp_path, GSPAN_TEXT), max_graphs=2)) == 2
     assert len(read_graphs(file_of(tmp_path, ""))) == 0
 
 
@@ -143,14 +143,17 @@ def test_reading_stops_at_the_end_mark_or_when_there_are_enough(tmp_path):
         ("t # 0\nv x C", "line 2: expected a node number, got 'x'"),
         ("t # 0\nv \u0663 C", "line 2: expected a node number"),
         ("t # 0\nv 0 C\nv 1 C\ne 0 1", "line 4: expected 'e node node label'"),
-        ("t # 0\nv 0 C\n\ne 0 1 1", "line 4: expected nodes 0 to 0, got 1"),
+        ("t # 0\nv 0 C\n\ne 0 1 1", "line 4: expected a node of an earlier 'v' line, got 1"),
         ("t # 0\nv 0 C\ne 0 0 1", "line 3: expected an edge between two nodes, got a loop at 0"),
-        ("t # 0\nv 0 C\nv 1 C\ne 0 1 1\ne 1 0 2", "line 5: expected each edge once, got 0 1 again"),
+        (
+            "t # 0\nv 0 C\nv 1 C\ne 0 1 1\ne 1 0 2",
+            "line 5: expected each edge once, but edge 0 1 is",
+        ),
         ("t # 0\nv 0 C\ne -1 0 1", "line 3: expected a node number, got '-1'"),
         ("t # 0\nt # 0", "has two graphs '0'"),
     ],
 )
-def test_a_malformed_file_is_an_error_that_names_the_line(tmp_path, text, message):
+def test_an_error_names_the_malformed_line(tmp_path, text, message):
     path = file_of(tmp_path, text)
 
     with pytest.raises(DataError) as caught:
@@ -160,9 +163,9 @@ def test_a_malformed_file_is_an_error_that_names_the_line(tmp_path, text, messag
     assert str(path) in str(caught.value)
 
 
-def test_files_that_are_not_there_or_damaged_are_typed_errors(tmp_path):
-    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(GOOD.encode())[:-12])
-    (tmp_path / "plain.txt.gz").write_text(GOOD)
+def test_missing_or_damaged_files_are_refused(tmp_path):
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(GSPAN_TEXT.encode())[:-12])
+    (tmp_path / "plain.txt.gz").write_text(GSPAN_TEXT)
     (tmp_path / "latin.txt").write_bytes(b"t # \xe9\n")
 
     with pytest.raises(MissingDataError, match="there is no file"):
@@ -186,7 +189,7 @@ def test_files_that_are_not_there_or_damaged_are_typed_errors(tmp_path):
         (Graph([]), "", "without white space"),
     ],
 )
-def test_words_that_cannot_be_read_back_are_not_written(tmp_path, graph, name, message):
+def test_labels_and_names_with_white_space_are_not_written(tmp_path, graph, name, message):
     with pytest.raises(ValueError, match=message):
         write_graphs(tmp_path / "out.txt", GraphSet([graph], [name]))
 
@@ -196,14 +199,14 @@ def test_words_that_cannot_be_read_back_are_not_written(tmp_path, graph, name, m
 RING = [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)]
 
 
-def test_heavy_atoms_and_bond_orders_make_the_graph():
+def test_nodes_are_heavy_atoms_and_edges_are_bonds():
     assert graph_from_smiles("CC(=O)C#N") == Graph(
         ["C", "C", "O", "C", "N"], [(0, 1), (1, 2), (1, 3), (3, 4)], [1, 2, 1, 3]
     )
     assert graph_from_smiles("[H]O[H].[Na+]") == Graph(["O", "Na"])
 
 
-def test_aromatic_rings_alternate():
+def test_bonds_of_aromatic_rings_alternate():
     benzene = graph_from_smiles("c1ccccc1")
 
     assert benzene.edges == tuple(RING)
@@ -216,7 +219,7 @@ def test_a_molecule_with_invalid_valence_is_unchanged():
 
 
 @pytest.mark.parametrize("smiles", ["CC(=O)C#N", "C1CCCCC1", "[Na].[Cl]", "O=C1C=CC(=O)C=C1"])
-def test_a_graph_survives_its_smiles(smiles):
+def test_a_graph_is_read_back_from_its_smiles(smiles):
     graph = graph_from_smiles(smiles)
 
     again = graph_from_smiles(graph_to_smiles(graph))
@@ -232,12 +235,12 @@ def test_a_graph_survives_its_smiles(smiles):
         (Graph("CC", [(0, 1)], ["9"]), "expected a bond of order 1, 2 or 3, got '9'"),
     ],
 )
-def test_a_graph_without_chemistry_has_no_smiles(graph, message):
+def test_a_graph_that_is_not_a_molecule_has_no_smiles(graph, message):
     with pytest.raises(ValueError, match=message):
         graph_to_smiles(graph)
 
 
-def test_a_file_is_read_and_written_by_lines(tmp_path):
+def test_molecules_are_read_and_written_line_by_line(tmp_path):
     path = tmp_path / "some.smi"
     path.write_text("CCO ethanol\n\nC=C\n")
 
@@ -264,7 +267,7 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path, text, message):
         read_smiles(path)
 
 
-def test_a_missing_file_is_a_typed_error(tmp_path):
+def test_a_missing_smiles_file_is_refused(tmp_path):
     with pytest.raises(MissingDataError, match="there is no file"):
         read_smiles(tmp_path / "none.smi")
 

@@ -1,4 +1,4 @@
-"""Files of the user."""
+"""CSV and Parquet files are read; invalid ones are refused with a reason."""
 
 import datetime
 import gzip
@@ -229,7 +229,7 @@ def test_a_dropped_column_must_exist(write):
         read_table(write("a,target\n1,0\n"), drop=["id"])
 
 
-def test_a_gzip_file_that_is_cut_or_none_is_refused(tmp_path):
+def test_a_truncated_or_false_gzip_file_is_refused(tmp_path):
     cut, none = tmp_path / "cut.csv.gz", tmp_path / "none.csv.gz"
     cut.write_bytes(gzip.compress(b"a,target\n" + b"1.25,0\n" * 5000)[:60])
     none.write_bytes(b"a,target\n1,0\n")

@@ -1,4 +1,4 @@
-"""Columns in memory."""
+"""Tables of columns in memory, and the warnings of an encoder about them."""
 
 import numpy as np
 import pandas as pd

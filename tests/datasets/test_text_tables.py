@@ -1,3 +1,5 @@
+"""CSV tables are written and read back; ARFF files are read."""
+
 import gzip
 
 import numpy as np
@@ -115,7 +117,7 @@ def test_more_rows_than_a_block_come_in_order(write):
         ("@attribute a real\n@data\n", "no rows"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_the_place(write, text, message):
+def test_an_invalid_arff_file_is_refused_with_a_reason(write, text, message):
     with pytest.raises(DataError, match=message):
         read_columns(write(text))
 

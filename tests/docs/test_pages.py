@@ -1,4 +1,4 @@
-"""The Python and console blocks of the documentation run, page by page, in their order."""
+"""The Python and Bash blocks of each documentation page run, in order."""
 
 import importlib
 import json
@@ -35,12 +35,12 @@ def test_blocks_of_a_page_run(page, tmp_path):
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", DRIVER], input=json.dumps([str(page), blocks]), cwd=tmp_path,
         env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_files_that_pages_link_to_exist():

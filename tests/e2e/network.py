@@ -1,4 +1,4 @@
-"""A Flower network of real processes on loopback: TLS, authenticated nodes, one folder for all."""
+"""A Flower network of real processes on loopback, with TLS and authenticated nodes."""
 
 import datetime
 import ipaddress
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
@@ -29,7 +28,7 @@ QUIET = {
 
 
 class Network:
-    """A SuperLink and SuperNodes; leaving the ``with`` block kills all that they started.
+    """A SuperLink and SuperNodes; leaving the ``with`` block kills all their processes.
 
     Parameters
     ----------
@@ -84,7 +83,7 @@ class Network:
         )
 
     def kill_node(self, party: str) -> None:
-        """End a node and all that it started, as a power cut would."""
+        """Kill a node and all its child processes."""
         self._kill_all(party)
 
     def start_run(self, app: Path, **config: Any) -> "subprocess.Popen[str]":
@@ -94,7 +93,7 @@ class Network:
         return self._flwr_process("run", str(app), "here", "--stream", "--run-config", settings)
 
     def status(self) -> tuple[str, str]:
-        """Return how the latest run of this network stands, and Flower's words on it."""
+        """Return the status of the latest run, and Flower's details on it."""
         run, *_ = json.loads(self.flwr("list", "here", "--format", "json"))["runs"]
         return run["status"], run["status-details"]
 
@@ -156,7 +155,7 @@ class Network:
 
 
 def kill(pid: int) -> None:
-    """Kill a process, if it still is there."""
+    """Kill a process, if it still exists."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -191,16 +190,18 @@ def wait_until(
 def write_node_key(path: Path) -> None:
     """Write a node's key pair, ``path`` and ``path.pub``, as ssh-keygen would."""
     key = ec.generate_private_key(ec.SECP384R1())
-    private = private_bytes(key, forms.PrivateFormat.OpenSSH)
-    public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
+    private = private_bytes(key, serialization.PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
     path.write_bytes(private)
     path.chmod(0o600)
     path.with_name(path.name + ".pub").write_bytes(public)
 
 
-def private_bytes(key: ec.EllipticCurvePrivateKey, form: forms.PrivateFormat) -> bytes:
+def private_bytes(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
     """Return a private key in PEM, not encrypted."""
-    return key.private_bytes(forms.Encoding.PEM, form, forms.NoEncryption())
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
 def write_certificates(folder: Path) -> None:
@@ -209,9 +210,9 @@ def write_certificates(folder: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     root = certificate("test authority", authority, authority, is_ca=True)
     server = certificate("localhost", key, authority, is_ca=False)
-    (folder / "ca.crt").write_bytes(root.public_bytes(forms.Encoding.PEM))
-    (folder / "server.pem").write_bytes(server.public_bytes(forms.Encoding.PEM))
-    (folder / "server.key").write_bytes(private_bytes(key, forms.PrivateFormat.PKCS8))
+    (folder / "ca.crt").write_bytes(root.public_bytes(serialization.Encoding.PEM))
+    (folder / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    (folder / "server.key").write_bytes(private_bytes(key, serialization.PrivateFormat.PKCS8))
 
 
 def certificate(
@@ -226,8 +227,8 @@ def certificate(
     hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     builder = (
         x509.CertificateBuilder()
-        .subject_name(called(subject))
-        .issuer_name(called("test authority"))
+        .subject_name(distinguished_name(subject))
+        .issuer_name(distinguished_name("test authority"))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
@@ -238,6 +239,6 @@ def certificate(
     return builder.sign(signer, hashes.SHA256())
 
 
-def called(name: str) -> x509.Name:
+def distinguished_name(name: str) -> x509.Name:
     """Return a distinguished name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -23,12 +23,12 @@ for number in plt.get_fignums():
 def test_example_draws_its_pictures(example, tmp_path):
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", DRIVER, str(example)],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     pictures = list(tmp_path.glob("*.png"))
     assert len(pictures) == example.read_text().count("plt.subplots(")
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)

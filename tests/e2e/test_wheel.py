@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 def run(*command, cwd):
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PIP_CONSTRAINT")}
-    done = subprocess.run(
+    process = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
         env=environment,
@@ -22,13 +22,13 @@ def run(*command, cwd):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """An environment with only the wheel and its dependencies."""
+    """Return a folder with an environment of only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = (sys.executable, "-m", "pip", "--quiet")
     run(*pip, "wheel", "--no-deps", "-w", folder, ROOT, cwd=folder)
@@ -39,12 +39,12 @@ def installed(tmp_path_factory):
 
 
 def test_the_command_line_shows_its_help(installed):
-    shown = run(installed / "env" / "bin" / "fedneighbors", "--help", cwd=installed)
+    output = run(installed / "env" / "bin" / "fedneighbors", "--help", cwd=installed)
 
-    assert "demo" in shown
+    assert "demo" in output
 
 
-def test_the_demo_leaves_a_record(installed):
+def test_the_demo_writes_a_record(installed):
     run(installed / "env" / "bin" / "fedneighbors", "demo", "--out", "demo", cwd=installed)
 
     assert list((installed / "demo").glob("*.jsonl"))
@@ -53,9 +53,9 @@ def test_the_demo_leaves_a_record(installed):
 def test_the_first_example_of_the_readme_runs(installed):
     first = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))[2]
 
-    shown = run(installed / "env" / "bin" / "python", "-c", first, cwd=installed)
+    output = run(installed / "env" / "bin" / "python", "-c", first, cwd=installed)
 
-    assert shown.endswith("bytes sent\n")
+    assert output.endswith("bytes sent\n")
 
 
 def test_the_wheel_has_only_the_package(installed):

@@ -270,7 +270,7 @@ def test_node_that_expects_a_budget_refuses(folder):
     configs = [node(folder, "ann"), node(folder, "bob", epsilon="1")]
 
     with pytest.raises(
-        PartyRefused, match="'bob' refused: kNN-Per over nodes does not support a budget"
+        PartyRefused, match="'bob' refused: kNN-Per does not support a budget on nodes"
     ):
         train(folder, ProcessGrid(flower_app.client, *configs))
 
@@ -278,7 +278,7 @@ def test_node_that_expects_a_budget_refuses(folder):
 def test_unconfigured_node_refuses_with_the_reason(folder):
     party = NodeParty("ann", np.zeros((2, 2)), np.array([0, 1]), model_path=folder / "m")
 
-    with pytest.raises(Refused, match="no plan has come yet"):
+    with pytest.raises(Refused, match="no plan has arrived yet"):
         party.answer(PoolRequest(np.zeros(4)))
 
 
@@ -290,8 +290,8 @@ def test_no_model_is_written_if_a_node_is_missing(folder):
 
 
 def test_app_defaults_equal_settings_and_estimator():
-    assert flower_app.rounds_from(DEFAULTS) == RoundSettings()
-    assert flower_app.memories_from(DEFAULTS) == MemorySettings()
+    assert flower_app.read_round_settings(DEFAULTS) == RoundSettings()
+    assert flower_app.read_memory_settings(DEFAULTS) == MemorySettings()
     plain = KNNPerClassifier()
     assert DEFAULTS["standardize"] is plain.standardize
     assert tuple(tomllib.loads(f"a = {DEFAULTS['hidden']}")["a"]) == plain.hidden

@@ -39,7 +39,7 @@ def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
     """Return the weight changes of two cells, shape (2, 2), and the accountant."""
     net = two_cells()
     x = torch.tensor(x, dtype=torch.float32).reshape(-1, 2)
-    state, counted = train_private(
+    state, accountant = train_private(
         net,
         state_of(net.module),
         x,
@@ -49,7 +49,7 @@ def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
         bound=bound,
         generator=generator,
     )
-    return state["head.weight"].numpy().astype(float), counted
+    return state["head.weight"].numpy().astype(float), accountant
 
 
 def test_a_short_gradient_is_left_as_it_is():
@@ -81,18 +81,18 @@ def test_a_row_without_a_finite_gradient_counts_as_zero(bad):
 
 
 def test_a_client_without_rows_sends_noise_only():
-    still, counted = moved(np.empty((0, 2)), [], planned=plan(n_steps=3))
+    still, accountant = moved(np.empty((0, 2)), [], planned=plan(n_steps=3))
     noised, _ = moved(np.empty((0, 2)), [], planned=plan(noise=1.0, n_steps=3))
 
     assert (still == 0).all()
     assert (noised != 0).all()
-    assert counted.history == [(0.0, 1.0, 3)]
+    assert accountant.history == [(0.0, 1.0, 3)]
 
 
 def test_the_accountant_records_every_step():
-    _, counted = moved([[1.0, 0.0]] * 8, [0] * 8, planned=plan(noise=2.0, rate=0.25, n_steps=7))
+    _, accountant = moved([[1.0, 0.0]] * 8, [0] * 8, planned=plan(noise=2.0, rate=0.25, n_steps=7))
 
-    assert counted.history == [(2.0, 0.25, 7)]
+    assert accountant.history == [(2.0, 0.25, 7)]
 
 
 def test_rows_are_sampled_and_divided_by_the_declared_batch():
@@ -214,9 +214,9 @@ def test_an_audit_of_private_steps_finds_planted_breaches_only(monkeypatch):
     delta = 0.1
     claims = {}
     for rate in (1.0, 0.25):
-        counted = new_accountant()
-        counted.step(noise_multiplier=1.0, sample_rate=rate)
-        claims[rate] = counted.get_epsilon(delta, alphas=ORDERS)
+        accountant = new_accountant()
+        accountant.step(noise_multiplier=1.0, sample_rate=rate)
+        claims[rate] = accountant.get_epsilon(delta, alphas=ORDERS)
 
     def found(seed, **breach):
         members = sums_of_steps(1, monkeypatch, seed=seed, **breach)
@@ -253,11 +253,11 @@ def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size,
 
     plan = plan_steps(n_rows, batch_size, epochs=epochs, n_rounds=n_rounds, allowed=allowed)
 
-    counted = new_accountant()
+    accountant = new_accountant()
     for _ in range(plan.n_steps * n_rounds):
-        counted.step(noise_multiplier=plan.noise_multiplier, sample_rate=plan.sample_rate)
+        accountant.step(noise_multiplier=plan.noise_multiplier, sample_rate=plan.sample_rate)
     asked = float(allowed.epsilon)
-    assert 0.9 * asked < counted.get_epsilon(1e-5, alphas=ORDERS) <= asked
+    assert 0.9 * asked < accountant.get_epsilon(1e-5, alphas=ORDERS) <= asked
     assert 0.9 * allowed.epsilon < plan.cost.epsilon <= allowed.epsilon
     assert plan.cost.delta == allowed.delta
 

@@ -60,7 +60,7 @@ def doubled(network):
     return Network(network.module.double(), network.embedding, network.head, network.n_tokens)
 
 
-READY = {
+BUILT_IN = {
     "perceptron": (doubled(perceptron(5, 3, hidden=(6, 4), seed=2)), TABLE),
     "filters": (doubled(cnn((1, 16, 16), 3, seed=2)), IMAGES),
     "LSTM": (doubled(lstm((4,), 3, n_tokens=9, hidden=5, seed=2)), WINDOWS),
@@ -90,7 +90,7 @@ def by_hand(network, x, task, regime):
     fast = [moving[i].detach() * 0 + task.anchor[name] for i, name in enumerate(network.head_names)]
     steps = torch.optim.SGD(moving, regime.learning_rate, regime.momentum)
     for number in range(regime.epochs):
-        rows = task.rows[row_order(len(task.rows), *task.words, number)]
+        rows = task.rows[row_order(len(task.rows), *task.seed_parts, number)]
         for batch in np.split(rows, range(regime.batch_size, len(rows), regime.batch_size)):
             if len(batch):
                 steps.zero_grad()
@@ -103,14 +103,16 @@ def by_hand(network, x, task, regime):
     return found
 
 
-WAYS = [(name, "reuse") for name in (*READY, *OTHERS)] + [
-    (name, "stacked") for name, (network, _) in {**READY, **OTHERS}.items() if network.stacks
+WAYS = [(name, "reuse") for name in (*BUILT_IN, *OTHERS)] + [
+    (name, "stacked")
+    for name, (network, _) in {**BUILT_IN, **OTHERS}.items()
+    if network.is_stackable
 ]
 
 
 @pytest.mark.parametrize(("name", "method"), WAYS)
 def test_heads_train_as_torch_would_through_the_whole_network(name, method):
-    network, x = {**READY, **OTHERS}[name]
+    network, x = {**BUILT_IN, **OTHERS}[name]
     anchor = {key: tensor + 0.1 for key, tensor in state_of(network.module).items()}
     regime = Regime(epochs=3, batch_size=8, weight_decay=0.0, learning_rate=0.1, proximal=0.3)
     given = tasks(network, anchor)
@@ -124,9 +126,9 @@ def test_heads_train_as_torch_would_through_the_whole_network(name, method):
             np.testing.assert_allclose(state[key], expected[key], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_ready_networks_have_heads_that_train_apart(name):
-    network, x = READY[name]
+    network, x = BUILT_IN[name]
     apart = split_heads(network, tasks(network), x, Y, device="cpu")
     assert apart is not None
     assert len(apart.x) == len(apart.y) == N_ROWS + 1
@@ -140,7 +142,7 @@ def test_networks_that_do_more_are_trained_as_a_whole(name):
 
 
 def test_without_rows_no_head_is_trained_separately():
-    network, x = READY["perceptron"]
+    network, x = BUILT_IN["perceptron"]
     none = [LocalTask(np.arange(0), state_of(network.module), ("s", 0))]
     assert split_heads(network, none, x, Y, device="cpu") is None
     [state] = Trainer(network, x, Y).train(none, Regime(), only=network.head_names)
@@ -148,7 +150,7 @@ def test_without_rows_no_head_is_trained_separately():
 
 
 def test_part_of_a_head_can_be_trained():
-    network, x = READY["perceptron"]
+    network, x = BUILT_IN["perceptron"]
     given = tasks(network)
     found = Trainer(network, x, Y).train(given, Regime(), only=("head.bias",))
     for state, task in zip(found, given, strict=True):

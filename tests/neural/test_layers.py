@@ -84,7 +84,7 @@ def test_running_averages_are_averaged_like_weights():
     rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
     stages, network = [], parties[0].network
 
-    run_rounds(training(parties, rounds=rounds, keep=stages.append), Cohort(parties))
+    run_rounds(training(parties, rounds=rounds, on_stage=stages.append), Cohort(parties))
 
     regime = replace(rounds.regime, learning_rate=rounds.learning_rate(0))
     request = TrainRequest(
@@ -99,7 +99,7 @@ def test_running_averages_are_averaged_like_weights():
     expected = torch.zeros(6)
     for party in parties:
         [state] = Trainer(party.network, party.x, party.targets).train(
-            [party.task(request)], regime
+            [party.local_task(request)], regime
         )
         expected += state["body.1.running_var"] * (party.n_rows / total)
     found = network.state(stages[-1].weights)
@@ -139,7 +139,7 @@ def test_head_training_keeps_averages_and_drops_nothing():
 def test_a_last_single_row_joins_the_batch_before():
     rows = np.arange(9)
 
-    plan = batch_plan([[rows], [rows[:1]], [rows[:0]], [rows[:6]]], 4, least_rows=2)
+    plan = batch_plan([[rows], [rows[:1]], [rows[:0]], [rows[:6]]], 4, min_rows=2)
 
     sizes = {
         int(client): [int((w[place] > 0).sum()) for w in plan.weights if place < len(w)]

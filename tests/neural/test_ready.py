@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedneighbors.neural._architectures import ALPHABET, cnn, lstm, mobilenet
-from fedneighbors.neural._blueprint import READY, build_network
+from fedneighbors.neural._blueprint import BUILT_IN, build_network
 from fedneighbors.neural._network import state_of
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -60,7 +60,7 @@ def test_first_weights_follow_the_seed_and_spare_torch(name, shape):
 
 
 def test_unknown_network_names_list_the_known_ones():
-    assert READY == ("perceptron", "cnn", "mobilenet", "lstm")
+    assert BUILT_IN == ("perceptron", "cnn", "mobilenet", "lstm")
     with pytest.raises(TypeError, match=r"'perceptron', 'cnn', 'mobilenet', 'lstm'.* got 'resnet'"):
         named("resnet", (8, 8))
 
@@ -162,4 +162,6 @@ def test_only_networks_that_look_tokens_up_read_them():
     asked = SimpleNamespace(model=looks_up, embedding="body", head="head", hidden=())
     assert build_network(asked, (5,), 2, seed=0).reads_tokens
     assert not cnn((8, 8), 2).reads_tokens
-    assert np.array_equal([net.convolves for net in (cnn((8, 8), 2), lstm((3,), 2))], [True, False])
+    assert np.array_equal(
+        [net.has_convolutions for net in (cnn((8, 8), 2), lstm((3,), 2))], [True, False]
+    )

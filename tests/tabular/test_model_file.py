@@ -1,4 +1,4 @@
-"""Records in files: they are read back equal, and other files are refused."""
+"""Model files are read back equal; damaged and foreign files are refused."""
 
 import hashlib
 from collections.abc import Mapping
@@ -95,15 +95,15 @@ def test_a_value_of_another_type_is_not_written(wrong):
         tree.to_bytes()
 
 
-def forged(**values):
+def unchecked_leaf(**values):
     leaf = object.__new__(Leaf)
     for name, value in values.items():
         object.__setattr__(leaf, name, value)
     return leaf
 
 
-def test_limits_of_the_record_are_checked_on_reading():
-    raw = replace(FULL, spare=forged(weight=-1.0, width=1)).to_bytes()
+def test_limits_of_values_are_checked_on_reading():
+    raw = replace(FULL, spare=unchecked_leaf(weight=-1.0, width=1)).to_bytes()
 
     with pytest.raises(ModelFileError, match="no usable model: Leaf: a weight is below 0"):
         Tree.from_bytes(raw, source="my file")

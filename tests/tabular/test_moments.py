@@ -1,4 +1,4 @@
-"""Exact sums of columns: they add up without losing a bit, and nothing cancels."""
+"""Mean and deviation of columns are those of rational arithmetic."""
 
 from fractions import Fraction
 

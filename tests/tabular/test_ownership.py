@@ -1,4 +1,4 @@
-"""Rows go to the parties that own them, in whatever form the column of parties comes."""
+"""Rows are grouped by party for every usual type of party column."""
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from fedneighbors.tabular._ownership import party_name, rows_by_party
     ],
     ids=lambda parties: type(parties).__name__,
 )
-def test_a_party_column_may_come_in_any_usual_form(parties):
+def test_a_party_column_may_be_of_any_usual_type(parties):
     owned = rows_by_party(parties, 30)
 
     assert {name: rows.tolist() for name, rows in owned.items()} == {
@@ -28,7 +28,7 @@ def test_a_party_column_may_come_in_any_usual_form(parties):
     }
 
 
-def test_no_party_column_is_one_party():
+def test_without_a_party_column_there_is_one_party():
     assert rows_by_party(None, 30) == {"all": slice(None)}
     assert list(rows_by_party([1, 10, 2], 3)) == ["1", "10", "2"]
 
@@ -47,6 +47,6 @@ def test_a_single_name_converts_like_a_column(name):
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ["a"], np.array(["a"])])
-def test_several_names_are_not_one(names):
+def test_a_list_is_not_a_party_name(names):
     with pytest.raises(ValueError, match="expected the name of one party"):
         party_name(names)

@@ -1,4 +1,4 @@
-"""Schemas that parties announce."""
+"""Schemas of the parties' tables and their agreement."""
 
 from fedneighbors.tabular._schema import Schema, agree
 

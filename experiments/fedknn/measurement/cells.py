@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.fedknn.measurement.collections import Collection
-from experiments.fedknn.measurement.contenders import Boundless, Question, contender
-from experiments.fedknn.measurement.deadlines import replay_apart
+from experiments.fedknn.measurement.contenders import PartyWithoutBounds, Question, contender
+from experiments.fedknn.measurement.deadlines import replay_in_process
 from experiments.fedknn.measurement.recording import RecordedMetric, Recorder
 from experiments.fedknn.measurement.replay import Course, replay
 from experiments.fedknn.measurement.trials import BYTES_PER_S, Trial
@@ -50,7 +50,7 @@ def _work_s(course: Course) -> float:
     return sum(course.local_s.values())
 
 
-class _Kept:
+class _CachedMetric:
     """A metric that caches its index, so that two providers can share it."""
 
     def __init__(self, metric: Metric) -> None:
@@ -100,7 +100,7 @@ class Cell:
         whole = self.collection.objects
         own = whole[rows] if isinstance(whole, np.ndarray) else [whole[i] for i in rows.tolist()]
         ids = [str(row) for row in rows.tolist()]
-        kept = _Kept(metric_of(self.collection.metric))
+        kept = _CachedMetric(metric_of(self.collection.metric))
         self.providers.append(Provider(name, own, kept, decode=decode_query, ids=ids))
         self._n_objects[name] = len(rows)
         if not self.collection.is_costly:
@@ -124,10 +124,10 @@ class Cell:
         course = self.schedule(row, k, algorithm)
         return self._trial(course, row, k, algorithm)
 
-    def trial_apart(self, row: int, k: int, algorithm: str) -> Trial:
-        """Measure in a separate process, ended when a provider is late."""
+    def trial_in_process(self, row: int, k: int, algorithm: str) -> Trial:
+        """Measure in a separate process, which ends when a provider is late."""
         question = self.question(row, k)
-        done = replay_apart(
+        done = replay_in_process(
             lambda parties: self._trial(
                 replay(contender(algorithm)(question), parties, limit_s=self.limit_s),
                 row,
@@ -144,7 +144,7 @@ class Cell:
         return self._trial(None, row, k, algorithm)
 
     def schedule(self, row: int, k: int, algorithm: str) -> Course:
-        """Return the course of a search, replayed if searches are costly."""
+        """Return the events of a search, replayed if searches are costly."""
         if self.collection.is_costly:
             # providers known to be late come first, which saves measurements
             parties: list[Party] = sorted(self._recorded, key=lambda each: not self._is_late(each))
@@ -159,13 +159,13 @@ class Cell:
             recorder.late for (name, _), recorder in self._recorders.items() if name == party.name
         )
 
-    def needs_a_process(self, algorithm: str) -> bool:
-        """Return whether an algorithm cannot be replayed here."""
+    def needs_process(self, algorithm: str) -> bool:
+        """Return whether an algorithm must run in a separate process."""
         return self.collection.is_costly and algorithm in _LEAPS
 
     def _run(self, row: int, k: int, algorithm: str, parties: list[Party]) -> Course:
         if algorithm.endswith("no bounds"):
-            parties = [Boundless(party, self._n_objects[party.name]) for party in parties]
+            parties = [PartyWithoutBounds(party, self._n_objects[party.name]) for party in parties]
         asked = self.question(row, k)
         found = replay(
             contender(algorithm)(asked), parties, clocks=self._clocks, limit_s=self.limit_s
@@ -205,7 +205,7 @@ class Cell:
             local_sum_s=sum(local.values()),
             local_most_s=max(local.values()),
             asked=sum(course.answer.n_returned.values()),
-            verified=0 if self.needs_a_process(algorithm) else sum(verified.values()),
+            verified=0 if self.needs_process(algorithm) else sum(verified.values()),
             wanted_first=wanted[0],
             wanted_second=sum(wanted[1:]),
             possible=self._n_within_bounds(row, float(distances[-1])),
@@ -213,7 +213,7 @@ class Cell:
         )
 
     def _n_within_bounds(self, row: int, radius: float) -> int:
-        """Return how many objects any search by bounds must verify."""
+        """Return the number of objects that a search by bounds must verify."""
         return int(np.searchsorted(self._bounds(row), radius, side="right"))
 
     def _bounds(self, row: int) -> npt.NDArray[np.float64]:

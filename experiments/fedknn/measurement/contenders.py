@@ -50,7 +50,7 @@ Contender = Callable[[Question], Coordinator[Answer]]
 def star_at(epsilon: str, *, certified: bool = False) -> Contender:
     """Return DANN* with a budget of ``epsilon`` per query.
 
-    Its noise is drawn and not charged.
+    Its noise is drawn, but not charged to a ledger.
     """
 
     def ask(asked: Question) -> Coordinator[Answer]:
@@ -101,8 +101,8 @@ def contender(name: str) -> Contender:
     return star_at(epsilon, certified=kind.endswith("certified"))
 
 
-class Boundless:
-    """A provider that knows no lower bound but 0 and spends nothing on it.
+class PartyWithoutBounds:
+    """A provider whose lower bounds are all 0 and cost no time.
 
     Parameters
     ----------

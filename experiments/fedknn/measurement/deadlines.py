@@ -1,6 +1,6 @@
-"""Runs a search in a separate process that is killed when a provider works too long.
+"""Searches in a separate process, which is killed when a provider exceeds its time limit.
 
-A range count cannot be interrupted; a process can. Limits count CPU seconds, whole ones.
+A range count cannot be interrupted, but a process can. Limits are whole CPU seconds.
 """
 
 import resource
@@ -16,21 +16,21 @@ from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Party
 
 
-def replay_apart(
+def replay_in_process(
     measure: Callable[[Sequence[Party]], Trial], parties: Sequence[Party], *, limit_s: float
 ) -> Trial | None:
     """Return the result of ``measure``, or None after the limit.
 
-    The limit concerns the working time of a party.
+    The limit is that of the CPU time of each party.
 
     Parameters
     ----------
     measure : callable
-        Runs a search over the parties that it is given, which work under the limit.
+        Function that runs a search with the given parties, which have the time limit.
     parties : sequence of Party
         The providers.
     limit_s : float
-        CPU seconds of each, in all exchanges.
+        CPU seconds of each party, in all exchanges.
     """
     context = get_context("fork")  # the child shares the providers' tables
     ours, theirs = context.Pipe(duplex=False)
@@ -52,10 +52,10 @@ def _work(
     pipe: "Connection[Any, Any]",
 ) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    pipe.send_bytes(measure([_Hurried(party, limit_s) for party in parties]).to_bytes())
+    pipe.send_bytes(measure([_LimitedParty(party, limit_s) for party in parties]).to_bytes())
 
 
-class _Hurried:
+class _LimitedParty:
     """A party whose process is killed after a number of seconds."""
 
     def __init__(self, party: Party, limit_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Measures every algorithm on the same queries, over processes if there are several.
+"""Measures every algorithm on the same queries, optionally in several processes.
 
 A journal stores every measured search, so that an interrupted run resumes, and experiments with the
 same searches share the measurements.
@@ -135,7 +135,7 @@ def _ready(task: Task, seed: int) -> Cell:
     cell = Cell(collection, task.place, seed=seed, limit_s=task.limit_s)
     first = collection.queries(task.n_queries, seed=seed)[0]
     for algorithm in task.algorithms:
-        if not cell.needs_a_process(algorithm):
+        if not cell.needs_process(algorithm):
             cell.trial(first, 1, algorithm)
     return cell
 
@@ -151,7 +151,7 @@ def _of_query(
 ) -> list[Trial]:
     """Measure one query; skip searches that cannot finish in time.
 
-    The first algorithm that is late with k neighbors is late with more of them; and HuFu, whose
+    An algorithm that is late with k neighbors is late with more of them; and HuFu, whose
     range counts need all that DANN verifies, is late wherever DANN is.
     """
     cell.forget()
@@ -163,8 +163,8 @@ def _of_query(
             trial = known[k, algorithm]
         elif late & rivals:
             trial = cell.late_trial(row, k, algorithm)
-        elif cell.needs_a_process(algorithm):
-            trial = cell.trial_apart(row, k, algorithm)
+        elif cell.needs_process(algorithm):
+            trial = cell.trial_in_process(row, k, algorithm)
         else:
             trial = cell.trial(row, k, algorithm)
         if trial.late:
@@ -177,12 +177,12 @@ def _of_query(
 
 def _asked(task: Task) -> list[tuple[int, str]]:
     """Return the queries in order."""
-    return [(k, name) for k in task.ks for name in sorted(task.algorithms, key=_last_the_slow)]
+    return [(k, name) for k in task.ks for name in sorted(task.algorithms, key=_dann_first)]
 
 
-def _last_the_slow(algorithm: str) -> int:
+def _dann_first(algorithm: str) -> int:
     """Order the algorithms with DANN first.
 
-    Its time limits decide about the others.
+    Its time decides whether the others can finish within the limit.
     """
     return 0 if algorithm == "dann" else 1

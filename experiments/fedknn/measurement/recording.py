@@ -1,4 +1,4 @@
-"""Records a slow search once, so that many searches can be replayed from it.
+"""Recordings of slow searches, from which many searches are replayed.
 
 A session emits its objects in one order for all requests, so the objects verified by one search
 need not be verified again to know the time of another search.
@@ -62,7 +62,7 @@ class Recorder:
         Returns
         -------
         int
-            How many of the first ``n`` objects are within the cutoff.
+            Number of the first ``n`` objects within the cutoff.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Recorder:
         return min(known)
 
     def found(self, start: int, end: int) -> tuple[Integers, Floats]:
-        """Return positions and distances of some of the objects that were emitted."""
+        """Return positions and distances of emitted objects."""
         return np.array(self._positions[start:end], np.int64), np.array(self._distances[start:end])
 
     def _is_closed(self, cutoff: float) -> bool:
@@ -204,7 +204,7 @@ class _RecordedSession:
         return n
 
     def _advance(self, start: float, *, cutoff: float, complete: bool) -> None:
-        """Set the clock to the search's time so far.
+        """Set the clock to the time that the search has taken.
 
         Reading it costs nothing.
         """

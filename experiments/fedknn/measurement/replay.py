@@ -1,4 +1,4 @@
-"""Runs a search with its providers one after another and computes the parallel time.
+"""Searches with providers one after another, and the time they would take in parallel.
 
 One thread does all the work, so that providers on one machine do not slow one another. What each
 provider and the broker spend is measured in CPU seconds; what a query takes is put together from
@@ -113,8 +113,8 @@ class Course:
         return total
 
 
-class _Watch:
-    """Adds up CPU seconds of this thread."""
+class _CpuTimer:
+    """Context manager that sums up CPU seconds of this thread."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
@@ -142,7 +142,7 @@ def replay(
     parties : sequence of Party
         The providers. They are asked in this order, one after another.
     clocks : mapping of str to Clock, optional
-        Seconds that providers with a recording add to their measured time.
+        Recorded seconds to add to the measured time of providers with a recording.
     limit_s : float
         Seconds that each provider may spend on the query.
 
@@ -152,7 +152,7 @@ def replay(
         As in any run.
     """
     by_name, clocks = {party.name: party for party in parties}, clocks or {}
-    broker, whole, local = _Watch(), _Watch(), _Watch()
+    broker, whole, local = _CpuTimer(), _CpuTimer(), _CpuTimer()
     legs: list[Leg] = []
     asked: list[tuple[str, int]] = []
 
@@ -171,7 +171,7 @@ def replay(
         return answers, {}
 
     answer: Answer | None = None
-    transport = _Noted(exchange, tuple(by_name), asked)
+    transport = _RecordingTransport(exchange, tuple(by_name), asked)
     with whole, suppress(Late):
         answer = run_rounds(coordinator, transport, watch=broker).result
     carrying_s = max(whole.spent_s - broker.spent_s - local.spent_s, 0.0)
@@ -182,7 +182,7 @@ def _so_far(seen: Clock, recorded: Clock | None) -> float:
     return seen.spent_s + (recorded.spent_s if recorded else 0.0)
 
 
-class _Noted(FrameTransport):
+class _RecordingTransport(FrameTransport):
     """Transport that records each request's kind and number of objects."""
 
     def __init__(

@@ -170,7 +170,7 @@ class Baseline(
             weights, self.clients_ = self._train(trainer)
         shared = replace(agreement.shared, weights=weights)
         self._set_model(replace(agreement, shared=shared), label_array(shared.classes, like=labels))
-        classes = self._positions(labels)
+        classes = self._class_indices(labels)
         self.rows_ = {
             name: OwnRows.new(x[rows], classes[rows]) for name, rows in holdings.owned.items()
         }
@@ -188,8 +188,8 @@ class Baseline(
             predictions of the shared model, with a warning.
         """
         check_is_fitted(self)
-        x = self._agreement.tensor(self._rows(X))
-        with self._network.alone():
+        x = self._agreement.tensor(self._validated_rows(X))
+        with self._network.exclusive():
             scores = self._shared_scores(x)
             for name, rows in self._client_rows(parties, len(x)).items():
                 own = self.clients_[name]
@@ -219,7 +219,7 @@ class Baseline(
         from fedneighbors.baselines._files import BaselineFile
 
         check_is_fitted(self)
-        with self._network.alone():
+        with self._network.exclusive():
             names = sorted(self.clients_) if client is None else [self._client_name(client)]
             self._check_parameters()
             BaselineFile.of(self, names).save(path)

@@ -149,8 +149,8 @@ class DynamicClients:
     _rounds: RoundSettings
     _client_name: Callable[[object], str]
     _check_new: Callable[[Iterable[str]], None]
-    _rows: Any
-    _positions: Any
+    _validated_rows: Any
+    _class_indices: Any
 
     def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
         """Add a client after training.
@@ -232,7 +232,7 @@ class DynamicClients:
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
-        with self._network.alone():
+        with self._network.exclusive():
             known = self._client_name(name)
             self._set_rows({known: self.rows_[known].with_more(x, labels, ids)})
         return self
@@ -262,19 +262,19 @@ class DynamicClients:
             If the client's training has diverged; the client is not changed in this case.
         """
         check_is_fitted(self)
-        with self._network.alone():
+        with self._network.exclusive():
             known = self._client_name(name)
             self._set_rows({known: self.rows_[known].without(ids)})
         return self
 
     def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows and the class indices of their labels."""
-        labels, x = self._positions(y), self._rows(X)
+        labels, x = self._class_indices(y), self._validated_rows(X)
         check_lengths(x, labels)
         return x, labels
 
     def _add_clients(self, new_clients: Mapping[str, OwnRows]) -> None:
-        with self._network.alone():
+        with self._network.exclusive():
             self._check_new(new_clients)
             self._set_rows(new_clients)
 

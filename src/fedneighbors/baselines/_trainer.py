@@ -16,14 +16,14 @@ from fedneighbors.baselines._dynamic_clients import Vector
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._base import ClientClassifier
-from fedneighbors.methods.knnper._client import as_tensor, check_network, shared_log_shares
+from fedneighbors.methods.knnper._client import as_tensor, check_network, shared_outputs
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper.algorithm import average_changes, scale_bits, weighted_change
+from fedneighbors.methods.knnper.algorithm import average_changes, binary_places, weighted_change
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import Blueprint, build_network
 from fedneighbors.neural._network import Device, Network, State
 from fedneighbors.neural._schedule import Regime
-from fedneighbors.neural._trainer import CHUNK, LocalTask, Objective, Trainer, cross_entropy
+from fedneighbors.neural._trainer import MAX_STACKED, LocalTask, Objective, Trainer, cross_entropy
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import (
     Agreed,
@@ -97,7 +97,7 @@ class Agreement:
         agreed = _agree_on_schema(holdings, reserved)
         shape = holdings.x.shape[1:]
         network = build_network(estimator, shape, len(agreed.classes), seed=seed)
-        check_network(network, shape, len(agreed.classes), kind=holdings.x.dtype.kind)
+        check_network(network, shape, len(agreed.classes), dtype_kind=holdings.x.dtype.kind)
         standardize = estimator.standardize and len(shape) == 1 and not network.reads_tokens
         center, scale = _center_and_scale(holdings.x) if standardize else (np.empty(0), np.empty(0))
         counts = np.bincount(label_positions(holdings.y, agreed.classes, name="target"))
@@ -157,7 +157,7 @@ class Agreement:
 
     def log_probabilities(self, weights: Vector, x: Tensor, device: Device) -> Floats:
         """Return log-probabilities of a network with these weights."""
-        return shared_log_shares(self.network, weights, x, device=device)[1]
+        return shared_outputs(self.network, weights, x, device=device)[1]
 
 
 def _agree_on_schema(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
@@ -269,7 +269,9 @@ class FederatedTrainer:
     def groups(self, names: Iterable[str]) -> list[list[str]]:
         """Return clients, by name, in groups that train one after another."""
         ordered = sorted(names)
-        return [ordered[first : first + CHUNK] for first in range(0, len(ordered), CHUNK)]
+        return [
+            ordered[first : first + MAX_STACKED] for first in range(0, len(ordered), MAX_STACKED)
+        ]
 
     def tuning_regime(self, epochs: int, rate: float | None, *, proximal: float = 0.0) -> Regime:
         """Return the local training settings after the last round.
@@ -399,7 +401,7 @@ class FederatedTrainer:
             If a weight has changed by more than the fixed-point sums can represent.
         """
         n_rows = sum(self.n_rows(names or self.names))
-        bits = scale_bits(n_rows)
+        bits = binary_places(n_rows)
         total = np.zeros(len(before), np.int64)
         for name, after in ends:
             try:

@@ -13,7 +13,7 @@ from fedneighbors.baselines._base import Baseline
 from fedneighbors.errors import PartyRefused
 from fedneighbors.methods.knnper._base import Owners
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper.personal._client_state import held_out_rows
+from fedneighbors.methods.knnper.personal._client_state import held_out_mask
 from fedneighbors.tabular._ownership import public_seed, rows_by_party
 
 MAX_GRID = 4
@@ -177,7 +177,7 @@ def _held_out(prepared: Any, parties: Owners, n_rows: int) -> npt.NDArray[np.boo
     mask = np.zeros(n_rows, bool)
     for name, rows in rows_by_party(parties, n_rows).items():
         indices = np.arange(n_rows)[rows]
-        mask[indices] = held_out_rows(len(indices), settings, name)
+        mask[indices] = held_out_mask(len(indices), settings, name)
     return mask
 
 

@@ -213,7 +213,10 @@ def _latest_entries(entries: tuple["LedgerEntry", ...]) -> list["LedgerEntry"]:
 
 
 def _spent_share(state: "BudgetState") -> float:
-    """Return the spent share of epsilon or rho; 1 for a zero budget."""
+    """Return the spent share of a budget; 1 for a zero budget.
+
+    Delta is ignored.
+    """
     spent, allowed = _epsilon_or_rho(state.spent), _epsilon_or_rho(state.allowed)
     return min(1.0, float(spent / allowed)) if allowed else 1.0
 

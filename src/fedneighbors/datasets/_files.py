@@ -13,7 +13,7 @@ from typing import TextIO, cast
 
 from fedneighbors.errors import DataError, MissingDataError
 
-_UNPACK: dict[str, Callable[[bytes], bytes]] = {
+_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.decompress,
     ".xz": lzma.decompress,
     ".bz2": bz2.decompress,
@@ -35,9 +35,9 @@ def explain_errors(path: Path) -> Iterator[None]:
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as delimited text: {error}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        packed = path.suffix[1:].replace("gz", "gzip")
+        kind = path.suffix[1:].replace("gz", "gzip")
         raise DataError(
-            f"{path} is not a complete {packed} file and cannot be read ({error}); is it damaged?"
+            f"{path} is not a complete {kind} file and cannot be read ({error}); is it damaged?"
         ) from error
     except OSError as error:
         raise DataError(f"{path} cannot be opened: {error.strerror or error}") from error
@@ -73,7 +73,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """
     file = Path(path)
     with explain_errors(file):
-        raw = _UNPACK.get(file.suffix, bytes)(file.read_bytes())
+        raw = _DECOMPRESS.get(file.suffix, bytes)(file.read_bytes())
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Labelled undirected graphs and their files: ``t``, ``v``, ``e`` lines, and SMILES."""
+"""Labelled undirected graphs, and their files in gSpan format and SMILES."""
 
 import os
 from collections import Counter
@@ -21,8 +21,8 @@ class Graph:
     Parameters
     ----------
     node_labels : sequence of str or int
-        One per node; nodes are numbered from 0. An integer counts as its decimal digits, so 6 and
-        "6" are the same label.
+        One per node; nodes are numbered from 0. An integer is converted to a string, so 6 and "6"
+        are the same label.
     edges : iterable of pairs of int
         Nodes joined by an edge, in any order.
     edge_labels : sequence of str or int, optional
@@ -32,7 +32,8 @@ class Graph:
     ----------
     node_labels : tuple of str
     edges : tuple of pairs of int
-        The lower node first, ascending. Equal graphs have equal attributes.
+        Pairs with the lower node first, in ascending order. Graphs are equal if their attributes
+        are equal; isomorphic graphs may be unequal.
     edge_labels : tuple of str
         In the order of ``edges``.
 
@@ -66,18 +67,18 @@ class Graph:
         nodes = tuple(_label(label, "node", i) for i, label in enumerate(node_labels))
         pairs = [_pair(edge, i, len(nodes)) for i, edge in enumerate(edges)]
         if edge_labels is None:
-            bonds = ["1"] * len(pairs)
+            labels = ["1"] * len(pairs)
         else:
-            bonds = [_label(label, "edge", i) for i, label in enumerate(edge_labels)]
-        if len(bonds) != len(pairs):
-            raise ValueError(f"expected one label per edge: {len(pairs)}, got {len(bonds)}")
+            labels = [_label(label, "edge", i) for i, label in enumerate(edge_labels)]
+        if len(labels) != len(pairs):
+            raise ValueError(f"expected one label per edge: {len(pairs)}, got {len(labels)}")
         order = sorted(range(len(pairs)), key=pairs.__getitem__)
         for first, second in pairwise(order):
             if pairs[first] == pairs[second]:
                 raise ValueError(f"edge {pairs[first]} is repeated; list each edge once")
         self._set("node_labels", nodes)
         self._set("edges", tuple(pairs[i] for i in order))
-        self._set("edge_labels", tuple(bonds[i] for i in order))
+        self._set("edge_labels", tuple(labels[i] for i in order))
         self._set("_hash", hash((self.node_labels, self.edges, self.edge_labels)))
 
     def _set(self, name: str, value: object) -> None:
@@ -108,14 +109,14 @@ class Graph:
         return f"Graph({list(self.node_labels)}, {list(self.edges)}, {list(self.edge_labels)})"
 
     def __reduce__(self) -> tuple[type["Graph"], tuple[object, ...]]:
-        return Graph, self._key()  # the constructor creates and checks copies
+        return Graph, self._key()  # pickle and copy call the constructor, which checks the values
 
     def _key(self) -> tuple[object, ...]:
         return self.node_labels, self.edges, self.edge_labels
 
 
 class GraphSet:
-    """Graphs of one file with their names and labels.
+    """Named graphs with optional class labels.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ class GraphSet:
     names : sequence of str
         One per graph, no two equal.
     classes : sequence of str, optional
-        One per graph, empty if the file has none.
+        Class of each graph, empty if unknown; by default empty for all graphs.
 
     Raises
     ------
@@ -169,7 +170,7 @@ def _pair(edge: tuple[int, int], place: int, n_nodes: int) -> tuple[int, int]:
         if not isinstance(end, int | np.integer) or isinstance(end, bool):
             raise TypeError(f"expected integers as the nodes of edge {place}, got {edge!r}")
         if not 0 <= end < n_nodes:
-            raise ValueError(f"edge {place} has node {end}, but the nodes are 0 to {n_nodes - 1}")
+            raise ValueError(f"edge {place} has node {end}, but the graph has {n_nodes} nodes")
     if first == second:
         raise ValueError(f"edge {place} joins node {first} with itself; loops are not allowed")
     return (int(first), int(second)) if first < second else (int(second), int(first))
@@ -181,9 +182,10 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     Parameters
     ----------
     path : str or path
-        UTF-8 text, gzipped if the name ends in ``.gz``. A graph begins with ``t # name`` or ``t #
-        name class``; ``v 0 C`` is a node, numbered from 0 in order; ``e 0 1 2`` is an edge between
-        earlier nodes, with its label. Empty lines are skipped, and ``t # -1`` ends the file.
+        UTF-8 text in gSpan format, gzipped if the name ends in ``.gz``. A graph begins with
+        ``t # name`` or ``t # name class``; ``v 0 C`` is node 0 with label C, nodes are numbered
+        from 0 in order; ``e 0 1 2`` is an edge between nodes 0 and 1 with label 2, after the lines
+        of its nodes. Empty lines are skipped, and lines after ``t # -1`` are ignored.
     max_graphs : int, optional
         Maximum number of graphs to read.
 
@@ -196,7 +198,8 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     MissingDataError
         If there is no such file.
     DataError
-        If the file is damaged or not UTF-8, or a line is malformed; the error names the line.
+        If the file is damaged or not UTF-8, a line is malformed (the error gives its number), or
+        two graphs have the same name.
     """
     file = Path(path)
     with explain_errors(file), open_text(file) as lines:
@@ -205,7 +208,9 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{file} has two graphs {twice[0]!r}; names must be unique")
-    return GraphSet([graph for _, _, graph in rows], names, [kind for _, kind, _ in rows])
+    return GraphSet(
+        [graph for _, _, graph in rows], names, [class_label for _, class_label, _ in rows]
+    )
 
 
 def write_graphs(path: str | os.PathLike[str], graphs: GraphSet) -> None:
@@ -222,21 +227,21 @@ def write_graphs(path: str | os.PathLike[str], graphs: GraphSet) -> None:
     Raises
     ------
     ValueError
-        If a word is invalid in this format; nothing is written.
+        If a name, class or label is invalid in this format; nothing is written.
     """
     lines: list[str] = []
-    for graph, name, kind in zip(graphs.graphs, graphs.names, graphs.classes, strict=True):
+    for graph, name, label in zip(graphs.graphs, graphs.names, graphs.classes, strict=True):
         if name == "-1":
             raise ValueError('"-1" as the name of a graph would end the file; rename the graph')
-        lines.append(f"t # {_word(name)}" + (f" {_word(kind)}" if kind else ""))
-        lines += [f"v {i} {_word(label)}" for i, label in enumerate(graph.node_labels)]
-        bonds = zip(graph.edges, graph.edge_labels, strict=True)
-        lines += [f"e {u} {v} {_word(label)}" for (u, v), label in bonds]
+        lines.append(f"t # {_check_word(name)}" + (f" {_check_word(label)}" if label else ""))
+        lines += [f"v {i} {_check_word(label)}" for i, label in enumerate(graph.node_labels)]
+        labelled_edges = zip(graph.edges, graph.edge_labels, strict=True)
+        lines += [f"e {u} {v} {_check_word(label)}" for (u, v), label in labelled_edges]
     with open_text(Path(path), "wt") as file:
         file.writelines(line + "\n" for line in lines)
 
 
-_FORMS = {
+_LINE_FORMATS = {
     "t": "'t # name' or 't # name class'",
     "v": "'v node label'",
     "e": "'e node node label'",
@@ -253,58 +258,59 @@ def _parse(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, Graph]]
         if words[:1] == ["t"] and head is not None:
             yield *head, Graph(labels, edges, [*edges.values()])
             head = None
-        try:
+        try:  # messages complete the sentence "expected ..."
             match words:
                 case []:
                     continue
-                case ["t", "#", "-1", *kind] if len(kind) <= 1:
+                case ["t", "#", "-1", *class_words] if len(class_words) <= 1:
                     return
-                case ["t", "#", name, *kind] if len(kind) <= 1:
-                    head, labels, edges = (name, "".join(kind)), [], {}
+                case ["t", "#", name, *class_words] if len(class_words) <= 1:
+                    head, labels, edges = (name, "".join(class_words)), [], {}
                 case ["v", _, _] | ["e", _, _, _] if head is None:
                     raise ValueError("a line 't # name' before the first node or edge")
                 case ["v", node, label]:
-                    if _number(node) != len(labels):
+                    if _parse_node(node) != len(labels):
                         raise ValueError(f"node {len(labels)} next, got {node}")
                     labels.append(label)
                 case ["e", first, second, label]:
-                    edges[_ends(first, second, len(labels), edges)] = label
-                case [kind, *_]:
-                    other = f"a line that begins with t, v or e, got {kind!r}"
-                    raise ValueError(_FORMS.get(kind, other))
+                    edges[_edge_nodes(first, second, len(labels), edges)] = label
+                case [letter, *_]:
+                    other = f"a line that begins with t, v or e, got {letter!r}"
+                    raise ValueError(_LINE_FORMATS.get(letter, other))
         except ValueError as error:
             raise DataError(f"{file}, line {number}: expected {error}") from None
     if head is not None:
         yield *head, Graph(labels, edges, [*edges.values()])
 
 
-def _ends(
+def _edge_nodes(
     first: str, second: str, n_nodes: int, known: Container[tuple[int, int]]
 ) -> tuple[int, int]:
     """Return the nodes of a new edge, the lower one first."""
-    u, v = sorted((_number(first), _number(second)))
+    u, v = sorted((_parse_node(first), _parse_node(second)))
     if v >= n_nodes:
-        raise ValueError(f"nodes 0 to {n_nodes - 1}, got {v}")
+        raise ValueError(f"a node of an earlier 'v' line, got {v}")
     if u == v:
         raise ValueError(f"an edge between two nodes, got a loop at {u}")
     if (u, v) in known:
-        raise ValueError(f"each edge once, got {u} {v} again")
+        raise ValueError(f"each edge once, but edge {u} {v} is repeated")
     return u, v
 
 
-def _number(word: str) -> int:
+def _parse_node(word: str) -> int:
     if not (word.isascii() and word.isdecimal() and len(word) < 10):
         raise ValueError(f"a node number, got {word[:20]!r}")
     return int(word)
 
 
-def _word(word: str) -> str:
+def _check_word(word: str) -> str:
+    """Return the word; raise if it is empty or has white space."""
     if not word or len(word.split()) != 1 or word.split()[0] != word:
         raise ValueError(f"expected a word without white space, got {word!r}; rename it")
     return word
 
 
-_AROMATIC = "4"
+_AROMATIC = "4"  # bond type of aromatic bonds in MDL Molfiles
 
 
 def graph_from_smiles(smiles: str) -> Graph:
@@ -315,8 +321,9 @@ def graph_from_smiles(smiles: str) -> Graph:
     Parameters
     ----------
     smiles : str
-        SMILES. Aromatic rings get alternating single and double bonds; bonds of a ring without such
-        an assignment have label "4".
+        SMILES. Aromatic rings get alternating single and double bonds (Kekule form). If RDKit
+        rejects a valence or an aromatic ring, the molecule is used as written: all its aromatic
+        bonds have label "4", and explicit hydrogen atoms stay.
 
     Raises
     ------
@@ -333,7 +340,7 @@ def graph_from_smiles(smiles: str) -> Graph:
         chem.SanitizeMol(molecule)
         molecule = chem.RemoveHs(molecule)
         chem.Kekulize(molecule, clearAromaticFlags=True)
-    except ValueError:  # invalid valence or aromatic atom: keep the molecule unchanged
+    except ValueError:  # invalid valence or aromatic ring: use the molecule as written
         molecule = chem.MolFromSmiles(smiles, sanitize=False)
     bonds = molecule.GetBonds()
     return Graph(
@@ -349,7 +356,7 @@ def graph_from_smiles(smiles: str) -> Graph:
 def graph_to_smiles(graph: Graph) -> str:
     """Return the SMILES of a graph.
 
-    Labels must be element symbols and bond orders 1, 2 or 3.
+    Node labels must be element symbols, and edge labels "1", "2" or "3".
 
     Raises
     ------
@@ -378,7 +385,8 @@ def graph_to_smiles(graph: Graph) -> str:
 def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
     """Read one molecule per line.
 
-    A line has the SMILES and, after white space, the name; by default the line number.
+    A line is a SMILES and, after white space, an optional name; the default name is the line
+    number. Empty lines are skipped.
 
     Raises
     ------

@@ -86,12 +86,12 @@ class Table:
         DataError
             If a column does not exist, or none remains.
         """
-        leave = list(names)
-        self.require(leave)
-        rest = {name: column for name, column in self.columns.items() if name not in leave}
-        if not rest:
-            raise DataError(f"{self.source} has no columns besides {sorted(leave)}")
-        return Table(rest, self.source)
+        removed = list(names)
+        self.require(removed)
+        kept = {name: column for name, column in self.columns.items() if name not in removed}
+        if not kept:
+            raise DataError(f"{self.source} has no columns besides {sorted(removed)}")
+        return Table(kept, self.source)
 
     def require(self, names: Iterable[str]) -> None:
         """Raise if a column does not exist.
@@ -150,7 +150,7 @@ def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
 def missing_cells(column: Column) -> npt.NDArray[np.bool_]:
     """Mark the missing cells of a column.
 
-    NaN among numbers, None among text.
+    These are NaN in a numeric column, and None in a nominal one.
     """
     if column.dtype == np.object_:
         return np.array([cell is None for cell in column], dtype=np.bool_)

@@ -10,15 +10,15 @@ from fedneighbors.neural._blueprint import BodyAndHead, torch_seed
 from fedneighbors.neural._network import Network
 
 
-def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
+def image_sides(shape: tuple[int, ...], *, min_side: int) -> tuple[int, int, int]:
     """Return channels, height and width of an image.
 
     Parameters
     ----------
     shape : tuple of int
         Shape of a row: (height, width) or (channels, height, width).
-    least : int
-        Minimum side in pixels.
+    min_side : int
+        Minimum height and width in pixels.
 
     Raises
     ------
@@ -31,9 +31,9 @@ def image_sides(shape: tuple[int, ...], *, least: int) -> tuple[int, int, int]:
             "reshape flat rows, for example x.reshape(-1, 28, 28)"
         )
     channels, height, width = (1, *shape) if len(shape) == 2 else shape
-    if channels < 1 or min(height, width) < least:
+    if channels < 1 or min(height, width) < min_side:
         raise ValueError(
-            f"expected images of {least} x {least} pixels or more, got rows of shape {shape}"
+            f"expected images of {min_side} x {min_side} pixels or more, got rows of shape {shape}"
         )
     return channels, height, width
 
@@ -51,29 +51,31 @@ def cnn(
     width: int = 128,
     seed: int = 0,
 ) -> Network:
-    """Return a small convolutional network whose weights follow from the seed alone.
+    """Return a small CNN whose initial weights depend on the seed alone.
 
-    Each 3 x 3 convolution halves the image; a linear layer computes the embedding.
+    A pooling layer after each 3 x 3 convolution halves the image; a linear layer computes the
+    embedding.
 
     Parameters
     ----------
     shape : tuple of int
         Shape of a row: (height, width) or (channels, height, width).
     n_outputs : int
-        Number of scores.
+        Number of scores per row.
     channels : sequence of int
-        Channels of each convolution.
+        Output channels of each convolution.
     width : int
-        Embedding dimensions.
+        Number of embedding dimensions.
     seed : int
         Seed of the weights.
 
     Raises
     ------
     ValueError
-        If rows of this shape are not images, or a side is below 2 to the number of convolutions.
+        If rows of this shape are not images, or a side is below 2 to the power of the number of
+        convolutions.
     """
-    incoming, high, wide = image_sides(shape, least=2 ** len(channels))
+    incoming, high, wide = image_sides(shape, min_side=2 ** len(channels))
     layers: list[nn.Module] = [add_channel(shape)]
     with torch_seed(seed):
         for outgoing in channels:
@@ -85,9 +87,9 @@ def cnn(
 
 
 class CharacterLSTM(nn.Module):
-    """Character embeddings, recurrent layers, and scores from the last output.
+    """Character embeddings, LSTM layers, and a linear head on the last output.
 
-    The embedding is the recurrent layers' last state: the hidden states of all layers, then their
+    The embedding of a row consists of the final hidden states of all LSTM layers, then their final
     cell states.
 
     Parameters
@@ -97,11 +99,11 @@ class CharacterLSTM(nn.Module):
     n_outputs : int
         Number of scores.
     width : int
-        Dimensions of a character embedding.
+        Number of dimensions of a character's embedding.
     hidden : int
-        Units per recurrent layer.
+        Number of units per LSTM layer.
     n_layers : int
-        Number of recurrent layers.
+        Number of LSTM layers.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class CharacterLSTM(nn.Module):
 
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""Characters with a token, which is their index; those of the LEAF benchmark [1]_.
+"""Characters of the LEAF benchmark [1]_; the token of a character is its index.
 
 .. [1] Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
 """
@@ -136,15 +138,15 @@ def lstm(
     n_layers: int = 2,
     seed: int = 0,
 ) -> Network:
-    """Return a recurrent network whose weights follow from the seed alone.
+    """Return an LSTM network whose initial weights depend on the seed alone.
 
-    The defaults are those of the kNN-Per paper: two layers of 256 units, an embedding of 1024
-    values.
+    The defaults are those of the kNN-Per paper: two layers of 256 units, and thus an embedding of
+    1024 dimensions.
 
     Parameters
     ----------
     shape : tuple of int
-        Shape of a row: (characters of a window,).
+        Shape of a row: (length of a window of characters,).
     n_outputs, n_tokens, width, hidden, n_layers
         As in :class:`CharacterLSTM`.
     seed : int
@@ -153,17 +155,17 @@ def lstm(
     Raises
     ------
     ValueError
-        If rows are not windows of tokens.
+        If rows of this shape are not windows of tokens.
     """
     if len(shape) != 1 or shape[0] < 1:
-        raise ValueError(f"expected rows with windows of tokens, got rows of shape {shape}")
+        raise ValueError(f"expected rows that are windows of tokens, got rows of shape {shape}")
     with torch_seed(seed):
         module = CharacterLSTM(n_tokens, n_outputs, width=width, hidden=hidden, n_layers=n_layers)
     return Network(module, embedding="body", n_tokens=n_tokens)
 
 
 STAGES = (
-    # expansion t, channels c, blocks n, stride s
+    # expansion t, channels c, blocks n, stride s of Table 2 of the MobileNet-v2 paper
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -172,15 +174,15 @@ STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-EMBEDDING = 1280
-SMALL = 64
-"""Images with a side below this are halved three times; five halvings would lose too much."""
+EMBEDDING_SIZE = 1280
+SMALL_SIDE = 64
+"""Images with a side below this are halved three times instead of five, which keeps more detail."""
 
 Stride = Literal[8, 16, 32]
 
 
 class ChannelsLast(nn.Module):
-    """Layer that converts feature maps to channels-last, which saves a third of a step on a CPU."""
+    """Layer that converts feature maps to channels-last: a training step on a CPU is faster."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the input with channels last in memory."""
@@ -188,16 +190,16 @@ class ChannelsLast(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """A block that expands, filters each channel and projects (Figure 3d of [1]_).
+    """Block that expands channels, filters each one and projects them (Figure 3d of [1]_).
 
     Parameters
     ----------
     incoming, outgoing : int
-        Channels.
+        Numbers of input and output channels.
     stride : int
         Stride of the filter.
     expansion : int
-        Ratio of inner to incoming channels.
+        Ratio of inner to input channels.
 
     References
     ----------
@@ -207,20 +209,20 @@ class InvertedResidual(nn.Module):
 
     def __init__(self, incoming: int, outgoing: int, *, stride: int, expansion: int) -> None:
         super().__init__()
-        inside = incoming * expansion
-        widen = [] if expansion == 1 else [_conv_block(incoming, inside, size=1)]
+        inner = incoming * expansion
+        expand = [] if expansion == 1 else [_conv_block(incoming, inner, size=1)]
         self.layers = nn.Sequential(
-            *widen,
-            _conv_block(inside, inside, size=3, stride=stride, groups=inside),
-            nn.Conv2d(inside, outgoing, 1, bias=False),
+            *expand,
+            _conv_block(inner, inner, size=3, stride=stride, groups=inner),
+            nn.Conv2d(inner, outgoing, 1, bias=False),
             nn.BatchNorm2d(outgoing),
         )
         self.shortcut = stride == 1 and incoming == outgoing
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the block; add the input if the shapes allow it."""
-        made: Tensor = self.layers(x)
-        return x + made if self.shortcut else made
+        """Return the output; the input is added if the shapes are equal."""
+        output: Tensor = self.layers(x)
+        return x + output if self.shortcut else output
 
 
 def mobilenet(
@@ -232,10 +234,11 @@ def mobilenet(
     dropout: float = 0.2,
     seed: int = 0,
 ) -> Network:
-    """Return a MobileNet-v2 whose weights follow from the seed alone.
+    """Return a MobileNet-v2 whose initial weights depend on the seed alone.
 
-    Table 2 of the paper, with fewer halvings for small images. Scale pixels to about 1: with pixels
-    up to 255, running averages change so much in a round that the training is refused as diverged.
+    The layers are those of Table 2 of the paper, with fewer halvings for small images. Scale pixels
+    to [0, 1]: with pixels up to 255, running averages change so much in a round that the training
+    is refused as diverged.
 
     Parameters
     ----------
@@ -244,12 +247,12 @@ def mobilenet(
     n_outputs : int
         Number of scores.
     width : float
-        Factor of the channels; the embedding keeps 1280 dimensions for factors below 1.
+        Factor of the numbers of channels. The embedding has at least 1280 dimensions.
     stride : {8, 16, 32}, optional
-        Ratio of the image's side to that of the last feature map. The paper has 32. Default: 8 for
-        images with a side below 64 pixels, by omitting the first halvings; otherwise 32.
+        Ratio of the image's side to that of the last feature map; 32 in the paper. Below 32, the
+        first layers do not halve. Default: 8 for images with a side below 64 pixels, otherwise 32.
     dropout : float
-        Fraction of the embedding that dropout hides from the head in training.
+        Fraction of the embedding that is set to 0 before the head in training.
     seed : int
         Seed of the weights.
 
@@ -264,11 +267,11 @@ def mobilenet(
         raise ValueError(f"expected width above 0 and up to 4, got {width!r}")
     if not 0 <= dropout < 1:
         raise ValueError(f"expected dropout from 0 up to 1, got {dropout!r}")
-    channels, *sides = image_sides(shape, least=8)
-    last = _multiple(EMBEDDING * max(1.0, width))
+    channels, *sides = image_sides(shape, min_side=8)
+    last = _round_channels(EMBEDDING_SIZE * max(1.0, width))
     with torch_seed(seed):
         body = _inverted_residuals(
-            channels, width, stride=stride or (8 if min(sides) < SMALL else 32), last=last
+            channels, width, stride=stride or (8 if min(sides) < SMALL_SIDE else 32), last=last
         )
         head = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, n_outputs))
         module = BodyAndHead(nn.Sequential(add_channel(shape), *body), head)
@@ -279,20 +282,20 @@ def mobilenet(
 def _inverted_residuals(
     channels: int, width: float, *, stride: Stride, last: int
 ) -> list[nn.Module]:
-    """Return the layers from images to the embedding."""
-    halve, incoming = _halvings(stride), _multiple(32 * width)
-    layers = [_conv_block(channels, incoming, size=3, stride=next(halve)), ChannelsLast()]
-    for expansion, base, n_blocks, step in STAGES:
-        outgoing = _multiple(base * width)
-        for number in range(n_blocks):
-            pace = next(halve) if step == 2 and number == 0 else 1
-            layers.append(InvertedResidual(incoming, outgoing, stride=pace, expansion=expansion))
+    """Return the layers from images to the embedding, of ``last`` dimensions."""
+    strides, incoming = _halving_strides(stride), _round_channels(32 * width)
+    layers = [_conv_block(channels, incoming, size=3, stride=next(strides)), ChannelsLast()]
+    for expansion, base, n_blocks, stage_stride in STAGES:
+        outgoing = _round_channels(base * width)
+        for block in range(n_blocks):
+            step = next(strides) if stage_stride == 2 and block == 0 else 1
+            layers.append(InvertedResidual(incoming, outgoing, stride=step, expansion=expansion))
             incoming = outgoing
     return [*layers, _conv_block(incoming, last, size=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
 def _draw_weights(module: nn.Module) -> None:
-    """Draw initial weights like torchvision's reference."""
+    """Draw initial weights from the distributions that torchvision uses."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out")
@@ -312,19 +315,19 @@ def _conv_block(
     )
 
 
-def _halvings(stride: Stride) -> Iterator[int]:
-    """Return the strides of the paper's five halving layers.
+def _halving_strides(stride: Stride) -> Iterator[int]:
+    """Return the strides of the five layers that halve in the paper.
 
-    If the total stride is less than 32, the first layers do not halve.
+    If the total stride is less than 32, the first of these have stride 1.
     """
-    kept = stride.bit_length() - 1
-    return iter([1] * (5 - kept) + [2] * kept)
+    n_halving = stride.bit_length() - 1
+    return iter([1] * (5 - n_halving) + [2] * n_halving)
 
 
-def _multiple(channels: float) -> int:
-    """Round to a multiple of 8 that loses at most 10 %.
+def _round_channels(channels: float) -> int:
+    """Round to a multiple of 8 that is at least 90 %.
 
     The reference implementation rounds in this way.
     """
-    near = max(8, int(channels + 4) // 8 * 8)
-    return near + 8 if near < 0.9 * channels else near
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded

@@ -1,4 +1,4 @@
-"""Construction of an estimator's network, and its description for storage."""
+"""Construction of an estimator's network, and its description for files and messages."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from fedneighbors.neural._network import Network
 
 
 class BodyAndHead(nn.Module):
-    """A module in two parts: layers up to the embedding, and layers from it to the scores.
+    """Module of two parts: layers up to the embedding, and layers from it to the scores.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class BodyAndHead(nn.Module):
 
 @contextmanager
 def torch_seed(seed: int) -> Iterator[None]:
-    """Draw weights inside the block from a seed, then restore the generator."""
+    """Set the seed of torch inside the block, then restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -45,14 +45,14 @@ def torch_seed(seed: int) -> Iterator[None]:
 def perceptron(
     n_inputs: int, n_outputs: int, *, hidden: Sequence[int] = (256, 128), seed: int = 0
 ) -> Network:
-    """Return linear layers with ReLUs, initialized from the seed alone.
+    """Return a multilayer perceptron whose initial weights depend on the seed alone.
 
-    The last hidden layer is the embedding.
+    Hidden layers have ReLUs. The output of the last one is the embedding.
 
     Parameters
     ----------
     n_inputs, n_outputs : int
-        Width of a row, and number of scores.
+        Number of numbers in a row, and number of scores.
     hidden : sequence of int
         Widths of the hidden layers, at least one.
     seed : int
@@ -79,9 +79,9 @@ def perceptron(
 
 
 Model = Network | nn.Module | Callable[[tuple[int, ...], int], Any] | str | None
-"""Types of an estimator's ``model`` parameter."""
+"""Types of an estimator's ``model`` parameter; see :func:`build_network`."""
 
-READY = ("perceptron", "cnn", "mobilenet", "lstm")
+BUILT_IN = ("perceptron", "cnn", "mobilenet", "lstm")
 """Names of the built-in networks."""
 
 
@@ -93,11 +93,11 @@ def build_network(estimator: Any, shape: tuple[int, ...], n_outputs: int, *, see
     estimator : estimator
         Its parameters ``model``, ``embedding``, ``head`` and ``hidden`` are read. ``model`` is a
         network or a module; a function (shape of a row, number of scores) that returns one; the
-        name of a built-in network in :data:`READY`; or None for a perceptron.
+        name of a built-in network in :data:`BUILT_IN`; or None for a perceptron.
     shape : tuple of int
         Shape of a row.
     n_outputs : int
-        Number of scores.
+        Number of scores per row.
     seed : int
         Seed of the weights of a built-in network or of a module that a function returns.
 
@@ -111,21 +111,21 @@ def build_network(estimator: Any, shape: tuple[int, ...], n_outputs: int, *, see
     model: Model = estimator.model
     if model is None or model == "perceptron":
         return perceptron(math.prod(shape), n_outputs, hidden=estimator.hidden, seed=seed)
-    if isinstance(model, str) and model in READY:
-        from fedneighbors.neural import _architectures  # imports parts of this module
+    if isinstance(model, str) and model in BUILT_IN:
+        from fedneighbors.neural import _architectures  # imports this module
 
-        ready: Network = getattr(_architectures, model)(shape, n_outputs, seed=seed)
-        return ready
+        built_in: Network = getattr(_architectures, model)(shape, n_outputs, seed=seed)
+        return built_in
     if not isinstance(model, Network | nn.Module) and callable(model):
         with torch_seed(seed):
             model = model(shape, n_outputs)
     if isinstance(model, Network):
-        return replace(model)  # read the weights again: the module may have been trained since
+        return replace(model)  # a copy reads the module's weights again: they may have changed
     if isinstance(model, nn.Module):
         return Network(model, estimator.embedding, _layers(estimator.head))
     raise TypeError(
         "expected model as a torch.nn.Module, a function (shape, n_outputs) that returns one, "
-        f"one of {', '.join(map(repr, READY))}, or None, got "
+        f"one of {', '.join(map(repr, BUILT_IN))}, or None, got "
         f"{repr(model) if isinstance(model, str) else type(model).__name__}"
     )
 
@@ -134,8 +134,8 @@ def _layers(head: str | Sequence[str]) -> tuple[str, ...]:
     return (head,) if isinstance(head, str) else tuple(head)
 
 
-OWN = "own"
-"""Model name of a user's module, whose code is neither stored nor sent."""
+CUSTOM = "own"
+"""Model name of a user's network, whose code is neither stored nor sent."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Blueprint:
     Parameters
     ----------
     model : str
-        ``"perceptron"`` or the name of another built-in network; :data:`OWN` for a user's module.
+        Name of a built-in network, or :data:`CUSTOM` for a user's network.
     shape : tuple of int
         Shape of a row.
     n_outputs : int
@@ -166,8 +166,8 @@ class Blueprint:
     hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.model not in (*READY, OWN):
-            raise ValueError(f"expected a network among {READY}, got {self.model!r:.40}")
+        if self.model not in (*BUILT_IN, CUSTOM):
+            raise ValueError(f"expected a network among {BUILT_IN}, got {self.model!r:.40}")
         numbers, texts = (*self.shape, *self.hidden, self.n_outputs), (self.embedding, *self.head)
         if not all(type(n) is int and 0 < n < 1 << 24 for n in numbers) or not all(
             type(text) is str for text in (self.model, *texts)
@@ -187,9 +187,9 @@ class Blueprint:
         n_outputs : int
             Number of scores.
         """
-        named = "perceptron" if estimator.model is None else estimator.model
+        model = "perceptron" if estimator.model is None else estimator.model
         return cls(
-            model=named if isinstance(named, str) else OWN,
+            model=model if isinstance(model, str) else CUSTOM,
             shape=tuple(map(int, shape)),
             n_outputs=int(n_outputs),
             embedding=str(estimator.embedding),
@@ -197,38 +197,38 @@ class Blueprint:
             hidden=tuple(map(int, estimator.hidden)),
         )
 
-    def parameters(self, own: Model = None) -> dict[str, Any]:
+    def parameters(self, custom: Model = None) -> dict[str, Any]:
         """Return the estimator parameters that select this network.
 
         Parameters
         ----------
-        own : Network, module or callable
-            The user's module, if any.
+        custom : Network, module or callable
+            The user's network, if any.
         """
-        ready = None if self.model == "perceptron" else self.model
+        built_in = None if self.model == "perceptron" else self.model
         return {
-            "model": ready if own is None else own,
+            "model": built_in if custom is None else custom,
             "embedding": self.embedding,
             "head": self.head[0] if len(self.head) == 1 else self.head,
             "hidden": self.hidden,
         }
 
-    def network(self, own: Model = None, *, seed: int = 0) -> Network:
-        """Return the network.
+    def network(self, custom: Model = None, *, seed: int = 0) -> Network:
+        """Build the network.
 
         Parameters
         ----------
-        own : Network, module or callable
-            The user's module, if the blueprint refers to one.
+        custom : Network, module or callable
+            The user's network, if the blueprint refers to one.
         seed : int
-            Seed of the weights of a network that is built here.
+            Seed of the weights, unless ``custom`` is a network or module.
 
         Raises
         ------
         ValueError
-            If the user's module is missing, or lacks a layer.
+            If the user's network is missing, or lacks a layer.
         """
-        if self.model == OWN and own is None:
-            raise ValueError("expected model=, the module that was trained: its code is not stored")
-        estimator = SimpleNamespace(**self.parameters(own if self.model == OWN else None))
+        if self.model == CUSTOM and custom is None:
+            raise ValueError("expected model=, the trained network: its code is not stored")
+        estimator = SimpleNamespace(**self.parameters(custom if self.model == CUSTOM else None))
         return build_network(estimator, self.shape, self.n_outputs, seed=seed)

@@ -1,13 +1,13 @@
-"""DP-SGD: Poisson-sampled rows, clipped gradients, Gaussian noise on the sum.
+"""DP-SGD: Poisson sampling of rows, clipped gradients, Gaussian noise on their sum.
 
-Opacus computes the gradients of single rows, clips them and adds noise. This module adds two
-things: a row whose gradient is not finite counts as zero, because no factor can bound it, and the
-generator's state is filled with random words of the operating system.
+Opacus computes the gradients of single rows, clips them and adds noise. In addition, this module
+sets a row's gradient to zero if it is not finite, because no factor can clip it, and fills the
+state of the random generator with random words of the operating system.
 
-The accountant of Opacus counts the steps. A step draws each row independently with a fixed
-probability (Poisson sampling), bounds the contribution of a row, and adds Gaussian noise: the
-subsampled Gaussian mechanism, whose steps compose in Renyi divergence [1]_. Neighboring tables
-differ by one row, added or removed.
+The accountant of Opacus computes the cost of the steps. A step draws each row independently with a
+fixed probability (Poisson sampling), bounds the contribution of a row, and adds Gaussian noise.
+This is the subsampled Gaussian mechanism, whose steps compose in Renyi divergence [1]_. Neighboring
+tables differ by one row, added or removed.
 
 References
 ----------
@@ -38,20 +38,23 @@ TOLERANCE = 0.01
 """Fraction of epsilon that the search for a noise multiplier may leave unused."""
 
 RATE_STEPS = 1 << 24
-"""Steps of torch's uniform numbers between 0 and 1; sample rates are multiples of such a step."""
+"""torch's uniform numbers are multiples of 1 / RATE_STEPS, and so are sample rates."""
 
 ORDERS = (*range(2, 64), 64, 80, 96, 128, 192, 256, 384, 512, 1024)
 """Renyi orders over which the accountant minimizes epsilon.
 
-Integers only: Opacus takes many times as long for others and gains nothing up to epsilon 20."""
+Integers only: Opacus takes many times as long for others, which lower no epsilon up to 20."""
 
-_DIGITS = 10**6
+_COST_STEPS = 10**6
+"""Costs are rounded up to multiples of 1 / _COST_STEPS, so that they are short fractions."""
+
 _RATE_BITS = 4
+"""Number of significant bits of a sample rate; see :func:`_round_rate`."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Split of one client's budget into two parts that compose to the whole.
+    """Split of one client's budget into two parts, whose composition is the budget.
 
     Parameters
     ----------
@@ -66,7 +69,10 @@ class Budget:
 
     @classmethod
     def of(cls, privacy: Privacy) -> "Budget":
-        """Split by ``constants_share``; all of delta goes to the steps."""
+        """Split a budget: ``constants_share`` of epsilon for counts, the rest for steps.
+
+        The steps get all of delta.
+        """
         share = exact(privacy.constants_share, "constants_share")
         epsilon = exact(privacy.epsilon, "epsilon")
         delta = exact(privacy.delta, "delta")
@@ -75,7 +81,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Training steps of one client per round, and the cost of all its rounds.
+    """Private training steps of one client, and the cost of all its rounds.
 
     Parameters
     ----------
@@ -83,15 +89,16 @@ class StepPlan:
         Probability of each row to be in a step; a multiple of 2**-24, so that torch's comparison
         with a uniform float32 has exactly this probability.
     batch_size : int
-        Divisor of a step's sum; a function of public facts.
+        Divisor of a step's noisy sum of gradients. It depends on the announced number of rows,
+        never on the exact one.
     n_steps : int
         Steps per round.
     n_rounds : int
-        Rounds with this client.
+        Number of rounds in which the client trains.
     noise_multiplier : float
-        Standard deviation of the noise divided by the bound on a row's gradient.
+        Standard deviation of the noise, divided by the bound on the norm of a row's gradient.
     cost : ApproxDP
-        Cost of all steps, rounded up to six digits.
+        Cost of all steps of all rounds; epsilon is rounded up to six digits.
     """
 
     sample_rate: float
@@ -105,7 +112,7 @@ class StepPlan:
 def plan_steps(
     n_rows: int, batch_size: int, *, epochs: int, n_rounds: int, allowed: ApproxDP
 ) -> StepPlan:
-    """Return a client's steps for a declared number of rows.
+    """Return a client's steps for an announced number of rows.
 
     Parameters
     ----------
@@ -114,9 +121,9 @@ def plan_steps(
     batch_size : int
         Mean number of rows per step.
     epochs : int
-        Passes per round.
+        Mean number of passes over the rows per round.
     n_rounds : int
-        Rounds with this client, 1 or more.
+        Number of rounds in which the client trains, 1 or more.
     allowed : ApproxDP
         Budget of all rounds; delta above 0.
 
@@ -128,7 +135,7 @@ def plan_steps(
     rate = _round_rate(min(batch_size / n_rows, 1.0))
     n_steps = epochs * math.ceil(1 / rate)
     noise, epsilon = _calibrate(rate, n_steps * n_rounds, allowed)
-    rounded = Fraction(math.ceil(epsilon * _DIGITS), _DIGITS)
+    rounded = Fraction(math.ceil(epsilon * _COST_STEPS), _COST_STEPS)
     return StepPlan(
         sample_rate=rate,
         batch_size=min(batch_size, n_rows),
@@ -140,10 +147,12 @@ def plan_steps(
 
 
 def _round_rate(rate: float) -> float:
-    """Round a rate up to four binary digits.
+    """Round a rate up to four significant bits.
 
-    torch draws such rates exactly. With so few digits, clients of similar size share one search for
-    their noise.
+    It becomes a multiple of 2**-24, as torch's uniform numbers are.
+
+    torch can draw rows with exactly such a probability. As there are few such rates, clients of
+    similar size share one search for the noise, which is cached.
     """
     _, exponent = math.frexp(rate)
     places = min(_RATE_BITS - exponent, round(math.log2(RATE_STEPS)))
@@ -157,12 +166,13 @@ def new_accountant() -> Any:
 
 @lru_cache(maxsize=1024)
 def _calibrate(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, float]:
-    """Return a noise multiplier and its epsilon, within the allowed one."""
+    """Return a noise multiplier and the epsilon of all steps with it."""
     get_noise_multiplier = optional_module("opacus.accountants.utils", "dpsgd").get_noise_multiplier
     target = math.nextafter(float(allowed.epsilon), 0.0)
     delta = math.nextafter(float(allowed.delta), 0.0)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Optimal order is the")  # less tight, but valid
+        # If the best order is the first or last, epsilon is less tight but valid.
+        warnings.filterwarnings("ignore", message="Optimal order is the")
         try:
             noise = get_noise_multiplier(
                 target_epsilon=target,
@@ -178,20 +188,20 @@ def _calibrate(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, flo
                 f"no noise keeps {n_steps} steps within {allowed}; raise epsilon, or lower "
                 "n_rounds or local_epochs"
             ) from None
-        witness = new_accountant()
-        witness.history = [(noise, rate, n_steps)]
-        return float(noise), float(witness.get_epsilon(delta, alphas=ORDERS))
+        accountant = new_accountant()
+        accountant.history = [(noise, rate, n_steps)]
+        return float(noise), float(accountant.get_epsilon(delta, alphas=ORDERS))
 
 
 _FIRST_WORD, _N_WORDS, _WORD_BYTES = 24, 624, 8
-"""Position of the Mersenne twister's words among the bytes of a torch generator state."""
+"""Offset, number and size in bytes of the Mersenne twister's words in a torch generator's state."""
 
 
 def fresh_generator() -> torch.Generator:
-    """Return a generator seeded from the operating system.
+    """Return a generator whose whole state is from the operating system.
 
-    All 19,968 bits of its state are random. ``manual_seed`` uses 32 bits of a seed, which can be
-    found by trying all of them.
+    All 19,968 bits are random. ``manual_seed`` uses only 32 bits of a seed, so that an attacker
+    could try all seeds.
     """
     generator = torch.Generator()
     state = generator.get_state()
@@ -204,46 +214,47 @@ def fresh_generator() -> torch.Generator:
 
 
 def check_private(network: Network, x: Tensor) -> None:
-    """Raise unless a network has separate gradients for each row.
+    """Raise unless Opacus can compute separate gradients for each row.
 
     Parameters
     ----------
     network : Network
         Network to train.
     x : Tensor of shape (n_rows, ...)
-        Rows of the expected shape; their values are not used.
+        Rows of the expected shape and dtype; their values are not used.
 
     Raises
     ------
     MissingExtraError
         If Opacus is not installed.
     ValueError
-        If a layer mixes rows, such as batch normalization, or Opacus does not support it.
+        If a layer mixes rows, such as batch normalization, if Opacus does not support a layer, or
+        if a parameter does not affect the output.
     """
     validators = optional_module("opacus.validators", "dpsgd")
     module = copy.deepcopy(network.module).train()
-    wrong = [
+    errors = [
         str(error).split(". ")[0]
         for error in validators.ModuleValidator.validate(module, strict=False)
     ]
-    if wrong:
+    if errors:
         raise ValueError(
-            f"the model cannot be trained under privacy: {'; '.join(sorted(set(wrong)))}. Use "
+            f"the model cannot be trained under privacy: {'; '.join(sorted(set(errors)))}. Use "
             "layers that process each row separately: GroupNorm or LayerNorm instead of BatchNorm"
         )
     try:
         wrapped, _ = _wrap(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
-        some = torch.zeros((2, *x.shape[1:]), dtype=x.dtype)
+        zeros = torch.zeros((2, *x.shape[1:]), dtype=x.dtype)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            _backward(wrapped(some), torch.zeros(2, dtype=torch.int64))
+            _backward(wrapped(zeros), torch.zeros(2, dtype=torch.int64))
         named = module.named_parameters()
-        lost = [name for name, p in named if getattr(p, "grad_sample", None) is None]
+        unused = [name for name, p in named if getattr(p, "grad_sample", None) is None]
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(f"the model cannot be trained under privacy: {error}") from None
-    if lost:
+    if unused:
         raise ValueError(
-            f"the model cannot be trained under privacy: parameters {lost[:5]} do not affect its "
+            f"the model cannot be trained under privacy: parameters {unused[:5]} do not affect its "
             "output; remove them"
         )
 
@@ -259,7 +270,7 @@ def train_private(
     bound: float,
     generator: torch.Generator | None = None,
 ) -> tuple[State, Any]:
-    """Return a client's weights after one private round, and its counts.
+    """Return a client's weights after one private round, and the accountant.
 
     Parameters
     ----------
@@ -270,40 +281,41 @@ def train_private(
     x, y : Tensor
         The client's rows and labels; may be empty.
     plan : StepPlan
-        Sample rate, number of steps, noise.
+        Sample rate, number of steps, divisor and noise.
     regime : Regime
-        Learning rate, momentum and decay; epochs and batch size come from the plan.
+        Learning rate, momentum and weight decay; its epochs and batch size are not used.
     bound : float
         Maximum norm of a row's gradient.
     generator : torch.Generator, optional
-        Generator of rows and noise. Pass one in tests only; by default, a new generator.
+        Random generator of the sampled rows and of the noise. Pass one in tests only; by default, a
+        new one from :func:`fresh_generator`.
 
     Returns
     -------
     state : State
         Parameters after the last step; buffers unchanged.
-    counted : accountant
-        Accountant of Opacus with all steps recorded by the optimizer.
+    accountant : accountant
+        Accountant of Opacus that recorded each step of the optimizer.
     """
-    chance = fresh_generator() if generator is None else generator
+    generator = fresh_generator() if generator is None else generator
     module = copy.deepcopy(network.module).train()
     module.load_state_dict({name: start[name] for name in module.state_dict()})
     wrapped, optimizer = _wrap(
         module, regime, bound=bound, noise=plan.noise_multiplier, batch_size=plan.batch_size
     )
-    optimizer.generator = chance
-    counted = new_accountant()
-    optimizer.attach_step_hook(counted.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # dropout draws from it
+    optimizer.generator = generator
+    accountant = new_accountant()
+    optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # for dropout
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         for _ in range(plan.n_steps):
-            drawn = torch.rand(len(x), generator=chance) < plan.sample_rate
+            sampled = torch.rand(len(x), generator=generator) < plan.sample_rate
             optimizer.zero_grad()
-            _backward(wrapped(x[drawn]), y[drawn])
-            _silence_unbounded(module.parameters())
+            _backward(wrapped(x[sampled]), y[sampled])
+            _zero_nonfinite(module.parameters())
             optimizer.step()
     named = dict(module.named_parameters())
-    return {k: named[k].detach().clone() if k in named else v for k, v in start.items()}, counted
+    return {k: named[k].detach().clone() if k in named else v for k, v in start.items()}, accountant
 
 
 def _wrap(
@@ -314,19 +326,19 @@ def _wrap(
     from opacus.optimizers import DPOptimizer
 
     wrapped = GradSampleModule(module, batch_first=True, loss_reduction="mean")
-    descent = torch.optim.SGD(
+    sgd = torch.optim.SGD(
         wrapped.parameters(),
         lr=regime.learning_rate,
         momentum=regime.momentum,
         weight_decay=regime.weight_decay,
     )
     optimizer = DPOptimizer(
-        descent,
+        sgd,
         noise_multiplier=noise,
         max_grad_norm=bound,
         expected_batch_size=batch_size,
         loss_reduction="mean",
-        secure_mode=True,  # sum of four draws: the last bits do not reveal the value without noise
+        secure_mode=True,  # sum of four draws: last bits do not reveal the value before noise
     )
     return wrapped, optimizer
 
@@ -335,14 +347,14 @@ def _backward(scores: Tensor, y: Tensor) -> None:
     torch.autograd.backward(nn.functional.cross_entropy(scores, y))
 
 
-def _silence_unbounded(parameters: Iterable[nn.Parameter]) -> None:
-    """Set non-finite row gradients to zero.
+def _zero_nonfinite(parameters: Iterable[nn.Parameter]) -> None:
+    """Set row gradients that are not finite to zero.
 
     Clipping would make them NaN.
     """
-    found = (getattr(p, "grad_sample", None) for p in parameters)
-    samples = [sample for sample in found if sample is not None]
-    finite = torch.stack([torch.isfinite(s.flatten(1)).all(dim=1) for s in samples]).all(dim=0)
+    optional = (getattr(p, "grad_sample", None) for p in parameters)
+    gradients = [gradient for gradient in optional if gradient is not None]
+    finite = torch.stack([torch.isfinite(g.flatten(1)).all(dim=1) for g in gradients]).all(dim=0)
     if not finite.all():
-        for sample in samples:
-            sample[~finite] = 0
+        for gradient in gradients:
+            gradient[~finite] = 0

@@ -1,4 +1,4 @@
-"""Torch modules with a named embedding and head, and their weights as one vector."""
+"""Networks: torch modules with named embedding and head, and their weights as one vector."""
 
 import hashlib
 import math
@@ -21,7 +21,7 @@ from torch.func import functional_call
 from fedneighbors.errors import MissingDeviceError
 
 _LOCKS: WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = WeakKeyDictionary()
-_OF_LOCKS = RLock()
+_LOCKS_GUARD = RLock()
 
 
 def module_lock(module: nn.Module) -> AbstractContextManager[Any]:
@@ -29,12 +29,12 @@ def module_lock(module: nn.Module) -> AbstractContextManager[Any]:
 
     The lock is not an attribute of the module, because locks can be neither copied nor pickled.
     """
-    with _OF_LOCKS:
+    with _LOCKS_GUARD:
         return _LOCKS.setdefault(module, RLock())
 
 
 Device = Literal["auto", "cpu", "cuda"]
-"""Types of an estimator's ``device`` parameter."""
+"""Values of an estimator's ``device`` parameter."""
 
 
 def torch_device(device: Device) -> torch.device:
@@ -43,8 +43,8 @@ def torch_device(device: Device) -> torch.device:
     Parameters
     ----------
     device : {"auto", "cpu", "cuda"}
-        ``"auto"`` is the GPU if there is one. Equal seeds give equal bits on every machine only on
-        the CPU, so that is the default everywhere.
+        ``"auto"`` is the GPU if there is one, otherwise the CPU. Results are repeatable bit for bit
+        on the CPU only, so that is the default everywhere.
 
     Raises
     ------
@@ -55,20 +55,20 @@ def torch_device(device: Device) -> torch.device:
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"expected device 'auto', 'cpu' or 'cuda', got {device!r}")
-    there = device != "cpu" and torch.cuda.is_available()
-    if device == "cuda" and not there:
+    use_gpu = device != "cpu" and torch.cuda.is_available()
+    if device == "cuda" and not use_gpu:
         raise MissingDeviceError(
             f"expected a GPU for device='cuda', but torch {torch.__version__} finds none; "
             "install a torch build for your GPU, or use device='cpu' or 'auto'"
         )
-    return torch.device("cuda" if there else "cpu")
+    return torch.device("cuda" if use_gpu else "cpu")
 
 
 @contextmanager
 def repeatable(device: torch.device) -> Iterator[None]:
-    """Make GPU convolutions deterministic and full float32.
+    """Make convolutions on a GPU deterministic, with full float32 precision.
 
-    Convolutions on a CPU always are.
+    On a CPU they always are, so nothing is done.
     """
     if device.type == "cpu":
         yield
@@ -80,7 +80,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
 
 
 State = dict[str, Tensor]
-"""Parameters and buffers of a module by name; see :func:`state_of`."""
+"""Parameters and buffers of a module by name."""
 
 
 def state_of(module: nn.Module) -> State:
@@ -99,23 +99,25 @@ Vector = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A module with external weights: one module serves all clients.
+    """A module whose weights are passed as an argument, so that all clients share the module.
 
-    The weights also form one vector: parameters and floating-point buffers in the module's order.
-    Integer buffers, such as a count of batches, are not weights and stay unchanged.
+    The weights are the module's parameters and floating-point buffers, and form one vector in the
+    module's order. Integer buffers, such as a count of batches, are not weights: a vector gives
+    them their initial values.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Maps a batch to scores of shape (n_rows, n_outputs). Training begins at its weights, which
+        Maps a batch to scores of shape (n_rows, n_outputs). Its weights are the initial weights and
         are never changed. Frozen parameters (``requires_grad`` is False) are not trained.
     embedding : str
-        Name of the submodule whose output is phi(x), such as ``"body"``. The embedding of a
-        recurrent layer is the concatenation of its last hidden and cell states.
+        Name of the submodule whose output is the embedding (phi(x) in the paper), such as
+        ``"body"``. That of a recurrent layer is the concatenation of its final hidden and cell
+        states.
     head : tuple of str
         Names of the submodules between embedding and scores.
     n_tokens : int, optional
-        Number of tokens if rows are tokens: integers from 0 up to this.
+        Size of the alphabet if rows are tokens, integers from 0 to ``n_tokens - 1``.
 
     Raises
     ------
@@ -133,8 +135,8 @@ class Network:
         named = dict(self.module.named_modules())
         for name in (self.embedding, *self.head):
             if name not in named or not name:
-                have = ", ".join(sorted(filter(None, named))) or "none"
-                raise ValueError(f"the model has no layer named {name!r}; its layers are: {have}")
+                layers = ", ".join(sorted(filter(None, named))) or "none"
+                raise ValueError(f"the model has no layer named {name!r}; its layers are: {layers}")
         if not self.head_names:
             raise ValueError(
                 f"the head {self.head} has no trainable parameters; name the last linear layer, "
@@ -150,49 +152,43 @@ class Network:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Return the names of all trainable parameters.
-
-        Frozen parameters of the module are not trained.
-        """
+        """Return the names of all parameters that are not frozen."""
         return tuple(name for name, p in self.module.named_parameters() if p.requires_grad)
 
     @property
     def head_names(self) -> tuple[str, ...]:
-        """Return the parameter names of the head."""
+        """Return the names of the head's trainable parameters."""
         prefixes = tuple(f"{name}." for name in self.head)
         return tuple(name for name in self.parameter_names if name.startswith(prefixes))
 
     @property
     def body_names(self) -> tuple[str, ...]:
-        """Return the names of all other parameters."""
+        """Return the names of all other trainable parameters."""
         return tuple(name for name in self.parameter_names if name not in set(self.head_names))
 
     @property
-    def stacks(self) -> bool:
+    def is_stackable(self) -> bool:
         """Return whether many clients can be trained as one batched product.
 
-        Running averages (batch normalization) and dropout rule it out.
+        Batch normalization, dropout and recurrent layers prevent it.
         """
-        refused = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RNNBase)
-        return not self._has(refused)
+        unsupported = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RNNBase)
+        return not self._has(unsupported)
 
     @property
     def reads_tokens(self) -> bool:
-        """Return whether integer rows are tokens."""
-        looked_up = (nn.Embedding, nn.EmbeddingBag)
-        return self.n_tokens is not None or self._has(looked_up)
+        """Return whether rows of integers are tokens, not numbers."""
+        lookups = (nn.Embedding, nn.EmbeddingBag)
+        return self.n_tokens is not None or self._has(lookups)
 
     @property
-    def convolves(self) -> bool:
+    def has_convolutions(self) -> bool:
         """Return whether the module has convolutions."""
         return self._has(nn.modules.conv._ConvNd)
 
     @property
-    def least_rows(self) -> int:
-        """Return the minimum number of rows per step.
-
-        Batch normalization needs two rows.
-        """
+    def min_rows(self) -> int:
+        """Return the minimum batch size: 2 with batch normalization, otherwise 1."""
         return 2 if self._has(nn.modules.batchnorm._BatchNorm) else 1
 
     @cached_property
@@ -201,8 +197,8 @@ class Network:
         return next(self._weights())[1].dtype
 
     @cached_property
-    def _first(self) -> State:
-        """Return copies of the module's initial parameters and buffers."""
+    def _initial_state(self) -> State:
+        """Return a copy of the module's own parameters and buffers."""
         return state_of(self.module)
 
     @cached_property
@@ -222,23 +218,23 @@ class Network:
 
     @cached_property
     def digest(self) -> str:
-        """Return a text that identifies names, shapes and types."""
+        """Return a digest of the names, shapes and type of the weights."""
         words = repr((self.weight_names, tuple(self._shapes.values()), str(self.dtype)))
         return hashlib.sha256(words.encode()).hexdigest()
 
     @property
     def initial(self) -> Vector:
         """Return the module's own weights as a vector."""
-        return self.vector(self._first)
+        return self.vector(self._initial_state)
 
     def vector(self, state: State) -> Vector:
-        """Return a state as a vector of its type."""
+        """Return the weights in a state as a vector."""
         parts = [state[name].detach().reshape(-1) for name in self.weight_names]
         vector: Vector = torch.cat(parts).cpu().numpy().copy()
         return vector
 
     def state(self, vector: Vector) -> State:
-        """Return the state of a vector of weights.
+        """Return a state with the weights of a vector.
 
         Raises
         ------
@@ -253,8 +249,8 @@ class Network:
         sizes = [math.prod(shape) for shape in self._shapes.values()]
         parts = torch.split(torch.from_numpy(np.array(vector)).to(self.dtype), sizes)
         named = zip(self._shapes.items(), parts, strict=True)
-        given = {name: part.reshape(shape).clone() for (name, shape), part in named}
-        return {**clone(self._first), **given}
+        weights = {name: part.reshape(shape).clone() for (name, shape), part in named}
+        return {**clone(self._initial_state), **weights}
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the module's parameters and floating-point buffers."""
@@ -263,18 +259,18 @@ class Network:
                 yield name, tensor
 
     def head_only(self, only: Sequence[str] | None) -> bool:
-        """Return whether only the head is trained."""
+        """Return whether ``only`` has parameters of the head alone."""
         return only is not None and set(only) <= set(self.head_names)
 
-    def alone(self) -> AbstractContextManager[Any]:
-        """Return a context manager with exclusive use of the module."""
+    def exclusive(self) -> AbstractContextManager[Any]:
+        """Return a lock that gives one thread exclusive use of the module."""
         return module_lock(self.module)
 
     def prepare(self, only: Sequence[str] | None = None) -> None:
-        """Put the layers into training mode.
+        """Set the modes of the layers for training.
 
-        If only the head is trained, all other layers stay in evaluation mode: running averages do
-        not change, and dropout is off.
+        If only the head is trained, all other layers are in evaluation mode: their running averages
+        do not change, and their dropout is off.
 
         Parameters
         ----------
@@ -287,7 +283,7 @@ class Network:
                 self.module.get_submodule(name).train()
 
     def scores(self, state: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Return the module's output under a state."""
+        """Return the module's output with the weights of a state."""
         scores: Tensor = functional_call(self.module, dict(state), (x,))
         return scores
 
@@ -304,12 +300,12 @@ class Network:
         Parameters
         ----------
         state : mapping of str to Tensor
-            Weights.
+            Parameters and buffers.
         x : Tensor of shape (n_rows, ...)
             Rows.
         batch_size : int, optional
-            Rows per batch; affects only the memory in use. Default: 1024, and 128 for modules with
-            convolutions.
+            Number of rows per batch, which bounds the memory in use. Default: 1024, or 128 for
+            modules with convolutions.
         device : {"cpu", "cuda", "auto"}
             Device of the computation.
 
@@ -319,16 +315,18 @@ class Network:
         scores : Tensor of shape (n_rows, n_outputs)
             Both on the CPU.
         """
-        caught: list[Tensor] = []
-        hook = self._hook(self.embedding, lambda own, _, out: caught.append(_flat(own, out)))
-        with self.alone(), hook, self._evaluating(device) as place:
-            scores = self._in_parts(state, x, batch_size or self._usual_size, place)
-        return torch.cat(caught).cpu(), torch.cat(scores).cpu()
+        keys: list[Tensor] = []
+        size = batch_size or self._default_batch_size
+        hook = self._hook(self.embedding, lambda layer, _, out: keys.append(_flat(layer, out)))
+        with self.exclusive(), hook, self._evaluation_mode(device) as gpu_or_cpu:
+            scores = self._batch_scores(state, x, size, gpu_or_cpu)
+        return torch.cat(keys).cpu(), torch.cat(scores).cpu()
 
     def head_network(self) -> "Network | None":
-        """Return a single-layer head as a separate network, else None.
+        """Return the head as a separate network; None for several layers.
 
-        Its rows are what :meth:`before_head` returns; its only layer has the name ``"head"``.
+        The network's rows are the inputs from :meth:`before_head`; its only layer has the name
+        ``"head"``.
         """
         if len(self.head) != 1:
             return None
@@ -343,30 +341,30 @@ class Network:
         Parameters
         ----------
         clients : iterable of (State, Tensor of shape (n_rows, ...))
-            Weights and rows.
+            State and rows of each client.
         device : {"cpu", "cuda", "auto"}
             Device of the computation and the result.
 
         Returns
         -------
         list of Tensor of shape (n_rows, ...) or None
-            None unless the scores are the output of a single layer with a single input tensor.
+            None unless the head's input is one tensor and its output is returned as the scores.
         """
         calls: list[tuple[tuple[Any, ...], Any]] = []
-        found, size = [], self._usual_size
-        hook = self._hook(self.head[0], lambda _, given, out: calls.append((given, out)))
-        with self.alone(), hook, self._evaluating(device) as place:
+        inputs, size = [], self._default_batch_size
+        hook = self._hook(self.head[0], lambda _, args, out: calls.append((args, out)))
+        with self.exclusive(), hook, self._evaluation_mode(device) as gpu_or_cpu:
             for state, x in clients:
                 calls.clear()
-                scores = self._in_parts(state, x, size, place)
-                if not _gives(calls, scores):
+                scores = self._batch_scores(state, x, size, gpu_or_cpu)
+                if not _returns_scores(calls, scores):
                     return None
-                found.append(torch.cat([given[0] for given, _ in calls]))
-        return found
+                inputs.append(torch.cat([args[0] for args, _ in calls]))
+        return inputs
 
     @contextmanager
     def _hook(self, name: str, hook: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
-        """Call a function on each input and output of a layer."""
+        """Call a function with each input and output of a layer."""
         handle = self.module.get_submodule(name).register_forward_hook(hook)
         try:
             yield
@@ -374,53 +372,50 @@ class Network:
             handle.remove()
 
     @contextmanager
-    def _evaluating(self, device: Device) -> Iterator[torch.device]:
-        """Set evaluation mode inside the block; yield the device."""
-        place = torch_device(device)
+    def _evaluation_mode(self, device: Device) -> Iterator[torch.device]:
+        """Set evaluation mode inside the block; yield the torch device."""
+        gpu_or_cpu = torch_device(device)
         was_training = self.module.training
         self.module.train(False)
         try:
-            with torch.no_grad(), repeatable(place):
-                yield place
+            with torch.no_grad(), repeatable(gpu_or_cpu):
+                yield gpu_or_cpu
         finally:
             self.module.train(was_training)
 
-    def _in_parts(
-        self, state: Mapping[str, Tensor], x: Tensor, size: int, place: torch.device
+    def _batch_scores(
+        self, state: Mapping[str, Tensor], x: Tensor, size: int, device: torch.device
     ) -> list[Tensor]:
-        """Return the scores of consecutive batches of rows."""
-        there = {name: _filters_last(tensor.to(place)) for name, tensor in state.items()}
-        return [self.scores(there, part.to(place)) for part in torch.split(x, size)]
+        """Return the scores of consecutive batches of ``size`` rows."""
+        on_device = {name: _channels_last(tensor.to(device)) for name, tensor in state.items()}
+        return [self.scores(on_device, batch.to(device)) for batch in torch.split(x, size)]
 
     @property
-    def _usual_size(self) -> int:
-        """Return the default number of rows per batch of predictions."""
-        return 128 if self.convolves else 1024
+    def _default_batch_size(self) -> int:
+        """Return the default number of rows per batch in evaluation mode."""
+        return 128 if self.has_convolutions else 1024
 
-    def _has(self, kinds: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:
-        return any(isinstance(layer, kinds) for layer in self.module.modules())
+    def _has(self, types: type[nn.Module] | tuple[type[nn.Module], ...]) -> bool:
+        return any(isinstance(layer, types) for layer in self.module.modules())
 
 
-def _gives(calls: Sequence[tuple[tuple[Any, ...], Any]], scores: Sequence[Tensor]) -> bool:
-    """Return whether a layer took one tensor and returned each score."""
+def _returns_scores(calls: Sequence[tuple[tuple[Any, ...], Any]], scores: Sequence[Tensor]) -> bool:
+    """Return whether a layer maps one tensor to each batch's scores."""
     return len(calls) == len(scores) and all(
-        out is score and len(given) == 1 and isinstance(given[0], Tensor)
-        for (given, out), score in zip(calls, scores, strict=True)
+        output is score and len(args) == 1 and isinstance(args[0], Tensor)
+        for (args, output), score in zip(calls, scores, strict=True)
     )
 
 
-def _filters_last(weights: Tensor) -> Tensor:
-    """Return image filters with channels last.
-
-    CPUs process that layout faster.
-    """
+def _channels_last(weights: Tensor) -> Tensor:
+    """Return weights; those of image filters channels last, which is faster."""
     return weights.to(memory_format=torch.channels_last) if weights.ndim == 4 else weights
 
 
 def _flat(layer: nn.Module, output: Any) -> Tensor:
     """Return a layer's output as one row per input.
 
-    For a recurrent layer: the last hidden states of all layers, and the cell states if any.
+    For a recurrent layer: its final hidden states, then its final cell states if any.
     """
     if isinstance(layer, nn.RNNBase):
         states = output[1] if isinstance(output[1], tuple) else (output[1],)

@@ -1,4 +1,4 @@
-"""Schedule of local training: steps, rates, and seeded row orders."""
+"""Schedule of local training: settings of SGD, seeded row orders, and batches."""
 
 import hashlib
 import math
@@ -20,16 +20,16 @@ class Regime:
     epochs : int
         Passes over the client's rows.
     batch_size : int
-        Rows per step.
+        Number of rows per step.
     learning_rate : float
-        Learning rate.
+        Learning rate in this round.
     momentum : float
-        Fraction of the last step that is kept, in [0, 1).
+        Fraction of the last step that is added to a step, in [0, 1).
     weight_decay : float
-        Pull of the trained weights towards zero.
+        Multiple of the weights that is added to their gradient (L2 penalty).
     proximal : float
-        Pull towards the anchor: FedProx and Ditto penalize ``proximal / 2`` times the squared
-        distance.
+        Penalty of FedProx and Ditto: ``proximal / 2`` times the squared distance of the weights to
+        the anchor is added to the loss.
     """
 
     epochs: int = 1
@@ -53,46 +53,47 @@ class Regime:
                 raise ValueError(f"expected {name} of 0 or more, got {getattr(self, name)!r}")
 
 
-def row_order(n_rows: int, *words: object) -> Integers:
-    """Return the seeded row order of one pass.
+def row_order(n_rows: int, *seed_parts: object) -> Integers:
+    """Return a random order of rows, determined by the seed parts.
 
     Parameters
     ----------
     n_rows : int
-        Rows of the client.
-    *words : objects
-        Seed, name of the client, round, pass: together unique to this pass.
+        Number of rows.
+    *seed_parts : objects
+        Values with a fixed ``repr``, for example seed, client, round and pass: together, they
+        should be unique to this order.
     """
-    return np.random.default_rng(derive_seed(*words)).permutation(n_rows)
+    return np.random.default_rng(derive_seed(*seed_parts)).permutation(n_rows)
 
 
-def derive_seed(*words: object, n_bytes: int = 16) -> int:
-    """Return a seed derived from words.
+def derive_seed(*seed_parts: object, n_bytes: int = 16) -> int:
+    """Return an integer seed from the digest of seed parts.
 
     Parameters
     ----------
-    *words : objects
+    *seed_parts : objects
         As in :func:`row_order`.
     n_bytes : int
-        Bytes of the number.
+        Number of bytes of the seed.
     """
-    digest = hashlib.sha256("\x1f".join(map(repr, words)).encode()).digest()
+    digest = hashlib.sha256("\x1f".join(map(repr, seed_parts)).encode()).digest()
     return int.from_bytes(digest[:n_bytes], "little")
 
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """Batches of several clients together, clients with most batches first.
+    """Batches of several clients, step by step; clients with most batches come first.
 
     Parameters
     ----------
     rows : list of int64 array of shape (n_active, batch_size)
-        For each step, the rows of the clients with batches left; 0 in short batches.
+        For each step, the batches of the clients that have batches left, padded with 0.
     weights : list of float64 array of shape (n_active, batch_size)
-        1 / (rows of the batch), and 0 in the unused places of short batches: weighted sums are
-        means.
+        Weights of the rows: 1 / (number of rows in the batch), and 0 for padding. A weighted sum of
+        losses is then the mean over the batch.
     order : int64 array of shape (n_clients,)
-        Client at each position.
+        Client at each position of a step.
     """
 
     rows: list[Integers]
@@ -100,44 +101,44 @@ class BatchPlan:
     order: Integers
 
 
-def batch_plan(passes: list[list[Integers]], batch_size: int, *, least_rows: int = 1) -> BatchPlan:
-    """Return the clients' batches for given row orders.
+def batch_plan(passes: list[list[Integers]], batch_size: int, *, min_rows: int = 1) -> BatchPlan:
+    """Return the batches of all clients, step by step.
 
     Parameters
     ----------
     passes : list of list of int64 array
-        The rows of each pass, in order, for each client. All clients have equally many passes.
+        Rows in order of each pass, for each client. All clients have the same number of passes.
     batch_size : int
-        Rows per batch; the last batch of a pass may have fewer.
-    least_rows : int
+        Number of rows per batch; the last batch of a pass may have fewer.
+    min_rows : int
         Minimum number of rows per batch, at most ``batch_size``. A smaller last batch is merged
-        into the one before it; a pass with fewer rows has no batch.
+        into the one before it. A pass with fewer rows in total has no batch.
     """
-    each = [
-        [part[a:b] for part in parts for a, b in _cuts(len(part), batch_size, least_rows)]
-        for parts in passes
+    batches = [
+        [order[a:b] for order in orders for a, b in _batch_bounds(len(order), batch_size, min_rows)]
+        for orders in passes
     ]
-    order = np.argsort([-len(batches) for batches in each], kind="stable")
-    n_steps = max(map(len, each), default=0)
+    order = np.argsort([-len(own) for own in batches], kind="stable")
+    n_steps = max(map(len, batches), default=0)
     rows, weights = [], []
     for step in range(n_steps):
-        active = [each[client][step] for client in order if step < len(each[client])]
+        active = [batches[client][step] for client in order if step < len(batches[client])]
         width = max(len(batch) for batch in active)
         index = np.zeros((len(active), width), np.int64)
         weight = np.zeros((len(active), width), np.float64)
-        for place, batch in enumerate(active):
-            index[place, : len(batch)] = batch
-            weight[place, : len(batch)] = 1 / len(batch)
+        for position, batch in enumerate(active):
+            index[position, : len(batch)] = batch
+            weight[position, : len(batch)] = 1 / len(batch)
         rows.append(index)
         weights.append(weight)
     return BatchPlan(rows, weights, order)
 
 
-def _cuts(n_rows: int, batch_size: int, least_rows: int) -> list[tuple[int, int]]:
-    """Return the beginning and end of each batch of a pass."""
-    if n_rows < least_rows:
+def _batch_bounds(n_rows: int, batch_size: int, min_rows: int) -> list[tuple[int, int]]:
+    """Return the start and end of each batch of a pass."""
+    if n_rows < min_rows:
         return []
-    begins = list(range(0, n_rows, batch_size))
-    if n_rows - begins[-1] < least_rows:
-        begins.pop()
-    return list(pairwise([*begins, n_rows]))
+    starts = list(range(0, n_rows, batch_size))
+    if n_rows - starts[-1] < min_rows:
+        starts.pop()
+    return list(pairwise([*starts, n_rows]))

@@ -125,7 +125,7 @@ def _parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
     """Return the probabilities by each part of the mixture alone."""
-    inputs, scores = model._view(x[test])
+    inputs, scores = model._features_and_scores(x[test])
     shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
     overall = model.overall_
     for name, personal in model.clients_.items():

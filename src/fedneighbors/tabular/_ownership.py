@@ -106,7 +106,7 @@ class TableParty:
     def _positions(self, classes: tuple[Label, ...], y: npt.NDArray[Any] | None = None) -> Integers:
         """Return each label's position among the classes.
 
-        By default, the positions of all rows.
+        By default, the labels are those of all rows.
         """
         return label_positions(self._y if y is None else y, classes, name=self._label_name)
 
@@ -317,7 +317,7 @@ def public_seed(random_state: int | np.random.RandomState | None) -> int:
 def _controller() -> ThreadpoolController:
     """Return the cached controller of the loaded thread libraries.
 
-    Finding them takes milliseconds.
+    Finding the libraries takes milliseconds.
     """
     return ThreadpoolController()
 

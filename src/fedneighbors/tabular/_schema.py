@@ -144,15 +144,15 @@ def _label_kind(labels: tuple[Any, ...]) -> str:
 def agree(
     schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...] = ()
 ) -> Agreed:
-    """Return the columns and labels common to all tables.
+    """Return the common columns, and the union of the labels.
 
     Raises
     ------
     SchemaMismatch
-        If a party's columns or labels differ from those of the first party by name. The error names
-        the party and the column.
+        If a party's columns differ from those of the first party in order of the names, or labels
+        are of different types. The error names the party and the column.
     DataError
-        If the parties have fewer than two classes together.
+        If ``reserved`` and the labels of all parties are fewer than two classes.
     """
     columns = agree_columns(schemas)
     _compare_labels(schemas, reserved)
@@ -166,12 +166,12 @@ def agree(
 
 
 def agree_columns(schemas: Mapping[str, Schema]) -> Agreed:
-    """Return the columns common to all tables without labels.
+    """Return the common columns, without labels.
 
     Raises
     ------
     SchemaMismatch
-        If a party's columns differ from those of the first party by name.
+        If a party's columns differ from those of the first party in order of the names.
     """
     parties = sorted(schemas)
     first = schemas[parties[0]]
@@ -227,7 +227,7 @@ def label_index(classes: tuple[Label, ...]) -> Mapping[Label, int]:
 def label_positions(
     y: npt.NDArray[Any], classes: tuple[Label, ...], *, name: str
 ) -> npt.NDArray[np.int64]:
-    """Return the position of each row's label, inside a party.
+    """Return the position of each row's label among the classes.
 
     Parameters
     ----------
@@ -316,9 +316,9 @@ def column_moments(x: Any) -> MomentsReply:
 
 
 def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of each column, correctly rounded.
+    """Return mean and standard deviation of each column.
 
-    Exact integers avoid cancellation.
+    The mean and the variance are computed in integers and rounded once, so nothing cancels.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from experiments.attacks.counts import alikeness, rebuild, record_evidence, sum_evidence
+from experiments.attacks.counts import correlate_rows, rebuild, record_evidence, sum_evidence
 from experiments.attacks.evidence import gaussian_evidence, laplace_evidence
 from experiments.attacks.limits import gaussian_auc, laplace_auc, largest_auc
 from experiments.attacks.scores import auc, hit_rate_limit
@@ -137,7 +137,7 @@ def name_the_record(protection, x, *, n_trials=N_TRIALS):
     excess = released(protection.noise, indicators(active, plan.n_units)[secret], rng.bytes)
 
     linked = record_evidence(protection.evidence(excess), active).argmax(axis=1)
-    rebuilt = alikeness(rebuild(excess, plan), rows, plan).argmax(axis=1)
+    rebuilt = correlate_rows(rebuild(excess, plan), rows, plan).argmax(axis=1)
     return int((linked == secret).sum()), int((rebuilt == secret).sum())
 
 
@@ -280,7 +280,7 @@ def best_match_is_true(x, *, n_rows=400):
     active = hash_with_plan(x[:n_rows], plan)
     likeness = np.concatenate(
         [
-            alikeness(rebuild(indicators(active[k : k + 100], units), plan), x, plan)
+            correlate_rows(rebuild(indicators(active[k : k + 100], units), plan), x, plan)
             for k in range(0, n_rows, 100)
         ]
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from experiments.attacks.counts import alikeness, rebuild, record_evidence
+from experiments.attacks.counts import correlate_rows, rebuild, record_evidence
 from experiments.attacks.evidence import (
     exact_evidence,
     gaussian_evidence,
@@ -78,7 +78,7 @@ def test_raw_counts_of_a_one_record_class_reveal_the_record(table, expansion):
     plan = plan_for(x, expansion=expansion)
     rows, active = candidates(x, plan)
 
-    likeness = alikeness(rebuild(indicators(active, plan.n_units), plan), rows, plan)
+    likeness = correlate_rows(rebuild(indicators(active, plan.n_units), plan), rows, plan)
 
     hits = likeness.argmax(axis=1) == np.arange(N_CANDIDATES)
     assert hits.mean() >= 0.6

@@ -154,7 +154,7 @@ def test_a_count_that_takes_too_long_ends_with_its_process():
     collection = Collection("hard", "graph_edit", hard, "SYN", 1.0, is_costly=True)
     cell = Cell(collection, Place("uniform", 2), seed=0, limit_s=0.01)
 
-    trial = cell.trial_apart(0, 20, "hufu")
+    trial = cell.trial_in_process(0, 20, "hufu")
 
     assert trial.late
 
@@ -255,7 +255,7 @@ def test_the_other_studies_leave_tables_that_can_be_drawn(tmp_path):
 
 
 def test_broken_down_seconds_add_up_to_the_latency(trials):
-    rows = cells_of(breakdown.broken_down(trials))
+    rows = cells_of(breakdown.breakdown_table(trials))
 
     for row in rows:
         own = [
@@ -270,7 +270,7 @@ def test_broken_down_seconds_add_up_to_the_latency(trials):
 
 
 def test_longer_round_trips_cost_more_exchanges_more(trials):
-    rows = cells_of(breakdown.delayed(trials))
+    rows = cells_of(breakdown.latency_table(trials))
 
     by_name = {(r["collection"], r["algorithm"], r["round trip, ms"]): r["latency_s"] for r in rows}
     for where in {row["collection"] for row in rows}:

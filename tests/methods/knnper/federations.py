@@ -12,8 +12,8 @@ from fedneighbors.neural._schedule import Regime
 from fedneighbors.partition import dirichlet
 
 DIGITS, LABELS = load_digits(return_X_y=True)
-ROWS = 240
-OWNER = dirichlet(LABELS[:ROWS], 5, alpha=0.5, min_rows=8, seed=0)
+N_ROWS = 240
+OWNER = dirichlet(LABELS[:N_ROWS], 5, alpha=0.5, min_rows=8, seed=0)
 ROUNDS = RoundSettings(n_rounds=3, regime=Regime(batch_size=16))
 
 
@@ -24,7 +24,7 @@ def network():
 def members(net=None, *, settings=None, owner=OWNER):
     """Return a client for each owner of the first digits."""
     net = net or network()
-    x, y = DIGITS[:ROWS] / 16, LABELS[:ROWS]
+    x, y = DIGITS[:N_ROWS] / 16, LABELS[:N_ROWS]
     settings = settings or MemorySettings()
     return [
         KNNPerParty(name, x[owner == name], y[owner == name], net, settings=settings)
@@ -32,8 +32,8 @@ def members(net=None, *, settings=None, owner=OWNER):
     ]
 
 
-class Overheard(Cohort):
-    """A cohort that remembers requests, ways to reduce and replies."""
+class RecordingCohort(Cohort):
+    """Cohort that records (requests, reduction, replies) of each exchange in ``seen``."""
 
     def __init__(self, parties, **options):
         super().__init__(parties, **options)
@@ -45,19 +45,19 @@ class Overheard(Cohort):
         return delivery
 
 
-class Kept:
-    """A checkpoint in memory that passes each stage on and starts at a given one."""
+class MemoryCheckpoint:
+    """Checkpoint that resumes a given stage and passes each written stage to a function."""
 
-    def __init__(self, keep, stage):
-        self.keep, self._stage = keep, stage
+    def __init__(self, write, stage):
+        self.write, self._stage = write, stage
 
     def resume(self):
         return self._stage
 
 
-def training(parties, *, rounds=ROUNDS, keep=lambda _stage: None, resumed=None, **options):
+def training(parties, *, rounds=ROUNDS, on_stage=lambda _stage: None, resumed=None, **options):
     """Return a coordinator for these clients."""
-    first = parties[0]
+    first, checkpoint = parties[0], MemoryCheckpoint(on_stage, resumed)
     return coordinate(
-        rounds, first.settings, first.network, first.kind, checkpoint=Kept(keep, resumed), **options
+        rounds, first.settings, first.network, first.task, checkpoint=checkpoint, **options
     )

@@ -1,4 +1,4 @@
-""""""
+"""Functions of kNN-Per equal slow twins of the paper's equations."""
 
 import numpy as np
 import pytest
@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from fedneighbors.methods.knnper.algorithm import (
     Neighbors,
     average_changes,
-    best_mixture,
-    closeness,
+    binary_places,
+    kernel_weights,
     local_means,
     local_votes,
     mix,
+    most_accurate_weight,
     nearest,
-    scale_bits,
     weighted_change,
 )
 from tests.naive import knnper as naive
@@ -45,13 +45,13 @@ def test_a_neighbor_at_distance_0_decides():
 
 @pytest.mark.parametrize("kernel", ["paper", "gaussian", "uniform"])
 def test_neighbors_too_far_to_tell_apart_weigh_alike(kernel):
-    weights = closeness(np.array([[np.inf, np.inf]]), kernel=kernel)
+    weights = kernel_weights(np.array([[np.inf, np.inf]]), kernel=kernel)
 
     assert weights.tolist() == [[1.0, 1.0]]
 
 
 def test_the_gaussian_kernel_falls_with_the_square():
-    weights = closeness(np.array([[1.0, 3.0]]), kernel="gaussian", sigma=2.0)
+    weights = kernel_weights(np.array([[1.0, 3.0]]), kernel="gaussian", sigma=2.0)
 
     np.testing.assert_allclose(weights, [[1.0, np.exp(-1.0)]], rtol=1e-15)
 
@@ -74,7 +74,7 @@ def test_means_of_equal_neighbors_are_their_value():
 
 
 def test_a_memory_without_keys_has_no_vote():
-    with pytest.raises(ValueError, match="an empty memory has no vote"):
+    with pytest.raises(ValueError, match="an empty memory has no votes"):
         local_votes(nearest(np.empty((0, 2)), np.zeros((1, 2)), 3), np.empty(0, int), 2)
 
 
@@ -98,13 +98,13 @@ def test_the_most_accurate_weight_is_chosen():
     local = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
 
     # the second row turns between .3 and .5, and all larger weights get all three right
-    assert best_mixture(local, shared, np.array([0, 1, 1])) == 0.7
+    assert most_accurate_weight(local, shared, np.array([0, 1, 1])) == 0.7
 
 
 def test_without_rows_the_weight_is_the_middle_one():
     empty = np.empty((0, 2))
 
-    assert best_mixture(empty, empty, np.empty(0, int)) == 0.5
+    assert most_accurate_weight(empty, empty, np.empty(0, int)) == 0.5
 
 
 @given(
@@ -113,7 +113,7 @@ def test_without_rows_the_weight_is_the_middle_one():
     st.lists(st.integers(1, 9), min_size=4, max_size=4),
 )
 def test_the_average_is_that_of_equation_13(before, updates, rows):
-    n, bits = sum(rows), scale_bits(sum(rows))
+    n, bits = sum(rows), binary_places(sum(rows))
     own = dict(zip("abcd", rows, strict=True))
 
     total = np.zeros(1, np.int64)
@@ -129,7 +129,7 @@ def test_the_average_is_that_of_equation_13(before, updates, rows):
 def test_clients_without_changes_keep_the_shared_weights():
     before = np.random.default_rng(0).normal(size=100).astype(np.float32)
 
-    change = weighted_change(before, before.copy(), n_rows=30, bits=scale_bits(100))
+    change = weighted_change(before, before.copy(), n_rows=30, bits=binary_places(100))
 
     assert average_changes(before, change, n_rows=100, bits=20).tobytes() == before.tobytes()
 
@@ -137,9 +137,9 @@ def test_clients_without_changes_keep_the_shared_weights():
 def test_the_largest_changes_add_up_without_overflow():
     n = 2**40
 
-    change = weighted_change(np.zeros(1), np.full(1, 64.0), n_rows=n, bits=scale_bits(n))
+    change = weighted_change(np.zeros(1), np.full(1, 64.0), n_rows=n, bits=binary_places(n))
 
-    assert average_changes(np.zeros(1), change, n_rows=n, bits=scale_bits(n)).tolist() == [64.0]
+    assert average_changes(np.zeros(1), change, n_rows=n, bits=binary_places(n)).tolist() == [64.0]
 
 
 @pytest.mark.parametrize("after", [np.nan, np.inf, 64.1])
@@ -178,7 +178,7 @@ def test_a_query_that_is_a_key_may_leave_itself_out(case):
     keys, _, k = case
     own = np.arange(len(keys))[::-1].copy()
 
-    found = nearest(keys, keys[::-1].copy(), k, own=own)
+    found = nearest(keys, keys[::-1].copy(), k, skip=own)
 
     positions, distances = naive.nearest(keys, keys[::-1], k, own)
     assert found.positions.tolist() == positions
@@ -207,7 +207,7 @@ def test_blockwise_queries_equal_a_single_block(monkeypatch):
     keys, queries = random.normal(size=(30, 5)), random.normal(size=(17, 5))
     at_once = nearest(keys, queries, 3)
 
-    monkeypatch.setattr("fedneighbors.methods.knnper.algorithm._BLOCK", 60)
+    monkeypatch.setattr("fedneighbors.methods.knnper.algorithm._MAX_PRODUCTS", 60)
     in_blocks = nearest(keys, queries, 3)
 
     assert in_blocks.positions.tolist() == at_once.positions.tolist()
@@ -216,7 +216,9 @@ def test_blockwise_queries_equal_a_single_block(monkeypatch):
 
 def test_no_keys_give_no_neighbors():
     assert nearest(np.empty((0, 3)), np.zeros((2, 3)), 5).positions.shape == (2, 0)
-    assert nearest(np.zeros((1, 3)), np.zeros((1, 3)), 5, own=np.zeros(1, int)).positions.shape == (
+    assert nearest(
+        np.zeros((1, 3)), np.zeros((1, 3)), 5, skip=np.zeros(1, int)
+    ).positions.shape == (
         1,
         0,
     )

@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.flower_app import OpeningRequest, PlanRequest
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.protocol import ClientSchemaRequest
 from tests.methods.knnper.altering import altered
 from tests.methods.knnper.federations import members, network, training
@@ -84,7 +84,7 @@ def test_a_client_without_rows_changes_nothing_for_the_others(combine):
 
     assert found.weights.tobytes() == expected.weights.tobytes()
     assert len(none.personal.memory) == 0
-    view = View(np.zeros((2, 8)), np.zeros((2, 64)), np.zeros((2, 9)))
+    view = RowFeatures(np.zeros((2, 8)), np.zeros((2, 64)), np.zeros((2, 9)))
     scores = np.log(np.full((2, 10), 0.1))
     assert np.isfinite(none.personal.predict(view, scores)).all()
 
@@ -409,7 +409,7 @@ def test_a_node_needs_the_plan_first(tmp_path):
     counts = CountsRequest((0, 1, 2), True, none, none)
     release = ReleaseRequest(np.zeros(71, np.float32), np.full(3, 1 / 3), final=True)
 
-    with pytest.raises(Refused, match="no plan has come yet"):
+    with pytest.raises(Refused, match="no plan has arrived yet"):
         party.answer(counts)
     party.answer(plan({}))
     with pytest.raises(Refused, match="no classes have arrived yet"):

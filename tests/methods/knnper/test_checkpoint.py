@@ -15,7 +15,7 @@ from torch import nn
 from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.protocol import Stage
 from tests.methods.knnper.federations import members, training
@@ -30,12 +30,12 @@ KILLED = """
     file, kept, parties = Checkpoint(sys.argv[1], "mine"), [], members()
 
     def keep(stage):
-        file.keep(stage)
+        file.write(stage)
         kept.append(stage)
         if len(kept) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    run_rounds(training(parties, keep=keep), Cohort(parties))
+    run_rounds(training(parties, on_stage=keep), Cohort(parties))
 """
 
 
@@ -65,7 +65,7 @@ def test_a_stage_is_read_back_equal(tmp_path):
     file = Checkpoint(tmp_path / "c", "mine")
 
     assert file.resume() is None
-    file.keep(stage())
+    file.write(stage())
     found = file.resume()
 
     assert found.number == 3
@@ -73,12 +73,12 @@ def test_a_stage_is_read_back_equal(tmp_path):
     assert found.weights.dtype == np.float32
     assert found.chosen_on.tolist() == [1] * 4
     assert found.pool.tolist() == [1.0, 0.5]
-    file.done()
+    file.delete()
     assert file.resume() is None
 
 
 def test_the_stage_of_another_training_is_refused(tmp_path):
-    Checkpoint(tmp_path / "c", "mine").keep(stage())
+    Checkpoint(tmp_path / "c", "mine").write(stage())
 
     with pytest.raises(ModelFileError, match="belongs to another training"):
         Checkpoint(tmp_path / "c", "yours").resume()
@@ -86,7 +86,7 @@ def test_the_stage_of_another_training_is_refused(tmp_path):
 
 def test_a_damaged_or_newer_stage_is_refused(tmp_path):
     path = tmp_path / "c"
-    Checkpoint(path, "mine").keep(stage())
+    Checkpoint(path, "mine").write(stage())
     raw = path.read_bytes()
 
     path.write_bytes(raw[:-1])
@@ -101,10 +101,10 @@ def test_fingerprints_tell_settings_and_rows_apart():
     x = np.zeros((2, 3))
 
     marks = {
-        fingerprint("a", 1, arrays=(x,)),
-        fingerprint("a", 2, arrays=(x,)),
-        fingerprint("a", 1, arrays=(x + 1,)),
-        fingerprint("a", 1, arrays=(x.T,)),
+        compute_fingerprint("a", 1, arrays=(x,)),
+        compute_fingerprint("a", 2, arrays=(x,)),
+        compute_fingerprint("a", 1, arrays=(x + 1,)),
+        compute_fingerprint("a", 1, arrays=(x.T,)),
     }
 
     assert len(marks) == 4
@@ -136,7 +136,7 @@ def kept(tmp_path, monkeypatch):
     """Return a function that stops a training after two rounds, and the path of its checkpoint."""
 
     def stop(model):
-        whole = Checkpoint.keep
+        whole = Checkpoint.write
 
         def keep(self, stage):
             whole(self, stage)
@@ -145,7 +145,7 @@ def kept(tmp_path, monkeypatch):
 
         model.set_params(checkpoint=tmp_path / "c")
         with monkeypatch.context() as patch:
-            patch.setattr(Checkpoint, "keep", keep)
+            patch.setattr(Checkpoint, "write", keep)
             with pytest.raises(StoppedError):
                 model.fit(X, Y, parties=CELLAR)
         return tmp_path / "c"

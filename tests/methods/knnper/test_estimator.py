@@ -10,7 +10,7 @@ from torch import nn
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._task import CLASSES
-from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS
+from tests.methods.knnper.federations import DIGITS, LABELS, N_ROWS, OWNER
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -79,12 +79,12 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
 def test_a_later_client_is_served_and_changes_no_other(combine):
-    kept = np.arange(ROWS) < 200
+    kept = np.arange(N_ROWS) < 200
     found = KNNPerClassifier(**QUICK, combine=combine, standardize=False)
     found.fit(DIGITS[:200], LABELS[:200], parties=OWNER[:200])
     before = found.predict_proba(DIGITS[:200], OWNER[:200])
 
-    found.add_client("new", DIGITS[:ROWS][~kept], LABELS[:ROWS][~kept])
+    found.add_client("new", DIGITS[:N_ROWS][~kept], LABELS[:N_ROWS][~kept])
 
     assert len(found.clients_["new"].memory) == 40
     assert found.predict_proba(DIGITS[:200], OWNER[:200]).tobytes() == before.tobytes()
@@ -154,11 +154,11 @@ class Tiny(nn.Module):
 
 
 def test_a_custom_network_is_trained_by_its_layer_names():
-    images = (DIGITS[:ROWS] / 16).reshape(-1, 1, 8, 8)
+    images = (DIGITS[:N_ROWS] / 16).reshape(-1, 1, 8, 8)
 
     found = KNNPerClassifier(
         lambda shape, n: Tiny(shape[0], n), embedding="seen", head="last", n_rounds=3
-    ).fit(images, LABELS[:ROWS], parties=OWNER)
+    ).fit(images, LABELS[:N_ROWS], parties=OWNER)
 
     keys, _ = found.embed(images[:2])
     assert keys.shape == (2, 144)
@@ -202,7 +202,7 @@ def test_an_interrupted_fit_resumes_from_its_file(tmp_path, monkeypatch):
     import fedneighbors.methods.knnper._checkpoint as on_disk
 
     whole = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
-    keep, kept = on_disk.Checkpoint.keep, []
+    keep, kept = on_disk.Checkpoint.write, []
 
     def kept_twice(self, stage):
         keep(self, stage)
@@ -211,7 +211,7 @@ def test_an_interrupted_fit_resumes_from_its_file(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     path = tmp_path / "training"
-    monkeypatch.setattr(on_disk.Checkpoint, "keep", kept_twice)
+    monkeypatch.setattr(on_disk.Checkpoint, "write", kept_twice)
     with pytest.raises(KeyboardInterrupt):
         KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=CELLAR)
     with pytest.raises(ModelFileError, match="belongs to another training"):

@@ -84,7 +84,7 @@ def test_a_client_that_leaves_in_a_round_ends_the_training(step):
 
     with pytest.raises(PartyMissing, match="no reply to the changes of round 1") as caught:
         run_rounds(
-            training(own, keep=kept.append),
+            training(own, on_stage=kept.append),
             FrameTransport(leaving(fleet, step, {own[4].name}), tuple(fleet)),
             sums=MaskedSums(roster),
         )
@@ -102,7 +102,7 @@ def test_a_client_that_leaves_after_its_sum_is_in_that_round():
 
     with pytest.raises(PartyMissing, match="no reply to the changes of round 2"):
         run_rounds(
-            training(own, keep=kept.append),
+            training(own, on_stage=kept.append),
             FrameTransport(leaving(fleet, Unmask, {own[4].name}), tuple(fleet)),
             sums=MaskedSums(roster),
         )

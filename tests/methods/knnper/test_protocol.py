@@ -14,12 +14,19 @@ from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.protocol import ClientSchemaRequest, TrainRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._schedule import Regime
-from tests.methods.knnper.federations import DIGITS, ROWS, Overheard, members, network, training
+from tests.methods.knnper.federations import (
+    DIGITS,
+    N_ROWS,
+    RecordingCohort,
+    members,
+    network,
+    training,
+)
 
 
 def asked(coordinator, parties):
     """Return all requests of a coordinator, with the way to reduce the replies."""
-    cohort = Overheard(parties, method="reuse")
+    cohort = RecordingCohort(parties, method="reuse")
     run_rounds(coordinator, cohort)
     return [(requests, reduce) for requests, reduce, _ in cohort.seen]
 
@@ -96,10 +103,10 @@ def test_held_out_rows_choose_and_do_not_train_at_first():
     stages = {}
 
     run_rounds(
-        training(parties, keep=lambda s: stages.setdefault("a", []).append(s)), Cohort(parties)
+        training(parties, on_stage=lambda s: stages.setdefault("a", []).append(s)), Cohort(parties)
     )
     run_rounds(
-        training(altered, keep=lambda s: stages.setdefault("b", []).append(s)), Cohort(altered)
+        training(altered, on_stage=lambda s: stages.setdefault("b", []).append(s)), Cohort(altered)
     )
 
     first = [(a, b) for a, b in zip(stages["a"], stages["b"], strict=True) if a.held_out]
@@ -110,7 +117,7 @@ def test_held_out_rows_choose_and_do_not_train_at_first():
 
 def test_a_resumed_training_is_bit_identical():
     whole, stages = members(settings=MemorySettings(combine="pool")), []
-    expected = run_rounds(training(whole, keep=stages.append), Cohort(whole))
+    expected = run_rounds(training(whole, on_stage=stages.append), Cohort(whole))
 
     for stage in stages[:-1]:
         again = members(settings=MemorySettings(combine="pool"))
@@ -169,10 +176,10 @@ def test_standardized_columns_are_those_of_the_pooled_table():
 
 
 def test_memory_for_changes_does_not_grow_with_clients(monkeypatch):
-    owner = np.array([f"c{i // 4:02d}" for i in range(ROWS)])
+    owner = np.array([f"c{i // 4:02d}" for i in range(N_ROWS)])
     parties = members(owner=owner)
     held, most = [], [0]
-    update = KNNPerParty.update
+    update = KNNPerParty.make_update
 
     def counted(self, request, after):
         reply = update(self, request, after)
@@ -180,7 +187,7 @@ def test_memory_for_changes_does_not_grow_with_clients(monkeypatch):
         most[0] = max(most[0], sum(one() is not None for one in held))
         return reply
 
-    monkeypatch.setattr(KNNPerParty, "update", counted)
+    monkeypatch.setattr(KNNPerParty, "make_update", counted)
     run_rounds(training(parties), Cohort(parties))
 
     assert len(held) == 6 * len(parties) == 360

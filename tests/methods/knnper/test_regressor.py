@@ -307,7 +307,7 @@ def test_the_checkpoint_of_other_targets_is_refused(tmp_path, monkeypatch):
     import fedneighbors.methods.knnper._checkpoint as on_disk
 
     whole = KNNPerRegressor(**QUICK).fit(X, Y, parties=CLINIC)
-    keep, kept = on_disk.Checkpoint.keep, []
+    keep, kept = on_disk.Checkpoint.write, []
 
     def kept_twice(self, stage):
         keep(self, stage)
@@ -316,7 +316,7 @@ def test_the_checkpoint_of_other_targets_is_refused(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     path = tmp_path / "training"
-    monkeypatch.setattr(on_disk.Checkpoint, "keep", kept_twice)
+    monkeypatch.setattr(on_disk.Checkpoint, "write", kept_twice)
     with pytest.raises(KeyboardInterrupt):
         KNNPerRegressor(**QUICK, checkpoint=path).fit(X, Y, parties=CLINIC)
     with pytest.raises(ModelFileError, match="belongs to another training"):

@@ -14,7 +14,7 @@ from fedneighbors.errors import ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import memory_record, read_memory
-from fedneighbors.methods.knnper._settings import KINDS, MemorySettings
+from fedneighbors.methods.knnper._settings import MEMORY_KINDS, MemorySettings
 from fedneighbors.methods.knnper.memory._codes import Codebook
 from fedneighbors.tabular._model_file import open_model, seal_model
 from tests.methods.knnper.altering import altered, resealed
@@ -23,7 +23,7 @@ from tests.methods.knnper.memory.tables import tables
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 QUICK = {"hidden": (16, 8), "n_rounds": 2}
-SMALL = [kind for kind in KINDS if kind != "exact"]
+SMALL = [kind for kind in MEMORY_KINDS if kind != "exact"]
 OVERALL = np.full(3, 1 / 3)
 
 
@@ -83,7 +83,7 @@ def test_files_are_as_small_as_their_memories():
     model = KNNPerClassifier(hidden=(128,), n_rounds=1)
     sizes, memories = {}, {}
 
-    for kind in KINDS:
+    for kind in MEMORY_KINDS:
         model.set_params(memory=kind).fit(digits / 16, labels, parties=owner)
         sizes[kind] = len(file_of(model)) - model.weights_.nbytes
         memories[kind] = sum(own.memory.nbytes for own in model.clients_.values())
@@ -187,18 +187,18 @@ def book(n_stretches, n_entries):
 
 
 IMPOSSIBLE = [
-    ("8-bit", {"keys": np.zeros((20, 11), np.uint8)}, "codes of 12 bytes a row"),
-    ("8-bit", {"keys": np.zeros(20, np.uint8)}, "codes of 12 bytes a row"),
+    ("8-bit", {"keys": np.zeros((20, 11), np.uint8)}, "codes of 12 bytes per row"),
+    ("8-bit", {"keys": np.zeros(20, np.uint8)}, "codes of 12 bytes per row"),
     ("8-bit", {"keys": np.full((20, 12), 255, np.uint8)}, "scale of a code is not finite"),
     ("8-bit", {"keys": np.full((20, 12), 190, np.uint8)}, "scale of a code is not finite, or"),
     ("8-bit", {"keys": np.zeros((0, 12), np.uint8)}, "a label for each of 0 codes"),
-    ("8-bit", {"keys": np.zeros((20, 12))}, "not a table of a memory"),
-    ("8-bit", {"n_dimensions": 5}, "codes of 13 bytes a row"),
-    ("8-bit", {"n_dimensions": 0}, "a memory has no columns"),
+    ("8-bit", {"keys": np.zeros((20, 12))}, "wrong type or shape"),
+    ("8-bit", {"n_dimensions": 5}, "codes of 13 bytes per row"),
+    ("8-bit", {"n_dimensions": 0}, "keys without coordinates"),
     ("8-bit", {"labels": np.full(20, 3, np.uint8)}, "not among the classes"),
     ("8-bit", {"labels": np.full(20, -1)}, "not among the classes"),
-    ("8-bit", {"labels": np.zeros(20)}, "are not classes"),
-    ("8-bit", {"labels": np.zeros((20, 1), np.uint8)}, "are not classes"),
+    ("8-bit", {"labels": np.zeros(20)}, "are not class indices"),
+    ("8-bit", {"labels": np.zeros((20, 1), np.uint8)}, "are not class indices"),
     ("8-bit", {"ids": "-1"}, "not a list of texts"),
     ("8-bit", {"ids": "true"}, "not a list of texts"),
     ("8-bit", {"ids": '["a"]'}, "a name for each"),
@@ -207,7 +207,7 @@ IMPOSSIBLE = [
     ("8-bit", {"state": "[]"}, "expected the state of a memory"),
     ("8-bit", {"state": "{}"}, "expected the state of a memory"),
     ("8-bit", {"book": book(4, 9)}, "but its codes use another"),
-    ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes a row"),
+    ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes per row"),
     ("product", {"book": None}, "codes have no codebook"),
     ("product", {"book": book(5, 16)}, "expected a codebook of keys of width 4"),
     ("product", {"book": book(4, 3)}, "index beyond the codebook"),
@@ -232,7 +232,7 @@ def test_a_memory_that_cannot_be_is_refused(records, kind, changed, words):
 
 
 def test_a_memory_of_another_kind_is_refused(records):
-    with pytest.raises(ValueError, match="not of the kind 'centers'"):
+    with pytest.raises(ValueError, match="does not match memory='centers'"):
         read_memory(records["8-bit"], MemorySettings(memory="centers"), OVERALL)
 
 
@@ -249,7 +249,7 @@ def test_features_of_rows_with_codes_are_refused(records):
     record = records["8-bit"]
     wide = altered(record, {"extras": (np.zeros((len(record.keys), 1)),)})
 
-    with pytest.raises(ValueError, match="belong to codes"):
+    with pytest.raises(ValueError, match="a memory of codes has some"):
         read_memory(wide, MemorySettings(memory="8-bit"), OVERALL)
 
 
@@ -286,13 +286,13 @@ CODEC, BOOK = "settings.codec", "settings.codec.book"
         ({f"{BOOK}.entries": np.full((2, 16, 4), np.inf, np.float32)}, "not finite"),
         ({f"{BOOK}.entries": np.zeros((2, 17, 4), np.float32)}, "at most 16 entries"),
         ({f"{BOOK}.entries": np.zeros((2, 2, 4), np.float32)}, "beyond the codebook"),
-        ({f"{BOOK}.entries": np.zeros((3, 16, 4), np.float32)}, "cover a key of 8 cells"),
+        ({f"{BOOK}.entries": np.zeros((3, 16, 4), np.float32)}, "cover a key of width 8"),
         ({f"{BOOK}.entries": np.zeros((2, 0, 4), np.float32)}, "three axes"),
         ({f"{BOOK}.entries": np.zeros((2, 16), np.float32)}, "three axes"),
         ({f"{BOOK}.n_dimensions": 7}, "expected a codebook of keys of width 8"),
         ({f"{BOOK}.n_dimensions": -8}, "cover a key"),
-        ({f"{CODEC}.bits": 8}, "codes of 2 bytes a row"),
-        ({"settings.memory": "8-bit"}, "expected memory='product' with a shared codebook"),
+        ({f"{CODEC}.bits": 8}, "codes of 2 bytes per row"),
+        ({"settings.memory": "8-bit"}, "codec needs a shared codebook"),
         ({CODEC: None}, "codes have no codebook"),
     ],
     ids=lambda changed: next(iter(changed)) if isinstance(changed, dict) else "",
@@ -322,7 +322,7 @@ def test_altered_codes_in_a_model_file_are_refused(shared_raw, tmp_path):
 def test_a_shared_codec_needs_product_codes():
     settings = MemorySettings()
 
-    with pytest.raises(ValueError, match="expected memory='product' with a shared codebook"):
+    with pytest.raises(ValueError, match="codec needs a shared codebook"):
         replace(settings, memory="8-bit", codec=codec_of_nothing())
     with pytest.raises(ValueError, match="a shared codebook"):
         replace(settings, memory="product", codec=codec_of_nothing())

@@ -122,7 +122,7 @@ def test_a_custom_network_is_restored_with_its_code(tmp_path):
     kept = KNNPerClassifier(own(), **words, n_rounds=2).fit(X, Y, parties=CELLAR)
     kept.save(tmp_path / "m")
 
-    with pytest.raises(ValueError, match="expected model=, the module that was trained"):
+    with pytest.raises(ValueError, match="expected model=, the trained network"):
         KNNPerClassifier.load(tmp_path / "m")
     with pytest.raises(ModelFileError, match="written for another network"):
         KNNPerClassifier.load(tmp_path / "m", model=own(7))

@@ -38,7 +38,7 @@ def by_hand(net, task, regime, only=None, anchor=None):
         moving, regime.learning_rate, regime.momentum, weight_decay=regime.weight_decay
     )
     for number in range(regime.epochs):
-        rows = task.rows[row_order(len(task.rows), *task.words, number)]
+        rows = task.rows[row_order(len(task.rows), *task.seed_parts, number)]
         for first in range(0, len(rows), regime.batch_size):
             batch = rows[first : first + regime.batch_size]
             steps.zero_grad()
@@ -69,7 +69,7 @@ def test_clients_train_as_torch_would_one_by_one(method, regime):
 
 @pytest.mark.parametrize("n_bytes", [1, 2 * 8 * 79, 10**9])
 def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch):
-    monkeypatch.setattr("fedneighbors.neural._trainer.STACKED_BYTES", n_bytes)
+    monkeypatch.setattr("fedneighbors.neural._trainer.MAX_STACKED_BYTES", n_bytes)
     stacked, net = [], network()  # it has 79 weights
     together = Trainer._train_stacked
     monkeypatch.setattr(
@@ -91,7 +91,7 @@ def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch)
 def test_a_proximal_term_pulls_to_the_anchor(method):
     net, regime = network(), Regime(batch_size=8, proximal=0.7)
     anchor = {name: tensor + 0.1 for name, tensor in state_of(net.module).items()}
-    pulled = [LocalTask(t.rows, t.start, t.words, anchor) for t in tasks(net)]
+    pulled = [LocalTask(t.rows, t.start, t.seed_parts, anchor) for t in tasks(net)]
 
     found = Trainer(net, X, Y, method=method).train(pulled, regime)
 

@@ -1,4 +1,4 @@
-"""Base classes of estimators that predict per client, shared with the baselines."""
+"""Base classes of estimators that predict per client; the baselines use them too."""
 
 import warnings
 from abc import abstractmethod
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
 from fedneighbors.methods.knnper._task import CLASSES, Task
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import accuracy
 from fedneighbors.tabular._ownership import encode_features, party_name, rows_by_party
 from fedneighbors.tabular._schema import label_index
@@ -29,7 +29,7 @@ def check_torch() -> None:
 
 
 class ClientEstimator:
-    """Base class of estimators that predict per client."""
+    """Base class of classifiers and regressors that predict per client."""
 
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     clients_: dict[str, Any]
@@ -48,27 +48,24 @@ class ClientEstimator:
         Returns
         -------
         keys : float64 array of shape (n_rows, n_dimensions)
-            Embeddings; for a pool followed by the network's input rows and their discriminants.
+            Embeddings. For a pool with exact memories, followed by the network's input rows and
+            their discriminants, if any.
         scores : float64 array of shape (n_rows, n_outputs)
-            Log-probabilities of the classes, or standardized targets for regression.
+            Log-probabilities of the classes, or standardized predictions for regression.
         """
-        view, net = self._view(X)
-        return view.table(), net
+        features, scores = self._features_and_scores(X)
+        return features.table(), scores
 
-    def _view(self, X: Any) -> tuple[View, Floats]:
-        """Return views of rows, and the network's scores."""
-        from fedneighbors.methods.knnper._client import as_tensor, shared_log_shares, view_of
+    def _features_and_scores(self, X: Any) -> tuple[RowFeatures, Floats]:
+        """Return rows' features, and log-probabilities or predictions of the network."""
+        from fedneighbors.methods.knnper._client import as_tensor, row_features, shared_outputs
 
         check_is_fitted(self)
-        x = self._rows(X)
+        x = self._validated_rows(X)
         shared = self._shared
         tensor = as_tensor(x, shared.center, shared.scale, self._network)
-        keys, net = shared_log_shares(
-            self._network,
-            shared.weights,
-            tensor,
-            kind=self._task,
-            device=self.device,
+        keys, scores = shared_outputs(
+            self._network, shared.weights, tensor, task=self._task, device=self.device
         )
         if not np.isfinite(keys).all():
             raise DataError(
@@ -77,8 +74,8 @@ class ClientEstimator:
             )
         settings = getattr(self, "_memory_settings", None)
         if settings is None:
-            return View(keys), net
-        return view_of(keys, tensor, settings, shared.seen), net
+            return RowFeatures(keys), scores
+        return row_features(keys, tensor, settings, shared.seen), scores
 
     def name_features(self, names: Sequence[str]) -> Self:
         """Set column names; tables with names are then checked against them.
@@ -94,15 +91,15 @@ class ClientEstimator:
         self.feature_names_in_ = np.array(list(names), dtype=object)
         return self
 
-    def _rows(self, X: Any) -> npt.NDArray[Any]:
+    def _validated_rows(self, X: Any) -> npt.NDArray[Any]:
         rows = encode_features(self, X)
         x = np.asarray(validate_data(self, rows, dtype="numeric", allow_nd=True, reset=False))
         if x.shape[1:] != self._row_shape:
             raise ValueError(f"expected rows of shape {self._row_shape}, got {x.shape[1:]}")
         return x
 
-    def _positions(self, y: Any) -> npt.NDArray[np.int64]:
-        """Return the position of each label among the classes."""
+    def _class_indices(self, y: Any) -> npt.NDArray[np.int64]:
+        """Return the index of each label in ``classes_``."""
         index = label_index(tuple(self.classes_.tolist()))
         labels = np.asarray(y)
         if labels.ndim != 1:
@@ -129,7 +126,7 @@ class ClientEstimator:
         return name
 
     def _check_new(self, names: Iterable[str]) -> None:
-        """Raise ValueError if a client already exists."""
+        """Raise ValueError if a client of these names exists."""
         taken = sorted(set(names) & set(self.clients_))
         if taken:
             raise ValueError(
@@ -140,7 +137,7 @@ class ClientEstimator:
     def _client_rows(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
         """Return the rows of each known client; warn of unknown ones.
 
-        ``frames`` is the stack level of the warning.
+        ``frames`` is the ``stacklevel`` of the warning.
         """
         if parties is None and len(self.clients_) == 1:
             return {next(iter(self.clients_)): slice(None)}
@@ -163,7 +160,7 @@ class ClientEstimator:
 
 
 class ClientClassifier:
-    """Base class of classifiers that predict per client."""
+    """Prediction, score and validation of classifiers that predict per client."""
 
     classes_: npt.NDArray[Any]
 
@@ -172,7 +169,7 @@ class ClientClassifier:
         """Return the class probabilities, shape (n_rows, n_classes)."""
 
     def predict(self, X: Any, parties: Owners = None) -> npt.NDArray[Any]:
-        """Predict each row's most probable class for its client.
+        """Return each row's most probable class for its client.
 
         Ties go to the lower class.
         """
@@ -181,13 +178,13 @@ class ClientClassifier:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
         """Return the accuracy of :meth:`predict`."""
-        found = self.predict(X, parties)
+        predicted = self.predict(X, parties)
         if sample_weight is None:
-            return accuracy(np.asarray(y), found)
-        return float(np.average(found == np.asarray(y), weights=sample_weight))
+            return accuracy(np.asarray(y), predicted)
+        return float(np.average(predicted == np.asarray(y), weights=sample_weight))
 
     def _validate(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return rows and labels as arrays; rows may have any shape."""
+        """Return validated rows of any shape, and class labels, as arrays."""
         x, labels = validate_data(self, X, y, dtype="numeric", allow_nd=True, reset=True)
         check_classification_targets(labels)
         return x, labels

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, from which an interrupted training resumes."""
+"""Checkpoint files, from which an interrupted training resumes."""
 
 import hashlib
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAGIC = b"FNKC\x03"
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A training stage with fingerprints of the training and of its network."""
+    """Content of a checkpoint: a stage, the training's fingerprint, and outputs of its network."""
 
     fingerprint: str
     probe: npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ class FingerprintInputs:
     arrays: tuple[npt.NDArray[Any], ...]
 
 
-def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> str:
+def compute_fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> str:
     """Return a digest of a training's settings, clients and rows.
 
     Parameters
@@ -49,66 +49,67 @@ def fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> st
 
 
 class Checkpoint:
-    """File of the last stage of a training, replaced atomically.
+    """File with the last stage of a training, replaced atomically.
 
     Parameters
     ----------
     path : path
         The file.
-    mark : str
-        :func:`fingerprint` of the training.
+    fingerprint : str
+        Result of :func:`compute_fingerprint` for the training.
     probe : float64 array, optional
-        Outputs of the network with its initial weights, which identify its code.
+        Outputs of the network with its initial weights for fixed rows: they reveal changes of its
+        code.
 
     Raises
     ------
     ValueError
-        If its folder does not exist.
+        If the folder of the file does not exist.
     """
 
     def __init__(
-        self, path: str | Path, mark: str, probe: npt.NDArray[np.float64] | None = None
+        self, path: str | Path, fingerprint: str, probe: npt.NDArray[np.float64] | None = None
     ) -> None:
         check_folder(path, "checkpoint")
-        self._path, self._mark = Path(path), mark
+        self._path, self._fingerprint = Path(path), fingerprint
         self._probe = np.empty(0) if probe is None else probe
 
-    def keep(self, stage: Stage) -> None:
-        """Write a stage over the previous one."""
-        kept = Kept(self._mark, self._probe, stage)
-        replace_file(self._path, seal_model(MAGIC, kept))
+    def write(self, stage: Stage) -> None:
+        """Write a stage, replacing the one in the file."""
+        stored = Kept(self._fingerprint, self._probe, stage)
+        replace_file(self._path, seal_model(MAGIC, stored))
 
     def resume(self) -> Stage | None:
-        """Return the stage on disk, or None if there is no file.
+        """Return the stage in the file; None if there is none.
 
         Raises
         ------
         ModelFileError
             If the file is damaged, of another version, or of another training.
         """
-        self._sweep()
+        self._delete_temporary_files()
         if not self._path.exists():
             return None
         raw = read_model_file(self._path)
-        kept = open_model(MAGIC, raw, Kept, source=str(self._path))
-        if kept.fingerprint != self._mark or not _alike(kept.probe, self._probe):
+        stored = open_model(MAGIC, raw, Kept, source=str(self._path))
+        if stored.fingerprint != self._fingerprint or not _nearly_equal(stored.probe, self._probe):
             raise ModelFileError(
                 f"{self._path} belongs to another training: its settings, network, clients or rows "
                 "differ; choose another path, or delete the file to start again"
             )
-        return kept.stage
+        return stored.stage
 
-    def done(self) -> None:
+    def delete(self) -> None:
         """Delete the file after the training has finished."""
-        self._sweep()
+        self._delete_temporary_files()
         self._path.unlink(missing_ok=True)
 
-    def _sweep(self) -> None:
+    def _delete_temporary_files(self) -> None:
         """Delete temporary files of interrupted writes."""
         for part in self._path.absolute().parent.glob(f".{escape(self._path.name)}.*.part"):
             part.unlink(missing_ok=True)
 
 
-def _alike(kept: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> bool:
+def _nearly_equal(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
     """Return whether two probes differ by rounding only."""
-    return kept.shape == found.shape and np.allclose(kept, found, rtol=1e-3, atol=1e-5)
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-3, atol=1e-5)

@@ -1,4 +1,4 @@
-"""A client of a kNN-Per federation: network inputs, training, mixture."""
+"""A client of a kNN-Per federation: its network inputs, training, memory and mixture."""
 
 import math
 from typing import Any
@@ -15,12 +15,12 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper._task import CLASSES, Task
 from fedneighbors.methods.knnper.algorithm import weighted_change
-from fedneighbors.methods.knnper.memory._rows import View
-from fedneighbors.methods.knnper.personal._client_state import HeldOut, OwnPart, held_out_rows
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
+from fedneighbors.methods.knnper.personal._client_state import ExpertOutputs, OwnPart, held_out_mask
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
     Scatter,
-    triangle,
+    upper_triangle,
 )
 from fedneighbors.methods.knnper.protocol import (
     FIXED_POINT,
@@ -43,10 +43,13 @@ from fedneighbors.tabular._ownership import TableParty, one_blas_thread
 from fedneighbors.tabular._schema import Receipt, column_moments
 
 
-def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminants | None) -> View:
-    """Return embeddings with the additional features of the pool's heads.
+def row_features(
+    keys: Floats, x: Tensor, settings: MemorySettings, discriminants: Discriminants | None
+) -> RowFeatures:
+    """Return embeddings with the additional features for the heads of a pool.
 
-    Pools with exact memories have them. Tokens are not coordinates and are omitted.
+    Only pools with exact memories use them. Rows of tokens are left out, because their numbers are
+    not coordinates.
 
     Parameters
     ----------
@@ -56,18 +59,18 @@ def view_of(keys: Floats, x: Tensor, settings: MemorySettings, seen: Discriminan
         Rows as network inputs.
     settings : MemorySettings
         Settings of the memory.
-    seen : Discriminants or None
-        Discriminants of rows.
+    discriminants : Discriminants or None
+        Projection of rows on discriminants; None for none.
     """
     if not (settings.uses_rows and x.is_floating_point()):
-        return View(keys)
+        return RowFeatures(keys)
     rows = flat_rows(x)
     with one_blas_thread():  # products with several threads are rounded differently
-        return View(keys, rows, None if seen is None else seen.of(rows))
+        return RowFeatures(keys, rows, None if discriminants is None else discriminants.of(rows))
 
 
 def flat_rows(x: Tensor) -> Floats:
-    """Return rows of any shape as a float64 table."""
+    """Return rows of any shape as a two-dimensional float64 array."""
     return np.asarray(x.reshape(len(x), math.prod(x.shape[1:])).cpu().double().numpy())
 
 
@@ -81,23 +84,23 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Netwo
     center, scale : float64 array of shape (n_features,)
         Center and scale of the columns; empty for no scaling.
     network : Network
-        Network that determines the dtype.
+        Network that reads the rows; it determines the dtype.
 
     Raises
     ------
     DataError
-        If the network reads tokens and rows have other values.
+        If the network has an alphabet of tokens and rows have other values.
     """
     if len(center):
         x = (x - center) / scale
     if network.n_tokens is not None:
-        x = tokens(x, network.n_tokens)
+        x = check_tokens(x, network.n_tokens)
     if network.reads_tokens and x.dtype.kind in "iu":
         return torch.from_numpy(np.ascontiguousarray(x, np.int64))
     return torch.from_numpy(np.ascontiguousarray(x)).to(network.dtype)
 
 
-def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
+def check_tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
     """Return rows of tokens as int64.
 
     Parameters
@@ -120,28 +123,28 @@ def tokens(x: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[np.int64]:
     return np.asarray(x, np.int64)
 
 
-def shared_log_shares(
+def shared_outputs(
     network: Network,
     weights: npt.NDArray[Any],
     x: Tensor,
     *,
-    kind: Task = CLASSES,
+    task: Task = CLASSES,
     device: Device = "cpu",
 ) -> tuple[Floats, Floats]:
     """Return embeddings and log-probabilities of the shared model, as float64 arrays.
 
-    For regression, its predictions instead of log-probabilities.
+    For regression, standardized predictions instead of log-probabilities.
     """
     embeddings, scores = network.embed(network.state(weights), x, device=device)
-    return embeddings.double().numpy(), kind.outputs(scores).double().numpy()
+    return embeddings.double().numpy(), task.outputs(scores).double().numpy()
 
 
 def check_network(
-    network: Network, shape: tuple[int, ...], n_outputs: int, *, kind: str = "f"
+    network: Network, shape: tuple[int, ...], n_outputs: int, *, dtype_kind: str = "f"
 ) -> None:
     """Raise if a network does not support rows of a shape.
 
-    It must return finite embeddings and the right number of scores.
+    It must return finite embeddings and ``n_outputs`` finite scores for two rows of zeros.
 
     Parameters
     ----------
@@ -150,9 +153,9 @@ def check_network(
     shape : tuple of int
         Shape of a row.
     n_outputs : int
-        Scores per row.
-    kind : {"f", "i"}
-        Rows of floats, or of integers, which may be tokens.
+        Expected number of scores per row.
+    dtype_kind : {"f", "i"}
+        ``kind`` of the rows' NumPy dtype. Rows of integers may be tokens.
 
     Raises
     ------
@@ -162,9 +165,9 @@ def check_network(
     DataError
         If embeddings or scores are not finite.
     """
-    rows = np.zeros((2, *shape), np.int64 if kind in "iu" else np.float64)
+    rows = np.zeros((2, *shape), np.int64 if dtype_kind in "iu" else np.float64)
     try:
-        keys, scores = _first_outputs(network, rows)
+        keys, scores = _initial_outputs(network, rows)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ValueError(
             f"the model does not support rows of shape {shape} with the embedding from its layer "
@@ -182,30 +185,30 @@ def check_network(
         )
 
 
-def probe(network: Network, shape: tuple[int, ...], *, kind: str = "f") -> npt.NDArray[np.float64]:
-    """Compute embeddings and scores of two fixed rows.
-
-    With the initial weights.
+def probe_outputs(
+    network: Network, shape: tuple[int, ...], *, dtype_kind: str = "f"
+) -> npt.NDArray[np.float64]:
+    """Compute embeddings and scores of two fixed rows under the initial weights.
 
     Parameters
     ----------
-    network, shape, kind
+    network, shape, dtype_kind
         As in :func:`check_network`.
     """
     size = 2 * math.prod(shape)
-    cells = np.zeros(size, np.int64) if kind in "iu" else np.linspace(-1, 1, size)
-    found = _first_outputs(network, cells.reshape(2, *shape))
-    return np.concatenate([part.numpy().ravel() for part in found]).astype(np.float64)
+    cells = np.zeros(size, np.int64) if dtype_kind in "iu" else np.linspace(-1, 1, size)
+    outputs = _initial_outputs(network, cells.reshape(2, *shape))
+    return np.concatenate([part.numpy().ravel() for part in outputs]).astype(np.float64)
 
 
-def _first_outputs(network: Network, rows: npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
+def _initial_outputs(network: Network, rows: npt.NDArray[Any]) -> tuple[Tensor, Tensor]:
     """Return embeddings and scores of rows under the initial weights."""
-    none = np.empty(0)
-    return network.embed(network.state(network.initial), as_tensor(rows, none, none, network))
+    x = as_tensor(rows, np.empty(0), np.empty(0), network)  # without scaling
+    return network.embed(network.state(network.initial), x)
 
 
 class KNNPerParty(TableParty):
-    """A client's rows and its replies.
+    """A client: its rows and its replies to the coordinator's requests.
 
     Parameters
     ----------
@@ -216,10 +219,10 @@ class KNNPerParty(TableParty):
     y : array of shape (n_rows,) or (n_rows, n_outputs)
         Labels: strings, integers, floats or booleans; or targets of a regression.
     network : Network
-        Network; the same for all clients.
+        Network of all clients.
     settings : MemorySettings, optional
         Settings of the memory.
-    kind : Task
+    task : Task
         Task: classification or regression.
     device : {"cpu", "cuda", "auto"}
         Device of the network.
@@ -233,14 +236,16 @@ class KNNPerParty(TableParty):
     MissingDeviceError
         If a GPU is requested and there is none.
     DataError
-        If the network reads tokens and rows have other values.
+        If the network has an alphabet of tokens and rows have other values.
 
     Attributes
     ----------
     x : Tensor of shape (n_rows, ...)
-        Rows as network inputs, set when training begins.
+        Rows as network inputs, set when classes or target units are known.
     personal : OwnPart or None
         Memory and mixture, set when the final model arrives.
+    held_out : bool array of shape (n_rows,)
+        True for held-out rows.
     """
 
     def __init__(
@@ -251,31 +256,31 @@ class KNNPerParty(TableParty):
         network: Network,
         *,
         settings: MemorySettings | None = None,
-        kind: Task = CLASSES,
+        task: Task = CLASSES,
         device: Device = "cpu",
         **table: Any,
     ) -> None:
         super().__init__(name, np.asarray(x), y, **table)
         self.network = network
-        self.kind = kind
+        self.task = task
         self.accepts = (
             ClientSchemaRequest,
             ClientMomentsRequest,
             TrainRequest,
             ReleaseRequest,
             PoolRequest,
-            *kind.requests,
+            *task.requests,
         )
         self.personal: OwnPart | None = None
         self.settings = settings or MemorySettings()
         self.device: Device = device
         torch_device(device)
-        self.held_out = held_out_rows(len(y), self.settings, name)
+        self.held_out = held_out_mask(len(y), self.settings, name)
         self.x = torch.empty(0)
         if self.network.n_tokens is not None:
-            self._x = tokens(self._x, self.network.n_tokens)
+            self._x = check_tokens(self._x, self.network.n_tokens)
         self._labels: npt.NDArray[Any] = np.empty(0, np.int64)
-        self._found: HeldOut | None = None
+        self._expert_outputs: ExpertOutputs | None = None
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -283,7 +288,7 @@ class KNNPerParty(TableParty):
             case ClientSchemaRequest():
                 if request.layout != self.network.digest:
                     raise Refused("the network differs from the coordinator's")
-                return self.kind.describe(self._table, self._y, self._feature_names)
+                return self.task.describe(self._table, self._y, self._feature_names)
             case ClientMomentsRequest():
                 return column_moments(self._table)
             case CountsRequest() | TargetsRequest() | UnitsRequest():
@@ -291,17 +296,17 @@ class KNNPerParty(TableParty):
             case ScatterRequest():
                 return self._scatter(request)
             case TrainRequest():
-                task = self.task(request)
+                local_task = self.local_task(request)
                 trainer = Trainer(
                     self.network,
                     self.x,
                     self.targets,
                     method="reuse",
-                    objective=self.kind.objective,
+                    objective=self.task.objective,
                     device=self.device,
                 )
-                [state] = trainer.train([task], request.regime)
-                return self.update(request, self.network.vector(state))
+                [state] = trainer.train([local_task], request.regime)
+                return self.make_update(request, self.network.vector(state))
             case ReleaseRequest():
                 self._release(request)
                 return Receipt()
@@ -311,7 +316,7 @@ class KNNPerParty(TableParty):
 
     @property
     def _table(self) -> Any:
-        """Return the rows as a table, unchanged."""
+        """Return the original rows as a two-dimensional array."""
         return self._x.reshape(len(self._x), math.prod(self._x.shape[1:]))
 
     @property
@@ -321,25 +326,25 @@ class KNNPerParty(TableParty):
 
     @property
     def targets(self) -> Tensor:
-        """Return class positions of the labels, or standardized targets."""
+        """Return class indices of the labels, or standardized targets."""
         values = torch.from_numpy(self._labels)
         return values.to(self.network.dtype) if values.is_floating_point() else values
 
-    def rows(self, *, held_out: bool) -> npt.NDArray[np.int64]:
-        """Return the training rows: all, or those not held out."""
-        return np.flatnonzero(~self.held_out if held_out else np.ones(self.n_rows, bool))
+    def training_rows(self, *, without_held_out: bool) -> npt.NDArray[np.int64]:
+        """Return positions of the rows to train on."""
+        return np.flatnonzero(~self.held_out if without_held_out else np.ones(self.n_rows, bool))
 
-    def task(self, request: TrainRequest) -> LocalTask:
+    def local_task(self, request: TrainRequest) -> LocalTask:
         """Return the client's training task for a round."""
         return LocalTask(
-            rows=self.rows(held_out=request.held_out),
+            rows=self.training_rows(without_held_out=request.held_out),
             start=self.network.state(request.weights),
-            words=(request.seed, self.name, request.number),
+            seed_parts=(request.seed, self.name, request.number),
         )
 
-    def update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
-        """Return the client's weighted change of the weights."""
-        n = len(self.rows(held_out=request.held_out))
+    def make_update(self, request: TrainRequest, after: npt.NDArray[Any]) -> UpdateReply:
+        """Return the reply for the weights ``after`` local training."""
+        n = len(self.training_rows(without_held_out=request.held_out))
         try:
             change = weighted_change(request.weights, after, n_rows=n, bits=request.bits)
         except FloatingPointError:
@@ -350,9 +355,9 @@ class KNNPerParty(TableParty):
         return UpdateReply(change)
 
     def _prepare(self, request: Any) -> Message:
-        """Reply with labels or targets; set column units when labels are known."""
-        reply, values = self.kind.answer_counts(
-            request, self._y, lambda held_out: self.rows(held_out=held_out)
+        """Return the task's reply; set targets and network inputs once known."""
+        reply, values = self.task.answer_counts(
+            request, self._y, lambda flag: self.training_rows(without_held_out=flag)
         )
         if values is not None:
             self._labels = values
@@ -360,52 +365,49 @@ class KNNPerParty(TableParty):
         return reply
 
     def _release(self, request: ReleaseRequest) -> None:
-        keys, net = shared_log_shares(
-            self.network,
-            request.shared,
-            self.x,
-            kind=self.kind,
-            device=self.device,
+        keys, scores = shared_outputs(
+            self.network, request.shared, self.x, task=self.task, device=self.device
         )
         if not np.isfinite(keys).all():
             raise Refused("embeddings are not finite: lower the learning rate or check the model")
-        view = view_of(keys, self.x, self.settings, request.seen)
+        features = row_features(keys, self.x, self.settings, request.seen)
         if not request.final:
-            self._found = HeldOut.of(
-                view, net, self._labels, self.held_out, request.overall, self.settings
+            self._expert_outputs = ExpertOutputs.of(
+                features, scores, self._labels, self.held_out, request.overall, self.settings
             )
             return
-        found = self._found
+        chosen = self._expert_outputs
         self.personal = OwnPart.of(
-            view,
+            features,
             self._labels,
-            weight=0.0 if found is None else found.weight,
+            weight=0.0 if chosen is None else chosen.weight,
             overall=request.overall,
             pool=request.pool,
-            settings=self.settings if found is None else found.settings,
+            settings=self.settings if chosen is None else chosen.settings,
         )
 
     def _scatter(self, request: ScatterRequest) -> ScatterReply:
-        rows = self.rows(held_out=request.held_out)
-        features = request.features
-        found = Scatter.of(features, flat_rows(self.x[torch.from_numpy(rows)]), self._labels[rows])
-        upper = triangle(features.n_features)
-        return ScatterReply(_to_fixed(found.within[upper]), _to_fixed(found.between[upper]))
+        rows = self.training_rows(without_held_out=request.held_out)
+        x = flat_rows(self.x[torch.from_numpy(rows)])
+        scatter = Scatter.of(request.features, x, self._labels[rows])
+        upper = upper_triangle(request.features.n_features)
+        within, between = (_to_fixed_point(m[upper]) for m in (scatter.within, scatter.between))
+        return ScatterReply(within, between)
 
     def _pool(self, request: PoolRequest) -> PoolReply:
-        if self._found is None:
+        if self._expert_outputs is None:
             raise Refused("no model has arrived yet")
-        terms = self._found.terms(request.weights)
+        terms = self._expert_outputs.terms(request.weights)
         return PoolReply(
             n_rows=terms.n_rows,
-            loss=int(_to_fixed(np.array(terms.loss))),
-            gradient=_to_fixed(terms.gradient),
-            hessian=_to_fixed(terms.hessian),
+            loss=int(_to_fixed_point(np.array(terms.loss))),
+            gradient=_to_fixed_point(terms.gradient),
+            hessian=_to_fixed_point(terms.hessian),
         )
 
 
-def _to_fixed(values: Floats) -> npt.NDArray[np.int64]:
+def _to_fixed_point(values: Floats) -> npt.NDArray[np.int64]:
     scaled = np.rint(np.ldexp(values, FIXED_POINT))
     if not (np.abs(scaled) < 2.0**56).all():
-        raise Refused("the terms of the pool are too large to be summed, or not numbers")
+        raise Refused("a sum over this client's rows is too large for fixed point, or not a number")
     return scaled.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Base class of kNN-Per's estimators: training, changes of clients and rows, model files."""
+"""Base class of kNN-Per's estimators: training, updates of clients and rows, model files."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +70,7 @@ class PersonalizedEstimator(ClientEstimator):
     ) -> Sequence[Any]:
         """Run federated training, set the fitted attributes and return the clients.
 
-        Labels in ``reserved`` may occur later.
+        ``reserved`` are labels that may occur after training.
         """
         seed = public_seed(self.random_state)
         rounds, settings = RoundSettings.of(self, seed), MemorySettings.of(self, seed)
@@ -86,7 +86,7 @@ class PersonalizedEstimator(ClientEstimator):
         )
         shared = outcome.result
         blueprint = Blueprint.of(self, x.shape[1:], shared.overall.shape[-1])
-        self._hold(network, shared, settings, blueprint)
+        self._set_fit(network, shared, settings, blueprint)
         self.clients_ = {member.name: member.personal for member in members}
         privacy = getattr(self, "privacy", None)
         self.guarantee_ = (
@@ -110,22 +110,23 @@ class PersonalizedEstimator(ClientEstimator):
         )
         return members
 
-    def _hold(self, network: Any, shared: Any, settings: MemorySettings, blueprint: Any) -> None:
-        """Set the attributes that describe the shared network."""
+    def _set_fit(self, network: Any, shared: Any, settings: MemorySettings, blueprint: Any) -> None:
+        """Set the attributes that depend on the shared model and the settings."""
         self._network, self._shared, self._blueprint = network, shared, blueprint
         self._memory_settings, self._row_shape = settings, blueprint.shape
         self.weights_, self.overall_ = shared.weights, shared.overall
         weights = () if shared.pool is None else np.asarray(shared.pool).tolist()
-        self.pool_ = dict(zip(self._task.experts, weights, strict=False))
+        self.pool_ = dict(zip(self._task.experts, weights, strict=False))  # empty without a pool
 
     def _values(self, y: Any) -> npt.NDArray[Any]:
         """Return labels or targets in the form that memories store."""
-        return self._positions(y)
+        return self._class_indices(y)
 
     def add_client(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
         """Add a client after training, with one pass over its rows.
 
-        The weight of its memory is chosen on a part of its rows; the network is not changed.
+        Its memory weight, k and metric are chosen on a part of its rows, unless a pool determines
+        them. The network is not changed.
 
         Parameters
         ----------
@@ -149,14 +150,14 @@ class PersonalizedEstimator(ClientEstimator):
         check_is_fitted(self)
         name = party_name(name)
         self._check_new([name])
-        (view, net), values = self._view(X), self._values(y)
-        check_lengths(view, values)
-        with self._network.alone():
-            self._check_new([name])
+        (features, scores), values = self._features_and_scores(X), self._values(y)
+        check_lengths(features, values)
+        with self._network.exclusive():
+            self._check_new([name])  # another thread may have added it
             self.clients_[name] = join_client(
                 name,
-                view,
-                net,
+                features,
+                scores,
                 values,
                 overall=self._shared.overall,
                 pool=self._shared.pool,
@@ -182,17 +183,17 @@ class PersonalizedEstimator(ClientEstimator):
         TypeError
             If ``ids`` is a single name instead of a list.
         """
-        (view, _), values = self._view(X), self._values(y)
-        check_lengths(view, values)
-        with self._network.alone():
-            self.clients_[self._client_name(name)].add(view, values, ids)
+        (features, _), values = self._features_and_scores(X), self._values(y)
+        check_lengths(features, values)
+        with self._network.exclusive():
+            self.clients_[self._client_name(name)].add(features, values, ids)
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
         """Delete rows from the memory of a client.
 
-        The shared network may have been trained on the rows. It is not changed, and neither are
-        discriminants.
+        The shared network and its discriminants are not changed, although they may depend on the
+        rows.
 
         Parameters
         ----------
@@ -211,7 +212,7 @@ class PersonalizedEstimator(ClientEstimator):
             If ``ids`` is a single name instead of a list.
         """
         check_is_fitted(self)
-        with self._network.alone():
+        with self._network.exclusive():
             self.clients_[self._client_name(name)].forget(ids)
         return self
 
@@ -281,15 +282,15 @@ class PersonalizedEstimator(ClientEstimator):
     def save(self, path: str | Path, client: object = None) -> None:
         """Write network and memories to one file, atomically.
 
-        The file contains numbers and text only. The memories in it are embeddings and labels, or
-        targets, of the clients' rows: give each client only its own.
+        The file contains numbers and text only, no code. Memories in it contain embeddings and
+        labels, or targets, of the clients' rows: give each client only its own memory.
 
         Parameters
         ----------
         path : path
             The file.
         client : str or number, optional
-            Write this client's memory only, for handing over to it. None: all clients.
+            Write only this client's memory; None: those of all clients.
 
         Raises
         ------
@@ -300,8 +301,8 @@ class PersonalizedEstimator(ClientEstimator):
         from fedneighbors.methods.knnper._records import ClientRecord
 
         check_is_fitted(self)
-        with self._network.alone():
-            chosen = sorted(self.clients_) if client is None else [self._client_name(client)]
+        with self._network.exclusive():
+            names = sorted(self.clients_) if client is None else [self._client_name(client)]
             shared = self._shared
             KNNPerModel(
                 blueprint=self._blueprint,
@@ -310,14 +311,14 @@ class PersonalizedEstimator(ClientEstimator):
                     shared, agreed=replace(shared.agreed, feature_names=column_names(self))
                 ),
                 settings=self._memory_settings,
-                clients={name: ClientRecord.of(self.clients_[name]) for name in chosen},
+                clients={name: ClientRecord.of(self.clients_[name]) for name in names},
                 guarantee=self.guarantee_,
                 flat=getattr(self, "_is_flat", False),
             ).save(path)
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None) -> Self:
-        """Read an estimator from :meth:`save` or a federated run.
+        """Return the estimator in a file of :meth:`save` or a federated run.
 
         Parameters
         ----------
@@ -331,8 +332,8 @@ class PersonalizedEstimator(ClientEstimator):
         MissingExtraError
             If torch is not installed.
         ModelFileError
-            If the file is missing, truncated, altered, foreign, of another version, of another
-            network than ``model``, or of a regressor instead of a classifier, or vice versa.
+            If the file is missing, truncated, altered, not a model, of another version, for another
+            network than ``model``, or for a regressor instead of a classifier, or vice versa.
         ValueError
             If the file refers to a user's module and ``model`` is missing.
         """
@@ -340,45 +341,45 @@ class PersonalizedEstimator(ClientEstimator):
         from fedneighbors.methods.knnper._model import KNNPerModel, restore_network
         from fedneighbors.tabular._model_file import convert_file_errors
 
-        kept = KNNPerModel.load(path)
-        if kept.task is not cls._task:
-            what, reader = kept.task.reader
-            raise ModelFileError(f"{path} has a model that {what}; read it with {reader}.load")
-        network = restore_network(kept, model, source=str(path))
-        found = cls(**cls._parameters_of(kept, model))
+        stored = KNNPerModel.load(path)
+        if stored.task is not cls._task:
+            action, reader = stored.task.reader
+            raise ModelFileError(f"{path} has a model that {action}; read it with {reader}.load")
+        network = restore_network(stored, model, source=str(path))
+        estimator = cls(**cls._parameters_of(stored, model))
         with convert_file_errors(str(path)):
-            found._hold(network, kept.shared, kept.settings, kept.blueprint)
-            found.guarantee_, found.clients_ = kept.guarantee, kept.own_parts()
-            found._take(kept)
-            found.n_features_in_ = kept.blueprint.shape[0]
-            if kept.shared.agreed.feature_names is not None:
-                found.feature_names_in_ = np.array(kept.shared.agreed.feature_names, dtype=object)
-        return found
+            estimator._set_fit(network, stored.shared, stored.settings, stored.blueprint)
+            estimator.guarantee_, estimator.clients_ = stored.guarantee, stored.own_parts()
+            estimator._set_task_attributes(stored)
+            estimator.n_features_in_ = stored.blueprint.shape[0]
+            if (names := stored.shared.agreed.feature_names) is not None:
+                estimator.feature_names_in_ = np.array(names, dtype=object)
+        return estimator
 
-    def _take(self, kept: Any) -> None:
+    def _set_task_attributes(self, stored: Any) -> None:
         """Set the attributes specific to a classifier or a regressor."""
-        self.classes_ = np.array(kept.shared.classes)
+        self.classes_ = np.array(stored.shared.classes)
 
     @classmethod
-    def _parameters_of(cls, kept: Any, model: Any) -> dict[str, Any]:
+    def _parameters_of(cls, stored: Any, model: Any) -> dict[str, Any]:
         """Return the parameters in a model file; the others keep their defaults."""
-        settings: MemorySettings = kept.settings
-        described: Mapping[str, Any] = {
+        settings: MemorySettings = stored.settings
+        known: Mapping[str, Any] = {
             **vars(settings),
             "memory": "exact" if settings.codec is not None else settings.memory,
-            **kept.blueprint.parameters(model),
-            "standardize": len(kept.shared.center) > 0,
+            **stored.blueprint.parameters(model),
+            "standardize": len(stored.shared.center) > 0,
             "random_state": settings.seed,
         }
-        return {each.name: described[each.name] for each in fields(cls) if each.name in described}
+        return {each.name: known[each.name] for each in fields(cls) if each.name in known}
 
 
 def _check_codable(settings: MemorySettings) -> None:
-    """Raise unless the memories can be coded with one codebook."""
+    """Raise ValueError unless one codebook can code the memories."""
     if settings.memory != "exact":
         raise ValueError(
             f"expected exact memories, memory='exact', got {settings.memory!r}; fit "
-            "again, then share a codebook"
+            "again with memory='exact', then share a codebook"
         )
     if settings.combine != "paper":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Records of client state in model files, with their checks."""
+"""Records of clients' state in model files: conversion from and to memories, and checks."""
 
 import json
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDa
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 
-MAX_DIGITS = 19
-"""Names with this many digits are not treated as consecutive numbers."""
+MIN_LONG_NAME = 19
+"""Names with this many digits, which may overflow int64, are stored as texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,13 @@ class RowMemory:
     keys : float array of shape (n_rows, n_dimensions) or uint8 array of shape (n_rows, n_bytes)
         Keys or their codes.
     labels : array of shape (n_rows,) or (n_rows, n_outputs)
-        Class positions, or standardized targets.
+        Class indices, or standardized targets.
     ids : str
-        JSON of the rows' names, or of the first name if they are consecutive numbers.
+        JSON of the list of row names, or of the first name if they are consecutive numbers.
     state : str
-        JSON of the state that the memory needs to continue.
+        JSON of the memory's counts and random state, from its method ``state``.
     book : Codebook or None
-        The memory's own codebook; None if the codebook is shared.
+        The memory's own codebook; None if there is none or it is shared.
     extras : tuple of float arrays of shape (n_rows, n_columns)
         Additional features of the rows.
     """
@@ -53,7 +53,7 @@ class RowMemory:
 
 @dataclass(frozen=True, eq=False)
 class CenterMemory:
-    """Centers with eight bits per cell, their classes and row counts."""
+    """Centers with eight bits per coordinate, their classes and row counts."""
 
     n_dimensions: int
     codes: npt.NDArray[np.uint8]
@@ -66,12 +66,12 @@ MemoryRecord = RowMemory | CenterMemory
 
 @dataclass(frozen=True, eq=False)
 class ClientRecord:
-    """State of one client: memory, its weight, and prediction settings.
+    """State of one client: memory, weight of the memory, and settings.
 
     Parameters
     ----------
     memory : RowMemory or CenterMemory
-        Stored rows.
+        The memory.
     weight : float
         Weight of the memory in Eq 7 (lambda).
     settings : MemorySettings
@@ -99,7 +99,7 @@ def client_state(
     record : ClientRecord
         Record from :meth:`ClientRecord.of`.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        Facts about all clients.
+        Class shares, or means and deviations of the targets, over all clients.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts.
     codec : ProductCodec, optional
@@ -113,7 +113,7 @@ def client_state(
     settings = replace(record.settings, codec=codec)
     task_of(overall).check_settings(settings)
     if not 0 <= record.weight <= 1:
-        raise ValueError("the weight of a memory is out of range")
+        raise ValueError("the weight of a memory must be from 0 to 1")
     if pool is not None and settings.combine != "pool":
         raise ValueError("the model has a pool, but the memory is for the paper's mixture")
     memory = read_memory(record.memory, settings, overall)
@@ -144,9 +144,9 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
     record : RowMemory or CenterMemory
         Record from :func:`memory_record`.
     settings : MemorySettings
-        Settings of the client, with a shared codec if any.
+        Settings of the client, with the shared codec if any.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        Facts about all clients.
+        Class shares, or means and deviations of the targets, over all clients.
 
     Raises
     ------
@@ -154,9 +154,9 @@ def read_memory(record: MemoryRecord, settings: MemorySettings, overall: Floats)
         If the record is invalid, or does not match the settings.
     """
     if isinstance(record, CenterMemory) != (settings.memory == "centers"):
-        raise ValueError(f"a memory is not of the kind {settings.memory!r}")
+        raise ValueError(f"a stored memory does not match memory={settings.memory!r}")
     if record.n_dimensions < 1:
-        raise ValueError("a memory has no columns")
+        raise ValueError("a memory has keys without coordinates")
     if isinstance(record, CenterMemory):
         centers = ClassCenters(record.n_dimensions, len(overall), random_state=settings.seed)
         return centers.restore(record.codes, record.classes, record.counts)
@@ -169,9 +169,9 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
     memory = settings.new_datastore(record.n_dimensions, task.n_classes(overall))
     coded = isinstance(memory, CodedDatastore)
     if record.keys.dtype.kind != ("u" if coded else "f") or record.keys.ndim > 2:
-        raise ValueError(f"keys are not a table of a memory of the kind {settings.memory!r}")
+        raise ValueError(f"keys have the wrong type or shape for memory={settings.memory!r}")
     if any(extra.dtype.kind != "f" or extra.ndim != 2 or coded for extra in record.extras):
-        raise ValueError("features of rows are not numeric tables, or belong to codes")
+        raise ValueError("features of rows are not float tables, or a memory of codes has some")
     names, state = read_names(record.ids, len(record.keys)), _from_json(record.state)
     if not isinstance(memory, CodedDatastore):
         keys, *extras = (each.astype(np.float64) for each in (record.keys, *record.extras))
@@ -185,34 +185,28 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
 
 
 def narrow_keys(keys: Floats) -> npt.NDArray[np.floating[Any]]:
-    """Convert keys to float32 if that is exact.
-
-    Embeddings of a network are float32.
-    """
+    """Convert keys to float32 if no value changes."""
     with np.errstate(over="ignore"):
         narrow = keys.astype(np.float32)
     return narrow if np.array_equal(narrow, keys) else np.ascontiguousarray(keys)
 
 
 def names_to_json(ids: Sequence[str]) -> str:
-    """Serialize the names of rows as JSON.
-
-    Consecutive numbers are represented by the first.
-    """
-    if ids and ids[0].isdecimal() and len(ids[0]) < MAX_DIGITS:
+    """Return JSON of row names, or of the first of consecutive numbers."""
+    if ids and ids[0].isdecimal() and len(ids[0]) < MIN_LONG_NAME:
         first = int(ids[0])
         if list(ids) == [str(first + i) for i in range(len(ids))]:
             return json.dumps(first)
     return json.dumps(list(ids))
 
 
-def read_names(words: str, n_rows: int) -> list[str]:
+def read_names(text: str, n_rows: int) -> list[str]:
     """Return the names of rows from JSON.
 
     Parameters
     ----------
-    words : str
-        A list of texts, or the first of consecutive numbers.
+    text : str
+        JSON of a list of texts, or of the first of consecutive numbers.
     n_rows : int
         Number of rows.
 
@@ -221,16 +215,16 @@ def read_names(words: str, n_rows: int) -> list[str]:
     ValueError
         If the text is neither.
     """
-    found = _from_json(words)
-    if type(found) is int and found >= 0:
-        return [str(found + i) for i in range(n_rows)]
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+    names = _from_json(text)
+    if type(names) is int and names >= 0:
+        return [str(names + i) for i in range(n_rows)]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("names of rows are not a list of texts")
-    return found
+    return names
 
 
-def _from_json(words: str) -> Any:
+def _from_json(text: str) -> Any:
     try:
-        return json.loads(words)
+        return json.loads(text)
     except RecursionError:
-        raise ValueError("state of a memory is nested too deeply") from None
+        raise ValueError("the JSON of a memory is nested too deeply") from None

@@ -19,19 +19,18 @@ Metric = Literal["euclidean", "cosine"]
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
-Kind = Literal["exact", "8-bit", "product", "centers"]
+MemoryKind = Literal["exact", "8-bit", "product", "centers"]
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 
-ROW_KINDS: tuple[Kind, ...] = ("exact", "8-bit", "product")
-"""Kinds of memory with a key for each row; regression supports these only."""
-
+ROW_KINDS: tuple[MemoryKind, ...] = ("exact", "8-bit", "product")
+"""Memories with a key for each row; regression supports these only."""
 
 MILESTONES = (0.6, 0.85)
-"""Fractions of the rounds after which the learning rate drops."""
+"""Fractions of the rounds after which the learning rate is lowered."""
 
-DECAY = 0.3
-"""Factor of each drop."""
+LEARNING_RATE_FACTOR = 0.3
+"""Factor by which the learning rate is multiplied at each milestone."""
 
 
 def _is_number(value: Any) -> bool:
@@ -52,11 +51,11 @@ class RoundSettings:
     n_rounds : int
         Number of rounds.
     participation : float
-        Fraction of the clients in a round, in (0, 1]; at least one client.
+        Fraction of the clients that train in each round, in (0, 1]; at least one client does.
     regime : Regime
         Local training settings.
     seed : int
-        Public seed of row orders and of the participants.
+        Public seed of the row orders and of the choice of participants.
     """
 
     n_rounds: int = 50
@@ -86,23 +85,23 @@ class RoundSettings:
             seed=seed,
         )
 
-    def learning_rate(self, number: int) -> float:
+    def learning_rate(self, round_index: int) -> float:
         """Return the learning rate of a round, counted from 0."""
-        passed = sum(number >= share * self.n_rounds for share in MILESTONES)
-        return self.regime.learning_rate * DECAY**passed
+        n_passed = sum(round_index >= share * self.n_rounds for share in MILESTONES)
+        return self.regime.learning_rate * LEARNING_RATE_FACTOR**n_passed
 
     def schedule(self) -> list[tuple[float, float]]:
         """Return the learning rates in order, with their fractions of the rounds."""
-        each = Counter(self.learning_rate(number) for number in range(self.n_rounds))
-        return [(rate, n / self.n_rounds) for rate, n in each.items()]
+        n_rounds_at = Counter(self.learning_rate(index) for index in range(self.n_rounds))
+        return [(rate, n / self.n_rounds) for rate, n in n_rounds_at.items()]
 
-    def participants(self, names: Sequence[str], number: int) -> tuple[str, ...]:
-        """Return the participants of a round, in order of their names."""
+    def participants(self, names: Sequence[str], round_index: int) -> tuple[str, ...]:
+        """Return the names of a round's participants, ascending."""
         n = max(1, math.floor(self.participation * len(names) + 0.5))
         if n >= len(names):
             return tuple(sorted(names))
-        order = row_order(len(names), self.seed, "participants", number)
-        return tuple(sorted(sorted(names)[place] for place in order[:n]))
+        order = row_order(len(names), self.seed, "participants", round_index)
+        return tuple(sorted(sorted(names)[position] for position in order[:n]))
 
 
 @dataclass(frozen=True)
@@ -112,24 +111,26 @@ class MemorySettings:
     Parameters
     ----------
     n_neighbors : int or tuple of int
-        Number of voting keys (k); from a tuple, each client chooses one.
+        Number of nearest neighbors (k); from a tuple, each client chooses one.
     metric : {"euclidean", "cosine"} or tuple of these
         Distance of keys; from a tuple, each client chooses one.
     kernel : {"paper", "gaussian", "uniform"}
-        Vote weight as a function of the distance.
+        Weight of a neighbor at distance d: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
     sigma : float
-        Unit of the distances.
+        Scale of the distances in the kernel.
     capacity : int, optional
         Maximum number of keys in a memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
-        Handling of new rows by a memory.
+        Handling of new rows by a memory: see :class:`~.memory._datastore.Datastore`.
     memory : {"exact", "8-bit", "product", "centers"}
-        Stored form of keys: exact; one byte per cell; 16 codebook indices of four bits; or one
-        center per nine rows of a class.
+        Stored form of keys: exact; one byte per coordinate and eight for the scale of a key; 16
+        codebook indices of four bits; or one center per nine rows of a class.
     combine : {"paper", "pool"}
-        Combination of memory and shared model.
+        Combination of memory and shared model: one weight per client for its memory (paper), or a
+        pool of several experts with common weights for all clients (pool).
     validation : float
-        Fraction of each client's rows held out to choose the mixture, in (0, 1).
+        Fraction of each client's rows held out to choose k, the metric and the weights of the
+        memory or of the pool, in (0, 1).
     seed : int
         Public seed of the held-out rows and of the reservoirs.
     codec : ProductCodec, optional
@@ -143,7 +144,7 @@ class MemorySettings:
     sigma: float = 1.0
     capacity: int | None = None
     strategy: Strategy = "concatenate"
-    memory: Kind = "exact"
+    memory: MemoryKind = "exact"
     combine: Literal["paper", "pool"] = "paper"
     validation: float = 0.2
     seed: int = 0
@@ -161,25 +162,25 @@ class MemorySettings:
 
     @property
     def uses_rows(self) -> bool:
-        """Return whether a pool needs rows next to their embeddings."""
+        """Return whether a pool needs the rows themselves, not only embeddings."""
         return self.combine == "pool" and self.memory == "exact"
 
     @property
     def has_candidates(self) -> bool:
-        """Return whether clients choose k or metric."""
+        """Return whether clients choose k or the metric."""
         return len(self.ks) * len(self.metrics) > 1
 
     @classmethod
     def of(cls, estimator: Any, seed: int) -> "MemorySettings":
         """Return the memory settings of an estimator's parameters."""
-        known = [each.name for each in fields(cls) if each.name != "seed"]
-        names = [name for name in known if hasattr(estimator, name)]
+        settings = [each.name for each in fields(cls) if each.name != "seed"]
+        names = [name for name in settings if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names}, seed=seed)
 
     def new_memory(self, n_dimensions: int, n_classes: int | None) -> Memory:
         """Create an empty memory.
 
-        None means numeric targets, which do not support centers.
+        ``n_classes`` is None for numeric targets, for which the task refuses ``"centers"``.
         """
         if self.memory == "centers" and n_classes is not None:
             return ClassCenters(n_dimensions, n_classes, random_state=self.seed)
@@ -188,32 +189,32 @@ class MemorySettings:
     def new_datastore(self, n_dimensions: int, n_classes: int | None = None) -> Datastore:
         """Create an empty memory with one key per row.
 
-        Without classes, labels are numeric targets.
+        ``n_classes`` is None for numeric targets.
         """
-        rows = (n_dimensions, self.capacity, self.strategy, self.seed, n_classes)
+        arguments = (n_dimensions, self.capacity, self.strategy, self.seed, n_classes)
         if self.memory == "exact":
-            return Datastore(*rows)
+            return Datastore(*arguments)
         if self.memory == "8-bit":
-            return CodedDatastore(*rows, codec=EightBitCodec(n_dimensions))
-        return CodedDatastore(*rows, codec=self.codec or ProductCodec(16, 4, self.seed))
+            return CodedDatastore(*arguments, codec=EightBitCodec(n_dimensions))
+        return CodedDatastore(*arguments, codec=self.codec or ProductCodec(16, 4, self.seed))
 
     def __post_init__(self) -> None:
         for name in ("n_neighbors", "metric"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for k in self.ks or (0,):
+        for k in self.ks or (0,):  # an empty tuple is refused like k = 0
             _check_count("n_neighbors", k)
         if not self.metrics or not set(self.metrics) <= set(METRICS):
             raise ValueError(f"expected metric among {METRICS}, got {self.metric!r}")
         choices: dict[str, tuple[str, ...]] = {
             "kernel": KERNELS,
             "strategy": STRATEGIES,
-            "memory": KINDS,
+            "memory": MEMORY_KINDS,
             "combine": ("paper", "pool"),
         }
-        for name, words in choices.items():
-            if getattr(self, name) not in words:
-                raise ValueError(f"expected {name} among {words}, got {getattr(self, name)!r}")
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"expected {name} among {allowed}, got {getattr(self, name)!r}")
         if not (_is_number(self.sigma) and 0 < self.sigma < math.inf):
             raise ValueError(f"expected sigma above 0, got {self.sigma!r}")
         if self.capacity is not None:
@@ -225,7 +226,7 @@ class MemorySettings:
             )
         if self.codec is not None and (self.memory != "product" or self.codec.book is None):
             raise ValueError(
-                f"expected memory='product' with a shared codebook, got {self.memory!r}"
+                f"codec needs a shared codebook and memory='product', got memory={self.memory!r}"
             )
         if not (_is_number(self.validation) and 0 < self.validation < 1):
             raise ValueError(f"expected validation between 0 and 1, got {self.validation!r}")

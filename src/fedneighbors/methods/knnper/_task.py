@@ -1,4 +1,4 @@
-"""The two learning tasks: classification and regression."""
+"""The learning tasks, classification and regression: all that differs between the two."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -16,13 +16,13 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._settings import ROW_KINDS, MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
     Neighbors,
-    best_mixture,
-    least_mixture,
+    least_squares_weight,
     local_mean,
     local_means,
     local_prior,
     local_votes,
     mix,
+    most_accurate_weight,
     soften,
 )
 from fedneighbors.methods.knnper.memory._compressed import Memory
@@ -62,39 +62,38 @@ if TYPE_CHECKING:  # estimators are imported without torch
     from fedneighbors.neural._trainer import Objective
 
 HEAD_SCALE = 5.0
-"""Factor from outputs of heads to scores."""
+"""Factor by which outputs of heads, which are fitted to 0 and 1, are scaled to scores."""
 
 NUMBER_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
-"""Strategies for full memories of numeric targets; drift detection needs classes."""
-
+"""Strategies of memories with numeric targets; drift detection needs classes."""
 
 Values = npt.NDArray[Any]
-"""Values to learn, one per row: int64 class positions, or float64 standardized targets."""
+"""Values to learn, one per row: int64 class indices, or float64 standardized targets."""
 
 Basis = tuple[int, Floats]
-"""Number of training rows, and facts about the labels or targets of all clients (``overall``)."""
+"""Number of training rows, and class shares or target units of all clients (``overall``)."""
 
-Rows = Callable[[bool], npt.NDArray[np.int64]]
-"""Function of a flag (omit held-out rows); returns the row positions."""
+RowSelector = Callable[[bool], npt.NDArray[np.int64]]
+"""Function of a flag (leave out held-out rows) that returns the positions of training rows."""
 
 
 class _Task(ABC):
-    """Common part of both tasks; instances have no state.
+    """Base class of both tasks; instances have no state.
 
     Attributes
     ----------
     requests : tuple of type
-        Messages that clients support besides those of every training.
+        Classes of requests that clients answer in addition to those of both tasks.
     experts : tuple of str
-        Experts of a pool, in order.
+        Names of a pool's experts, in order.
     first_weights : tuple of float
-        Weights of a pool before any row is seen.
+        Weights of a pool without any held-out row.
     discriminates : bool
-        True if there are classes, so that scatter matrices are defined.
+        True if there are classes, whose scatter matrices give discriminants.
     magic : bytes
         First bytes of model files.
     reader : tuple of str
-        Description of a saved model's task, and the estimator that loads it.
+        Description of the task, and the estimator that loads its models, for error messages.
     """
 
     requests: ClassVar[tuple[type[Any], ...]]
@@ -108,7 +107,7 @@ class _Task(ABC):
     def combine(
         self, found: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
-        """Return Eq 6 of neighbors."""
+        """Return the neighbors' vote shares or mean targets (Eq 6)."""
 
     def answer(
         self,
@@ -116,11 +115,14 @@ class _Task(ABC):
         keys: Floats,
         n_outputs: int,
         settings: MemorySettings,
-        own: Integers | None = None,
+        skip: Integers | None = None,
     ) -> Floats | None:
-        """Return Eq 6 for some rows; None if the memory is empty."""
-        assert isinstance(memory, Datastore)  # only classification has summaries
-        found = memory.nearest(np.ascontiguousarray(keys), settings.ks[0], own=own)
+        """Return a memory's output (Eq 6) for keys; None if empty.
+
+        ``skip`` is the position of a key to leave out for each row; -1 for none.
+        """
+        assert isinstance(memory, Datastore)  # only classification has centers
+        found = memory.nearest(np.ascontiguousarray(keys), settings.ks[0], skip=skip)
         if found.positions.shape[1] == 0:
             return None
         return self.combine(found, memory.labels, n_outputs, settings)
@@ -128,13 +130,13 @@ class _Task(ABC):
     def answers(
         self, memory: Memory, keys: Floats, n_outputs: int, settings: MemorySettings
     ) -> list[Floats | None]:
-        """Compute Eq 6 for each k.
+        """Return a memory's outputs (Eq 6) for each candidate k.
 
-        A memory of keys is searched once, for the largest k.
+        A memory with keys of rows is searched once, for the largest k.
         """
         if len(settings.ks) == 1 or not isinstance(memory, Datastore):
-            each = [replace(settings, n_neighbors=k) for k in settings.ks]
-            return [self.answer(memory, keys, n_outputs, one) for one in each]
+            candidates = [replace(settings, n_neighbors=k) for k in settings.ks]
+            return [self.answer(memory, keys, n_outputs, candidate) for candidate in candidates]
         found = memory.nearest(np.ascontiguousarray(keys), max(settings.ks))
         if found.positions.shape[1] == 0:
             return [None] * len(settings.ks)
@@ -145,8 +147,7 @@ class _Task(ABC):
 class Classification(_Task):
     """Classification task; the network returns a score for each class.
 
-    The facts about all clients (``overall``) are the class shares, with one row added to each
-    class.
+    ``overall`` are the class shares over all clients, with one row added to each class.
     """
 
     requests = (CountsRequest, ScatterRequest)
@@ -158,23 +159,23 @@ class Classification(_Task):
 
     @property
     def objective(self) -> "Objective":
-        """Return the cross entropy."""
+        """Return the function that computes the cross entropy."""
         from fedneighbors.neural._trainer import cross_entropy
 
         return cross_entropy
 
     def n_outputs(self, y: npt.NDArray[Any], reserved: tuple[Label, ...]) -> int:
-        """Return the number of classes."""
+        """Return the number of classes: those of ``y``, and reserved ones."""
         return len(set(np.unique(y).tolist()) | set(reserved))
 
     def agree(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...]) -> Agreed:
-        """Return columns and classes of all clients."""
+        """Return the common columns and all classes of the clients."""
         return agree(schemas, reserved)
 
     def prepare(
         self, agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
-        """Sum the rows of each class."""
+        """Sum class counts; return the number of rows and class shares."""
         replies = yield total(CountsRequest(agreed.classes, held_out, center, scale))
         counts = replies.summed("the class counts").counts
         n_rows = int(counts.sum())
@@ -183,43 +184,43 @@ class Classification(_Task):
         return n_rows, np.asarray((counts + 1) / (n_rows + len(counts)))
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Maximize the likelihood by Newton's method."""
+        """Return the steps of Newton's method for the likelihood."""
         return pool_steps(self.first_weights)
 
     def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
     ) -> Schema:
-        """Return the columns, and the labels of the rows."""
+        """Return the columns, and the distinct labels of the rows."""
         return describe(table, y, names, "target")
 
     def answer_counts(
-        self, request: Message, y: npt.NDArray[Any], rows: Rows
+        self, request: Message, y: npt.NDArray[Any], rows: RowSelector
     ) -> tuple[Message, Values | None]:
-        """Return class counts, or store the rows' class positions."""
+        """Return class counts of selected rows, and all class indices."""
         if not isinstance(request, CountsRequest):
             raise Refused("unknown request")
         labels = label_positions(y, request.classes, name="target")
-        own = labels[rows(request.held_out)]
-        return CountsReply(np.bincount(own, minlength=len(request.classes))), labels
+        selected = labels[rows(request.held_out)]
+        return CountsReply(np.bincount(selected, minlength=len(request.classes))), labels
 
     def outputs(self, scores: "Tensor") -> "Tensor":
         """Return log-probabilities of the classes."""
         return scores.double().log_softmax(dim=1)
 
     def check_settings(self, settings: Any) -> None:
-        """Accept all settings: classification supports each of them."""
+        """Accept all settings: classification supports every memory."""
 
     def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
-        """Raise unless two or more classes have positive shares."""
+        """Raise ValueError unless two or more classes have positive shares."""
         if len(classes) < 2 or overall.shape != (len(classes),):
-            raise ValueError("shares do not fit the classes")
+            raise ValueError("expected two classes or more, and as many class shares")
         if not (np.isfinite(overall).all() and (overall > 0).all()):
-            raise ValueError("class shares are out of range")
+            raise ValueError("class shares must be finite and above 0")
 
     def check_values(self, values: Values, overall: Floats) -> None:
         """Raise ValueError if a label is not a class."""
         if values.ndim != 1 or values.dtype.kind not in "iu":
-            raise ValueError("labels of a memory are not classes")
+            raise ValueError("labels of a memory are not class indices")
         if len(values) and not 0 <= values.min() <= values.max() < len(overall):
             raise ValueError("a label is not among the classes")
 
@@ -227,40 +228,37 @@ class Classification(_Task):
         """Return the number of classes."""
         return len(overall)
 
-    def shares(self, net: Floats) -> Floats:
-        """Return the class probabilities."""
-        return np.exp(net)
+    def shares(self, scores: Floats) -> Floats:
+        """Return class probabilities from log-probabilities."""
+        return np.exp(scores)
 
     def targets(self, values: Values, n_outputs: int) -> Floats:
         """Return one-hot targets: 1 for a row's class, else 0."""
         return np.asarray(np.eye(n_outputs)[values])
 
     def prior(self, values: Values, overall: Floats) -> Floats:
-        """Return the logarithms of the client's class shares."""
+        """Return the logarithms of the client's smoothed class shares."""
         return np.log(local_prior(values, overall))
 
-    def stack(self, net: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
-        """Return the experts' scores."""
-        scaled = [HEAD_SCALE * head for head in heads]
-        priors = np.broadcast_to(prior, net.shape)
-        return np.stack([net, soften(local), priors, *scaled], axis=2)
+    def stack(self, scores: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+        """Return the scores of all experts, shape (n_rows, n_classes, n_experts)."""
+        scaled = [HEAD_SCALE * output for output in heads]
+        priors = np.broadcast_to(prior, scores.shape)
+        return np.stack([scores, soften(local), priors, *scaled], axis=2)
 
     def pool(self, experts: Floats, weights: Floats) -> Floats:
         """Return the probabilities of a log-linear pool."""
         return pool(experts, weights)
 
     def pool_terms(self, experts: Floats, values: Values, weights: Floats) -> PoolTerms:
-        """Return the terms of the likelihood."""
+        """Return the terms of the negative log-likelihood."""
         return pool_terms(experts, values, weights)
 
     def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
-        """Choose the weight by likelihood; return it with the error count.
-
-        The errors are those of the mixture with that weight.
-        """
-        weight = best_mixture(local, shared, values)
-        wrong = mix(local, shared, weight).argmax(axis=1) != values
-        return weight, float(wrong.sum())
+        """Return the most accurate memory weight, and its number of errors."""
+        weight = most_accurate_weight(local, shared, values)
+        is_wrong = mix(local, shared, weight).argmax(axis=1) != values
+        return weight, float(is_wrong.sum())
 
     def combine(
         self, found: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
@@ -275,25 +273,25 @@ class Classification(_Task):
         keys: Floats,
         n_outputs: int,
         settings: MemorySettings,
-        own: Integers | None = None,
+        skip: Integers | None = None,
     ) -> Floats | None:
-        """Return a memory's votes, optionally weighted by class; None if empty."""
+        """Return a memory's vote shares; None if it is empty."""
         return memory.votes(
             np.ascontiguousarray(keys),
             n_outputs,
             n_neighbors=settings.ks[0],
             kernel=settings.kernel,
             sigma=settings.sigma,
-            **({} if own is None else {"own": own}),
+            **({} if skip is None else {"skip": skip}),
         )
 
 
 class Regression(_Task):
-    """Regression task with one or several outputs; the network returns as many.
+    """Regression task with one or several outputs; the network returns one score for each.
 
-    The facts about all clients (``overall``) are the means and standard deviations of the targets,
-    from exact sums. A deviation of 0 counts as 1. Everything else is standardized: (target - mean)
-    / deviation.
+    ``overall`` are the means and standard deviations of the targets over all clients, from exact
+    sums. A deviation of 0 counts as 1. Targets and predictions inside a federation are
+    standardized: (target - mean) / deviation.
     """
 
     requests = (TargetsRequest, UnitsRequest)
@@ -305,7 +303,7 @@ class Regression(_Task):
 
     @property
     def objective(self) -> "Objective":
-        """Return the squared error."""
+        """Return the function that computes the squared error."""
         from fedneighbors.neural._trainer import squared_error
 
         return squared_error
@@ -318,39 +316,39 @@ class Regression(_Task):
         return int(_table(y).shape[1])
 
     def agree(self, schemas: Mapping[str, Schema], _reserved: tuple[Label, ...]) -> Agreed:
-        """Return the columns of all clients."""
+        """Return the common columns of the clients."""
         return agree_columns(schemas)
 
     def prepare(
         self, _agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
-        """Sum the targets and their squares, and set their units."""
+        """Sum targets and squares, send their units, and return them."""
         replies = yield total(TargetsRequest(held_out))
-        found = replies.summed("the sums of targets")
-        if found.n_rows < 1:
+        moments = replies.summed("the sums of targets")
+        if moments.n_rows < 1:
             raise DataError("the clients have no rows to train on; add rows")
-        mean, spread = mean_and_deviation(found)
+        mean, spread = mean_and_deviation(moments)
         deviation = np.where(spread > 0, spread, 1.0)
         replies = yield gather(UnitsRequest(center, scale, mean, deviation))
         replies.complete("the units of targets")
-        return int(found.n_rows), np.stack([mean, deviation])
+        return int(moments.n_rows), np.stack([mean, deviation])
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
-        """Compute the least-squares weights from one sum."""
+        """Return the single step that solves the least-squares problem."""
         return linear_pool(self.first_weights)
 
     def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
     ) -> Schema:
-        """Return the columns; nothing about the targets."""
+        """Return the columns without any labels; refuse invalid targets."""
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
             raise Refused("a target is missing or not a finite number", "target")
         return describe(table, np.empty(0), names, "target")
 
     def answer_counts(
-        self, request: Message, y: npt.NDArray[Any], rows: Rows
+        self, request: Message, y: npt.NDArray[Any], rows: RowSelector
     ) -> tuple[Message, Values | None]:
-        """Return sums of targets, or set the units for training."""
+        """Return sums of targets, or a receipt and the standardized targets."""
         targets = _table(y)
         match request:
             case TargetsRequest():
@@ -364,7 +362,7 @@ class Regression(_Task):
         return scores
 
     def check_settings(self, settings: Any) -> None:
-        """Raise ValueError for a classification-only strategy or memory."""
+        """Raise ValueError for a strategy or memory that needs classes."""
         if settings.strategy not in NUMBER_STRATEGIES:
             raise ValueError(
                 f"expected strategy among {NUMBER_STRATEGIES}, got {settings.strategy!r}; drift "
@@ -376,14 +374,14 @@ class Regression(_Task):
             )
 
     def check_overall(self, overall: Floats, classes: tuple[Label, ...]) -> None:
-        """Raise unless each target has a mean and a positive deviation."""
+        """Raise ValueError unless all targets have means and positive deviations."""
         if classes or overall.shape[0] != 2 or not overall.shape[1]:
-            raise ValueError("means and deviations do not fit the targets")
+            raise ValueError("expected a mean and a deviation of each target, and no classes")
         if not (np.isfinite(overall).all() and (overall[1] > 0).all()):
-            raise ValueError("deviations of the targets are out of range")
+            raise ValueError("means of the targets must be finite, and deviations above 0")
 
     def check_values(self, values: Values, overall: Floats) -> None:
-        """Raise unless targets are finite numbers of the right shape."""
+        """Raise ValueError unless targets are finite and of the right shape."""
         shape = (len(values), overall.shape[1])
         if values.dtype != np.float64 or values.shape != shape or not np.isfinite(values).all():
             raise ValueError(
@@ -393,21 +391,25 @@ class Regression(_Task):
     def n_classes(self, _overall: Floats) -> None:
         """Return None: there are no classes."""
 
-    def shares(self, net: Floats) -> Floats:
+    def shares(self, scores: Floats) -> Floats:
         """Return the predictions unchanged."""
-        return net
+        return scores
 
     def targets(self, values: Values, _n_outputs: int) -> Floats:
         """Return the targets unchanged."""
         return values
 
     def prior(self, values: Values, overall: Floats) -> Floats:
-        """Return the client's mean."""
+        """Return the mean of the client's targets, smoothed."""
         return local_mean(values.reshape(-1, overall.shape[1]))
 
-    def stack(self, net: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
-        """Return the experts' predictions; regression has no discriminants."""
-        return np.stack([net, local, np.broadcast_to(prior, net.shape), *heads[:2]], axis=2)
+    def stack(self, scores: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+        """Return the predictions of all experts, shape (n_rows, n_outputs, n_experts).
+
+        The third head, on discriminants, is left out: it needs classes.
+        """
+        prior = np.broadcast_to(prior, scores.shape)
+        return np.stack([scores, local, prior, *heads[:2]], axis=2)
 
     def pool(self, experts: Floats, weights: Floats) -> Floats:
         """Return the weighted sum of the experts."""
@@ -418,8 +420,8 @@ class Regression(_Task):
         return linear_terms(experts, values, weights)
 
     def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
-        """Return the weight with the lowest squared error, and this error."""
-        weight = least_mixture(local, shared, values)
+        """Return the memory weight with the lowest squared error, and this error."""
+        weight = least_squares_weight(local, shared, values)
         return weight, float(((mix(local, shared, weight) - values) ** 2).sum())
 
     def combine(
@@ -441,11 +443,11 @@ NUMBERS = Regression()
 
 
 def task_of(overall: Floats) -> Task:
-    """Return the task of a model.
+    """Return the task that the shape of ``overall`` indicates.
 
     Parameters
     ----------
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
-        Facts about all clients.
+        Class shares, or means and standard deviations of the targets, over all clients.
     """
     return NUMBERS if overall.ndim == 2 else CLASSES

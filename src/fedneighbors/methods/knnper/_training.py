@@ -1,4 +1,4 @@
-"""Training of clients in this process: transport, and fit of a table."""
+"""Training in one process: transport to clients, and training over the owners of a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -11,23 +11,23 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Delivery, Outcome, Replies, run_rounds, sum_replies
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
+from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe_outputs
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import Task
 from fedneighbors.methods.knnper.protocol import Shared, TrainRequest, coordinate
 from fedneighbors.neural._blueprint import build_network
 from fedneighbors.neural._network import Network
-from fedneighbors.neural._trainer import CHUNK, LocalTask, Trainer
+from fedneighbors.neural._trainer import MAX_STACKED, LocalTask, Trainer
 from fedneighbors.tabular._ownership import Holdings, one_thread
 from fedneighbors.tabular._schema import Label
 
 
 class Cohort:
-    """Transport to clients in this process that are trained together.
+    """Transport to clients in this process, which can be trained as one batched product.
 
-    Messages are not serialized, and sums are accumulated on arrival, so that memory does not grow
-    with the number of clients.
+    Messages are not sent as bytes. Replies are summed as they arrive, so that the memory for them
+    does not grow with the number of clients.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Cohort:
     def carry(
         self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
     ) -> Delivery:
-        """Return the replies of all requested clients, with their frame sizes.
+        """Return the clients' replies, and the sizes that messages would have.
 
         Raises
         ------
@@ -65,15 +65,15 @@ class Cohort:
         if all(isinstance(request, TrainRequest) for request in requests.values()):
             each = self._train(requests)
         else:
-            self._trainer = None  # the clients' targets and their units may change
+            self._trainer = None  # this request may change the clients' rows and targets
             each = self._answers(requests)
         if reduce == "gather":
             replies = Replies(dict(each), None, {})
             upload_bytes = {name: len(encode(reply)) for name, reply in replies.each.items()}
         else:
-            replies = Replies({}, _sum_arrivals(each), {})
+            replies = Replies({}, _sum_as_they_arrive(each), {})
             upload_bytes = dict.fromkeys(requests, len(encode(replies.total)))
-        first = next(iter(requests.values()))  # all clients get the same number of bytes
+        first = next(iter(requests.values()))  # requests to all clients have equal sizes
         return Delivery(replies, upload_bytes, dict.fromkeys(requests, len(encode(first))))
 
     def _answers(self, requests: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
@@ -85,25 +85,25 @@ class Cohort:
 
     def _train(self, requests: Mapping[str, TrainRequest]) -> Iterator[tuple[str, Message]]:
         names = sorted(requests)
-        trainer = self._table()
-        for first in range(0, len(names), CHUNK):
-            some = names[first : first + CHUNK]
-            tasks = [self._task(name, requests[name]) for name in some]
-            for name, state in zip(
-                some, trainer.train(tasks, requests[some[0]].regime), strict=True
-            ):
+        trainer = self._joint_trainer()
+        for first in range(0, len(names), MAX_STACKED):
+            chunk = names[first : first + MAX_STACKED]
+            tasks = [self._joint_task(name, requests[name]) for name in chunk]
+            states = trainer.train(tasks, requests[chunk[0]].regime)
+            for name, state in zip(chunk, states, strict=True):
                 party = self.parties[name]
                 try:
-                    yield name, party.update(requests[name], party.network.vector(state))
+                    yield name, party.make_update(requests[name], party.network.vector(state))
                 except Refused as refuse:
                     raise PartyRefused(name, refuse.code, refuse.detail) from None
 
-    def _task(self, name: str, request: TrainRequest) -> LocalTask:
-        task = self.parties[name].task(request)
-        return LocalTask(task.rows + self._offsets[name], task.start, task.words)
+    def _joint_task(self, name: str, request: TrainRequest) -> LocalTask:
+        """Return a client's task with positions in the joined rows."""
+        task = self.parties[name].local_task(request)
+        return LocalTask(task.rows + self._offsets[name], task.start, task.seed_parts)
 
-    def _table(self) -> Trainer:
-        """Return a trainer of all clients on their joined rows, cached."""
+    def _joint_trainer(self) -> Trainer:
+        """Return the trainer on the joined rows of all clients, cached."""
         if self._trainer is None:
             parties = list(self.parties.values())
             ends = torch.tensor([0, *(party.n_rows for party in parties)]).cumsum(0).tolist()
@@ -116,20 +116,20 @@ class Cohort:
                 x,
                 y,
                 method=self._method,
-                objective=first.kind.objective,
+                objective=first.task.objective,
                 device=first.device,
             )
         return self._trainer
 
 
-def _sum_arrivals(each: Iterator[tuple[str, Message]]) -> Message:
+def _sum_as_they_arrive(arrivals: Iterator[tuple[str, Message]]) -> Message:
     total: Message | None = None
-    for name, reply in each:
+    for name, reply in arrivals:
         total = reply if total is None else sum_replies({f"before {name}": total, name: reply})
     return total
 
 
-Trained = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
+TrainingResult = tuple[Outcome[Shared], Network, Sequence[KNNPerParty]]
 
 
 def train_federated(
@@ -138,15 +138,14 @@ def train_federated(
     rounds: RoundSettings,
     settings: MemorySettings,
     reserved: tuple[Label, ...],
-    kind: Task,
-) -> Trained:
-    """Train over a table's owners; return outcome, network and clients.
+    task: Task,
+) -> TrainingResult:
+    """Train over the owners of a table; return outcome, network and clients.
 
     Parameters
     ----------
     estimator : estimator
-        Its parameters ``model``, ``embedding``, ``head``, ``hidden``, ``standardize``, ``trainer``,
-        ``device``, ``sums`` and ``checkpoint`` are read.
+        Its parameters for the network and the training are read.
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings
@@ -155,7 +154,7 @@ def train_federated(
         Settings of the clients' memories.
     reserved : tuple of labels
         Classes that may occur later.
-    kind : Task
+    task : Task
         Task: classification or regression.
     """
     if getattr(estimator, "privacy", None) is not None:
@@ -164,22 +163,22 @@ def train_federated(
         return train_private_federation(estimator, holdings, rounds, settings, reserved)
     if estimator.sums == "masked" and estimator.trainer == "stacked":
         raise ValueError(
-            "clients with masked sums train one after another; use trainer='auto' or 'reuse'"
+            "with masked sums, clients train one after another; use trainer='auto' or 'reuse'"
         )
     x = holdings.x
-    n_outputs = kind.n_outputs(holdings.y, reserved)
+    n_outputs = task.n_outputs(holdings.y, reserved)
     network = build_network(estimator, x.shape[1:], n_outputs, seed=rounds.seed)
-    check_network(network, x.shape[1:], n_outputs, kind=x.dtype.kind)
-    options = {"network": network, "settings": settings, "kind": kind, "device": estimator.device}
+    check_network(network, x.shape[1:], n_outputs, dtype_kind=x.dtype.kind)
+    options = {"network": network, "settings": settings, "task": task, "device": estimator.device}
     members = holdings.parties(KNNPerParty, n_threads=1, **options)
     checkpoint = None
     if estimator.checkpoint is not None:
-        checkpoint = _checkpoint(estimator, network, holdings, (rounds, settings), kind, reserved)
+        checkpoint = _checkpoint(estimator, network, holdings, (rounds, settings), task, reserved)
     coordinator = coordinate(
         rounds,
         settings,
         network,
-        kind,
+        task,
         standardize=bool(estimator.standardize) and x.ndim == 2,
         reserved=reserved,
         checkpoint=checkpoint,
@@ -190,7 +189,7 @@ def train_federated(
         else:
             outcome = run(coordinator, members, sums=estimator.sums)
     if checkpoint is not None:
-        checkpoint.done()
+        checkpoint.delete()
     return outcome, network, members
 
 
@@ -199,27 +198,28 @@ def _checkpoint(
     network: Network,
     holdings: Holdings,
     settings: tuple[RoundSettings, MemorySettings],
-    kind: Task,
+    task: Task,
     reserved: tuple[Label, ...],
 ) -> Checkpoint:
     """Return the training's checkpoint, identified by a fingerprint."""
     if estimator.random_state is None:
         raise ValueError(
-            "a training with a random seed cannot be resumed from a checkpoint; set random_state "
-            "to an integer, or omit checkpoint"
+            "a training with random_state=None cannot resume from a file; set random_state to an "
+            "integer, or omit checkpoint"
         )
     x, labels = holdings.x, tuple(map(str, holdings.y.tolist()))
     owned = {name: np.arange(len(labels))[rows] for name, rows in holdings.owned.items()}
-    mark = fingerprint(
+    fingerprint = compute_fingerprint(
         network.digest,
         network.embedding,
         network.head,
         *settings,
         tuple(owned),
         labels,
-        type(kind).__name__,
+        type(task).__name__,
         reserved,
         bool(estimator.standardize),
         arrays=(network.initial, x, *owned.values()),
     )
-    return Checkpoint(estimator.checkpoint, mark, probe(network, x.shape[1:], kind=x.dtype.kind))
+    probe = probe_outputs(network, x.shape[1:], dtype_kind=x.dtype.kind)
+    return Checkpoint(estimator.checkpoint, fingerprint, probe)

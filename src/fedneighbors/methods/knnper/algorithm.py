@@ -1,4 +1,4 @@
-"""kNN-Per as pure functions: nearest keys, votes, and the mixture with a shared model.
+"""Functions of kNN-Per: nearest keys, votes, mixtures with a shared model, averaged weights.
 
 Equations are those of the paper: Marfoq, Neglia, Kameni and Vidal, "Personalized Federated Learning
 through Local Memorization", ICML 2022.
@@ -17,25 +17,24 @@ from fedneighbors.kernels.vectors._distances import square_sums
 Kernel = Literal["paper", "gaussian", "uniform"]
 
 KERNELS: tuple[Kernel, ...] = ("paper", "gaussian", "uniform")
-GRID = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-"""Weights of the memory from which each client chooses."""
+MEMORY_WEIGHTS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+"""Candidates for the weight of the memory (lambda), from which each client chooses."""
 
 MAX_CHANGE_BITS = 6
 """Training has diverged if a weight changes by more than 2 to this power in one round."""
 
-
-_BLOCK = 1 << 22
-"""Maximum number of products computed at once: 32 MiB."""
+_MAX_PRODUCTS = 1 << 22
+"""Maximum number of distances computed at once, if possible: 32 MiB."""
 
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The nearest keys of some queries (Eqs 4 and 5 of the paper).
+    """The nearest keys of queries (Eqs 4 and 5 of the paper).
 
     Parameters
     ----------
     positions : int64 array of shape (n_queries, k)
-        Rows of the keys, nearest first; ties to the lower row.
+        Positions of the keys, nearest first; ties to the lower position.
     distances : float64 array of shape (n_queries, k)
         Euclidean distances, ascending.
     """
@@ -44,14 +43,14 @@ class Neighbors:
     distances: Floats
 
     def first(self, k: int) -> "Neighbors":
-        """Return the first k of them, or all if there are fewer."""
+        """Return the first k neighbors of each query, or all if fewer."""
         return Neighbors(self.positions[:, :k], self.distances[:, :k])
 
 
-def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
+def nearest(keys: Floats, queries: Floats, k: int, *, skip: Integers | None = None) -> Neighbors:
     """Find the k nearest keys of each query, or all if fewer.
 
-    A distance depends on its two rows only: neither on the other rows nor on the machine.
+    A distance depends on the key and the query only: neither on other rows nor on the machine.
 
     Parameters
     ----------
@@ -61,14 +60,14 @@ def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = Non
         Finite queries.
     k : int
         Number of neighbors, at least 1.
-    own : int64 array of shape (n_queries,), optional
-        For each query, the key to exclude because it is the query itself; -1 for none. Either all
-        queries have one, or none has.
+    skip : int64 array of shape (n_queries,), optional
+        For each query, the position of the key to skip because it is the query itself; -1 for
+        none. Either every query has such a key, or none has.
 
     Returns
     -------
     Neighbors
-        With ``min(k, n_keys)`` columns; one less if keys are excluded.
+        With ``min(k, n_keys)`` columns; one less if keys are skipped.
 
     Raises
     ------
@@ -77,77 +76,80 @@ def nearest(keys: Floats, queries: Floats, k: int, *, own: Integers | None = Non
     """
     if keys.ndim != 2 or queries.ndim != 2 or keys.shape[1] != queries.shape[1]:
         raise ValueError(
-            f"expected keys and queries of one width, got shapes {keys.shape} and {queries.shape}"
+            f"expected keys and queries of equal width, got {keys.shape} and {queries.shape}"
         )
     if k < 1:
         raise ValueError(f"expected k of 1 or more, got {k}")
     check_finite(queries)
-    own, n_found = skip_keys(own, len(queries), len(keys), k)
+    skip, n_found = fill_skip(skip, len(queries), len(keys), k)
     positions = np.empty((len(queries), n_found), np.int64)
     squares = np.empty(positions.shape)
     if positions.size:
-        step = max(1, _BLOCK // len(keys))
+        step = max(1, _MAX_PRODUCTS // len(keys))
         for first in range(0, len(queries), step):
             rows = slice(first, first + step)
-            proposed = _propose(keys, queries[rows], own[rows], n_found)
+            proposed = _propose(keys, queries[rows], skip[rows], n_found)
             for row, candidates in enumerate(proposed, start=first):
                 positions[row], squares[row] = rank(keys, queries[row], candidates, n_found)
     return Neighbors(positions, np.sqrt(squares))
 
 
-def skip_keys(own: Integers | None, n_queries: int, n_keys: int, k: int) -> tuple[Integers, int]:
-    """Return each query's excluded key, or -1, and the result count."""
-    own = np.full(n_queries, -1) if own is None else own
-    return own, max(0, min(k, n_keys - int(own.max(initial=-1) >= 0)))
+def fill_skip(skip: Integers | None, n_queries: int, n_keys: int, k: int) -> tuple[Integers, int]:
+    """Return the key to skip for each query, and the neighbor count."""
+    skip = np.full(n_queries, -1) if skip is None else skip
+    return skip, max(0, min(k, n_keys - int(skip.max(initial=-1) >= 0)))
 
 
 def rank(keys: Floats, query: Floats, candidates: Integers, n: int) -> tuple[Integers, Floats]:
-    """Rank the n nearest keys by squared distance; ties to the earlier."""
-    near = square_sums(keys, query, candidates)
-    order = np.argsort(near, kind="stable")[:n]
-    return candidates[order], near[order]
+    """Return the n nearest candidates and their squared distances, ascending.
+
+    Ties go to the earlier candidate.
+    """
+    squares = square_sums(keys, query, candidates)
+    order = np.argsort(squares, kind="stable")[:n]
+    return candidates[order], squares[order]
 
 
 def check_finite(queries: Floats) -> None:
-    """Raise ValueError if a cell of a query is not finite."""
+    """Raise ValueError if a number in a query is not finite."""
     bad = ~np.isfinite(queries).all(axis=1)
     if bad.any():
         raise ValueError(
-            f"expected finite queries, got {int(bad.sum())} of {len(queries)} with cells that are "
-            "not; embed only rows with finite cells"
+            f"expected finite queries, got {int(bad.sum())} of {len(queries)} with NaN or infinity"
+            "; embed only rows with finite cells"
         )
 
 
-def _propose(keys: Floats, queries: Floats, own: Integers, k: int) -> list[Integers]:
-    """Return each query's candidate keys, ascending.
+def _propose(keys: Floats, queries: Floats, skip: Integers, k: int) -> list[Integers]:
+    """Return positions of candidate keys for each query, ascending.
 
-    They include its k nearest keys.
+    They include the k nearest keys. All keys are candidates if squares overflow.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.einsum("ij,ij->i", keys, keys)
-        reach = np.einsum("ij,ij->i", queries, queries)
-        squares = lengths + reach[:, None] - 2.0 * (queries @ keys.T)
+        key_norms = np.einsum("ij,ij->i", keys, keys)  # squared norms, as for queries
+        query_norms = np.einsum("ij,ij->i", queries, queries)
+        squares = key_norms + query_norms[:, None] - 2.0 * (queries @ keys.T)
         # Error bound of a product of n terms and a sum of squares, doubled: (n + 8) roundings,
-        # each at most the squares of both lengths.
-        slack = 8 * (keys.shape[1] + 8) * np.finfo(float).eps * (reach + lengths.max())
-    skip = np.flatnonzero(own >= 0)
-    squares[skip, own[skip]] = np.inf
-    safe = np.isfinite(slack)
+        # each relative to at most the sum of both squared norms.
+        error = 8 * (keys.shape[1] + 8) * np.finfo(float).eps * (query_norms + key_norms.max())
+    with_skip = np.flatnonzero(skip >= 0)
+    squares[with_skip, skip[with_skip]] = np.inf
+    bounded = np.isfinite(error)
     kth = np.full(len(queries), np.inf)
-    kth[safe] = np.partition(squares[safe], k - 1, axis=1)[:, k - 1]
-    bound = kth + slack
-    each = []
+    kth[bounded] = np.partition(squares[bounded], k - 1, axis=1)[:, k - 1]
+    limit = kth + error
+    candidates = []
     for row in range(len(queries)):
-        near = squares[row] <= bound[row] if safe[row] else np.ones(len(keys), bool)
-        near[own[row : row + 1][own[row : row + 1] >= 0]] = False
-        each.append(np.flatnonzero(near))
-    return each
+        is_near = squares[row] <= limit[row] if bounded[row] else np.ones(len(keys), bool)
+        is_near[skip[row : row + 1][skip[row : row + 1] >= 0]] = False
+        candidates.append(np.flatnonzero(is_near))
+    return candidates
 
 
-def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0) -> Floats:
-    """Compute the relative weight of each neighbor's vote (Eq 6).
+def kernel_weights(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0) -> Floats:
+    """Compute the weight of each neighbor's vote (Eq 6), without normalization.
 
-    The weights of a query have an arbitrary common factor.
+    The weights of a query are divided by that of its nearest neighbor.
 
     Parameters
     ----------
@@ -156,12 +158,12 @@ def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0
     kernel : {"paper", "gaussian", "uniform"}
         ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))``, or 1.
     sigma : float
-        Unit of the distances.
+        Scale of the distances.
 
     Returns
     -------
     float64 array of shape (n_queries, k)
-        In [0, 1]; the nearest neighbor has weight 1, so every query has a vote.
+        In [0, 1]; the nearest neighbor has weight 1, so weights never sum to 0.
     """
     if kernel == "uniform":
         return np.ones_like(distances)
@@ -170,7 +172,7 @@ def closeness(distances: Floats, *, kernel: Kernel = "paper", sigma: float = 1.0
         if kernel == "paper":
             gaps = scaled - scaled[:, :1]
         else:
-            # (a - b) (a + b) / 2 is exact even if a and b are large and close
+            # (a - b) (a + b) / 2 stays accurate if a and b are large and close
             gaps = (scaled - scaled[:, :1]) * (scaled + scaled[:, :1]) / 2
     return np.exp(-np.where(distances == distances[:, :1], 0.0, gaps))
 
@@ -195,7 +197,7 @@ def local_votes(
     n_classes : int
         Number of classes.
     kernel, sigma
-        As in :func:`closeness`.
+        As in :func:`kernel_weights`.
     counts : float64 array of shape (n_keys,), optional
         Number of rows represented by each key.
 
@@ -209,12 +211,12 @@ def local_votes(
     ValueError
         If there are no neighbors, or a label is not among the classes.
     """
-    weights = _weights(found, kernel, sigma, counts)
+    weights = _vote_weights(found, kernel, sigma, counts)
     check_classes(labels, n_classes)
     shares = np.zeros((len(weights), n_classes))
     rows = np.arange(len(weights))
-    for place in range(weights.shape[1]):  # nearest first: a fixed order of additions
-        shares[rows, labels[found.positions[:, place]]] += weights[:, place]
+    for column in range(weights.shape[1]):  # nearest first: a fixed order of additions
+        shares[rows, labels[found.positions[:, column]]] += weights[:, column]
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
@@ -225,8 +227,8 @@ def check_classes(classes: npt.NDArray[Any], n_classes: int) -> None:
     if classes.dtype.kind not in "iu":
         raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {classes[:5].tolist()}")
     if not 0 <= classes.min() <= classes.max() < n_classes:
-        foreign = np.unique(classes[(classes < 0) | (classes >= n_classes)])
-        raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {foreign[:5].tolist()}")
+        unknown = np.unique(classes[(classes < 0) | (classes >= n_classes)])
+        raise ValueError(f"expected classes from 0 to {n_classes - 1}, got {unknown[:5].tolist()}")
 
 
 def local_means(
@@ -257,41 +259,41 @@ def local_means(
     ValueError
         If there are no neighbors.
     """
-    weights = _weights(found, kernel, sigma, counts)
+    weights = _vote_weights(found, kernel, sigma, counts)
     sums = np.zeros((len(weights), targets.shape[1]))
-    for place in range(weights.shape[1]):
-        sums += weights[:, place, None] * targets[found.positions[:, place]]
+    for column in range(weights.shape[1]):
+        sums += weights[:, column, None] * targets[found.positions[:, column]]
     return np.asarray(sums / weights.sum(axis=1, keepdims=True))
 
 
-def _weights(found: Neighbors, kernel: Kernel, sigma: float, counts: Floats | None) -> Floats:
+def _vote_weights(found: Neighbors, kernel: Kernel, sigma: float, counts: Floats | None) -> Floats:
     if found.positions.shape[1] == 0:
-        raise ValueError("expected at least one neighbor; an empty memory has no vote")
-    weights = closeness(found.distances, kernel=kernel, sigma=sigma)
+        raise ValueError("expected at least one neighbor; an empty memory has no votes")
+    weights = kernel_weights(found.distances, kernel=kernel, sigma=sigma)
     return weights if counts is None else weights * counts[found.positions]
 
 
 def mix(local: Floats, shared: Floats, weight: float) -> Floats:
-    """Mix memory (with ``weight``) and shared model (the rest), Eq 7.
+    """Return the weighted mean of memory and shared model (Eq 7).
 
     Parameters
     ----------
     local, shared : float64 array of shape (n_queries, n_classes)
-        Class shares of the memory and of the model.
+        Class shares, or predicted targets, of the memory and of the model.
     weight : float
-        The client's lambda, in [0, 1].
+        Weight of the memory (lambda), in [0, 1]; the model has the remaining weight.
     """
     if not 0 <= weight <= 1:
         raise ValueError(f"expected a weight from 0 to 1, got {weight!r}")
     return weight * local + (1 - weight) * shared
 
 
-def best_mixture(
-    local: Floats, shared: Floats, labels: Integers, grid: Sequence[float] = GRID
+def most_accurate_weight(
+    local: Floats, shared: Floats, labels: Integers, grid: Sequence[float] = MEMORY_WEIGHTS
 ) -> float:
     """Return the memory weight with the highest accuracy on held-out rows.
 
-    The middle of equally good weights; the lower of two.
+    Of several such weights, the middle one is returned; of two middle ones, the lower.
 
     Parameters
     ----------
@@ -306,16 +308,16 @@ def best_mixture(
     -------
     float
     """
-    right = [int((mix(local, shared, w).argmax(axis=1) == labels).sum()) for w in grid]
-    return _middle([w for w, n in zip(grid, right, strict=True) if n == max(right)])
+    correct = [int((mix(local, shared, w).argmax(axis=1) == labels).sum()) for w in grid]
+    return _middle([w for w, n in zip(grid, correct, strict=True) if n == max(correct)])
 
 
-def least_mixture(
-    local: Floats, shared: Floats, targets: Floats, grid: Sequence[float] = GRID
+def least_squares_weight(
+    local: Floats, shared: Floats, targets: Floats, grid: Sequence[float] = MEMORY_WEIGHTS
 ) -> float:
     """Return the memory weight with the lowest squared error on held-out rows.
 
-    The middle of equally good weights; the lower of two.
+    Ties are broken as in :func:`most_accurate_weight`.
 
     Parameters
     ----------
@@ -334,15 +336,15 @@ def _middle(weights: Sequence[float]) -> float:
     return weights[(len(weights) - 1) // 2]
 
 
-def scale_bits(n_rows: int) -> int:
-    """Return the binary places of weight changes in 63 bits.
+def binary_places(n_rows: int) -> int:
+    """Return the binary places with which summed weight changes fit int64.
 
-    The sum is over the given number of rows.
+    The sum of :func:`weighted_change` over all rows is below 2 to the power of 62.
 
     Parameters
     ----------
     n_rows : int
-        Number of rows of all clients together, 1 or more.
+        Number of rows of all clients together.
     """
     return 62 - MAX_CHANGE_BITS - n_rows.bit_length()
 
@@ -363,12 +365,12 @@ def weighted_change(
     n_rows : int
         Number of the client's rows.
     bits : int
-        Binary places, from :func:`scale_bits` for all rows.
+        Binary places, from :func:`binary_places` for the rows of all clients.
 
     Returns
     -------
     int64 array of shape (n_weights,)
-        ``n_rows`` times the change, rounded; its sums do not depend on the order of clients.
+        ``n_rows`` times the change in fixed point: sums do not depend on the order of clients.
 
     Raises
     ------
@@ -386,7 +388,7 @@ def average_changes(
 ) -> npt.NDArray[np.floating[Any]]:
     """Return the shared weights after a round (Eq 13).
 
-    Absent clients count with zero change.
+    Clients that do not take part in the round count with zero change.
 
     Parameters
     ----------
@@ -395,25 +397,25 @@ def average_changes(
     total : int64 array of shape (n_weights,)
         Sum of :func:`weighted_change` over the participants.
     n_rows : int
-        Number of rows of all clients, also of absent ones.
+        Number of rows of all clients, including those that do not take part.
     bits : int
         Binary places of ``total``.
 
     Returns
     -------
     float array of shape (n_weights,)
-        With the dtype of ``before``, and equal to it if no client changed it.
+        With the dtype of ``before``, and equal to ``before`` if no client changed it.
     """
     change = np.ldexp(total.astype(np.float64), -bits) / n_rows
     return (before.astype(np.float64) + change).astype(before.dtype)
 
 
 SOFTENING = 0.02
-"""Fraction of the uniform distribution in the votes; prevents -inf for labels without votes."""
+"""Fraction of the uniform distribution in the votes; prevents log(0) for classes without votes."""
 
 
 def soften(shares: Floats) -> Floats:
-    """Return log votes mixed with a small fraction of the uniform distribution.
+    """Return the logarithms of votes mixed with the uniform distribution.
 
     Parameters
     ----------
@@ -426,7 +428,7 @@ def soften(shares: Floats) -> Floats:
 def local_prior(labels: Integers, overall: Floats) -> Floats:
     """Return a client's smoothed class shares.
 
-    One row with the overall shares is added.
+    One row is added, divided among the classes by the overall shares.
 
     Parameters
     ----------
@@ -442,7 +444,7 @@ def local_prior(labels: Integers, overall: Floats) -> Floats:
 def local_mean(targets: Floats) -> Floats:
     """Return a client's smoothed mean.
 
-    One row with the mean of all clients is added.
+    One row with the mean of all clients, which is 0, is added.
 
     Parameters
     ----------
@@ -452,8 +454,9 @@ def local_mean(targets: Floats) -> Floats:
     return np.asarray(targets.sum(axis=0) / (len(targets) + 1))
 
 
-WIDTH = 0.5
-"""Exponent of the random features' kernel, at the mean squared distance of two rows."""
+KERNEL_EXPONENT = 0.5
+"""Value of ``rate * d^2`` in the random features' kernel ``exp(-rate * d^2)``, for the mean squared
+distance of two rows."""
 
 
 def feature_rate(deviations: Floats) -> float:
@@ -463,9 +466,9 @@ def feature_rate(deviations: Floats) -> float:
     ----------
     deviations : float64 array of shape (n_columns,)
         Standard deviations of the columns over all clients; twice the sum of their squares is the
-        mean squared distance of two rows.
+        mean squared distance of two rows. It counts as 1 if the rate would be 0 or infinite.
     """
     with np.errstate(over="ignore"):
-        unit = 2 * (deviations**2).sum()
-        rate = float(WIDTH / unit) if unit > 0 else np.inf
-    return rate if 0 < rate < np.inf else WIDTH
+        mean_square = 2 * (deviations**2).sum()
+        rate = float(KERNEL_EXPONENT / mean_square) if mean_square > 0 else np.inf
+    return rate if 0 < rate < np.inf else KERNEL_EXPONENT

@@ -32,8 +32,8 @@ class KNNPerClassifier(
 
     The clients train one network by federated averaging. Each client then stores the embeddings of
     its rows and mixes the votes of the k nearest of them with the output of the network [1]_. The
-    weights are chosen on rows held out inside :meth:`fit`; then network and memories are rebuilt
-    from all rows.
+    weights of the mixture are chosen on rows held out inside :meth:`fit`; then network and memories
+    are rebuilt from all rows. Under ``privacy`` the network is not trained again.
 
     Parameters
     ----------
@@ -44,21 +44,21 @@ class KNNPerClassifier(
     embedding : str
         Name of the layer of ``model`` whose output is stored; built-in networks have a default.
     head : str or tuple of str
-        Names of the layers after it.
+        Names of the layers after the embedding.
     hidden : tuple of int
         Widths of the perceptron's layers, if ``model`` is None.
     n_neighbors : int or sequence of int
-        Number of neighbors (k). From a sequence each client chooses one on its held-out rows.
+        Number of neighbors (k). From a sequence, each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
-        Distance of embeddings. From a sequence each client chooses one.
+        Distance of embeddings. From a sequence, each client chooses one on its held-out rows.
     sigma : float
-        Unit of the distances in the kernel.
+        Scale of the distances in the kernel.
     kernel : {"paper", "gaussian", "uniform"}
-        Weight of a neighbor's vote: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
+        Weight of a neighbor at distance d: ``exp(-d / sigma)``, ``exp(-d^2 / (2 sigma^2))`` or 1.
     combine : {"paper", "pool"}
-        ``"paper"``: a weight of the memory for each client (Eq 7). ``"pool"``: a log-linear pool of
-        network, memory, the client's class shares, and heads on embeddings, rows and
-        discriminants, with common weights for all clients.
+        ``"paper"``: each client chooses the weight of its memory (Eq 7). ``"pool"``: a log-linear
+        pool of network, memory, the client's class shares, and heads on embeddings, rows and
+        discriminants, with the same weights for all clients.
     capacity : int, optional
         Maximum number of rows per client memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
@@ -69,58 +69,61 @@ class KNNPerClassifier(
     n_rounds : int
         Rounds of federated averaging.
     participation : float
-        Share of the clients in each round.
+        Fraction of the clients that train in each round.
     local_epochs : int
-        Epochs of a client per round.
+        Passes of a client over its rows per round.
     batch_size : int
-        Rows per step.
+        Number of rows per step of SGD.
     learning_rate, momentum, weight_decay : float
-        Parameters of SGD; the rate falls to a third after 60 and 85 % of the rounds.
+        Parameters of SGD. The learning rate is multiplied by 0.3 after 60 % and after 85 % of the
+        rounds.
     validation : float
-        Share of each client's rows held out to choose the mixture.
+        Fraction of each client's rows held out to choose k, metric and weights.
     standardize : bool
-        Scale the columns of a table to mean 0 and deviation 1, by sums over all clients. Rows of
-        other shapes are not scaled.
+        Scale the columns of a table to mean 0 and standard deviation 1, by sums over all clients;
+        under ``privacy``, from its ``bounds`` to [-1, 1]. Images and tokens are not scaled.
     trainer : {"auto", "stacked", "reuse"}
-        Train all clients as one batched product, or one after another; equal up to rounding.
+        ``"stacked"`` trains clients together, each layer as one batched product; ``"reuse"`` trains
+        them one after another. They agree up to rounding. ``"auto"`` chooses.
     device : {"cpu", "cuda", "auto"}
-        Device of the networks; ``"auto"`` uses a GPU if available. Equal seeds give equal bits on
-        a CPU only.
+        Device of the networks; ``"auto"`` uses a GPU if available. Equal seeds give bit-identical
+        results on a CPU only.
     sums : {"plain", "masked"}
-        ``"masked"`` computes all sums over clients by secure aggregation, with the bits of
-        ``trainer="reuse"``. Needs three clients, two under ``privacy``.
+        ``"masked"`` computes all sums over clients by secure aggregation; the result is
+        bit-identical to that of ``trainer="reuse"``. It needs at least three clients, two under
+        ``privacy``.
     checkpoint : path, optional
         File from which an interrupted :meth:`fit` resumes; deleted at the end. Needs a
         ``random_state`` other than None.
     random_state : int, RandomState or None
-        Seed of initial weights, row orders, participants and held-out rows. Public.
+        Seed of initial weights, row orders, participants and held-out rows. It is public.
     privacy : Privacy, optional
         Train the network under differential privacy, see :mod:`~.private`. Predictions from a
         client's own memory are **not** private.
     max_grad_norm : float
         Maximum norm of a row's gradient under ``privacy``.
     classes : sequence, optional
-        All possible labels, including those of later clients.
+        All possible labels, including those of later clients. None: the labels in ``y``.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
     clients_ : dict of str to OwnPart
-        Each client's memory and mixture.
-    weights_ : float32 array of shape (n_weights,)
+        Each client's memory and its weight.
+    weights_ : float array of shape (n_weights,)
         Weights of the network.
     overall_ : float64 array of shape (n_classes,)
-        Class shares over all clients.
+        Class shares over all clients, with one row of each class added.
     pool_ : dict of str to float
-        Weights of the pool's experts; empty for the paper's mixture.
+        Weights of the pool's experts; empty without a pool.
     spent_ : dict of str to Guarantee
-        Charges of each client's ledger; empty without ``privacy``.
+        Total that each client's ledger was charged; empty without ``privacy``.
     guarantee_ : str
         Description of the shared network's privacy; empty without a budget. Memories are not
         covered: they contain the clients' own rows.
     run_record_ : RunRecord
-        Rounds, bytes up and down, seconds, privacy spent.
+        Rounds, bytes up and down, seconds, and privacy spent.
 
     References
     ----------
@@ -132,8 +135,8 @@ class KNNPerClassifier(
     >>> from sklearn.datasets import load_wine
     >>> X, y = load_wine(return_X_y=True)
     >>> cellar = ["north" if row % 3 else "south" for row in range(len(y))]
-    >>> found = KNNPerClassifier(n_rounds=10).fit(X, y, parties=cellar)
-    >>> found.score(X, y, parties=cellar) > 0.95
+    >>> model = KNNPerClassifier(n_rounds=10).fit(X, y, parties=cellar)
+    >>> model.score(X, y, parties=cellar) > 0.95
     True
     """
 
@@ -149,7 +152,7 @@ class KNNPerClassifier(
         X : array or DataFrame of shape (n_rows, ...)
             Rows of numbers, or of integer tokens.
         y : array of shape (n_rows,)
-            Labels.
+            Class labels.
         parties : sequence of shape (n_rows,), optional
             Client of each row. None means a single client.
 
@@ -194,11 +197,11 @@ class KNNPerClassifier(
             Client of each row. Unknown clients, and None with several clients, get the
             predictions of the shared network, with a warning.
         """
-        view, scores = self._view(X)
+        features, scores = self._features_and_scores(X)
         shares = np.exp(scores)
-        with self._network.alone():
-            for name, rows in self._client_rows(parties, len(view)).items():
-                shares[rows] = self.clients_[name].predict(view[rows], scores[rows])
+        with self._network.exclusive():
+            for name, rows in self._client_rows(parties, len(features)).items():
+                shares[rows] = self.clients_[name].predict(features[rows], scores[rows])
         return shares
 
 
@@ -213,30 +216,31 @@ class KNNPerRegressor(
 
     The clients train one network by federated averaging, on squared error. A prediction mixes the
     output of the network and the mean target of the k nearest rows of the client's memory [1]_. The
-    weights are chosen by squared error on rows held out inside :meth:`fit`. Targets of one or
-    several outputs are scaled to mean 0 and deviation 1 by exact sums over all clients.
+    weights of the mixture are chosen by squared error on rows held out inside :meth:`fit`. Targets
+    of one or several outputs are scaled to mean 0 and standard deviation 1 by exact sums over all
+    clients.
 
-    Unlike :class:`KNNPerClassifier` it has no ``privacy`` and no ``strategy="drift"``. The sums of
+    Unlike :class:`KNNPerClassifier`, it has no ``privacy`` and no ``strategy="drift"``. The sums of
     targets are exact, and the model is **not** differentially private.
 
     Parameters
     ----------
     model : torch.nn.Module, callable, str or None
-        The network, as in :class:`KNNPerClassifier`, with one number per output.
+        The network, as in :class:`KNNPerClassifier`, with one score per output.
     embedding, head, hidden
-        As there.
+        As in :class:`KNNPerClassifier`.
     n_neighbors : int or sequence of int
-        Number of neighbors (k). From a sequence each client chooses one on its held-out rows.
+        Number of neighbors (k). From a sequence, each client chooses one on its held-out rows.
     metric : {"euclidean", "cosine"} or sequence of these
-        Distance of embeddings. From a sequence each client chooses one.
+        Distance of embeddings. From a sequence, each client chooses one on its held-out rows.
     sigma : float
-        Unit of the distances in the kernel.
+        Scale of the distances in the kernel.
     kernel : {"paper", "gaussian", "uniform"}
         Weight of a neighbor, as in :class:`KNNPerClassifier`.
     combine : {"paper", "pool"}
-        ``"paper"``: a weight of the memory for each client (Eq 7). ``"pool"``: a weighted sum of
-        network, memory, the client's mean, and heads on embeddings and rows, with common weights
-        in closed form from sums over held-out rows.
+        ``"paper"``: each client chooses the weight of its memory (Eq 7). ``"pool"``: a weighted sum
+        of network, memory, the client's mean, and heads on embeddings and rows. The weights are the
+        same for all clients, by least squares on the held-out rows.
     capacity : int, optional
         Maximum number of rows per client memory.
     strategy : {"concatenate", "fixed", "fifo", "reservoir"}
@@ -244,30 +248,30 @@ class KNNPerRegressor(
     memory : {"exact", "8-bit", "product"}
         Storage of keys: exact or as codes. Targets stay exact. Centers need classes.
     n_rounds, participation, local_epochs, batch_size
-        As there.
+        As in :class:`KNNPerClassifier`.
     learning_rate, momentum, weight_decay
-        As there.
+        As in :class:`KNNPerClassifier`.
     validation, standardize, trainer, device, sums
-        As there; ``standardize`` concerns the columns of rows.
+        As in :class:`KNNPerClassifier`. Targets are always standardized.
     checkpoint, random_state
-        As there.
+        As in :class:`KNNPerClassifier`.
 
     Attributes
     ----------
     clients_ : dict of str to OwnPart
-        Each client's memory and mixture.
-    weights_ : float32 array of shape (n_weights,)
+        Each client's memory and its weight.
+    weights_ : float array of shape (n_weights,)
         Weights of the network.
     overall_ : float64 array of shape (2, n_outputs)
-        Means and deviations of the targets over all clients.
+        Means and standard deviations of the targets over all clients.
     pool_ : dict of str to float
-        Weights of the pool's experts; empty for the paper's mixture.
+        Weights of the pool's experts; empty without a pool.
     n_outputs_ : int
         Number of outputs.
     guarantee_ : str
         Empty: the regressor has no privacy budget.
     run_record_ : RunRecord
-        Rounds, bytes up and down, seconds.
+        Rounds, bytes up and down, and seconds.
 
     References
     ----------
@@ -276,7 +280,7 @@ class KNNPerRegressor(
 
     Examples
     --------
-    Two shops see the same visitors, but in one of them all prices are five higher:
+    In two shops, prices depend on the features alike, but in one they are higher by five:
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
@@ -300,7 +304,7 @@ class KNNPerRegressor(
         X : array or DataFrame of shape (n_rows, ...)
             Rows of numbers, or of integer tokens.
         y : array of shape (n_rows,) or (n_rows, n_outputs)
-            Finite numbers.
+            Targets: finite numbers.
         parties : sequence of shape (n_rows,), optional
             Client of each row. None means a single client.
 
@@ -327,9 +331,9 @@ class KNNPerRegressor(
         return self
 
     def predict(self, X: Any, parties: Owners = None) -> Floats:
-        """Predict targets, in the shape of ``y`` in fit.
+        """Return predicted targets, shape (n_rows,) or (n_rows, n_outputs).
 
-        The shape is (n_rows,) or (n_rows, n_outputs).
+        The number of dimensions is that of ``y`` in :meth:`fit`.
 
         Parameters
         ----------
@@ -339,30 +343,30 @@ class KNNPerRegressor(
             Client of each row. Unknown clients, and None with several clients, get the
             predictions of the shared network, with a warning.
         """
-        view, net = self._view(X)
-        found = net.copy()
-        with self._network.alone():
-            for name, rows in self._client_rows(parties, len(view), frames=3).items():
-                found[rows] = self.clients_[name].predict(view[rows], net[rows])
+        features, scores = self._features_and_scores(X)
+        standardized = scores.copy()
+        with self._network.exclusive():
+            for name, rows in self._client_rows(parties, len(features), frames=3).items():
+                standardized[rows] = self.clients_[name].predict(features[rows], scores[rows])
         center, scale = self.overall_
-        numbers = center + scale * found
-        return np.asarray(numbers[:, 0] if self._is_flat else numbers)
+        targets = center + scale * standardized
+        return np.asarray(targets[:, 0] if self._is_flat else targets)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
         """Return the coefficient of determination (R2) of :meth:`predict`."""
         return float(r2_score(y, self.predict(X, parties), sample_weight=sample_weight))
 
-    def _take(self, kept: Any) -> None:
-        self.n_outputs_, self._is_flat = kept.blueprint.n_outputs, kept.flat
+    def _set_task_attributes(self, stored: Any) -> None:
+        self.n_outputs_, self._is_flat = stored.blueprint.n_outputs, stored.flat
 
     def _values(self, y: Any) -> Floats:
         """Return standardized targets."""
-        given = np.asarray(y, np.float64)
-        targets = given[:, None] if given.ndim == 1 else given
+        array = np.asarray(y, np.float64)
+        targets = array[:, None] if array.ndim == 1 else array
         if targets.shape[1:] != (self.n_outputs_,) or not np.isfinite(targets).all():
             raise ValueError(
                 f"expected {self.n_outputs_} finite numbers for each row, got an array of shape "
-                f"{given.shape}"
+                f"{array.shape}"
             )
         center, scale = self.overall_
         return np.asarray((targets - center) / scale)
@@ -370,8 +374,8 @@ class KNNPerRegressor(
 
 def _spending(privacy: Privacy, members: Sequence[Any]) -> dict[str, Scalar]:
     """Return the privacy spent by trained clients, for the run record."""
-    spent = [float(member.spent.epsilon) for member in members]
-    noise = [member.plan.noise_multiplier for member in members]
+    epsilons = [float(member.spent.epsilon) for member in members]
+    multipliers = [member.plan.noise_multiplier for member in members]
     return {
         "epsilon": float(exact(privacy.epsilon, "epsilon")),
         "delta": float(exact(privacy.delta, "delta")),
@@ -382,8 +386,8 @@ def _spending(privacy: Privacy, members: Sequence[Any]) -> dict[str, Scalar]:
             "add up, steps by the Renyi accountant of Opacus"
         ),
         "declared": declared_facts(privacy),
-        "largest epsilon spent": max(spent),
-        "smallest noise multiplier": min(noise),
-        "largest noise multiplier": max(noise),
+        "largest epsilon spent": max(epsilons),
+        "smallest noise multiplier": min(multipliers),
+        "largest noise multiplier": max(multipliers),
         "not covered": "memories, and a client's predictions from its own memory",
     }

@@ -1,10 +1,10 @@
 """kNN-Per as a Flower app: ``flwr run examples/flower-knnper``.
 
-The run's configuration has the settings of the coordinator and the description of the network. A
-node's configuration names the party and its files: ``party-name``, ``data``, ``label`` and
-``model-path``, the file for its own part of the model. If ``model`` of a run is an import path, the
-run trains a user's network: the coordinator imports that path, and each node imports the ``model``
-of its own configuration. No path is sent.
+The run's configuration has the settings of the training and the description of the network. A
+node's configuration has the party's name (``party-name``), its table (``data``) and label column
+(``label``), and the file for the client's part of the model (``model-path``). If ``model`` in the
+run's configuration is an import path, the run trains a user's network: the coordinator imports that
+path, and each node imports the path ``model`` in its own configuration. No path is sent.
 """
 
 import importlib
@@ -24,8 +24,8 @@ from fedneighbors.federation._flower import Config
 from fedneighbors.federation._loop import Coordinator, Outcome, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.knnper._checkpoint import Checkpoint, fingerprint
-from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe
+from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
+from fedneighbors.methods.knnper._client import KNNPerParty, check_network, probe_outputs
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
@@ -41,7 +41,7 @@ from fedneighbors.methods.knnper.protocol import (
     TrainRequest,
     coordinate,
 )
-from fedneighbors.neural._blueprint import OWN, Blueprint, Model
+from fedneighbors.neural._blueprint import CUSTOM, Blueprint, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records._storage import check_folder, replace_file
@@ -62,14 +62,14 @@ log = logging.getLogger(__name__)
 
 @message
 class OpeningRequest:
-    """Request for a client's schema, before the training plan exists."""
+    """Request for a client's schema, from which the coordinator makes the training plan."""
 
     reply: ClassVar[type] = Schema
 
 
 @message
 class PlanRequest:
-    """Training plan and repeated request for the schema; ``layout`` is the network's digest."""
+    """Training plan, and second request for the schema; ``layout`` is the network's digest."""
 
     blueprint: Blueprint
     layout: str
@@ -83,31 +83,31 @@ MAGIC = b"FNKNODE2"
 
 @dataclass(frozen=True, eq=False)
 class RepeatedRequests:
-    """Requests that a node repeats to the client it rebuilds for each message."""
+    """Earlier requests, which a node answers again to restore its client for a new message."""
 
     plan: PlanRequest
     counts: CountsRequest | None = None
     release: ReleaseRequest | None = None
 
     def before(self, request: Message) -> list[Message]:
-        """Return the requests that precede another in a training."""
+        """Return the stored requests to answer before another one."""
         if isinstance(request, ClientMomentsRequest | CountsRequest):
             return []
-        trains = isinstance(request, TrainRequest | ScatterRequest)
-        needed = [self.counts] if trains else [self.counts, self.release]
-        found = [each for each in needed if each is not None]
-        if not found:
+        needs_counts_only = isinstance(request, TrainRequest | ScatterRequest)
+        needed = [self.counts] if needs_counts_only else [self.counts, self.release]
+        stored = [each for each in needed if each is not None]
+        if not stored:
             raise Refused("no classes have arrived yet")
-        return found
+        return stored
 
 
 class NodeParty(TableParty):
-    """A client whose rows, memory and lambda stay on its node.
+    """A client whose rows, memory and memory weight stay on its node.
 
-    A node builds it again for each message. Between messages, a file next to the model stores the
-    requests that the client still needs: the plan, the classes, and the model for choosing its
-    mixture. Repeating them restores the same state. The file is deleted when the client has its own
-    part.
+    The node creates the client again for each message. Between messages, a file next to the model
+    stores the requests that determine its state: the plan, the request for class counts, and the
+    model for choosing the mixture. The file is deleted when the client's part of the model is
+    written.
 
     Parameters
     ----------
@@ -118,10 +118,10 @@ class NodeParty(TableParty):
     y : array of shape (n_rows,)
         Labels.
     model_path : path
-        File of the client's part of the model, for predictions. State between messages is stored
-        next to it with the suffix ``.pending``.
-    own : callable, optional
-        Returns the function that builds this node's own network, for runs that require one.
+        File for the client's part of the model. Requests are stored next to it, in a file with the
+        suffix ``.pending``.
+    custom : callable, optional
+        Function that imports the node's network or its builder, for runs with a user's network.
     **table
         The other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
     """
@@ -144,11 +144,11 @@ class NodeParty(TableParty):
         y: npt.NDArray[Any],
         *,
         model_path: str | Path,
-        own: Callable[[], Model] | None = None,
+        custom: Callable[[], Model] | None = None,
         **table: Any,
     ) -> None:
         super().__init__(name, np.asarray(x), y, model_path=model_path, **table)
-        self._own = own
+        self._custom = custom
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -157,22 +157,22 @@ class NodeParty(TableParty):
             return self._described(self._y)
         stored = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._requests()
         with one_thread():
-            member = self._member(stored.plan)
+            client = self._client(stored.plan)
             if isinstance(request, PlanRequest):
                 self._store_requests(stored)
-                return member.answer(ClientSchemaRequest(request.layout))
+                return client.answer(ClientSchemaRequest(request.layout))
             for earlier in stored.before(request):
-                member.answer(earlier)
-            reply = member.answer(request)
+                client.answer(earlier)
+            reply = client.answer(request)
         if isinstance(request, CountsRequest):
             self._store_requests(replace(stored, counts=request))
         elif isinstance(request, ReleaseRequest) and request.final:
-            self._finish(stored, member, request)
+            self._finish(stored, client, request)
         elif isinstance(request, ReleaseRequest):
             self._store_requests(replace(stored, release=request))
         return reply
 
-    def _member(self, plan: PlanRequest) -> KNNPerParty:
+    def _client(self, plan: PlanRequest) -> KNNPerParty:
         """Return the client in its state at the beginning of a training."""
         network, shape = self._network(plan), plan.blueprint.shape
         if int(np.prod(shape)) != int(np.prod(self._x.shape[1:])):
@@ -189,15 +189,15 @@ class NodeParty(TableParty):
     def _network(self, plan: PlanRequest) -> Network:
         if plan.settings.codec is not None:
             raise Refused("the plan has a codebook; codebooks are shared only after training")
-        if plan.blueprint.model != OWN:
+        if plan.blueprint.model != CUSTOM:
             return plan.blueprint.network()
-        if self._own is None:
+        if self._custom is None:
             raise Refused("a key is not set in the configuration of the node", "model")
-        return plan.blueprint.network(self._own())
+        return plan.blueprint.network(self._custom())
 
     def _requests(self) -> RepeatedRequests:
         if not self._pending.exists():
-            raise Refused("no plan has come yet")
+            raise Refused("no plan has arrived yet")
         return open_model(
             MAGIC, read_model_file(self._pending), RepeatedRequests, source="stored requests"
         )
@@ -205,11 +205,11 @@ class NodeParty(TableParty):
     def _store_requests(self, stored: RepeatedRequests) -> None:
         replace_file(self._pending, seal_model(MAGIC, stored))
 
-    def _finish(self, stored: RepeatedRequests, member: KNNPerParty, final: ReleaseRequest) -> None:
-        """Write the client's own part, and delete the stored requests."""
+    def _finish(self, stored: RepeatedRequests, client: KNNPerParty, final: ReleaseRequest) -> None:
+        """Write the client's part of the model; delete stored requests."""
         plan, counts = stored.plan, stored.counts
-        assert counts is not None  # a model has classes
-        assert member.personal is not None  # set by the final model
+        assert counts is not None  # RepeatedRequests.before refuses a release without them
+        assert client.personal is not None  # set by the final release
         shared = Shared(
             weights=final.shared,
             classes=counts.classes,
@@ -220,12 +220,12 @@ class NodeParty(TableParty):
             agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
             seen=final.seen,
         )
-        clients = {self.name: ClientRecord.of(member.personal)}
+        clients = {self.name: ClientRecord.of(client.personal)}
         self._keep(KNNPerModel(plan.blueprint, plan.layout, shared, plan.settings, clients))
         self._pending.unlink(missing_ok=True)
 
 
-def rounds_from(config: Config) -> RoundSettings:
+def read_round_settings(config: Config) -> RoundSettings:
     """Read the training settings from a run's configuration.
 
     Parameters
@@ -239,7 +239,7 @@ def rounds_from(config: Config) -> RoundSettings:
     ValueError
         If a value has another type than its setting, or is out of range.
     """
-    asked = _typed_settings(
+    parameters = _typed_settings(
         config,
         n_rounds=int,
         participation=float,
@@ -249,17 +249,18 @@ def rounds_from(config: Config) -> RoundSettings:
         momentum=float,
         weight_decay=float,
     )
-    return RoundSettings.of(SimpleNamespace(**asked), typed_value(config, "seed", int))
+    return RoundSettings.of(SimpleNamespace(**parameters), typed_value(config, "seed", int))
 
 
-def memories_from(config: Config) -> MemorySettings:
+def read_memory_settings(config: Config) -> MemorySettings:
     """Read the memory settings from a run's configuration.
 
     Parameters
     ----------
     config : mapping
-        One key per setting, with ``-`` for ``_``. ``capacity = "none"`` means no limit.
-        ``n-neighbors`` and ``metric`` accept several values with commas; each client chooses one.
+        One key per setting, with ``-`` instead of ``_``. ``capacity = "none"`` means no limit.
+        ``n-neighbors`` and ``metric`` accept several values separated by commas, from which each
+        client chooses one.
 
     Raises
     ------
@@ -283,42 +284,44 @@ def memories_from(config: Config) -> MemorySettings:
     )
 
 
-def _typed_settings(config: Config, **kinds: type) -> dict[str, Any]:
-    """Return settings by name from keys with ``-`` for ``_``."""
-    return {name: typed_value(config, name.replace("_", "-"), kind) for name, kind in kinds.items()}
+def _typed_settings(config: Config, **types: type) -> dict[str, Any]:
+    """Return settings by name, from keys with ``-`` instead of ``_``."""
+    return {name: typed_value(config, name.replace("_", "-"), t) for name, t in types.items()}
 
 
-def _candidates(value: Any, kind: Callable[[str], Any]) -> Any:
-    """Split a text with commas into several values."""
+def _candidates(value: Any, convert: Callable[[str], Any]) -> Any:
+    """Return the values in a text with commas: one, or a tuple."""
     if not isinstance(value, str):
         return value
-    found = tuple(kind(word.strip()) for word in value.split(","))
-    return found if len(found) > 1 else found[0]
+    candidates = tuple(convert(word.strip()) for word in value.split(","))
+    return candidates if len(candidates) > 1 else candidates[0]
 
 
 def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerModel]:
-    _checkpoint_path(config)
-    sketch = _sketch(config)
-    own = _import(str(config["model"])) if sketch.model == OWN else None
-    return _training(config, sketch, rounds_from(config), memories_from(config), own)
+    _checkpoint_path(config)  # raise for an invalid path before any request
+    draft = _draft_blueprint(config)
+    custom = _import(str(config["model"])) if draft.model == CUSTOM else None
+    rounds, settings = read_round_settings(config), read_memory_settings(config)
+    return _training(config, draft, rounds, settings, custom)
 
 
 def _training(
-    config: Config, sketch: Blueprint, rounds: RoundSettings, settings: MemorySettings, own: Model
+    config: Config, draft: Blueprint, rounds: RoundSettings, settings: MemorySettings, custom: Model
 ) -> Coordinator[KNNPerModel]:
-    """Request the tables' schemas, build a network, and train it."""
+    """Request the schemas, build a network for them, and train it."""
     reserved = reserved_classes(config)
     replies = yield gather(OpeningRequest())
-    agreed = agree(replies.complete("the first question").each, reserved)
+    agreed = agree(replies.complete("the schema").each, reserved)
     names = tuple(sorted(replies.each))
-    shape = sketch.shape or (agreed.n_features,)
-    blueprint = replace(sketch, shape=shape, n_outputs=len(agreed.classes))
-    network = blueprint.network(own, seed=rounds.seed)
+    shape = draft.shape or (agreed.n_features,)
+    blueprint = replace(draft, shape=shape, n_outputs=len(agreed.classes))
+    network = blueprint.network(custom, seed=rounds.seed)
     check_network(network, shape, len(agreed.classes))
     path = _checkpoint_path(config)
     standardize = typed_value(config, "standardize", bool) and len(shape) == 1
-    words = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
-    keeper = Checkpoint(path, fingerprint(*words), probe(network, shape)) if path else None
+    facts = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
+    fingerprint = compute_fingerprint(*facts)
+    checkpoint = Checkpoint(path, fingerprint, probe_outputs(network, shape)) if path else None
     shared = yield from coordinate(
         rounds,
         settings,
@@ -326,18 +329,21 @@ def _training(
         CLASSES,
         standardize=standardize,
         reserved=reserved,
-        checkpoint=keeper,
+        checkpoint=checkpoint,
         opening=PlanRequest(blueprint, network.digest, settings),
     )
     return KNNPerModel(blueprint, network.digest, shared, settings)
 
 
-def _sketch(config: Config) -> Blueprint:
-    """Return the blueprint without the sizes of the tables."""
+def _draft_blueprint(config: Config) -> Blueprint:
+    """Return the blueprint with a placeholder for the number of classes.
+
+    An empty shape means the shape of the tables' rows.
+    """
     model = typed_value(config, "model", str)
     head = tuple(name.strip() for name in typed_value(config, "head", str).split(","))
     return Blueprint(
-        model=OWN if ":" in model else model,
+        model=CUSTOM if ":" in model else model,
         shape=_sizes(config, "shape"),
         n_outputs=1,
         embedding=typed_value(config, "embedding", str),
@@ -365,7 +371,7 @@ def _checkpoint_path(config: Config) -> Path | None:
     return Path(text).absolute()
 
 
-def _import(words: str) -> Any:
+def _import(path: str) -> Any:
     """Import an object by a path such as ``package.module:function``.
 
     Raises
@@ -373,18 +379,18 @@ def _import(words: str) -> Any:
     ValueError
         If the import fails.
     """
-    module, _, name = words.partition(":")
+    module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"expected model as an import path such as package.module:function, got {words!r}: "
+            f"expected model as an import path such as package.module:function, got {path!r}: "
             f"{error}"
         ) from error
 
 
 def _keep(outcome: Outcome[Any], config: Config) -> None:
-    """Write the shared state of all clients; then delete the checkpoint."""
+    """Write the shared model, then delete the checkpoint."""
     keep_model(outcome, config)
     if path := _checkpoint_path(config):
         path.unlink(missing_ok=True)
@@ -392,12 +398,12 @@ def _keep(outcome: Outcome[Any], config: Config) -> None:
 
 def _party(table: dict[str, Any], node: Config) -> NodeParty:
     if node.get("epsilon"):
-        raise Refused("kNN-Per over nodes does not support a budget; remove epsilon from this node")
-    return NodeParty(**table, own=partial(_own_model, node) if node.get("model") else None)
+        raise Refused("kNN-Per does not support a budget on nodes; remove epsilon from this node")
+    return NodeParty(**table, custom=partial(_custom_model, node) if node.get("model") else None)
 
 
-def _own_model(node: Config) -> Any:
-    """Import the network of a node."""
+def _custom_model(node: Config) -> Any:
+    """Import the network named in a node's configuration."""
     try:
         return _import(node_value(node, "model"))
     except ValueError as error:

@@ -1,7 +1,8 @@
 """kNN-Per's messages and coordinator: federated averaging, then memories (Algorithm 1).
 
-Clients see only sums of one another: of class counts, weight changes, scatter of random features,
-and the terms of a pool. Rows, embeddings, memories and mixtures never leave a client.
+Clients send their schemas. Everything else is summed over clients: sums of columns, class counts or
+sums of targets, weight changes, scatter of random features, and the terms of a pool. Rows,
+embeddings, memories and their weights never leave a client.
 """
 
 from collections.abc import Generator
@@ -16,14 +17,14 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper.algorithm import average_changes, feature_rate, scale_bits
+from fedneighbors.methods.knnper.algorithm import average_changes, binary_places, feature_rate
 from fedneighbors.methods.knnper.personal._discriminants import (
     MAX_FEATURES,
     Discriminants,
     RandomFeatures,
     Scatter,
-    n_features_for,
-    triangle,
+    choose_n_features,
+    upper_triangle,
 )
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
 from fedneighbors.neural._schedule import Regime
@@ -44,12 +45,12 @@ if TYPE_CHECKING:  # these modules import this one, or torch
 Weights = npt.NDArray[np.floating[Any]]
 
 FIXED_POINT = 32
-"""Binary places of scatter and of pool terms in fixed point."""
+"""Binary places of scatter matrices and pool terms, which are sent as fixed-point integers."""
 
 
 @message
 class ClientSchemaRequest:
-    """Request for the schema of a client's rows."""
+    """Request for the schema of a client's rows; ``layout`` is the digest of the network."""
 
     layout: str
 
@@ -58,7 +59,7 @@ class ClientSchemaRequest:
 
 @message
 class ClientMomentsRequest:
-    """Request for the column sums for standardization."""
+    """Request for the sums of columns and squares, for units of columns."""
 
     reply: ClassVar[type] = MomentsReply
 
@@ -72,7 +73,7 @@ class CountsReply:
 
 @message
 class CountsRequest:
-    """Request for class counts, without held-out rows if ``held_out``.
+    """Request for class counts; held-out rows are not counted if ``held_out`` is true.
 
     ``center`` and ``scale`` standardize the columns; both are empty for no standardization.
     """
@@ -87,9 +88,9 @@ class CountsRequest:
 
 @message
 class TargetsRequest:
-    """Request for the sums that standardize targets, without held-out rows if ``held_out``.
+    """Request for the sums that standardize targets; ``held_out`` as in :class:`CountsRequest`.
 
-    Columns are not standardized at this point: :class:`UnitsRequest` follows.
+    :class:`UnitsRequest` follows with the units of targets and columns.
     """
 
     held_out: bool
@@ -99,7 +100,7 @@ class TargetsRequest:
 
 @message
 class UnitsRequest:
-    """Units of columns (none if empty) and targets."""
+    """Center and scale of the columns (empty for no standardization) and of the targets."""
 
     center: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
@@ -111,7 +112,7 @@ class UnitsRequest:
 
 @message
 class UpdateReply:
-    """Weighted update of a client's training (Eq 13), in fixed point."""
+    """Change of weights in a client's training times its rows (Eq 13), in fixed point."""
 
     change: Integers
 
@@ -120,7 +121,8 @@ class UpdateReply:
 class TrainRequest:
     """Request for one round of local training.
 
-    If ``held_out`` is true, held-out rows are omitted; ``bits`` is the binary places of changes.
+    ``number`` counts rounds from 0. Held-out rows are not used if ``held_out`` is true. ``bits`` is
+    the number of binary places of the reply.
     """
 
     number: int
@@ -135,9 +137,9 @@ class TrainRequest:
 
 @message
 class ScatterReply:
-    """Scatter of random features within classes and between them, summed over the clients.
+    """Scatter of random features within classes and between them.
 
-    Upper triangles, row by row, in units of 2 to the power of -32.
+    Upper triangles of the matrices, row by row, in units of 2 to the power of -32.
     """
 
     within: Integers
@@ -146,7 +148,7 @@ class ScatterReply:
 
 @message
 class ScatterRequest:
-    """Request for the scatter of random features, without held-out rows if ``held_out``."""
+    """Request for the scatter of random features; ``held_out`` as in :class:`CountsRequest`."""
 
     held_out: bool
     features: RandomFeatures
@@ -160,9 +162,9 @@ class ScatterRequest:
 
 @message
 class PoolReply:
-    """Loss, gradient and Hessian of the pool on held-out rows, summed over the clients.
+    """Loss, gradient and Hessian of the pool on ``n_rows`` held-out rows.
 
-    All in units of 2 to the power of -32.
+    The three are in units of 2 to the power of -32.
     """
 
     n_rows: int
@@ -173,7 +175,7 @@ class PoolReply:
 
 @message
 class PoolRequest:
-    """Request for the pool's loss on held-out rows, under the released model."""
+    """Request for the pool's terms on held-out rows, under the first released model."""
 
     weights: npt.NDArray[np.float64]
 
@@ -182,11 +184,11 @@ class PoolRequest:
 
 @message
 class ReleaseRequest:
-    """The shared model; each client then builds its memory.
+    """Weights of the shared model (``shared``), and other state shared by all clients.
 
-    ``overall`` are class shares, or means and standard deviations of the targets. ``final`` is
-    false for the model for choosing mixtures, which has not seen held-out rows. ``pool`` and
-    ``seen`` are as in :class:`Shared`.
+    If ``final`` is false, the model was trained without held-out rows, and the client chooses its
+    mixture on them. If true, the client builds its memory. ``overall``, ``pool`` and ``seen`` are
+    as in :class:`Shared`.
     """
 
     shared: Weights
@@ -200,7 +202,7 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """State shared by all clients at the end.
+    """State shared by all clients after training.
 
     Parameters
     ----------
@@ -210,15 +212,15 @@ class Shared:
         Ascending; empty for regression.
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
         Class shares over all clients, with one row of each class added; or means and standard
-        deviations of the targets.
+        deviations of the targets over all clients.
     pool : float64 array of shape (n_experts,) or None
-        Weights of the experts; None for the paper's mixture.
+        Weights of the pool's experts; None for the paper's mixture.
     center, scale : float64 array of shape (n_features,)
         Center and scale of the columns of a table; empty for no standardization.
     agreed : Agreed
         Common schema of the clients' tables.
     seen : Discriminants or None
-        Directions from all clients' scatter, for a pool with heads on rows.
+        Discriminants from the scatter of all clients, for a pool with heads on rows.
     """
 
     weights: Weights
@@ -238,11 +240,12 @@ class Stage:
     Parameters
     ----------
     number : int
-        Rounds done. The first stage omits held-out rows, the second does not.
+        Number of rounds done in the current pass. The first pass over all rounds does not use
+        held-out rows; the second starts again from the initial weights and uses all rows.
     weights : float array of shape (n_weights,)
         Weights of the network after these rounds.
     chosen_on : float array of shape (n_weights,) or None
-        Weights for choosing mixtures, from the end of the first stage; None before.
+        Weights at the end of the first pass, with which mixtures are chosen; None before.
     pool : float64 array of shape (n_experts,) or None
         Weights of the experts; None before they are chosen.
     """
@@ -254,7 +257,7 @@ class Stage:
 
     @property
     def held_out(self) -> bool:
-        """Return whether held-out rows are omitted."""
+        """Return whether held-out rows are not used: this is the first pass."""
         return self.chosen_on is None
 
 
@@ -262,7 +265,7 @@ def coordinate(
     rounds: RoundSettings,
     settings: MemorySettings,
     network: "Network",
-    kind: "Task",
+    task: "Task",
     *,
     standardize: bool = False,
     reserved: tuple[Label, ...] = (),
@@ -281,7 +284,7 @@ def coordinate(
         Settings of the clients' memories.
     network : Network
         Network of all clients; training begins at its weights.
-    kind : Task
+    task : Task
         Task: classification or regression.
     standardize : bool
         Scale the columns of all clients' tables to mean 0 and standard deviation 1 by exact sums.
@@ -289,16 +292,17 @@ def coordinate(
     reserved : tuple of labels
         Classes that may occur later.
     checkpoint : Checkpoint, optional
-        Stores every stage; may contain the stage of an interrupted training.
+        Receives each stage; may contain the stage of an interrupted training.
     opening : message, optional
         Request for the schema; by default a :class:`ClientSchemaRequest`.
 
     Yields
     ------
     Ask
-        Schema; sums of columns for standardization; class counts, or sums of targets; rounds of
-        training without held-out rows; scatter; the model for choosing mixtures; the pool's terms;
-        rounds on all rows; scatter; the final model.
+        Schema; sums of columns if their units are needed; class counts, or sums and units of
+        targets; rounds of training without held-out rows; scatter; the model for choosing mixtures;
+        the pool's terms; class counts, or sums and units of targets, of all rows; rounds on all
+        rows; scatter; the final model. Scatter is needed only for discriminants.
 
     Returns
     -------
@@ -311,44 +315,44 @@ def coordinate(
     PartyMissing
         If a client does not reply; nothing is released.
     DataError
-        If the clients have no rows or fewer than two classes together.
+        If all clients together have no rows or fewer than two classes.
     """
     resumed = None if checkpoint is None else checkpoint.resume()
     replies = yield gather(opening or ClientSchemaRequest(network.digest))
-    agreed = kind.agree(replies.complete("the schema").each, reserved)
+    agreed = task.agree(replies.complete("the schema").each, reserved)
     averaging = _Averaging(rounds, tuple(replies.each), checkpoint)
     standardize = standardize and not network.reads_tokens
-    discriminate = settings.uses_rows and kind.discriminates and not network.reads_tokens
+    discriminate = settings.uses_rows and task.discriminates and not network.reads_tokens
     center, scale, rate = np.empty(0), np.empty(0), 0.0
     if standardize or discriminate:
         center, scale, rate = yield from _column_units(standardize=standardize)
-    n_rows, overall = yield from kind.prepare(agreed, center, scale, held_out=True)
+    n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, network.initial)
     chosen_on = stage.chosen_on
     if chosen_on is None:
-        stage = yield from averaging.rest(stage, n_rows)
+        stage = yield from averaging.run_remaining(stage, n_rows)
         chosen_on = stage.weights
         stage = Stage(0, network.initial, chosen_on)
     features = (rounds.seed, rate) if discriminate else None
     seen = yield from _discriminants(features, overall, n_rows, held_out=True)
     yield from _release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:
-        stage = replace(stage, pool=(yield from _pool_weights(kind)))
-    averaging.keep(stage)
-    n_rows, overall = yield from kind.prepare(agreed, center, scale, held_out=False)
-    stage = yield from averaging.rest(stage, n_rows)
+        stage = replace(stage, pool=(yield from _pool_weights(task)))
+    averaging.store(stage)
+    n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=False)
+    stage = yield from averaging.run_remaining(stage, n_rows)
     seen = yield from _discriminants(features, overall, n_rows, held_out=False)
     yield from _release(ReleaseRequest(stage.weights, overall, True, stage.pool, seen))
     return Shared(stage.weights, agreed.classes, overall, stage.pool, center, scale, agreed, seen)
 
 
 def _column_units(*, standardize: bool) -> Generator[Ask, Replies, tuple[Floats, Floats, float]]:
-    """Compute column centers, scales and the random-feature rate from exact sums."""
+    """Compute center and scale of columns, and the random features' rate."""
     replies = yield total(ClientMomentsRequest())
-    found = replies.summed("the sums of columns")
-    if found.n_rows < 1:
+    moments = replies.summed("the sums of columns")
+    if moments.n_rows < 1:
         raise DataError("the clients have no rows to train on; add rows")
-    mean, deviation = mean_and_deviation(found)
+    mean, deviation = mean_and_deviation(moments)
     if not standardize:
         return np.empty(0), np.empty(0), feature_rate(deviation)
     scale = np.where(deviation > 0, deviation, 1.0)
@@ -363,59 +367,62 @@ class _Averaging:
     names: tuple[str, ...]
     checkpoint: "Checkpoint | None"
 
-    def keep(self, stage: Stage) -> None:
+    def store(self, stage: Stage) -> None:
         """Write a stage to the checkpoint, if any."""
         if self.checkpoint is not None:
-            self.checkpoint.keep(stage)
+            self.checkpoint.write(stage)
 
-    def rest(self, stage: Stage, n_rows: int) -> Generator[Ask, Replies, Stage]:
-        """Run the remaining rounds for ``n_rows`` rows of all clients."""
-        rounds, bits = self.rounds, scale_bits(n_rows)
-        for number in range(stage.number, rounds.n_rounds):
+    def run_remaining(self, stage: Stage, n_rows: int) -> Generator[Ask, Replies, Stage]:
+        """Run the remaining rounds of a pass; return its last stage.
+
+        ``n_rows`` is the number of all clients' rows used in the pass.
+        """
+        rounds, bits = self.rounds, binary_places(n_rows)
+        for index in range(stage.number, rounds.n_rounds):
             request = TrainRequest(
-                number=number,
+                number=index,
                 held_out=stage.held_out,
-                regime=replace(rounds.regime, learning_rate=rounds.learning_rate(number)),
+                regime=replace(rounds.regime, learning_rate=rounds.learning_rate(index)),
                 seed=rounds.seed,
                 bits=bits,
                 weights=stage.weights,
             )
-            replies = yield total(dict.fromkeys(rounds.participants(self.names, number), request))
-            change = replies.summed(f"the changes of round {number + 1}").change
+            replies = yield total(dict.fromkeys(rounds.participants(self.names, index), request))
+            change = replies.summed(f"the changes of round {index + 1}").change
             weights = average_changes(stage.weights, change, n_rows=n_rows, bits=bits)
-            stage = replace(stage, number=number + 1, weights=weights)
-            self.keep(stage)
+            stage = replace(stage, number=index + 1, weights=weights)
+            self.store(stage)
         return stage
 
 
 def _discriminants(
     features: tuple[int, float] | None, overall: Floats, n_rows: int, *, held_out: bool
 ) -> Generator[Ask, Replies, Discriminants | None]:
-    """Compute discriminants from summed scatter.
+    """Compute discriminants from the scatter of all clients.
 
-    They separate the classes of every client. The result is None if ``features``, the seed and rate
-    of the random features, is None.
-
+    ``features`` is the seed and rate of the random features. If it is None, so is the result.
     """
     if features is None:
         return None
-    drawn = RandomFeatures(*features, n_features_for(n_rows))
-    replies = yield total(ScatterRequest(held_out, drawn))
-    found = replies.summed("the scatter of classes")
-    within, between = (_symmetric(part, drawn.n_features) for part in (found.within, found.between))
+    random = RandomFeatures(*features, choose_n_features(n_rows))
+    replies = yield total(ScatterRequest(held_out, random))
+    reply = replies.summed("the scatter of classes")
+    within, between = (
+        _symmetric(half, random.n_features) for half in (reply.within, reply.between)
+    )
     counts = overall * (n_rows + len(overall)) - 1
-    n_present = int((counts > 0.5).sum())  # absent classes have no scatter
-    return Discriminants.best(drawn, Scatter(within, between), n_present)
+    n_present = int((counts > 0.5).sum())  # classes without rows have no scatter
+    return Discriminants.fit(random, Scatter(within, between), n_present)
 
 
 def _symmetric(upper: npt.NDArray[np.int64], n: int) -> Floats:
     """Return the symmetric matrix of an upper triangle in fixed point."""
-    whole = np.zeros((n, n))
-    whole[triangle(n)] = _from_fixed(upper)
-    return whole + np.triu(whole, 1).T
+    matrix = np.zeros((n, n))
+    matrix[upper_triangle(n)] = _from_fixed_point(upper)
+    return matrix + np.triu(matrix, 1).T
 
 
-def _from_fixed(values: npt.NDArray[np.int64]) -> Floats:
+def _from_fixed_point(values: npt.NDArray[np.int64]) -> Floats:
     return np.asarray(np.ldexp(values.astype(np.float64), -FIXED_POINT))
 
 
@@ -424,18 +431,18 @@ def _release(request: ReleaseRequest) -> Generator[Ask, Replies, None]:
     replies.complete("the model")
 
 
-def _pool_weights(kind: "Task") -> Generator[Ask, Replies, Floats]:
+def _pool_weights(task: "Task") -> Generator[Ask, Replies, Floats]:
     """Compute the experts' weights from sums of gradients and Hessians."""
-    steps = kind.pool_steps()
+    steps = task.pool_steps()
     weights = next(steps)
     while True:
         replies = yield total(PoolRequest(weights))
-        found = replies.summed("the pool's terms")
+        reply = replies.summed("the pool's terms")
         terms = PoolTerms(
-            n_rows=int(found.n_rows),
-            loss=float(np.ldexp(float(found.loss), -FIXED_POINT)),
-            gradient=_from_fixed(found.gradient),
-            hessian=_from_fixed(found.hessian),
+            n_rows=int(reply.n_rows),
+            loss=float(np.ldexp(float(reply.loss), -FIXED_POINT)),
+            gradient=_from_fixed_point(reply.gradient),
+            hessian=_from_fixed_point(reply.hessian),
         )
         try:
             weights = steps.send(terms)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import DataError, RebuildNeeded
-from fedneighbors.methods.knnper.algorithm import closeness
+from fedneighbors.methods.knnper.algorithm import kernel_weights
 from fedneighbors.methods.knnper.memory._compressed import ClassCenters, allocate_centers
 from tests.methods.knnper.memory.tables import tables
 from tests.naive import compression as naive
@@ -47,7 +47,7 @@ def test_votes_are_those_of_the_centers_by_distance_and_count(rows):
     votes = store.votes(rows[:2], 3, n_neighbors=4)
 
     places, distances = knnper.nearest(store.centers.tolist(), rows[:2].tolist(), 4)
-    weights = closeness(np.array(distances)) * store.counts[np.array(places)]
+    weights = kernel_weights(np.array(distances)) * store.counts[np.array(places)]
     for row in range(len(votes)):
         shares = np.bincount(classes[places[row]], weights[row], minlength=3)
         np.testing.assert_allclose(votes[row], shares / shares.sum(), rtol=1e-12)

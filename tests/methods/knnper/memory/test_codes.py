@@ -143,7 +143,7 @@ def test_neighbors_are_those_of_the_slow_twin(rows, n_stretches, bits, k):
     own = np.arange(len(rows))[::-1][:4].copy()
 
     for left_out in (None, own):
-        found = codec.nearest(codes, queries, k, own=left_out)
+        found = codec.nearest(codes, queries, k, skip=left_out)
 
         entries = codec.book.entries.astype(float).tolist()
         numbers = [naive.numbers(row, entries) for row in rows.tolist()]
@@ -169,7 +169,7 @@ def test_blockwise_queries_equal_a_single_block(monkeypatch):
     codec = ProductCodec(3, 4).fit(rows)
     at_once = codec.nearest(codec.encode(rows), rows, 5)
 
-    monkeypatch.setattr("fedneighbors.methods.knnper.memory._codes._BLOCK", 90)
+    monkeypatch.setattr("fedneighbors.methods.knnper.memory._codes._MAX_DISTANCES", 90)
     in_blocks = codec.nearest(codec.encode(rows), rows, 5)
 
     assert in_blocks.positions.tolist() == at_once.positions.tolist()
@@ -235,9 +235,9 @@ def test_codes_of_any_rows_are_taken_for_codes(rows, n_stretches, bits):
         (codec_of(2, 5, 4), [[5]], "index beyond the codebook"),
         (codec_of(2, 5, 4), [[5 << 4]], "index beyond the codebook"),
         (codec_of(3, 16, 4), [[255, 15 + 16]], "unused bits of a code must be zero"),
-        (codec_of(3, 16, 4), [[255]], "codes of 2 bytes a row"),
-        (codec_of(3, 16, 4), [255, 15], "codes of 2 bytes a row"),
-        (codec_of(3, 16, 4), np.empty((0, 3), np.uint8), "codes of 2 bytes a row"),
+        (codec_of(3, 16, 4), [[255]], "codes of 2 bytes per row"),
+        (codec_of(3, 16, 4), [255, 15], "codes of 2 bytes per row"),
+        (codec_of(3, 16, 4), np.empty((0, 3), np.uint8), "codes of 2 bytes per row"),
     ],
 )
 def test_invalid_codes_are_refused(codec, codes, words):

@@ -1,4 +1,4 @@
-""""""
+"""Strategies, names and checks of a memory."""
 
 import numpy as np
 import pytest
@@ -283,7 +283,7 @@ def test_a_window_equals_a_list_and_clears_deleted_rows(steps):
             rows = rows[:n]
         else:
             places = list(range(0, len(rows), n + 1))
-            window.vacate(places)
+            window.delete(places)
             for place in reversed(places):
                 rows[place] = rows[-1]
                 rows.pop()

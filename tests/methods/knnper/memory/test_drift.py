@@ -13,12 +13,12 @@ from sklearn.datasets import load_digits
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory._drift import (
-    DriftWatch,
-    error_doubt,
-    error_evidence,
+    DriftDetector,
+    error_rise_evidence,
+    excess_error_evidence,
     label_evidence,
 )
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._client_state import OwnPart
 
 MIDDLES = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
@@ -112,7 +112,7 @@ def test_the_ratio_is_one_in_the_mean_while_nothing_changes(pair):
 
 @given(rates, rates)
 def test_evidence_of_errors_is_that_of_labels_right_and_wrong(before, since):
-    found = error_evidence(before, since)
+    found = error_rise_evidence(before, since)
 
     if since[0] * before[1] <= before[0] * since[1]:
         assert found == -inf
@@ -123,7 +123,7 @@ def test_evidence_of_errors_is_that_of_labels_right_and_wrong(before, since):
 
 @given(rates, rates)
 def test_doubt_is_that_of_errors_one_after_another(before, since):
-    found = error_doubt(before, since)
+    found = excess_error_evidence(before, since)
 
     if since[0] * before[1] <= before[0] * since[1]:
         assert found == -inf
@@ -280,7 +280,7 @@ def test_class_shares_of_a_pool_are_those_since_the_change():
     prior_alone = np.array([0.0, 0, 1, 0, 0, 0])
     personal = OwnPart(memory, 0.5, overall, prior_alone, MemorySettings(combine="pool"))
 
-    found = personal.predict(View(MIDDLES[:2]), np.zeros((2, 6)))
+    found = personal.predict(RowFeatures(MIDDLES[:2]), np.zeros((2, 6)))
 
     counts = [memory.recent_labels.tolist().count(c) for c in range(6)]
     expected = [(n + 1 / 6) / (sum(counts) + 1) for n in counts]
@@ -339,8 +339,8 @@ def test_a_memory_from_its_parts_weighs_votes_as_it_did():
     assert again.votes(asked, 6, n_neighbors=10).tobytes() == votes.tobytes()
     assert again.state() == memory.state()
     for strategy, past, words in (
-        ("drift", 119, "more past keys than keys"),
-        ("fifo", 1, "more past keys than keys"),
+        ("drift", 119, "more keys from before a change than keys"),
+        ("fifo", 1, "more keys from before a change than keys"),
         ("drift", 2.7, "expected the state of a memory"),
         ("drift", -1, "expected the state of a memory"),
     ):
@@ -360,10 +360,10 @@ def test_rows_that_are_forgotten_leave_no_count_behind():
 
 
 def test_constant_errors_are_not_drift():
-    watch, one = DriftWatch(3, window=1), np.zeros((30, 2))
+    watch, one = DriftDetector(3, window=1), np.zeros((30, 2))
     labels = np.tile([0, 1, 2], 10)
 
-    assert watch.change(one, labels, 0, np.zeros((4, 2)), np.array([0, 1, 2, 0])) is None
+    assert watch.detect(one, labels, 0, np.zeros((4, 2)), np.array([0, 1, 2, 0])) is None
 
 
 def test_the_classes_are_needed():

@@ -49,9 +49,9 @@ def test_a_query_that_is_a_key_may_leave_itself_out(case, k):
     keys, _ = case
     places = np.arange(len(keys))[::3].copy()
 
-    found = nearest_by_faiss(keys, keys[places], k, own=places)
+    found = nearest_by_faiss(keys, keys[places], k, skip=places)
 
-    exact = nearest(keys, keys[places], k, own=places)
+    exact = nearest(keys, keys[places], k, skip=places)
     assert found.positions.tolist() == exact.positions.tolist()
     assert found.distances.tolist() == exact.distances.tolist()
 
@@ -68,11 +68,11 @@ def test_faiss_candidates_are_used_if_certain(monkeypatch):
 
 def test_large_memories_take_faiss_if_it_is_there(monkeypatch):
     asked = []
-    monkeypatch.setattr(_datastore, "FAISS_FROM", 30)
+    monkeypatch.setattr(_datastore, "MIN_FAISS_KEYS", 30)
     monkeypatch.setattr(
         _datastore,
         "nearest_by_faiss",
-        lambda *args, own: asked.append(len(args[0])) or nearest(*args),
+        lambda *args, skip: asked.append(len(args[0])) or nearest(*args),
     )
     keys = np.random.default_rng(0).normal(size=(30, 2))
 
@@ -83,7 +83,7 @@ def test_large_memories_take_faiss_if_it_is_there(monkeypatch):
 
 
 def test_the_own_search_replaces_a_missing_faiss_unless_named(monkeypatch):
-    monkeypatch.setattr(_datastore, "FAISS_FROM", 1)
+    monkeypatch.setattr(_datastore, "MIN_FAISS_KEYS", 1)
     keys = np.arange(4.0)[:, None]
 
     with mock.patch.dict(sys.modules, {"faiss": None}):

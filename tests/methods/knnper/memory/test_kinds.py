@@ -7,14 +7,14 @@ from sklearn.datasets import load_wine
 from experiments.catalog import find_study
 from fedneighbors.errors import RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._settings import KINDS
+from fedneighbors.methods.knnper._settings import MEMORY_KINDS
 
 X, Y = load_wine(return_X_y=True)
 CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 KNOWN, ASKED = np.arange(0, len(Y), 2), np.arange(1, len(Y), 2)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=MEMORY_KINDS)
 def fitted(request):
     model = KNNPerClassifier(n_rounds=10, memory=request.param)
     return model.fit(X[KNOWN], Y[KNOWN], parties=CELLAR[KNOWN])

@@ -10,15 +10,15 @@ from sklearn.datasets import load_wine
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.algorithm import (
-    GRID,
-    best_mixture,
+    MEMORY_WEIGHTS,
     local_means,
     local_votes,
     mix,
+    most_accurate_weight,
     nearest,
 )
-from fedneighbors.methods.knnper.memory._rows import View, in_metric
-from fedneighbors.methods.knnper.personal._client_state import HeldOut, held_out_rows
+from fedneighbors.methods.knnper.memory._rows import RowFeatures, in_metric
+from fedneighbors.methods.knnper.personal._client_state import ExpertOutputs, held_out_mask
 from tests.naive import knnper as naive
 
 X, Y = load_wine(return_X_y=True)
@@ -33,7 +33,7 @@ def scene(seed, n=60, n_classes=3):
     keys = random.normal(size=(n, 4)) * random.exponential(size=(n, 1))
     scores = np.log(random.dirichlet(np.ones(n_classes), size=n))
     labels = (np.arctan2(keys[:, 1], keys[:, 0]) > 0).astype(int) + (keys[:, 2] > 1)
-    return keys, scores, labels, held_out_rows(n, MemorySettings(), str(seed))
+    return keys, scores, labels, held_out_mask(n, MemorySettings(), str(seed))
 
 
 @given(
@@ -58,14 +58,14 @@ def test_a_client_takes_the_first_of_the_best_candidates(seed):
     keys, scores, labels, held = scene(seed)
     settings = MemorySettings(n_neighbors=KS, metric=METRICS)
 
-    found = HeldOut.of(View(keys), scores, labels, held, np.full(3, 1 / 3), settings)
+    found = ExpertOutputs.of(RowFeatures(keys), scores, labels, held, np.full(3, 1 / 3), settings)
 
     right = {}
     for metric in METRICS:
         near = in_metric(keys, metric)
         for k in KS:  # a separate search for each k
             votes = local_votes(nearest(near[~held], near[held], k), labels[~held], 3)
-            weight = best_mixture(votes, np.exp(scores[held]), labels[held])
+            weight = most_accurate_weight(votes, np.exp(scores[held]), labels[held])
             said = mix(votes, np.exp(scores[held]), weight).argmax(axis=1)
             right[metric, k, weight] = int((said == labels[held]).sum())
     best = next(each for each, n in right.items() if n == max(right.values()))
@@ -77,8 +77,8 @@ def test_numbers_take_the_candidate_of_least_squared_error():
     targets = np.arctan2(keys[:, 1], keys[:, 0])[:, None]  # a direction: lengths are irrelevant
     settings = MemorySettings(n_neighbors=(1, 4), metric=("euclidean", "cosine"))
 
-    found = HeldOut.of(
-        View(keys), np.zeros((60, 1)), targets, held, np.array([[0.0], [1.0]]), settings
+    found = ExpertOutputs.of(
+        RowFeatures(keys), np.zeros((60, 1)), targets, held, np.array([[0.0], [1.0]]), settings
     )
 
     errors = {}
@@ -86,7 +86,7 @@ def test_numbers_take_the_candidate_of_least_squared_error():
         near = in_metric(keys, metric)
         for k in (1, 4):
             means = local_means(nearest(near[~held], near[held], k), targets[~held])
-            for weight in GRID:
+            for weight in MEMORY_WEIGHTS:
                 errors[metric, k, weight] = float(((weight * means - targets[held]) ** 2).sum())
     taken = found.settings.metric, found.settings.n_neighbors, found.weight
     assert taken == min(errors, key=errors.get)
@@ -98,7 +98,9 @@ def test_the_first_of_equal_candidates_is_taken():
     settings = MemorySettings(n_neighbors=(9, 2), metric=("cosine", "euclidean"))
     alike = np.zeros((60, 1))  # any neighbors have the same mean
 
-    found = HeldOut.of(View(keys), alike, alike, held, np.array([[0.0], [1.0]]), settings)
+    found = ExpertOutputs.of(
+        RowFeatures(keys), alike, alike, held, np.array([[0.0], [1.0]]), settings
+    )
 
     assert (found.settings.n_neighbors, found.settings.metric) == (9, "cosine")
 
@@ -109,7 +111,7 @@ def test_held_out_rows_choose_but_are_not_in_the_memory():
     wrong = np.where(held, (labels + 1) % 3, labels)
 
     one, other = (
-        HeldOut.of(View(keys), scores, y, held, np.full(3, 1 / 3), settings)
+        ExpertOutputs.of(RowFeatures(keys), scores, y, held, np.full(3, 1 / 3), settings)
         for y in (labels, wrong)
     )
 
@@ -129,7 +131,7 @@ def test_every_client_chooses_its_k_and_metric(kind, combine):
     for client in found.clients_.values():
         assert client.settings.n_neighbors in (1, 5)
         assert client.settings.metric in ("euclidean", "cosine")
-        assert client.weight in GRID
+        assert client.weight in MEMORY_WEIGHTS
     assert np.isfinite(found.score(X[:140], Y[:140], parties=CELLAR[:140]))
 
 
@@ -150,9 +152,11 @@ def test_under_the_cosine_lengths_do_not_matter():
     width = personal.memory.keys.shape[1]
     asked = np.abs(np.random.default_rng(0).normal(size=(5, width)))
 
-    votes = personal.votes(View(asked), scores[:5])
+    votes = personal.votes(RowFeatures(asked), scores[:5])
 
-    np.testing.assert_allclose(personal.votes(View(asked * 64.0), scores[:5]), votes, rtol=1e-12)
+    np.testing.assert_allclose(
+        personal.votes(RowFeatures(asked * 64.0), scores[:5]), votes, rtol=1e-12
+    )
     lengths = np.sqrt((personal.memory.keys**2).sum(axis=1))
     assert ((np.abs(lengths - 1) < 1e-12) | (lengths == 0)).all()
 

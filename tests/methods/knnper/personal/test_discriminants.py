@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
     RandomFeatures,
     Scatter,
-    n_features_for,
+    choose_n_features,
 )
 from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest, ScatterRequest
 from tests.methods.knnper.federations import members, training
@@ -62,7 +62,7 @@ def test_blockwise_scatter_equals_the_whole(monkeypatch):
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(50, 3)), random.integers(4, size=50)
     whole = Scatter.of(FEATURES, rows, labels)
-    seen = Discriminants.best(FEATURES, whole, 4)
+    seen = Discriminants.fit(FEATURES, whole, 4)
     told = seen.of(rows)
 
     monkeypatch.setattr(discriminants, "_BLOCK_ROWS", 7)
@@ -89,7 +89,7 @@ def test_discriminants_of_a_row_do_not_depend_on_other_rows():
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(300, 70)), random.integers(4, size=300)
     features = RandomFeatures(0, feature_rate(rows.std(axis=0)), 150)
-    seen = Discriminants.best(features, Scatter.of(features, rows, labels), 4)
+    seen = Discriminants.fit(features, Scatter.of(features, rows, labels), 4)
     order = random.permutation(300)[:131]
 
     assert seen.of(rows[order]).tobytes() == seen.of(rows)[order].tobytes()
@@ -121,7 +121,7 @@ def test_directions_have_most_scatter_between_for_that_within():
     rows = random.normal(size=(200, 2)) + 2 * random.normal(size=(3, 2))[labels]
     scatter = Scatter.of(FEATURES, rows, labels)
 
-    found = Discriminants.best(FEATURES, scatter, 3).directions
+    found = Discriminants.fit(FEATURES, scatter, 3).directions
 
     ridge = RIDGE * np.trace(scatter.within) / 4 * np.eye(4)
     np.testing.assert_allclose(found.T @ (scatter.within + ridge) @ found, np.eye(2), atol=1e-9)
@@ -148,7 +148,7 @@ def test_directions_have_most_scatter_between_for_that_within():
 def test_uninformative_scatter_gives_finite_directions(rows, labels):
     scatter = Scatter.of(FEATURES, rows, np.array(labels, np.int64))
 
-    found = Discriminants.best(FEATURES, scatter, 3)
+    found = Discriminants.fit(FEATURES, scatter, 3)
 
     assert found.directions.shape == (4, 2)
     assert np.isfinite(found.of(rows)).all()
@@ -159,7 +159,7 @@ def test_there_are_fewer_directions_than_classes_and_features(n_classes, n_direc
     random = np.random.default_rng(3)
     rows, labels = random.normal(size=(60, 2)), np.arange(60) % n_classes
 
-    found = Discriminants.best(FEATURES, Scatter.of(FEATURES, rows, labels), n_classes)
+    found = Discriminants.fit(FEATURES, Scatter.of(FEATURES, rows, labels), n_classes)
 
     assert found.directions.shape == (4, n_directions)
 
@@ -214,13 +214,13 @@ def test_the_number_of_threads_does_not_change_bits():
 
 
 def test_two_rows_per_feature_and_a_limit_on_features():
-    assert [n_features_for(n) for n in (1, 2, 3, 100, 2047, 10**6)] == [1, 1, 1, 50, 1023, 1024]
+    assert [choose_n_features(n) for n in (1, 2, 3, 100, 2047, 10**6)] == [1, 1, 1, 50, 1023, 1024]
 
 
 @pytest.mark.parametrize("deviations", [[], [0.0, 0.0], [1e200, 1.0], [1e-155]])
 def test_columns_without_a_scale_have_a_rate(deviations):
-    assert feature_rate(np.array(deviations)) == algorithm.WIDTH
-    assert feature_rate(np.array([1.0, 2.0])) == algorithm.WIDTH / 10
+    assert feature_rate(np.array(deviations)) == algorithm.KERNEL_EXPONENT
+    assert feature_rate(np.array([1.0, 2.0])) == algorithm.KERNEL_EXPONENT / 10
 
 
 def pooling(order=1):
@@ -244,7 +244,7 @@ def test_directions_are_those_of_the_scatter_of_all_clients():
 
     each = [Scatter.of(seen.features, party.x.double().numpy(), party._labels) for party in parties]
     scatter = Scatter(sum(one.within for one in each), sum(one.between for one in each))
-    expected = Discriminants.best(seen.features, scatter, 10).directions
+    expected = Discriminants.fit(seen.features, scatter, 10).directions
     # sums are rounded at 2**-32; an eigenvector may point the other way
     signs = np.sign((seen.directions * expected).sum(axis=0))
     np.testing.assert_allclose(seen.directions, expected * signs, atol=1e-6)

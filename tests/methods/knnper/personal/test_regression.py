@@ -13,14 +13,26 @@ from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper._task import NUMBERS
 from fedneighbors.methods.knnper._training import Cohort
-from fedneighbors.methods.knnper.algorithm import GRID, Neighbors, least_mixture, local_means
+from fedneighbors.methods.knnper.algorithm import (
+    MEMORY_WEIGHTS,
+    Neighbors,
+    least_squares_weight,
+    local_means,
+)
 from fedneighbors.methods.knnper.personal._pool import linear_pool, linear_terms
 from fedneighbors.methods.knnper.protocol import CountsRequest, UnitsRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import squared_error
-from tests.methods.knnper.federations import DIGITS, LABELS, OWNER, ROWS, Overheard, training
+from tests.methods.knnper.federations import (
+    DIGITS,
+    LABELS,
+    N_ROWS,
+    OWNER,
+    RecordingCohort,
+    training,
+)
 from tests.naive import knnper as naive
 
 ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=32))
@@ -55,18 +67,18 @@ def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, 
 def test_the_least_squares_weight_is_the_middle_of_equals(n_rows, n_outputs, data):
     local, shared, targets = (table(data, n_rows, n_outputs) for _ in range(3))
 
-    found = least_mixture(local, shared, targets)
+    found = least_squares_weight(local, shared, targets)
 
-    errors = naive.mixture_errors(local.tolist(), shared.tolist(), targets.tolist(), GRID)
+    errors = naive.mixture_errors(local.tolist(), shared.tolist(), targets.tolist(), MEMORY_WEIGHTS)
     least = min(errors)
-    assert errors[GRID.index(found)] <= least * (1 + 1e-9) + 1e-9
+    assert errors[MEMORY_WEIGHTS.index(found)] <= least * (1 + 1e-9) + 1e-9
 
 
 def test_equal_memory_and_model_give_the_middle_weight():
     same = np.array([[1.0], [2.0]])
 
-    assert least_mixture(same, same, np.zeros((2, 1))) == 0.5
-    assert least_mixture(np.empty((0, 1)), np.empty((0, 1)), np.empty((0, 1))) == 0.5
+    assert least_squares_weight(same, same, np.zeros((2, 1))) == 0.5
+    assert least_squares_weight(np.empty((0, 1)), np.empty((0, 1)), np.empty((0, 1))) == 0.5
 
 
 def solved(experts, targets):
@@ -111,15 +123,15 @@ def test_terms_are_the_slopes_of_the_loss():
         np.testing.assert_allclose(terms.hessian[place], bend, rtol=1e-6)
 
 
-TARGETS = np.column_stack([LABELS[:ROWS] * 1.0, DIGITS[:ROWS, 20] - 3])
+TARGETS = np.column_stack([LABELS[:N_ROWS] * 1.0, DIGITS[:N_ROWS, 20] - 3])
 
 
 def members(*, settings=None, y=TARGETS):
     """Return clients that predict a digit as a number, and the brightness of a pixel."""
     net = perceptron(64, 2, hidden=(16, 8), seed=1)
-    x, settings = DIGITS[:ROWS] / 16, settings or MemorySettings()
+    x, settings = DIGITS[:N_ROWS] / 16, settings or MemorySettings()
     return [
-        KNNPerParty(name, x[name == OWNER], y[name == OWNER], net, settings=settings, kind=NUMBERS)
+        KNNPerParty(name, x[name == OWNER], y[name == OWNER], net, settings=settings, task=NUMBERS)
         for name in np.unique(OWNER).tolist()
     ]
 
@@ -131,7 +143,7 @@ def numbers(parties, **options):
 
 def asked(parties):
     """Return all requests of a coordinator and the replies."""
-    cohort = Overheard(parties)
+    cohort = RecordingCohort(parties)
     run_rounds(numbers(parties), cohort)
     return [(next(iter(requests.values())), replies) for requests, _, replies in cohort.seen]
 
@@ -186,8 +198,8 @@ def test_pool_weights_are_those_of_all_held_out_rows():
 
     outcome = run_rounds(numbers(parties), Cohort(parties))
 
-    experts = np.concatenate([party._found.experts for party in parties])
-    targets = np.concatenate([party._found.values for party in parties])
+    experts = np.concatenate([party._expert_outputs.experts for party in parties])
+    targets = np.concatenate([party._expert_outputs.values for party in parties])
     np.testing.assert_allclose(outcome.result.pool, solved(experts, targets), rtol=1e-6, atol=1e-8)
 
 
@@ -203,7 +215,7 @@ def test_gathered_replies_reveal_no_targets():
 def test_a_resumed_training_is_bit_identical():
     settings, stages = MemorySettings(combine="pool"), []
     whole = members(settings=settings)
-    expected = run_rounds(numbers(whole, keep=stages.append), Cohort(whole))
+    expected = run_rounds(numbers(whole, on_stage=stages.append), Cohort(whole))
 
     for stage in stages[1:-1:2]:
         again = members(settings=settings)

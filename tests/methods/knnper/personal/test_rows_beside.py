@@ -5,7 +5,7 @@ import pytest
 
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 
 
 def turned_rings(seed, n=60, n_clients=6):
@@ -124,7 +124,7 @@ def test_extras_of_another_shape_are_refused(extras):
 
 
 def test_a_metric_changes_the_embedding_only():
-    view = View(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[7.0], [9.0]]))
+    view = RowFeatures(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[7.0], [9.0]]))
 
     found = view.in_metric("cosine")
 

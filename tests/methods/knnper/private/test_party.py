@@ -74,8 +74,8 @@ def test_the_optimizers_steps_are_those_charged():
 
     made = new_accountant()
     made.history = [(party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps * 2)]
-    found = party.counted.get_epsilon(1e-5, alphas=ORDERS)
-    assert party.counted.history == [(*made.history[0][:2], party.plan.n_steps)] * 2
+    found = party.accountant.get_epsilon(1e-5, alphas=ORDERS)
+    assert party.accountant.history == [(*made.history[0][:2], party.plan.n_steps)] * 2
     assert found == pytest.approx(made.get_epsilon(1e-5, alphas=ORDERS), rel=1e-9)
     assert found <= float(party.plan.cost.epsilon)
 
@@ -116,7 +116,7 @@ def test_a_repeated_round_gets_the_same_noise():
     first, again = party.answer(request), party.answer(request)
 
     assert (first.change == again.change).all()
-    assert party.counted.history == [
+    assert party.accountant.history == [
         (party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps)
     ]
 
@@ -130,7 +130,7 @@ def test_a_round_of_the_same_number_but_other_weights_is_refused():
 
 
 def test_a_client_without_stored_replies_refuses_repeats():
-    party = begun(client(remember=False))
+    party = begun(client(store_weights=False))
     party.answer(round_of(party))
 
     with pytest.raises(Refused, match="was answered before"):
@@ -151,7 +151,7 @@ def test_budget_and_answers_survive_a_restart(tmp_path):
         assert (change == again).all()
         assert (held_out == after.held_out).all()
         assert after.spent == paid
-        assert after.counted.history == [
+        assert after.accountant.history == [
             (after.plan.noise_multiplier, after.plan.sample_rate, after.plan.n_steps)
         ]
 

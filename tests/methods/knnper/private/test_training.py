@@ -11,7 +11,7 @@ from torch import nn
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper.private.protocol import check_payable, scaling_of
+from fedneighbors.methods.knnper.private.protocol import check_supported, scaling_of
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
@@ -81,7 +81,7 @@ def test_clients_pay_for_the_rounds_that_they_take_part_in():
     ]
     assert [member.plan.n_rounds for member in members] == took_part
     for member in members:
-        assert len(member.counted.history) == member.plan.n_rounds
+        assert len(member.accountant.history) == member.plan.n_rounds
 
 
 def test_the_estimator_reports_cost_and_exclusions():
@@ -169,7 +169,7 @@ def test_unsupported_private_settings_name_a_remedy(changed, words):
 )
 def test_promises_that_this_method_cannot_keep_are_refused(change, words):
     with pytest.raises(ValueError, match=words):
-        check_payable(replace(PRIVACY, **change))
+        check_supported(replace(PRIVACY, **change))
 
 
 def test_columns_are_brought_from_their_bounds_to_one():

@@ -1,4 +1,4 @@
-"""Weighted k-means with a fixed order of additions, so that equal rows give equal centers."""
+"""Weighted k-means with a fixed order of additions, so that results are bit-identical."""
 
 import numpy as np
 
@@ -6,19 +6,20 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import square_sums
 
 MAX_STEPS = 25
+"""Maximum number of steps of k-means; it bounds the time if the centers still move."""
 
 
 def cluster(
     rows: Floats, n_centers: int, *, weights: Floats | None = None, random_state: int = 0
 ) -> tuple[Floats, Integers]:
-    """Return centers of rows, and the center of each row.
+    """Return centers of rows, and the index of each row's nearest center.
 
     Parameters
     ----------
     rows : float64 array of shape (n_rows, n_columns), C order
         Finite, with finite squared distances.
     n_centers : int
-        Maximum number of centers. If there are fewer distinct rows, each is a center.
+        Maximum number of centers.
     weights : float64 array of shape (n_rows,), optional
         Number of rows represented by each row, above 0.
     random_state : int
@@ -27,9 +28,9 @@ def cluster(
     Returns
     -------
     centers : float64 array of shape (n, n_columns)
-        Each is the nearest of at least one row.
-    owners : int64 array of shape (n_rows,)
-        The nearest center of each row; ties go to the earlier center.
+        Each is the nearest center of at least one row.
+    nearest : int64 array of shape (n_rows,)
+        Index of each row's nearest center; ties go to the lower index.
 
     Raises
     ------
@@ -39,74 +40,74 @@ def cluster(
     weights = np.ones(len(rows)) if weights is None else weights
     if n_centers < 1 or not (weights > 0).all():
         raise ValueError(f"expected at least one center and weights above 0, got {n_centers}")
-    centers = first_centers(rows, n_centers, weights, np.random.default_rng(random_state))
-    owners = _owners(rows, centers)
+    centers = draw_centers(rows, n_centers, weights, np.random.default_rng(random_state))
+    nearest = _nearest_centers(rows, centers)
     for _ in range(MAX_STEPS):
-        centers = move_centers(rows, weights, centers, owners)
-        before, owners = owners, _owners(rows, centers)
-        if np.array_equal(before, owners):
+        centers = move_centers(rows, weights, centers, nearest)
+        before, nearest = nearest, _nearest_centers(rows, centers)
+        if np.array_equal(before, nearest):
             break
-    kept = np.unique(owners)
-    return centers[kept], np.searchsorted(kept, owners)
+    used = np.unique(nearest)
+    return centers[used], np.searchsorted(used, nearest)
 
 
-def first_centers(
+def draw_centers(
     rows: Floats, n_centers: int, weights: Floats, random: np.random.Generator
 ) -> Floats:
-    """Choose initial centers by k-means++.
+    """Draw initial centers by k-means++.
 
-    Rows are drawn by squared distance to the chosen ones.
+    A row is drawn in proportion to its weight times its squared distance to the drawn rows.
 
     Parameters
     ----------
     rows, n_centers, weights
         As in :func:`cluster`.
     random : Generator
-        Generator; one number is drawn per center.
+        Random generator; it draws one number per center.
 
     Returns
     -------
     float64 array of shape (n, n_columns)
-        Fewer than ``n_centers`` if all remaining rows equal a chosen one.
+        Fewer than ``n_centers`` if every other row equals a drawn one.
     """
-    chosen: list[int] = []
+    drawn: list[int] = []
     squares = np.ones(len(rows))
-    while len(chosen) < n_centers and len(rows):
-        heights = np.cumsum(weights * squares)
-        if not heights[-1] > 0:
+    while len(drawn) < n_centers and len(rows):
+        sums = np.cumsum(weights * squares)
+        if not sums[-1] > 0:
             break
-        place = int(np.searchsorted(heights, random.random() * heights[-1], side="right"))
-        # Rounding can raise the product to the total, which is beyond all rows.
-        chosen.append(min(place, int(np.flatnonzero(squares)[-1])))
-        apart = square_sums(rows, rows[chosen[-1]])
-        squares = apart if len(chosen) == 1 else np.minimum(squares, apart)
-    return rows[chosen]
+        row = int(np.searchsorted(sums, random.random() * sums[-1], side="right"))
+        # Rounding can raise the product to the total: the position is then beyond all rows.
+        drawn.append(min(row, int(np.flatnonzero(squares)[-1])))
+        to_last = square_sums(rows, rows[drawn[-1]])
+        squares = to_last if len(drawn) == 1 else np.minimum(squares, to_last)
+    return rows[drawn]
 
 
-def move_centers(rows: Floats, weights: Floats, centers: Floats, owners: Integers) -> Floats:
-    """Move centers to the means of their rows.
+def move_centers(rows: Floats, weights: Floats, centers: Floats, nearest: Integers) -> Floats:
+    """Return the weighted mean of each center's rows.
 
-    Centers without rows stay in place.
+    A center without rows is returned unchanged.
 
     Parameters
     ----------
     rows, weights
         As in :func:`cluster`.
     centers : float64 array of shape (n, n_columns)
-        Positions of the centers.
-    owners : int64 array of shape (n_rows,)
-        Center of each row.
+        Current centers.
+    nearest : int64 array of shape (n_rows,)
+        Index of each row's center.
     """
     sums = np.zeros_like(centers)
-    np.add.at(sums, owners, weights[:, None] * rows)  # row by row: a fixed order of additions
-    totals = np.bincount(owners, weights, minlength=len(centers))
-    full = totals > 0
-    sums[full] /= totals[full, None]
-    sums[~full] = centers[~full]
+    np.add.at(sums, nearest, weights[:, None] * rows)  # row by row: a fixed order of additions
+    totals = np.bincount(nearest, weights, minlength=len(centers))
+    has_rows = totals > 0
+    sums[has_rows] /= totals[has_rows, None]
+    sums[~has_rows] = centers[~has_rows]
     return sums
 
 
-def _owners(rows: Floats, centers: Floats) -> Integers:
+def _nearest_centers(rows: Floats, centers: Floats) -> Integers:
     if not len(rows):
         return np.empty(0, np.int64)
     squares = np.stack([square_sums(rows, center) for center in centers])

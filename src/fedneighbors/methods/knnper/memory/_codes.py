@@ -1,4 +1,4 @@
-"""Codes of keys: one byte per cell, or indices of codebook entries."""
+"""Codes of keys: one byte per coordinate, or indices of codebook entries."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -8,17 +8,17 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
-from fedneighbors.methods.knnper.algorithm import Neighbors, nearest, skip_keys
+from fedneighbors.methods.knnper.algorithm import Neighbors, fill_skip, nearest
 from fedneighbors.methods.knnper.memory._clusters import cluster
 
 Bytes = npt.NDArray[np.uint8]
 
-LARGEST = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def check_float32(rows: npt.NDArray[np.floating[Any]]) -> None:
-    """Raise DataError if a cell overflows float32."""
-    if len(rows) and np.abs(rows).max() > LARGEST:
+    """Raise DataError if a coordinate overflows float32."""
+    if len(rows) and np.abs(rows).max() > MAX_FLOAT32:
         raise DataError(
             "a key overflows float32, the precision of compressed memories; use memory='exact', or "
             "lower the learning rate of the network"
@@ -26,31 +26,28 @@ def check_float32(rows: npt.NDArray[np.floating[Any]]) -> None:
 
 
 def check_codes(codes: npt.NDArray[Any], n_bytes: int) -> None:
-    """Raise ValueError unless an array is a table of bytes.
-
-    It must have one row per key.
-    """
+    """Raise ValueError unless codes are a table with ``n_bytes`` columns of bytes."""
     if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != n_bytes:
         raise ValueError(
-            f"expected codes of {n_bytes} bytes a row, got {codes.dtype} of shape {codes.shape}"
+            f"expected codes of {n_bytes} bytes per row, got {codes.dtype} of shape {codes.shape}"
         )
 
 
 SCALE_BYTES = 8
-"""Bytes of a row's lowest cell and step, two float32 numbers."""
+"""Bytes of a row's scale: its lowest coordinate and the step, two float32 numbers."""
 
 
 @dataclass(frozen=True)
 class EightBitCodec:
-    """Codec with 256 levels between the lowest and highest cell of a row.
+    """Codec with 256 levels between the lowest and the highest coordinate of a row.
 
-    The scale is per row: a code depends only on its row. So rows can be added and deleted without
-    changing others, and deleting a code removes every trace of its row.
+    Each row has a scale of its own, so that its code depends on no other row. Rows can be added
+    and deleted without changing others, and deleting a code removes every trace of its row.
 
     Parameters
     ----------
     n_dimensions : int
-        Number of cells per row.
+        Number of coordinates per row.
 
     Examples
     --------
@@ -61,9 +58,9 @@ class EightBitCodec:
 
     n_dimensions: int
     nbytes: ClassVar[int] = 0
-    """Bytes shared by all rows."""
+    """Bytes of a codebook: there is none."""
     learned_here: ClassVar[bool] = False
-    """Return whether a deleted row leaves a trace."""
+    """True if a codebook was fitted on rows of the memory: there is none."""
 
     @property
     def n_bytes(self) -> int:
@@ -85,22 +82,22 @@ class EightBitCodec:
         Returns
         -------
         uint8 array of shape (n_rows, n_bytes)
-            Scale, little-endian, then one byte per cell.
+            Scale, little-endian, then one byte per coordinate.
 
         Raises
         ------
         DataError
-            If a cell overflows float32.
+            If a coordinate overflows float32.
         """
         check_float32(rows)
         low = rows.min(axis=1, initial=0.0 if not self.n_dimensions else np.inf)
         scale = np.empty((len(rows), 2), "<f4")
         scale[:, 0] = low
-        # Halve first: the difference of two float32 numbers may overflow.
+        # Divide before subtracting: the difference of two float32 numbers may overflow.
         scale[:, 1] = rows.max(axis=1, initial=-np.inf) / 255 - low / 255
         start, step = (column[:, None].astype(np.float64) for column in scale.T)
-        steps = np.divide(rows - start, step, out=np.zeros_like(rows), where=step > 0)
-        codes = np.clip(np.rint(steps), 0, 255).astype(np.uint8)
+        levels = np.divide(rows - start, step, out=np.zeros_like(rows), where=step > 0)
+        codes = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
         return np.concatenate([scale.view(np.uint8).reshape(len(rows), SCALE_BYTES), codes], axis=1)
 
     def decode(self, codes: Bytes) -> Floats:
@@ -109,25 +106,25 @@ class EightBitCodec:
         return np.asarray(scale[:, :1] + scale[:, 1:] * codes[:, SCALE_BYTES:])
 
     def check_codes(self, codes: npt.NDArray[Any]) -> None:
-        """Raise ValueError for codes or scales that are not valid.
+        """Raise ValueError unless codes have valid shape, type and scales.
 
-        Scales must be finite and must not decrease.
+        A scale must be finite, and its step not negative.
         """
         check_codes(codes, self.n_bytes)
         scale = np.ascontiguousarray(codes[:, :SCALE_BYTES]).view("<f4")
         if not np.isfinite(scale).all() or (scale[:, 1:] < 0).any():
-            raise ValueError("the scale of a code is not finite, or decreases")
+            raise ValueError("the scale of a code is not finite, or its step is negative")
 
     def nearest(
-        self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
+        self, codes: Bytes, queries: Floats, k: int, *, skip: Integers | None = None
     ) -> Neighbors:
-        """Find the k nearest keys after decoding their codes."""
-        return nearest(self.decode(codes), queries, k, own=own)
+        """Return the k nearest decoded keys of each query."""
+        return nearest(self.decode(codes), queries, k, skip=skip)
 
 
 Bits = Literal[4, 8]
 
-_BLOCK = 1 << 21
+_MAX_DISTANCES = 1 << 21
 """Maximum number of distances computed at once: 16 MiB."""
 
 
@@ -138,10 +135,10 @@ class Codebook:
     Parameters
     ----------
     entries : float32 array of shape (n_stretches, n_entries, width)
-        Segments are adjacent; the last is padded with zeros if it extends beyond the key. A segment
-        with fewer entries than others repeats its last entry.
+        Segments are adjacent; the last is padded with zeros if it extends beyond the key. If a
+        segment has fewer distinct entries than others, its last entry is repeated.
     n_dimensions : int
-        Number of cells per key.
+        Number of coordinates per key.
     """
 
     entries: npt.NDArray[np.float32]
@@ -150,11 +147,11 @@ class Codebook:
     def __post_init__(self) -> None:
         shape = self.entries.shape
         if self.entries.dtype != np.float32 or len(shape) != 3 or not self.entries.size:
-            raise ValueError(f"expected three axes of 32-bit entries, got shape {shape}")
+            raise ValueError(f"expected float32 entries in three axes, got shape {shape}")
         if self.n_dimensions < 1 or -(-self.n_dimensions // shape[2]) != shape[0]:
             raise ValueError(
-                f"expected segments that cover a key of {self.n_dimensions} cells, got "
-                f"{shape[0]} of {shape[2]}"
+                f"expected segments that cover a key of width {self.n_dimensions}, got "
+                f"{shape[0]} of width {shape[2]}"
             )
         if not np.isfinite(self.entries).all():
             raise ValueError("an entry of the codebook is not finite")
@@ -165,7 +162,7 @@ class Codebook:
         return int(self.entries.nbytes)
 
     def squares(self, queries: Floats) -> Floats:
-        """Return squared distances from each query segment to all its entries.
+        """Return squared distances of each query's segments to their entries.
 
         Parameters
         ----------
@@ -176,11 +173,11 @@ class Codebook:
         float64 array of shape (n_stretches, n_queries, n_entries)
         """
         entries = self.entries.astype(np.float64)
-        cut = _cut(queries, len(entries), entries.shape[2])
-        found = np.zeros((*cut.shape[:2], entries.shape[1]))
-        for cell in range(entries.shape[2]):  # cell by cell: a fixed order of additions
-            found += (cut[:, :, None, cell] - entries[:, None, :, cell]) ** 2
-        return found
+        segments = _split_segments(queries, len(entries), entries.shape[2])
+        squares = np.zeros((*segments.shape[:2], entries.shape[1]))
+        for i in range(entries.shape[2]):  # by coordinate: a fixed order of additions
+            squares += (segments[:, :, None, i] - entries[:, None, :, i]) ** 2
+        return squares
 
 
 def fit_codebook(
@@ -197,38 +194,38 @@ def fit_codebook(
     rows : float array of shape (n_rows, n_dimensions)
         Keys; the codebook reveals information about these rows.
     n_stretches : int
-        Number of segments per key, at most one per dimension.
+        Number of segments per key; at most ``n_dimensions`` are used.
     bits : {4, 8}
-        Bits per index: 16 or 256 entries per segment, or as many as there are rows.
+        Bits per index: 16 or 256 entries per segment, or fewer for few rows.
     random_state : int
         Seed of the initial centers.
 
     Raises
     ------
     DataError
-        If a cell overflows float32.
+        If a coordinate overflows float32.
     ValueError
-        If there are no rows or ``n_stretches`` is below 1.
+        If there are no rows, or ``n_stretches`` is not an integer of 1 or more.
     """
     check_float32(rows)
-    whole = isinstance(n_stretches, int | np.integer) and not isinstance(n_stretches, bool)
-    if rows.ndim != 2 or not rows.size or not whole or n_stretches < 1:
+    is_integer = isinstance(n_stretches, int | np.integer) and not isinstance(n_stretches, bool)
+    if rows.ndim != 2 or not rows.size or not is_integer or n_stretches < 1:
         raise ValueError(
             f"expected rows and at least one segment, got shape {rows.shape} and {n_stretches!r}"
         )
     n_dimensions = rows.shape[1]
     width = -(-n_dimensions // min(n_stretches, n_dimensions))
-    cut = _cut(np.asarray(rows, np.float64), -(-n_dimensions // width), width)
-    each = [cluster(part, 1 << bits, random_state=random_state)[0] for part in cut]
-    most = max(map(len, each))
-    padded = [np.concatenate([e, np.repeat(e[-1:], most - len(e), axis=0)]) for e in each]
+    segments = _split_segments(np.asarray(rows, np.float64), -(-n_dimensions // width), width)
+    entries = [cluster(part, 1 << bits, random_state=random_state)[0] for part in segments]
+    n = max(map(len, entries))
+    padded = [np.concatenate([e, np.repeat(e[-1:], n - len(e), axis=0)]) for e in entries]
     return Codebook(np.array(padded, np.float32), n_dimensions)
 
 
-def _cut(rows: Floats, n: int, width: int) -> Floats:
-    wide = np.zeros((len(rows), n * width))
-    wide[:, : rows.shape[1]] = rows
-    return np.ascontiguousarray(wide.reshape(len(rows), n, width).transpose(1, 0, 2))
+def _split_segments(rows: Floats, n: int, width: int) -> Floats:
+    padded = np.zeros((len(rows), n * width))
+    padded[:, : rows.shape[1]] = rows
+    return np.ascontiguousarray(padded.reshape(len(rows), n, width).transpose(1, 0, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,8 +241,8 @@ class ProductCodec:
     random_state : int
         Seed for fitting a codebook.
     book : Codebook, optional
-        An external codebook. None: it is fitted on the first rows of the memory; it then contains
-        means of them, and in small memories the rows themselves.
+        The codebook. None: one is fitted on the first rows of the memory. It contains means of
+        their segments, or in small memories the segments themselves.
     learned_here : bool
         True if the codebook was fitted on rows of the memory.
     """
@@ -277,7 +274,7 @@ class ProductCodec:
         return 0 if self.book is None else self.book.nbytes
 
     def fit(self, rows: npt.NDArray[np.floating[Any]]) -> "ProductCodec":
-        """Return a codec with a codebook, fitted on rows if missing."""
+        """Return the codec, with a codebook fitted on ``rows`` if missing."""
         if self.book is not None:
             return self
         book = fit_codebook(
@@ -296,79 +293,79 @@ class ProductCodec:
         Returns
         -------
         uint8 array of shape (n_rows, n_bytes)
-            With four bits, even segments are in the low halves of the bytes.
+            With four bits, each byte has two indices: the first in the four low bits.
         """
         check_float32(rows)
-        numbers = self._book.squares(rows).argmin(axis=2).astype(np.uint8).T
+        indices = self._book.squares(rows).argmin(axis=2).astype(np.uint8).T
         if self.bits == 8:
-            return np.ascontiguousarray(numbers)
-        even, odd = numbers[:, ::2], np.zeros((len(rows), self.n_bytes), np.uint8)
-        odd[:, : numbers.shape[1] // 2] = numbers[:, 1::2]
-        return np.asarray(even | odd << 4, np.uint8)
+            return np.ascontiguousarray(indices)
+        low, high = indices[:, ::2], np.zeros((len(rows), self.n_bytes), np.uint8)
+        high[:, : indices.shape[1] // 2] = indices[:, 1::2]
+        return np.asarray(low | high << 4, np.uint8)
 
     def decode(self, codes: Bytes) -> Floats:
         """Return the keys of codes, float64 of shape (n_rows, n_dimensions)."""
         entries = self._book.entries.astype(np.float64)
-        numbers = self._numbers(codes)
-        parts = [entries[s][numbers[:, s]] for s in range(len(entries))]
-        return np.concatenate(parts, axis=1)[:, : self._book.n_dimensions]
+        indices = self._unpack(codes)
+        segments = [entries[s][indices[:, s]] for s in range(len(entries))]
+        return np.concatenate(segments, axis=1)[:, : self._book.n_dimensions]
 
     def check_codes(self, codes: npt.NDArray[Any]) -> None:
-        """Raise ValueError unless all codes are in this codebook."""
+        """Raise ValueError unless codes are valid for this codebook."""
         if len(codes) and self.book is None:
             raise ValueError("codes have no codebook")
         check_codes(codes, self.n_bytes)
         if not len(codes):
             return
-        if self._numbers(codes).max() >= self._book.entries.shape[1]:
+        if self._unpack(codes).max() >= self._book.entries.shape[1]:
             raise ValueError("a code has an index beyond the codebook")
         if self.bits == 4 and len(self._book.entries) % 2 and (codes[:, -1] >> 4).any():
             raise ValueError("unused bits of a code must be zero")
 
     def nearest(
-        self, codes: Bytes, queries: Floats, k: int, *, own: Integers | None = None
+        self, codes: Bytes, queries: Floats, k: int, *, skip: Integers | None = None
     ) -> Neighbors:
-        """Find the k nearest keys of codes with tables of distances.
+        """Return the k nearest keys of each query, from tables of distances.
 
         Queries are not coded, so only keys are approximate (asymmetric distances). Ties go to the
-        earlier row; ``own`` is the excluded key of each query, -1 for none.
+        earlier key; ``skip`` is as in :func:`~.algorithm.nearest`.
         """
         if k < 1:
             raise ValueError(f"expected k of 1 or more, got {k}")
-        own, n_found = skip_keys(own, len(queries), len(codes), k)
+        skip, n_found = fill_skip(skip, len(queries), len(codes), k)
         positions = np.empty((len(queries), n_found), np.int64)
         squares = np.empty(positions.shape)
-        numbers = self._numbers(codes)
-        step = max(1, _BLOCK // max(len(codes), 1))
+        indices = self._unpack(codes)
+        step = max(1, _MAX_DISTANCES // max(len(codes), 1))
         for first in range(0, len(queries) if n_found else 0, step):
             rows = slice(first, first + step)
-            table = self._book.squares(queries[rows])
-            near = np.zeros((table.shape[1], len(numbers)))
-            for stretch, part in enumerate(table):
-                near += part[:, numbers[:, stretch]]
-            skip = np.flatnonzero(own[rows] >= 0)
-            near[skip, own[rows][skip]] = np.inf
-            positions[rows] = np.argsort(near, axis=1, kind="stable")[:, :n_found]
-            squares[rows] = np.take_along_axis(near, positions[rows], axis=1)
+            tables = self._book.squares(queries[rows])
+            sums = np.zeros((tables.shape[1], len(indices)))
+            for segment, table in enumerate(tables):
+                sums += table[:, indices[:, segment]]
+            with_skip = np.flatnonzero(skip[rows] >= 0)
+            sums[with_skip, skip[rows][with_skip]] = np.inf
+            positions[rows] = np.argsort(sums, axis=1, kind="stable")[:, :n_found]
+            squares[rows] = np.take_along_axis(sums, positions[rows], axis=1)
         return Neighbors(positions, np.sqrt(squares))
 
-    def _numbers(self, codes: Bytes) -> Bytes:
+    def _unpack(self, codes: Bytes) -> Bytes:
         if self.bits == 8:
             return codes
-        both = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
-        return both[:, : len(self._book.entries)]
+        indices = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
+        return indices[:, : len(self._book.entries)]
 
     @property
     def _book(self) -> Codebook:
         if self.book is None:
-            raise ValueError("no codebook yet; it is fitted on the first rows")
+            raise ValueError("the codec has no codebook yet; fit it on rows first")
         return self.book
 
 
 def shared_codec(
     rows: npt.NDArray[np.floating[Any]], *, n_stretches: int, bits: Bits, random_state: int = 0
 ) -> ProductCodec:
-    """Fit a codec for many memories on external rows.
+    """Return a codec for many memories, fitted on external rows.
 
     Parameters and errors are those of :func:`fit_codebook`.
     """

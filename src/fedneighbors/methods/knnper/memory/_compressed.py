@@ -1,4 +1,4 @@
-"""Compressed memories: rows as codes, or centers of each class."""
+"""Compressed memories: codes of rows, or centers of each class."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,8 @@ from fedneighbors.methods.knnper.memory._rows import RowWindow, check_rows
 MAX_ROWS = 1 << 22
 """Maximum number of rows represented by the centers of a memory.
 
-The limit protects against files with huge counts, for which a pool's heads would allocate memory.
+It limits the memory that a file with huge counts can allocate, because a pool's heads are fitted on
+one key per represented row.
 """
 
 
@@ -45,7 +46,7 @@ class CodedDatastore(Datastore):
     n_dimensions, capacity, strategy, random_state, n_classes
         As in :class:`~._datastore.Datastore`.
     codec : Codec
-        Encoder of keys. A codec without a codebook is fitted on the first rows.
+        Codec of keys. A product codec without a codebook is fitted on the first rows.
 
     Examples
     --------
@@ -53,7 +54,7 @@ class CodedDatastore(Datastore):
     >>> memory = CodedDatastore(2, n_classes=3, codec=EightBitCodec(2))
     >>> memory.add([[0.0, 1.0], [5.0, 5.0]], [2, 0]).nearest(np.array([[4.0, 4.0]]), 1).positions
     array([[1]])
-    >>> memory.nbytes  # a scale of 8 bytes, two cells and a label for each row
+    >>> memory.nbytes  # a scale of 8 bytes, two coordinates and a label per row
     22
     """
 
@@ -69,7 +70,7 @@ class CodedDatastore(Datastore):
 
     @property
     def keys(self) -> Floats:
-        """Return the decoded keys, computed on each access.
+        """Return the decoded keys, which are computed on each access.
 
         Shape (n_keys, n_dimensions).
         """
@@ -77,7 +78,7 @@ class CodedDatastore(Datastore):
 
     @property
     def codes(self) -> Bytes:
-        """Return a view of each key's code.
+        """Return a view of the codes of keys.
 
         Shape (n_keys, n_bytes).
         """
@@ -96,13 +97,12 @@ class CodedDatastore(Datastore):
         TypeError, KeyError
             As in :meth:`Datastore.forget`.
         RebuildNeeded
-            If the codec was fitted on the memory's own rows, so that it contains information about
-            them.
+            If the codebook was fitted on rows of this memory: it contains information about them.
         """
         if self.codec.learned_here:
             raise RebuildNeeded(
-                "the codebook was fitted on these rows and would keep information about deleted "
-                "ones; build the memory again from the remaining rows, or use an external "
+                "the codebook was fitted on these rows and would still contain information about "
+                "deleted ones; build the memory again from the remaining rows, or use an external "
                 "codebook"
             )
         super().forget(ids)
@@ -111,7 +111,7 @@ class CodedDatastore(Datastore):
     def restore_codes(
         self, codes: Bytes, labels: npt.NDArray[Any], ids: Sequence[str], state: dict[str, Any]
     ) -> "CodedDatastore":
-        """Restore codes, like :meth:`restore` for keys.
+        """Restore a memory from codes, as :meth:`restore` does from keys.
 
         Parameters
         ----------
@@ -133,8 +133,10 @@ class CodedDatastore(Datastore):
         self._restore_state(state)
         return self
 
-    def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
-        """Find the k nearest decoded keys; ties to the earlier row.
+    def nearest(self, queries: Floats, k: int, *, skip: Integers | None = None) -> Neighbors:
+        """Return the k nearest decoded keys of each query.
+
+        Ties go to the earlier key; ``skip`` is as in :func:`~.algorithm.nearest`.
 
         Raises
         ------
@@ -144,17 +146,17 @@ class CodedDatastore(Datastore):
         check_finite(queries)
         if not len(self):
             return Neighbors(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
-        return self.codec.nearest(self.codes, queries, k, own=own)
+        return self.codec.nearest(self.codes, queries, k, skip=skip)
 
     def _new_window(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
-        keys, empty = np.empty((0, self.codec.n_bytes), np.uint8), [each[:0] for each in extras]
+        keys, empty = np.empty((0, self.codec.n_bytes), np.uint8), [extra[:0] for extra in extras]
         return RowWindow(keys, self._narrow(labels[:0]), extras=empty)
 
     def _encode(self, rows: Floats) -> Bytes:
         if not len(rows):
             return self.codes[:0]
         codec = self.codec.fit(rows)
-        if codec is not self.codec:  # only the first rows fit a codec
+        if codec is not self.codec:  # fitted on these rows, which are the first
             self.codec = codec
             self._rows = self._new_window(self._rows.labels, self.extras)
         return codec.encode(rows)
@@ -176,10 +178,10 @@ class CodedDatastore(Datastore):
 
 @dataclass(eq=False)
 class ClassCenters:
-    """Centers of each class's keys; votes are weighted by their row counts.
+    """Centers of each class's keys, whose votes are weighted by the rows they represent.
 
-    Rows are not stored. A center is a mean of rows, or a single row if a class has few. So rows
-    cannot be deleted, and centers reveal rows as a memory does.
+    Rows are not stored, so they cannot be deleted. A center is a mean of keys, or a single key if a
+    class has few rows. Centers therefore can reveal rows.
 
     Parameters
     ----------
@@ -188,16 +190,16 @@ class ClassCenters:
     n_classes : int
         Number of classes.
     share : float
-        Number of centers per row, in (0, 1]; each class has at least one center.
+        Number of centers per row, in (0, 1]; each class with rows has at least one center.
     random_state : int
-        Seed of the initial centers.
+        Seed of k-means.
 
     Attributes
     ----------
     codes : uint8 array of shape (n_centers, n_bytes)
-        Centers with eight bits per cell.
+        Centers with eight bits per coordinate.
     classes, counts : unsigned integer array of shape (n_centers,)
-        Class of each center, and number of rows that it represents.
+        Class of each center, and the number of rows that it represents.
     """
 
     extras: ClassVar[tuple[Floats, ...]] = ()
@@ -228,28 +230,22 @@ class ClassCenters:
 
     @property
     def keys(self) -> Floats:
-        """Return the center that represents each row."""
+        """Return the center of each represented row."""
         return np.repeat(self.centers, self.counts, axis=0)
 
     @property
     def labels(self) -> Integers:
-        """Return each row's class, in the order of :attr:`keys`."""
+        """Return the class of each represented row, in the order of :attr:`keys`."""
         return np.repeat(self.classes.astype(np.int64), self.counts)
 
     @property
     def recent_labels(self) -> Integers:
-        """Return each row's class.
-
-        Arrival times of rows are not stored.
-        """
+        """Return all labels: it is not stored which rows are recent."""
         return self.labels
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of centers, their classes and counts.
-
-        Centers have eight bits per cell.
-        """
+        """Return the bytes of codes, classes and counts."""
         return int(self.codes.nbytes + self.classes.nbytes + self.counts.nbytes)
 
     def add(
@@ -260,7 +256,7 @@ class ClassCenters:
         *,
         extras: Sequence[Floats] = (),  # noqa: ARG002 - nor additional features
     ) -> "ClassCenters":
-        """Combine new rows and the current centers into new centers.
+        """Compute new centers from the current centers and new rows.
 
         Parameters
         ----------
@@ -281,7 +277,7 @@ class ClassCenters:
         rows, classes = check_rows(keys, labels, self.n_dimensions, self.n_classes)
         check_float32(rows)
         weights = np.concatenate([self.counts.astype(np.float64), np.ones(len(rows))])
-        self._gather(
+        self._recluster(
             np.concatenate([self.centers, rows]),
             np.concatenate([self.classes.astype(np.int64), classes.astype(np.int64)]),
             weights,
@@ -313,7 +309,7 @@ class ClassCenters:
         return self
 
     def forget(self, ids: Sequence[str]) -> "ClassCenters":  # noqa: ARG002 - always an error
-        """Raise: a row is part of a mean.
+        """Raise RebuildNeeded: a row cannot be removed from a mean.
 
         Raises
         ------
@@ -334,9 +330,9 @@ class ClassCenters:
         kernel: Kernel = "paper",
         sigma: float = 1.0,
     ) -> Floats | None:
-        """Return the nearest centers' vote shares; None without centers.
+        """Return the vote shares of the nearest centers; None without centers.
 
-        ``n_neighbors`` centers vote; the other parameters are as in
+        ``n_neighbors`` is the number of nearest centers; the other parameters are as in
         :func:`~.algorithm.local_votes`.
 
         Raises
@@ -352,28 +348,29 @@ class ClassCenters:
             found, self.classes, n_classes, kernel=kernel, sigma=sigma, counts=counts
         )
 
-    def _gather(self, rows: Floats, classes: Integers, weights: Floats) -> None:
-        present, owner = np.unique(classes, return_inverse=True)
-        n_rows = np.bincount(owner, weights).astype(np.int64)
-        codes, counts, kept = [self.codes[:0]], [np.empty(0, np.int64)], []
-        for place, n_centers in enumerate(allocate_centers(n_rows, self.share)):
-            own = owner == place
+    def _recluster(self, rows: Floats, classes: Integers, weights: Floats) -> None:
+        """Compute new centers of rows that each represent ``weights`` rows."""
+        present, index = np.unique(classes, return_inverse=True)
+        n_rows = np.bincount(index, weights).astype(np.int64)
+        codes, counts, center_classes = [self.codes[:0]], [np.empty(0, np.int64)], []
+        for i, n_centers in enumerate(allocate_centers(n_rows, self.share)):
+            mask = index == i
             centers, nearest = cluster(
-                rows[own], n_centers, weights=weights[own], random_state=self.random_state
+                rows[mask], n_centers, weights=weights[mask], random_state=self.random_state
             )
             codes.append(self._codec.encode(centers))
-            counts.append(np.bincount(nearest, weights[own]).astype(np.int64))
-            kept += [int(present[place])] * len(centers)
-        each = np.concatenate(counts)
+            counts.append(np.bincount(nearest, weights[mask]).astype(np.int64))
+            center_classes += [int(present[i])] * len(centers)
+        all_counts = np.concatenate(counts)
         self.codes = np.concatenate(codes)
-        self.classes = np.array(kept, self.classes.dtype)
-        self.counts = each.astype(np.min_scalar_type(int(each.max(initial=0))))
+        self.classes = np.array(center_classes, self.classes.dtype)
+        self.counts = all_counts.astype(np.min_scalar_type(int(all_counts.max(initial=0))))
 
 
 def allocate_centers(n_rows: Integers, share: float) -> list[int]:
-    """Allocate centers to classes.
+    """Return the number of centers of each class.
 
-    Each class gets one; the others go where the number of rows per center is largest.
+    Each class gets one; each further center goes to the class with most rows per center.
 
     Parameters
     ----------
@@ -393,11 +390,11 @@ def allocate_centers(n_rows: Integers, share: float) -> list[int]:
     >>> allocate_centers(np.array([1, 20, 9]), 0.2)
     [1, 3, 2]
     """
-    each = [1] * len(n_rows)
+    n_centers = [1] * len(n_rows)
     for _ in range(int(np.floor(share * n_rows.sum() + 0.5)) - len(n_rows)):
-        each[int(np.argmax(n_rows / each))] += 1
-    return each
+        n_centers[int(np.argmax(n_rows / n_centers))] += 1
+    return n_centers
 
 
 Memory = Datastore | ClassCenters
-"""A client's memory: keys of single rows, or centers."""
+"""A client's memory: a key for each row, or centers."""

@@ -1,6 +1,6 @@
 """The memory of one client: stores, searches and evicts keys and labels.
 
-For large memories Faiss proposes the nearest keys, and exact distances decide.
+In large memories, Faiss proposes candidates for the nearest keys, and exact distances rank them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,12 +18,12 @@ from fedneighbors.methods.knnper.algorithm import (
     Kernel,
     Neighbors,
     check_finite,
+    fill_skip,
     local_votes,
     nearest,
     rank,
-    skip_keys,
 )
-from fedneighbors.methods.knnper.memory._drift import DriftWatch, class_weights, reweight
+from fedneighbors.methods.knnper.memory._drift import DriftDetector, class_weights, reweight
 from fedneighbors.methods.knnper.memory._rows import RowWindow, check_extras, check_rows
 from fedneighbors.tabular._ownership import new_names, row_names
 
@@ -32,19 +32,19 @@ Strategy = Literal["concatenate", "fixed", "fifo", "reservoir", "drift"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 _COUNTS = {
-    "seen": "_n_seen",
-    "named": "_n_named",
-    "past": "_n_past",
+    "seen": "_n_arrived",
+    "named": "_next_number",
+    "past": "_n_before_change",
     "evictions": "n_evictions",
     "reweighings": "n_reweighings",
 }
-"""Attributes in a memory's state, by their names there."""
+"""Attributes that are part of a memory's state, by their names in it."""
 
-FAISS_FROM = 20_000
-"""Minimum number of keys for a search with Faiss, if installed; the result is the same."""
+MIN_FAISS_KEYS = 20_000
+"""Minimum number of keys for a search with Faiss, if installed; the neighbors are the same."""
 
-SPARE = 16
-"""Additional neighbors requested from Faiss, so that rounding and ties rarely need a full scan."""
+N_SPARE_CANDIDATES = 16
+"""Additional neighbors requested from Faiss, so that rounding and ties rarely need full search."""
 
 
 @dataclass
@@ -58,12 +58,12 @@ class Datastore:
     capacity : int, optional
         Maximum number of keys. None: no limit.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
-        Handling of new keys in a full memory. ``"concatenate"`` and ``"fixed"`` drop them.
-        ``"fifo"`` and ``"drift"`` replace the oldest. ``"reservoir"`` replaces random ones, so that
-        the memory stays a uniform sample of all arrived keys that were not forgotten, see below.
-        ``"fixed"`` accepts nothing after the first rows. ``"drift"`` detects changes: if the
-        meaning of labels has changed, it deletes the older keys; if only the class shares have
-        changed, it reweights votes by class.
+        Handling of new keys. In a full memory, ``"concatenate"`` drops them, ``"fifo"`` and
+        ``"drift"`` evict the oldest keys, and ``"reservoir"`` replaces random keys, so that the
+        memory stays a uniform sample of all arrived keys that were not deleted (see below).
+        ``"fixed"`` accepts keys only in the first call of :meth:`add`. ``"drift"`` also detects
+        changes: if rows get other labels than before, it deletes the older keys; if only the class
+        shares have changed, it reweights votes by class.
     random_state : int
         Seed of the reservoir.
     n_classes : int, optional
@@ -74,20 +74,19 @@ class Datastore:
     ids : list of str
         Name of each key, in the order of :attr:`keys`.
     n_evictions : int
-        Number of times ``"drift"`` deleted keys.
+        Number of times that ``"drift"`` deleted older keys.
     n_reweighings : int
-        Number of detected changes of class shares only.
+        Number of times that ``"drift"`` began to reweight votes.
 
     Notes
     -----
-    A deletion in a reservoir leaves its slot open, and later keys enter as if the deleted key were
-    still there. So after n arrived keys, each one that was not forgotten is kept with the same
-    probability, ``min(1, capacity / n)``, if the deletions are chosen without looking at the
-    contents (a name that is not in the memory raises KeyError and changes nothing). If they are
-    chosen from :attr:`ids`, the probability is the same for all later keys, and lower for earlier
-    ones. Open slots fill up over time. Random pairing [1]_ fills them sooner, but must count
-    deletions of keys that are not in the memory, and a memory cannot distinguish these from unknown
-    names.
+    A deletion in a reservoir leaves its slot empty, and later keys are sampled as if the deleted
+    key were still there. If deletions are chosen without regard to the contents of the memory, each
+    of n arrived keys that was not deleted is in the memory with the same probability,
+    ``min(1, capacity / n)``. If they are chosen from :attr:`ids`, that probability is the same for
+    all keys that arrive later, and lower for earlier ones. Empty slots fill up over time. Random
+    pairing [1]_ fills them sooner, but must count deletions of keys that are not in the memory, and
+    a memory cannot distinguish their names from unknown ones, for which it raises KeyError.
 
     References
     ----------
@@ -103,9 +102,9 @@ class Datastore:
     n_evictions: int = field(init=False, default=0)
     n_reweighings: int = field(init=False, default=0)
     _rows: RowWindow = field(init=False, repr=False)
-    _n_seen: int = field(init=False, repr=False, default=0)
-    _n_named: int = field(init=False, repr=False, default=0)
-    _n_past: int = field(init=False, repr=False, default=0)
+    _n_arrived: int = field(init=False, repr=False, default=0)
+    _next_number: int = field(init=False, repr=False, default=0)
+    _n_before_change: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         self._rows = self._new_window(np.empty(0, np.int64))
@@ -113,14 +112,14 @@ class Datastore:
         if self.strategy == "drift":
             if self.n_classes is None:
                 raise ValueError("expected n_classes, which drift detection needs")
-            self._watch = DriftWatch(self.n_classes)
+            self._detector = DriftDetector(self.n_classes)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def keys(self) -> Floats:
-        """Return the keys, read-only, oldest first except in a reservoir.
+        """Return a read-only view of the keys, oldest first unless sampled.
 
         Shape (n_keys, n_dimensions).
         """
@@ -128,27 +127,24 @@ class Datastore:
 
     @property
     def labels(self) -> npt.NDArray[Any]:
-        """Return a read-only view of each key's label or targets."""
+        """Return a read-only view of the keys' labels or targets."""
         return _read_only(self._rows.labels)
 
     @property
     def recent_labels(self) -> npt.NDArray[Any]:
-        """Return labels or targets since the last change of class shares."""
-        return self.labels[self._n_past :]
+        """Return the labels since the last detected change of class shares."""
+        return self.labels[self._n_before_change :]
 
     @property
     def extras(self) -> tuple[Floats, ...]:
-        """Return each key's additional features, read-only.
-
-        No distance uses them.
-        """
+        """Return read-only views of additional features, which distances ignore."""
         return tuple(map(_read_only, self._rows.extras))
 
     @property
     def nbytes(self) -> int:
         """Return the bytes of keys, labels and extras.
 
-        Names and spare room are not counted.
+        Names and free space are not counted.
         """
         tables = (self._rows.keys, self._rows.labels, *self._rows.extras)
         return sum(table.nbytes for table in tables)
@@ -166,17 +162,17 @@ class Datastore:
         *,
         extras: Sequence[Floats] = (),
     ) -> "Datastore":
-        """Add keys within capacity and strategy.
+        """Add keys, within capacity and strategy.
 
         Parameters
         ----------
         keys : array of shape (n, n_dimensions)
             Embeddings, oldest first.
         labels : array of shape (n,) or (n, n_outputs)
-            Labels, from 0, or targets.
+            Class indices, from 0, or targets.
         ids : iterable of str or int, optional
             Names for :meth:`forget`, converted to str; by default ``"0"``, ``"1"`` and so on in
-            order of arrival, except names in use.
+            order of arrival, without names in use.
         extras : sequence of float64 arrays of shape (n, n_columns)
             Additional features, of the same number and widths in each call; distances do not use
             them.
@@ -184,25 +180,25 @@ class Datastore:
         Raises
         ------
         ValueError
-            If shapes disagree, a label is not among ``n_classes``, or a name is taken.
+            If shapes disagree, a label is not below ``n_classes``, or a name is taken.
         TypeError
-            If ``ids`` is a single name.
+            If ``ids`` is a single name instead of a list.
         DataError
-            If a key is not finite. Nothing is added in this case.
+            If a key is not finite. After an error the memory is unchanged.
         """
         rows, values, names = self._check_new_rows(keys, labels, ids)
-        check_extras(extras, len(rows), self.extras if self._n_seen else extras)
-        if self._n_seen == 0:
+        check_extras(extras, len(rows), self.extras if self._n_arrived else extras)
+        if self._n_arrived == 0:
             self._rows = self._new_window(values, extras)
         if self.strategy == "drift":
             self._follow_drift(rows, values)
-        taken = self._admit(len(rows))
-        held = self._encode(rows[taken])
-        kept = [extra[taken] for extra in extras]
-        self._rows.append(held, values[taken], [names[i] for i in taken], kept)
-        self._n_seen += len(rows)
+        admitted = self._admit(len(rows))
+        stored = self._encode(rows[admitted])
+        columns = [extra[admitted] for extra in extras]
+        self._rows.append(stored, values[admitted], [names[i] for i in admitted], columns)
+        self._n_arrived += len(rows)
         if ids is None and names:
-            self._n_named = int(names[-1]) + 1
+            self._next_number = int(names[-1]) + 1
         return self
 
     def forget(self, ids: Iterable[object]) -> "Datastore":
@@ -215,26 +211,26 @@ class Datastore:
         TypeError
             If ``ids`` is a single name instead of a list.
         """
-        gone = set(row_names(ids))
-        unknown = sorted(name for name in gone if name not in self._rows)
+        deleted = set(row_names(ids))
+        unknown = sorted(name for name in deleted if name not in self._rows)
         if unknown:
             raise KeyError(f"the memory has no rows named {unknown[:5]}; it has {len(self)} rows")
         if self.strategy == "drift":
-            self._watch.restore([])  # counts of the last batches are derived from rows, too
-        return self.keep([i for i, name in enumerate(self.ids) if name not in gone])
+            self._detector.restore([])  # counts of the last batches depend on deleted rows
+        return self.keep([i for i, name in enumerate(self.ids) if name not in deleted])
 
-    def keep(self, places: Sequence[int]) -> "Datastore":
-        """Delete all keys except those at ``places``, in ascending order."""
-        self._rows.keep(places)
-        self._n_past = int(sum(place < self._n_past for place in places))
+    def keep(self, positions: Sequence[int]) -> "Datastore":
+        """Delete all keys except those at ``positions``, which must be ascending."""
+        self._rows.keep(positions)
+        self._n_before_change = int(sum(i < self._n_before_change for i in positions))
         return self
 
     def state(self) -> dict[str, Any]:
-        """Return the state without keys as plain numbers."""
+        """Return counts and random state, for :meth:`restore`, as JSON values."""
         return {
             **{name: getattr(self, attribute) for name, attribute in _COUNTS.items()},
             "random": self._random.bit_generator.state,
-            "surprises": list(self._watch.seen) if self.strategy == "drift" else [],
+            "surprises": list(self._detector.batches) if self.strategy == "drift" else [],
         }
 
     def restore(
@@ -246,9 +242,9 @@ class Datastore:
         *,
         extras: Sequence[Floats] = (),
     ) -> "Datastore":
-        """Restore a memory from its parts.
+        """Restore a memory from the values of another one's properties.
 
-        Later updates have the same effect on both.
+        Later calls then have the same effect on both.
 
         Parameters
         ----------
@@ -271,7 +267,7 @@ class Datastore:
         return self
 
     def _restore_state(self, state: dict[str, Any]) -> None:
-        """Restore the state from :meth:`state`, after the rows."""
+        """Restore a value of :meth:`state`; the rows must be restored before."""
         try:
             for name, attribute in _COUNTS.items():
                 if type(state[name]) is not int or state[name] < 0:
@@ -279,21 +275,21 @@ class Datastore:
                 setattr(self, attribute, state[name])
             self._random.bit_generator.state = state["random"]
             if self.strategy == "drift":
-                self._watch.restore(state["surprises"])
+                self._detector.restore(state["surprises"])
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"expected the state of a memory, got {state!r:.80}") from error
-        if self._n_seen < len(self) or (self.capacity or len(self)) < len(self):
-            raise ValueError("a memory has more keys than arrived, or than its capacity")
-        if self._n_past > (len(self) if self.strategy == "drift" else 0):
-            raise ValueError("a memory has more past keys than keys")
+        if self._n_arrived < len(self) or (self.capacity or len(self)) < len(self):
+            raise ValueError("a memory has more keys than have arrived, or than its capacity")
+        if self._n_before_change > (len(self) if self.strategy == "drift" else 0):
+            raise ValueError("a memory has more keys from before a change than keys")
 
-    def nearest(self, queries: Floats, k: int, *, own: Integers | None = None) -> Neighbors:
+    def nearest(self, queries: Floats, k: int, *, skip: Integers | None = None) -> Neighbors:
         """Return the k nearest keys of each query, like :func:`~.algorithm.nearest`."""
         keys = self._rows.keys
-        if len(keys) >= FAISS_FROM:
+        if len(keys) >= MIN_FAISS_KEYS:
             with suppress(MissingExtraError):
-                return nearest_by_faiss(keys, queries, k, own=own)
-        return nearest(keys, queries, k, own=own)
+                return nearest_by_faiss(keys, queries, k, skip=skip)
+        return nearest(keys, queries, k, skip=skip)
 
     def votes(
         self,
@@ -303,59 +299,59 @@ class Datastore:
         n_neighbors: int,
         kernel: Kernel = "paper",
         sigma: float = 1.0,
-        own: Integers | None = None,
+        skip: Integers | None = None,
     ) -> Floats | None:
         """Return the nearest keys' vote shares (Eq 6); None without keys.
 
-        Queries, ``n_neighbors`` and ``own`` are as in :meth:`nearest`, the others as in
-        :func:`~.algorithm.local_votes`.
+        ``n_neighbors`` is ``k`` of :meth:`nearest`. ``skip`` is as there, the other parameters
+        as in :func:`~.algorithm.local_votes`. After a change of class shares, votes are reweighted.
 
         Raises
         ------
         ValueError
             If a query is not finite, or a label is not among the classes.
         """
-        found = self.nearest(queries, n_neighbors, own=own)
+        found = self.nearest(queries, n_neighbors, skip=skip)
         if found.positions.shape[1] == 0:
             return None
         votes = local_votes(found, self.labels, n_classes, kernel=kernel, sigma=sigma)
-        if self._n_past == 0:
+        if self._n_before_change == 0:
             return votes
         return reweight(votes, class_weights(self.labels, self.recent_labels, n_classes))
 
     def _new_window(self, labels: npt.NDArray[Any], extras: Sequence[Floats] = ()) -> RowWindow:
-        """Return an empty window for such labels and extras."""
+        """Return an empty window for rows with such labels and extras."""
         empty = [extra[:0] for extra in extras]
         return RowWindow(np.empty((0, self.n_dimensions)), labels[:0], extras=empty)
 
     def _encode(self, rows: Floats) -> npt.NDArray[Any]:
-        """Return keys in their stored form."""
+        """Return keys in the form in which they are stored."""
         return rows
 
     def _admit(self, n_new: int) -> Sequence[int]:
-        """Make room and return the positions of the new keys to add."""
+        """Make space for new keys; return positions of those to add."""
         n = len(self)
-        if self.strategy == "fixed" and self._n_seen > 0:
+        if self.strategy == "fixed" and self._n_arrived > 0:
             return range(0)
         if self.capacity is None:
             return range(n_new)
         if self.strategy == "reservoir":
-            drawn = self._sample(n_new, self.capacity)
-            self._rows.vacate([place for place in drawn if place < n])
-            return sorted(drawn.values())
-        free = self.capacity - n
-        if n_new <= free:
+            new_by_slot = self._sample(n_new, self.capacity)
+            self._rows.delete([slot for slot in new_by_slot if slot < n])
+            return sorted(new_by_slot.values())
+        n_free = self.capacity - n
+        if n_new <= n_free:
             return range(n_new)
         if self.strategy in ("fifo", "drift"):
-            excess = n_new - free
-            self._rows.drop_first(excess)
-            self._n_past = max(0, self._n_past - excess)
-            return range(max(excess - n, 0), n_new)
-        return range(free)
+            n_excess = n_new - n_free
+            self._rows.drop_first(n_excess)
+            self._n_before_change = max(0, self._n_before_change - n_excess)
+            return range(max(n_excess - n, 0), n_new)
+        return range(n_free)
 
     def _follow_drift(self, rows: Floats, values: npt.NDArray[Any]) -> None:
-        """Delete outdated keys, or reweight votes from now on."""
-        change = self._watch.change(self.keys, self.labels, self._n_past, rows, values)
+        """Delete outdated keys or begin to reweight votes if drift is detected."""
+        change = self._detector.detect(self.keys, self.labels, self._n_before_change, rows, values)
         if change is None:
             return
         if change.of_meaning:
@@ -363,36 +359,35 @@ class Datastore:
             self.keep(range(change.n_before, len(self)))
         else:
             self.n_reweighings += 1
-            self._n_past = change.n_before
+            self._n_before_change = change.n_before
 
     def _sample(self, n_new: int, capacity: int) -> dict[int, int]:
-        """Choose new keys and their places by reservoir sampling.
+        """Return positions of new keys by slot, chosen by reservoir sampling.
 
-        The memory is a uniform sample of all keys so far.
-
-        Keys at slots below ``len(self)`` must be replaced. A forgotten key still counts as arrived
-        and keeps a slot at or above ``len(self)``: filling it at once would favor the next keys.
+        The memory is a uniform sample of all arrived keys. Keys at slots below ``len(self)`` must
+        be replaced. A deleted key still counts as arrived and occupies a slot at or above
+        ``len(self)``: filling that at once would favor the next keys.
         """
-        drawn: dict[int, int] = {}
-        for number in range(n_new):
-            place = self._n_seen + number
-            if place >= capacity:
-                place = int(self._random.integers(place + 1))
-            if place < capacity:
-                drawn[place] = number
-        return drawn
+        new_by_slot: dict[int, int] = {}
+        for position in range(n_new):
+            slot = self._n_arrived + position
+            if slot >= capacity:
+                slot = int(self._random.integers(slot + 1))
+            if slot < capacity:
+                new_by_slot[slot] = position
+        return new_by_slot
 
     def _check_new_rows(
         self, keys: npt.ArrayLike, labels: npt.ArrayLike, ids: Iterable[object] | None
     ) -> tuple[Floats, npt.NDArray[Any], list[str]]:
         rows, values = check_rows(keys, labels, self.n_dimensions, self.n_classes)
-        if self._n_seen and values.shape[1:] != self._rows.labels.shape[1:]:
+        if self._n_arrived and values.shape[1:] != self._rows.labels.shape[1:]:
             raise ValueError(f"expected labels with the shape of earlier ones, got {values.shape}")
         return rows, values, self._names(len(rows), ids)
 
     def _names(self, n_rows: int, ids: Iterable[object] | None) -> list[str]:
-        """Return names for new rows, none of which is in use."""
-        return new_names(ids, n_rows, self._rows, max(self._n_seen, self._n_named))
+        """Return names of new rows; raise if one is in use."""
+        return new_names(ids, n_rows, self._rows, max(self._n_arrived, self._next_number))
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -402,16 +397,17 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def nearest_by_faiss(
-    keys: Floats, queries: Floats, k: int, *, own: Integers | None = None
+    keys: Floats, queries: Floats, k: int, *, skip: Integers | None = None
 ) -> Neighbors:
-    """Search like :func:`~.algorithm.nearest`, with candidates from Faiss.
+    """Return the result of :func:`~.algorithm.nearest`, with candidates from Faiss.
 
-    Faiss adds in float32. A key that it does not propose is farther than the proposed ones, up to a
-    rounding error with a known bound. If the bound leaves a doubt, all keys are searched.
+    Faiss computes in float32. A key that it does not propose is farther than the proposed ones, up
+    to a bounded rounding error. Queries for which this bound does not prove that the result is
+    exact are searched again among all keys.
 
     Parameters
     ----------
-    keys, queries, k, own
+    keys, queries, k, skip
         As in :func:`~.algorithm.nearest`.
 
     Raises
@@ -423,43 +419,43 @@ def nearest_by_faiss(
     """
     faiss = optional_module("faiss", "faiss")
     check_finite(queries)
-    n_asked = k + SPARE
+    n_candidates = k + N_SPARE_CANDIDATES
     with np.errstate(over="ignore"):
-        narrow, asked = (np.ascontiguousarray(rows, np.float32) for rows in (keys, queries))
-        slack = _slack(narrow, asked)
-    if k < 1 or n_asked >= len(keys) or keys.shape[1:] != queries.shape[1:] or slack is None:
-        return nearest(keys, queries, k, own=own)
-    own, n_found = skip_keys(own, len(queries), len(keys), k)
+        keys32, queries32 = (np.ascontiguousarray(rows, np.float32) for rows in (keys, queries))
+        error = _faiss_error(keys32, queries32)
+    if k < 1 or n_candidates >= len(keys) or keys.shape[1:] != queries.shape[1:] or error is None:
+        return nearest(keys, queries, k, skip=skip)
+    skip, n_found = fill_skip(skip, len(queries), len(keys), k)
     index = faiss.IndexFlatL2(keys.shape[1])
-    index.add(narrow)
-    about, proposed = index.search(asked, n_asked)
+    index.add(keys32)
+    approximate, proposed = index.search(queries32, n_candidates)
     positions = np.empty((len(queries), n_found), np.int64)
     squares = np.empty(positions.shape)
-    doubtful = []
+    uncertain = []
     for row, (query, candidates) in enumerate(zip(queries, np.sort(proposed), strict=True)):
-        others = candidates[candidates != own[row]]
-        positions[row], squares[row] = rank(keys, query, others, n_found)
-        if not squares[row, -1] < about[row, -1] - slack[row]:
-            doubtful.append(row)
+        allowed = candidates[candidates != skip[row]]
+        positions[row], squares[row] = rank(keys, query, allowed, n_found)
+        if not squares[row, -1] < approximate[row, -1] - error[row]:
+            uncertain.append(row)
     distances = np.sqrt(squares)
-    if doubtful:
-        exact = nearest(keys, queries[doubtful], k, own=own[doubtful])
-        positions[doubtful], distances[doubtful] = exact.positions, exact.distances
+    if uncertain:
+        exact = nearest(keys, queries[uncertain], k, skip=skip[uncertain])
+        positions[uncertain], distances[uncertain] = exact.positions, exact.distances
     return Neighbors(positions, distances)
 
 
-def _slack(keys: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Floats | None:
-    """Return the error bound of Faiss for each query.
+def _faiss_error(keys: npt.NDArray[np.float32], queries: npt.NDArray[np.float32]) -> Floats | None:
+    """Return each query's error bound of Faiss' squared distances.
 
-    None if float32 cannot represent the bound.
+    None if squared distances may overflow float32.
     """
-    lengths = np.einsum("ij,ij->i", keys, keys).max(initial=0)
-    reach = np.einsum("ij,ij->i", queries, queries)
-    if not np.isfinite(4 * (reach.max(initial=0) + lengths)):
+    key_norm = np.einsum("ij,ij->i", keys, keys).max(initial=0)  # squared, as for queries
+    query_norms = np.einsum("ij,ij->i", queries, queries)
+    if not np.isfinite(4 * (query_norms.max(initial=0) + key_norm)):
         return None
-    # As for products in float64: about (n + 8) roundings of the squares of both lengths. Below the
-    # smallest normal number, a rounding error may be as large as that number.
+    # As in algorithm._propose, doubled: (n + 8) roundings, each relative to the sum of both squared
+    # norms. Below the smallest normal number, a rounding error may be as large as that number.
     info = np.finfo(np.float32)
     roundings = 16 * (keys.shape[1] + 8)
-    total = reach.astype(np.float64) + float(lengths)
+    total = query_norms.astype(np.float64) + float(key_norm)
     return np.asarray(roundings * (float(info.eps) * total + float(info.tiny)))

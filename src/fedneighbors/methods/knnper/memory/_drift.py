@@ -1,10 +1,11 @@
-"""Drift detection: a client's new rows differ from those in its memory.
+"""Detection of drift: a client's new rows differ from those in its memory.
 
-If nothing has changed, the rows before and after a moment have the same distribution: given both
-together, the later rows are a random draw without replacement, whatever the class shares. The
-alternative hypothesis has separate shares before and after. The likelihood ratio of the alternative
-against the draw has a mean of 1 if nothing has changed. By Markov's inequality it exceeds ``c``
-with probability at most ``1 / c``, which bounds false alarms for every distribution of rows.
+If nothing has changed, rows before and after a moment have the same distribution. Given all of them
+together, the later rows are then a random draw without replacement, whatever the class shares. In
+the alternative hypothesis, class shares differ before and after. The likelihood ratio of the
+alternative against the draw has mean 1 if nothing has changed. By Markov's inequality, it is at
+least ``c`` with probability at most ``1 / c``, which bounds false alarms for every distribution of
+rows.
 """
 
 from collections import deque
@@ -20,21 +21,20 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.knnper.algorithm import local_votes, nearest
 
 
-def class_weights(held: Integers, now: Integers, n_classes: int) -> Floats:
-    """Return vote weights that adapt keys to current class shares [1]_.
+def class_weights(key_labels: Integers, recent: Integers, n_classes: int) -> Floats:
+    """Return weights of classes that adapt votes to current class shares [1]_.
 
-    The distribution of rows within a class does not depend on the share of the class, but the
-    number of its keys among the neighbors of a row does. The ratio of the current share to the
-    share among the keys corrects for this.
+    The more keys a class has, the more of them are among the neighbors of any row. Weighting the
+    votes by the ratio of the current class share to the share among the keys corrects for this.
 
     Parameters
     ----------
-    held : int64 array of shape (n_keys,)
-        Class of each voting key.
-    now : int64 array of shape (n_rows,)
+    key_labels : int64 array of shape (n_keys,)
+        Class of each key.
+    recent : int64 array of shape (n_rows,)
         Classes of the rows since the change of shares.
     n_classes : int
-        Number of classes; together they get one pseudo-row.
+        Number of classes. One row, divided among all classes, is added to either count.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def class_weights(held: Integers, now: Integers, n_classes: int) -> Floats:
        Probabilities", Neural Computation 14, 2002, Eq 2.4.
     """
     before, since = (
-        np.bincount(labels, minlength=n_classes) + 1 / n_classes for labels in (held, now)
+        np.bincount(labels, minlength=n_classes) + 1 / n_classes for labels in (key_labels, recent)
     )
     return np.asarray((since / since.sum()) / (before / before.sum()))
 
@@ -62,90 +62,90 @@ def reweight(votes: Floats, weights: Floats) -> Floats:
     weights : float64 array of shape (n_classes,)
         Above 0.
     """
-    weighed = votes * weights
-    return np.asarray(weighed / weighed.sum(axis=1, keepdims=True))
+    weighted = votes * weights
+    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
 
 
-NEIGHBORS = 10
+N_NEIGHBORS = 10
+"""Number of neighbors in votes whose errors are counted; it does not depend on the client's k."""
 
-FALSE_ALARMS = 0.005
-"""Maximum fraction of steps without a change that raise a false alarm.
+MAX_FALSE_ALARM_RATE = 0.005
+"""Maximum fraction of steps without a change in which a change is detected.
 
-Each of ``2 * window + 1`` ratios must reach ``(2 * window + 1) / FALSE_ALARMS``. After a detected
-change the bound is no longer exact, because the remaining keys were selected.
+In each step up to ``2 * window + 1`` likelihood ratios are compared with a threshold of
+``(2 * window + 1) / MAX_FALSE_ALARM_RATE``. After a detected change the bound is not exact, because
+the remaining keys were selected.
 """
 
-MISTAKEN = 0.05
-"""Maximum fraction of share changes that are mistaken for a change of meaning.
+MAX_MISTAKEN_RATE = 0.05
+"""Maximum fraction of changes of class shares in which older keys are deleted.
 
-Errors must be ``1 / MISTAKEN`` times more likely under a separate rate.
+For a deletion, the errors of older keys must be ``1 / MAX_MISTAKEN_RATE`` times as likely under a
+higher error rate.
 """
 
 
 def label_evidence(before: Integers, since: Integers) -> float:
     """Compute the evidence for a change of class shares.
 
-    The evidence is the likelihood ratio of separate shares against common shares.
-
-    The two samples together are taken as given. Separate shares have a Dirichlet prior in which all
-    kinds together count as one row.
+    The evidence is the log-likelihood ratio of separate shares against common shares, given both
+    samples together. Separate shares have a Dirichlet prior in which all kinds together count as
+    one row. A kind of row is a class, or it is "wrong" or "right" in :func:`error_rise_evidence`.
 
     Parameters
     ----------
     before, since : int64 array of shape (n_kinds,)
-        Rows of each kind before a moment, and after it.
+        Number of rows of each kind before a moment, and after it.
 
     Returns
     -------
     float
-        Natural logarithm of the ratio. The ratio has mean 1 if ``since`` is drawn without
-        replacement from both.
+        Natural logarithm of the ratio, which has mean 1 if ``since`` is drawn without replacement
+        from both samples together.
     """
     weight = 1 / len(before)
     together = before + since
-    held = together > 0
-    logs = _log_kinds(before[held], weight) + _log_kinds(since[held], weight)
-    n, n_since = int(together.sum()), int(since.sum())
-    return float(logs.sum() - _log_splits(together[held], n_since, weight)) - _log_draw(
-        together[held], since[held], n, n_since
-    )
+    present = together > 0
+    before, since, together = before[present], since[present], together[present]
+    logs = _log_likelihoods(before, weight) + _log_likelihoods(since, weight)
+    alternative = float(logs.sum() - _log_sum_over_splits(together, int(since.sum()), weight))
+    return alternative - _log_draw_probability(together, since)
 
 
-def _log_kinds(counts: Integers, weight: float) -> Floats:
-    """Return each kind's log contribution to the likelihood of a sample.
-
-    The order of the sample is ignored.
-    """
+def _log_likelihoods(counts: Integers, weight: float) -> Floats:
+    """Return each kind's term of an unordered sample's log-likelihood."""
     return np.asarray(gammaln(counts + weight) - gammaln(weight) - gammaln(counts + 1))
 
 
-def _log_splits(together: Integers, n_since: int, weight: float) -> float:
-    """Sum these contributions over all splits of the rows."""
-    sums, scale = np.ones(1), 0.0  # indexed by the number of rows in the second sample
+def _log_sum_over_splits(together: Integers, n_since: int, weight: float) -> float:
+    """Return the logarithm of the summed likelihoods of all splits.
+
+    A split has ``n_since`` rows in the second sample.
+    """
+    sums, log_scale = np.ones(1), 0.0  # indexed by the number of rows in the second sample
     for n in together.tolist():
-        fallen = np.arange(min(n, n_since) + 1)
-        part = _log_kinds(fallen, weight) + _log_kinds(n - fallen, weight)
-        sums = np.convolve(sums, np.exp(part - part.max()))[: n_since + 1]
-        scale += part.max() + np.log(sums.max())
+        later = np.arange(min(n, n_since) + 1)
+        logs = _log_likelihoods(later, weight) + _log_likelihoods(n - later, weight)
+        sums = np.convolve(sums, np.exp(logs - logs.max()))[: n_since + 1]
+        log_scale += logs.max() + np.log(sums.max())
         sums /= sums.max()
-    return float(np.log(sums[n_since]) + scale)
+    return float(np.log(sums[n_since]) + log_scale)
 
 
-def _log_draw(together: Integers, since: Integers, n: int, n_since: int) -> float:
-    """Return the probability of a sample drawn without replacement."""
+def _log_draw_probability(together: Integers, since: Integers) -> float:
+    """Return the log-probability of a sample drawn without replacement."""
+    n, n_since = int(together.sum()), int(since.sum())
     ways = gammaln(together + 1) - gammaln(since + 1) - gammaln(together - since + 1)
     return float(ways.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
 
 
-def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
+def error_rise_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
     """Compute the evidence for a rise of the error rate.
 
-    The evidence is the likelihood ratio of two rates against one.
-
-    ``before`` and ``since`` are (errors of the memory's votes, rows): on its own rows by
-    leave-one-out, and on the rows since. The evidence is :func:`label_evidence` of wrong and right
-    rows. It is minus infinity if the error rate has not risen, because then there is no reason to
-    delete keys.
+    ``before`` and ``since`` are (number of errors, number of rows) of the memory's votes: on its
+    own rows by leave-one-out, and on later rows. The evidence is :func:`label_evidence` with
+    "wrong" and "right" as kinds of rows. It is minus infinity if the error rate has not risen,
+    because then there is no reason to delete keys.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
     if new_wrong * rows <= wrong * new_rows:
@@ -155,38 +155,38 @@ def error_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
     )
 
 
-def error_doubt(before: tuple[float, float], since: tuple[int, int]) -> float:
-    """Compute the evidence for an error rate above a given one.
+def excess_error_evidence(before: tuple[float, float], since: tuple[int, int]) -> float:
+    """Compute the evidence that the error rate is now another, higher one.
 
-    The evidence is the likelihood ratio of a higher rate against the former rate.
-
-    The rates have a Beta prior that counts as one row. ``before`` and ``since`` are (errors, rows);
-    those of ``before`` may be weighted. The result is the natural logarithm of the Bayes factor, or
-    minus infinity if the error rate has not risen.
+    ``before`` and ``since`` are (number of errors, number of rows); those of ``before`` may be
+    weighted. The evidence is the natural logarithm of the Bayes factor of an unknown rate, whose
+    Beta prior counts as one row, against the rate that was learned from ``before``. It is minus
+    infinity if the error rate has not risen.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
     if new_wrong * rows <= wrong * new_rows:
         return -np.inf
-    alone = _log_errors(new_wrong, new_rows, 0.5, 0.5)
-    return alone - _log_errors(new_wrong, new_rows, 0.5 + wrong, 0.5 + rows - wrong)
+    unknown_rate = _log_errors(new_wrong, new_rows, 0.5, 0.5)
+    return unknown_rate - _log_errors(new_wrong, new_rows, 0.5 + wrong, 0.5 + rows - wrong)
 
 
 def _log_errors(wrong: int, rows: int, a: float, b: float) -> float:
+    """Return the log-probability of a sequence under a Beta(a, b) prior."""
     return float(betaln(a + wrong, b + rows - wrong) - betaln(a, b))
 
 
 class Batch(NamedTuple):
-    """Row counts of a batch by class, and the number of wrong votes of the memory on them."""
+    """Number of a batch's rows by class, and number of rows that the memory misclassified."""
 
     counts: tuple[int, ...]
     n_wrong: int
 
 
 class Change(NamedTuple):
-    """A detected change and its time.
+    """A detected change.
 
-    ``n_before`` of the oldest rows arrived before it. ``of_meaning`` is true if the old rows are no
-    longer valid, and false if only the class shares have changed.
+    The ``n_before`` oldest keys arrived before it. ``of_meaning`` is true if similar rows now have
+    other labels, so that these keys are outdated. It is false if only class shares have changed.
     """
 
     n_before: int
@@ -194,48 +194,52 @@ class Change(NamedTuple):
 
 
 @dataclass
-class DriftWatch:
+class DriftDetector:
     """Detector of drift over the last batches.
 
-    Two kinds of change are detected: of class shares, and of errors, where the same embeddings get
-    other labels. New shares cause errors as well, because the memory votes for formerly frequent
-    classes. So the memory votes again with weights for the new shares. Only if it still errs more
-    often than on its own rows with such shares are its rows considered wrong. Keys that remain
-    after a change of shares are tested again at each step.
+    It detects changes of class shares, and changes of meaning: similar embeddings get other labels
+    than before, which causes errors. New class shares cause errors as well, because the memory
+    votes for formerly frequent classes. So its errors are counted again, with votes reweighted for
+    the new shares. Only if there are still more than on its own rows under such shares, the keys
+    are considered outdated. Keys that remain after a change of shares are tested again at each
+    step.
 
     Parameters
     ----------
     n_classes : int
         Number of classes.
     window : int
-        Number of last batches at whose beginnings a change is tested.
+        Number of last batches; the beginning of each is tested as the time of a change.
     """
 
     n_classes: int
     window: int = 5
-    seen: deque[Batch] = field(init=False, repr=False)
+    batches: deque[Batch] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.seen = deque(maxlen=self.window)
+        self.batches = deque(maxlen=self.window)
 
     @property
     def threshold(self) -> float:
-        """Return the evidence for a change, in nats."""
-        return float(np.log((2 * self.window + 1) / FALSE_ALARMS))
+        """Return the evidence above which a change is detected, in nats."""
+        return float(np.log((2 * self.window + 1) / MAX_FALSE_ALARM_RATE))
 
-    def change(
-        self, keys: Floats, labels: Integers, n_past: int, new_keys: Floats, new_labels: Integers
+    def detect(
+        self,
+        keys: Floats,
+        labels: Integers,
+        n_past: int,
+        new_keys: Floats,
+        new_labels: Integers,
     ) -> Change | None:
-        """Return the change detected in new rows, if any.
+        """Return the change detected by new rows, if any.
 
-        The rows are not yet in the memory.
-
-        After a detected change the detector starts again.
+        The rows are not yet in the memory. After a detected change, earlier batches are dropped.
 
         Parameters
         ----------
         keys : float64 array of shape (n_keys, n_dimensions)
-            Keys of the memory, oldest first; the last ones are those of the last batches.
+            Keys of the memory, oldest first; the latest are those of the last batches.
         labels : int64 array of shape (n_keys,)
             Class of each key.
         n_past : int
@@ -248,33 +252,35 @@ class DriftWatch:
         new = new_keys, new_labels
         recent = np.arange(n_past, len(keys))
         weights = class_weights(labels, labels[recent], self.n_classes)
-        wrong = _votes_wrong(keys, labels, *new, weights)
+        wrong = _is_misclassified(keys, labels, *new, weights)  # mask of new rows; own: of keys
         counts = np.bincount(new_labels, minlength=self.n_classes)
-        self.seen.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
-        own = _votes_wrong(keys, labels, keys[recent], labels[recent], weights, own=recent)
+        self.batches.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
+        own = _is_misclassified(keys, labels, keys[recent], labels[recent], weights, recent)
         change = None
-        if n_past and self._error_evidence(n_past, keys, labels, new) > self.threshold:
+        if n_past and self._outdated_evidence(n_past, keys, labels, new) > self.threshold:
             change = Change(n_past, of_meaning=True)
         else:
             evidence, n_before = self._find_change(labels[recent], own, len(new_labels))
             if evidence > self.threshold:
                 n_before += n_past
-                doubt = self._error_evidence(n_before, keys, labels, new)
-                change = Change(n_before, of_meaning=doubt > -np.log(MISTAKEN))
+                outdated = self._outdated_evidence(n_before, keys, labels, new)
+                change = Change(n_before, of_meaning=outdated > -np.log(MAX_MISTAKEN_RATE))
         if change is not None:
-            self.seen.clear()
+            self.batches.clear()
         return change
 
     def _find_change(
         self, labels: Integers, wrong: npt.NDArray[np.bool_], n_new: int
     ) -> tuple[float, int]:
-        """Return the largest evidence over all moments and its key count.
+        """Return the largest evidence for a change, and its time.
 
-        The count is the number of keys before the moment.
+        The time is the number of recent keys that arrived before the change. ``labels`` and
+        ``wrong`` (misclassified by leave-one-out) are those of the recent keys, without ``n_new``
+        rows that are in the last batch only.
         """
-        best, found = -np.inf, 0
+        best, best_n_before = -np.inf, 0
         counts, errors, rows = np.zeros(self.n_classes, np.int64), 0, 0
-        for batch in reversed(self.seen):
+        for batch in reversed(self.batches):
             counts, errors = counts + np.array(batch.counts), errors + batch.n_wrong
             rows += sum(batch.counts)
             n_before = len(labels) - (rows - n_new)
@@ -282,63 +288,62 @@ class DriftWatch:
                 break
             old = np.bincount(labels[:n_before], minlength=self.n_classes)
             before = (int(wrong[:n_before].sum()), n_before)
-            evidence = max(label_evidence(old, counts), error_evidence(before, (errors, rows)))
+            evidence = max(label_evidence(old, counts), error_rise_evidence(before, (errors, rows)))
             if evidence > best:
-                best, found = evidence, n_before
-        return best, found
+                best, best_n_before = evidence, n_before
+        return best, best_n_before
 
-    def _error_evidence(
+    def _outdated_evidence(
         self, n_before: int, keys: Floats, labels: Integers, new: tuple[Floats, Integers]
     ) -> float:
-        """Return the evidence that the oldest keys err too often.
+        """Return the evidence that the ``n_before`` oldest keys are outdated.
 
-        Errors are counted on rows that arrived since.
-
-        Votes on the later rows are weighted for their class shares. The expected error is that of
-        the old keys on themselves, by leave-one-out, with the same weights and with each class as
-        frequent as it is now. Rows of classes without old keys are ignored.
+        Their votes on later rows are reweighted for the class shares of these, and errors are
+        counted. The expected errors are those of the oldest keys on themselves, by leave-one-out,
+        with the same weights and with each class as frequent as among the later rows. Later rows
+        of classes without old keys are ignored.
         """
-        old, olds = keys[:n_before], labels[:n_before]
+        old_keys, old_labels = keys[:n_before], labels[:n_before]
         since = np.concatenate([labels[n_before:], new[1]])
-        known = np.isin(since, olds)
+        known = np.isin(since, old_labels)
         if not known.any():
             return -np.inf
-        weights = class_weights(olds, since, self.n_classes)
-        asked = np.concatenate([keys[n_before:], new[0]])[known]
-        wrong = _votes_wrong(old, olds, asked, since[known], weights)
-        own = _votes_wrong(old, olds, old, olds, weights, own=np.arange(n_before))
-        often = class_weights(olds, since[known], self.n_classes)[olds]
-        rows = float(often.sum() ** 2 / (often**2).sum())  # effective number of unweighted rows
-        expected = rows * float(often[own].sum() / often.sum())
-        return error_doubt((expected, rows), (int(wrong.sum()), len(wrong)))
+        old, weights = (old_keys, old_labels), class_weights(old_labels, since, self.n_classes)
+        later = np.concatenate([keys[n_before:], new[0]])[known]
+        wrong = _is_misclassified(*old, later, since[known], weights)
+        own_wrong = _is_misclassified(*old, *old, weights, skip=np.arange(n_before))
+        row_weights = class_weights(old_labels, since[known], self.n_classes)[old_labels]
+        rows = float(row_weights.sum() ** 2 / (row_weights**2).sum())  # effective number of rows
+        expected = rows * float(row_weights[own_wrong].sum() / row_weights.sum())
+        return excess_error_evidence((expected, rows), (int(wrong.sum()), len(wrong)))
 
-    def restore(self, seen: Sequence[tuple[Sequence[int], int]]) -> None:
-        """Continue from the state given by :attr:`seen`.
+    def restore(self, batches: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Set :attr:`batches`, after checks.
 
         Raises
         ------
         TypeError, ValueError
             If the value is invalid.
         """
-        self.seen.clear()
-        for counts, n_wrong in seen:
+        self.batches.clear()
+        for counts, n_wrong in batches:
             if len(counts) != self.n_classes:
                 raise ValueError(f"expected counts of {self.n_classes} classes, got {len(counts)}")
             batch = Batch(tuple(map(int, counts)), int(n_wrong))
             if min(batch.counts) < 0 or not 0 <= batch.n_wrong <= sum(batch.counts):
                 raise ValueError(f"expected counts of rows and of errors among them, got {batch}")
-            self.seen.append(batch)
+            self.batches.append(batch)
 
 
-def _votes_wrong(
+def _is_misclassified(
     keys: Floats,
     labels: Integers,
-    asked: Floats,
+    queries: Floats,
     truth: Integers,
     weights: Floats,
-    own: Integers | None = None,
+    skip: Integers | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Return the rows with most votes for a wrong class."""
-    found = nearest(keys, asked, NEIGHBORS, own=own)
+    """Return a mask of queries with most votes for a wrong class."""
+    found = nearest(keys, queries, N_NEIGHBORS, skip=skip)
     votes = reweight(local_votes(found, labels, len(weights)), weights)
     return np.asarray(votes.argmax(axis=1) != truth)

@@ -1,4 +1,4 @@
-"""Rows of a memory: their features, keys and labels, and checks of new ones."""
+"""Rows of a memory: their features, storage with labels and names, and checks of new rows."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ if TYPE_CHECKING:  # the settings import memories
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """Features of rows for a memory and for heads.
+class RowFeatures:
+    """Embeddings of rows for a memory, and additional features for the heads of a pool.
 
     Parameters
     ----------
     embedding : float64 array of shape (n_rows, n_dimensions)
-        Output of the network's embedding layer. Distances use it only.
+        Output of the network's embedding layer, the keys of a memory. Only these have distances.
     rows : float64 array of shape (n_rows, n_features) or None
         Network inputs; None if no head uses them.
     discriminants : float64 array of shape (n_rows, n_discriminants) or None
-        Discriminants of the rows; None for tokens and for regression.
+        Discriminants of the rows; None if no head uses them.
     """
 
     embedding: Floats
@@ -37,25 +37,25 @@ class View:
     def __len__(self) -> int:
         return len(self.embedding)
 
-    def __getitem__(self, places: Any) -> "View":
-        return View(self.embedding[places], *(each[places] for each in self.extras))
+    def __getitem__(self, index: Any) -> "RowFeatures":
+        return RowFeatures(self.embedding[index], *(extra[index] for extra in self.extras))
 
     @property
     def extras(self) -> tuple[Floats, ...]:
-        """Return the features stored with the embedding, in order."""
-        return tuple(each for each in (self.rows, self.discriminants) if each is not None)
+        """Return the additional features: rows and discriminants, if any."""
+        return tuple(extra for extra in (self.rows, self.discriminants) if extra is not None)
 
     def table(self) -> Floats:
-        """Return all features side by side."""
+        """Return all features as columns of one table."""
         return np.hstack([self.embedding, *self.extras]) if self.extras else self.embedding
 
-    def in_metric(self, metric: "Metric") -> "View":
-        """Return the view with an embedding for a metric."""
+    def in_metric(self, metric: "Metric") -> "RowFeatures":
+        """Return the same features with embeddings for a metric."""
         return replace(self, embedding=in_metric(self.embedding, metric))
 
 
 def in_metric(keys: Floats, metric: "Metric") -> Floats:
-    """Return keys whose Euclidean distances are those of the metric.
+    """Return keys whose Euclidean distances rank like those of the metric.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def in_metric(keys: Floats, metric: "Metric") -> Floats:
     if metric == "euclidean":
         return keys
     largest = np.abs(keys).max(axis=1, keepdims=True, initial=0.0)
-    scaled = keys / np.where(largest > 0, largest, 1.0)  # keeps squares in range
+    scaled = keys / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish
     lengths = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
     return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))
 
@@ -80,18 +80,18 @@ def in_metric(keys: Floats, metric: "Metric") -> Floats:
 def check_rows(
     keys: npt.ArrayLike, labels: npt.ArrayLike, n_dimensions: int, n_classes: int | None
 ) -> tuple[Floats, npt.NDArray[Any]]:
-    """Return keys and labels as arrays.
+    """Return keys and labels as arrays, after checks.
 
     Raises
     ------
     ValueError
-        If shapes disagree, or a label is not among ``n_classes`` (if given).
+        If shapes disagree, or ``n_classes`` is given and a label is not below it.
     DataError
         If a key is not finite.
     """
     rows, values = np.ascontiguousarray(keys, np.float64), np.asarray(labels)
-    fits = values.shape[:1] == rows.shape[:1] and (n_classes is None or values.ndim == 1)
-    if rows.ndim != 2 or rows.shape[1] != n_dimensions or not fits:
+    labels_fit = values.shape[:1] == rows.shape[:1] and (n_classes is None or values.ndim == 1)
+    if rows.ndim != 2 or rows.shape[1] != n_dimensions or not labels_fit:
         raise ValueError(
             f"expected keys of width {n_dimensions} and a label for each, got shapes "
             f"{rows.shape} and {values.shape}"
@@ -99,16 +99,16 @@ def check_rows(
     if n_classes is not None:
         check_classes(values, n_classes)
     if not np.isfinite(rows).all():
-        raise DataError("some keys are not finite; embed only rows with finite cells")
+        raise DataError("a key is not finite; embed only rows with finite cells")
     return rows, values
 
 
 class RowWindow:
-    """Keys, labels and names in arrays with spare room at the end.
+    """Queue of rows (keys, labels, names, additional features) in arrays with free space.
 
-    Rows are contiguous, oldest first, so that views need no copy. When the room is used up, they
-    move to arrays larger by a half: each row moves about twice, for any number of rows. Deleted
-    rows are overwritten.
+    The rows are contiguous, so that properties return views without copying. When the free space
+    at the end is used up, all rows move to arrays that are larger by a half, so that appending
+    takes constant time per row on average. Deleted rows are overwritten with zeros or other rows.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class RowWindow:
     ) -> None:
         self._tables = [table.copy() for table in (keys, labels, *extras)]
         self._start, self._stop = 0, len(keys)
-        self._ids, self._known = deque(ids), set(ids)
+        self._ids, self._id_set = deque(ids), set(ids)
 
     def __len__(self) -> int:
         return self._stop - self._start
 
     def __contains__(self, name: object) -> bool:
-        return name in self._known
+        return name in self._id_set
 
     @property
     def keys(self) -> Array:
@@ -147,13 +147,10 @@ class RowWindow:
     def append(
         self, keys: Array, labels: Array, ids: Sequence[str], extras: Sequence[Array] = ()
     ) -> None:
-        """Append rows.
-
-        The dtype of labels widens to fit old and new ones.
-        """
-        kind = np.result_type(self._tables[1], labels) if len(self) else labels.dtype
-        if kind != self._tables[1].dtype:
-            self._tables[1] = self._tables[1].astype(kind)
+        """Append rows; the dtype of labels is widened if necessary."""
+        dtype = np.result_type(self._tables[1], labels) if len(self) else labels.dtype
+        if dtype != self._tables[1].dtype:
+            self._tables[1] = self._tables[1].astype(dtype)
         if self._stop + len(keys) > len(self._tables[0]):
             self._move(len(self) + len(keys))
         stop = self._stop + len(keys)
@@ -161,7 +158,7 @@ class RowWindow:
             table[self._stop : stop] = new
         self._stop = stop
         self._ids.extend(ids)
-        self._known.update(ids)
+        self._id_set.update(ids)
 
     def drop_first(self, n: int) -> None:
         """Delete the n oldest rows."""
@@ -169,49 +166,49 @@ class RowWindow:
         for table in self._tables:
             table[self._start : start] = 0
         for _ in range(start - self._start):
-            self._known.discard(self._ids.popleft())
+            self._id_set.discard(self._ids.popleft())
         self._start = start
 
-    def vacate(self, places: Sequence[int]) -> None:
-        """Delete the rows at ``places``.
+    def delete(self, positions: Sequence[int]) -> None:
+        """Delete the rows at some positions.
 
-        The last rows move into their places, so the order changes.
+        The last rows move there, so the order changes.
         """
-        for place in sorted(places, reverse=True):
+        for position in sorted(positions, reverse=True):
             self._stop -= 1
             for table in self._tables:
-                table[self._start + place] = table[self._stop]
+                table[self._start + position] = table[self._stop]
                 table[self._stop] = 0
-            self._known.discard(self._ids[place])
-            self._ids[place] = self._ids[-1]
+            self._id_set.discard(self._ids[position])
+            self._ids[position] = self._ids[-1]
             self._ids.pop()
 
-    def keep(self, places: Sequence[int]) -> None:
-        """Delete all rows except those at ``places``, in ascending order."""
-        chosen = np.asarray(places, np.int64)
+    def keep(self, positions: Sequence[int]) -> None:
+        """Delete all rows except those at ``positions``, which must be ascending."""
+        kept = np.asarray(positions, np.int64)
         names = self.ids
-        ids = [names[place] for place in chosen]
-        self._tables = [table[self._start + chosen] for table in self._tables]
-        self._start, self._stop = 0, len(chosen)
-        self._ids, self._known = deque(ids), set(ids)
+        ids = [names[position] for position in kept]
+        self._tables = [table[self._start + kept] for table in self._tables]
+        self._start, self._stop = 0, len(kept)
+        self._ids, self._id_set = deque(ids), set(ids)
 
     def _move(self, n_rows: int) -> None:
-        """Make room for a number of rows, plus a half."""
-        room, n = n_rows + n_rows // 2, len(self)
-        for place, table in enumerate(self._tables):
-            moved = np.zeros((room, *table.shape[1:]), table.dtype)
+        """Move rows to new arrays for ``n_rows`` rows and half as many."""
+        size, n = n_rows + n_rows // 2, len(self)
+        for i, table in enumerate(self._tables):
+            moved = np.zeros((size, *table.shape[1:]), table.dtype)
             moved[:n] = table[self._start : self._stop]
-            self._tables[place] = moved
+            self._tables[i] = moved
         self._start, self._stop = 0, n
 
 
 def check_extras(extras: Sequence[Floats], n_rows: int, before: Sequence[Floats]) -> None:
-    """Raise unless each key has a finite row of extras.
+    """Raise unless each extra has ``n_rows`` finite rows.
 
-    Widths must be the same as before.
+    Their number and widths must be those of ``before``.
     """
     widths = [extra.shape[1:] for extra in before]
     if [extra.shape for extra in extras] != [(n_rows, *width) for width in widths]:
         raise ValueError(f"expected extras of {n_rows} rows and of widths {widths}")
     if not all(np.isfinite(extra).all() for extra in extras):
-        raise DataError("some rows are not finite; embed only rows with finite cells")
+        raise DataError("additional features are not finite; embed only rows with finite cells")

@@ -1,4 +1,4 @@
-"""A client's state: memory, mixture weight, heads, and its choices."""
+"""A client's state: its memory and heads, and the k, metric and weight that it chose."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -13,22 +13,24 @@ from fedneighbors.methods.knnper.algorithm import mix
 from fedneighbors.methods.knnper.memory._codes import ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._heads import HEADS, Heads, heads_held_out
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
 from fedneighbors.neural._schedule import row_order
 from fedneighbors.tabular._ownership import one_blas_thread
 
 
-def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
-    """Choose a client's held-out rows; none from a single row.
+def held_out_mask(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArray[np.bool_]:
+    """Return a mask of a client's held-out rows.
+
+    At least one row is held out, but none of a single row.
 
     Parameters
     ----------
     n_rows : int
         Number of rows.
     settings : MemorySettings
-        Fraction and seed.
+        Settings with the fraction to hold out and the seed.
     name : str
         Name of the client.
     """
@@ -39,19 +41,19 @@ def held_out_rows(n_rows: int, settings: MemorySettings, name: str) -> npt.NDArr
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Outputs of each expert for a client's held-out rows.
+class ExpertOutputs:
+    """Output of each expert for a client's held-out rows, and choices made on these rows.
 
     Parameters
     ----------
     experts : float64 array of shape (n_rows, n_outputs, n_experts)
-        Outputs in the order of the task's experts.
+        Outputs, with the experts in the order of the task's ``experts``.
     values : array of shape (n_rows,) or (n_rows, n_outputs)
-        Classes, or standardized targets.
+        Class indices, or standardized targets.
     weight : float
         Weight of the memory in Eq 7 (lambda), chosen on these rows only.
     settings : MemorySettings
-        Settings of memory queries, with the chosen k and metric.
+        Settings of the memory, with the chosen k and metric.
     overall : float64 array
         As in :class:`OwnPart`.
     """
@@ -65,89 +67,91 @@ class HeldOut:
     @classmethod
     def of(
         cls,
-        view: View,
-        net: Floats,
+        features: RowFeatures,
+        scores: Floats,
         values: Values,
-        held: npt.NDArray[np.bool_],
+        held_out: npt.NDArray[np.bool_],
         overall: Floats,
         settings: MemorySettings,
     ) -> Self:
-        """Collect every expert's output for unseen held-out rows.
+        """Choose k, metric and weight, and collect the experts' outputs.
 
-        The client uses the metric and k with the lowest loss; ties go to the first metric in the
-        settings, then to the first k.
+        The lowest loss of the paper's mixture on held-out rows decides; ties go to the first metric
+        in the settings, then to the first k.
 
         Parameters
         ----------
-        view : View
-            All rows of the client, under a model that has not seen the held-out ones.
-        net : float64 array of shape (n_rows, n_outputs)
-            Log-probabilities, or predictions, of the same model.
+        features : RowFeatures
+            Features of the client's rows, under a model that was trained without held-out rows.
+        scores : float64 array of shape (n_rows, n_outputs)
+            Log-probabilities, or standardized predictions, of the same model.
         values : array of shape (n_rows,) or (n_rows, n_outputs)
-            Classes, or standardized targets.
-        held : bool array of shape (n_rows,)
+            Class indices, or standardized targets.
+        held_out : bool array of shape (n_rows,)
             True for held-out rows.
         overall : float64 array
             As in :class:`OwnPart`.
         settings : MemorySettings
-            Settings of memory queries.
+            Settings of the memory, with candidates for k and metric.
         """
-        task, n_outputs = task_of(overall), net.shape[1]
-        shared, truth = task.shares(net[held]), values[held]
+        task, n_outputs = task_of(overall), scores.shape[1]
+        shared, truth = task.shares(scores[held_out]), values[held_out]
         candidates: list[tuple[float, MemorySettings, float, Floats | None]] = []
         for metric in settings.metrics:
-            near = view.in_metric(metric)
-            kept = _memory(near[~held], values[~held], overall, settings)
-            answers = task.answers(kept, near.embedding[held], n_outputs, settings)
+            scaled = features.in_metric(metric)
+            memory = _build_memory(scaled[~held_out], values[~held_out], overall, settings)
+            answers = task.answers(memory, scaled.embedding[held_out], n_outputs, settings)
             for k, local in zip(settings.ks, answers, strict=True):
                 weight, loss = (0.0, 0.0) if local is None else task.weigh(local, shared, truth)
-                one = replace(settings, n_neighbors=k, metric=metric)
-                candidates.append((loss, one, weight, local))
-        _, settings, weight, others = min(candidates, key=lambda each: each[0])
-        view = view.in_metric(settings.metrics[0])
-        # Search a memory of all other rows; the codec may be fitted on all.
+                candidate = replace(settings, n_neighbors=k, metric=metric)
+                candidates.append((loss, candidate, weight, local))
+        _, settings, weight, local = min(candidates, key=lambda each: each[0])
+        features = features.in_metric(settings.metrics[0])
+        # The final memory has all rows: for each held-out row, search all others, if none is
+        # evicted. Not for codes: a codebook fitted on all rows would depend on the row itself.
         if settings.capacity is None and settings.memory == "exact":
-            whole, own = _memory(view, values, overall, settings), np.flatnonzero(held)
-            others = task.answer(whole, view.embedding[held], n_outputs, settings, own=own)
-        heads = [np.zeros_like(net)] * len(HEADS)
+            memory = _build_memory(features, values, overall, settings)
+            rows = np.flatnonzero(held_out)
+            local = task.answer(memory, features.embedding[rows], n_outputs, settings, rows)
+        head_outputs = [np.zeros_like(scores)] * len(HEADS)
         if settings.combine == "pool":
-            heads = heads_held_out(view, task.targets(values, n_outputs))
+            head_outputs = heads_held_out(features, task.targets(values, n_outputs))
         experts = task.stack(
-            net[held],
-            shared if others is None else others,
-            task.prior(values[~held], overall),
-            [head[held] for head in heads],
+            scores[held_out],
+            shared if local is None else local,
+            task.prior(values[~held_out], overall),
+            [output[held_out] for output in head_outputs],
         )
         return cls(experts, truth, weight, settings, overall)
 
     def terms(self, weights: Floats) -> PoolTerms:
-        """Return loss, gradient and Hessian of a pool's weights.
+        """Return loss, gradient and Hessian of a pool with these weights.
 
         Parameters
         ----------
         weights : float64 array of shape (n_experts,)
-            Weights for which the terms are computed.
+            Weights of the experts.
         """
         return task_of(self.overall).pool_terms(self.experts, self.values, weights)
 
 
 @dataclass(eq=False)
 class OwnPart:
-    """A client's part of a model.
+    """A client's own part of a model: memory, its weight, settings, and heads of a pool.
 
     Parameters
     ----------
     memory : Memory
-        Rows in the embedding of the shared model.
+        Memory with the embeddings of the client's rows.
     weight : float
         Weight of the memory in Eq 7 (lambda).
     overall : float64 array
-        Facts about all clients: class shares of shape (n_classes,), or means and standard
-        deviations of the targets of shape (2, n_outputs).
+        Class shares over all clients, shape (n_classes,), or means and standard deviations of the
+        targets, shape (2, n_outputs).
     pool : float64 array of shape (n_experts,) or None
-        Weights of the experts; None for the paper's mixture.
+        Weights of a pool's experts; None for the paper's mixture.
     settings : MemorySettings
-        Settings of memory queries, with the client's k and metric.
+        Settings of the memory, with the client's k and metric.
     """
 
     memory: Memory
@@ -163,7 +167,7 @@ class OwnPart:
     @classmethod
     def of(
         cls,
-        view: View,
+        features: RowFeatures,
         values: Values,
         *,
         weight: float,
@@ -172,91 +176,92 @@ class OwnPart:
         settings: MemorySettings,
         ids: Any = None,
     ) -> Self:
-        """Return the state of a client with these rows."""
-        near = view.in_metric(settings.metrics[0])
-        return cls(_memory(near, values, overall, settings, ids), weight, overall, pool, settings)
+        """Return the part of a client with these rows."""
+        features = features.in_metric(settings.metrics[0])
+        memory = _build_memory(features, values, overall, settings, ids)
+        return cls(memory, weight, overall, pool, settings)
 
-    def add(self, view: View, values: Values, ids: Any = None) -> None:
+    def add(self, features: RowFeatures, values: Values, ids: Any = None) -> None:
         """Add rows to the memory, within its capacity and strategy."""
-        near = view.in_metric(self.settings.metrics[0])
-        self.memory.add(near.embedding, values, ids, extras=near.extras)
+        scaled = features.in_metric(self.settings.metrics[0])
+        self.memory.add(scaled.embedding, values, ids, extras=scaled.extras)
         self._refit()
 
     def forget(self, ids: Any) -> None:
-        """Delete rows from the memory and everything derived from it."""
+        """Delete rows from the memory, and fit heads to the other rows."""
         self.memory.forget(ids)
         self._refit()
 
-    def predict(self, view: View, net: Floats) -> Floats:
-        """Return class probabilities, or standardized targets.
+    def predict(self, features: RowFeatures, scores: Floats) -> Floats:
+        """Return class probabilities, or standardized predictions.
 
         Parameters
         ----------
-        view : View
-            Rows to predict.
-        net : float64 array of shape (n_rows, n_outputs)
-            Log-probabilities, or predictions, of the shared model.
+        features : RowFeatures
+            Features of the rows to predict.
+        scores : float64 array of shape (n_rows, n_outputs)
+            Log-probabilities, or standardized predictions, of the shared model.
         """
-        shared = self._task.shares(net)
-        local = self._local(view)
+        shared = self._task.shares(scores)
+        local = self._memory_outputs(features)
         if self.pool is None:
             return shared if local is None else mix(local, shared, self.weight)
-        heads = [np.zeros_like(net)] * len(HEADS)
+        heads = [np.zeros_like(scores)] * len(HEADS)
         if self._heads is not None:
-            near = view.in_metric(self.settings.metrics[0])
+            scaled = features.in_metric(self.settings.metrics[0])
             with one_blas_thread():
-                heads = self._heads.outputs(near)
+                heads = self._heads.outputs(scaled)
         prior = self._task.prior(self.memory.recent_labels, self.overall)
-        experts = self._task.stack(net, shared if local is None else local, prior, heads)
+        experts = self._task.stack(scores, shared if local is None else local, prior, heads)
         return self._task.pool(experts, self.pool)
 
-    def votes(self, view: View, otherwise: Floats) -> Floats:
-        """Return the memory's outputs, or ``otherwise`` if it is empty."""
-        local = self._local(view)
-        return otherwise if local is None else local
+    def votes(self, features: RowFeatures, default: Floats) -> Floats:
+        """Return the memory's outputs, or ``default`` if it is empty."""
+        local = self._memory_outputs(features)
+        return default if local is None else local
 
     def with_codec(self, codec: ProductCodec) -> Self:
-        """Return the same state with product codes instead of keys.
+        """Return the same part with product codes instead of exact keys.
 
         Parameters
         ----------
         codec : ProductCodec
-            Codec with a codebook fitted on other rows.
+            Codec with an external codebook.
 
         Raises
         ------
         ValueError
-            If the memory is not exact, or has other columns than the codebook.
+            If the memory is not exact, or its keys have another width than the codebook.
         DataError
             If a key overflows float32.
         """
-        before = self.memory
-        if type(before) is not Datastore:
-            raise ValueError(f"expected an exact memory, got a {type(before).__name__}")
+        exact = self.memory
+        if type(exact) is not Datastore:
+            raise ValueError(f"expected an exact memory, got a {type(exact).__name__}")
         settings = replace(self.settings, memory="product", codec=codec)
-        memory = settings.new_datastore(before.n_dimensions, before.n_classes)
-        memory.restore(before.keys, before.labels, before.ids, before.state())
+        memory = settings.new_datastore(exact.n_dimensions, exact.n_classes)
+        memory.restore(exact.keys, exact.labels, exact.ids, exact.state())
         return replace(self, memory=memory, settings=settings)
 
-    def _local(self, view: View) -> Floats | None:
+    def _memory_outputs(self, features: RowFeatures) -> Floats | None:
         """Return the memory's outputs; None if it is empty."""
-        keys = view.in_metric(self.settings.metrics[0]).embedding
+        keys = features.in_metric(self.settings.metrics[0]).embedding
         n_outputs = self.overall.shape[-1]
         return self._task.answer(self.memory, keys, n_outputs, self.settings)
 
     def _refit(self) -> None:
-        """Fit the heads to the rows of the memory."""
+        """Fit the heads of a pool to the rows in the memory."""
         self._heads: Heads | None = None
         if self.pool is not None and len(self.memory):
             targets = self._task.targets(self.memory.labels, self.overall.shape[-1])
-            with one_blas_thread():  # the same bits for any number of threads
-                self._heads = Heads.fit(View(self.memory.keys, *self.memory.extras), targets)
+            with one_blas_thread():  # bit-identical for any number of threads
+                self._heads = Heads.fit(RowFeatures(self.memory.keys, *self.memory.extras), targets)
 
 
 def join_client(
     name: str,
-    view: View,
-    net: Floats,
+    features: RowFeatures,
+    scores: Floats,
     values: Values,
     *,
     overall: Floats,
@@ -264,23 +269,24 @@ def join_client(
     settings: MemorySettings,
     ids: Any = None,
 ) -> OwnPart:
-    """Return the state of a client that did not train.
+    """Return the own part of a client that did not train.
 
-    Its mixture is chosen on a part of its rows; its memory is then built from all.
+    k, metric and, without a pool, the weight are chosen on a part of its rows. The memory is then
+    built from all rows.
     """
     weight = 0.0
     if pool is None or settings.has_candidates:
-        held = held_out_rows(len(values), settings, name)
-        found = HeldOut.of(view, net, values, held, overall, settings)
-        weight, settings = found.weight, found.settings
+        held_out = held_out_mask(len(values), settings, name)
+        chosen = ExpertOutputs.of(features, scores, values, held_out, overall, settings)
+        weight, settings = chosen.weight, chosen.settings
     return OwnPart.of(
-        view, values, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids
+        features, values, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids
     )
 
 
-def _memory(
-    view: View, values: Values, overall: Floats, settings: MemorySettings, ids: Any = None
+def _build_memory(
+    rows: RowFeatures, values: Values, overall: Floats, settings: MemorySettings, ids: Any = None
 ) -> Memory:
-    """Return the memory of rows in the metric of the settings."""
-    memory = settings.new_memory(view.embedding.shape[1], task_of(overall).n_classes(overall))
-    return memory.add(view.embedding, values, ids, extras=view.extras)
+    """Return a memory of rows, whose embeddings are in the settings' metric."""
+    memory = settings.new_memory(rows.embedding.shape[1], task_of(overall).n_classes(overall))
+    return memory.add(rows.embedding, values, ids, extras=rows.extras)

@@ -1,8 +1,8 @@
-"""Directions that separate classes at every client, for any meaning of labels.
+"""Fisher's discriminants over all clients, whose labels may have different meanings.
 
-Rows are mapped to random features, the same for all clients. Their scatter within and between the
-classes of a client does not depend on the names of its classes. Summed over the clients, it gives
-Fisher's discriminants, which use the rows of all clients.
+Rows are mapped to random features, the same for all clients. The features' scatter within and
+between the classes of a client does not depend on the names of its classes, so that it can be
+summed over clients. The sums give directions that separate the classes of each client.
 """
 
 from dataclasses import dataclass
@@ -17,32 +17,32 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.neural._schedule import derive_seed
 
 MAX_FEATURES = 1024
-"""Maximum number of random features; a client sends 8 MiB of scatter for them."""
+"""Maximum number of random features; a client then sends 8 MiB of scatter."""
 
 ROWS_PER_FEATURE = 2
 """Minimum number of rows, of all clients together, per random feature."""
 
-
 RIDGE = 0.3
-"""Ridge on the scatter within classes, in units of its mean eigenvalue."""
+"""Ridge that is added to the scatter within classes, as a fraction of its mean eigenvalue."""
 
 MIN_SCATTER = 1e-3
-"""Mean eigenvalue, in squared cosines, below which scatter may be rounding only."""
+"""Minimum mean eigenvalue of the scatter within classes; less may be rounding errors only."""
 
 _BLOCK_ROWS = 2048
 """Number of rows whose features are computed at once: 16 MiB."""
 
 _PANEL_ROWS = 64
+"""Number of rows per matrix product; see :func:`_multiply`."""
 
 
-def n_features_for(n_rows: int) -> int:
-    """Return the number of random features for a total row count."""
+def choose_n_features(n_rows: int) -> int:
+    """Return the number of random features for all clients' rows."""
     return max(1, min(MAX_FEATURES, n_rows // ROWS_PER_FEATURE))
 
 
 @lru_cache(maxsize=1)
-def triangle(n_features: int) -> tuple[Integers, Integers]:
-    """Return rows and columns of a matrix's upper triangle, row-wise."""
+def upper_triangle(n_features: int) -> tuple[Integers, Integers]:
+    """Return indices of a matrix's upper triangle, row by row."""
     return np.triu_indices(n_features)
 
 
@@ -71,9 +71,7 @@ class RandomFeatures:
             raise ValueError(f"expected 1 feature or more, got {self.n_features}")
 
     def of(self, rows: Floats) -> Floats:
-        """Return ``cos(w x + b)`` for each row and feature.
-
-        Shape (n_rows, n_features).
+        """Return ``cos(w x + b)``, shape (n_rows, n_features).
 
         Parameters
         ----------
@@ -81,29 +79,27 @@ class RandomFeatures:
             Finite rows.
         """
         directions, phases = _draw(self.seed, rows.shape[1], self.n_features)
-        return np.cos(_times(rows, np.sqrt(2 * self.rate) * directions) + phases)
+        return np.cos(_multiply(rows, np.sqrt(2 * self.rate) * directions) + phases)
 
 
-def _times(rows: Floats, matrix: Floats) -> Floats:
-    """Return ``rows @ matrix`` with bits independent of other rows.
+def _multiply(rows: Floats, matrix: Floats) -> Floats:
+    """Return ``rows @ matrix``, each row rounded independently of the others.
 
-    BLAS rounds the last rows of a factor differently from rows in whole panels.
+    BLAS rounds a row differently if it is one of the last rows of a factor whose number of rows is
+    not a multiple of its block size. So all products have the same number of rows.
     """
-    found = np.empty((len(rows), matrix.shape[1]))
+    product = np.empty((len(rows), matrix.shape[1]))
     panel = np.zeros((_PANEL_ROWS, rows.shape[1]))
     for first in range(0, len(rows), _PANEL_ROWS):
-        some = rows[first : first + _PANEL_ROWS]
-        panel[: len(some)] = some
-        found[first : first + _PANEL_ROWS] = (panel @ matrix)[: len(some)]
-    return found
+        block = rows[first : first + _PANEL_ROWS]
+        panel[: len(block)] = block
+        product[first : first + _PANEL_ROWS] = (panel @ matrix)[: len(block)]
+    return product
 
 
 @lru_cache(maxsize=1)
 def _draw(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
-    """Draw normal directions and uniform phases from version-independent bits.
-
-    The bits do not depend on NumPy's version.
-    """
+    """Draw normal directions and uniform phases, alike for all versions of NumPy."""
     bits = np.random.Philox(key=derive_seed(seed, "random features"))
     uniform = (bits.random_raw((n_columns + 1) * n_features) >> 11).astype(np.float64) + 0.5
     table = (uniform * 2.0**-53).reshape(n_columns + 1, n_features)
@@ -112,14 +108,14 @@ def _draw(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """Scatter of features within and between classes; additive over clients.
+    """Scatter of features within and between classes; that of several clients can be added.
 
     Parameters
     ----------
     within : float64 array of shape (n_features, n_features)
-        Sum over rows of the outer products of (row - mean of its class).
+        Sum over rows of the outer product of (row - mean of its class) with itself.
     between : float64 array of shape (n_features, n_features)
-        Sum over rows of the outer products of (mean of its class - mean of the client).
+        Sum over rows of the outer product of (mean of its class - mean of all rows) with itself.
     """
 
     within: Floats
@@ -148,15 +144,15 @@ class Scatter:
             sums += np.eye(n_classes)[labels[block]].T @ columns
         counts = np.bincount(labels, minlength=n_classes)
         present = counts > 0
-        middles = sums[present] / np.sqrt(counts[present])[:, None]
-        of_means = middles.T @ middles
-        whole = sums.sum(axis=0) / np.sqrt(max(len(rows), 1))
-        return cls(products - of_means, of_means - np.outer(whole, whole))
+        scaled_means = sums[present] / np.sqrt(counts[present])[:, None]  # times sqrt(count)
+        of_means = scaled_means.T @ scaled_means
+        mean = sums.sum(axis=0) / np.sqrt(max(len(rows), 1))  # times sqrt(number of rows)
+        return cls(products - of_means, of_means - np.outer(mean, mean))
 
 
 @dataclass(frozen=True, eq=False)
 class Discriminants:
-    """Projection of rows on the discriminants of the clients' scatter.
+    """Projection of rows on Fisher's discriminants.
 
     Parameters
     ----------
@@ -164,30 +160,31 @@ class Discriminants:
         Random features of rows.
     directions : float64 array of shape (n_features, n_discriminants)
         Directions with the largest ratio of scatter between classes to scatter within classes
-        (Fisher, 1936). The scatter within, with the ridge, is 1 along each direction; between two
-        directions both scatters are 0.
+        (Fisher, 1936), largest first. Scatter within, with the ridge, is 1 along each direction;
+        both scatters are 0 for two different directions.
     """
 
     features: RandomFeatures
     directions: Floats
 
     def __post_init__(self) -> None:
-        found, n_features = self.directions, self.features.n_features
-        if found.ndim != 2 or not 0 < found.shape[1] <= len(found):
+        directions, n_features = self.directions, self.features.n_features
+        if directions.ndim != 2 or not 0 < directions.shape[1] <= len(directions):
             raise ValueError("directions are not a table of discriminants")
-        if len(found) != n_features or not np.isfinite(found).all():
+        if len(directions) != n_features or not np.isfinite(directions).all():
             raise ValueError("directions are not finite, or do not cover all random features")
 
     @classmethod
-    def best(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:
-        """Return one direction less than classes, but at least one.
+    def fit(cls, features: RandomFeatures, scatter: Scatter, n_classes: int) -> Self:
+        """Return the discriminants for summed scatter.
 
-        This many separate the class means; more directions would show noise only.
+        Their number is one less than that of classes, but at least one. This many contain the
+        differences of class means; more would contain noise only.
 
         Parameters
         ----------
         features : RandomFeatures
-            Features of the scatter.
+            Random features whose scatter is given.
         scatter : Scatter
             Sum over the clients.
         n_classes : int
@@ -196,16 +193,16 @@ class Discriminants:
         n = features.n_features
         mean = max(float(np.trace(scatter.within)) / n, MIN_SCATTER)
         within = scatter.within + RIDGE * mean * np.eye(n)
-        kept = [n - min(max(n_classes - 1, 1), n), n - 1]
-        found = eigh(scatter.between, within, subset_by_index=kept)[1]
-        return cls(features, np.ascontiguousarray(found[:, ::-1]))
+        largest = [n - min(max(n_classes - 1, 1), n), n - 1]  # first and last index, ascending
+        directions = eigh(scatter.between, within, subset_by_index=largest)[1]
+        return cls(features, np.ascontiguousarray(directions[:, ::-1]))
 
     def of(self, rows: Floats) -> Floats:
         """Return the discriminants of rows, shape (n_rows, n_discriminants).
 
-        They are rounded to float32, the precision of files.
+        They are rounded to float32, so that files can store them without loss.
         """
         starts = range(0, max(len(rows), 1), _BLOCK_ROWS)
         columns = (self.features.of(rows[i : i + _BLOCK_ROWS]) for i in starts)
-        whole = np.concatenate([_times(block, self.directions) for block in columns])
-        return whole.astype(np.float32).astype(np.float64)
+        projected = np.concatenate([_multiply(block, self.directions) for block in columns])
+        return projected.astype(np.float32).astype(np.float64)

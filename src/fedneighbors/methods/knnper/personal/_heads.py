@@ -1,4 +1,4 @@
-"""Local heads of a pool: on embeddings, on rows, and on discriminants."""
+"""Heads of a pool, which each client fits to its rows: on embeddings, rows and discriminants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ import numpy as np
 from scipy.linalg import solve, svd
 
 from fedneighbors._typing import Floats
-from fedneighbors.methods.knnper.memory._rows import View
+from fedneighbors.methods.knnper.memory._rows import RowFeatures
 
 PENALTIES = (0.1, 0.5, 2.0, 10.0)
-"""Penalties from which each client chooses by leave-one-out."""
+"""Penalties from which each client chooses by leave-one-out error."""
 
-REACH = 3.0
-"""Root mean square of the keys after scaling for a head."""
+KEY_LENGTH = 3.0
+"""Root mean square length of keys after scaling, so that penalties have the same effect for all."""
 
 
 def with_ones(keys: Floats) -> Floats:
@@ -23,7 +23,7 @@ def with_ones(keys: Floats) -> Floats:
 
 
 def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
-    """Return the ridge regression of targets on keys.
+    """Return the coefficients of a ridge regression of targets on keys.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
     targets : float64 array of shape (n_rows, n_outputs)
         Target outputs.
     penalty : float
-        Penalty on all coefficients, above 0.
+        Penalty on all coefficients, those of the ones included; above 0.
 
     Returns
     -------
@@ -44,39 +44,40 @@ def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
 
 
 def ridge_leave_one_out(keys: Floats, targets: Floats, *, penalties: Sequence[float]) -> Floats:
-    """Return leave-one-out outputs of the head, by the hat matrix.
+    """Return leave-one-out outputs of ridge regressions, by the hat matrix.
 
     Parameters
     ----------
     keys, targets
         As in :func:`ridge`.
     penalties : sequence of float
-        Penalties above 0; all share one decomposition.
+        Penalties above 0. The keys are decomposed once for all of them.
 
     Returns
     -------
     float64 array of shape (n_penalties, n_rows, n_outputs)
     """
-    left, lengths, _ = svd(with_ones(keys), full_matrices=False)
-    inner = left.T @ targets
-    each = []
+    left, singular, _ = svd(with_ones(keys), full_matrices=False)
+    projected = left.T @ targets
+    outputs = []
     for penalty in penalties:
-        kept = lengths**2 / (lengths**2 + penalty)
-        own = (left**2 @ kept)[:, None]
-        each.append((left @ (kept[:, None] * inner) - own * targets) / (1 - own))
-    return np.array(each)
+        shrinkage = singular**2 / (singular**2 + penalty)
+        leverage = (left**2 @ shrinkage)[:, None]
+        fitted = left @ (shrinkage[:, None] * projected)
+        outputs.append((fitted - leverage * targets) / (1 - leverage))
+    return np.array(outputs)
 
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A linear head with the best penalty.
+    """Linear head: a ridge regression on scaled keys.
 
     Parameters
     ----------
     coefficients : float64 array of shape (n_dimensions + 1, n_outputs)
         Coefficients from :func:`ridge`.
     scale : float
-        Factor of the keys.
+        Factor by which keys are multiplied.
     """
 
     coefficients: Floats
@@ -84,12 +85,11 @@ class Head:
 
     @classmethod
     def fit(cls, keys: Floats, targets: Floats) -> Self:
-        """Fit the head to one row or more."""
+        """Fit the head, with the penalty of the lowest leave-one-out error."""
         scale = _scale(keys)
-        each = ridge_leave_one_out(keys * scale, targets, penalties=PENALTIES)
-        return cls(
-            ridge(keys * scale, targets, penalty=PENALTIES[_best_penalty(each, targets)]), scale
-        )
+        outputs = ridge_leave_one_out(keys * scale, targets, penalties=PENALTIES)
+        penalty = PENALTIES[_best_penalty(outputs, targets)]
+        return cls(ridge(keys * scale, targets, penalty=penalty), scale)
 
     def outputs(self, keys: Floats) -> Floats:
         """Return the outputs, shape (n_rows, n_outputs)."""
@@ -97,53 +97,56 @@ class Head:
 
 
 def head_held_out(keys: Floats, targets: Floats) -> Floats:
-    """Return heads' outputs for unseen rows under the best penalty.
+    """Return each row's output of a head fitted without this row.
+
+    The penalty is the one with the lowest leave-one-out error. The output of a single row is 0.
 
     Parameters
     ----------
     keys, targets
-        As in :func:`ridge`. A head without training rows returns 0.
+        As in :func:`ridge`.
     """
     if len(keys) < 2:
         return np.zeros_like(targets)
-    each = ridge_leave_one_out(keys * _scale(keys), targets, penalties=PENALTIES)
-    return np.asarray(each[_best_penalty(each, targets)])
+    outputs = ridge_leave_one_out(keys * _scale(keys), targets, penalties=PENALTIES)
+    return np.asarray(outputs[_best_penalty(outputs, targets)])
 
 
 def _scale(keys: Floats) -> float:
     length = float(np.sqrt((keys**2).sum(axis=1).mean()))
-    return REACH / length if length > 0 else 1.0
+    return KEY_LENGTH / length if length > 0 else 1.0
 
 
-def _best_penalty(each: Floats, targets: Floats) -> int:
+def _best_penalty(outputs: Floats, targets: Floats) -> int:
     """Return the index of the penalty with the lowest squared error."""
-    return int(((each - targets) ** 2).sum(axis=(1, 2)).argmin())
+    return int(((outputs - targets) ** 2).sum(axis=(1, 2)).argmin())
 
 
-WIDTHS = (0.5, 2.0)
-"""Widths from which each client chooses: exponents at the median squared distance of two rows."""
+EXPONENTS = (0.5, 2.0)
+"""Candidates for ``rate * d^2`` at the median squared distance of two landmarks; clients choose."""
 
 LANDMARKS = 256
-"""Maximum number of landmarks; it bounds the cost per row."""
+"""Maximum number of landmarks; it bounds the cost per row of a kernel head."""
 
-SMALLEST = 1e-9
-"""Eigenvalues below this fraction of the largest are considered rounding errors."""
+MIN_EIGENVALUE = 1e-9
+"""Eigenvalues below this fraction of the largest one are considered rounding errors."""
 
 
 @dataclass(frozen=True, eq=False)
 class RadialMap:
-    """Feature map of the kernel ``exp(-width * d^2 / unit)``.
+    """Feature map of the kernel ``exp(-rate * d^2)``: the product of two rows' features.
 
-    Products are exact if one of the two rows is a landmark, otherwise Nystroem's approximation.
+    The product equals the kernel if one of the two rows is a landmark; otherwise it is Nystroem's
+    approximation.
 
     Parameters
     ----------
     landmarks : float64 array of shape (n_landmarks, n_features)
         Some of the client's rows.
     directions : float64 array of shape (n_landmarks, n_columns)
-        Matrix from kernels with the landmarks to columns.
+        Matrix that maps a row's kernel values with all landmarks to its features.
     rate : float
-        Width divided by unit.
+        Rate of the kernel, above 0.
     """
 
     landmarks: Floats
@@ -151,41 +154,41 @@ class RadialMap:
     rate: float
 
     @classmethod
-    def of(cls, rows: Floats, width: float) -> Self:
-        """Return the map with landmarks spread evenly over some rows.
+    def of(cls, rows: Floats, exponent: float) -> Self:
+        """Return the map with landmarks at equal intervals among the rows.
 
         Parameters
         ----------
         rows : float64 array of shape (n_rows, n_features)
             At least one row.
-        width : float
-            Exponent at the median squared distance of two landmarks, above 0.
+        exponent : float
+            Value of ``rate * d^2`` at the median squared distance of distinct landmarks, above 0.
         """
-        places = np.arange(min(len(rows), LANDMARKS)) * len(rows) // min(len(rows), LANDMARKS)
-        landmarks = rows[places]
+        n_landmarks = min(len(rows), LANDMARKS)
+        landmarks = rows[np.arange(n_landmarks) * len(rows) // n_landmarks]
         squares = _squares(landmarks, landmarks)
-        apart = squares[~np.eye(len(squares), dtype=bool)]
-        unit = float(np.median(apart[apart > 0])) if (apart > 0).any() else 1.0
-        rate = width / unit
-        lengths, turned = np.linalg.eigh(np.exp(-rate * squares))
-        kept = lengths > SMALLEST * lengths[-1]
-        return cls(landmarks, turned[:, kept] / np.sqrt(lengths[kept]), rate)
+        between = squares[~np.eye(len(squares), dtype=bool)]
+        median = float(np.median(between[between > 0])) if (between > 0).any() else 1.0
+        rate = exponent / median
+        eigenvalues, vectors = np.linalg.eigh(np.exp(-rate * squares))
+        used = eigenvalues > MIN_EIGENVALUE * eigenvalues[-1]
+        return cls(landmarks, vectors[:, used] / np.sqrt(eigenvalues[used]), rate)
 
     def columns(self, rows: Floats) -> Floats:
-        """Return the columns of rows, shape (n_rows, n_columns)."""
+        """Return the features of rows, shape (n_rows, n_columns)."""
         return np.asarray(np.exp(-self.rate * _squares(rows, self.landmarks)) @ self.directions)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelHead:
-    """A ridge head on the columns of a radial map.
+    """Linear head on the features of a radial map.
 
     Parameters
     ----------
     columns : RadialMap
-        Radial map with the width of the lowest leave-one-out error.
+        Radial map whose exponent has the lowest leave-one-out error.
     head : Head
-        Head on its columns.
+        Head on its features.
     """
 
     columns: RadialMap
@@ -193,12 +196,12 @@ class KernelHead:
 
     @classmethod
     def fit(cls, rows: Floats, targets: Floats) -> Self:
-        """Fit the head to one row or more.
+        """Fit the head, with exponent and penalty of the lowest leave-one-out error.
 
         Parameters
         ----------
         rows : float64 array of shape (n_rows, n_features)
-            Finite rows.
+            Finite rows, at least one.
         targets : float64 array of shape (n_rows, n_outputs)
             Target outputs.
         """
@@ -211,87 +214,85 @@ class KernelHead:
 
 
 def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
-    """Return heads' outputs for unseen rows.
+    """Return each row's output of a kernel head fitted without this row.
 
-    Width and penalty have the lowest leave-one-out error.
+    Landmarks, exponent and penalty are those of all rows. The output of a single row is 0.
 
     Parameters
     ----------
     rows, targets
-        As in :meth:`KernelHead.fit`. A head without training rows returns 0.
+        As in :meth:`KernelHead.fit`.
     """
     return _best_map(rows, targets)[1] if len(rows) > 1 else np.zeros_like(targets)
 
 
 def _best_map(rows: Floats, targets: Floats) -> tuple[RadialMap, Floats]:
-    """Find the map with the lowest leave-one-out error; return its outputs too."""
-    maps = [RadialMap.of(rows, width) for width in WIDTHS]
-    outs = [head_held_out(each.columns(rows), targets) for each in maps]
-    best = int(np.argmin([((one - targets) ** 2).sum() for one in outs]))
-    return maps[best], outs[best]
+    """Return the map with the lowest leave-one-out error, and its outputs."""
+    maps = [RadialMap.of(rows, exponent) for exponent in EXPONENTS]
+    outputs = [head_held_out(candidate.columns(rows), targets) for candidate in maps]
+    best = int(np.argmin([((output - targets) ** 2).sum() for output in outputs]))
+    return maps[best], outputs[best]
 
 
 def _squares(rows: Floats, others: Floats) -> Floats:
-    """Return squared distances, by products."""
-    lengths = np.einsum("ij,ij->i", rows, rows)[:, None] + np.einsum("ij,ij->i", others, others)
-    return np.asarray(np.maximum(lengths - 2 * rows @ others.T, 0.0))
+    """Return squared distances, computed from norms and products."""
+    norms = np.einsum("ij,ij->i", rows, rows)[:, None] + np.einsum("ij,ij->i", others, others)
+    return np.asarray(np.maximum(norms - 2 * rows @ others.T, 0.0))
 
 
 HEADS = ("ridge head", "kernel head", "discriminant head")
-"""Names of the heads, in order."""
+"""Names of a pool's heads, in order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """One head for each kind of feature.
+    """The heads of a pool, in the order of :data:`HEADS`.
 
     Parameters
     ----------
-    each : tuple of Head, KernelHead and KernelHead or None
-        Heads on embeddings; on rows, or on embeddings if a view has no rows; on discriminants of
-        rows, None if there are none.
+    heads : tuple of Head, KernelHead and KernelHead or None
+        A head on embeddings; one on rows, or on embeddings if there are no rows; and one on
+        discriminants, None if there are none.
     """
 
-    each: tuple[Head | KernelHead | None, ...]
+    heads: tuple[Head | KernelHead | None, ...]
 
     @classmethod
-    def fit(cls, view: View, targets: Floats) -> Self:
-        """Fit the heads to one row or more.
+    def fit(cls, features: RowFeatures, targets: Floats) -> Self:
+        """Fit the heads.
 
         Parameters
         ----------
-        view : View
-            Features of the rows.
+        features : RowFeatures
+            Features of the rows, at least one.
         targets : float64 array of shape (n_rows, n_outputs)
             Target outputs.
         """
-        kinds: tuple[type[Head | KernelHead], ...] = (Head, KernelHead, KernelHead)
-        parts = zip(kinds, _features(view), strict=True)
-        return cls(tuple(None if x is None else kind.fit(x, targets) for kind, x in parts))
+        types: tuple[type[Head | KernelHead], ...] = (Head, KernelHead, KernelHead)
+        pairs = zip(types, _head_inputs(features), strict=True)
+        return cls(tuple(None if x is None else type_.fit(x, targets) for type_, x in pairs))
 
-    def outputs(self, view: View) -> list[Floats]:
-        """Return each head's output; 0 for a missing head.
-
-        Shape (n_rows, n_outputs).
-        """
-        parts = zip(self.each, _features(view), strict=True)
-        outs = [None if x is None or head is None else head.outputs(x) for head, x in parts]
-        return [np.zeros_like(outs[0]) if one is None else one for one in outs]
+    def outputs(self, features: RowFeatures) -> list[Floats]:
+        """Return each head's outputs, shape (n_rows, n_outputs); 0 without a head."""
+        pairs = zip(self.heads, _head_inputs(features), strict=True)
+        outputs = [None if x is None or head is None else head.outputs(x) for head, x in pairs]
+        return [np.zeros_like(outputs[0]) if output is None else output for output in outputs]
 
 
-def heads_held_out(view: View, targets: Floats) -> list[Floats]:
-    """Return each head's output for unseen rows.
+def heads_held_out(features: RowFeatures, targets: Floats) -> list[Floats]:
+    """Return each head's outputs, for each row fitted without it.
 
     Parameters
     ----------
-    view, targets
+    features, targets
         As in :meth:`Heads.fit`.
     """
-    fits = (head_held_out, kernel_held_out, kernel_held_out)
-    parts = zip(fits, _features(view), strict=True)
-    return [np.zeros_like(targets) if x is None else fit(x, targets) for fit, x in parts]
+    leave_one_out = (head_held_out, kernel_held_out, kernel_held_out)
+    pairs = zip(leave_one_out, _head_inputs(features), strict=True)
+    return [np.zeros_like(targets) if x is None else outputs(x, targets) for outputs, x in pairs]
 
 
-def _features(view: View) -> tuple[Floats, Floats, Floats | None]:
-    """Return the features for each head."""
-    return view.embedding, view.embedding if view.rows is None else view.rows, view.discriminants
+def _head_inputs(features: RowFeatures) -> tuple[Floats, Floats, Floats | None]:
+    """Return the input of each head; None if there is none."""
+    rows = features.embedding if features.rows is None else features.rows
+    return features.embedding, rows, features.discriminants

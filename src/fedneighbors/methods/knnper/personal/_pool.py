@@ -1,9 +1,9 @@
-"""Pools of shared model, memory, local prior and local heads, with weights for all clients.
+"""Pools of several experts (shared model, memory, local prior, heads) with common weights.
 
 A log-linear pool, for classification, multiplies the experts' distributions, each raised to the
-power of its weight. All clients share the few weights, which are fitted by likelihood on held-out
-rows; a step needs only the sums of a gradient and of a small Hessian over the clients. A linear
-pool, for regression, adds the weighted experts; its weights have a closed form.
+power of its weight. All clients use the same few weights, which maximize the likelihood of all
+held-out rows; each step needs only the sums of a gradient and of a small Hessian over the clients.
+A linear pool, for regression, is a weighted sum of the experts; its weights have a closed form.
 """
 
 from collections.abc import Generator, Sequence
@@ -16,19 +16,19 @@ from scipy.special import logsumexp
 from fedneighbors._typing import Floats, Integers
 
 PRIOR_PRECISION = 1.0
-"""Precision of the prior around the initial weights; it matters for very few rows."""
+"""Precision of the weights' normal prior around their initial values; it matters for few rows."""
 
 
 @dataclass(frozen=True)
 class PoolTerms:
-    """Statistics of a client's held-out rows for the pool's weights; sums over clients.
+    """Loss and derivatives of a pool on held-out rows; those of several clients can be added.
 
     Parameters
     ----------
     n_rows : int
         Number of rows.
     loss : float
-        Negative log-likelihood, in nats.
+        Negative log-likelihood, in nats, or half the squared error.
     gradient : float64 array of shape (n_experts,)
         Gradient of the loss.
     hessian : float64 array of shape (n_experts, n_experts)
@@ -80,12 +80,12 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
     shares = np.exp(logs)
     rows = np.arange(len(labels))
     means = np.einsum("nc,nce->ne", shares, experts)
-    gaps = experts - means[:, None, :]
+    centered = experts - means[:, None, :]
     return PoolTerms(
         n_rows=len(labels),
         loss=-float(logs[rows, labels].sum()),
-        gradient=-gaps[rows, labels].sum(axis=0),
-        hessian=np.einsum("nc,nce,ncf->ef", shares, gaps, gaps),
+        gradient=-centered[rows, labels].sum(axis=0),
+        hessian=np.einsum("nc,nce,ncf->ef", shares, centered, centered),
     )
 
 
@@ -97,11 +97,11 @@ def pool_steps(
     Parameters
     ----------
     start : sequence of float
-        Initial weights, and the center of their normal prior, which counts as one row.
+        Initial weights, which are also the mean of their prior.
     tolerance : float
-        Stop when the expected decrease of the loss per row is smaller, in nats.
+        Stop when the expected decrease of the loss per row, in nats, is at most this.
     max_steps : int
-        Maximum number of steps.
+        Maximum number of exchanges.
 
     Yields
     ------
@@ -117,13 +117,13 @@ def pool_steps(
     weights, best, lowest = first, first, np.inf
     for _ in range(max_steps):
         terms = yield weights
-        away = weights - first
-        loss = terms.loss + PRIOR_PRECISION * float(away @ away) / 2
+        change = weights - first
+        loss = terms.loss + PRIOR_PRECISION * float(change @ change) / 2
         if loss > lowest:
             weights = (weights + best) / 2
             continue
         best, lowest = weights, loss
-        gradient = terms.gradient + PRIOR_PRECISION * away
+        gradient = terms.gradient + PRIOR_PRECISION * change
         hessian = terms.hessian + PRIOR_PRECISION * np.eye(len(first))
         step = np.asarray(solve(hessian, gradient, assume_a="pos"))
         if float(gradient @ step) / 2 <= tolerance * max(terms.n_rows, 1):
@@ -133,7 +133,7 @@ def pool_steps(
 
 
 def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms:
-    """Return a sum of experts' half squared error, gradient and Hessian.
+    """Return half the squared error of a weighted sum, gradient and Hessian.
 
     Parameters
     ----------
@@ -144,24 +144,22 @@ def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms
     weights : float64 array of shape (n_experts,)
         Weights for which the terms are computed.
     """
-    gaps = experts @ weights - targets
+    residuals = experts @ weights - targets
     return PoolTerms(
         n_rows=len(targets),
-        loss=float((gaps**2).sum()) / 2,
-        gradient=np.einsum("noe,no->e", experts, gaps),
+        loss=float((residuals**2).sum()) / 2,
+        gradient=np.einsum("noe,no->e", experts, residuals),
         hessian=np.einsum("noe,nof->ef", experts, experts),
     )
 
 
 def linear_pool(start: Sequence[float]) -> Generator[Floats, PoolTerms, Floats]:
-    """Compute the least-squares weights in closed form.
-
-    Needs one sum over all clients.
+    """Compute the least-squares weights, from one sum over all clients.
 
     Parameters
     ----------
     start : sequence of float
-        Weights without any rows. The prior is a normal distribution around them, worth one row.
+        Mean of the weights' prior, and result if there are no rows.
 
     Yields
     ------

@@ -1,4 +1,4 @@
-"""A kNN-Per client with a privacy budget; every reply is charged or declared public."""
+"""A kNN-Per client with a privacy budget: its replies are charged, public, or empty."""
 
 import hashlib
 import logging
@@ -35,7 +35,7 @@ from fedneighbors.tabular._schema import Receipt
 log = logging.getLogger(__name__)
 
 ROW_COUNTS = Sensitivity(unit="row", neighbors="add_remove", l1=1, l2_squared=1, linf=1)
-"""Sensitivity of the class counts to one row."""
+"""Sensitivity of the class counts: a row changes one count by 1."""
 
 _REQUESTS = (
     PublicClientSchemaRequest,
@@ -45,21 +45,25 @@ _REQUESTS = (
     ReleaseRequest,
 )
 _KEY_BYTES = 32
-_FARTHEST = 2.0**32
-_FREE = PureDP(Fraction(0))
+
+_MAX_VALUE = 2.0**32
+"""Larger absolute values are clipped to this: squares then do not overflow float32."""
+
+_NO_COST = PureDP(Fraction(0))
+"""Cost of a round: all steps were charged when they were announced."""
 
 
 class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
-    """A client's rows with a ledger.
+    """A client whose noisy replies are charged to a ledger.
 
-    Replies are noisy. They are charged to the ledger before the noise is drawn, and stored there: a
-    repeated request in the same run gets the same reply. All steps of a training are charged before
-    the first one. The only reply of the exact protocol is to the release of the network, from which
-    the client builds its own memory: **predictions from that memory are not private**.
+    Replies are charged before the noise is drawn, and stored in the ledger: a repeated request in
+    the same run gets the same reply. All steps of a training are charged before the first one. Of
+    the requests of exact training, only the release of the network is accepted. From it the client
+    builds its own memory: **predictions from that memory are not private**.
 
-    No row makes a request fail. Each row is validated and clipped separately: values that are not
-    finite are replaced, values outside the column bounds are clipped to the nearer bound, and rows
-    without an agreed label are dropped.
+    No row makes a request fail. Each row is validated and clipped separately: NaN becomes 0,
+    infinite and large values become finite, values outside the column bounds are clipped to the
+    nearer bound, and rows without an agreed label are dropped.
 
     Parameters
     ----------
@@ -72,21 +76,21 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     network : Network
         Network of all clients.
     privacy : Privacy
-        Terms of this client; a request with other terms is refused.
-    remember : bool
-        Store the weights of every round in the ledger, so that a repeated request gets the same
-        ones; otherwise it is refused. Each round takes the size of the network.
+        Privacy terms of this client; a request with other terms is refused.
+    store_weights : bool
+        Store the weights after each round in the ledger, so that a repeated request gets the same
+        reply; otherwise it is refused. Each round takes as many bytes as the network.
     **others
-        The ledger, and the parameters of every client: see
+        The other parameters of
         :class:`~fedneighbors.tabular._private.PrivateTableParty` and
         :class:`~fedneighbors.methods.knnper._client.KNNPerParty`.
 
     Attributes
     ----------
     plan : StepPlan or None
-        Training steps, after they were charged.
-    counted : accountant or None
-        Accountant of Opacus with all steps recorded by the optimizer.
+        Training steps; None until they are charged.
+    accountant : accountant or None
+        Accountant of Opacus that recorded all steps of the optimizer; None before the first round.
     """
 
     method = "kNN-Per"
@@ -99,23 +103,23 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         network: Network,
         *,
         privacy: Privacy,
-        remember: bool = True,
+        store_weights: bool = True,
         **others: Any,
     ) -> None:
         super().__init__(name, np.asarray(x), y, network, privacy=privacy, **others)
         self.accepts = _REQUESTS
-        self.counted: Any = None
+        self.accountant: Any = None
         self._budget = Budget.of(privacy)
-        self._remember = remember
-        self._announced = 0
-        self._begun: BeginRequest | None = None
+        self._store_weights = store_weights
+        self._noised_n_rows = 0
+        self._begin_request: BeginRequest | None = None
         self.plan: StepPlan | None = None
 
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return rows with an agreed label, clipped to the agreed bounds."""
         if x.dtype.kind == "f":
-            x = np.clip(np.nan_to_num(x), -_FARTHEST, _FARTHEST)
+            x = np.clip(np.nan_to_num(x), -_MAX_VALUE, _MAX_VALUE)
         if privacy.bounds is not None:
             low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
             x = np.clip(x, low, high)
@@ -123,7 +127,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
 
     @property
     def spent(self) -> Guarantee:
-        """Return the total that the ledger has charged for the data set."""
+        """Return the total charge of the data set in the ledger."""
         return self._gate.ledger.spent(self._gate.dataset)
 
     def answer(self, request: Message) -> Message:
@@ -138,9 +142,9 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             case BeginRequest():
                 return self._begin(request)
             case PrivateTrainRequest():
-                return self._round(request)
+                return self._train_round(request)
             case ReleaseRequest():
-                return self._both_releases(request)
+                return self._build_own_part(request)
         raise Refused("unknown request")
 
     def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
@@ -151,7 +155,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             self._budget.counts, ROW_COUNTS, n_shares=None, n_cells=n_classes, bits=self._bits
         )
         query = f"{request.run} {self._gate.digest(request)} counts"
-        self._check_room(query)
+        self._check_budget(query)
         self._labels = self._positions(request.classes)
         self.x = as_tensor(self._x, request.center, request.scale, self.network)
 
@@ -159,36 +163,36 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             counts = noised(np.bincount(self._labels, minlength=n_classes))
             return encode(NoisedCountsReply(max(1, int(counts.sum())), counts))
 
-        kept = self._gate.release_bytes(query, cost=cost, draw=draw, purpose="class counts")
-        reply: NoisedCountsReply = decode(kept, (NoisedCountsReply,))
-        self._announced = reply.n_rows
+        stored = self._gate.release_bytes(query, cost=cost, draw=draw, purpose="class counts")
+        reply: NoisedCountsReply = decode(stored, (NoisedCountsReply,))
+        self._noised_n_rows = reply.n_rows
         return reply
 
-    def _check_room(self, query: str) -> None:
-        """Raise if the budget does not cover the training to its end.
+    def _check_budget(self, query: str) -> None:
+        """Raise Refused unless the budget covers the training to its end.
 
-        A training that has begun is never refused.
+        A training whose class counts (``query``) were charged is not refused.
         """
         ledger, dataset, user = self._gate.ledger, self._gate.dataset, self._gate.user
         if ledger.users_of([f"knn-per {query}"]):
             return
-        whole = (self._budget.counts, self._budget.steps)
-        if not all(fits(whole, ledger.left(dataset, who)) for who in ("", user)):
+        costs = (self._budget.counts, self._budget.steps)
+        if not all(fits(costs, ledger.left(dataset, name)) for name in ("", user)):
             raise Refused("its privacy budget does not allow this training")
 
     def _begin(self, request: BeginRequest) -> Receipt:
-        """Charge all steps.
+        """Charge all steps, and choose the held-out rows with a secret key.
 
-        The ledger stores the key of the held-out choice.
+        The ledger stores the key, so that a repeated request chooses the same rows.
         """
         self._check_terms(request)
-        if not self._announced:
+        if not self._noised_n_rows:
             raise Refused("the class counts must come first")
         numbers = request.numbers
         if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
             raise Refused("the announced steps are invalid")
         plan = plan_steps(
-            max(1, round(self._announced * (1 - self.settings.validation))),
+            max(1, round(self._noised_n_rows * (1 - self.settings.validation))),
             request.batch_size,
             epochs=request.epochs,
             n_rounds=max(1, len(numbers)),
@@ -200,67 +204,67 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             draw=lambda: secrets.token_bytes(_KEY_BYTES),
             purpose=f"{plan.n_steps * plan.n_rounds} private steps",
         )
-        # One coin per row: an additional row must not change the other held-out rows.
-        coins = np.random.default_rng(int.from_bytes(key)).random(self.n_rows)
-        self.held_out = coins < self.settings.validation
-        self._begun, self.plan = request, plan
+        # Rows are chosen independently: an additional row must not change the choice of others.
+        uniform = np.random.default_rng(int.from_bytes(key)).random(self.n_rows)
+        self.held_out = uniform < self.settings.validation
+        self._begin_request, self.plan = request, plan
         return Receipt()
 
-    def _round(self, request: PrivateTrainRequest) -> UpdateReply:
+    def _train_round(self, request: PrivateTrainRequest) -> UpdateReply:
         """Return a round's weight change, from the ledger if stored."""
-        begun, plan = self._begun, self.plan
-        if begun is None or plan is None or begun.run != request.run:
+        begin, plan = self._begin_request, self.plan
+        if begin is None or plan is None or begin.run != request.run:
             raise Refused("no steps of this training were announced")
-        if request.number not in begun.numbers:
+        if request.number not in begin.numbers:
             raise Refused("this round was not announced")
-        mark, made = hashlib.sha256(encode(request)).digest(), []
+        digest, trained = hashlib.sha256(encode(request)).digest(), []
 
         def draw() -> bytes:
-            made.append(self._train(request, begun, plan))
-            return mark + (made[0].tobytes() if self._remember else b"")
+            trained.append(self._train(request, begin, plan))
+            return digest + (trained[0].tobytes() if self._store_weights else b"")
 
-        kept = self._gate.release_bytes(
-            f"{begun.run} {self._gate.digest(begun)} round {request.number}",
-            cost=_FREE,
+        stored = self._gate.release_bytes(
+            f"{begin.run} {self._gate.digest(begin)} round {request.number}",
+            cost=_NO_COST,
             draw=draw,
             purpose=f"round {request.number + 1}, charged with the steps",
         )
-        if not made and (kept[: len(mark)] != mark or not self._remember):
+        if not trained and (stored[: len(digest)] != digest or not self._store_weights):
             raise Refused("this round was answered before; a new training must be charged again")
-        after = made[0] if made else np.frombuffer(kept[len(mark) :], request.weights.dtype)
+        dtype = request.weights.dtype
+        after = trained[0] if trained else np.frombuffer(stored[len(digest) :], dtype)
         try:
             change = weighted_change(
-                request.weights, after, n_rows=self._announced, bits=request.bits
+                request.weights, after, n_rows=self._noised_n_rows, bits=request.bits
             )
-        except FloatingPointError:  # noisy weights, which are public
+        except FloatingPointError:  # depends on noisy weights only, so the refusal reveals no row
             raise Refused("training has diverged: lower the learning rate") from None
         return UpdateReply(change)
 
     def _train(
-        self, request: PrivateTrainRequest, begun: BeginRequest, plan: StepPlan
+        self, request: PrivateTrainRequest, begin: BeginRequest, plan: StepPlan
     ) -> npt.NDArray[np.floating[Any]]:
-        rows = torch.from_numpy(self.rows(held_out=True))
-        state, counted = train_private(
+        rows = torch.from_numpy(self.training_rows(without_held_out=True))
+        state, accountant = train_private(
             self.network,
             self.network.state(request.weights),
             self.x[rows],
             self.targets[rows],
             plan=plan,
             regime=request.regime,
-            bound=begun.bound,
+            bound=begin.bound,
         )
-        if self.counted is None:
-            self.counted = counted
+        if self.accountant is None:
+            self.accountant = accountant
         else:
-            self.counted.history += counted.history
+            self.accountant.history += accountant.history
         return self.network.vector(state)
 
-    def _both_releases(self, request: ReleaseRequest) -> Receipt:
-        """Choose the mixture on held-out rows and build the memory.
+    def _build_own_part(self, request: ReleaseRequest) -> Receipt:
+        """Choose the memory weight on held-out rows, then build the memory.
 
-        Both use the same network.
-
-        The reply does not depend on success, because a row could cause a failure.
+        The network is the same for both. The reply does not depend on success, because a row could
+        cause a failure.
         """
         try:
             for final in (False, True):

@@ -1,7 +1,7 @@
-"""Training under a privacy budget: a simulated federation, one ledger per client.
+"""Training under a privacy budget in a simulated federation, with a ledger for each client.
 
-The ledgers have the budget of this training only and are deleted at the end; clients of a real
-federation keep their ledgers in files.
+The ledgers have the budget of this training only. They are in memory and end with it; clients of a
+real federation have their ledgers in files.
 """
 
 from typing import Any
@@ -41,7 +41,8 @@ def train_private_federation(
     Parameters
     ----------
     estimator : estimator
-        Parameters as for exact training, and ``privacy``, ``max_grad_norm`` and ``sums``.
+        Its parameters for the network and the training are read, and ``privacy`` and
+        ``max_grad_norm``.
     holdings : Holdings
         The table and its owners.
     rounds : RoundSettings
@@ -56,7 +57,7 @@ def train_private_federation(
     MissingExtraError
         If Opacus is not installed.
     ValueError
-        If a setting cannot be made private, or a fact was not declared.
+        If a setting is not supported under privacy, or labels or bounds are missing in ``privacy``.
     """
     privacy: Privacy = estimator.privacy
     _check_settings(estimator, settings)
@@ -65,20 +66,20 @@ def train_private_federation(
     classes = _classes(privacy, reserved)
     shape = holdings.x.shape[1:]
     network = build_network(estimator, shape, len(classes), seed=rounds.seed)
-    check_network(network, shape, len(classes), kind=holdings.x.dtype.kind)
-    kind = torch.int64 if network.reads_tokens else network.dtype
-    check_private(network, torch.zeros((0, *shape), dtype=kind))
+    check_network(network, shape, len(classes), dtype_kind=holdings.x.dtype.kind)
+    dtype = torch.int64 if network.reads_tokens else network.dtype
+    check_private(network, torch.zeros((0, *shape), dtype=dtype))
     options: dict[str, Any] = {}
     if estimator.standardize and len(shape) == 1 and not network.reads_tokens:
-        options["frame"] = scaling_of(privacy, shape[0])
+        options["scaling"] = scaling_of(privacy, shape[0])
 
     def member(name: str, x: Any, y: Any, **others: Any) -> PrivateKNNPerParty:
         ledger = Ledger(":memory:", party=name)
         ledger.set_budget("table", privacy.total)
         return PrivateKNNPerParty(name, x, y, network, privacy=privacy, ledger=ledger, **others)
 
-    # replies are not stored: no request is repeated, and the ledger is deleted at the end
-    members = holdings.parties(member, n_threads=1, settings=settings, remember=False)
+    # weights are not stored: no request is repeated, and the ledger ends with the training
+    members = holdings.parties(member, n_threads=1, settings=settings, store_weights=False)
     coordinator = coordinate_private(training, network, **options)
     with one_thread():
         outcome = run(coordinator, members, sums=estimator.sums)
@@ -86,18 +87,15 @@ def train_private_federation(
 
 
 def _check_settings(estimator: Any, settings: MemorySettings) -> None:
-    """Raise for settings without an effect or without a charge.
-
-    They would release data without a charge, or have no meaning under privacy.
-    """
+    """Raise ValueError for settings that private training does not support."""
     if settings.combine != "paper":
         raise ValueError(
-            "the weights of a pool are fitted on exact sums over held-out rows, which a budget "
-            "does not cover; use combine='paper'"
+            "the weights of a pool are fitted on exact sums over held-out rows, which are not "
+            "private; use combine='paper'"
         )
     if estimator.checkpoint is not None:
         raise ValueError(
-            "the ledgers of fit are deleted at the end, so a private training cannot resume from a "
+            "the ledgers of fit end with the call, so a private training cannot resume from a "
             "file; omit checkpoint"
         )
     if estimator.trainer == "stacked":
@@ -107,8 +105,8 @@ def _check_settings(estimator: Any, settings: MemorySettings) -> None:
 
 
 def _classes(privacy: Privacy, reserved: tuple[Label, ...]) -> set[Label]:
-    """Return the labels with a score of the network."""
+    """Return the declared classes."""
     known = set(privacy.classes or ())
     if set(reserved) - known:
-        raise ValueError("list all labels in Privacy(classes=...), and omit classes")
+        raise ValueError("list all labels in Privacy(classes=...), and omit the parameter classes")
     return known

@@ -1,8 +1,9 @@
-"""Coordinator of kNN-Per under a privacy budget: noisy counts and private steps.
+"""Messages and coordinator of kNN-Per under a privacy budget: noisy counts and private steps.
 
 The network is trained once, without the held-out rows. The clients choose their mixtures on the
 held-out rows and build their memories from all rows. A second training on all rows, as without
-privacy, would have to be charged as well, which costs more than a fifth of the rows is worth.
+privacy, would need its own part of the budget, and the additional noise would cost more accuracy
+than the held-out rows add.
 """
 
 import secrets
@@ -17,7 +18,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.knnper._settings import RoundSettings
-from fedneighbors.methods.knnper.algorithm import average_changes, scale_bits
+from fedneighbors.methods.knnper.algorithm import average_changes, binary_places
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, Shared, UpdateReply
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
@@ -37,10 +38,7 @@ class PublicClientSchemaRequest:
 
 @message
 class NoisedCountsReply:
-    """Noisy class counts and the clients' effective row counts, summed.
-
-    ``n_rows`` is the sum of the client's noisy counts, at least 1; it depends only on them.
-    """
+    """Noisy class counts of a client, and the sum of these counts, but at least 1 (``n_rows``)."""
 
     n_rows: int
     counts: npt.NDArray[np.int64]
@@ -51,7 +49,7 @@ class NoisedCountsRequest:
     """Request for noisy class counts.
 
     ``run`` names the training; a repeated request in the same run gets the same reply. ``center``
-    and ``scale`` standardize columns from public bounds; both are empty for no standardization.
+    and ``scale`` scale columns from public bounds to [-1, 1]; both are empty for no scaling.
     """
 
     run: str
@@ -66,9 +64,10 @@ class NoisedCountsRequest:
 
 @message
 class BeginRequest:
-    """Announcement of all steps, which the client charges before the first.
+    """Announcement of all training steps, which the client charges before the first.
 
-    ``numbers`` are the rounds of the client, ``bound`` is the maximum norm of a row's gradient.
+    ``numbers`` are the rounds in which the client trains, counted from 0. ``bound`` is the maximum
+    norm of a row's gradient.
     """
 
     run: str
@@ -83,7 +82,7 @@ class BeginRequest:
 
 @message
 class PrivateTrainRequest:
-    """Request for one round of announced private steps."""
+    """Request for one round of announced private steps; fields as in :class:`TrainRequest`."""
 
     run: str
     number: int
@@ -95,19 +94,18 @@ class PrivateTrainRequest:
     noised: ClassVar[bool] = True
 
 
-_IDLE = ("n_picks", "n_parties", "accounting", "colluders")
+_UNUSED_FIELDS = ("n_picks", "n_parties", "accounting", "colluders")
 """Fields of Privacy that apply to other methods only."""
 
 
-def check_payable(privacy: Privacy) -> None:
-    """Raise unless this method supports the privacy settings.
-
-    All required facts must be declared.
+def check_supported(privacy: Privacy) -> None:
+    """Raise unless kNN-Per supports the privacy settings.
 
     Raises
     ------
     ValueError
-        If it does not.
+        If a setting is not supported or has no effect, or the classes are neither listed nor
+        declared public.
     """
     if privacy.mechanism != "local":
         raise ValueError(
@@ -122,24 +120,24 @@ def check_payable(privacy: Privacy) -> None:
     if not privacy.delta:
         raise ValueError(
             "private steps add Gaussian noise, which needs a delta above 0, well below one "
-            "divided by the rows of a client, such as 1e-5"
+            "divided by the number of a client's rows, such as 1e-5"
         )
-    privacy.check_fields("kNN-Per", _IDLE)
+    privacy.check_fields("kNN-Per", _UNUSED_FIELDS)
     privacy.check_classes()
 
 
 def scaling_of(privacy: Privacy, n_features: int) -> tuple[Floats, Floats]:
-    """Return center and scale from public bounds to [-1, 1].
+    """Return center and scale that map public bounds to [-1, 1].
 
     Raises
     ------
     ValueError
-        If bounds are missing, or do not fit the columns.
+        If bounds are missing, or their number is not that of the columns.
     """
     if privacy.bounds is None:
         raise ValueError(
-            "means and standard deviations of columns depend on rows and are not charged: pass the "
-            "columns' range as Privacy(bounds=(low, high)), or standardize=False"
+            "means and standard deviations of columns depend on rows, and no budget is set aside "
+            "for them: pass the columns' range as Privacy(bounds=(low, high)), or standardize=False"
         )
     low, high = column_bounds(privacy.bounds, n_features)
     half = (high - low) / 2
@@ -153,11 +151,11 @@ class PrivateRounds:
     Parameters
     ----------
     rounds : RoundSettings
-        Rounds, participation, and local training of a client.
+        Rounds, participation, and settings of local training.
     bound : float
         Maximum norm of a row's gradient, above 0.
     privacy : Privacy
-        Budget and public facts; every client must have accepted the same.
+        Budget and public facts; clients refuse requests with other terms than their own.
     """
 
     rounds: RoundSettings
@@ -169,14 +167,14 @@ class PrivateRounds:
             raise ValueError(f"expected max_grad_norm above 0, got {self.bound!r}")
         if self.rounds.regime.proximal:
             raise ValueError("private steps have no proximal term; leave it at 0")
-        check_payable(self.privacy)
+        check_supported(self.privacy)
 
 
 def coordinate_private(
     training: PrivateRounds,
     network: Network,
     *,
-    frame: tuple[Floats, Floats] = (np.empty(0), np.empty(0)),
+    scaling: tuple[Floats, Floats] = (np.empty(0), np.empty(0)),
     run: str | None = None,
 ) -> Coordinator[Shared]:
     """Train one network within each client's privacy budget, and release it.
@@ -187,11 +185,11 @@ def coordinate_private(
         Training settings.
     network : Network
         Network of all clients; training begins at its weights.
-    frame : pair of float64 arrays of shape (n_features,)
-        Center and scale of columns, from public facts; both empty for no standardization.
+    scaling : pair of float64 arrays of shape (n_features,)
+        Center and scale of columns, from :func:`scaling_of`; both empty for no scaling.
     run : str, optional
-        Name of this training. A new name is a new release, which every client charges; the same
-        name repeats the same replies, up to the interruption. Random if None.
+        Name of this training. Clients charge a training with a new name. With the name of an
+        interrupted training, they repeat the replies that they have sent. Random if None.
 
     Yields
     ------
@@ -207,40 +205,40 @@ def coordinate_private(
     SchemaMismatch, PartyMissing
         As without privacy.
     PartyRefused
-        If a client's budget is too small; that client has trained nothing.
+        If a client's budget is too small; that client has not trained.
     """
     privacy, rounds = training.privacy, training.rounds
     name = secrets.token_hex(16) if run is None else run
     replies = yield gather(PublicClientSchemaRequest(network.digest))
     schemas = replies.complete("the schema").each
     agreed = agree(schemas, tuple(sorted(privacy.classes or ())))
-    replies = yield total(NoisedCountsRequest(name, terms(privacy), agreed.classes, *frame))
+    replies = yield total(NoisedCountsRequest(name, terms(privacy), agreed.classes, *scaling))
     counts = replies.summed("the class counts")
     names = tuple(schemas)
     yield from _begin(training, name, names)
-    weights, bits = network.initial, scale_bits(counts.n_rows)
-    for number in range(rounds.n_rounds):
-        regime = replace(rounds.regime, learning_rate=rounds.learning_rate(number))
-        request = PrivateTrainRequest(name, number, regime, bits, weights)
-        replies = yield total(dict.fromkeys(rounds.participants(names, number), request))
-        change = replies.summed(f"the changes of round {number + 1}").change
+    weights, bits = network.initial, binary_places(counts.n_rows)
+    for index in range(rounds.n_rounds):
+        regime = replace(rounds.regime, learning_rate=rounds.learning_rate(index))
+        request = PrivateTrainRequest(name, index, regime, bits, weights)
+        replies = yield total(dict.fromkeys(rounds.participants(names, index), request))
+        change = replies.summed(f"the changes of round {index + 1}").change
         weights = average_changes(weights, change, n_rows=counts.n_rows, bits=bits)
-    present = np.maximum(counts.counts, 0)
-    overall = np.asarray((present + 1) / (present.sum() + len(present)))
+    positive = np.maximum(counts.counts, 0)  # noise may make a count negative
+    overall = np.asarray((positive + 1) / (positive.sum() + len(positive)))
     replies = yield gather(ReleaseRequest(weights, overall, final=True))
     replies.complete("the model")
-    return Shared(weights, agreed.classes, overall, None, *frame, agreed)
+    return Shared(weights, agreed.classes, overall, None, *scaling, agreed)
 
 
 def _begin(
     training: PrivateRounds, run: str, names: Sequence[str]
 ) -> Generator[Ask, Replies, None]:
-    """Send each client the number of its rounds."""
+    """Send each client the rounds in which it trains."""
     rounds = training.rounds
-    takes_part: dict[str, list[int]] = {name: [] for name in names}
-    for number in range(rounds.n_rounds):
-        for name in rounds.participants(names, number):
-            takes_part[name].append(number)
+    rounds_of: dict[str, list[int]] = {name: [] for name in names}
+    for index in range(rounds.n_rounds):
+        for name in rounds.participants(names, index):
+            rounds_of[name].append(index)
     replies = yield gather(
         {
             name: BeginRequest(
@@ -251,7 +249,7 @@ def _begin(
                 batch_size=rounds.regime.batch_size,
                 bound=float(training.bound),
             )
-            for name, numbers in takes_part.items()
+            for name, numbers in rounds_of.items()
         }
     )
     replies.complete("the announcement of steps")
