@@ -170,9 +170,7 @@ def test_every_setting_has_a_key_in_the_app():
         "delta",
         "mechanism",
         "neighbors",
-        "public",
-        "public-classes",
-        "bounds",
+        "schema",
     }
     assert keys | run_keys | sum_keys | privacy_keys | {"colluders"} == set(DEFAULTS)
 

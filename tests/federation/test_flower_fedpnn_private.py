@@ -1,5 +1,7 @@
 """Private FedPNN on Flower: nodes with ledgers and agreed privacy terms."""
 
+from pathlib import Path
+
 import pytest
 
 from fedneighbors import FedPNNClassifier
@@ -9,13 +11,13 @@ from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Identity, Roster
 from tests.federation.grid import ProcessGrid
-from tests.federation.test_flower_fedpnn import PARTIES, folder, models, node, train
+from tests.federation.test_flower_fedpnn import APP, PARTIES, folder, models, node, train
 
 __all__ = ["folder"]
 
-PUBLIC = {"public-classes": "[0, 1]", "bounds": "[[-4, -4, -4], [5, 5, 5]]"}
-LOCAL = {"epsilon": "1", "mechanism": "local", **PUBLIC}
-CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **PUBLIC}
+SCHEMA = {"schema": str(Path(__file__).with_name("gaps.toml"))}
+LOCAL = {"epsilon": "1", "mechanism": "local", **SCHEMA}
+CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **SCHEMA}
 
 
 def nodes(folder, terms, budget, masked):
@@ -103,9 +105,8 @@ def test_settings_unfit_for_privacy_are_an_error(folder, changes, message):
         ({"ledger": ""}, r"a key is not set in the configuration of the node \(ledger\)"),
         ({"dataset": ""}, r"a key is not set in the configuration of the node \(dataset\)"),
         ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
-        ({"bounds": ""}, "its privacy terms have no bounds or classes that fit"),
-        ({"bounds": "[[0, 0], [1, 1]]"}, "its privacy terms have no bounds or classes that fit"),
-        ({"public-classes": ""}, "its privacy terms have no bounds or classes that fit"),
+        ({"schema": ""}, "its privacy terms are invalid"),
+        ({"schema": str(APP)}, "its data or schema file cannot be used"),
     ],
 )
 def test_node_with_unusable_terms_refuses_without_paths(folder, changes, reason):

@@ -92,8 +92,8 @@ def test_no_model_is_written_if_a_node_is_missing(folder, action):
     [
         ({"data": None}, r"a key is not set in the configuration of the node \(data\)"),
         ({"model-path": None}, r"a key is not set .* \(model-path\)"),
-        ({"data": "/nowhere/at all.csv"}, "its data file does not exist"),
-        ({"label": "colour"}, "its data file cannot be used"),
+        ({"data": "/nowhere/at all.csv"}, "its data or schema file does not exist"),
+        ({"label": "colour"}, "its data or schema file cannot be used"),
     ],
 )
 def test_unreadable_table_is_refused_without_naming_a_path(folder, changes, reason):
@@ -133,8 +133,9 @@ def test_every_setting_has_a_key_in_the_app():
 
     run_keys = {"min-parties", "timeout-s", "model-path"}
     sum_keys = {"secure-aggregation", "roster", "sum-threshold"}
-    privacy_keys = {field.name.replace("_", "-") for field in fields(Privacy)} - {"classes"}
-    assert keys | run_keys | sum_keys | privacy_keys | {"public-classes"} == set(DEFAULTS)
+    privacy_keys = {field.name.replace("_", "-") for field in fields(Privacy)}
+    derived = {"classes", "bounds"}  # by the schema
+    assert keys | run_keys | sum_keys | (privacy_keys - derived) == set(DEFAULTS)
 
 
 def test_every_setting_can_be_set():

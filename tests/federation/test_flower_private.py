@@ -1,8 +1,11 @@
 """Private FlyNN on Flower: nodes with ledgers that persist between messages."""
 
+from pathlib import Path
+
 import pytest
 
-from fedneighbors.errors import PartyRefused
+from fedneighbors.datasets import Schema
+from fedneighbors.errors import MissingDataError, PartyRefused
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
@@ -14,9 +17,9 @@ from tests.federation.test_flower_flynn import DEFAULTS, PARTIES, folder, node, 
 
 __all__ = ["folder"]
 
-PUBLIC = {"public": "classes, n_rows, scaling"}
-LOCAL = {"epsilon": "1", "mechanism": "local", **PUBLIC}
-CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **PUBLIC}
+SCHEMA = {"schema": str(Path(__file__).with_name("kinds.toml"))}
+LOCAL = {"epsilon": "1", "mechanism": "local", **SCHEMA}
+CENTRAL = {"epsilon": "1", "delta": "1e-6", "mechanism": "central", **SCHEMA}
 SIZES = {"n-units": 64, "n-active": 8}
 
 
@@ -62,7 +65,7 @@ def test_nodes_train_only_once_with_their_budget(folder, terms, budget, masked):
         assert (folder / f"{name}.model").read_bytes() == model.to_bytes()
         with Ledger(folder / f"{name}.ledger") as ledger:
             kinds = [entry.kind for entry in ledger.entries()]
-        assert kinds == ["budget", "reserved", "released"]
+        assert kinds == ["budget", *["reserved", "released"] * 2]  # constants, counts
 
 
 def test_private_node_refuses_exact_training(folder):
@@ -100,6 +103,9 @@ def test_noise_shares_without_masks_are_an_error(folder):
         ({"dataset": None}, r"a key is not set in the configuration of the node \(dataset\)"),
         ({"ledger": "/nowhere/at.all"}, "its ledger cannot be used"),
         ({"dataset": "unknown"}, "its privacy budget does not allow this release"),
+        ({"schema": None}, "its privacy terms are invalid"),
+        ({"schema": "/nowhere/at.all"}, "its data or schema file does not exist"),
+        ({"data": None}, r"a key is not set in the configuration of the node \(data\)"),
     ],
 )
 def test_unusable_ledger_is_refused_without_naming_a_path(folder, changes, reason):
@@ -119,9 +125,7 @@ def test_every_privacy_term_can_be_set():
         "delta": "1e-9",
         "mechanism": "central",
         "neighbors": "replace_one",
-        "public": "n_rows",
-        "public-classes": '["ill", "well"]',
-        "bounds": "[0, [1, 2]]",
+        **SCHEMA,
         "constants-share": "1/5",
         "n-picks": 7,
         "n-parties": 4,
@@ -136,9 +140,9 @@ def test_every_privacy_term_can_be_set():
         "1e-9",
         "central",
         "replace_one",
-        ("n_rows",),
-        ("ill", "well"),
-        (0, [1, 2]),
+        Schema.load(SCHEMA["schema"]),
+        (0, 1, 2),
+        ((0.0,) * 4, (99.0,) * 4),
         "1/5",
         7,
         "paper",
@@ -149,15 +153,13 @@ def test_every_privacy_term_can_be_set():
 
 def test_privacy_is_off_by_default():
     assert privacy_from(DEFAULTS) is None
-    assert privacy_from({**DEFAULTS, "epsilon": "1"}) == Privacy(epsilon="1")
 
 
-@pytest.mark.parametrize(
-    "terms", [{"bounds": "[1]"}, {"bounds": "1"}, {"public-classes": "ill"}, {"public": "rows"}]
-)
-def test_inconsistent_privacy_terms_are_rejected(terms):
-    with pytest.raises(ValueError, match="expected"):
-        privacy_from({"epsilon": "1", **terms})
+def test_a_budget_needs_a_schema():
+    with pytest.raises(ValueError, match="epsilon needs a schema: under a privacy budget, rows"):
+        privacy_from({**DEFAULTS, "epsilon": "1"})
+    with pytest.raises(MissingDataError, match=r"there is no file none\.toml"):
+        privacy_from({**DEFAULTS, "epsilon": "1", "schema": "none.toml"})
 
 
 def test_node_charges_its_configured_user(folder):
@@ -168,4 +170,5 @@ def test_node_charges_its_configured_user(folder):
 
     with Ledger(folder / "ann.ledger") as ledger:
         users = [(entry.kind, entry.user) for entry in ledger.entries()]
-    assert users == [("budget", ""), ("reserved", "study"), ("released", "study")]
+    charged = [("reserved", "study"), ("released", "study")]
+    assert users == [("budget", ""), *charged, *charged]

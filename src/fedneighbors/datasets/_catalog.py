@@ -62,7 +62,7 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
 
     A table's missing cells and nominal columns are encoded with constants of all its rows, and
     empty columns are dropped. To fit the constants on a part of the rows, use `load_columns` and
-    `TableEncoder`.
+    `Schema`.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
     """Download a classification set from OpenML with scikit-learn.
 
     Needs a network, unless scikit-learn has cached the set, and the extra ``data``. Missing cells
-    and nominal columns are encoded with constants of all rows, see `TableEncoder`.
+    and nominal columns are encoded with constants of all rows, see `Schema`.
 
     Parameters
     ----------

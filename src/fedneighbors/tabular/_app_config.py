@@ -264,7 +264,7 @@ def _file_errors() -> Iterator[None]:
     try:
         yield
     except MissingDataError as error:
-        raise Refused("its data file does not exist") from error
+        raise Refused("its data or schema file does not exist") from error
     except MissingExtraError as error:
         raise Refused("a package is not installed", error.package) from error
     except DataError as error:
