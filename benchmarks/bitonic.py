@@ -13,7 +13,14 @@ import time
 
 import numpy as np
 
-from fedneighbors.kernels._bitonic import Entries, _exchange, _round_up, _table, merge_sorted, trace
+from fedneighbors.kernels._bitonic import (
+    Entries,
+    _exchange,
+    _next_power_of_two,
+    _to_integers,
+    list_exchanges,
+    merge_sorted,
+)
 
 REPEATS = 51
 TARGET_MS = 0.1  # per 1,024 entries
@@ -62,7 +69,7 @@ def main():
                 for r in range(n_lists)]  # fmt: skip
         found = merge_sorted(entries, length)
         assert list(zip(*(c.tolist() for c in found), strict=True)) == by_heap(rows, length)
-        pairs = trace(n_lists, length)
+        pairs = list_exchanges(n_lists, length)
         network_ms = cpu_ms(_exchange, prepare=lambda e=entries, n=length, p=pairs: (
             _flat_table(e, n), p, np.empty(len(p), np.int8)))  # fmt: skip
         call_ms = cpu_ms(lambda e=entries, n=length: merge_sorted(e, n))
@@ -78,7 +85,7 @@ def main():
 
 
 def _flat_table(entries, length):
-    return _table(entries, _round_up(length)).reshape(-1, 4)
+    return _to_integers(entries, _next_power_of_two(length)).reshape(-1, 4)
 
 
 if __name__ == "__main__":

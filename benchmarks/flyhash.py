@@ -25,7 +25,7 @@ from sklearn.datasets import load_digits
 
 from fedneighbors.kernels.flyhash import _lanes as lanes
 from fedneighbors.kernels.flyhash._bloom import accumulate, novelty
-from fedneighbors.kernels.flyhash._hash import winners, wiring
+from fedneighbors.kernels.flyhash._hash import draw_wiring, winners
 
 DATA = Path(os.environ.get("FEDNEIGHBORS_DATA", "data"))
 MEASURE_MEMORY = "--measure-memory"
@@ -122,7 +122,7 @@ def compare_with_pipeline(name, target, quick):
     n_rows, n_peer_rows = (1_024, 128) if quick else (4_096, 128)
     x = rows_of(name, n_rows)
     labels = np.arange(n_rows) % 10
-    units = wiring(784, n_units, n_inputs, 0)
+    units = draw_wiring(784, n_units, n_inputs, 0)
     peer_rows = x[:n_peer_rows], labels[:n_peer_rows]
     parts = [sparse_parts(units, 784, dtype) for dtype in (np.int16, np.float32)]
     tasks = {
@@ -143,7 +143,7 @@ def compare_dtypes(quick):
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 1_024 if quick else 2_048)
     scaled = (x - x.mean()) / x.std()
-    units = wiring(784, n_units, n_inputs, 0)
+    units = draw_wiring(784, n_units, n_inputs, 0)
     tasks = {
         "bytes": lambda: winners(x, units, n_active),
         "floats": lambda: winners(scaled, units, n_active),
@@ -162,7 +162,7 @@ def measure_hashing(name, target, quick):
     """Measure the time of hashing per row."""
     n_units, n_inputs, n_active = SETTINGS[name]
     x = rows_of(name, 1_024 if quick else 4_096)
-    units = wiring(x.shape[1], n_units, n_inputs, 0)
+    units = draw_wiring(x.shape[1], n_units, n_inputs, 0)
     winners(x[:64], units, n_active)
     seconds = take_turns({"kernel": lambda: winners(x, units, n_active)}, 9)["kernel"]
     yield f"{name}: hash, us/row", target, seconds / x.shape[0] * 1e6, "<="
@@ -172,7 +172,7 @@ def compare_prediction(quick):
     """Compare the time of prediction with that of hashing alone."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 1_024 if quick else 2_048)
-    units = wiring(784, n_units, n_inputs, 0)
+    units = draw_wiring(784, n_units, n_inputs, 0)
     for n_classes, target in ((10, 1.3), (1_000, 2.0)):
         counts = np.random.default_rng(0).integers(0, 9, (n_units, n_classes), np.int32)
         table, offsets = 0.5 ** np.arange(10), np.zeros(n_classes, np.int64)
@@ -194,7 +194,7 @@ def compare_threads(quick):
     """
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 2_048 if quick else 4_096)
-    units = wiring(784, n_units, n_inputs, 0)
+    units = draw_wiring(784, n_units, n_inputs, 0)
     tasks = {n: lambda n=n: winners(x, units, n_active, n_threads=n) for n in (1, 2)}
     n_rounds = 3 if quick else 7
     wall = take_turns(tasks, n_rounds, wall_seconds)
@@ -205,8 +205,8 @@ def compare_threads(quick):
 
 def measure_wiring():
     """Measure the time of drawing a wiring."""
-    wiring(784, 10, 19, 0)
-    seconds = take_turns({"wiring": lambda: wiring(784, 170_000, 19, 0)}, 7)["wiring"]
+    draw_wiring(784, 10, 19, 0)
+    seconds = take_turns({"wiring": lambda: draw_wiring(784, 170_000, 19, 0)}, 7)["wiring"]
     yield "wiring of 170,000 units, CPU s", 0.1, seconds, "<="
 
 
@@ -222,7 +222,7 @@ def fit_and_print_peak(n_rows):
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     fit(
         rows_of("MNIST", n_rows),
-        wiring(784, n_units, n_inputs, 0),
+        draw_wiring(784, n_units, n_inputs, 0),
         n_active,
         np.arange(n_rows) % 10,
     )
@@ -248,7 +248,7 @@ def measure_sums(quick):
     """Measure hashing, and the computation of quantized sums alone."""
     n_units, n_inputs, n_active = SETTINGS["MNIST"]
     x = rows_of("MNIST", 64)
-    units = wiring(784, n_units, n_inputs, 0)
+    units = draw_wiring(784, n_units, n_inputs, 0)
     quantized = lanes._allocate_aligned(64 * 784)
     for lane in range(64):
         lanes._quantize(x[lane], n_inputs, lane, quantized)

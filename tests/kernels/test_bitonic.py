@@ -9,13 +9,13 @@ from numba import njit
 
 from fedneighbors.kernels import _bitonic as bitonic
 from fedneighbors.kernels._bitonic import (
-    LOAD_WORDS,
     PADDING_RANK,
+    PAYLOAD_WORDS,
     Entries,
-    carry_loads,
-    merge_recorded,
+    list_exchanges,
     merge_sorted,
-    trace,
+    merge_with_swaps,
+    move_payloads,
 )
 from tests.naive import bitonic as naive
 
@@ -33,7 +33,7 @@ REAL = st.tuples(
 
 @st.composite
 def padded_lists(draw):
-    """Draw sorted lists, padded to one length."""
+    """Draw sorted lists, padded to the same length."""
     n_lists, length = draw(st.integers(1, 9)), draw(st.integers(1, 20))
     rows = [sorted(draw(st.lists(REAL, max_size=length))) for _ in range(n_lists)]
     return [row + [PADDING] * (length - len(row)) for row in rows]
@@ -75,47 +75,47 @@ def test_large_lists_are_merged_in_order(n_lists, length):
     assert merged.positions.tolist() == (order % 7).tolist()
 
 
-def flat(loads):
-    return loads.reshape(-1, LOAD_WORDS)
+def flat(payloads):
+    return payloads.reshape(-1, PAYLOAD_WORDS)
 
 
-def loads_of(rng, n_lists, length):
-    return rng.integers(-(2**63), 2**63, (n_lists, length, LOAD_WORDS), dtype=np.int64)
+def random_payloads(rng, n_lists, length):
+    return rng.integers(-(2**63), 2**63, (n_lists, length, PAYLOAD_WORDS), dtype=np.int64)
 
 
 @settings(max_examples=200, deadline=None)
 @given(padded_lists(), st.integers(0, 2**32), st.data())
 def test_payloads_follow_their_entries(rows, seed, data):
     lists, k = entries(rows), data.draw(st.integers(0, len(rows[0])))
-    loads = loads_of(np.random.default_rng(seed), *lists.distances.shape)
-    held = Counter(
-        zip((entry for row in rows for entry in row), map(bytes, flat(loads)), strict=True)
+    payloads = random_payloads(np.random.default_rng(seed), *lists.distances.shape)
+    n_before = Counter(
+        zip((entry for row in rows for entry in row), map(bytes, flat(payloads)), strict=True)
     )
 
-    merge = merge_recorded(lists, k)
-    found = carry_loads(loads, merge)
+    merge = merge_with_swaps(lists, k)
+    moved = move_payloads(payloads, merge)
 
     assert rows_of(merge.smallest) == naive.merge_sorted(rows, k)
-    came = Counter(zip(rows_of(merge.smallest), map(bytes, found), strict=True))
-    real = {pair: number for pair, number in came.items() if pair[0] != PADDING}
-    assert all(number <= held[pair] for pair, number in real.items())
+    n_after = Counter(zip(rows_of(merge.smallest), map(bytes, moved), strict=True))
+    unpadded = {pair: number for pair, number in n_after.items() if pair[0] != PADDING}
+    assert all(number <= n_before[pair] for pair, number in unpadded.items())
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 def test_empty_lists_have_no_payloads(shape):
     lists = Entries(np.zeros(shape), *(np.zeros(shape, np.int64) for _ in range(3)))
 
-    found = carry_loads(np.zeros((*shape, LOAD_WORDS), np.int64), merge_recorded(lists))
+    moved = move_payloads(np.zeros((*shape, PAYLOAD_WORDS), np.int64), merge_with_swaps(lists))
 
-    assert found.shape == (0, LOAD_WORDS)
+    assert moved.shape == (0, PAYLOAD_WORDS)
 
 
 def test_payloads_of_wrong_shape_are_rejected():
-    merge = merge_recorded(entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
+    merge = merge_with_swaps(entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
 
-    for shape in ((2, 1, LOAD_WORDS - 1), (3, 1, LOAD_WORDS), (2, 2, LOAD_WORDS)):
+    for shape in ((2, 1, PAYLOAD_WORDS - 1), (3, 1, PAYLOAD_WORDS), (2, 2, PAYLOAD_WORDS)):
         with pytest.raises(ValueError, match="for each merged entry"):
-            carry_loads(np.zeros(shape, np.int64), merge)
+            move_payloads(np.zeros(shape, np.int64), merge)
 
 
 class Watched:
@@ -149,21 +149,21 @@ def random_table(n_lists, size, seed):
 
 def touched_by_network(table, n_lists, size):
     watched = Watched(table)
-    pairs = trace(n_lists, size)
+    pairs = list_exchanges(n_lists, size)
     # run the uncompiled function in Python, on a table that records accesses
-    changes = Watched(np.zeros((len(pairs), 1), np.int8))
-    bitonic._exchange.py_func(watched, pairs, changes)
-    assert changes.touched == [("write", e) for e in range(len(pairs))]
+    swap_masks = Watched(np.zeros((len(pairs), 1), np.int8))
+    bitonic._exchange.py_func(watched, pairs, swap_masks)
+    assert swap_masks.touched == [("write", e) for e in range(len(pairs))]
     return watched.touched
 
 
-def touched_by_loads(table, n_lists, size):
+def touched_by_payloads(table, n_lists, size):
     """Return the accesses made when payloads follow the entries of a table."""
-    pairs = trace(n_lists, size)
-    changes = np.empty(len(pairs), np.int8)
-    bitonic._exchange(table.copy(), pairs, changes)
-    watched = Watched(np.repeat(table[:, :1], LOAD_WORDS, axis=1))
-    bitonic._carry.py_func(watched, pairs, changes)
+    pairs = list_exchanges(n_lists, size)
+    swap_masks = np.empty(len(pairs), np.int8)
+    bitonic._exchange(table.copy(), pairs, swap_masks)
+    watched = Watched(np.repeat(table[:, :1], PAYLOAD_WORDS, axis=1))
+    bitonic._move.py_func(watched, pairs, swap_masks)
     assert watched.table[:size, 0].tolist() == sorted(table[:, 0].tolist())[:size]
     return watched.touched
 
@@ -180,37 +180,37 @@ def test_memory_access_of_merge_depends_only_on_shape(n_lists, size):
         touched_by_network(random_table(n_lists, size, seed), n_lists, size) for seed in range(100)
     ]
 
-    laid_out = [
+    expected = [
         (call, row)
-        for i, j in trace(n_lists, size).tolist()
+        for i, j in list_exchanges(n_lists, size).tolist()
         for call in ("read", "write")
         for row in [i] * 4 + [j] * 4
     ]
-    assert all(touched == laid_out for touched in traces)
+    assert all(touched == expected for touched in traces)
 
 
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
 def test_memory_access_of_payloads_depends_only_on_shape(n_lists, size):
     traces = {
-        tuple(touched_by_loads(random_table(n_lists, size, seed), n_lists, size))
+        tuple(touched_by_payloads(random_table(n_lists, size, seed), n_lists, size))
         for seed in range(50)
     }
 
-    laid_out = [
+    expected = [
         (call, row)
-        for i, j in trace(n_lists, size).tolist()
-        for _ in range(LOAD_WORDS)
+        for i, j in list_exchanges(n_lists, size).tolist()
+        for _ in range(PAYLOAD_WORDS)
         for call, row in (
             *(("read", i), ("read", j)),
             *(("read", i), ("write", i)),
             *(("read", j), ("write", j)),
         )
     ]
-    assert traces == {tuple(laid_out)}
+    assert traces == {tuple(expected)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("touched", [touched_by_network, touched_by_loads])
+@pytest.mark.parametrize("touched", [touched_by_network, touched_by_payloads])
 def test_all_inputs_leave_the_same_access_trace(touched):
     traces = {tuple(touched(random_table(3, 4, seed), 3, 4)) for seed in range(100_000)}
 
@@ -236,12 +236,12 @@ def test_the_watched_network_sorts():
     assert list(map(tuple, table[:8].tolist())) == expected
 
 
-@pytest.mark.parametrize("kernel", [bitonic._exchange, bitonic._carry])
+@pytest.mark.parametrize("kernel", [bitonic._exchange, bitonic._move])
 def test_compiled_exchange_has_no_data_dependent_branch(kernel):
     compiled = njit(nogil=True)(kernel.py_func)
-    pairs = trace(2, 1)
+    pairs = list_exchanges(2, 1)
 
-    compiled(np.zeros((2, LOAD_WORDS), np.int64), pairs, np.zeros(len(pairs), np.int8))
+    compiled(np.zeros((2, PAYLOAD_WORDS), np.int64), pairs, np.zeros(len(pairs), np.int8))
 
     # one branch skips an empty network, one closes the loop; a third would depend on entries
     (code,) = compiled.inspect_llvm().values()
@@ -274,7 +274,7 @@ def test_merge_does_not_modify_its_input():
         ([[(0.0, 0, 0, 0), (1.0, 0, 0, 0)], [(1.0, 0, 0, 0), (0.0, 0, 0, 0)]], "list 1 is not"),
         ([[(0.0, 1, 0, 0), (0.0, 0, 0, 0)]], "list 0 is not"),
         ([[(-1.0, 0, 0, 0)]], "negative"),
-        ([[(np.nan, 0, 0, 0)]], "negative one or NaN"),
+        ([[(np.nan, 0, 0, 0)]], "negative distance or NaN"),
     ],
 )
 def test_unsorted_or_invalid_distances_are_rejected(rows, reason):
@@ -291,5 +291,5 @@ def test_k_out_of_range_is_rejected(k):
 def test_columns_of_different_shapes_are_rejected():
     zeros = np.zeros((2, 2), np.int64)
 
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         merge_sorted(Entries(np.zeros((2, 3)), zeros, zeros, zeros))

@@ -10,7 +10,7 @@ intrinsic: Any = extending.intrinsic
 
 
 def locate(context: Any, builder: Any, signature: Any, args: Any, position: int) -> Any:
-    """Return the address of the first element of an array argument."""
+    """Return the address of the first element of array argument ``position``."""
     return context.make_array(signature.args[position])(context, builder, args[position]).data
 
 

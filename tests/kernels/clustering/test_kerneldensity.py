@@ -94,8 +94,8 @@ def test_number_of_threads_does_not_affect_log_sums(activation):
         ({"sigma": 0.0}, "expected sigma from"),
         ({"sigma": np.nan}, "expected sigma from"),
         ({"activation": "box"}, "expected activation as one of"),
-        ({"without": np.array([0, 1])}, "expected to leave out one center"),
-        ({"without": np.array([0, 1, 2])}, "expected to leave out one center"),
+        ({"without": np.array([0, 1])}, "expected without to contain a center"),
+        ({"without": np.array([0, 1, 2])}, "expected without to contain a center"),
         ({"n_threads": 0}, "expected n_threads of at least 1"),
     ],
 )

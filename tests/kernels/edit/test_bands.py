@@ -4,14 +4,14 @@ from hypothesis import strategies as st
 
 from fedneighbors.kernels.edit._bands import (
     LIMIT,
-    PIECE,
+    PIECE_LENGTH,
     WITHIN,
-    Known,
+    KnownDistances,
     Strings,
-    admit,
-    begin,
     bound_bands,
     count_pieces,
+    count_value,
+    init_state,
     verify_bands,
 )
 from tests.naive.edit import bands as naive
@@ -41,9 +41,9 @@ def searches(draw):
 def edited(query, n_edits, n_letters, rng):
     string = list(query)
     for _ in range(n_edits):
-        place = int(rng.integers(0, len(string) + 1))
+        position = int(rng.integers(0, len(string) + 1))
         letters = rng.integers(1, n_letters + 1, rng.integers(0, 3)).tolist()
-        string[place : place + 1] = letters
+        string[position : position + 1] = letters
     return string
 
 
@@ -64,13 +64,13 @@ def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budg
     letter_of[letters] = np.arange(len(letters))
     largest = max([len(query), *map(len, strings)])
     tally = np.zeros(largest + 1, np.int64)
-    state = begin(tally, limit=min(limit, largest), wanted=wanted)
+    state = init_state(tally, limit=min(limit, largest), wanted=wanted)
     bounds = np.zeros(len(strings), np.int32) if bounds is None else bounds
     distances = np.full(len(strings), UNKNOWN, np.int32)
     order = np.arange(len(strings)) if order is None else order
-    coded, known = (letter_of, indices), Known(distances, tally, state)
-    done = verify_bands(strings_of(strings), order, coded, bounds, known, budget)
-    return done, bounds, distances, state
+    coded_query, known = (letter_of, indices), KnownDistances(distances, tally, state)
+    n_processed = verify_bands(strings_of(strings), order, coded_query, bounds, known, budget)
+    return n_processed, bounds, distances, state
 
 
 @settings(max_examples=150, deadline=None)
@@ -97,7 +97,7 @@ def test_bounds_never_exceed_distance_or_exact_count_bounds(search):
 
     for string, bound in zip(strings, bounds, strict=True):
         assert abs(len(query) - len(string)) <= bound <= naive.distance(query, string)
-        assert bound <= naive.bound_without_buckets(query, string, PIECE)
+        assert bound <= naive.bound_without_buckets(query, string, PIECE_LENGTH)
 
 
 def test_counts_saturate_without_overflow():
@@ -112,27 +112,27 @@ def test_counts_saturate_without_overflow():
 def test_bound_equal_to_longer_length_gives_the_distance():
     bounds = np.array([3, 4], np.int32)
 
-    done, _, distances, _ = verify([1, 1, 1], [[2, 2], [2, 2, 2, 2]], limit=9, bounds=bounds)
+    n_processed, _, distances, _ = verify([1, 1, 1], [[2, 2], [2, 2, 2, 2]], limit=9, bounds=bounds)
 
-    assert done == 2
+    assert n_processed == 2
     assert distances.tolist() == [3, 4]
 
 
 def test_limit_decreases_with_near_strings_and_ends_search():
     query, bounds = [1, 2, 3, 4], np.array([0, 1, 2], np.int32)
 
-    done, _, distances, state = verify(
+    n_processed, _, distances, state = verify(
         query, [[1, 2, 3, 4], [1, 2, 3], [1, 2]], limit=4, wanted=1, bounds=bounds
     )
 
-    assert (done, state[LIMIT]) == (1, 0)
+    assert (n_processed, state[LIMIT]) == (1, 0)
     assert distances.tolist() == [0, UNKNOWN, UNKNOWN]
 
 
 def test_verification_stops_when_budget_is_spent():
-    done, _, distances, _ = verify([1, 2, 3], [[1, 2], [1]], limit=3, budget=1)
+    n_processed, _, distances, _ = verify([1, 2, 3], [[1, 2], [1]], limit=3, budget=1)
 
-    assert done == 1
+    assert n_processed == 1
     assert distances.tolist() == [1, UNKNOWN]
 
 
@@ -144,13 +144,13 @@ VALUES = st.lists(st.integers(0, 12), max_size=40)
 def test_limit_is_always_the_kth_smallest_value(before, after, limit, wanted):
     tally = np.bincount(np.array(before, np.int64), minlength=13)
 
-    state = begin(tally, limit=limit, wanted=wanted)
+    state = init_state(tally, limit=limit, wanted=wanted)
 
     assert state[LIMIT] == naive.limit(before, limit, wanted)
-    seen = list(before)
+    counted = list(before)
     for value in after:
-        admit(tally, state, value)
-        seen.append(value)
-        assert state[LIMIT] == naive.limit(seen, limit, wanted)
-        assert state[WITHIN] == sum(value <= state[LIMIT] for value in seen)
-    assert tally.tolist() == np.bincount(seen, minlength=13).tolist()
+        count_value(tally, state, value)
+        counted.append(value)
+        assert state[LIMIT] == naive.limit(counted, limit, wanted)
+        assert state[WITHIN] == sum(value <= state[LIMIT] for value in counted)
+    assert tally.tolist() == np.bincount(counted, minlength=13).tolist()

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.kernels.edit._bands import LIMIT, Known, begin
+from fedneighbors.kernels.edit._bands import LIMIT, KnownDistances, init_state
 from fedneighbors.kernels.edit._slices import cut_slices, locate_digits, scan_slices
 from tests.naive.edit import slices as naive
 
@@ -29,10 +29,13 @@ def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, b
     distances = np.full(len(slices.lengths), UNKNOWN, np.int32)
     largest = max(len(query), int(slices.lengths.max()))
     tally = np.zeros(largest + 1, np.int64)
-    state = begin(tally, limit=largest if limit is None else limit, wanted=wanted)
-    coded, known = (locate_digits(letters, slices.n_bits), indices), Known(distances, tally, state)
-    done = scan_slices(slices, groups, bounds, coded, known, budget)
-    return done, distances, tally, state
+    state = init_state(tally, limit=largest if limit is None else limit, wanted=wanted)
+    coded, known = (
+        (locate_digits(letters, slices.n_bits), indices),
+        KnownDistances(distances, tally, state),
+    )
+    n_scanned = scan_slices(slices, groups, bounds, coded, known, budget)
+    return n_scanned, distances, tally, state
 
 
 @settings(max_examples=200, deadline=None)
@@ -75,18 +78,18 @@ def test_scan_stops_at_first_group_bound_above_limit():
     slices = slices_of(strings, n_bits=2, firsts=[0, 2, 3, 4])
     bounds = np.array([0, 2, 4])
 
-    done, distances, _, state = scan(slices, [1, 1], bounds=bounds, wanted=2)
+    n_scanned, distances, _, state = scan(slices, [1, 1], bounds=bounds, wanted=2)
 
-    assert (done, state[LIMIT]) == (1, 1)
+    assert (n_scanned, state[LIMIT]) == (1, 1)
     assert distances.tolist() == [0, 1, UNKNOWN, UNKNOWN]
 
 
 def test_group_with_bound_equal_to_limit_is_scanned():
     slices = slices_of([[1, 2], [1, 1, 1]], n_bits=2, firsts=[0, 1, 2])
 
-    done, distances, _, _ = scan(slices, [1, 1], bounds=np.array([0, 1]), wanted=1)
+    n_scanned, distances, _, _ = scan(slices, [1, 1], bounds=np.array([0, 1]), wanted=1)
 
-    assert done == 2
+    assert n_scanned == 2
     assert distances.tolist() == [1, 1]
 
 
@@ -94,17 +97,17 @@ def test_scan_stops_when_budget_is_spent():
     strings = [[1] * n for n in (2, 3, 4)]
     slices = slices_of(strings, n_bits=1, firsts=[0, 1, 2, 3])
 
-    done, distances, _, _ = scan(slices, [1, 1], budget=1)
+    n_scanned, distances, _, _ = scan(slices, [1, 1], budget=1)
 
-    assert done == 1
+    assert n_scanned == 1
     assert distances.tolist() == [0, UNKNOWN, UNKNOWN]
 
 
 def test_rescanned_strings_are_not_counted_again():
     slices = slices_of([[1], [2]], n_bits=2)
 
-    done, _, tally, state = scan(slices, [1], groups=np.array([0, 0]))
+    n_scanned, _, tally, state = scan(slices, [1], groups=np.array([0, 0]))
 
-    assert done == 2
+    assert n_scanned == 2
     assert tally.tolist() == [1, 1]
     assert state[LIMIT] == 1

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from fedneighbors.kernels.flyhash import _hash as flyhash
 from fedneighbors.kernels.flyhash import _lanes as lanes
-from fedneighbors.kernels.flyhash._hash import winners, wiring
+from fedneighbors.kernels.flyhash._hash import draw_wiring, winners
 from tests.naive.flyhash import hash as naive
 from tests.seeds import over_seeds
 
 CASES = 10_000  # for each type, with small rows that are cheap to draw
-FEW_CASES = 2_000  # for types that are converted in the same way as others
+FEWER_CASES = 2_000  # for types that are converted in the same way as others
 LARGE_CASES = 12  # for each path through the kernel, with enough units to cover all of it
 
 INTEGERS = [np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64]
@@ -28,12 +28,13 @@ def integers(rng, dtype, shape, n_inputs):
     """
     info = np.iinfo(dtype)
     largest = (2**63 - 1) // n_inputs
-    least, most = max(info.min, -largest), min(info.max, largest)
-    few = [(max(least, -2), 2), (0, 63), (0, 64), (0, 127), (max(least, -128), 127)]
-    low, high = [*few, (least, most), (least, least + 9), (most - 9, most)][rng.integers(8)]
+    lowest, highest = max(info.min, -largest), min(info.max, largest)
+    ranges = [(max(lowest, -2), 2), (0, 63), (0, 64), (0, 127), (max(lowest, -128), 127)]
+    ranges += [(lowest, highest), (lowest, lowest + 9), (highest - 9, highest)]
+    low, high = ranges[rng.integers(8)]
     x = rng.integers(low, high, shape, np.int64, endpoint=True)
     if rng.random() < 0.2:
-        x = rng.choice([least, most], shape)
+        x = rng.choice([lowest, highest], shape)
     return x.astype(dtype)
 
 
@@ -57,7 +58,7 @@ def floats(rng, dtype, shape, n_inputs):
     return kinds[rng.integers(len(kinds))]().astype(dtype)
 
 
-def repeat_some(rng, x):
+def add_ties(rng, x):
     """Insert constant rows, constant columns and duplicates, which cause ties."""
     if x.size and rng.random() < 0.3:
         x[rng.integers(x.shape[0])] = x[0, 0]
@@ -76,14 +77,14 @@ def hostile(seed, dtype):
     n_active = n_units if rng.random() < 0.1 else int(rng.integers(1, n_units // 3 + 2))
     shape = (int(rng.choice([0, 1, 2, 3])), n_features)
     make = floats if np.dtype(dtype).kind == "f" else integers
-    x = repeat_some(rng, make(rng, dtype, shape, n_inputs))
-    units = wiring(n_features, n_units, n_inputs, int(rng.integers(100)))
+    x = add_ties(rng, make(rng, dtype, shape, n_inputs))
+    units = draw_wiring(n_features, n_units, n_inputs, int(rng.integers(100)))
     return x, units, min(n_active, n_units)
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, np.float32, np.float64])
 def test_winners_match_naive_version(dtype):
-    @over_seeds(FEW_CASES if dtype in (np.int8, np.uint16) else CASES)
+    @over_seeds(FEWER_CASES if dtype in (np.int8, np.uint16) else CASES)
     def check(seed):
         x, units, n_active = hostile(seed, dtype)
 
@@ -121,9 +122,9 @@ def test_every_code_path_matches_naive_version(name, n_inputs):
     x = x.astype(dtype) if dtype == np.float64 else np.rint(x).astype(dtype)
     x[3] = x[3, 0]
     x[:, 0], x[0, 1] = top, 0
-    units = wiring(14, n_units, n_inputs, 1)
+    units = draw_wiring(14, n_units, n_inputs, 1)
 
-    narrow = flyhash._narrow(x, n_inputs)
+    narrow = flyhash._narrow_rows(x, n_inputs)
     found = winners(x, units, n_active, ranked=True)
 
     assert narrow.dtype == dtype
@@ -138,7 +139,7 @@ def test_number_of_stored_sums_does_not_affect_winners(seed, dtype):
     rng = np.random.default_rng(seed)
     x = np.rint(rng.gamma(1.0, 40.0, (70, 20))).clip(0, 255).astype(dtype)
     x = x / 3 if dtype == np.float64 else x
-    units, zero = wiring(20, 2_000, 7, 2), (np.float64 if dtype == np.float64 else np.int64)(0)
+    units, zero = draw_wiring(20, 2_000, 7, 2), (np.float64 if dtype == np.float64 else np.int64)(0)
     found = [np.empty((70, 5), np.int32) for _ in range(4)]
 
     for n_stored, result in zip((0, 5, 700, 2_000), found, strict=True):
@@ -152,7 +153,7 @@ def test_number_of_stored_sums_does_not_affect_winners(seed, dtype):
 def test_many_features_use_32_bit_indices():
     rng = np.random.default_rng(5)
     x = rng.integers(0, 256, (5, 9_000)).astype(np.uint8)
-    units = wiring(9_000, 1_000, 7, 6)
+    units = draw_wiring(9_000, 1_000, 7, 6)
 
     assert winners(x, units, 4, ranked=True).tolist() == naive.winners(x, units, 4)
 
@@ -161,7 +162,7 @@ def test_many_features_use_32_bit_indices():
 def test_units_with_many_inputs_are_summed_exactly(n_inputs):
     rng = np.random.default_rng(6)
     x = rng.integers(0, 256, (4, n_inputs + 3)).astype(np.uint8)
-    units = wiring(n_inputs + 3, 20, n_inputs, 6)
+    units = draw_wiring(n_inputs + 3, 20, n_inputs, 6)
 
     assert winners(x, units, 3, ranked=True).tolist() == naive.winners(x, units, 3)
 
@@ -169,7 +170,7 @@ def test_units_with_many_inputs_are_summed_exactly(n_inputs):
 def test_ties_go_to_the_lower_unit():
     x = np.zeros((70, 5), np.float32)
 
-    found = winners(x, wiring(5, 6_000, 2, 0), 3)
+    found = winners(x, draw_wiring(5, 6_000, 2, 0), 3)
 
     assert found.tolist() == [[0, 1, 2]] * 70
 
@@ -194,7 +195,7 @@ def test_floats_are_added_from_left_to_right():
 @pytest.mark.parametrize("dtype", [np.uint8, np.float64])
 def test_number_of_threads_does_not_affect_winners(dtype, n_threads):
     x = np.random.default_rng(0).integers(0, 256, (1_500, 30)).astype(dtype)
-    units = wiring(30, 2_000, 7, 0)
+    units = draw_wiring(30, 2_000, 7, 0)
 
     shared = winners(x, units, 20, n_threads=n_threads)
 
@@ -203,7 +204,7 @@ def test_number_of_threads_does_not_affect_winners(dtype, n_threads):
 
 def test_concurrent_callers_do_not_affect_each_other():
     x = np.random.default_rng(0).integers(0, 256, (300, 30)).astype(np.uint8)
-    wirings = [wiring(30, 2_000, 7, seed) for seed in range(4)]
+    wirings = [draw_wiring(30, 2_000, 7, seed) for seed in range(4)]
     expected = [winners(x, units, 20) for units in wirings]
 
     with ThreadPoolExecutor(4) as pool:
@@ -215,7 +216,7 @@ def test_concurrent_callers_do_not_affect_each_other():
 
 def test_winners_of_a_row_do_not_depend_on_other_rows():
     x = np.random.default_rng(1).normal(size=(200, 12))
-    units = wiring(12, 5_000, 5, 0)
+    units = draw_wiring(12, 5_000, 5, 0)
 
     together = winners(x, units, 8)
 
@@ -226,7 +227,7 @@ def test_winners_of_a_row_do_not_depend_on_other_rows():
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.float64])
 def test_strided_and_read_only_arrays_are_accepted(dtype):
     x = np.random.default_rng(2).integers(0, 100, (40, 24)).astype(dtype)
-    units = wiring(12, 500, 5, 0)
+    units = draw_wiring(12, 500, 5, 0)
     backwards = x[::-1, ::2]
     backwards.flags.writeable = units.flags.writeable = False
 
@@ -237,7 +238,7 @@ def test_strided_and_read_only_arrays_are_accepted(dtype):
 
 def test_shifting_or_scaling_integers_keeps_winners():
     x = np.random.default_rng(3).integers(0, 50, (80, 20))
-    units = wiring(20, 1_000, 6, 0)
+    units = draw_wiring(20, 1_000, 6, 0)
     expected = winners(x, units, 10)
 
     for changed in (x + 1_000, x * 7_000, x - 10**12, (x * 3).astype(np.float32)):
@@ -246,11 +247,11 @@ def test_shifting_or_scaling_integers_keeps_winners():
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.float64])
 def test_thresholds_never_exclude_a_unit_that_reaches_them(dtype):
-    units = wiring(12, 200, 5, 9)
+    units = draw_wiring(12, 200, 5, 9)
     for seed, lane in itertools.product(range(300), (0, 31, 32, 63)):
         rng = np.random.default_rng(seed)
         make = floats if dtype == np.float64 else integers
-        row = flyhash._narrow(make(rng, dtype, (1, 12), 5), 5)[0]
+        row = flyhash._narrow_rows(make(rng, dtype, (1, 12), 5), 5)[0]
         lines = np.zeros(64 * 12, np.uint8)
 
         affine = np.array([lanes._quantize(row, 5, lane, lines)] * 64)
@@ -275,7 +276,7 @@ def test_thresholds_never_exclude_a_unit_that_reaches_them(dtype):
         (np.array([[2**62, 0]]), "overflow; scale x down"),
         (np.array([[-(2**63), 0]]), "overflow; scale x down"),
         (np.zeros((1, 1)), "wiring reads feature 1 but x has 1 columns"),
-        (np.zeros(2), "must be matrices"),
+        (np.zeros(2), "must be two-dimensional"),
     ],
 )
 def test_values_that_cannot_be_summed_are_rejected(x, message):
@@ -284,7 +285,7 @@ def test_values_that_cannot_be_summed_are_rejected(x, message):
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint32, np.uint64, np.float16, complex, object])
-def test_dtypes_without_exact_sums_are_rejected(dtype):
+def test_unsupported_dtypes_are_rejected(dtype):
     with pytest.raises(TypeError, match="x must be one of"):
         winners(np.zeros((1, 2), dtype), np.array([[0, 1]], np.uint16), 1)
 
@@ -299,7 +300,7 @@ def test_dtypes_without_exact_sums_are_rejected(dtype):
 )
 def test_counts_out_of_range_are_rejected(arguments, error, message):
     with pytest.raises(error, match=message):
-        winners(np.zeros((1, 2)), wiring(2, 3, 1, 0), **arguments)
+        winners(np.zeros((1, 2)), draw_wiring(2, 3, 1, 0), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +309,7 @@ def test_counts_out_of_range_are_rejected(arguments, error, message):
         (np.zeros((3, 1), np.int64), TypeError, "wiring must be uint16 or uint32"),
         (np.zeros((0, 1), np.uint16), ValueError, "wiring not empty"),
         (np.zeros((1, 0), np.uint16), ValueError, "wiring not empty"),
-        (np.zeros(3, np.uint16), ValueError, "must be matrices"),
+        (np.zeros(3, np.uint16), ValueError, "must be two-dimensional"),
     ],
 )
 def test_invalid_wiring_is_rejected(units, error, message):
@@ -319,7 +320,7 @@ def test_invalid_wiring_is_rejected(units, error, message):
 SECOND_PROCESS = """
 import numpy as np
 from fedneighbors.kernels.flyhash import _bloom, _hash, _lanes
-units = _hash.wiring(9, 50, 3, 0)
+units = _hash.draw_wiring(9, 50, 3, 0)
 active = _hash.winners(np.zeros((5, 9), np.uint8), units, 2)
 counts = np.zeros((50, 2), np.int32)
 _bloom.accumulate(active, np.zeros(5, int), counts)

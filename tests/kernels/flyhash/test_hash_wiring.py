@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from fedneighbors.kernels.flyhash import _hash as kernel
-from fedneighbors.kernels.flyhash._hash import wiring
+from fedneighbors.kernels.flyhash._hash import draw_wiring
 from tests.naive.flyhash import hash as naive
 
 # Counter, key and answer of philox4x32-10, from kat_vectors of Random123
@@ -40,9 +40,9 @@ def test_wiring_matches_naive_version(data):
     n_inputs = data.draw(st.integers(1, min(n_features, 40)))
     n_units, seed = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2**64 - 1))
 
-    drawn = wiring(n_features, n_units, n_inputs, seed)
+    drawn = draw_wiring(n_features, n_units, n_inputs, seed)
 
-    assert drawn.tolist() == naive.wiring(n_features, n_units, n_inputs, seed)
+    assert drawn.tolist() == naive.draw_wiring(n_features, n_units, n_inputs, seed)
 
 
 @pytest.mark.parametrize(("n_features", "n_inputs"), [(1_000, 5), (50, 50), (300, 40)])
@@ -56,37 +56,37 @@ def test_bitmap_and_sorted_list_give_the_same_wiring(n_features, n_inputs):
 
 
 def test_golden_wiring_never_changes():
-    assert wiring(784, 2, 5, 0).tolist() == GOLDEN_SMALL
-    assert wiring(10**6, 2, 3, 2**64 - 1).tolist() == GOLDEN_WIDE
+    assert draw_wiring(784, 2, 5, 0).tolist() == GOLDEN_SMALL
+    assert draw_wiring(10**6, 2, 3, 2**64 - 1).tolist() == GOLDEN_WIDE
 
 
 def test_inputs_of_a_unit_do_not_depend_on_n_units():
-    np.testing.assert_array_equal(wiring(100, 7, 9, 3), wiring(100, 50, 9, 3)[:7])
+    np.testing.assert_array_equal(draw_wiring(100, 7, 9, 3), draw_wiring(100, 50, 9, 3)[:7])
 
 
 def test_rejected_words_are_replaced_by_the_next_ones():
     # bounds just above 2**31 reject almost half of the words
     n_features = 2**31 + 10
 
-    drawn = wiring(n_features, 50, 6, 11)
+    drawn = draw_wiring(n_features, 50, 6, 11)
 
-    assert drawn.tolist() == naive.wiring(n_features, 50, 6, 11)
+    assert drawn.tolist() == naive.draw_wiring(n_features, 50, 6, 11)
 
 
 def test_inputs_are_distinct_and_ascending():
-    drawn = wiring(64, 1_000, 30, 4).astype(int)
+    drawn = draw_wiring(64, 1_000, 30, 4).astype(int)
 
     assert (np.diff(drawn, axis=1) > 0).all()
 
 
 @pytest.mark.parametrize(("n_features", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.uint32)])
 def test_index_dtype_follows_the_number_of_features(n_features, dtype):
-    assert wiring(n_features, 2, 3, 0).dtype == dtype
+    assert draw_wiring(n_features, 2, 3, 0).dtype == dtype
 
 
 def test_every_subset_is_equally_likely():
     # 10 subsets of 2 out of 5; with random seeds, one test in 1,000 would fail
-    drawn = wiring(5, 20_000, 2, 2024).astype(int)
+    drawn = draw_wiring(5, 20_000, 2, 2024).astype(int)
     _, observed = np.unique(drawn[:, 0] * 5 + drawn[:, 1], return_counts=True)
 
     statistic = ((observed - 2_000) ** 2 / 2_000).sum()
@@ -99,7 +99,9 @@ def test_every_feature_is_equally_likely():
     # The factor accounts for the negative correlation of feature counts in subsets. With random
     # seeds, one test in 1,000 would fail.
     n_features, n_units, n_inputs = 784, 20_000, 19
-    observed = np.bincount(wiring(n_features, n_units, n_inputs, 7).ravel(), minlength=n_features)
+    observed = np.bincount(
+        draw_wiring(n_features, n_units, n_inputs, 7).ravel(), minlength=n_features
+    )
     share = n_inputs / n_features
 
     squares = ((observed - n_units * share) ** 2).sum()
@@ -109,7 +111,7 @@ def test_every_feature_is_equally_likely():
 
 
 def test_different_seeds_give_different_wirings():
-    assert not np.array_equal(wiring(100, 50, 9, 0), wiring(100, 50, 9, 2**32))
+    assert not np.array_equal(draw_wiring(100, 50, 9, 0), draw_wiring(100, 50, 9, 2**32))
 
 
 @pytest.mark.parametrize(
@@ -118,12 +120,12 @@ def test_different_seeds_give_different_wirings():
         ((0, 1, 1, 0), "n_features must be at least 1"),
         ((3, -1, 1, 0), "n_units must be at least 1"),
         ((3, 1, 0, 0), "n_inputs must be at least 1"),
-        ((3, 1, 4, 0), "n_inputs=4 is more than n_features=3"),
-        ((2**32, 1, 1, 0), "reduce the data"),
+        ((3, 1, 4, 0), "n_inputs=4 exceeds n_features=3"),
+        ((2**32, 1, 1, 0), "use fewer features"),
         ((3, 1, 1, -1), "seed must lie in"),
         ((3, 1, 1, 2**64), "seed must lie in"),
     ],
 )
 def test_invalid_sizes_and_seeds_are_rejected(sizes, message):
     with pytest.raises(ValueError, match=message):
-        wiring(*sizes)
+        draw_wiring(*sizes)

@@ -6,9 +6,9 @@ from tests.naive.edit.slices import distance
 
 
 def bound_without_buckets(first, second, piece):
-    """Bound the distance by length, letters and pieces, without buckets."""
-    letters = surplus(Counter(first), Counter(second))
-    pieces = surplus(pieces_of(first, piece), pieces_of(second, piece))
+    """Bound the distance by length, letters and pieces, counted exactly."""
+    letters = excess(Counter(first), Counter(second))
+    pieces = excess(pieces_of(first, piece), pieces_of(second, piece))
     return max(abs(len(first) - len(second)), letters, -(-pieces // piece))
 
 
@@ -16,7 +16,7 @@ def pieces_of(string, piece):
     return Counter(tuple(string[i : i + piece]) for i in range(len(string) - piece + 1))
 
 
-def surplus(first, second):
+def excess(first, second):
     return max((first - second).total(), (second - first).total())
 
 
@@ -27,9 +27,9 @@ def within(first, second, limit):
 
 
 def limit(values, start, wanted):
-    """Return the k-th smallest value within the limit.
+    """Return the k-th smallest value up to ``start``.
 
-    This is the limit itself if fewer than k values are within it.
+    This is ``start`` itself if fewer than k values are up to it.
     """
-    within = sorted(value for value in values if value <= start)
-    return within[wanted - 1] if len(within) >= wanted else start
+    candidates = sorted(value for value in values if value <= start)
+    return candidates[wanted - 1] if len(candidates) >= wanted else start

@@ -33,7 +33,7 @@ def below(bound, stream):
     raise AssertionError("the stream is endless")
 
 
-def wiring(n_features, n_units, n_inputs, seed):
+def draw_wiring(n_features, n_units, n_inputs, seed):
     return [inputs(n_features, n_inputs, words(seed, unit)) for unit in range(n_units)]
 
 

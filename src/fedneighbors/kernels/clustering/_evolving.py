@@ -8,8 +8,8 @@ A block of rows is measured ahead against the current centers, optionally by sev
 rows are then processed in order, and a row is measured again if a center that changed in the
 meantime could affect it.
 
-This file checks and scales the rows and divides them among threads; it compiles nothing. The loops
-are in ``evolvingrows``.
+This file checks and scales the rows and divides them among threads; it compiles nothing. The
+loops are in ``_evolvingrows``.
 """
 
 import math
@@ -23,27 +23,27 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.clustering._evolvingrows import (
-    NEVER,
+    NO_CENTER,
     PassParameters,
     Scaler,
     State,
     extend_bounds,
-    nearest_rows,
+    nearest_centers,
     process_rows,
     write_centers,
 )
 from fedneighbors.kernels.vectors._dottiles import TILE
 
-_N_SPARE = 224  # additional centers that the first tables have space for
-_BLOCK = 256  # minimum number of rows measured ahead
+_N_SPARE = 224  # number of additional centers for which the first tables have space
+_MIN_BLOCK = 256  # minimum number of rows measured ahead
 _MAX_BLOCK = 16_384
-_CALM = 16  # measuring ahead pays if there are at least this many rows for each change
-_ROWS_PER_TASK = 512  # fewer do not pay for another thread
+_MIN_ROWS_PER_CHANGE = 16  # with fewer, measuring ahead is slower
+_ROWS_PER_TASK = 512  # minimum number of rows per thread; for fewer, one thread is faster
 _UNLIMITED = 1 << 62
-# Outside these ranges float32 values could overflow or underflow, or the bounds could be useless:
-# then distances to all centers are computed.
+# Outside these ranges, float32 values could overflow or underflow, or the bounds could be too wide
+# to rule out any center. Distances to all centers are then computed.
 _MAX_FEATURES = 1 << 18
-_SMALLEST, _LARGEST = 1e-100, 1e100
+_MIN_EXTENT, _MAX_EXTENT = 1e-100, 1e100
 
 
 class Evolved(NamedTuple):
@@ -54,7 +54,7 @@ class Evolved(NamedTuple):
     centers : float64 array of shape (n_centers, n_features)
         In the order in which they were founded.
     radii : float64 array of shape (n_centers,)
-        Radius of each center's ball, which holds the rows assigned to the center.
+        Radius of each center's ball.
     labels : int64 array of shape (n_rows,)
         Center to which each row was assigned when it was processed.
     n_outside : int
@@ -82,9 +82,9 @@ def evolve(
 
     A row is assigned to its nearest center if that center's ball contains it (by the original rule:
     to the nearest of the centers whose balls contain it). Otherwise, the center with the smallest
-    sum of distance and radius is chosen. If this sum is at most ``limit``, half of it becomes the
-    center's radius, and the center moves towards the row until that is their distance. If not, the
-    row becomes a new center of radius 0. Ties go to the center with the lower index. Processing
+    sum of distance and radius is chosen. If this sum is at most ``limit``, half of it becomes
+    the center's radius, and the center moves towards the row until that is their distance. If not,
+    the row becomes a new center of radius 0. Ties go to the center with the lower index. Processing
     rows in pieces, each from the state after the previous one, gives the same centers.
 
     Parameters
@@ -96,7 +96,7 @@ def evolve(
     radii : float64 array of shape (n_centers,)
         Finite, non-negative.
     limit : float
-        Largest sum of distance and radius for which a ball is stretched; finite, positive.
+        Largest sum of distance and radius for which a ball is enlarged; finite, positive.
     original : bool
         If true, use the rule of Song and Kasabov [2]_ instead of that of [1]_.
     max_centers : int, optional
@@ -105,8 +105,8 @@ def evolve(
     n_threads : int
         Number of threads. Does not affect the result.
     ahead : int, optional
-        Number of rows measured ahead at a time. By default it follows the frequency of changes to
-        centers. Does not affect the result.
+        Number of rows measured ahead at a time. By default, it is adapted to the frequency of
+        changes to centers. Does not affect the result.
 
     Returns
     -------
@@ -133,27 +133,27 @@ def evolve(
     """
     rows, centers = _make_writable(x), _make_writable(centers)
     _check(rows, centers, radii)
-    _check_terms(limit, max_centers, n_threads, ahead)
+    _check_sizes(limit, max_centers, n_threads, ahead)
     n, n_outside, row = len(centers), 0, 0
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
-    block, calm = ahead or _least_block(n_threads), True
+    block, measures_ahead = ahead or _min_block(n_threads), True
     with RowThreads(n_threads) as threads:
         scaler = _choose_scaler(rows, centers, threads)
         state = _init_state(centers, radii, scaler, n_spare=_N_SPARE)
         while row < len(rows):
-            last = min(len(rows), row + block)
-            terms = PassParameters(
-                float(limit), original, max_centers or _UNLIMITED, calm and n > 0
+            end = min(len(rows), row + block)
+            rule = PassParameters(
+                float(limit), original, max_centers or _UNLIMITED, measures_ahead and n > 0
             )
-            if terms.ahead:
-                among = n, state, scaler, *out
-                threads.share(partial(_nearest_part, rows, among), row, last)
-            begun = row
-            row, n, n_changes, more = process_rows(rows, row, last, n, terms, state, scaler, *out)
+            if rule.is_measured:
+                arguments = n, state, scaler, *out
+                threads.share(partial(_write_nearest, rows, arguments), row, end)
+            start = row
+            row, n, n_changes, more = process_rows(rows, row, end, n, rule, state, scaler, *out)
             n_outside += more
             if ahead is None:
-                calm = n_changes * _CALM <= row - begun
-                block = _next_block(block, n_changes, _least_block(n_threads))
+                measures_ahead = n_changes * _MIN_ROWS_PER_CHANGE <= row - start
+                block = _next_block(block, n_changes, _min_block(n_threads))
             if n == len(state.radii):
                 state = _init_state(state.centers, state.radii, scaler, n_spare=n)
     return Evolved(state.centers[:n].copy(), state.radii[:n].copy(), out[0], n_outside)
@@ -193,34 +193,34 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
     with RowThreads(n_threads) as threads:
         scaler = _choose_scaler(rows, centers, threads)
         state = _init_state(centers, np.zeros(len(centers)), scaler, n_spare=0)
-        among = len(centers), state, scaler, *out
-        threads.share(partial(_nearest_part, rows, among), 0, len(rows))
+        arguments = len(centers), state, scaler, *out
+        threads.share(partial(_write_nearest, rows, arguments), 0, len(rows))
     return out
 
 
-def _nearest_part(x: Floats, among: tuple[Any, ...], _part: int, first: int, last: int) -> None:
-    """Write the nearest centers of rows ``first`` to ``last``."""
-    nearest_rows(x, first, last, *among)
+def _write_nearest(x: Floats, arguments: tuple[Any, ...], _part: int, first: int, end: int) -> None:
+    """Call :func:`nearest_centers` as a task of :meth:`RowThreads.share`."""
+    nearest_centers(x, first, end, *arguments)
 
 
 def _next_block(block: int, n_changes: int, least: int) -> int:
     """Return the number of rows to measure ahead next.
 
-    Rows after a change are examined again, which takes 20 ns for each change and row; a block takes
-    6 us in addition. Blocks with one or two changes are fastest.
+    After a change, each row of the block is examined again, which takes 20 ns for each change and
+    row; each block takes another 6 us. Blocks with one or two changes are fastest.
     """
     if n_changes == 0:
         return min(2 * block, _MAX_BLOCK)
     return max(block // 2, least) if n_changes > 2 else block
 
 
-def _least_block(n_threads: int) -> int:
-    """Return the minimum block size; two tasks if there are several threads."""
-    return _BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
+def _min_block(n_threads: int) -> int:
+    """Return the minimum block size: two tasks if there are several threads."""
+    return _MIN_BLOCK if n_threads == 1 else 2 * _ROWS_PER_TASK
 
 
 def _make_writable(x: Floats) -> Floats:
-    """Return a writable array, because loops are not compiled for read-only ones."""
+    """Return a writable array, because loops are not compiled for read-only arrays."""
     return np.require(x, np.float64, ["C", "W"])
 
 
@@ -237,7 +237,7 @@ def _check(x: Floats, centers: Floats, radii: Floats) -> None:
         raise ValueError("expected finite radii of at least 0, got a negative, infinite or NaN one")
 
 
-def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: int | None) -> None:
+def _check_sizes(limit: float, max_centers: int | None, n_threads: int, ahead: int | None) -> None:
     if not 0 < limit < math.inf:
         raise ValueError(f"expected a finite limit above 0, got {limit!r}")
     counts = {"max_centers": max_centers, "n_threads": n_threads, "ahead": ahead}
@@ -249,7 +249,7 @@ def _check_terms(limit: float, max_centers: int | None, n_threads: int, ahead: i
 def _choose_scaler(x: Floats, centers: Floats, threads: "RowThreads") -> Scaler:
     """Return the scaler that maps rows and centers to [-1, 1].
 
-    If no scaling is safe, the scale is 0, and bounds rule out no center.
+    If no scaling is safe, the scale is 0, and the bounds then rule out no center.
 
     Raises
     ------
@@ -257,26 +257,26 @@ def _choose_scaler(x: Floats, centers: Floats, threads: "RowThreads") -> Scaler:
         If a value is not finite.
     """
     n = x.shape[1]
-    outermost = np.inf if len(x) + len(centers) else 0.0
+    infinity = np.inf if len(x) + len(centers) else 0.0
     bounds = [
-        (np.full(n, outermost), np.full(n, -outermost), np.zeros(n))
-        for _ in range(threads.n_threads)
+        (np.full(n, infinity), np.full(n, -infinity), np.zeros(n)) for _ in range(threads.n_threads)
     ]
     extend_bounds(centers, *bounds[0])
-    threads.share(lambda part, first, last: extend_bounds(x[first:last], *bounds[part]), 0, len(x))
-    low, high, odd = (np.stack(each) for each in zip(*bounds, strict=True))
-    if not (odd == 0).all():
+    threads.share(lambda part, first, end: extend_bounds(x[first:end], *bounds[part]), 0, len(x))
+    low, high, nonfinite = (np.stack(each) for each in zip(*bounds, strict=True))
+    if not (nonfinite == 0).all():
         raise ValueError("expected finite numbers, got NaN or infinity; replace them first")
     low, high = low.min(axis=0), high.max(axis=0)
-    # |dot - exact| is below this times the squared norms: n + 1 roundings of the sum, two of each
-    # product and one of the offset add up to (1.04 (n + 1) + 1.6) 2**-24.
+    # The error of a dot product is below this times the sum of the squared norms: n + 1 roundings
+    # of the sum, two of each product and one of the last element add up to (1.04 (n + 1) + 1.6)
+    # 2**-24.
     error = 1.1 * (n + 12) * 2.0**-24
     shift = 0.5 * low + 0.5 * high
     with np.errstate(over="ignore"):
-        half = float(np.maximum(high - shift, shift - low).max(initial=0.0))
-    if n > _MAX_FEATURES or (half > 0 and not _SMALLEST <= half <= _LARGEST):
+        extent = float(np.maximum(high - shift, shift - low).max(initial=0.0))
+    if n > _MAX_FEATURES or (extent > 0 and not _MIN_EXTENT <= extent <= _MAX_EXTENT):
         return Scaler(np.zeros(n), 0.0, 0.0, error)
-    scale = math.ldexp(1.0, -math.frexp(half)[1])  # a power of two rounds nothing
+    scale = math.ldexp(1.0, -math.frexp(extent)[1])  # a power of two rounds nothing
     return Scaler(shift, scale, n * scale * scale, error)
 
 
@@ -285,7 +285,7 @@ def _init_state(centers: Floats, radii: Floats, scaler: Scaler, n_spare: int) ->
     n, n_columns = centers.shape
     capacity = -(-(n + n_spare) // TILE) * TILE
     table = _allocate_aligned(n_columns + 1, capacity)
-    table[n_columns] = NEVER
+    table[n_columns] = NO_CENTER
     state = State(np.zeros((capacity, n_columns)), np.zeros(capacity), table)
     state.centers[:n], state.radii[:n] = centers, radii
     write_centers(state, scaler, n)
@@ -293,7 +293,7 @@ def _init_state(centers: Floats, radii: Floats, scaler: Scaler, n_spare: int) ->
 
 
 def _allocate_aligned(n_rows: int, n_columns: int) -> npt.NDArray[np.float32]:
-    """Return zeros aligned to cache lines, which halves tile load times."""
+    """Return zeros aligned to cache lines; tiles then load twice as fast."""
     spare = np.zeros(n_rows * n_columns + 16, np.float32)
     first = -spare.ctypes.data % 64 // spare.itemsize
     return spare[first : first + n_rows * n_columns].reshape(n_rows, n_columns)
@@ -313,15 +313,15 @@ class RowThreads:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def share(self, task: Callable[[int, int, int], None], first: int, last: int) -> None:
-        """Call ``task(part, start, end)`` for parts of the rows ``first`` to ``last``."""
-        n_parts = max(1, min(self.n_threads, (last - first) // _ROWS_PER_TASK))
-        cuts = [first + (last - first) * part // n_parts for part in range(n_parts + 1)]
-        waiting = [
+    def share(self, task: Callable[[int, int, int], None], first: int, end: int) -> None:
+        """Call ``task(part, start, end)`` for parts of a range of rows."""
+        n_parts = max(1, min(self.n_threads, (end - first) // _ROWS_PER_TASK))
+        cuts = [first + (end - first) * part // n_parts for part in range(n_parts + 1)]
+        futures = [
             self._pool.submit(task, part, *cuts[part : part + 2])
             for part in range(1, n_parts)
             if self._pool is not None
         ]
         task(0, *cuts[:2])
-        for other in waiting:
-            other.result()
+        for future in futures:
+            future.result()

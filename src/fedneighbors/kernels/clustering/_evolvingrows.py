@@ -1,8 +1,9 @@
 """Compiled loops of evolving clustering, with float32 bounds and float64 distances.
 
 A distance is ``sqrt(s / n_features)``, where ``s`` is the sum of squared differences. Element ``k``
-is added to lane ``k % 4``, a remainder of fewer than four elements to lane 0; the lanes are added
-as ``(0 + 2) + (1 + 3)``. "Narrow" values are scaled float32 values, see :class:`Scaler`.
+is added to accumulator (lane) ``k % 4``, a remainder of fewer than four elements to lane 0; the
+lanes are then added as ``(0 + 2) + (1 + 3)``. "Narrow" values are scaled float32 values, see
+:class:`Scaler`.
 """
 
 import math
@@ -16,17 +17,19 @@ from fedneighbors.kernels.vectors._dottiles import (
     GROUP,
     TILE,
     highest,
-    lanes_from,
     multiply_group,
     multiply_one,
+    positions_from,
 )
 
-USES = {"emission": "42763a22ce349182", "vectors/dottiles": "0f36eaeb902070ca"}
+# Digests of the kernel files used here; Numba's cache does not notice edits in other files.
+USES = {"emission": "5e83461cfaba370e", "vectors/dottiles": "b1a59a9f6fdc24a3"}
 
-NEVER = np.float32(-3e38)  # dot product with a column of the table that holds no center
-_MAX_CHANGED = 16  # after so many changes, a new block of rows is measured ahead
-_UNDERFLOW = 2.0**-100  # float32 underflow: below 2**-146 for each of 2**18 features
-_WIDE = 2.0**-30  # rounding of float64 distances: below 2**-52 for each of 2**18 features
+NO_CENTER = np.float32(-3e38)  # below any dot product with a center
+_MAX_CHANGED = 16  # after this number of changed centers, a new block of rows is measured ahead
+_FLOAT32_UNDERFLOW = 2.0**-100  # bound on a sum's underflow: 2**-146 for each of 2**18 features
+# Bound on the relative error of a squared distance: below 2**-52 for each of 2**18 features.
+_FLOAT64_ERROR = 2.0**-30
 
 
 class Scaler(NamedTuple):
@@ -34,15 +37,16 @@ class Scaler(NamedTuple):
 
     shift: Any
     scale: float
-    to_square: float  # factor from a squared distance to that of the narrow values
+    square_factor: float  # a squared distance times this is the narrow sum of squared differences
     error: float  # bound on the error of a dot product, relative to the squared norms
 
 
 class State(NamedTuple):
     """Centers and radii, with space for more, and a table of narrow centers as columns.
 
-    Column ``j`` ends with ``error * |c|**2 - |c|**2 / 2``. Its product with a narrow row is at
-    least ``x.c - |c|**2 / 2 - error * |x|**2``.
+    Column ``j`` holds the narrow center ``c`` and, as its last element,
+    ``error * |c|**2 - |c|**2 / 2``. The float32 dot product of ``c`` and a narrow row ``x``, plus
+    this element, is at least ``x.c - |c|**2 / 2 - error * |x|**2``.
     """
 
     centers: Any
@@ -53,10 +57,10 @@ class State(NamedTuple):
 class PassParameters(NamedTuple):
     """Parameters of a clustering pass."""
 
-    limit: float
-    original: bool
+    limit: float  # largest sum of distance and radius for which a ball is enlarged
+    original: bool  # True for the rule of Song and Kasabov
     max_centers: int
-    ahead: bool
+    is_measured: bool  # True if labels and distances of the rows were computed ahead
 
 
 # Small functions are inlined, because a call copies array arguments field by field, which took a
@@ -65,9 +69,9 @@ class PassParameters(NamedTuple):
 def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
     # Separate lanes let additions in a fixed order use vector instructions.
     n = x.shape[1]
-    whole = n - n % 4
+    n_in_lanes = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
-    for k in range(0, whole, 4):
+    for k in range(0, n_in_lanes, 4):
         d0 = x[i, k] - centers[j, k]
         d1 = x[i, k + 1] - centers[j, k + 1]
         d2 = x[i, k + 2] - centers[j, k + 2]
@@ -76,7 +80,7 @@ def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
         s1 += d1 * d1
         s2 += d2 * d2
         s3 += d3 * d3
-    for k in range(whole, n):
+    for k in range(n_in_lanes, n):
         d0 = x[i, k] - centers[j, k]
         s0 += d0 * d0
     return (s0 + s2) + (s1 + s3)
@@ -91,12 +95,12 @@ def _distance(x: Any, i: Any, centers: Any, j: Any) -> Any:
 def _write_center(state: Any, scaler: Any, j: Any) -> None:
     """Write center ``j`` into its column of the table."""
     n = state.centers.shape[1]
-    norm = 0.0
+    norm2 = 0.0
     for k in range(n):
         value = (state.centers[j, k] - scaler.shift[k]) * scaler.scale
         state.table[k, j] = value
-        norm += value * value
-    state.table[n, j] = scaler.error * norm - 0.5 * norm
+        norm2 += value * value
+    state.table[n, j] = scaler.error * norm2 - 0.5 * norm2
 
 
 @njit(cache=True, nogil=True)
@@ -112,22 +116,26 @@ def _narrow(x: Any, i: Any, scaler: Any, out: Any) -> Any:
     n = x.shape[1]
     for k in range(n):
         out[k] = np.float32((x[i, k] - scaler.shift[k]) * scaler.scale)
-    whole = n - n % 4
+    n_in_lanes = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
-    for k in range(0, whole, 4):
+    for k in range(0, n_in_lanes, 4):
         v0, v1, v2, v3 = float(out[k]), float(out[k + 1]), float(out[k + 2]), float(out[k + 3])
         s0 += v0 * v0
         s1 += v1 * v1
         s2 += v2 * v2
         s3 += v3 * v3
-    for k in range(whole, n):
+    for k in range(n_in_lanes, n):
         s0 += float(out[k]) * float(out[k])
     return (s0 + s2) + (s1 + s3)
 
 
 @njit(cache=True, nogil=True)
-def _allocate_space(state: Any) -> Any:
-    """Allocate arrays for narrow rows, dot products and their lane maxima."""
+def _allocate_buffers(state: Any) -> Any:
+    """Allocate arrays for a group of narrow rows.
+
+    These are the rows, their dot products with all columns, and the largest dot product at each
+    offset in a tile.
+    """
     height, stride = state.table.shape
     return (
         np.zeros((GROUP, height - 1), np.float32),
@@ -137,94 +145,99 @@ def _allocate_space(state: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _floor(norm: Any, reach: Any, scaler: Any) -> Any:
-    """Return the least dot product of any center within distance ``reach``.
+def _lowest_dot(norm2: Any, reach: Any, scaler: Any) -> Any:
+    """Bound the dot product with any center within ``reach`` from below.
+
+    ``norm2`` is the squared norm of the narrow row.
 
     NaN means that no center can be ruled out.
     """
-    far = reach * reach * scaler.to_square * (1.0 + _WIDE)
-    bound = 0.5 * (norm * (1.0 - 2.0 * scaler.error) - far)
-    return np.float32(bound - abs(bound) * 2.0**-22 - _UNDERFLOW)
+    square = reach * reach * scaler.square_factor * (1.0 + _FLOAT64_ERROR)
+    bound = 0.5 * (norm2 * (1.0 - 2.0 * scaler.error) - square)
+    return np.float32(bound - abs(bound) * 2.0**-22 - _FLOAT32_UNDERFLOW)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _find_nearest(
-    x: Any, i: Any, n: Any, norm: Any, state: Any, scaler: Any, space: Any, r: Any
+    x: Any, i: Any, n: Any, norm2: Any, state: Any, scaler: Any, arrays: Any, r: Any
 ) -> Any:
     """Return the nearest of the first ``n`` centers and its distance.
 
     Ties go to the center with the lower index.
     """
-    _, dots, peaks = space
-    high = highest(peaks, r)
-    lane = lowest_bit(lanes_from(peaks, r, high))
-    best = lane
-    for j in range(lane, n, TILE):
-        best = j if dots[r, j] == high else best
+    _, dots, maxima = arrays
+    highest_dot = highest(maxima, r)
+    offset = lowest_bit(positions_from(maxima, r, highest_dot))
+    best = offset
+    for j in range(offset, n, TILE):
+        best = j if dots[r, j] == highest_dot else best
     distance = _distance(x, i, state.centers, best)
-    floor = _floor(norm, distance, scaler)
-    lanes = lanes_from(peaks, r, floor)
-    if lanes & (lanes - 1) == 0:  # often only the best center itself reaches the floor
+    lowest = _lowest_dot(norm2, distance, scaler)
+    offsets = positions_from(maxima, r, lowest)
+    if offsets & (offsets - 1) == 0:  # often only the best center itself reaches it
         n_left = 0
-        for j in range(lane, n, TILE):
-            n_left += 0 if dots[r, j] < floor else 1
+        for j in range(offset, n, TILE):
+            n_left += 0 if dots[r, j] < lowest else 1
         if n_left == 1:
             return best, distance
-    while lanes:
-        for j in range(lowest_bit(lanes), n, TILE):
-            if j == best or dots[r, j] < floor:
+    while offsets:
+        for j in range(lowest_bit(offsets), n, TILE):
+            if j == best or dots[r, j] < lowest:
                 continue
             other = _distance(x, i, state.centers, j)
             if other < distance or (other == distance and j < best):
                 best, distance = j, other
-        lanes &= lanes - 1
+        offsets &= offsets - 1
     return best, distance
 
 
 @njit(cache=True, nogil=True)
-def _nearest_one(x: Any, i: Any, n: Any, state: Any, scaler: Any, space: Any) -> Any:
-    """Return a row's nearest center, its distance and the narrow norm.
+def _nearest_to_row(x: Any, i: Any, n: Any, state: Any, scaler: Any, arrays: Any) -> Any:
+    """Return a row's nearest center, its distance and the narrow squared norm.
 
-    The dot products with all centers are left in ``space``.
+    The dot products with all centers are left in ``arrays``.
     """
-    rows, dots, peaks = space
-    n_lines, stride = rows.shape[1], state.table.shape[1]
-    norm = _narrow(x, i, scaler, rows[0])
-    peaks[0] = NEVER
-    for place in range(0, n, TILE):
-        multiply_one(rows, state.table, place, n_lines, stride, dots, peaks)
-    best, distance = _find_nearest(x, i, n, norm, state, scaler, space, 0)
-    return best, distance, norm
+    rows, dots, maxima = arrays
+    n_features, stride = rows.shape[1], state.table.shape[1]
+    norm2 = _narrow(x, i, scaler, rows[0])
+    maxima[0] = NO_CENTER
+    for first_column in range(0, n, TILE):
+        multiply_one(rows, state.table, first_column, n_features, stride, dots, maxima)
+    best, distance = _find_nearest(x, i, n, norm2, state, scaler, arrays, 0)
+    return best, distance, norm2
 
 
 @njit(cache=True, nogil=True)
-def nearest_rows(
-    x: Any, first: Any, last: Any, n: Any, state: Any, scaler: Any, labels: Any, far: Any
+def nearest_centers(
+    x: Any, first: Any, end: Any, n: Any, state: Any, scaler: Any, labels: Any, distances: Any
 ) -> None:
-    """Write the nearest centers of rows ``first`` to ``last`` and their distances."""
-    space = _allocate_space(state)
-    rows, dots, peaks = space
-    n_lines, stride = rows.shape[1], state.table.shape[1]
-    norms = np.zeros(GROUP)
-    for start in range(first, last, GROUP):
-        size = min(GROUP, last - start)
+    """Write each row's nearest center and its distance.
+
+    The rows are ``first`` up to, not including, ``end``.
+    """
+    arrays = _allocate_buffers(state)
+    rows, dots, maxima = arrays
+    n_features, stride = rows.shape[1], state.table.shape[1]
+    norms2 = np.zeros(GROUP)
+    for start in range(first, end, GROUP):
+        size = min(GROUP, end - start)
         for r in range(size):
-            norms[r] = _narrow(x, start + r, scaler, rows[r])
-        peaks[:] = NEVER
-        for place in range(0, n, TILE):
-            multiply_group(rows, state.table, place, n_lines, stride, dots, peaks)
+            norms2[r] = _narrow(x, start + r, scaler, rows[r])
+        maxima[:] = NO_CENTER
+        for first_column in range(0, n, TILE):
+            multiply_group(rows, state.table, first_column, n_features, stride, dots, maxima)
         for r in range(size):
             i = start + r
-            labels[i], far[i] = _find_nearest(x, i, n, norms[r], state, scaler, space, r)
+            labels[i], distances[i] = _find_nearest(x, i, n, norms2[r], state, scaler, arrays, r)
 
 
 @njit(cache=True, nogil=True)
-def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, scaler: Any, dots: Any) -> Any:
+def _nearest_ball(x: Any, i: Any, n: Any, norm2: Any, state: Any, scaler: Any, dots: Any) -> Any:
     """Return the nearest center whose ball contains the row, or -1."""
     best, least = -1, np.inf
     for j in range(n):
         radius = state.radii[j]
-        if dots[j] < _floor(norm, radius, scaler):
+        if dots[j] < _lowest_dot(norm2, radius, scaler):
             continue
         distance = _distance(x, i, state.centers, j)
         if distance <= radius and distance < least:
@@ -233,27 +246,27 @@ def _nearest_around(x: Any, i: Any, n: Any, norm: Any, state: Any, scaler: Any, 
 
 
 @njit(cache=True, nogil=True)
-def _cheapest(
-    x: Any, i: Any, n: Any, near: Any, norm: Any, state: Any, scaler: Any, dots: Any
+def _least_sum(
+    x: Any, i: Any, n: Any, nearest: Any, norm2: Any, state: Any, scaler: Any, dots: Any
 ) -> Any:
     """Find the center with the least sum of distance and radius.
 
-    Returns the center, the sum and the distance. The search starts from ``near``, the nearest
+    Returns the center, the sum and the distance. The search starts from ``nearest``, the nearest
     center and its distance.
     """
-    best, far = near
-    least = far + state.radii[best]
+    best, best_distance = nearest
+    least = best_distance + state.radii[best]
     for j in range(n):
         radius = state.radii[j]
-        # upper bound of the exact difference, since the sum was rounded
+        # upper bound of the distances whose sum could be the least: ``least`` is rounded
         reach = (least - radius) * (1.0 + 2.0**-50) + least * 2.0**-50
-        if reach < 0.0 or dots[j] < _floor(norm, reach, scaler):
+        if reach < 0.0 or dots[j] < _lowest_dot(norm2, reach, scaler):
             continue
         distance = _distance(x, i, state.centers, j)
         total = distance + radius
         if total < least or (total == least and j < best):
-            best, least, far = j, total, distance
-    return best, least, far
+            best, least, best_distance = j, total, distance
+    return best, least, best_distance
 
 
 @njit(cache=True, nogil=True)
@@ -265,8 +278,8 @@ def _add_center(x: Any, i: Any, state: Any, scaler: Any, j: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, scaler: Any, j: Any) -> None:
-    """Stretch ball ``j`` so that row ``i`` lies on its surface."""
+def _enlarge(x: Any, i: Any, total: Any, distance: Any, state: Any, scaler: Any, j: Any) -> None:
+    """Move and extend ball ``j`` until row ``i`` lies on its surface."""
     # Apart from rounding, half the sum is at least the old radius and at most the distance.
     radius = max(0.5 * total, state.radii[j])
     share = max(distance - radius, 0.0) / distance
@@ -277,92 +290,98 @@ def _stretch(x: Any, i: Any, total: Any, distance: Any, state: Any, scaler: Any,
 
 
 @njit(cache=True, nogil=True)
-def _is_still_nearest(x: Any, i: Any, near: Any, far: Any, state: Any, changed: Any) -> Any:
-    """Return whether ``near`` is still the nearest center after changes."""
-    stands = True
-    clear = far * far * x.shape[1] * (1.0 + _WIDE)  # above this, no square root is needed
+def _is_still_nearest(x: Any, i: Any, center: Any, distance: Any, state: Any, changed: Any) -> Any:
+    """Return False if a changed center may now be the nearest.
+
+    ``changed`` are the indices of the changed centers.
+    """
+    is_nearest = True
+    # above this sum of squares, no square root is needed
+    bound = distance * distance * x.shape[1] * (1.0 + _FLOAT64_ERROR)
     for j in changed:
-        stands = (
-            stands
-            and j != near
+        is_nearest = (
+            is_nearest
+            and j != center
             and (
-                _square_sum(x, i, state.centers, j) > clear
-                or _distance(x, i, state.centers, j) > far
+                _square_sum(x, i, state.centers, j) > bound
+                or _distance(x, i, state.centers, j) > distance
             )
         )
-    return stands
+    return is_nearest
 
 
 @njit(cache=True, nogil=True)
-def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, scaler: Any, space: Any) -> Any:
-    """Choose a row's center and the center to stretch.
+def _choose(x: Any, i: Any, n: Any, original: Any, state: Any, scaler: Any, arrays: Any) -> Any:
+    """Choose a row's center and the center to enlarge.
 
-    Returns both centers, the sum of distance and radius, and the distance. The sum is -1 if a ball
-    already contains the row.
+    Returns both centers, the sum of the distance to the latter and its radius, and that distance.
+    If a ball already contains the row, both centers are that ball's, and the sum is -1.
     """
-    near, distance, norm = _nearest_one(x, i, n, state, scaler, space)
-    if distance <= state.radii[near]:
-        return near, near, -1.0, distance
-    dots = space[1][0]
+    nearest, distance, norm2 = _nearest_to_row(x, i, n, state, scaler, arrays)
+    if distance <= state.radii[nearest]:
+        return nearest, nearest, -1.0, distance
+    dots = arrays[1][0]
     if original:
-        around = _nearest_around(x, i, n, norm, state, scaler, dots)
-        if around >= 0:
-            return around, around, -1.0, distance
-    place, total, distance = _cheapest(x, i, n, (near, distance), norm, state, scaler, dots)
-    return near, place, total, distance
+        containing = _nearest_ball(x, i, n, norm2, state, scaler, dots)
+        if containing >= 0:
+            return containing, containing, -1.0, distance
+    enlarged, total, distance = _least_sum(x, i, n, (nearest, distance), norm2, state, scaler, dots)
+    return nearest, enlarged, total, distance
 
 
 @njit(cache=True, nogil=True)
 def process_rows(
-    x: Any, first: Any, end: Any, n: Any, terms: Any, state: Any, scaler: Any, labels: Any, far: Any
+    x: Any, first: Any, end: Any, n: Any, rule: Any, state: Any, scaler: Any, labels: Any, gaps: Any
 ) -> Any:
-    """Process rows ``first`` to ``end`` in order.
+    """Process the rows from ``first`` up to, not including, ``end`` in order.
 
-    Returns the next row and the numbers of centers, changes and rows outside.
+    Updates ``state`` and ``labels``; with ``is_measured``, ``labels`` and ``gaps`` first hold
+    the nearest centers and their distances. Returns the next row and the numbers of centers, of
+    changes, and of rows that would have founded a center beyond ``max_centers``.
     """
-    space = _allocate_space(state)
+    arrays = _allocate_buffers(state)
     changed = np.empty(_MAX_CHANGED, np.int64)
     n_changes, n_outside = 0, 0
     for i in range(first, end):
-        if n == state.radii.shape[0] or (terms.ahead and n_changes == _MAX_CHANGED):
+        if n == state.radii.shape[0] or (rule.is_measured and n_changes == _MAX_CHANGED):
             return i, n, n_changes, n_outside
         if (
-            terms.ahead
-            and far[i] <= state.radii[labels[i]]
+            rule.is_measured
+            and gaps[i] <= state.radii[labels[i]]
             and (
                 n_changes == 0
-                or _is_still_nearest(x, i, labels[i], far[i], state, changed[:n_changes])
+                or _is_still_nearest(x, i, labels[i], gaps[i], state, changed[:n_changes])
             )
         ):
             continue
-        place, total, distance = n, np.inf, 0.0
+        center, total, distance = n, np.inf, 0.0
         if n > 0:
-            labels[i], place, total, distance = _choose(
-                x, i, n, terms.original, state, scaler, space
+            labels[i], center, total, distance = _choose(
+                x, i, n, rule.original, state, scaler, arrays
             )
         if total < 0.0:
             continue
-        if total <= terms.limit:
-            _stretch(x, i, total, distance, state, scaler, place)
-        elif n < terms.max_centers:
-            place = n
+        if total <= rule.limit:
+            _enlarge(x, i, total, distance, state, scaler, center)
+        elif n < rule.max_centers:
+            center = n
             n += 1
-            _add_center(x, i, state, scaler, place)
+            _add_center(x, i, state, scaler, center)
         else:
             n_outside += 1
             continue
-        labels[i] = place
-        if terms.ahead:
-            changed[n_changes] = place
+        labels[i] = center
+        if rule.is_measured:
+            changed[n_changes] = center
         n_changes += 1
     return end, n, n_changes, n_outside
 
 
 @njit(cache=True, nogil=True)
-def extend_bounds(x: Any, low: Any, high: Any, odd: Any) -> None:
+def extend_bounds(x: Any, low: Any, high: Any, nonfinite: Any) -> None:
     """Extend the bounds of columns to all rows.
 
-    ``odd`` becomes NaN in columns with a value that is not finite.
+    ``nonfinite`` stays 0 in columns of finite values and becomes NaN in others.
     """
     for i in range(x.shape[0]):
         row = x[i]
@@ -370,4 +389,4 @@ def extend_bounds(x: Any, low: Any, high: Any, odd: Any) -> None:
             value = row[k]
             low[k] = value if value < low[k] else low[k]
             high[k] = value if value > high[k] else high[k]
-            odd[k] += value - value
+            nonfinite[k] += value - value

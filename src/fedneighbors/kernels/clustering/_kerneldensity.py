@@ -1,6 +1,6 @@
 """Logarithms of kernel sums around the centers of each class, for many rows.
 
-A squared distance is summed over features in groups of four, ``s + ((0 + 1) + (2 + 3))``; the last
+A squared distance is summed over features in groups of four, ``s + ((0 + 1) + (2 + 3))``; the end
 group is padded with zeros. All terms are relative to the nearest center of a class, so that sums do
 not underflow, even if the kernel is very narrow.
 """
@@ -16,21 +16,23 @@ from fedneighbors.kernels.clustering._evolving import RowThreads
 
 ACTIVATIONS = ("gaussian", "logistic", "cauchy")
 _GAUSSIAN, _LOGISTIC = 0, 1
-_STEP = 4
+_GROUP = 4  # features that are summed together
 # The squares of these bounds, times n_features, neither overflow nor underflow.
 _MIN_SIGMA, _MAX_SIGMA = 1e-100, 1e100
-_ROUNDER = 1.5 * 2.0**52  # adding it to a number leaves the nearest integer in the low bits
-_PER_DOUBLING = 1.4426950408889634  # 1 / log(2)
-_DOUBLING_HIGH, _DOUBLING_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # log(2)
+_ROUNDING_SHIFT = 1.5 * 2.0**52  # adding it to a number rounds that to an integer, in the low bits
+_ONE_OVER_LOG_2 = 1.4426950408889634
+# Their sum is log(2) to more bits than a float has; _LOG_2_HIGH times ``power`` is exact,
+# because its last 21 bits are 0.
+_LOG_2_HIGH, _LOG_2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
 @njit(cache=True, nogil=True)
-def _squares(x: Any, i: Any, columns: Any, row: Any, out: Any) -> None:
-    """Write the sums of squared differences of row ``i`` to all centers."""
+def _write_squares(x: Any, i: Any, columns: Any, row: Any, out: Any) -> None:
+    """Write the sums of squared differences between row ``i`` and all centers."""
     for k in range(x.shape[1]):
         row[k] = x[i, k]
     out[:] = 0.0
-    for k in range(0, row.shape[0], _STEP):
+    for k in range(0, row.shape[0], _GROUP):
         v0, v1, v2, v3 = row[k], row[k + 1], row[k + 2], row[k + 3]
         c0, c1, c2, c3 = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
         for j in range(out.shape[0]):
@@ -39,110 +41,111 @@ def _squares(x: Any, i: Any, columns: Any, row: Any, out: Any) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _decay(gap: Any) -> Any:
-    """Return exp(-gap) for a non-negative gap.
+def _exp_minus(x: Any) -> Any:
+    """Return exp(-x) for x of 0 or more.
 
-    The relative error is at most 2**-51; gaps above 700 give exp(-700). Only arithmetic is used, so
-    that loops are vectorized: 1.5 ns instead of 5 ns for a call of ``exp``.
+    The relative error is at most 2**-51; values of x above 700 give exp(-700). Only arithmetic is
+    used, so that loops are vectorized: 1.5 ns instead of 5 ns for a call of ``exp``.
     """
-    bounded = gap if gap < 700.0 else 700.0
-    shifted = bounded * -_PER_DOUBLING + _ROUNDER  # the low bits now hold the power of two
-    power = shifted - _ROUNDER
-    rest = (-bounded - power * _DOUBLING_HIGH) - power * _DOUBLING_LOW
-    # the Taylor series up to rest**12, where |rest| is below 0.35
-    series = rest * (1.0 / 479001600) + 1.0 / 39916800
-    series = series * rest + 1.0 / 3628800
-    series = series * rest + 1.0 / 362880
-    series = series * rest + 1.0 / 40320
-    series = series * rest + 1.0 / 5040
-    series = series * rest + 1.0 / 720
-    series = series * rest + 1.0 / 120
-    series = series * rest + 1.0 / 24
-    series = series * rest + 1.0 / 6
-    series = series * rest + 1.0 / 2
-    series = series * rest + 1.0
-    series = series * rest + 1.0
+    bounded = x if x < 700.0 else 700.0
+    shifted = bounded * -_ONE_OVER_LOG_2 + _ROUNDING_SHIFT  # the low bits now hold the power of two
+    power = shifted - _ROUNDING_SHIFT
+    remainder = (-bounded - power * _LOG_2_HIGH) - power * _LOG_2_LOW
+    # the Taylor series up to remainder**12, where |remainder| is below 0.35
+    series = remainder * (1.0 / 479001600) + 1.0 / 39916800
+    series = series * remainder + 1.0 / 3628800
+    series = series * remainder + 1.0 / 362880
+    series = series * remainder + 1.0 / 40320
+    series = series * remainder + 1.0 / 5040
+    series = series * remainder + 1.0 / 720
+    series = series * remainder + 1.0 / 120
+    series = series * remainder + 1.0 / 24
+    series = series * remainder + 1.0 / 6
+    series = series * remainder + 1.0 / 2
+    series = series * remainder + 1.0
+    series = series * remainder + 1.0
     bits = np.float64(series).view(np.int64) + (np.float64(shifted).view(np.int64) << 52)
     return np.int64(bits).view(np.float64)
 
 
 @njit(cache=True, nogil=True)
-def _total(terms: Any) -> Any:
+def _sum_terms(terms: Any) -> Any:
     n = terms.shape[0]
-    whole = n - n % 4
+    n_grouped = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
-    for j in range(0, whole, 4):
+    for j in range(0, n_grouped, 4):
         s0 += terms[j]
         s1 += terms[j + 1]
         s2 += terms[j + 2]
         s3 += terms[j + 3]
-    for j in range(whole, n):
+    for j in range(n_grouped, n):
         s0 += terms[j]
     return (s0 + s2) + (s1 + s3)
 
 
 @njit(cache=True, nogil=True)
-def _gaussians(squares: Any, least: Any, factor: Any) -> Any:
+def _log_sum_gaussian(squares: Any, least: Any, factor: Any) -> Any:
     """Return the log sum of exp(-u**2 / 2).
 
-    ``u**2`` is a square times ``factor``; ``least`` is the least square. Overwrites ``squares``.
+    ``u**2`` is an element of ``squares`` times ``factor``; ``least`` is the least element.
+    Overwrites ``squares``.
     """
     half = 0.5 * factor
     for j in range(squares.shape[0]):
-        squares[j] = _decay((squares[j] - least) * half)
-    return math.log(_total(squares)) - least * half
+        squares[j] = _exp_minus((squares[j] - least) * half)
+    return math.log(_sum_terms(squares)) - least * half
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # no check of divisors: 1 or more
-def _logistics(squares: Any, least: Any, factor: Any) -> Any:
+@njit(cache=True, nogil=True, error_model="numpy")  # divisors are at least 1: no check for 0
+def _log_sum_logistic(squares: Any, least: Any, factor: Any) -> Any:
     """Return the log sum of 1 / (exp(u) + 2 + exp(-u)).
 
-    Arguments as for :func:`_gaussians`.
+    Arguments as for :func:`_log_sum_gaussian`.
     """
-    nearest = math.sqrt(least * factor)
-    largest = math.exp(-nearest)
+    least_u = math.sqrt(least * factor)
+    greatest_exp = math.exp(-least_u)
     for j in range(squares.shape[0]):
-        ratio = _decay(math.sqrt(squares[j] * factor) - nearest)
-        squares[j] = ratio / ((1.0 + ratio * largest) * (1.0 + ratio * largest))
-    return math.log(_total(squares)) - nearest
+        ratio = _exp_minus(math.sqrt(squares[j] * factor) - least_u)
+        squares[j] = ratio / ((1.0 + ratio * greatest_exp) * (1.0 + ratio * greatest_exp))
+    return math.log(_sum_terms(squares)) - least_u
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # no check of divisors: 1 or more
-def _cauchys(squares: Any, least: Any, factor: Any) -> Any:
+@njit(cache=True, nogil=True, error_model="numpy")  # divisors are at least 1: no check for 0
+def _log_sum_cauchy(squares: Any, least: Any, factor: Any) -> Any:
     """Return the log sum of 1 / (1 + u**2).
 
-    Arguments as for :func:`_gaussians`.
+    Arguments as for :func:`_log_sum_gaussian`.
     """
-    nearest = 1.0 + least * factor
+    least_divisor = 1.0 + least * factor
     for j in range(squares.shape[0]):
-        squares[j] = nearest / (1.0 + squares[j] * factor)
-    return math.log(_total(squares)) - math.log(nearest)
+        squares[j] = least_divisor / (1.0 + squares[j] * factor)
+    return math.log(_sum_terms(squares)) - math.log(least_divisor)
 
 
 @njit(cache=True, nogil=True)
-def _fill(
-    x: Any, first: Any, last: Any, columns: Any, starts: Any, without: Any, terms: Any, out: Any
+def _write_log_sums(
+    x: Any, first: Any, end: Any, columns: Any, starts: Any, without: Any, kernel: Any, out: Any
 ) -> None:
-    """Write the log sums of rows ``first`` to ``last``."""
-    factor, activation = terms
+    """Write the log sums of the rows before ``end``, beginning with ``first``."""
+    factor, activation = kernel
     row, squares = np.zeros(columns.shape[0]), np.empty(columns.shape[1])
-    for i in range(first, last):
-        _squares(x, i, columns, row, squares)
+    for i in range(first, end):
+        _write_squares(x, i, columns, row, squares)
         if without[i] >= 0:
             squares[without[i]] = np.inf
         for c in range(out.shape[1]):
-            part = squares[starts[c] : starts[c + 1]]
-            least = np.inf
-            for square in part:
-                least = square if square < least else least
-            if not least * factor < np.inf:
+            class_squares = squares[starts[c] : starts[c + 1]]
+            nearest_square = np.inf
+            for square in class_squares:
+                nearest_square = square if square < nearest_square else nearest_square
+            if not nearest_square * factor < np.inf:
                 out[i, c] = -np.inf
             elif activation == _GAUSSIAN:
-                out[i, c] = _gaussians(part, least, factor)
+                out[i, c] = _log_sum_gaussian(class_squares, nearest_square, factor)
             elif activation == _LOGISTIC:
-                out[i, c] = _logistics(part, least, factor)
+                out[i, c] = _log_sum_logistic(class_squares, nearest_square, factor)
             else:
-                out[i, c] = _cauchys(part, least, factor)
+                out[i, c] = _log_sum_cauchy(class_squares, nearest_square, factor)
 
 
 def log_sums(
@@ -202,16 +205,16 @@ def log_sums(
     if n_threads < 1:
         raise ValueError(f"expected n_threads of at least 1, got {n_threads}")
     n_columns = x.shape[1]
-    columns = np.zeros((-(-n_columns // _STEP) * _STEP, len(centers)))
+    columns = np.zeros((-(-n_columns // _GROUP) * _GROUP, len(centers)))
     columns[:n_columns] = centers.T
-    terms = 1.0 / (n_columns * sigma * sigma), ACTIVATIONS.index(activation)
+    kernel = 1.0 / (n_columns * sigma * sigma), ACTIVATIONS.index(activation)
     out = np.empty((len(x), len(starts) - 1))
     # writable, because the loops are not compiled for read-only arrays
     rows = np.require(x, np.float64, ["C", "W"])
-    bounds, skipped = (np.require(part, np.int64, ["C", "W"]) for part in (starts, left_out))
-    arrays = columns, bounds, skipped, terms, out
+    class_starts, omitted = (np.require(part, np.int64, ["C", "W"]) for part in (starts, left_out))
+    arrays = columns, class_starts, omitted, kernel, out
     with RowThreads(n_threads) as threads:
-        threads.share(lambda _, first, last: _fill(rows, first, last, *arrays), 0, len(x))
+        threads.share(lambda _, first, end: _write_log_sums(rows, first, end, *arrays), 0, len(x))
     return out
 
 
@@ -225,8 +228,8 @@ def _check(x: Floats, centers: Floats, starts: Integers, without: Integers) -> N
     if starts.ndim != 1 or len(starts) < 2 or starts[0] != 0 or starts[-1] != len(centers):
         raise ValueError(f"expected starts from 0 to {len(centers)}, got {starts.tolist()[:10]}")
     if (np.diff(starts) < 0).any():
-        raise ValueError("expected ascending starts, got one below its predecessor")
+        raise ValueError("expected ascending starts, got a start below its predecessor")
     if without.shape != x.shape[:1] or (without >= len(centers)).any():
         raise ValueError(
-            f"expected to leave out one center below {len(centers)}, or -1, for each row"
+            f"expected without to contain a center below {len(centers)}, or -1, for each row"
         )

@@ -2,7 +2,7 @@
 
 Counts of letters and of six-letter pieces (q-grams) give a lower bound of a distance. The distance
 itself is computed by Myers' bit-parallel algorithm with 64 rows in a word, restricted to words that
-intersect the band of diagonals which a path within the limit can reach.
+intersect the band of diagonals that a path within the limit can reach.
 
 The limit decreases as strings are compared: a tally of the distances found so far maintains the
 k-th smallest in constant time. ``_slices`` uses the tally too.
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 LIMIT, WITHIN, WANTED = 0, 1, 2
-"""Indices of the state: limit above which values are ignored, number of values within it, k."""
+"""Indices of the state: limit above which values are ignored, number of values up to it, and k."""
 
 
-def begin(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArray[np.int64]:
+def init_state(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArray[np.int64]:
     """Return the state for the values counted so far.
 
     Parameters
@@ -33,20 +33,21 @@ def begin(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArr
     Returns
     -------
     int64 array of shape (3,)
-        If at least k values are within the limit, it is lowered to the k-th smallest.
+        Limit, number of values within it, and k. If at least k values are within the limit, it is
+        lowered to the k-th smallest.
     """
-    upto = np.cumsum(tally[: limit + 1])
-    if limit >= 0 and upto[-1] >= wanted:
-        limit = int(np.searchsorted(upto, wanted))
-    within = int(upto[limit]) if limit >= 0 else 0
-    return np.array([limit, within, wanted], np.int64)
+    n_up_to = np.cumsum(tally[: limit + 1])
+    if limit >= 0 and n_up_to[-1] >= wanted:
+        limit = int(np.searchsorted(n_up_to, wanted))
+    n_within = int(n_up_to[limit]) if limit >= 0 else 0
+    return np.array([limit, n_within, wanted], np.int64)
 
 
 @njit(cache=True, nogil=True)
-def admit(tally: Any, state: Any, value: Any) -> Any:
+def count_value(tally: Any, state: Any, value: Any) -> Any:
     """Count one value and lower the limit in ``state`` if possible.
 
-    The limit becomes the k-th smallest value once k values are within it.
+    Once at least k values are within the limit, it becomes the k-th smallest value.
     """
     tally[value] += 1
     if value > state[0]:
@@ -57,7 +58,7 @@ def admit(tally: Any, state: Any, value: Any) -> Any:
         state[0] -= 1
 
 
-class Known(NamedTuple):
+class KnownDistances(NamedTuple):
     """Distances found so far and the limit that follows from them.
 
     Parameters
@@ -65,7 +66,7 @@ class Known(NamedTuple):
     distances : int32 array of shape (n_strings,)
         Distance of each string; the largest int32 if it is unknown.
     tally, state : int64 arrays
-        See :func:`begin`; ``tally`` has an entry for every possible distance.
+        See :func:`init_state`; ``tally`` has an entry for every possible distance.
     """
 
     distances: npt.NDArray[np.int32]
@@ -79,10 +80,11 @@ N_BINS = 32
 N_BUCKETS = 256
 """Number of buckets for piece counts."""
 
-PIECE = 6
-"""Letters in a piece, long enough that pieces of unrelated genomes differ."""
+PIECE_LENGTH = 6
+"""Number of letters in a piece, large enough that pieces of unrelated genomes differ."""
 
-_FULL = 65535  # counts saturate here; the difference of saturated counts is still a lower bound
+# Counts saturate here; the difference of saturated counts is still a lower bound.
+_MAX_COUNT = 65535
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE = np.uint64(1)
 
@@ -113,31 +115,31 @@ def count_pieces(strings: Any) -> Any:
     for string in range(offsets.size - 1):
         row = counts[string]
         for i in range(offsets[string], offsets[string + 1]):
-            place = codes[i] % N_BINS
-            row[place] = min(np.int64(row[place]) + 1, _FULL)
-        for i in range(offsets[string], offsets[string + 1] - PIECE + 1):
-            mixed = uint64(0)
-            for j in range(PIECE):
-                mixed = (mixed ^ uint64(codes[i + j])) * uint64(0x9E3779B97F4A7C15)
-                mixed ^= mixed >> uint64(29)
-            place = N_BINS + np.int64(mixed % uint64(N_BUCKETS))
-            row[place] = min(np.int64(row[place]) + 1, _FULL)
+            index = codes[i] % N_BINS
+            row[index] = min(np.int64(row[index]) + 1, _MAX_COUNT)
+        for i in range(offsets[string], offsets[string + 1] - PIECE_LENGTH + 1):
+            hashed = uint64(0)
+            for j in range(PIECE_LENGTH):
+                hashed = (hashed ^ uint64(codes[i + j])) * uint64(0x9E3779B97F4A7C15)
+                hashed ^= hashed >> uint64(29)
+            index = N_BINS + np.int64(hashed % uint64(N_BUCKETS))
+            row[index] = min(np.int64(row[index]) + 1, _MAX_COUNT)
     return counts
 
 
 @njit(cache=True, nogil=True)
-def _surplus(first: Any, second: Any, n: Any) -> Any:
-    """Return the larger of the two excesses between count vectors.
+def _max_excess(first: Any, second: Any, n: Any) -> Any:
+    """Return the larger excess of one count vector over the other.
 
-    An excess is the sum of the positive differences, of ``first`` over ``second`` or vice versa.
+    The excess is the sum of the positive differences of the first ``n`` counts.
     """
     # 32 bits, so that a vector register holds twice as many
-    both, total, other = np.uint32(0), np.uint32(0), np.uint32(0)
+    sum_of_maxima, first_sum, second_sum = np.uint32(0), np.uint32(0), np.uint32(0)
     for i in range(n):
-        both = np.uint32(both + np.uint32(max(first[i], second[i])))
-        total = np.uint32(total + np.uint32(first[i]))
-        other = np.uint32(other + np.uint32(second[i]))
-    return np.int64(both) - min(np.int64(total), np.int64(other))
+        sum_of_maxima = np.uint32(sum_of_maxima + np.uint32(max(first[i], second[i])))
+        first_sum = np.uint32(first_sum + np.uint32(first[i]))
+        second_sum = np.uint32(second_sum + np.uint32(second[i]))
+    return np.int64(sum_of_maxima) - min(np.int64(first_sum), np.int64(second_sum))
 
 
 @njit(cache=True, nogil=True)
@@ -163,24 +165,24 @@ def bound_bands(counts: Any, lengths: Any, query_counts: Any, query_length: int)
     bounds = np.empty(lengths.size, np.int32)
     for string in range(lengths.size):
         row = counts[string]
-        letters = _surplus(row, query_counts, N_BINS)
+        letters = _max_excess(row, query_counts, N_BINS)
         # One edit changes the length by at most one, and removes and adds at most one letter and at
-        # most PIECE pieces.
+        # most PIECE_LENGTH pieces.
         bound = max(abs(lengths[string] - query_length), letters)
         if bound < max(lengths[string], query_length):  # otherwise it equals the distance
-            pieces = _surplus(row[N_BINS:], query_counts[N_BINS:], N_BUCKETS)
-            bound = max(bound, (pieces + PIECE - 1) // PIECE)
+            pieces = _max_excess(row[N_BINS:], query_counts[N_BINS:], N_BUCKETS)
+            bound = max(bound, (pieces + PIECE_LENGTH - 1) // PIECE_LENGTH)
         bounds[string] = bound
     return bounds
 
 
 @njit(cache=True, nogil=True)
-def _least_total(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_rows: Any) -> Any:
+def _path_bound(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_rows: Any) -> Any:
     """Return a lower bound of the distance along paths through one word.
 
-    It is the least sum of value and distance to the end diagonal over the rows of the word.
-    ``ahead`` is the number of remaining columns minus the number of rows; ``bottom`` is the value
-    in the last row of the word.
+    It is the least sum, over the rows of the word, of the value and the distance to the diagonal of
+    the last cell. ``ahead`` is the number of remaining columns minus the number of rows; ``bottom``
+    is the value in the last row of the word.
     """
     value, row = bottom, 64 * block + 64
     least = np.int64(1) << np.int64(40)
@@ -193,19 +195,19 @@ def _least_total(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_ro
 
 
 @njit(cache=True, nogil=True)
-def _advance(match: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
+def _advance_word(match: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
     """Advance one word by one column.
 
     Returns the vertical differences after the column (up, down) and the horizontal difference in
     the last row (right, left), which is passed to the word below.
     """
-    turned = match | down
+    match_or_down = match | down  # Xv of Myers
     match = match | left
-    level = (((match & up) + up) ^ up) | match
+    level = (((match & up) + up) ^ up) | match  # Xh of Myers
     rises, falls = down | ~(level | up), up & level
     next_right, next_left = rises >> uint64(63), falls >> uint64(63)
     rises, falls = (rises << _ONE) | right, (falls << _ONE) | left
-    return falls | ~(turned | rises), rises & turned, next_right, next_left
+    return falls | ~(match_or_down | rises), rises & match_or_down, next_right, next_left
 
 
 @njit(cache=True, nogil=True)
@@ -220,44 +222,44 @@ def _value_at(row: Any, ups: Any, downs: Any, bottom: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, space: Any) -> Any:
-    """Return the distance, or a number above ``limit`` if it is larger.
+def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, buffers: Any) -> Any:
+    """Return the distance, or a number above ``limit`` if the distance is.
 
     ``masks[letter, word]`` are the rows of the query that contain a letter, ``letters`` is the
     string. A value outside the band is assumed to be one more than its neighbor inside. Therefore
     each computed value is the cost of some path, and it is exact if the best path stays in the
     band.
     """
-    ups, downs, bottoms = space
+    ups, downs, bottoms = buffers
     if abs(n_rows - letters.size) > limit:
         return limit + 1
     if n_rows == 0 or letters.size == 0:
         return max(n_rows, letters.size)
-    below = (limit + n_rows - letters.size) // 2  # rows below the diagonal that a path may reach
-    above = (limit - n_rows + letters.size) // 2
-    last = -1
+    n_below = (limit + n_rows - letters.size) // 2  # rows below the diagonal that a path may reach
+    n_above = (limit - n_rows + letters.size) // 2
+    last_word = -1
     for column in range(letters.size):
-        first = max(0, column - above) // 64
-        while last < min(masks.shape[1] - 1, (column + below) // 64):
-            last += 1
-            ups[last], downs[last] = _ALL, uint64(0)
-            bottoms[last] = 64 + (bottoms[last - 1] if last > 0 else 0)
+        first_word = max(0, column - n_above) // 64
+        while last_word < min(masks.shape[1] - 1, (column + n_below) // 64):
+            last_word += 1
+            ups[last_word], downs[last_word] = _ALL, uint64(0)
+            bottoms[last_word] = 64 + (bottoms[last_word - 1] if last_word > 0 else 0)
         right, left = _ONE, uint64(0)
-        for word in range(first, last + 1):
+        for word in range(first_word, last_word + 1):
             match = masks[letters[column], word]
-            ups[word], downs[word], right, left = _advance(
+            ups[word], downs[word], right, left = _advance_word(
                 match, ups[word], downs[word], right, left
             )
             bottoms[word] += np.int64(right) - np.int64(left)
         if column % 64 == 63:
             ahead = letters.size - column - 1 - n_rows
             least = limit + 1
-            for word in range(first, last + 1):
-                total = _least_total(word, ups[word], downs[word], bottoms[word], ahead, n_rows)
-                least = min(least, total)
+            for word in range(first_word, last_word + 1):
+                bound = _path_bound(word, ups[word], downs[word], bottoms[word], ahead, n_rows)
+                least = min(least, bound)
             if least > limit:
                 return limit + 1
-    return _value_at(n_rows - 64 * last, ups[last], downs[last], bottoms[last])
+    return _value_at(n_rows - 64 * last_word, ups[last_word], downs[last_word], bottoms[last_word])
 
 
 @njit(cache=True, nogil=True)
@@ -276,11 +278,11 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
         such indices.
     bounds : int32 array of shape (n_strings,)
         Lower bounds, updated for verified strings: to the distance if it is at most the limit,
-        otherwise to one more than the limit.
+        otherwise to the limit plus one.
     known : Known
         Distances of the strings, updated.
     budget : int
-        Maximum work, in steps of one word; the function stops once it is spent.
+        Maximum work, in steps of one word; the function stops once it is used up.
 
     Returns
     -------
@@ -302,37 +304,37 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
     masks = np.zeros((n_letters + 1, n_words), np.uint64)  # last row: letters not in the query
     for i in range(indices.size):
         masks[indices[i], i // 64] |= _ONE << uint64(i % 64)
-    space = (
+    buffers = (
         np.empty(n_words, np.uint64),
         np.empty(n_words, np.uint64),
         np.empty(n_words, np.int64),
     )
     letters = np.empty(0, np.int32)
-    done = 0
-    while done < order.size and budget > 0:
-        string = order[done]
+    n_processed = 0
+    while n_processed < order.size and budget > 0:
+        string = order[n_processed]
         limit = state[0]
         if bounds[string] > limit:
             break
-        begin, end = strings.offsets[string], strings.offsets[string + 1]
-        longer = max(end - begin, indices.size)
-        if bounds[string] >= longer:  # a distance never exceeds the longer length
-            distances[string] = longer
-            admit(tally, state, longer)
-            done += 1
+        start, end = strings.offsets[string], strings.offsets[string + 1]
+        longer_length = max(end - start, indices.size)
+        if bounds[string] >= longer_length:  # a distance never exceeds the longer length
+            distances[string] = longer_length
+            count_value(tally, state, longer_length)
+            n_processed += 1
             continue
-        if letters.size < end - begin:
-            letters = np.empty(2 * (end - begin), np.int32)
-        for i in range(begin, end):
-            place = letter_of[strings.codes[i]]
-            letters[i - begin] = place if place >= 0 else n_letters
-        found = _distance(masks, indices.size, letters[: end - begin], limit, space)
-        if found <= limit:
-            distances[string] = found
-            bounds[string] = found
-            admit(tally, state, found)
+        if letters.size < end - start:
+            letters = np.empty(2 * (end - start), np.int32)
+        for i in range(start, end):
+            index = letter_of[strings.codes[i]]
+            letters[i - start] = index if index >= 0 else n_letters
+        distance = _distance(masks, indices.size, letters[: end - start], limit, buffers)
+        if distance <= limit:
+            distances[string] = distance
+            bounds[string] = distance
+            count_value(tally, state, distance)
         else:
             bounds[string] = limit + 1
-        budget -= (end - begin) * (limit // 64 + 2)
-        done += 1
-    return done
+        budget -= (end - start) * (limit // 64 + 2)
+        n_processed += 1
+    return n_processed

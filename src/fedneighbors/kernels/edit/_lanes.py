@@ -2,7 +2,7 @@
 
 LLVM does not vectorize the recurrences of an edit distance, because it cannot prove that the arrays
 involved do not overlap. With this type, the code states explicitly which values stay in registers.
-On a processor without 512-bit registers, the compiler splits them.
+On a processor without 512-bit registers, the compiler splits the values.
 """
 
 import operator
@@ -78,10 +78,10 @@ def fill(_typing: Any, _word: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         undefined = ir.Constant(_VECTOR, ir.Undefined)
-        position = ir.IntType(32)
-        first = builder.insert_element(undefined, arguments[0], position(0))
-        everywhere = ir.Constant(ir.VectorType(position, N_WORDS), [0] * N_WORDS)
-        return builder.shuffle_vector(first, undefined, everywhere)
+        index_type = ir.IntType(32)
+        first = builder.insert_element(undefined, arguments[0], index_type(0))
+        all_zero = ir.Constant(ir.VectorType(index_type, N_WORDS), [0] * N_WORDS)
+        return builder.shuffle_vector(first, undefined, all_zero)
 
     return _lanes(types.uint64), generate
 
@@ -95,12 +95,12 @@ def _overload_operator(symbol: Callable[[Any, Any], Any], instruction: str) -> N
         return _lanes(_lanes, _lanes), generate
 
     @overload(symbol)
-    def _choose(first: Any, second: Any) -> Any:
-        def use(first: Any, second: Any) -> Any:
+    def _select(first: Any, second: Any) -> Any:
+        def implementation(first: Any, second: Any) -> Any:
             return apply(first, second)
 
-        both = isinstance(first, _LanesType) and isinstance(second, _LanesType)
-        return use if both else None
+        both_lanes = isinstance(first, _LanesType) and isinstance(second, _LanesType)
+        return implementation if both_lanes else None
 
 
 _overload_operator(operator.and_, "and_")
@@ -118,7 +118,7 @@ def _complement(_typing: Any, _value: Any) -> Any:
 
 @overload(operator.invert)
 def _invert(value: Any) -> Any:
-    def use(value: Any) -> Any:
+    def implementation(value: Any) -> Any:
         return _complement(value)
 
-    return use if isinstance(value, _LanesType) else None
+    return implementation if isinstance(value, _LanesType) else None

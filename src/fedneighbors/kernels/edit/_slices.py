@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint64
 
-from fedneighbors.kernels.edit._bands import admit
+from fedneighbors.kernels.edit._bands import count_value
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
-USES = {"edit/lanes": "b7cd2ae2eb2242e6", "edit/bands": "44d41bcc8dd426c4"}
-"""Digests of kernel files whose compiled code is used here; Numba's cache ignores edits there."""
+# Digests of the kernel files used here; Numba's cache does not notice edits in other files.
+USES = {"edit/lanes": "029b9eee946b9bf8", "edit/bands": "08867b65aeab2851"}
 
-_BLOCK = 64  # rows whose letter masks and differences fit into the second-level cache
-_STRIDE = _BLOCK + 1  # rows per letter; odd, or all letters would compete for the same cache lines
-_DIGIT = 3  # bits of a code that one lookup table distinguishes
+_BLOCK_ROWS = 64  # rows whose letter masks and differences fit into the second-level cache
+# Rows per letter; odd, since otherwise all letters would compete for the same cache lines.
+_LETTER_STRIDE = _BLOCK_ROWS + 1
+_DIGIT_BITS = 3  # bits of a code that are looked up together
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
@@ -61,14 +62,14 @@ def _set_planes(codes: Any, offsets: Any, slices: Any) -> Any:
         first = slices.firsts[group]
         for string in range(first, slices.firsts[group + 1]):
             lane = string - first
-            mark = uint64(1) << uint64(lane % 64)
-            place = start + lane // 64
+            lane_bit = uint64(1) << uint64(lane % 64)
+            offset = start + lane // 64
             for i in range(offsets[string], offsets[string + 1]):
                 code = codes[i]
                 for bit in range(slices.n_bits):
                     if (code >> bit) & 1:
-                        slices.planes[place + bit * N_WORDS] |= mark
-                place += slices.n_bits * N_WORDS
+                        slices.planes[offset + bit * N_WORDS] |= lane_bit
+                offset += slices.n_bits * N_WORDS
 
 
 def cut_slices(
@@ -105,37 +106,40 @@ def cut_slices(
 
 
 @njit(cache=True, nogil=True)
-def _match_digits(planes: Any, place: Any, n_bits: Any, digits: Any) -> Any:
-    """Write which strings match each value of each digit."""
+def _match_digits(planes: Any, offset: Any, n_bits: Any, digits: Any) -> Any:
+    """Write masks of the matching strings for each value and digit.
+
+    A digit is a group of ``_DIGIT_BITS`` bits of a code.
+    """
     for bit in range(n_bits):
-        plane = load(planes, place + bit * N_WORDS)
-        table = (bit // _DIGIT) * (N_WORDS << _DIGIT)
-        half = 1 << (bit % _DIGIT)
+        plane = load(planes, offset + bit * N_WORDS)
+        table = (bit // _DIGIT_BITS) * (N_WORDS << _DIGIT_BITS)
+        half = 1 << (bit % _DIGIT_BITS)
         if half == 1:
             store(digits, table, ~plane)
             store(digits, table + N_WORDS, plane)
             continue
         for value in range(half):
-            below = load(digits, table + value * N_WORDS)
-            store(digits, table + (value + half) * N_WORDS, below & plane)
-            store(digits, table + value * N_WORDS, below & ~plane)
+            matches = load(digits, table + value * N_WORDS)
+            store(digits, table + (value + half) * N_WORDS, matches & plane)
+            store(digits, table + value * N_WORDS, matches & ~plane)
 
 
 @njit(cache=True, nogil=True)
 def _match_letters(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, letters: Any, digits: Any, equal: Any
 ) -> Any:
-    """Write which strings match each query letter in each row."""
+    """Write masks of the matching strings for each query letter and row."""
     n_letters, n_digits = letters.shape
     for row in range(n_rows):
         _match_digits(planes, start + row * n_bits * N_WORDS, n_bits, digits)
-        place = row * N_WORDS
+        offset = row * N_WORDS
         for letter in range(n_letters):
-            same = load(digits, letters[letter, 0])
+            matches = load(digits, letters[letter, 0])
             for digit in range(1, n_digits):
-                same = same & load(digits, letters[letter, digit])
-            store(equal, place, same)
-            place += _STRIDE * N_WORDS
+                matches = matches & load(digits, letters[letter, digit])
+            store(equal, offset, matches)
+            offset += _LETTER_STRIDE * N_WORDS
 
 
 @njit(cache=True, nogil=True)
@@ -155,11 +159,11 @@ def _column(equal: Any, at: Any, n_rows: Any, vertical: Any, horizontal: Any, co
     right = load(horizontal, 2 * N_WORDS * column)
     left = load(horizontal, 2 * N_WORDS * column + N_WORDS)
     for row in range(n_rows):
-        place = 2 * N_WORDS * row
-        up, down = load(vertical, place), load(vertical, place + N_WORDS)
+        offset = 2 * N_WORDS * row
+        up, down = load(vertical, offset), load(vertical, offset + N_WORDS)
         up, down, right, left = _cell(load(equal, at + N_WORDS * row), up, down, right, left)
-        store(vertical, place, up)
-        store(vertical, place + N_WORDS, down)
+        store(vertical, offset, up)
+        store(vertical, offset + N_WORDS, down)
     store(horizontal, 2 * N_WORDS * column, right)
     store(horizontal, 2 * N_WORDS * column + N_WORDS, left)
 
@@ -168,38 +172,38 @@ def _column(equal: Any, at: Any, n_rows: Any, vertical: Any, horizontal: Any, co
 def _two_columns(
     equal: Any, at: Any, at2: Any, n_rows: Any, vertical: Any, horizontal: Any, column: Any
 ) -> Any:
-    """Compute two columns, with the differences between them in registers."""
-    side = 2 * N_WORDS * column
-    right, left = load(horizontal, side), load(horizontal, side + N_WORDS)
-    right2, left2 = load(horizontal, side + 2 * N_WORDS), load(horizontal, side + 3 * N_WORDS)
+    """Compute two columns; the differences between them stay in registers."""
+    first = 2 * N_WORDS * column
+    right, left = load(horizontal, first), load(horizontal, first + N_WORDS)
+    right2, left2 = load(horizontal, first + 2 * N_WORDS), load(horizontal, first + 3 * N_WORDS)
     for row in range(n_rows):
-        place = 2 * N_WORDS * row
-        up, down = load(vertical, place), load(vertical, place + N_WORDS)
+        offset = 2 * N_WORDS * row
+        up, down = load(vertical, offset), load(vertical, offset + N_WORDS)
         up, down, right, left = _cell(load(equal, at + N_WORDS * row), up, down, right, left)
         up, down, right2, left2 = _cell(load(equal, at2 + N_WORDS * row), up, down, right2, left2)
-        store(vertical, place, up)
-        store(vertical, place + N_WORDS, down)
-    store(horizontal, side, right)
-    store(horizontal, side + N_WORDS, left)
-    store(horizontal, side + 2 * N_WORDS, right2)
-    store(horizontal, side + 3 * N_WORDS, left2)
+        store(vertical, offset, up)
+        store(vertical, offset + N_WORDS, down)
+    store(horizontal, first, right)
+    store(horizontal, first + N_WORDS, left)
+    store(horizontal, first + 2 * N_WORDS, right2)
+    store(horizontal, first + 3 * N_WORDS, left2)
 
 
 @njit(cache=True, nogil=True)
-def _count(
+def _add_differences(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, vertical: Any, counts: Any, n_counts: Any
 ) -> Any:
-    """Add 1 + the vertical difference for each row within the string.
+    """Add 1 plus the vertical difference for each row within the string.
 
-    Each lane has its own counter, whose bits are spread over the values of ``counts``.
+    Each string has its own counter; value ``i`` of ``counts`` contains bit ``i`` of all counters.
     """
     for row in range(n_rows):
-        place = start + row * n_bits * N_WORDS
-        real = fill(uint64(0))
+        offset = start + row * n_bits * N_WORDS
+        in_string = fill(uint64(0))
         for bit in range(n_bits):
-            real = real | load(planes, place + bit * N_WORDS)
-        up = load(vertical, 2 * N_WORDS * row) & real
-        level = ~load(vertical, 2 * N_WORDS * row + N_WORDS) & real
+            in_string = in_string | load(planes, offset + bit * N_WORDS)
+        up = load(vertical, 2 * N_WORDS * row) & in_string
+        level = ~load(vertical, 2 * N_WORDS * row + N_WORDS) & in_string
         low = load(counts, 0)
         store(counts, 0, low ^ up ^ level)
         carry = (low & up) | (level & (low ^ up))
@@ -211,37 +215,37 @@ def _count(
 
 @njit(cache=True, nogil=True)
 def _fill_table(
-    slices: Any, group: Any, letters: Any, indices: Any, space: Any, n_counts: Any
+    slices: Any, group: Any, letters: Any, indices: Any, buffers: Any, n_counts: Any
 ) -> Any:
     """Fill a group's table, one block of rows after the other.
 
     The vertical differences in the last column are counted in each block.
     """
-    equal, vertical, horizontal, counts, digits = space
+    equal, vertical, horizontal, counts, digits = buffers
     counts[:] = uint64(0)
     for column in range(indices.size):
         store(horizontal, 2 * N_WORDS * column, fill(_ALL))
         store(horizontal, 2 * N_WORDS * column + N_WORDS, fill(uint64(0)))
-    for top in range(0, slices.rows[group], _BLOCK):
-        n_rows = min(_BLOCK, slices.rows[group] - top)
+    for top in range(0, slices.rows[group], _BLOCK_ROWS):
+        n_rows = min(_BLOCK_ROWS, slices.rows[group] - top)
         start = slices.starts[group] + top * slices.n_bits * N_WORDS
         _match_letters(slices.planes, start, n_rows, slices.n_bits, letters, digits, equal)
         for row in range(n_rows):
             store(vertical, 2 * N_WORDS * row, fill(_ALL))
             store(vertical, 2 * N_WORDS * row + N_WORDS, fill(uint64(0)))
-        step = _STRIDE * N_WORDS
+        stride = _LETTER_STRIDE * N_WORDS
         column = 0
         while column + 1 < indices.size:
-            at, at2 = indices[column] * step, indices[column + 1] * step
-            _two_columns(equal, at, at2, n_rows, vertical, horizontal, column)
+            offset, offset2 = indices[column] * stride, indices[column + 1] * stride
+            _two_columns(equal, offset, offset2, n_rows, vertical, horizontal, column)
             column += 2
         if column < indices.size:
-            _column(equal, indices[column] * step, n_rows, vertical, horizontal, column)
-        _count(slices.planes, start, n_rows, slices.n_bits, vertical, counts, n_counts)
+            _column(equal, indices[column] * stride, n_rows, vertical, horizontal, column)
+        _add_differences(slices.planes, start, n_rows, slices.n_bits, vertical, counts, n_counts)
 
 
 @njit(cache=True, nogil=True)
-def _spread(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
+def _unslice_counts(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
     """Convert bit-sliced counts to one number per lane."""
     for word in range(n_words):
         lanes = values[64 * word : 64 * word + 64]
@@ -253,14 +257,14 @@ def _spread(counts: Any, n_counts: Any, n_words: Any, values: Any) -> Any:
 
 
 def locate_digits(letters: npt.NDArray[np.int64], n_bits: int) -> npt.NDArray[np.int64]:
-    """Return the offsets of digit tables for some codes.
+    """Return where the masks of each letter's digits are stored.
 
-    The result has shape (n_letters, n_digits).
+    The result has shape (n_letters, n_digits) and contains offsets in words.
     """
-    digit = np.arange((n_bits + _DIGIT - 1) // _DIGIT)
-    values = (letters[:, None] >> (_DIGIT * digit)) & ((1 << _DIGIT) - 1)
-    places: npt.NDArray[np.int64] = ((digit << _DIGIT) + values) * N_WORDS
-    return places
+    digit = np.arange((n_bits + _DIGIT_BITS - 1) // _DIGIT_BITS)
+    values = (letters[:, None] >> (_DIGIT_BITS * digit)) & ((1 << _DIGIT_BITS) - 1)
+    offsets: npt.NDArray[np.int64] = ((digit << _DIGIT_BITS) + values) * N_WORDS
+    return offsets
 
 
 @njit(cache=True, nogil=True)
@@ -278,10 +282,10 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
         Result of :func:`locate_digits` for the query's distinct letters, with code 0 for a letter
         that no string has; and the query as indices of these letters.
     known : Known
-        Distances of the strings, see :mod:`fedneighbors.kernels.edit._bands`. The distances of
-        scanned groups are written; those already known are not counted again.
+        Distances of the strings, updated for scanned groups. Strings whose distance was already
+        known are not counted again.
     budget : int
-        Maximum work, in cells; the scan stops once it is spent.
+        Maximum work, in cells; the scan stops once it is used up.
 
     Returns
     -------
@@ -294,30 +298,30 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
        Nordic Journal of Computing 10 (2003), for the recurrence of one cell.
     """
     (letters, indices), (distances, tally, state) = query, known
-    space = (
-        np.empty(letters.shape[0] * _STRIDE * N_WORDS, np.uint64),
-        np.empty(_BLOCK * 2 * N_WORDS, np.uint64),
+    buffers = (
+        np.empty(letters.shape[0] * _LETTER_STRIDE * N_WORDS, np.uint64),
+        np.empty(_BLOCK_ROWS * 2 * N_WORDS, np.uint64),
         np.empty((indices.size + 1) * 2 * N_WORDS, np.uint64),
         np.empty(64 * N_WORDS, np.uint64),
-        np.empty((slices.n_bits + _DIGIT) * (N_WORDS << _DIGIT), np.uint64),
+        np.empty((slices.n_bits + _DIGIT_BITS) * (N_WORDS << _DIGIT_BITS), np.uint64),
     )
     values = np.empty(N_LANES, np.uint64)
-    done = 0
-    while done < groups.size and bounds[done] <= state[0] and budget > 0:
-        group = groups[done]
+    n_scanned = 0
+    while n_scanned < groups.size and bounds[n_scanned] <= state[0] and budget > 0:
+        group = groups[n_scanned]
         n_counts = 1
         while (2 * slices.rows[group]) >> n_counts:
             n_counts += 1
-        _fill_table(slices, group, letters, indices, space, n_counts)
+        _fill_table(slices, group, letters, indices, buffers, n_counts)
         first = slices.firsts[group]
         size = slices.firsts[group + 1] - first
-        _spread(space[3], n_counts, (size + 63) // 64, values)
+        _unslice_counts(buffers[3], n_counts, (size + 63) // 64, values)
         for lane in range(size):
             string = first + lane
             distance = indices.size + np.int64(values[lane]) - slices.lengths[string]
             if distances[string] != distance:  # otherwise already known and counted
                 distances[string] = distance
-                admit(tally, state, distance)
+                count_value(tally, state, distance)
         budget -= indices.size * slices.rows[group] + N_LANES
-        done += 1
-    return done
+        n_scanned += 1
+    return n_scanned

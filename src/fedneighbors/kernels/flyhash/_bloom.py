@@ -1,4 +1,4 @@
-"""Fly Bloom filters: counts of active units by class, novelty of rows, and grid search scores."""
+"""Fly Bloom filters: counts of active units by class, novelty, and hits in a grid search."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def novelty(
     active : int32 array of shape (n_rows, n_active)
         Active units of each row.
     counts : int32 array of shape (n_units, n_classes), C order
-        Training activations, non-negative.
+        Number of training rows of each class that activate each unit, non-negative.
     weights : float64 array of shape (n_weights,)
         Weights of a unit, indexed by its count. Classes may share a section of this table or have
         their own.
@@ -151,22 +151,22 @@ def _accumulate(active, labels, counts, step):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _add_weights(active, counts, weights, offsets, result):  # type: ignore[no-untyped-def]
-    """Add every active unit's weights to ``result``.
+    """Add the weights of all active units to ``result``.
 
-    Returns False immediately if a count is outside ``weights``.
+    Stops and returns False if a count is outside ``weights``.
     """
     n_classes = counts.shape[1]
     for row in range(active.shape[0]):
         total = result[row]
         for position in range(active.shape[1]):
-            seen = counts[active[row, position]]
-            furthest = uint64(0)  # as uint64, a negative index becomes huge
+            unit_counts = counts[active[row, position]]
+            largest_index = uint64(0)  # as uint64, a negative index becomes huge
             for label in range(n_classes):
-                furthest = max(furthest, uint64(offsets[label] + seen[label]))
-            if furthest >= uint64(weights.size):
+                largest_index = max(largest_index, uint64(offsets[label] + unit_counts[label]))
+            if largest_index >= uint64(weights.size):
                 return False
             for label in range(n_classes):
-                total[label] += weights[offsets[label] + seen[label]]
+                total[label] += weights[offsets[label] + unit_counts[label]]
     return True
 
 
@@ -178,9 +178,10 @@ def _add_hits(
     held_out: Any,
     weights: Any,
     offsets: Any,
-    own: int,
+    n_own: int,
     hits: Any,
 ) -> bool:
+    """Count correct predictions; return False if a count is outside ``weights``."""
     n_rows, n_active = active.shape
     n_classes = counts.shape[1]
     n_settings = weights.shape[1]
@@ -195,12 +196,12 @@ def _add_hits(
                     continue
                 count = np.int64(counts[unit, c]) - np.int64(held_out[unit, c])
                 if c == label:
-                    count -= own
-                place = offsets[c] + count
-                if count < 0 or place >= weights.shape[0]:
+                    count -= n_own
+                index = offsets[c] + count
+                if count < 0 or index >= weights.shape[0]:
                     return False
                 for t in range(n_settings):
-                    novelty[c, t] += weights[place, t]
+                    novelty[c, t] += weights[index, t]
         for t in range(n_settings):
             best = -1
             for c in range(n_classes):
@@ -225,7 +226,7 @@ def grid_hits(
 
     The novelty of a row for class l under setting t is the sum, over its active units u in the
     order given, of ``weights[offsets[l] + counts[u, l] - held_out[u, l], t]``. The class with the
-    lowest novelty is predicted; ties go to the lower class.
+    lowest novelty is predicted; ties go to the class with the lower index.
 
     Parameters
     ----------
@@ -234,15 +235,15 @@ def grid_hits(
     labels : int64 array of shape (n_rows,)
         Class of each row.
     counts : integer array of shape (n_units, n_classes)
-        Activations of all rows.
+        Number of rows of each class that activate each unit.
     held_out : integer array of shape (n_units, n_classes)
-        Activations of the rows that are excluded from training.
+        The same, of the rows that are excluded from training.
     weights : float64 array of shape (n_weights, n_settings)
         Weight of each count under each setting.
     offsets : int64 array of shape (n_classes,)
         Start of each class's weights; -1 for a class that cannot be predicted.
     leave_one_out : bool
-        If true, subtract each row's own activations from the counts of its class.
+        If true, exclude each row itself: subtract 1 from its class's counts of its units.
 
     Returns
     -------

@@ -1,11 +1,12 @@
 """Compiled FlyHash of 64 rows at a time: a quantized filter followed by exact sums.
 
-Each row is quantized to six bits, so that one vector holds a feature of all 64 rows, and a unit's
-quantized sums for all rows take one addition per input. A unit is skipped if its quantized sum
-cannot reach a row's current threshold. Any other unit is summed exactly from the row itself, and
-the best units are kept as candidates. The initial thresholds come from some or all units, by
-bisection. The result is exact for any data: quantization affects only the number of exact sums that
-are computed unnecessarily.
+Each row is quantized to six bits and occupies one lane, a byte of each vector. One vector (a line)
+holds a feature of all 64 rows, and a unit's quantized sums for all rows take one addition per
+input. A unit is skipped if its quantized sum cannot reach a row's current threshold. Any other unit
+is summed exactly from the row itself, and the best units are kept as candidates. The initial
+thresholds come from the quantized sums of the first units, or of all, by bisection. The result is
+exact for any data: quantization affects only the number of exact sums that are computed
+unnecessarily.
 """
 
 # mypy: allow-untyped-defs
@@ -18,19 +19,20 @@ from numba.core import cgutils
 
 from fedneighbors.kernels._emission import intrinsic, locate, lowest_bit
 
-USES = {"emission": "42763a22ce349182"}
+# Digests of the kernel files used here; Numba's cache does not notice edits in other files.
+USES = {"emission": "5e83461cfaba370e"}
 
 LEVELS = 63  # largest quantized value: the sum of four fits into a byte
 _LANES = 64  # rows that are hashed together, one byte each
 _MAX_SUM = 65534  # largest quantized sum, below the threshold _NEVER, which no sum reaches
-_NEVER = 65535
+_UNREACHABLE = 65535
 _CHUNK = 512  # units that are filtered before those that passed are summed exactly
-_SPARE = 32  # minimum number of candidates in addition to the winners before a lane is trimmed
-_BRACKET = 4096  # units in the subset whose sums give a bracket for the bisection over all units
+_MIN_SPARE = 32  # minimum number of candidates in addition to the winners before a lane is trimmed
+_SUBSET = 4096  # units in the subset whose sums give a bracket for the bisection over all units
 
-_HALF, _WORD = ir.IntType(16), ir.IntType(64)
-_BYTES, _HALVES = ir.VectorType(ir.IntType(8), 64), ir.VectorType(_HALF, 32)
-_EIGHT = ir.Constant(_HALVES, [8] * 32)
+_INT16, _INT64 = ir.IntType(16), ir.IntType(64)
+_BYTES, _HALVES = ir.VectorType(ir.IntType(8), 64), ir.VectorType(_INT16, 32)
+_EIGHT_BITS = ir.Constant(_HALVES, [8] * 32)
 
 
 def _load(builder, pointer, kind, alignment):
@@ -40,20 +42,20 @@ def _load(builder, pointer, kind, alignment):
     return loaded
 
 
-def _load_halves(builder, pointer):
+def _load_sums(builder, pointer):
     """Load the sums of 64 lanes as two vectors of 32."""
-    places = (pointer, builder.gep(pointer, [_WORD(32)]))
-    return [_load(builder, place, _HALVES, 2) for place in places]
+    addresses = (pointer, builder.gep(pointer, [_INT64(32)]))
+    return [_load(builder, address, _HALVES, 2) for address in addresses]
 
 
-def _store_halves(builder, sums, pointer):
+def _store_sums(builder, sums, pointer):
     """Write two vectors of 32 sums, one after the other."""
-    for half, place in zip(sums, (pointer, builder.gep(pointer, [_WORD(32)])), strict=True):
-        builder.store(half, builder.bitcast(place, _HALVES.as_pointer())).align = 2
+    for half, address in zip(sums, (pointer, builder.gep(pointer, [_INT64(32)])), strict=True):
+        builder.store(half, builder.bitcast(address, _HALVES.as_pointer())).align = 2
 
 
 def _compare_sums(builder, sums, thresholds):
-    """Compare sums with their thresholds, giving two vectors of 32 bits."""
+    """Compare sums with their thresholds and return two vectors of 32 bits."""
     pairs = zip(sums, thresholds, strict=True)
     return [builder.icmp_unsigned(">=", values, limits) for values, limits in pairs]
 
@@ -69,59 +71,59 @@ def _sum_lines(context, builder, signature, args):
     inputs, n_inputs = builder.gep(wiring, [args[2]]), args[3]
     both, odd = (cgutils.alloca_once_value(builder, _HALVES(None)) for _ in range(2))
 
-    def eighths(first, size):
+    def line_offsets(first, size):
         """Return offsets of lines in words of 8 bytes."""
-        # Words of 8 bytes, because x86 addressing multiplies an index by 8 at no cost.
-        place = builder.gep(inputs, [first])
-        if size == 4 and place.type.pointee == _HALF:  # load and shift four 13-bit indices at once
-            four = builder.shl(_load(builder, place, _WORD, 2), _WORD(3))
-            fields = [builder.lshr(four, _WORD(16 * k)) for k in range(4)]
-            return [builder.and_(field, _WORD(0xFFFF)) for field in fields]
-        single = [builder.load(builder.gep(place, [_WORD(k)])) for k in range(size)]
-        return [builder.shl(builder.zext(index, _WORD), _WORD(3)) for index in single]
+        # x86 addressing multiplies an index by 8 at no cost.
+        address = builder.gep(inputs, [first])
+        if size == 4 and address.type.pointee == _INT16:  # shift four 13-bit indices at once
+            four = builder.shl(_load(builder, address, _INT64, 2), _INT64(3))
+            shifted = [builder.lshr(four, _INT64(16 * k)) for k in range(4)]
+            return [builder.and_(value, _INT64(0xFFFF)) for value in shifted]
+        indices = [builder.load(builder.gep(address, [_INT64(k)])) for k in range(size)]
+        return [builder.shl(builder.zext(index, _INT64), _INT64(3)) for index in indices]
 
     def add_group(first, size):
         group = _BYTES(None)
-        for offset in eighths(first, size):
-            line = builder.gep(builder.bitcast(lines, _WORD.as_pointer()), [offset])
+        for offset in line_offsets(first, size):
+            line = builder.gep(builder.bitcast(lines, _INT64.as_pointer()), [offset])
             group = builder.add(group, _load(builder, line, _BYTES, _LANES))
         pairs = builder.bitcast(group, _HALVES)
         builder.store(builder.add(builder.load(both), pairs), both)
-        builder.store(builder.add(builder.load(odd), builder.lshr(pairs, _EIGHT)), odd)
+        builder.store(builder.add(builder.load(odd), builder.lshr(pairs, _EIGHT_BITS)), odd)
 
-    with cgutils.for_range(builder, builder.lshr(n_inputs, _WORD(2))) as loop:
-        add_group(builder.shl(loop.index, _WORD(2)), 4)
-    rest = builder.and_(n_inputs, _WORD(3))
+    with cgutils.for_range(builder, builder.lshr(n_inputs, _INT64(2))) as loop:
+        add_group(builder.shl(loop.index, _INT64(2)), 4)
+    n_rest = builder.and_(n_inputs, _INT64(3))
     for size in (1, 2, 3):
-        with builder.if_then(builder.icmp_unsigned("==", rest, _WORD(size))):
-            add_group(builder.sub(n_inputs, rest), size)
-    upper = builder.load(odd)
-    return builder.sub(builder.load(both), builder.shl(upper, _EIGHT)), upper
+        with builder.if_then(builder.icmp_unsigned("==", n_rest, _INT64(size))):
+            add_group(builder.sub(n_inputs, n_rest), size)
+    odd_total = builder.load(odd)
+    return builder.sub(builder.load(both), builder.shl(odd_total, _EIGHT_BITS)), odd_total
 
 
-def _mask(builder, sums, thresholds):
+def _emit_mask(builder, sums, thresholds):
     """Return a bit mask of the sums that reach their thresholds."""
     low, high = (
-        builder.zext(builder.bitcast(reached, ir.IntType(32)), _WORD)
+        builder.zext(builder.bitcast(reached, ir.IntType(32)), _INT64)
         for reached in _compare_sums(builder, sums, thresholds)
     )
-    return builder.or_(low, builder.shl(high, _WORD(32)))
+    return builder.or_(low, builder.shl(high, _INT64(32)))
 
 
 @intrinsic
-def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, place):
-    """Write a unit's quantized sums to ``sums``, beginning at ``place``.
+def _sum_unit(_typing, lines, wiring, start, n_inputs, sums, offset):
+    """Write a unit's quantized sums to ``sums``, beginning at ``offset``.
 
     The unit's inputs begin at ``wiring[start]``.
     """
 
     def codegen(context, builder, signature, args):
         values = _sum_lines(context, builder, signature, args)
-        target = builder.gep(locate(context, builder, signature, args, 4), [args[5]])
-        _store_halves(builder, values, target)
+        address = builder.gep(locate(context, builder, signature, args, 4), [args[5]])
+        _store_sums(builder, values, address)
         return context.get_dummy_value()
 
-    return types.void(lines, wiring, start, n_inputs, sums, place), codegen
+    return types.void(lines, wiring, start, n_inputs, sums, offset), codegen
 
 
 @intrinsic
@@ -131,43 +133,43 @@ def _filter_unit(_typing, lines, wiring, start, n_inputs, thresholds):
     def codegen(context, builder, signature, args):
         values = _sum_lines(context, builder, signature, args)
         limits = locate(context, builder, signature, args, 4)
-        return _mask(builder, values, _load_halves(builder, limits))
+        return _emit_mask(builder, values, _load_sums(builder, limits))
 
     return types.uint64(lines, wiring, start, n_inputs, thresholds), codegen
 
 
 @intrinsic
-def _compare(_typing, sums, place, thresholds):
+def _compare_unit(_typing, sums, offset, thresholds):
     """Return a bit mask of stored sums that reach the thresholds.
 
-    The unit's stored sums begin at ``sums[place]``.
+    The unit's stored sums begin at ``sums[offset]``.
     """
 
     def codegen(context, builder, signature, args):
         sums, limits = (locate(context, builder, signature, args, k) for k in (0, 2))
-        values = _load_halves(builder, builder.gep(sums, [args[1]]))
-        return _mask(builder, values, _load_halves(builder, limits))
+        values = _load_sums(builder, builder.gep(sums, [args[1]]))
+        return _emit_mask(builder, values, _load_sums(builder, limits))
 
-    return types.uint64(sums, place, thresholds), codegen
+    return types.uint64(sums, offset, thresholds), codegen
 
 
 @intrinsic
-def _count(_typing, sums, n_units, thresholds, counts):
-    """Count the stored sums that reach each lane's threshold.
+def _count_units(_typing, sums, n_units, thresholds, counts):
+    """Count the stored sums that reach the threshold, by lane.
 
     Counts over ``n_units`` units are written modulo 65536.
     """
 
     def codegen(context, builder, signature, args):
         sums, limits, counts = (locate(context, builder, signature, args, k) for k in (0, 2, 3))
-        limits = _load_halves(builder, limits)
+        limits = _load_sums(builder, limits)
         totals = [cgutils.alloca_once_value(builder, _HALVES(None)) for _ in limits]
         with cgutils.for_range(builder, args[1]) as loop:
-            place = builder.gep(sums, [builder.shl(loop.index, _WORD(6))])
-            reached = _compare_sums(builder, _load_halves(builder, place), limits)
+            address = builder.gep(sums, [builder.shl(loop.index, _INT64(6))])
+            reached = _compare_sums(builder, _load_sums(builder, address), limits)
             for total, bits in zip(totals, reached, strict=True):
                 builder.store(builder.sub(builder.load(total), builder.sext(bits, _HALVES)), total)
-        _store_halves(builder, [builder.load(total) for total in totals], counts)
+        _store_sums(builder, [builder.load(total) for total in totals], counts)
         return context.get_dummy_value()
 
     return types.void(sums, n_units, thresholds, counts), codegen
@@ -192,21 +194,21 @@ def _quantize(row, n_inputs, lane, lines):
     quantized to 0, and every unit passes.
     """
     levels = min(LEVELS, _MAX_SUM // n_inputs)
-    floor, top = float(row.min()), float(row.max())
-    spread = top - floor
-    whole = row.min() == row.max() or (spread <= levels and row.itemsize <= 4)
-    scale = 1.0 if whole else (levels / spread if spread > 0.0 else np.inf)
-    float_error = (n_inputs + 4.0) * n_inputs * 4e-16 * max(abs(floor), abs(top))
-    slack = 0.0 if whole else n_inputs * (0.5 + 1e-9) + 1e-6 + scale * float_error
+    lowest, highest = float(row.min()), float(row.max())
+    value_range = highest - lowest
+    is_exact = row.min() == row.max() or (value_range <= levels and row.itemsize <= 4)
+    scale = 1.0 if is_exact else (levels / value_range if value_range > 0.0 else np.inf)
+    float_error = (n_inputs + 4.0) * n_inputs * 4e-16 * max(abs(lowest), abs(highest))
+    slack = 0.0 if is_exact else n_inputs * (0.5 + 1e-9) + 1e-6 + scale * float_error
     if not 0.0 < scale < np.inf or not slack < _MAX_SUM:
-        scale, floor, slack = 0.0, 0.0, 1.0
+        scale, lowest, slack = 0.0, 0.0, 1.0
     origin = 0.0
     for _ in range(n_inputs):  # added up like the sums, so that it is exact for constant rows
-        origin += floor
-    place = 2 * lane if lane < 32 else 2 * lane - 63
+        origin += lowest
+    byte = 2 * lane if lane < 32 else 2 * lane - 63
     for feature in range(row.size):
-        steps = 0.0 if scale == 0.0 else scale * (float(row[feature]) - floor)
-        lines[feature * _LANES + place] = np.uint8(steps + 0.5)
+        level = 0.0 if scale == 0.0 else scale * (float(row[feature]) - lowest)
+        lines[feature * _LANES + byte] = np.uint8(level + 0.5)
     return scale, origin, slack
 
 
@@ -219,7 +221,7 @@ def _bisect(sums, n_units, n_wanted, low, high):
     middle, counts = np.empty(_LANES, np.uint16), np.empty(_LANES, np.uint16)
     while (high - low).max() > 1:
         middle[:] = (low + high) // 2
-        _count(sums, n_units, middle, counts)
+        _count_units(sums, n_units, middle, counts)
         for lane in range(_LANES):
             if counts[lane] >= n_wanted:
                 low[lane] = middle[lane]
@@ -235,16 +237,16 @@ def _set_thresholds(sums, n_units, n_wanted, highest, thresholds):
     expected in the subset. Counting over all units then checks both ends of the bracket.
     """
     low, high = np.zeros(_LANES, np.int64), np.full(_LANES, highest + 1)
-    if n_units > 2 * _BRACKET:
-        expected = n_wanted * _BRACKET / n_units
+    if n_units > 2 * _SUBSET:
+        expected = n_wanted * _SUBSET / n_units
         margin = 3.0 * np.sqrt(expected)
         guess_low, guess_high = low.copy(), low.copy()
-        _bisect(sums, _BRACKET, np.ceil(expected + margin), guess_low, high.copy())
-        _bisect(sums, _BRACKET, max(np.floor(expected - margin), 1.0), guess_high, high.copy())
+        _bisect(sums, _SUBSET, np.ceil(expected + margin), guess_low, high.copy())
+        _bisect(sums, _SUBSET, max(np.floor(expected - margin), 1.0), guess_high, high.copy())
         counts = np.empty(_LANES, np.uint16)
         for guess in (guess_low, guess_high + 1):
             thresholds[:] = guess
-            _count(sums, n_units, thresholds, counts)
+            _count_units(sums, n_units, thresholds, counts)
             for lane in range(_LANES):
                 if counts[lane] >= n_wanted:
                     low[lane] = max(low[lane], guess[lane])
@@ -263,18 +265,18 @@ def _collect(sums, n_units, thresholds, units):
     n_rows, n_active = units.shape
     least = thresholds.copy()
     above, n_above = thresholds + np.uint16(1), np.empty(_LANES, np.uint16)
-    _count(sums, n_units, above, n_above)
+    _count_units(sums, n_units, above, n_above)
     # number of winners with the least winning sum; the lowest such units win
     n_ties = n_active - n_above.astype(np.int64)
-    n_held = np.zeros(_LANES, np.int64)
-    thresholds[n_rows:] = _NEVER
+    n_written = np.zeros(_LANES, np.int64)
+    thresholds[n_rows:] = _UNREACHABLE
     for unit in range(n_units):
-        mask = _compare(sums, unit * _LANES, thresholds)
+        mask = _compare_unit(sums, unit * _LANES, thresholds)
         while mask != uint64(0):
             lane = lowest_bit(mask)
             mask &= mask - uint64(1)
-            units[lane, n_held[lane]] = unit
-            n_held[lane] += 1
+            units[lane, n_written[lane]] = unit
+            n_written[lane] += 1
             if sums[unit * _LANES + lane] == least[lane]:
                 n_ties[lane] -= 1
                 if n_ties[lane] == 0:
@@ -282,34 +284,34 @@ def _collect(sums, n_units, thresholds, units):
 
 
 @njit(cache=True, nogil=True)
-def _filter_chunk(lines, wiring, n_inputs, stored, start, thresholds, hits, masks):
+def _filter_chunk(lines, wiring, n_inputs, stored, start, thresholds, passed_units, masks):
     """Record the units of a chunk that pass the filter.
 
     These units reach the threshold in at least one lane. Returns their number.
     """
-    n_hits = 0
+    n_passed = 0
     for unit in range(start, min(start + _CHUNK, wiring.size // n_inputs)):
         if unit * _LANES < stored.size:
-            mask = _compare(stored, unit * _LANES, thresholds)
+            mask = _compare_unit(stored, unit * _LANES, thresholds)
         else:
             mask = _filter_unit(lines, wiring, unit * n_inputs, n_inputs, thresholds)
-        hits[n_hits], masks[n_hits] = unit, mask
-        n_hits += mask != uint64(0)
-    return n_hits
+        passed_units[n_passed], masks[n_passed] = unit, mask
+        n_passed += mask != uint64(0)
+    return n_passed
 
 
 @njit(cache=True, nogil=True)
-def _threshold(affine, lane, least, is_held):
+def _threshold(affine, lane, least, is_candidate):
     """Return the least quantized sum that may displace a sum of ``least``.
 
-    If quantized sums are exact, a candidate that is already held loses only to larger sums, because
+    If quantized sums are exact, an existing candidate is displaced only by larger sums, because
     later units have higher indices.
     """
     scale, origin, slack = affine[lane, 0], affine[lane, 1], affine[lane, 2]
-    reach = scale * (float(least) - origin) - slack
-    if slack == 0.0 and is_held:
-        reach += 1.0
-    return np.uint16(min(max(np.floor(reach), 0.0), float(_MAX_SUM)))
+    bound = scale * (float(least) - origin) - slack
+    if slack == 0.0 and is_candidate:
+        bound += 1.0
+    return np.uint16(min(max(np.floor(bound), 0.0), float(_MAX_SUM)))
 
 
 @njit(cache=True, nogil=True)
@@ -341,16 +343,16 @@ def _select_best(sums, units, n_keep):
 
 
 @njit(cache=True, nogil=True)
-def _add_candidates(x, wiring, zero, passed, affine, limits, held, n_active):
+def _add_candidates(x, wiring, zero, passed, affine, limits, candidates, n_active):
     """Add the units that passed, with exact sums, to the candidates.
 
     A lane that is full is trimmed to its best ``n_active`` candidates.
     """
     width, n_inputs = x.shape[1], wiring.shape[1]
     rows, inputs = x.reshape(-1), wiring.reshape(-1)
-    (hits, masks), (sums, units, n_held) = passed, held
-    for hit in range(hits.size):
-        unit, mask = hits[hit], masks[hit]
+    (passed_units, masks), (sums, units, n_candidates) = passed, candidates
+    for i in range(passed_units.size):
+        unit, mask = passed_units[i], masks[i]
         while mask != uint64(0):
             lane = lowest_bit(mask)
             mask &= mask - uint64(1)
@@ -358,22 +360,24 @@ def _add_candidates(x, wiring, zero, passed, affine, limits, held, n_active):
             # unsigned indices avoid the wraparound check for negative ones
             for k in range(first, first + uint64(n_inputs)):
                 total += rows[row + uint64(inputs[k])]
-            sums[lane, n_held[lane]], units[lane, n_held[lane]] = total, unit
-            n_held[lane] += 1
-            if n_held[lane] == sums.shape[1]:
+            sums[lane, n_candidates[lane]], units[lane, n_candidates[lane]] = total, unit
+            n_candidates[lane] += 1
+            if n_candidates[lane] == sums.shape[1]:
                 least = _select_best(sums[lane], units[lane], n_active)
                 limits[lane] = max(limits[lane], _threshold(affine, lane, least, True))
-                n_held[lane] = n_active
+                n_candidates[lane] = n_active
 
 
 @njit(cache=True, nogil=True)
 def _hash_block(x, wiring, zero, lines, stored, units):
     """Write the winners of up to 64 rows in arbitrary order."""
     (n_units, n_inputs), inputs, n_stored = wiring.shape, wiring.reshape(-1), stored.size // _LANES
-    affine, n_held, n_active = np.ones((_LANES, 3)), np.zeros(_LANES, np.int64), units.shape[1]
-    hits, masks = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64)
-    limits, room = np.zeros(_LANES, np.uint16), n_active + max(_SPARE, min(n_active, 4 * _CHUNK))
-    sums, held = np.empty((_LANES, room), type(zero)), np.empty((_LANES, room), np.int32)
+    affine = np.ones((_LANES, 3))  # scale, origin and slack of each lane
+    n_candidates, n_active = np.zeros(_LANES, np.int64), units.shape[1]
+    passed_units, masks = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64)
+    limits = np.zeros(_LANES, np.uint16)
+    shape = _LANES, n_active + max(_MIN_SPARE, min(n_active, 4 * _CHUNK))
+    sums, best_units = np.empty(shape, type(zero)), np.empty(shape, np.int32)
     for lane in range(x.shape[0]):
         affine[lane] = _quantize(x[lane], n_inputs, lane, lines)
     for unit in range(n_stored):
@@ -388,18 +392,18 @@ def _hash_block(x, wiring, zero, lines, stored, units):
         # quantized sum of a winner is at least the limit minus two slacks
         limits[:] = np.maximum(limits - np.ceil(2.0 * affine[:, 2]), 0.0).astype(np.uint16)
         n_stored = 0
-    limits[x.shape[0] :] = _NEVER
+    limits[x.shape[0] :] = _UNREACHABLE
     for end in (n_stored, n_units):
-        n_held[:] = 0
+        n_candidates[:] = 0
         for start in range(0, end, _CHUNK):
-            n = _filter_chunk(lines, inputs, n_inputs, stored, start, limits, hits, masks)
-            passed, best = (hits[:n], masks), (sums, held, n_held)
-            _add_candidates(x, wiring, zero, passed, affine, limits, best, n_active)
+            n = _filter_chunk(lines, inputs, n_inputs, stored, start, limits, passed_units, masks)
+            passed, candidates = (passed_units[:n], masks), (sums, best_units, n_candidates)
+            _add_candidates(x, wiring, zero, passed, affine, limits, candidates, n_active)
         for lane in range(x.shape[0]):
-            if n_held[lane] >= n_active:  # after the first pass only a lower bound for winners
-                least = _select_best(sums[lane, : n_held[lane]], held[lane], n_active)
+            if n_candidates[lane] >= n_active:  # after the first pass, only a lower bound
+                least = _select_best(sums[lane, : n_candidates[lane]], best_units[lane], n_active)
                 limits[lane] = _threshold(affine, lane, least, False)
-    units[:] = held[: x.shape[0], :n_active]
+    units[:] = best_units[: x.shape[0], :n_active]
 
 
 @njit(cache=True, nogil=True)

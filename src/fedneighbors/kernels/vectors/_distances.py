@@ -1,9 +1,10 @@
 """Distances from one query to rows of a table, summed in a fixed order.
 
 A distance depends on its row and the query alone, not on the machine, the other rows or the row's
-position. Element ``j`` is added to lane ``j % 8``, a remainder of fewer than eight elements to lane
-0; the lanes are added as ``((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7))``. Great-circle distances
-between places use the haversine formula.
+position. It is summed in eight accumulators (lanes): element ``j`` is added to lane ``j % 8``, a
+remainder of fewer than eight elements to lane 0; the lanes are then added as
+``((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7))``. Great-circle distances between points on the Earth
+use the haversine formula.
 """
 
 import math
@@ -22,13 +23,13 @@ _RADIANS = math.pi / 180.0
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _squares(x: Any, i: Any, query: Any) -> Any:
+def _sum_of_squares(x: Any, i: Any, query: Any) -> Any:
     # Eight separate lanes let additions in a fixed order use vector instructions: 8.6 ms instead of
     # 13.4 ms with one running sum for 20,000 rows of 784 elements.
     n = x.shape[1]
-    whole = n - n % 8
+    n_in_lanes = n - n % 8
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for j in range(0, whole, 8):
+    for j in range(0, n_in_lanes, 8):
         d0 = x[i, j] - query[j]
         d1 = x[i, j + 1] - query[j + 1]
         d2 = x[i, j + 2] - query[j + 2]
@@ -45,18 +46,18 @@ def _squares(x: Any, i: Any, query: Any) -> Any:
         s5 += d5 * d5
         s6 += d6 * d6
         s7 += d7 * d7
-    for j in range(whole, n):
+    for j in range(n_in_lanes, n):
         d0 = x[i, j] - query[j]
         s0 += d0 * d0
     return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _absolutes(x: Any, i: Any, query: Any) -> Any:
+def _sum_of_absolutes(x: Any, i: Any, query: Any) -> Any:
     n = x.shape[1]
-    whole = n - n % 8
+    n_in_lanes = n - n % 8
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for j in range(0, whole, 8):
+    for j in range(0, n_in_lanes, 8):
         s0 += abs(x[i, j] - query[j])
         s1 += abs(x[i, j + 1] - query[j + 1])
         s2 += abs(x[i, j + 2] - query[j + 2])
@@ -65,7 +66,7 @@ def _absolutes(x: Any, i: Any, query: Any) -> Any:
         s5 += abs(x[i, j + 5] - query[j + 5])
         s6 += abs(x[i, j + 6] - query[j + 6])
         s7 += abs(x[i, j + 7] - query[j + 7])
-    for j in range(whole, n):
+    for j in range(n_in_lanes, n):
         s0 += abs(x[i, j] - query[j])
     return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
 
@@ -74,14 +75,14 @@ def _absolutes(x: Any, i: Any, query: Any) -> Any:
 def _square_sums(x: Any, query: Any, positions: Any, out: Any) -> None:
     for i in range(out.shape[0]):
         row = i if positions is None else positions[i]
-        out[i] = _squares(x, row, query)
+        out[i] = _sum_of_squares(x, row, query)
 
 
 @njit(cache=True, nogil=True)
 def _absolute_sums(x: Any, query: Any, positions: Any, out: Any) -> None:
     for i in range(out.shape[0]):
         row = i if positions is None else positions[i]
-        out[i] = _absolutes(x, row, query)
+        out[i] = _sum_of_absolutes(x, row, query)
 
 
 def square_sums(
@@ -110,7 +111,7 @@ def square_sums(
     ValueError
         If the lengths disagree or a position is out of range.
     """
-    return _sums(_square_sums, x, query, positions)
+    return _sum_rows(_square_sums, x, query, positions)
 
 
 def absolute_sums(
@@ -139,10 +140,10 @@ def absolute_sums(
     ValueError
         If the lengths disagree or a position is out of range.
     """
-    return _sums(_absolute_sums, x, query, positions)
+    return _sum_rows(_absolute_sums, x, query, positions)
 
 
-def _sums(
+def _sum_rows(
     loop: Any,
     x: npt.NDArray[np.floating[Any]],
     query: Floats,
@@ -160,21 +161,21 @@ def _sums(
 
 def _check_positions(positions: npt.NDArray[np.int64], n: int) -> None:
     if len(positions) and not (positions.min() >= 0 and positions.max() < n):
-        raise ValueError(f"expected positions from 0 to {n - 1}, got one outside")
+        raise ValueError(f"expected positions from 0 to {n - 1}, got one out of range")
 
 
 @njit(cache=True, nogil=True)
 def _great_circle(places: Any, query: Any, positions: Any, out: Any) -> int:
-    # The return on NaN prevents vectorization. With a vector math library for sines installed, a
-    # place's distance would otherwise depend on its position in the loop.
+    # The return on NaN keeps the compiler from vectorizing the loop. If a vector math library was
+    # installed, a place's distance could otherwise depend on its position in the loop.
     longitude = query[0] * _RADIANS
     latitude = query[1] * _RADIANS
     for i in range(positions.shape[0]):
         p = positions[i]
-        other = places[p, 1] * _RADIANS
-        up = math.sin((latitude - other) * 0.5)
-        along = math.sin((longitude - places[p, 0] * _RADIANS) * 0.5)
-        h = up * up + math.cos(latitude) * math.cos(other) * (along * along)
+        latitude2 = places[p, 1] * _RADIANS
+        sine_lat = math.sin((latitude - latitude2) * 0.5)
+        sine_lon = math.sin((longitude - places[p, 0] * _RADIANS) * 0.5)
+        h = sine_lat * sine_lat + math.cos(latitude) * math.cos(latitude2) * (sine_lon * sine_lon)
         sine = math.sqrt(h)
         if sine > 1.0:  # by rounding; min() would hide NaN
             sine = 1.0
@@ -217,7 +218,7 @@ def great_circle_m(places: Floats, query: Floats, positions: npt.NDArray[np.int6
         )
     _check_positions(positions, len(places))
     out = np.empty(len(positions))
-    bad = _great_circle(places, query, positions, out)
-    if bad >= 0:
-        raise ValueError(f"place {positions[bad]} or the query is not finite; expected degrees")
+    failed = _great_circle(places, query, positions, out)
+    if failed >= 0:
+        raise ValueError(f"place {positions[failed]} or the query is not finite; expected degrees")
     return out

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors.datasets._graphs import Graph
-from fedneighbors.kernels._bitonic import LOAD_WORDS, Entries, carry_loads, merge_recorded
+from fedneighbors.kernels._bitonic import PAYLOAD_WORDS, Entries, merge_with_swaps, move_payloads
 from fedneighbors.methods.fedknn.metrics import metric_of
 
 _TREE_ROWS = 1100  # enough for an index with a tree (1024)
@@ -23,7 +23,7 @@ def warmup() -> None:
         session.count(2.0)
     table = np.zeros((2, 4), np.int64)
     lists = Entries(np.zeros((2, 4)), table, table, np.arange(8).reshape(2, 4))
-    carry_loads(np.zeros((2, 4, LOAD_WORDS), np.int64), merge_recorded(lists))
+    move_payloads(np.zeros((2, 4, PAYLOAD_WORDS), np.int64), merge_with_swaps(lists))
 
 
 def _samples() -> list[tuple[str, Any]]:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats
 from fedneighbors.kernels._exactsum import exact_moments
 from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
+from fedneighbors.kernels.flyhash._hash import draw_wiring as _draw_wiring
 from fedneighbors.kernels.flyhash._hash import winners
-from fedneighbors.kernels.flyhash._hash import wiring as _wiring
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.tabular._schema import blocks
 
@@ -57,7 +57,7 @@ def draw_wiring(
     ValueError
         If a size is out of range.
     """
-    return _wiring(n_features, n_units, n_inputs, seed)
+    return _draw_wiring(n_features, n_units, n_inputs, seed)
 
 
 def hash_rows(

@@ -13,11 +13,11 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.edit._bands import (
     LIMIT,
     WITHIN,
-    Known,
+    KnownDistances,
     Strings,
-    begin,
     bound_bands,
     count_pieces,
+    init_state,
     verify_bands,
 )
 from fedneighbors.kernels.edit._lanes import N_LANES
@@ -273,7 +273,7 @@ class StringSession:
         self._compared[:] = True
 
     def _state(self, wanted: int, limit: int) -> Integers:
-        return begin(self._tally, limit=limit, wanted=wanted)
+        return init_state(self._tally, limit=limit, wanted=wanted)
 
     def _compute_within(self, wanted: int, limit: int, end: float) -> bool:
         """Compute the distances of the ``wanted`` nearest strings within ``limit``.
@@ -316,7 +316,7 @@ class StringSession:
                 return False
 
     def _scan(self, groups: Integers, bounds: Integers, state: Integers, end: float) -> int:
-        known = Known(self._distances, self._tally, state)
+        known = KnownDistances(self._distances, self._tally, state)
         query = self._digits, self._letter_indices
         return int(scan_slices(self._table.slices, groups, bounds, query, known, _budget(end)))
 
@@ -360,7 +360,7 @@ class StringSession:
         return True
 
     def _verify(self, order: Integers, state: Integers, end: float) -> int:
-        known = Known(self._distances[self._table.n_short :], self._tally, state)
+        known = KnownDistances(self._distances[self._table.n_short :], self._tally, state)
         query, bounds = (self._letter_of, self._letter_indices), self._long_bounds
         n = int(verify_bands(self._table.long, order, query, bounds, known, _budget(end)))
         self._compared[order[:n]] = True

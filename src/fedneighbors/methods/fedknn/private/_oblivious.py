@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels._bitonic import (
-    LOAD_WORDS,
+    PAYLOAD_WORDS,
     Entries,
     Merge,
-    carry_loads,
-    merge_recorded,
     merge_sorted,
+    merge_with_swaps,
+    move_payloads,
 )
 from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES, PaddedNearestReply
@@ -170,7 +170,7 @@ class ReturnedObjects:
         """Return the k nearest of these objects, for the user."""
         smallest = self._merge.smallest
         n = int(np.isfinite(smallest.distances).sum())
-        loads = carry_loads(self._names(), self._merge)[:n]
+        loads = move_payloads(self._names(), self._merge)[:n]
         raw, width = loads[:, :-1].tobytes(), MAX_NAME_BYTES
         ends = (np.arange(n) * width + loads[:, -1]).tolist()
         ranks = zip(self.providers, self._ranks.tolist(), strict=True)
@@ -183,7 +183,7 @@ class ReturnedObjects:
 
     @cached_property
     def _merge(self) -> Merge:
-        return merge_recorded(_entries(self.distances, self.ties, self.positions))
+        return merge_with_swaps(_entries(self.distances, self.ties, self.positions))
 
     @cached_property
     def _ranks(self) -> Integers:
@@ -198,12 +198,12 @@ class ReturnedObjects:
     def _names(self) -> Integers:
         """Return the names' bytes and lengths as eight-byte words."""
         m, n_rounds, k = self.distances.shape
-        words = np.empty((m, n_rounds, k, LOAD_WORDS), np.int64)
+        words = np.empty((m, n_rounds, k, PAYLOAD_WORDS), np.int64)
         for number, round_ in enumerate(self.replies):
             for row, reply in enumerate(round_):
                 words[row, number, :, :-1] = np.ascontiguousarray(reply.names).view(np.int64)
                 words[row, number, :, -1] = reply.lengths
-        return words.reshape(m * n_rounds, k, LOAD_WORDS)
+        return words.reshape(m * n_rounds, k, PAYLOAD_WORDS)
 
 
 def _entries(distances: Floats, ties: Integers | np.int64, positions: Integers) -> Entries:
