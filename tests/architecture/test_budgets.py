@@ -14,7 +14,7 @@ from pylint.checkers import symilar
 
 from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 
-MAX_CODE_LINES = 31_350  # verb + object names and unambiguous class names wrap more lines
+MAX_CODE_LINES = 31_900  # declared schemas and row-wise readers added 500 to 31,350
 MAX_KNNPER_LINES = 5_000
 MAX_FILES = 280
 MAX_FILE_LINES = 500

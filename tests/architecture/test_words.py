@@ -18,7 +18,7 @@ VERBS = frozenset(
     accept add advance allocate answer append apply arrange ask assign audit begin bound
     broadcast build call carry cast certify charge check choose clip close cluster collect
     combine commit compare compile compute condense connect continue convert copy count create
-    decide decode delete deliver derive describe divide double download draw drive drop emit
+    decide decode delete deliver derive describe divide double download draft draw drive drop emit
     enclose encode encrypt end equalize erase estimate expand extend fetch fill find fit fix
     flush forget format generate give go group halve hash hold ignore import initialize insert
     iterate join keep kill label lay learn leave let limit list load log lower make map mark

@@ -1,13 +1,13 @@
 """Schemas of the parties' tables and their agreement."""
 
-from fedneighbors.tabular._schema import Schema, agree
+from fedneighbors.tabular._schema import SchemaReply, agree
 
 
 def test_classes_are_the_union_in_ascending_order():
     schemas = {
-        "a": Schema(None, ("number",), "target", "str", ("well",)),
-        "b": Schema(None, ("number",), "target", "none", ()),
-        "c": Schema(None, ("number",), "target", "str", ("ill", "well")),
+        "a": SchemaReply(None, ("number",), "target", "str", ("well",)),
+        "b": SchemaReply(None, ("number",), "target", "none", ()),
+        "c": SchemaReply(None, ("number",), "target", "str", ("ill", "well")),
     }
 
     agreed = agree(schemas, reserved=("dead",))
@@ -17,6 +17,6 @@ def test_classes_are_the_union_in_ascending_order():
 
 
 def test_a_schema_reveals_no_values_or_sizes():
-    fields = set(Schema.__dataclass_fields__)
+    fields = set(SchemaReply.__dataclass_fields__)
 
     assert fields == {"feature_names", "kinds", "label_name", "label_kind", "labels"}

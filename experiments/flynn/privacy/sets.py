@@ -181,7 +181,9 @@ class RealTable:
         (x, y), (x_test, truth) = _held_out(self.data)
         owners = iid(len(y), N_PARTIES_OF_TABLES, seed=seed)
         models = {
-            line: FlyNNClassifier(random_state=seed, privacy=privacy).fit(x, y, parties=owners)
+            line: FlyNNClassifier(
+                random_state=seed, privacy=privacy, standardize=line == EXACT
+            ).fit(x, y, parties=owners)
             for line, privacy in (
                 (EXACT, None),
                 (CENTRAL, _declared(_privacy(CENTRAL, 1.0), (x, y))),
@@ -220,7 +222,7 @@ def _privacy(line: str, epsilon: float, n_picks: int | None = None) -> Privacy:
 
 
 def _declared(privacy: Privacy, train: Part) -> Privacy:
-    """Return privacy with the labels and the range of the training rows, as if declared."""
+    """Return privacy with the training rows' labels and range, as if declared."""
     x, y = train
     return replace(privacy, classes=tuple(np.unique(y).tolist()), bounds=(x.min(), x.max()))
 
@@ -280,6 +282,7 @@ class _Rows:
             n_inputs=sizes.n_inputs if sizes else None,
             n_active=sizes.n_active if sizes else None,
             random_state=self.seed,
+            standardize=line == EXACT,  # its noise would exceed small budgets
             privacy=None if line == EXACT else _declared(_privacy(line, epsilon), self.train),
         )
         model.fit(*self.train, parties=self.owners)

@@ -121,7 +121,7 @@ def read_data(
 
 
 def _check_columns(name: str, label: str, party_column: str | None, schema: Path | None) -> None:
-    """Raise if columns or a schema are given, since the data set is no file."""
+    """Raise if column options are given for a named data set."""
     given = {
         "--label": None if label == _DEFAULT_LABEL else label,
         "--party-column": party_column,

@@ -66,7 +66,10 @@ def read_cells(
 
 
 def _lines(path: Path) -> Iterator[str | None]:
-    """Yield the lines of a file without line ends and byte order mark, None for too long ones."""
+    """Yield the lines of a file, None for too long ones.
+
+    Line ends and the byte order mark are removed.
+    """
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         mark = b"\xef\xbb\xbf"
         while line := stream.readline(_MAX_LINE):
@@ -111,7 +114,10 @@ def _arff_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
 def _columns(
     path: Path, header: Sequence[str], names: Sequence[str]
 ) -> Callable[[Sequence[Any] | None], list[Any] | None]:
-    """Return the function that chooses the named cells of a row; None for a ragged row."""
+    """Return the function that chooses a row's named cells.
+
+    It returns None for a ragged row.
+    """
     check_names(header, source=str(path))
     missing = [name for name in names if name not in header]
     if missing:
@@ -153,7 +159,10 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None
 
 
 def _parquet_cells(column: Any) -> list[Any]:
-    """Return the cells of a Parquet column, None for those without a value in Python."""
+    """Return the cells of a Parquet column.
+
+    A cell without a value in Python becomes None.
+    """
     import pyarrow
 
     kind = pyarrow.types

@@ -237,7 +237,7 @@ def read_features(
 def read_rows(
     path: str | os.PathLike[str], schema: Schema, *, labelled: bool = True, delimiter: str = ","
 ) -> EncodedRows:
-    """Read the rows of a file by a schema, each row by itself.
+    """Read a file's rows by a schema, each row by itself.
 
     Parameters
     ----------

@@ -433,7 +433,7 @@ class Schema:
 
 
 def _fields(entry: Any) -> list[tuple[str, Any]]:
-    """Return the fields of a schema or column that its TOML text states."""
+    """Return the stated fields of a schema or column."""
     names = [f.name for f in fields(entry) if f.name != "columns"]
     if not isinstance(entry, Schema):
         names.remove("name")
@@ -509,7 +509,7 @@ def _draft_categories(
 
 
 def _frame_cells(series: Any) -> Cells:
-    """Return the cells of a column of a data frame, None or NaN for missing ones."""
+    """Return a data frame's column; missing cells are None or NaN."""
     if series.dtype.kind in "biuf":
         numbers: npt.NDArray[Any] = series.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers

@@ -184,7 +184,10 @@ def read_labels(
 
 
 def _label_key(label: Any) -> str | int | None:
-    """Return a label for comparison: 3, 3.0, "3" and "3.0" are the same."""
+    """Return a label for comparison.
+
+    3, 3.0, "3" and "3.0" are the same.
+    """
     text = cell_text(label)
     number = _integer(text)
     return text if number is None else number
@@ -203,7 +206,7 @@ def _number(cell: Any) -> float:
 
 
 def cell_text(cell: Any) -> str | None:
-    """Return a cell as text without surrounding blanks, None if it is missing.
+    """Return a cell as stripped text, None if it is missing.
 
     A float that is a whole number has no decimal point.
     """
@@ -217,7 +220,7 @@ def cell_text(cell: Any) -> str | None:
 
 
 def _integer(text: str | None) -> int | None:
-    """Return a text such as 3 or 3.0 as an integer, None if it is none."""
+    """Return the integer of a text such as 3.0, else None."""
     if text is None or not _INTEGER.fullmatch(text):
         return None
     return int(text.split(".")[0])

@@ -154,7 +154,7 @@ class Privacy:
             )
 
     def check_fields(self, method: str, names: tuple[str, ...]) -> None:
-        """Raise ValueError if one of the named fields is set, which have no effect."""
+        """Raise ValueError if a field without effect is set."""
         idle = [
             entry.name
             for entry in fields(self)

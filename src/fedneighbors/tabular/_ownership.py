@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 from fedneighbors._typing import Integers
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.tabular._schema import Label, Schema, describe, label_positions
+from fedneighbors.tabular._schema import Label, SchemaReply, describe, label_positions
 
 
 class TableParty:
@@ -89,7 +89,7 @@ class TableParty:
         path = self._path or Path()
         return path.with_name(path.name + ".pending")
 
-    def _described(self, labels: npt.NDArray[Any]) -> Schema:
+    def _described(self, labels: npt.NDArray[Any]) -> SchemaReply:
         """Return the schema of the table with these labels."""
         return describe(
             self._table,
@@ -246,9 +246,9 @@ def _is_missing(name: Any) -> bool:
 
 
 def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
-    """Return rows and labels, converted by the schema; the label is None for dropped rows.
+    """Return rows and labels, converted by the schema.
 
-    Arrays without a schema are unchanged.
+    The label of a dropped row is None. Arrays without a schema are unchanged.
 
     Raises
     ------
@@ -282,13 +282,13 @@ def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.
 
 
 def encode_features(estimator: Any, X: Any) -> Any:
-    """Return rows for prediction, converted by the schema of the estimator's privacy, if any."""
+    """Return rows for prediction, converted by the schema, if any."""
     schema = getattr(getattr(estimator, "privacy", None), "schema", None)
     return X if schema is None else schema.encode_all(X)
 
 
 def column_names(estimator: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns that an estimator is fitted on, None for none."""
+    """Return the column names of a fitted estimator, if any."""
     schema = getattr(getattr(estimator, "privacy", None), "schema", None)
     if schema is not None:
         return tuple(schema.feature_names)

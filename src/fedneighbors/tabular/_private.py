@@ -30,7 +30,7 @@ from fedneighbors.privacy.noise._calibration import guaranteed_shares, mechanism
 from fedneighbors.records import Scalar
 from fedneighbors.secure_sum._shares import default_threshold
 from fedneighbors.tabular._ownership import Holdings, TableParty
-from fedneighbors.tabular._schema import Agreed, PublicSchemaRequest, Schema, agree
+from fedneighbors.tabular._schema import Agreed, PublicSchemaRequest, SchemaReply, agree
 
 R = TypeVar("R")
 
@@ -107,12 +107,12 @@ class PrivateTableParty(TableParty, ABC):
     @staticmethod
     @abstractmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the valid records with a declared label, clipped to the agreed bounds."""
+        """Return the valid records, clipped to the agreed bounds."""
 
-    def _schema(self) -> Schema:
+    def _schema(self) -> SchemaReply:
         """Return the schema, which depends on no row."""
         kinds = ("number",) * math.prod(self._x.shape[1:])
-        return Schema(self._feature_names, kinds, self._label_name, "none", ())
+        return SchemaReply(self._feature_names, kinds, self._label_name, "none", ())
 
     def _check_terms(self, request: Any) -> None:
         if dict(request.privacy) != terms(self._privacy):

@@ -18,7 +18,7 @@ _KINDS = {"b": "boolean", "i": "number", "u": "number", "f": "number"}
 
 
 @message
-class Schema:
+class SchemaReply:
     """Schema of one party's table: names and kinds of columns, and labels."""
 
     feature_names: tuple[str, ...] | None
@@ -38,7 +38,7 @@ class Schema:
 class PublicSchemaRequest:
     """Request for the schema without labels, which are declared."""
 
-    reply: ClassVar[type] = Schema
+    reply: ClassVar[type] = SchemaReply
 
 
 @message
@@ -72,7 +72,7 @@ def describe(
     label_name: str,
     *,
     allow_missing: bool = False,
-) -> Schema:
+) -> SchemaReply:
     """Return the schema of a table.
 
     Parameters
@@ -110,7 +110,7 @@ def describe(
                 what = "infinite" if allow_missing else "missing or not finite"
                 raise Refused(f"a value is {what}", where)
     labels = _labels(y, label_name)
-    return Schema(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
+    return SchemaReply(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
 
 
 def _is_not_finite(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -142,7 +142,7 @@ def _label_kind(labels: tuple[Any, ...]) -> str:
 
 
 def agree(
-    schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...] = ()
+    schemas: Mapping[str, SchemaReply], reserved: tuple[str | int | float | bool, ...] = ()
 ) -> Agreed:
     """Return the common columns, and the union of the labels.
 
@@ -165,7 +165,7 @@ def agree(
     return Agreed(columns.n_features, columns.feature_names, tuple(sorted(classes)))
 
 
-def agree_columns(schemas: Mapping[str, Schema]) -> Agreed:
+def agree_columns(schemas: Mapping[str, SchemaReply]) -> Agreed:
     """Return the common columns, without labels.
 
     Raises
@@ -180,7 +180,7 @@ def agree_columns(schemas: Mapping[str, Schema]) -> Agreed:
     return Agreed(len(first.kinds), first.feature_names, ())
 
 
-def _compare_columns(party: str, first: Schema, other: Schema) -> None:
+def _compare_columns(party: str, first: SchemaReply, other: SchemaReply) -> None:
     if len(other.kinds) != len(first.kinds):
         raise SchemaMismatch(
             party, "(all)", f"{len(first.kinds)} columns", f"{len(other.kinds)} columns"
@@ -201,7 +201,7 @@ def _compare_columns(party: str, first: Schema, other: Schema) -> None:
 
 
 def _compare_labels(
-    schemas: Mapping[str, Schema], reserved: tuple[str | int | float | bool, ...]
+    schemas: Mapping[str, SchemaReply], reserved: tuple[str | int | float | bool, ...]
 ) -> None:
     expected = _label_kind(reserved)
     for party in sorted(schemas):

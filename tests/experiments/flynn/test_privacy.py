@@ -44,8 +44,8 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.records import read_record, write_record
 
-PUBLIC = ("classes", "n_rows", "scaling")
-PAPER = Privacy(1, mechanism="paper", public=PUBLIC)
+CLASSES = (0, 1)
+PAPER = Privacy(1, mechanism="paper", classes=CLASSES)
 SETTING = Setting(300, 3, 15)
 SEED = 100  # none of the sets that are reported
 
@@ -99,10 +99,10 @@ def trained_by_parties(train, owners, policy, decay, class_normalized):
 @pytest.mark.parametrize(
     ("policy", "n_parties", "decay"),
     [
-        (Privacy(1, mechanism="local", public=PUBLIC), 2, None),
-        (Privacy(1, 1e-6, "central", public=PUBLIC), 2, None),
-        (Privacy(0.5, 1e-6, "central", public=PUBLIC), 8, 0.9),
-        (Privacy(1, mechanism="paper", public=PUBLIC, n_picks=20), 2, 0.9),
+        (Privacy(1, mechanism="local", classes=CLASSES), 2, None),
+        (Privacy(1, 1e-6, "central", classes=CLASSES), 2, None),
+        (Privacy(0.5, 1e-6, "central", classes=CLASSES), 8, 0.9),
+        (Privacy(1, mechanism="paper", classes=CLASSES, n_picks=20), 2, 0.9),
         (PAPER, 2, 0.9),
         (replace(PAPER, epsilon=2, n_picks=20, accounting="paper", n_parties=2), 2, 0.9),
     ],

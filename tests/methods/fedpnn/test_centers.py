@@ -33,7 +33,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     merge_small,
 )
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
-from fedneighbors.tabular._schema import Schema
+from fedneighbors.tabular._schema import SchemaReply
 
 
 def merge_naively(centers, counts, min_count):
@@ -237,7 +237,7 @@ def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, siz
 
     announced = np.unique(np.append(y[frequent], [0, 1])).tolist()
     assert list(model.classes) == announced
-    assert with_rare.only(Schema).labels == tuple(np.unique(y[frequent]).tolist())
+    assert with_rare.only(SchemaReply).labels == tuple(np.unique(y[frequent]).tolist())
     for request, reply in zip(with_rare.requests, with_rare.replies, strict=True):
         assert encode(without_rare.answer(request)) == encode(reply)
 
@@ -460,6 +460,6 @@ def test_this_file_covers_every_reply_of_the_protocol():
     assert sent == {
         "Schema", "SelectionReply", "ScalingReply", "PointMomentsReply", "CentersReply", "Receipt",
     }  # fmt: skip
-    assert [field.name for field in fields(Schema)] == [
+    assert [field.name for field in fields(SchemaReply)] == [
         "feature_names", "kinds", "label_name", "label_kind", "labels",
     ]  # fmt: skip

@@ -33,7 +33,7 @@ from fedneighbors.methods.flynn.protocol import (
     SchemaRequest,
     coordinate,
 )
-from fedneighbors.tabular._schema import MomentsReply, Receipt, Schema
+from fedneighbors.tabular._schema import MomentsReply, Receipt, SchemaReply
 from tests.methods.flynn.federations import train
 
 PLAN = HashPlan(FeatureMap(2, "mirror", np.zeros(2), np.ones(2)), 9, 2, 3, 5)
@@ -333,8 +333,8 @@ LIES = {
     ),
     "losses of another length": (CalibrationReply, lambda r: replace(r, losses=r.losses[:3])),
     "very negative losses": (CalibrationReply, lambda r: replace(r, losses=r.losses - 2**40)),
-    "labels of another type": (Schema, lambda r: forged(r, label_kind="str")),
-    "names of other columns": (Schema, lambda r: forged(r, feature_names=("a",))),
+    "labels of another type": (SchemaReply, lambda r: forged(r, label_kind="str")),
+    "names of other columns": (SchemaReply, lambda r: forged(r, feature_names=("a",))),
     "a reply of another kind": (CountReply, lambda r: Receipt()),
 }
 
@@ -412,7 +412,7 @@ def test_counts_of_another_width_cannot_be_added_up():
 
 
 def schema():
-    return Schema(("a", "b"), ("number", "number"), "target", "int", (0, 1))
+    return SchemaReply(("a", "b"), ("number", "number"), "target", "int", (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def schema():
     [
         SchemaRequest(),
         schema(),
-        Schema(None, (), "", "none", ()),
+        SchemaReply(None, (), "", "none", ()),
         MomentsRequest(True),
         MomentsReply(7, np.ones((2, 13), np.int64), np.zeros((2, 26), np.int64)),
         CountRequest(PLAN, ("a", "b"), 16, {"north": 9}),

@@ -38,7 +38,7 @@ from fedneighbors.methods.fedpnn._scaling import (
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
 from fedneighbors.tabular._ownership import TableParty
-from fedneighbors.tabular._schema import Receipt, Schema
+from fedneighbors.tabular._schema import Receipt, SchemaReply
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ CENTER_LIMIT = 1e150
 class FedPNNSchemaRequest:
     """Request for the schema; only labels with at least ``min_count`` rows are listed."""
 
-    reply: ClassVar[type] = Schema
+    reply: ClassVar[type] = SchemaReply
     min_count: int
 
 
@@ -202,7 +202,7 @@ class FedPNNParty(TableParty):
                 return Receipt()
         raise Refused("unknown request")
 
-    def _schema(self, request: FedPNNSchemaRequest) -> Schema:
+    def _schema(self, request: FedPNNSchemaRequest) -> SchemaReply:
         """Return the schema, without labels of fewer than ``min_count`` rows."""
         schema = self._described(self._y)
         huge = np.flatnonzero(

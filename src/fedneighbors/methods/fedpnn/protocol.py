@@ -47,7 +47,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     majority,
     merge_centers,
 )
-from fedneighbors.tabular._schema import Agreed, Label, Schema, agree
+from fedneighbors.tabular._schema import Agreed, Label, SchemaReply, agree
 
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "normalize": ("quantile", "minmax", None),
@@ -233,7 +233,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     return model
 
 
-def _agree_on_schema(schemas: Mapping[str, Schema], settings: FedPNNSettings) -> Agreed:
+def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSettings) -> Agreed:
     """Return the common schema, checked for at least two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):

@@ -38,7 +38,7 @@ from fedneighbors.tabular._schema import (
     Label,
     MomentsReply,
     Receipt,
-    Schema,
+    SchemaReply,
     agree,
     blocks,
     column_moments,
@@ -125,7 +125,7 @@ class Finish:
 class SchemaRequest:
     """Request for the schema of the table."""
 
-    reply: ClassVar[type] = Schema
+    reply: ClassVar[type] = SchemaReply
 
 
 @dataclass(frozen=True)

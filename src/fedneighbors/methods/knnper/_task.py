@@ -47,7 +47,7 @@ from fedneighbors.tabular._schema import (
     Agreed,
     Label,
     Receipt,
-    Schema,
+    SchemaReply,
     agree,
     agree_columns,
     column_moments,
@@ -168,7 +168,7 @@ class Classification(_Task):
         """Return the number of classes: those of ``y``, and reserved ones."""
         return len(set(np.unique(y).tolist()) | set(reserved))
 
-    def agree(self, schemas: Mapping[str, Schema], reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, SchemaReply], reserved: tuple[Label, ...]) -> Agreed:
         """Return the common columns and all classes of the clients."""
         return agree(schemas, reserved)
 
@@ -189,7 +189,7 @@ class Classification(_Task):
 
     def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
-    ) -> Schema:
+    ) -> SchemaReply:
         """Return the columns, and the distinct labels of the rows."""
         return describe(table, y, names, "target")
 
@@ -315,7 +315,7 @@ class Regression(_Task):
         """
         return int(_table(y).shape[1])
 
-    def agree(self, schemas: Mapping[str, Schema], _reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, SchemaReply], _reserved: tuple[Label, ...]) -> Agreed:
         """Return the common columns of the clients."""
         return agree_columns(schemas)
 
@@ -339,7 +339,7 @@ class Regression(_Task):
 
     def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
-    ) -> Schema:
+    ) -> SchemaReply:
         """Return the columns without any labels; refuse invalid targets."""
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
             raise Refused("a target is missing or not a finite number", "target")

@@ -55,7 +55,7 @@ from fedneighbors.tabular._app_config import (
 )
 from fedneighbors.tabular._model_file import open_model, read_model_file, seal_model
 from fedneighbors.tabular._ownership import TableParty, one_thread
-from fedneighbors.tabular._schema import Agreed, Schema, agree
+from fedneighbors.tabular._schema import Agreed, SchemaReply, agree
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 class OpeningRequest:
     """Request for a client's schema, from which the coordinator makes the training plan."""
 
-    reply: ClassVar[type] = Schema
+    reply: ClassVar[type] = SchemaReply
 
 
 @message
@@ -75,7 +75,7 @@ class PlanRequest:
     layout: str
     settings: MemorySettings
 
-    reply: ClassVar[type] = Schema
+    reply: ClassVar[type] = SchemaReply
 
 
 MAGIC = b"FNKNODE2"

@@ -33,7 +33,7 @@ from fedneighbors.tabular._schema import (
     Label,
     MomentsReply,
     Receipt,
-    Schema,
+    SchemaReply,
     mean_and_deviation,
 )
 
@@ -54,7 +54,7 @@ class ClientSchemaRequest:
 
     layout: str
 
-    reply: ClassVar[type] = Schema
+    reply: ClassVar[type] = SchemaReply
 
 
 @message

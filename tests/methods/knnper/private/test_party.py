@@ -196,8 +196,8 @@ def test_a_killed_client_resumes_its_round_at_no_cost(tmp_path):
         (replace(BEGIN, numbers=(0, 0)), "announced steps are invalid"),
         (replace(BEGIN, bound=0.0), "announced steps are invalid"),
         (replace(COUNTS, privacy={}), "privacy terms differ from the agreed ones"),
-        (replace(COUNTS, classes=(0, 1)), "an agreed or public class is missing"),
-        (PublicClientSchemaRequest("other", False), "the network differs from"),
+        (replace(COUNTS, classes=(0, 1)), "a declared class is missing"),
+        (PublicClientSchemaRequest("other"), "the network differs from"),
         (ClientSchemaRequest("x"), "unknown request"),
     ],
 )
@@ -213,12 +213,8 @@ def test_other_requests_than_those_agreed_are_refused(request_, words):
 
 def test_private_labels_are_not_revealed():
     party = client()
-    layout = party.network.digest
 
-    with pytest.raises(Refused, match="labels were not declared public"):
-        party.answer(PublicClientSchemaRequest(layout, True))
-
-    assert party.answer(PublicClientSchemaRequest(layout, False)).labels == ()
+    assert party.answer(PublicClientSchemaRequest(party.network.digest)).labels == ()
 
 
 @pytest.mark.parametrize(("number", "run_name"), [(2, "a"), (0, "b")])

@@ -244,7 +244,7 @@ class _Training(PrivateTraining):
     settings: FlyNNSettings
 
     def request_totals(self) -> Coordinator[_Totals]:
-        """Request the noised number of rows and the scaling, unless neither is required."""
+        """Request the noised number of rows and scaling, if required."""
         scaled = bool(self.settings.standardize)
         sizes = (self.settings.n_units, self.settings.n_active, self.settings.n_inputs)
         derives_decay = self.settings.decay is None and self.privacy.mechanism == "paper"
@@ -271,7 +271,10 @@ class _Training(PrivateTraining):
         return _Totals(n_rows, low + mean * width, scale, max_rows)
 
     def _max_noise_of_rows(self, n_columns: int, levels: int, replies: Replies) -> float:
-        """Return a bound, in steps, that the noise of the number of rows almost never exceeds."""
+        """Return the largest likely noise of the number of rows.
+
+        In quantization steps.
+        """
         variance = self.variance(
             release_budget(self.privacy, of="constants", constants_paid=True),
             constants_sensitivity(n_columns, levels, self.privacy.neighbors),
@@ -335,7 +338,7 @@ class _Training(PrivateTraining):
     def _check_size(
         self, counts: npt.NDArray[Any], plan: HashPlan, totals: _Totals, variance: float
     ) -> None:
-        """Check that the counts do not exceed the noised number of rows, if it is known.
+        """Check that the counts do not exceed the noised row number.
 
         A dishonest party could otherwise inflate the counts.
         """

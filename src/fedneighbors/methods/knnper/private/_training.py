@@ -63,7 +63,9 @@ def train_private_federation(
     _check_settings(estimator, settings)
     training = PrivateRounds(rounds, estimator.max_grad_norm, privacy)
     optional_module("opacus", "dpsgd")
-    classes = _classes(privacy, reserved)
+    classes = set(privacy.classes or ())
+    if set(reserved) - classes:
+        raise ValueError("list all labels in Privacy(classes=...), and omit the parameter classes")
     shape = holdings.x.shape[1:]
     network = build_network(estimator, shape, len(classes), seed=rounds.seed)
     check_network(network, shape, len(classes), dtype_kind=holdings.x.dtype.kind)
@@ -102,11 +104,3 @@ def _check_settings(estimator: Any, settings: MemorySettings) -> None:
         raise ValueError("private clients train one after another; use trainer='auto'")
     if estimator.device == "cuda":
         raise ValueError("private clients train on the CPU; use device='cpu' or 'auto'")
-
-
-def _classes(privacy: Privacy, reserved: tuple[Label, ...]) -> set[Label]:
-    """Return the declared classes."""
-    known = set(privacy.classes or ())
-    if set(reserved) - known:
-        raise ValueError("list all labels in Privacy(classes=...), and omit the parameter classes")
-    return known

@@ -24,7 +24,7 @@ from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import column_bounds
-from fedneighbors.tabular._schema import Label, Receipt, Schema, agree
+from fedneighbors.tabular._schema import Label, Receipt, SchemaReply, agree
 
 
 @message
@@ -33,7 +33,7 @@ class PublicClientSchemaRequest:
 
     layout: str
 
-    reply: ClassVar[type] = Schema
+    reply: ClassVar[type] = SchemaReply
 
 
 @message
