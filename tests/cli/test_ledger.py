@@ -32,7 +32,7 @@ def path(tmp_path, monkeypatch):
         terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}
         ledger.release("q1", draw=lambda: b"noised", purpose="first look", **terms)
         with monkeypatch.context() as patch:
-            patch.setattr(ledger._books, "add_answer", full_disk)
+            patch.setattr(ledger._tables, "add_answer", full_disk)
             with pytest.raises(LedgerError):
                 ledger.release("q2", draw=lambda: b"lost", **terms)
         ledger.release("q2", draw=lambda: b"again", **terms)

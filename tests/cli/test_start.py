@@ -31,6 +31,8 @@ COMMANDS = [
     ["ledger", "budget"],
     ["ledger", "export"],
     ["preflight"],
+    ["schema", "check"],
+    ["schema", "draft"],
     ["warmup"],
 ]
 

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 from fedneighbors.errors import BudgetExceeded
 from fedneighbors.privacy._guarantees import ZCDP, PureDP
-from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.ledger._tables import ChargeTerms
 
 N_IDS = 12  # ids to choose from at a time: some are requested again, by any process
 MAX_STEPS = 100_000
@@ -53,7 +53,7 @@ class ReleasesFirst(Ledger):
     """A planted fault: the answer is out before anything is charged."""
 
     def release(self, query_id, *, draw, publish, **terms):
-        _, stored = self._books.find(ChargeTerms(query_id, **terms))
+        _, stored = self._tables.find(ChargeTerms(query_id, **terms))
         answer = stored or draw()
         publish(answer)
         return super().release(query_id, draw=lambda: answer, **terms)
@@ -65,13 +65,13 @@ class ChargesLate(Ledger):
     def release(self, query_id, *, draw, publish, **terms):
         named = ChargeTerms(query_id, **terms)
         with self._file.transaction():
-            _, stored = self._books.find(named)
+            _, stored = self._tables.find(named)
             if stored is not None:
                 return stored
-            self._books.check_room(named)
-            self._books.add_charge(named)
+            self._tables.check_budgets(named)
+            self._tables.add_charge(named)
             answer = draw()
-            self._books.add_answer(named, answer)
+            self._tables.add_answer(named, answer)
         return answer
 
 

@@ -221,7 +221,7 @@ def test_a_repeated_id_under_other_terms_is_an_error(ledger, changed):
     ask(ledger)
     before = ledger.entries()
 
-    with pytest.raises(ValueError, match="expected query 'q1' under its first terms"):
+    with pytest.raises(ValueError, match="query 'q1' was first charged with data set"):
         ask(ledger, draw=never, **changed)
 
     assert ledger.entries() == before
@@ -239,7 +239,7 @@ def test_a_failed_draw_stays_charged_and_can_be_repeated(ledger):
 
 def test_a_charge_is_taken_back_when_the_answer_cannot_be_stored(ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(ledger._books, "add_answer", full_disk)
+        patch.setattr(ledger._tables, "add_answer", full_disk)
         with pytest.raises(LedgerError, match="full"):
             ask(ledger)
 
@@ -284,7 +284,7 @@ def test_the_first_stored_of_two_draws_is_everyones_answer(ledger, path):
 def fail_to_store_elsewhere(path, monkeypatch):
     """Request the same release from a second ledger that cannot store its answer."""
     with Ledger(path) as other, monkeypatch.context() as patch:
-        patch.setattr(other._books, "add_answer", full_disk)
+        patch.setattr(other._tables, "add_answer", full_disk)
         with pytest.raises(LedgerError, match="full"):
             ask(other)
 
@@ -428,8 +428,8 @@ def test_a_closed_ledger_raises_its_own_error(ledger):
 @pytest.mark.parametrize(
     ("changed", "error", "match"),
     [
-        ({"query": ""}, ValueError, "expected a query_id, got an empty text"),
-        ({"user": ""}, ValueError, "expected a user, got an empty text"),
+        ({"query": ""}, ValueError, "expected a query_id that is not empty"),
+        ({"user": ""}, ValueError, "expected a user that is not empty"),
         ({"dataset": "a\nb"}, ValueError, "expected dataset of at most 500 printable"),
         ({"user": "\ud800"}, ValueError, "expected user of at most 500 printable"),
         ({"query": "q" * 501}, ValueError, "expected query_id of at most 500"),

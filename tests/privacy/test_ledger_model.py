@@ -137,7 +137,7 @@ class LedgerMachine(RuleBasedStateMachine):
         query = data.draw(st.sampled_from(sorted(self.charges)))
         if self.charges[query] == (dataset, user, cost):
             return
-        with pytest.raises(ValueError, match="under its first terms"):
+        with pytest.raises(ValueError, match="was first charged with"):
             self.call(w, query, (dataset, user, cost), self.never)
 
     @rule(
@@ -208,7 +208,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def fail_to_store(self, w, query, terms, draw):
         """Request with a writer that cannot store; return another's answer, if any."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.ledgers[w]._books, "add_answer", full_disk)
+            patch.setattr(self.ledgers[w]._tables, "add_answer", full_disk)
             try:
                 answer = self.call(w, query, terms, draw)
             except LedgerError:

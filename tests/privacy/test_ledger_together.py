@@ -4,8 +4,8 @@ import pytest
 
 from fedneighbors.errors import BudgetExceeded, LedgerError
 from fedneighbors.privacy._guarantees import PureDP
-from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.ledger._tables import ChargeTerms
 
 TENTH = PureDP("0.1")
 
@@ -111,7 +111,7 @@ def test_a_repeated_id_is_refused(ledger):
 
 
 def test_all_charges_are_voided_if_one_answer_is_not_stored(ledger, monkeypatch):
-    stored, add_answer = [], ledger._books.add_answer
+    stored, add_answer = [], ledger._tables.add_answer
 
     def once(each, answer):
         if stored:
@@ -120,7 +120,7 @@ def test_all_charges_are_voided_if_one_answer_is_not_stored(ledger, monkeypatch)
         add_answer(each, answer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger._books, "add_answer", once)
+        patch.setattr(ledger._tables, "add_answer", once)
         with pytest.raises(LedgerError, match="full"):
             ledger.release_all([terms("q1"), terms("q2")], named)
 
@@ -136,7 +136,7 @@ def test_only_a_voided_charge_is_made_again(ledger, path, monkeypatch):
         drawn.append([each.query for each in lacking])
         if len(drawn) == 1:
             with Ledger(path) as other, monkeypatch.context() as patch:
-                patch.setattr(other._books, "add_answer", full_disk)
+                patch.setattr(other._tables, "add_answer", full_disk)
                 with pytest.raises(LedgerError, match="full"):
                     other.release_all([terms("q2")], named)
         return named(lacking)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from fedneighbors.privacy._guarantees import Guarantee
-    from fedneighbors.privacy.ledger._books import BudgetState, LedgerEntry
+    from fedneighbors.privacy.ledger._tables import BudgetState, LedgerEntry
 
 
 _BAR_WIDTH = 10  # characters
@@ -233,7 +233,7 @@ def _usage_bar(share: float) -> str:
 
 
 def _export_row(entry: "LedgerEntry") -> dict[str, str | int]:
-    from fedneighbors.privacy.ledger._books import to_columns
+    from fedneighbors.privacy.ledger._tables import to_columns
 
     notion, first, second = to_columns(entry.guarantee)
     epsilon, rho = ("", first) if notion == "zcdp" else (first, "")

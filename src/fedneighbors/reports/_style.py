@@ -78,7 +78,7 @@ def darken(color: str) -> str:
 
     Examples
     --------
-    >>> darker("#EE6677")
+    >>> darken("#EE6677")
     '#b24c59'
     """
     channels = (int(color[start : start + 2], 16) * 3 // 4 for start in (1, 3, 5))

@@ -458,7 +458,8 @@ def test_this_file_covers_every_reply_of_the_protocol():
     sent = {request.reply.__name__ for request in FedPNNParty.accepts}
 
     assert sent == {
-        "Schema", "SelectionReply", "ScalingReply", "PointMomentsReply", "CentersReply", "Receipt",
+        "SchemaReply", "SelectionReply", "ScalingReply", "PointMomentsReply", "CentersReply",
+        "Receipt",
     }  # fmt: skip
     assert [field.name for field in fields(SchemaReply)] == [
         "feature_names", "kinds", "label_name", "label_kind", "labels",

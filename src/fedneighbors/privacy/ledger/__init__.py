@@ -3,11 +3,11 @@
 from fedneighbors._lazy import lazy_names
 
 _HOMES = {
-    "BudgetState": "fedneighbors.privacy.ledger._books",
-    "LedgerEntry": "fedneighbors.privacy.ledger._books",
+    "BudgetState": "fedneighbors.privacy.ledger._tables",
+    "LedgerEntry": "fedneighbors.privacy.ledger._tables",
     "Ledger": "fedneighbors.privacy.ledger._ledger",
     "MAX_ANSWER_BYTES": "fedneighbors.privacy.ledger._ledger",
-    "ChargeTerms": "fedneighbors.privacy.ledger._books",
+    "ChargeTerms": "fedneighbors.privacy.ledger._tables",
 }
 
 __all__ = [*_HOMES]

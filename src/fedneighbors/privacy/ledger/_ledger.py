@@ -9,16 +9,16 @@ from typing import Self
 from fedneighbors.errors import LedgerError
 from fedneighbors.privacy._accounting import spent_by_counts
 from fedneighbors.privacy._guarantees import Guarantee
-from fedneighbors.privacy.ledger._books import (
-    Books,
+from fedneighbors.privacy.ledger._file import LedgerFile
+from fedneighbors.privacy.ledger._tables import (
     BudgetState,
     ChargeTerms,
     LedgerEntry,
+    LedgerTables,
     check_name,
     check_text,
     now,
 )
-from fedneighbors.privacy.ledger._file import LedgerFile
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Ledger:
         if party is not None:
             check_name(party, "party")
         self._file = LedgerFile(path, party, timeout_s=timeout_s, must_exist=must_exist, made=now())
-        self._books = Books(self._file)
+        self._tables = LedgerTables(self._file)
         self._to_void: dict[str, ChargeTerms] = {}
 
     @property
@@ -125,10 +125,10 @@ class Ledger:
         check_name(dataset, "dataset")
         check_text(user, "user")
         check_text(note, "note")
-        spent_by_counts(self._books.costs(dataset, user), budget)
+        spent_by_counts(self._tables.costs(dataset, user), budget)
         with self._file.transaction():
-            spent_by_counts(self._books.costs(dataset, user), budget)
-            self._books.add_budget(dataset, user, budget, note)
+            spent_by_counts(self._tables.costs(dataset, user), budget)
+            self._tables.add_budget(dataset, user, budget, note)
 
     def release(
         self,
@@ -230,7 +230,7 @@ class Ledger:
         LedgerError
             If the ledger cannot be read.
         """
-        return self._books.users_of(tuple(query_ids))
+        return self._tables.users_of(tuple(query_ids))
 
     def spent(self, dataset: str, user: str = "") -> Guarantee:
         """Compute the total cost of a data set's or user's releases.
@@ -242,7 +242,7 @@ class Ledger:
         ValueError
             If the data set has no budget.
         """
-        return self._books.spent(dataset, user)
+        return self._tables.spent(dataset, user)
 
     def left(self, dataset: str, user: str = "") -> Guarantee:
         """Return the rest of the budget of a data set or user.
@@ -255,46 +255,47 @@ class Ledger:
         ValueError
             If the data set has no budget.
         """
-        return self._books.left(dataset, user)
+        return self._tables.left(dataset, user)
 
     def budgets(self) -> tuple[BudgetState, ...]:
         """Return the budgets in force, by data set, then user."""
-        return self._books.budgets()
+        return self._tables.budgets()
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries, oldest first.
 
         Answers are represented by their digest.
         """
-        return self._books.entries()
+        return self._tables.entries()
 
     def _reserve(self, terms: Sequence[ChargeTerms]) -> dict[str, bytes]:
         """Return the stored answers by id; charge ids without one.
 
         An id that is already charged is not charged again.
         """
-        known = [self._books.find(each) for each in terms]
+        known = [self._tables.find(each) for each in terms]
         if all(charged for charged, _ in known):
             return _answers(terms, known)
         for each, (charged, _) in zip(terms, known, strict=True):
             if not charged:
-                self._books.check_room(each)  # without the lock first: refusals do not block others
+                # Without the lock first: refusals do not block others.
+                self._tables.check_budgets(each)
         with self._file.transaction():
-            known = [self._books.find(each) for each in terms]
+            known = [self._tables.find(each) for each in terms]
             for each, (charged, _) in zip(terms, known, strict=True):
                 if not charged:
-                    self._books.check_room(each)
-                    self._books.add_charge(each)
+                    self._tables.check_budgets(each)
+                    self._tables.add_charge(each)
         return _answers(terms, known)
 
     def _store(self, terms: Sequence[ChargeTerms], drawn: Sequence[bytes]) -> dict[str, bytes]:
         """Store answers; return the valid one for each charged id."""
         try:
             with self._file.transaction():
-                known = [self._books.find(each) for each in terms]
+                known = [self._tables.find(each) for each in terms]
                 for place, (each, answer) in enumerate(zip(terms, drawn, strict=True)):
                     if known[place] == (True, None):
-                        self._books.add_answer(each, answer)
+                        self._tables.add_answer(each, answer)
                         known[place] = True, answer
         except BaseException:
             self._void_or_defer(terms)
@@ -308,11 +309,11 @@ class Ledger:
         """
         with self._file.transaction():
             try:
-                charged, answer = self._books.find(terms)
+                charged, answer = self._tables.find(terms)
             except ValueError:  # the id was charged again elsewhere, under other terms
                 return
             if charged and answer is None:
-                self._books.drop_charge(terms)
+                self._tables.void_charge(terms)
 
     def _void_or_defer(self, terms: Sequence[ChargeTerms]) -> None:
         self._to_void |= {each.query: each for each in terms}

@@ -31,7 +31,7 @@ from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.privacy.audit._certificates import certified_epsilon
 from fedneighbors.privacy.ledger._ledger import Ledger
-from fedneighbors.privacy.noise._calibration import noise_function, shares
+from fedneighbors.privacy.noise._calibration import calibrate_noise, shares
 from fedneighbors.tabular._schema import PublicSchemaRequest
 from tests.methods.fedpnn.private.tables import BOUNDS, CENTRAL, LOCAL, ledger_of, party, table
 
@@ -385,14 +385,14 @@ CLAIM = {sums_request: 2.0, cells_request: 1.2}
 
 def halved_noise(budget, sensitivity, **options):
     """Draw noise for twice the budget, charged as the budget itself."""
-    cost, _ = noise_function(budget, sensitivity, **options)
-    _, add_noise = noise_function(PureDP(2 * budget.epsilon), sensitivity, **options)
+    cost, _ = calibrate_noise(budget, sensitivity, **options)
+    _, add_noise = calibrate_noise(PureDP(2 * budget.epsilon), sensitivity, **options)
     return cost, add_noise
 
 
 def bare_counts(budget, sensitivity, **options):
     """Add noise to the sums only, not to the class counts."""
-    cost, add_noise = noise_function(budget, sensitivity, **options)
+    cost, add_noise = calibrate_noise(budget, sensitivity, **options)
     return cost, lambda values: np.concatenate([values[:2], add_noise(values)[2:]])
 
 
@@ -420,8 +420,8 @@ def draw_releases(rows, ask, n, seed):
     [
         (sums_request, None, None),
         (cells_request, None, None),
-        (cells_request, "noise_function", halved_noise),
-        (sums_request, "noise_function", bare_counts),
+        (cells_request, "calibrate_noise", halved_noise),
+        (sums_request, "calibrate_noise", bare_counts),
         (cells_request, "cell_counts", cells_up_to_the_farthest_row),
     ],
 )

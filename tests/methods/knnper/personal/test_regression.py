@@ -208,7 +208,7 @@ def test_gathered_replies_reveal_no_targets():
 
     gathered = [reply for _, replies in asked(parties) for reply in replies.each.values()]
 
-    assert {type(reply).__name__ for reply in gathered} == {"Schema", "Receipt"}
+    assert {type(reply).__name__ for reply in gathered} == {"SchemaReply", "Receipt"}
     assert all(reply.labels == () for reply in gathered if hasattr(reply, "labels"))
 
 

@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, Number, PureDP, Sensitivity, exact
-from fedneighbors.privacy.ledger._books import ChargeTerms
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.ledger._tables import ChargeTerms
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
 
 Promise = Literal["exact", "certified"]

@@ -36,7 +36,7 @@ from fedneighbors.methods.fedpnn.private.protocol import (
 )
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import noise_function
+from fedneighbors.privacy.noise._calibration import calibrate_noise
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty
 from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 
@@ -108,7 +108,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         self._check_classes(request.classes, fewest=2)
         release, compute_exact = self._plan_release(request)
-        cost, add_noise = noise_function(
+        cost, add_noise = calibrate_noise(
             release.budget,
             release.sensitivity,
             n_shares=n_shares,

@@ -21,7 +21,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import PrivacyError
 from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import portion
+from fedneighbors.privacy.noise._calibration import budget_fraction
 from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE
 from fedneighbors.tabular._private import column_bounds
 
@@ -72,7 +72,7 @@ def allot_budget(privacy: Privacy, *, release: str, n_classes: int) -> PureDP | 
     fraction = FRACTIONS[release]
     if release == "class sums" and n_classes > 2:
         fraction += FRACTIONS["cells"]
-    return portion(privacy, fraction)
+    return budget_fraction(privacy, fraction)
 
 
 def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivity]) -> int:

@@ -33,7 +33,7 @@ from fedneighbors.methods.flynn.private.protocol import (
 from fedneighbors.methods.flynn.protocol import FlyNNParty
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import noise_function
+from fedneighbors.privacy.noise._calibration import calibrate_noise
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty
 from fedneighbors.tabular._schema import Label, PublicSchemaRequest, Receipt, blocks
 
@@ -140,7 +140,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         levels = constants_levels(self._privacy, n_columns)
         sensitivity = constants_sensitivity(n_columns, levels, self._privacy.neighbors)
         budget = release_budget(self._privacy, of="constants", constants_paid=True)
-        cost, add_noise = noise_function(
+        cost, add_noise = calibrate_noise(
             budget, sensitivity, n_shares=n_shares, n_cells=2 * n_columns + 1, bits=self._bits
         )
         return cost, lambda: ConstantsReply(add_noise(self._quantized_moments(request, levels)))
@@ -162,7 +162,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         sensitivity = count_sensitivity(plan.n_active, self._privacy.neighbors)
         budget = release_budget(self._privacy, of="counts", constants_paid=request.constants_paid)
         n_cells = plan.n_units * len(classes)
-        cost, add_noise = noise_function(
+        cost, add_noise = calibrate_noise(
             budget, sensitivity, n_shares=n_shares, n_cells=n_cells, bits=self._bits
         )
 

@@ -13,7 +13,7 @@ from fedneighbors._typing import Floats
 from fedneighbors.errors import PrivacyError
 from fedneighbors.privacy._guarantees import ZCDP, Neighbors, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import portion
+from fedneighbors.privacy.noise._calibration import budget_fraction
 from fedneighbors.privacy.noise._mechanisms import MAX_TABLE_SCALE, MAX_TABLE_VARIANCE
 from fedneighbors.privacy.noise._top_picks import TopPicks
 
@@ -94,7 +94,7 @@ def release_budget(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP
     """
     share = exact(privacy.constants_share, "constants_share") if constants_paid else Fraction(0)
     share = share if of == "constants" else 1 - share
-    return portion(privacy, share)
+    return budget_fraction(privacy, share)
 
 
 def picks_mechanism(privacy: Privacy, *, constants_paid: bool, n_picks: int) -> TopPicks:

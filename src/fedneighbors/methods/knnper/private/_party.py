@@ -28,7 +28,7 @@ from fedneighbors.neural._network import Network
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.privacy.noise._calibration import noise_function
+from fedneighbors.privacy.noise._calibration import calibrate_noise
 from fedneighbors.tabular._private import PrivateTableParty
 from fedneighbors.tabular._schema import Receipt
 
@@ -151,7 +151,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         self._check_terms(request)
         self._check_classes(request.classes)
         n_classes = len(request.classes)
-        cost, noised = noise_function(
+        cost, noised = calibrate_noise(
             self._budget.counts, ROW_COUNTS, n_shares=None, n_cells=n_classes, bits=self._bits
         )
         query = f"{request.run} {self._gate.digest(request)} counts"

@@ -1,4 +1,4 @@
-"""Entries of a ledger and its tables: budgets, charges, answers."""
+"""Rows and SQL queries of a ledger: budgets, charges, answers."""
 
 import hashlib
 from collections import Counter
@@ -15,22 +15,25 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP
 from fedneighbors.privacy.ledger._file import LedgerFile
 
 EntryKind = Literal["budget", "reserved", "released", "voided"]
-"""Kinds of entries: a budget was set, a charge made, an answer stored, a charge voided."""
+"""``"budget"``: a budget was set; ``"reserved"``: a release was charged; ``"released"``: its answer
+was stored; ``"voided"``: its charge was removed."""
 
 Columns = tuple[str, str, str]
-"""A guarantee in the file: notion, and two numbers as exact fractions."""
+"""A guarantee as three texts: its notion, a fraction, and a second fraction or an empty text."""
 
 _NOTIONS: dict[str, type[Guarantee]] = {"pure": PureDP, "approx": ApproxDP, "zcdp": ZCDP}
 
 _LONGEST_NAME = 500  # characters
 _LONGEST_NOTE = 2000  # characters
-_LONGEST_NUMBER = 1000  # digits; Python prints integers of up to 4300
+_LONGEST_NUMBER = 1000  # digits; below 4300, Python's limit for converting integers to text
 _TOO_LARGE = 10**_LONGEST_NUMBER
 
 
 @dataclass(frozen=True)
 class ChargeTerms:
-    """Terms of a charge; a repeated id must repeat them.
+    """Id, data set, user and cost of a release.
+
+    If the id was charged before, the data set, user and cost must be the same.
 
     Parameters
     ----------
@@ -48,9 +51,9 @@ class ChargeTerms:
     Raises
     ------
     ValueError
-        If a name is empty, too long or has control characters, or the cost has too many digits.
+        If a name is empty, a text is too long or not printable, or the cost has too many digits.
     TypeError
-        If a name is not a text or the cost not a guarantee.
+        If a name or ``purpose`` is not a str, or ``cost`` is not a guarantee.
     """
 
     query: str
@@ -80,7 +83,8 @@ class LedgerEntry:
     kind : {"budget", "reserved", "released", "voided"}
         Kind of the entry.
     dataset, user : str
-        Data set and user of the budget; the user is empty for the whole data set.
+        Data set and user of the budget or release. In a budget, an empty user means the whole data
+        set.
     guarantee : Guarantee
         The budget, or the cost of the release.
     query : str
@@ -163,15 +167,12 @@ def from_columns(notion: str, first: str, second: str) -> Guarantee:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(
             f"the ledger has a guarantee that cannot be read: {notion} {first} {second}; "
-            "restore it from a backup"
+            "restore the ledger from a backup"
         ) from error
 
 
 def count_costs(rows: Iterable[tuple[str, str, str, int]]) -> Counter[Guarantee]:
-    """Count the releases of each cost.
-
-    The arguments are rows of columns and a count.
-    """
+    """Convert rows of a guarantee's columns and a count to a Counter."""
     return Counter({from_columns(*columns): number for *columns, number in rows})
 
 
@@ -185,7 +186,7 @@ def check_name(name: str, what: str) -> None:
     """
     check_text(name, what, _LONGEST_NAME)
     if not name:
-        raise ValueError(f"expected a {what}, got an empty text; name it")
+        raise ValueError(f"expected a {what} that is not empty")
 
 
 def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
@@ -207,12 +208,17 @@ def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
 
 def _to_text(number: Fraction) -> str:
     if max(number.numerator, number.denominator) >= _TOO_LARGE:
-        raise ValueError(f"expected a fraction of at most {_LONGEST_NUMBER} digits; round it up")
+        raise ValueError(
+            f"expected a numerator and a denominator of at most {_LONGEST_NUMBER} digits each; "
+            "round the number up to fewer digits"
+        )
     return f"{number.numerator}/{number.denominator}"
 
 
-class Books:
-    """The tables of a ledger file as values; writes happen inside a transaction.
+class LedgerTables:
+    """Queries on the tables of a ledger file.
+
+    The caller opens a transaction for writes.
 
     Parameters
     ----------
@@ -243,9 +249,9 @@ class Books:
         dataset, user, *columns, digest, content = rows[0]
         if (dataset, user, *columns) != (terms.dataset, terms.user, *to_columns(terms.cost)):
             raise ValueError(
-                f"expected query {terms.query!r} under its first terms (data set {dataset!r}, user "
-                f"{user!r}, {from_columns(*columns)}), got data set {terms.dataset!r}, user "
-                f"{terms.user!r}, {terms.cost}; a new question needs a new id"
+                f"query {terms.query!r} was first charged with data set {dataset!r}, user "
+                f"{user!r}, {from_columns(*columns)}; got data set {terms.dataset!r}, user "
+                f"{terms.user!r}, {terms.cost}; another release needs another id"
             )
         if content is not None and hashlib.sha256(content).hexdigest() != digest:
             raise LedgerError(
@@ -256,11 +262,13 @@ class Books:
 
     def users_of(self, queries: Sequence[str]) -> dict[str, str]:
         """Return the user charged for each id."""
-        places = ", ".join("?" * len(queries))
-        rows = self._file.rows(f"SELECT query, user FROM charge WHERE query IN ({places})", queries)
+        placeholders = ", ".join("?" * len(queries))
+        rows = self._file.rows(
+            f"SELECT query, user FROM charge WHERE query IN ({placeholders})", queries
+        )
         return dict(rows)
 
-    def check_room(self, terms: ChargeTerms) -> None:
+    def check_budgets(self, terms: ChargeTerms) -> None:
         """Raise unless a charge fits the budgets of data set and user.
 
         Raises
@@ -271,20 +279,20 @@ class Books:
         for user in ("", terms.user):
             budget = self._budget(terms.dataset, user)
             if budget is not None:
-                self._check_fit(terms, user, budget)
+                self._check_budget(terms, user, budget)
             elif not user:
                 raise BudgetExceeded(
                     terms.dataset, terms.user, str(terms.cost), "nothing, no budget was set"
                 )
 
-    def _check_fit(self, terms: ChargeTerms, user: str, budget: Guarantee) -> None:
+    def _check_budget(self, terms: ChargeTerms, user: str, budget: Guarantee) -> None:
         costs = self.costs(terms.dataset, user)
         costs[terms.cost] += 1
         try:
-            fitting, reason = within(spent_by_counts(costs, budget), budget), ""
+            fits, reason = within(spent_by_counts(costs, budget), budget), ""
         except ValueError as error:
-            fitting, reason = False, f" ({error})"
-        if not fitting:
+            fits, reason = False, f" ({error})"
+        if not fits:
             left = f"{self.left(terms.dataset, user)}{reason}"
             raise BudgetExceeded(terms.dataset, terms.user, str(terms.cost), left)
 
@@ -294,25 +302,28 @@ class Books:
             "INSERT INTO charge VALUES (?, ?, ?, ?, ?, ?)",
             (terms.query, terms.dataset, terms.user, *to_columns(terms.cost)),
         )
-        self._add_release("reserved", terms)
+        self._add_charge_entry("reserved", terms)
 
-    def drop_charge(self, terms: ChargeTerms) -> None:
+    def void_charge(self, terms: ChargeTerms) -> None:
         """Void a charge that has no answer."""
         self._file.write("DELETE FROM charge WHERE query = ?", (terms.query,))
-        self._add_release("voided", terms)
+        self._add_charge_entry("voided", terms)
 
     def add_answer(self, terms: ChargeTerms, answer: bytes) -> None:
         """Store the answer of a release that was charged."""
         digest = hashlib.sha256(answer).hexdigest()
         self._file.write("INSERT INTO answer VALUES (?, ?, ?)", (terms.query, digest, answer))
-        self._add_release("released", terms, digest, len(answer))
+        self._add_charge_entry("released", terms, digest, len(answer))
 
     def add_budget(self, dataset: str, user: str, budget: Guarantee, note: str) -> None:
         """Set a budget; the newest is in force."""
-        self._add("budget", dataset, user, budget, note=note)
+        self._add_entry("budget", dataset, user, budget, note=note)
 
     def costs(self, dataset: str, user: str) -> Counter[Guarantee]:
-        """Count a data set's or user's charges of each cost."""
+        """Count the charges of each cost on a data set.
+
+        Only those of ``user``, unless it is empty.
+        """
         of_user, values = (" AND user = ?", (dataset, user)) if user else ("", (dataset,))
         return count_costs(
             self._file.rows(
@@ -387,10 +398,10 @@ class Books:
             raise ValueError(f"expected a data set with a budget, got {dataset!r}; set a budget")
         return budget
 
-    def _add_release(
+    def _add_charge_entry(
         self, kind: EntryKind, terms: ChargeTerms, sha256: str = "", size: int = 0
     ) -> None:
-        self._add(
+        self._add_entry(
             kind,
             terms.dataset,
             terms.user,
@@ -401,7 +412,7 @@ class Books:
             size=size,
         )
 
-    def _add(
+    def _add_entry(
         self,
         kind: EntryKind,
         dataset: str,
