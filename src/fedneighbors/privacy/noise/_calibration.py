@@ -97,9 +97,7 @@ def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
         return float(noise.variance) * n_summed
     if isinstance(noise, GaussianShares):
         return float(noise.share_variance) * n_summed
-    n_parts = (
-        1 if isinstance(noise, DiscreteLaplace) else noise.n_shares
-    )  # that make the full noise
+    n_parts = 1 if isinstance(noise, DiscreteLaplace) else noise.n_shares  # per full noise
     decay = math.exp(-1 / noise.scale)
     return 2 * decay / (1 - decay) ** 2 * n_summed / n_parts
 
