@@ -140,8 +140,9 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Number of threads. The result does not depend on it.
     privacy : Privacy, optional
         Train under differential privacy, see :class:`~fedneighbors.privacy.Privacy`. Everything
-        derived from the rows is then charged to the budget or was declared public. With
-        ``decay=None`` rows are scored by a function suited to noised counts.
+        derived from the rows is then charged to the budget; columns and labels are declared, and a
+        data frame is read by ``privacy.schema``. With ``decay=None`` rows are scored by a function
+        suited to noised counts.
 
     Attributes
     ----------
