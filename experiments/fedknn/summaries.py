@@ -1,4 +1,4 @@
-"""Tables and figures of trials: costs of each algorithm."""
+"""Tables and figures of the costs of each algorithm, from measured searches (trials)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from fedneighbors.records import Figure, ResultTable, Scalar
 Key = tuple[Scalar, ...]
 
 LATE_NOTE = (
-    "A search that keeps a provider at work longer than the limit is late and counts at the limit, "
-    "for every algorithm alike. Work, objects and verifications are medians over the queries that "
-    "no algorithm of the line's group was late with."
+    "A search in which a provider needs more CPU seconds than the limit is late; its latency is "
+    "then the limit. CPU seconds, objects, verifications and exchanges are medians over the queries "
+    "on which no algorithm of the same collection, split and setting was late."
 )
 
 
@@ -24,9 +24,9 @@ class Axis:
     Parameters
     ----------
     name : str
-        Column and label.
+        Name of the parameter, as column of tables and label of figures.
     of : callable
-        Its value for a trial.
+        Returns the value of the parameter in a trial.
     """
 
     name: str
@@ -40,12 +40,12 @@ def middle(trials: Iterable[Trial], what: Callable[[Trial], float]) -> float | N
 
 
 def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -> ResultTable:
-    """Return a line per collection, split, axis value and algorithm."""
+    """Return a row per collection, split, axis value and algorithm."""
     rows = []
     for (collection, split, value), group in grouped(trials, axis).items():
-        late = {trial.query for trial in group if trial.late}
+        late_queries = {trial.query for trial in group if trial.late}
         for algorithm, own in by_algorithm(group).items():
-            common = [trial for trial in own if trial.query not in late]
+            common = [trial for trial in own if trial.query not in late_queries]
             latencies = [trial.latency_s(delay_s) for trial in own]
             rows.append(
                 (
@@ -66,7 +66,7 @@ def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -
             )
     return ResultTable(
         name="overview",
-        title="What a search takes",
+        title="Cost of a search",
         columns=(
             "collection", "split", axis.name, "algorithm", "queries", "late", "mean_latency_s",
             "median_latency_s", "local_sum_s", "local_most_s", "objects asked",
@@ -74,8 +74,10 @@ def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -
         ),
         rows=tuple(rows),
         caption=LATE_NOTE
-        + f" Round trip {1e3 * delay_s:g} ms. Possible: objects whose bound is at most the k-th "
-        "distance.",
+        + f" Round trip {1e3 * delay_s:g} ms. local_sum_s, local_most_s: CPU seconds of all "
+        "providers and of the busiest. Objects asked: number returned by all. Verified: computed "
+        "distances, without searches that did not count them. Possible: objects whose bound is at "
+        "most the k-th distance.",
     )  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def bars(*, title: str, caption: str) -> Figure:
 
 
 def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
-    """Return the figures of an overview, two for each split."""
+    """Return figures of latency and CPU seconds for each split."""
     return tuple(
         Figure(
             name=f"{what}-{split}",
@@ -120,9 +122,9 @@ def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
 
 
 def curve_tables(table: ResultTable, axis: Axis) -> tuple[ResultTable, ...]:
-    """Return the tables of these figures, one per split."""
+    """Return the tables of the figures of :func:`curves`, one per split."""
     wanted = ("collection", axis.name, "algorithm", "mean_latency_s", "local_sum_s")
-    places = [table.columns.index(name) for name in wanted]
+    columns = [table.columns.index(name) for name in wanted]
     split = table.columns.index("split")
     return tuple(
         ResultTable(
@@ -130,7 +132,7 @@ def curve_tables(table: ResultTable, axis: Axis) -> tuple[ResultTable, ...]:
             title=f"Curves, {name} split",
             columns=wanted,
             rows=tuple(
-                tuple(row[place] for place in places) for row in table.rows if row[split] == name
+                tuple(row[column] for column in columns) for row in table.rows if row[split] == name
             ),
         )
         for name in ("uniform", "skewed")
@@ -153,20 +155,20 @@ def by_algorithm(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
     return groups
 
 
-CHAMPIONS = ("dann", "dann*")
+PAPER_ALGORITHMS = ("dann", "dann*")
 Cells = tuple[Scalar, ...]
 Measured = list[tuple[Scalar, float | None]]
-"""Values of the axis, and the factor at each; None where no query was in time for both."""
+"""Values of the axis with the speed-up at each; None if on each query one of both was late."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Largest speed-up of DANN* in the paper.
+    """Largest speed-ups of DANN* that the paper reports.
 
     Parameters
     ----------
     over : mapping of str to float
-        Factor over each rival.
+        Speed-up over each of the other algorithms.
     """
 
     over: Mapping[str, float] = field(default_factory=dict)
@@ -179,44 +181,45 @@ def speedups(
     rivals: Sequence[str],
     claims: Mapping[tuple[str, str], Claim],
 ) -> ResultTable:
-    """Return the largest speed-ups of the champions over their rivals.
+    """Return the largest speed-ups of DANN and DANN* over other algorithms.
 
     Parameters
     ----------
     trials : sequence of Trial
         Searches of the same queries.
     axis : Axis
-        Name of the varied setting.
+        Varied parameter.
     rivals : sequence of str
-        Algorithms.
+        Algorithms that DANN and DANN* are compared with.
     claims : mapping
-        The paper's figures, by collection and split.
+        Speed-ups that the paper reports, by collection and split.
     """
     pairs = _pairs(trials, axis, rivals)
     rows: list[Cells] = []
-    for (collection, split, champion, rival), at in pairs.items():
+    for (collection, split, algorithm, rival), measured_at in pairs.items():
         cells: Cells = ()
         for measure in (_latency, _alone, _work):
-            cells += _largest([(value, measure(*pair)) for value, pair in at])
+            cells += _largest([(value, measure(*pair)) for value, pair in measured_at])
         claim = claims.get((collection, split), Claim()).over.get(rival)
-        rows.append((collection, split, champion, rival, *cells, claim))
+        rows.append((collection, split, algorithm, rival, *cells, claim))
     return ResultTable(
         name="speedups",
-        title="Largest speed-up of DANN and DANN* over their rivals",
+        title="Largest speed-ups of DANN and DANN* over other algorithms",
         columns=(
             "collection", "split", "algorithm", "over", "latency, factor", f"at {axis.name}",
             "without round trips, factor", f"at that {axis.name}", "work, factor",
             f"at which {axis.name}", "paper, dann*",
         ),
         rows=tuple(rows),
-        caption="Latency, with round trips of 64 ms and without: ratio of the means, late searches "
-        "at the limit. Work: ratio of the CPU seconds of all providers together, over the queries "
-        "that neither was late with. The paper gives the largest factor in latency.",
+        caption=f"Latency, with round trips of {1e3 * DELAY_S:g} ms and without: ratio of means, "
+        "where a late search has the limit. Work: ratio of the CPU seconds of all providers, over "
+        f"the queries on which neither algorithm was late. After each factor: {axis.name} at "
+        "which it is reached. Paper: the largest factor in latency that it reports.",
     )  # fmt: skip
 
 
 Pair = tuple[dict[int, Trial], dict[int, Trial]]
-"""The trials of a rival and of a champion, by query."""
+"""The trials of the algorithm that is compared with, and of DANN or DANN*, by query."""
 
 
 def _pairs(
@@ -224,15 +227,16 @@ def _pairs(
 ) -> dict[tuple[str, str, str, str], list[tuple[Scalar, Pair]]]:
     found: dict[tuple[str, str, str, str], list[tuple[Scalar, Pair]]] = {}
     for (collection, split, value), group in grouped(trials, axis).items():
-        own = {
-            name: {trial.query: trial for trial in some}
-            for name, some in by_algorithm(group).items()
+        by_query = {
+            name: {trial.query: trial for trial in trials_of_one}
+            for name, trials_of_one in by_algorithm(group).items()
         }
-        for champion in CHAMPIONS:
+        for algorithm in PAPER_ALGORITHMS:
             for rival in rivals:
-                if {champion, rival} <= set(own):
-                    place = (str(collection), str(split), champion, rival)
-                    found.setdefault(place, []).append((value, (own[rival], own[champion])))
+                if {algorithm, rival} <= set(by_query):
+                    key = (str(collection), str(split), algorithm, rival)
+                    pair = by_query[rival], by_query[algorithm]
+                    found.setdefault(key, []).append((value, pair))
     return found
 
 
@@ -241,22 +245,22 @@ def _largest(measured: Measured) -> tuple[Scalar, Scalar]:
     return max(known, key=lambda pair: pair[0]) if known else (None, None)
 
 
-def _latency(slow: dict[int, Trial], fast: dict[int, Trial]) -> float:
-    return _ratio(slow, fast, DELAY_S)
+def _latency(compared: dict[int, Trial], ours: dict[int, Trial]) -> float:
+    return _ratio(compared, ours, DELAY_S)
 
 
-def _alone(slow: dict[int, Trial], fast: dict[int, Trial]) -> float:
-    return _ratio(slow, fast, 0.0)
+def _alone(compared: dict[int, Trial], ours: dict[int, Trial]) -> float:
+    return _ratio(compared, ours, 0.0)
 
 
-def _ratio(slow: dict[int, Trial], fast: dict[int, Trial], delay_s: float) -> float:
-    theirs = sum(trial.latency_s(delay_s) for trial in slow.values())
-    return theirs / max(sum(trial.latency_s(delay_s) for trial in fast.values()), 1e-9)
+def _ratio(compared: dict[int, Trial], ours: dict[int, Trial], delay_s: float) -> float:
+    total = sum(trial.latency_s(delay_s) for trial in compared.values())
+    return total / max(sum(trial.latency_s(delay_s) for trial in ours.values()), 1e-9)
 
 
-def _work(slow: dict[int, Trial], fast: dict[int, Trial]) -> float | None:
-    both = [query for query in fast if not (slow[query].late or fast[query].late)]
+def _work(compared: dict[int, Trial], ours: dict[int, Trial]) -> float | None:
+    both = [query for query in ours if not (compared[query].late or ours[query].late)]
     if not both:
         return None
-    theirs = sum(slow[query].local_sum_s for query in both)
-    return theirs / sum(fast[query].local_sum_s for query in both)
+    total = sum(compared[query].local_sum_s for query in both)
+    return total / sum(ours[query].local_sum_s for query in both)

@@ -59,5 +59,5 @@ def test_averaged_models_skip_parties_of_one_class():
 
 
 def test_parties_of_one_class_each_are_refused():
-    with pytest.raises(ValueError, match="a party with rows of two classes"):
+    with pytest.raises(ValueError, match="a party with rows of at least two classes"):
         AveragedModels(LogisticRegression).fit(X, Y, parties=Y)

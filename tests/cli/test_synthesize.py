@@ -120,7 +120,7 @@ def test_without_a_label_all_columns_keep_their_order(loans, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give real rows with --data, or a saved --model"),
+        ([], "give real rows with --data, or a saved model with --model"),
         (["--model", "m", "--report", "r.html"], "--report compares with real rows"),
         (["--model", "m", "--epochs", "3"], "a saved --model is already trained"),
         (["--model", "m", "--noise", "normal"], "a saved --model is already trained"),

@@ -39,7 +39,7 @@ def test_party_answering_for_another_round_is_named(kind):
     assert_fails(
         on_reply=alter_reply(kind, change_round),
         silent=P7_SILENT,
-        match="'p1': it answered for another round",
+        match="'p1': its reply is of another round or step",
     )
 
 
@@ -49,7 +49,7 @@ def test_party_replaying_a_reply_of_an_earlier_round_is_named():
     masked_sum(earlier, roster)
     (old_reply,) = earlier.sent(MaskedInput, "p1")
 
-    with pytest.raises(AggregationError, match="'p1': it answered for another round"):
+    with pytest.raises(AggregationError, match="'p1': its reply is of another round or step"):
         masked_sum(Wire(masked, on_reply=alter_reply(MaskedInput, lambda _: old_reply)), roster)
 
 
@@ -123,9 +123,21 @@ def alter_share(position):
     ("kind", "change", "match"),
     [
         (SealedShares, drop_share, "'p1': it did not deal one share to each party"),
-        (SealedShares, alter_share(0), "'p1': a share is not signed with its enrolled key"),
-        (SealedShares, alter_share(1), "'p1': a share is not signed with its enrolled key"),
-        (SealedShares, alter_share(3), "'p1': a share is not signed with its enrolled key"),
+        (
+            SealedShares,
+            alter_share(0),
+            "'p1': one of its shares is not signed with its enrolled key",
+        ),
+        (
+            SealedShares,
+            alter_share(1),
+            "'p1': one of its shares is not signed with its enrolled key",
+        ),
+        (
+            SealedShares,
+            alter_share(3),
+            "'p1': one of its shares is not signed with its enrolled key",
+        ),
         (
             SealedShares,
             lambda x: replace(x, seed_commitment=flip_bit(x.seed_commitment)),

@@ -307,7 +307,9 @@ class NameParty(ValueParty):
 def test_non_integer_reply_fails_at_the_party():
     masked, roster = enroll([*value_parties(3), NameParty("bob", [1])])
 
-    with pytest.raises(ProtocolError, match=r"NameReply\.name cannot be added up"):
+    with pytest.raises(
+        ProtocolError, match=r"NameReply\.name is not of integers, cannot be summed"
+    ):
         masked_sum(Wire(masked), roster)
 
 

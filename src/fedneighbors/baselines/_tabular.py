@@ -32,7 +32,7 @@ _KNOTS, _MIN_COUNT = 100, 5  # the defaults of FedPNN
 
 
 class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """Base class of classifiers whose rows are scaled with constants of all parties."""
+    """Base class of classifiers on rows that are scaled over all parties."""
 
     def fit(self, X: Any, y: Any, parties: Sequence[Any] | npt.NDArray[Any] | None = None) -> Self:
         """Train on the rows of all parties.
@@ -97,7 +97,7 @@ class AveragedModels(_ScaledClassifier):
             if len(np.unique(labels[rows])) > 1
         ]
         if not self.models_:
-            raise ValueError("expected a party with rows of two classes, found none")
+            raise ValueError("expected a party with rows of at least two classes, found none")
 
     def _probabilities(self, points: Floats) -> Floats:
         total = np.zeros((len(points), len(self.classes_)))
@@ -108,24 +108,26 @@ class AveragedModels(_ScaledClassifier):
 
 
 def averaged_logistic_regression() -> AveragedModels:
-    """Return averaged logistic regressions with equal class weights."""
+    """Return averaged logistic regressions with balanced class weights."""
     return AveragedModels(lambda: LogisticRegression(class_weight="balanced", max_iter=5000))
 
 
 def averaged_boosting() -> AveragedModels:
-    """Return averaged gradient boosting with equal class weights."""
+    """Return averaged gradient boosting with balanced class weights."""
     return AveragedModels(
         lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
     )
 
 
 class FederatedLDA(_ScaledClassifier):
-    """Linear discriminant analysis from summed moments, the same as on pooled rows.
+    """Linear discriminant analysis with equal class priors, from sums over parties.
+
+    On the same scaled rows, the model does not depend on their split over parties.
 
     Parameters
     ----------
     ridge : float
-        Added to every variance within classes, in units of the mean variance.
+        Added to the diagonal of the within-class covariance, as a multiple of its mean.
     """
 
     def __init__(self, ridge: float = 0.03) -> None:
@@ -144,12 +146,14 @@ class FederatedLDA(_ScaledClassifier):
 
 
 class FederatedNaiveBayes(_ScaledClassifier):
-    """Gaussian naive Bayes from summed moments, the same as on pooled rows.
+    """Gaussian naive Bayes with equal class priors, from sums over parties.
+
+    On the same scaled rows, the model does not depend on their split over parties.
 
     Parameters
     ----------
     floor : float
-        Added to every variance, in units of the largest variance.
+        Fraction of the largest variance that is added to every variance.
     """
 
     def __init__(self, floor: float = 1e-3) -> None:
@@ -174,10 +178,10 @@ class FederatedNaiveBayes(_ScaledClassifier):
 
 
 def _restrict(owned: Mapping[str, Any], selected: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Return the indices of each party's rows among the selected rows."""
+    """Return each party's row indices in the array of selected rows."""
     new_index = np.cumsum(selected) - 1
-    rows = {name: np.arange(len(selected))[own] for name, own in owned.items()}
-    return {name: new_index[own[selected[own]]] for name, own in rows.items()}
+    indices = {name: np.arange(len(selected))[rows] for name, rows in owned.items()}
+    return {name: new_index[rows[selected[rows]]] for name, rows in indices.items()}
 
 
 def _sum_moments(
@@ -192,7 +196,7 @@ def _sum_moments(
 
 
 class CentralModel(_ScaledClassifier):
-    """A model of the pooled rows, as an upper bound.
+    """A model trained on the pooled rows, for comparison.
 
     Parameters
     ----------
@@ -203,7 +207,7 @@ class CentralModel(_ScaledClassifier):
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make = make
 
-    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:  # noqa: ARG002 - pooled
+    def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:  # noqa: ARG002 - rows are pooled
         self.model_ = self.make().fit(points, labels)
 
     def _probabilities(self, points: Floats) -> Floats:

@@ -24,47 +24,49 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 24
 _MAX_CELL = 60  # characters; longer cells are cut
-_MAX_SENTENCE = 1000
+_MAX_TEXT = 1000  # characters of a title, caption or note
 _MAX_UNWRAPPED_CELL = 20
 _MAX_UNWRAPPED_NAME = 40  # for the first column, which has the names of rows
-_FILE_WIDTH = 1000
+_REDIRECTED_WIDTH = 1000
 
 
 def print_tables(record: RunRecord, names: Sequence[str] | None = None) -> None:
-    """Print the named tables of a record, all by default.
+    """Print the named tables of a record, and all its notes.
 
-    Tables of images are omitted.
+    By default, all tables are printed. Tables of images are always omitted.
     """
     image_tables = {figure.table for figure in record.figures if figure.kind == "images"}
     for table in record.tables:
         if table.name not in image_tables and (names is None or table.name in names):
             print_grid(table)
     for note in record.notes:
-        echo(f"\N{BULLET} {printable(note, _MAX_SENTENCE)}")
+        echo(f"\N{BULLET} {printable(note, _MAX_TEXT)}")
 
 
 def print_grid(table: ResultTable) -> None:
     """Print one table with its title above and its caption below."""
-    shown = to_text(table, limit=_MAX_ROWS)
+    text_table = to_text(table, limit=_MAX_ROWS)
     printed = PrintedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold cyan")
-    for column, (heading, numeric) in enumerate(zip(shown.headings, shown.numeric, strict=True)):
-        longest = max((len(row[column]) for row in shown.rows), default=0)
+    for column, (heading, numeric) in enumerate(
+        zip(text_table.headings, text_table.numeric, strict=True)
+    ):
+        longest = max((len(row[column]) for row in text_table.rows), default=0)
         printed.add_column(
             Text(printable(heading)),
             justify="right" if numeric else "left",
             no_wrap=numeric or longest <= (_MAX_UNWRAPPED_CELL if column else _MAX_UNWRAPPED_NAME),
         )
-    for row in shown.rows:
+    for row in text_table.rows:
         printed.add_row(*(Text(printable(cell, _MAX_CELL)) for cell in row))
-    echo(printable(table.title, _MAX_SENTENCE), "bold")
+    echo(printable(table.title, _MAX_TEXT), "bold")
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _FILE_WIDTH  # so that cells in a file are not truncated
+        console.width = _REDIRECTED_WIDTH  # so that redirected output is not truncated
     console.print(printed)
     if table.caption:
-        echo(printable(table.caption, _MAX_SENTENCE))
-    if shown.n_hidden:
-        echo(f"{shown.n_hidden} more rows are in the record.")
+        echo(printable(table.caption, _MAX_TEXT))
+    if text_table.n_hidden:
+        echo(f"{text_table.n_hidden} more rows are in the record.")
 
 
 def write_results(record: RunRecord, folder: Path, *, name: str, figures: bool = False) -> None:
@@ -77,7 +79,7 @@ def write_results(record: RunRecord, folder: Path, *, name: str, figures: bool =
     folder : path
         Created if missing.
     name : str
-        File name of the record, without ending.
+        File name of the record, without extension.
     figures : bool
         Also save each figure as PNG and SVG.
     """
@@ -88,7 +90,7 @@ def write_results(record: RunRecord, folder: Path, *, name: str, figures: bool =
         write_report([record], folder / "report.html")
         saved = save_figures(record, folder / "figures") if figures else []
     except MissingExtraError as error:
-        print_error(f"the report could not be drawn: {error}")
+        print_error(f"the report or its figures could not be written: {error}")
         return
     echo(f"report  {folder / 'report.html'}", "green")
     if saved:
@@ -120,7 +122,7 @@ def print_and_save_model(
     source : mapping of str to str
         Source of the rows, for the record.
     shown : sequence of str
-        Tables to print.
+        Names of the tables to print.
     encoded : str
         Note for the record that cells were encoded; empty if they were not.
     """

@@ -64,10 +64,12 @@ def fedknn(
     workers: WorkersOption = Workers.THREADS,
     out: Annotated[Path, typer.Option(help="Output directory.")] = Path("fedneighbors-search"),
 ) -> None:
-    """Find the exact nearest objects of several parties with FedKNN.
+    """Find the nearest objects of several parties with FedKNN.
 
-    Splits the objects of one file over simulated parties, all in this process.
-    Prints the neighbors of each query and the cost of the search.
+    Splits the objects of one file over simulated parties, all on this machine.
+    Prints the neighbors of each query and the cost of the search. The tables
+    call the parties providers, as the paper does. The neighbors are exact; with
+    --guarantee certified, each answer states whether it is exact.
     """
     from fedneighbors.cli._results import print_tables, write_results
     from fedneighbors.runs._fedknn import Searched, search_and_record
@@ -95,8 +97,8 @@ def fedknn(
     }
     with open_ledger(ledger) as broker_ledger:
         search.fit(objects.items, parties=owners, ledger=broker_ledger)
-        searched = Searched(owners, objects.labels, query_objects, labels)
-        record = search_and_record(search, searched, k=k, parameters=parameters)
+        inputs = Searched(owners, objects.labels, query_objects, labels)
+        record = search_and_record(search, inputs, k=k, parameters=parameters)
     _print_neighbors(record.tables[0])
     print_tables(record, ["cost", "providers"])
     write_results(record, out, name="record")

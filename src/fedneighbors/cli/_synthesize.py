@@ -28,10 +28,19 @@ def synthesize(
         ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="Label column; each class gets its own generator.")
+        str | None,
+        typer.Option(
+            help="Label column; each class gets its own generator, unless --together is given. "
+            "With a saved model: name of the labels in the output, 'target' by default."
+        ),
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Number of synthetic rows; by default as in the data.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of synthetic rows; by default as many as --data has, or as the saved "
+            "model was trained on.",
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Output file (CSV); labels come last.")] = Path(
         "synthetic.csv"
@@ -40,21 +49,31 @@ def synthesize(
         Path | None, typer.Option(help="Report on the quality of the rows (HTML); needs --data.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Model file: written with --data, otherwise read.")
+        Path | None,
+        typer.Option(
+            help="Model file. With --data, the trained model is saved to it; without, it is loaded."
+        ),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Number of training epochs; 300 by default.")
     ] = None,
     noise: Annotated[
-        NoiseName | None, typer.Option(help="Input noise of the generators; 'mixture' by default.")
+        NoiseName | None,
+        typer.Option(
+            help="Distribution of the generators' input: normal (standard normal), mixture (each "
+            "row from one of two normals; the default), or concat (half of the entries from each)."
+        ),
     ] = None,
     together: Annotated[
-        bool, typer.Option("--together", help="One generator for all classes.")
+        bool, typer.Option("--together", help="Train one generator for all classes.")
     ] = False,
     test_size: Annotated[
         float,
         typer.Option(
-            min=0.0, max=0.99, help="Share of rows held out for the quality test; 0 for none."
+            min=0.0,
+            max=0.99,
+            help="Fraction of rows held out to test classifiers trained on synthetic rows; 0 for "
+            "none. Needs --label.",
         ),
     ] = 0.25,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
@@ -103,7 +122,7 @@ def _check_options(
 ) -> None:
     """Raise if the model is missing, or an option needs real rows."""
     if model is None:
-        raise typer.BadParameter("give real rows with --data, or a saved --model")
+        raise typer.BadParameter("give real rows with --data, or a saved model with --model")
     if report is not None:
         raise typer.BadParameter("--report compares with real rows: give them with --data")
     if epochs is not None or noise is not None or together:
@@ -150,7 +169,7 @@ def _report_quality(record: "RunRecord", source: str, report: Path | None) -> No
     try:
         write_report([record], report)
     except MissingExtraError as error:
-        print_error(f"the report could not be drawn: {error}")
+        print_error(f"the report could not be written: {error}")
     else:
         echo(f"report  {report}", "green")
 

@@ -1,7 +1,8 @@
 """Coordinator side of masked sums: four exchanges, or five if parties drop out.
 
-The coordinator learns the sum over the surviving parties and their names. A single party's masked
-numbers are uniformly distributed for anyone without the secrets of the others.
+The coordinator learns the names of the surviving parties and the sum of their replies. A party's
+masked numbers cannot be distinguished from random ones without its seed and all the keys that it
+shares with the other members.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ from fedneighbors.secure_sum._shares import check_threshold, combine, default_th
 log = logging.getLogger(__name__)
 
 Carry = Callable[[Mapping[str, Message]], Replies]
-"""Deliver a request to each party and return the replies."""
+"""Function that sends a request to each party and returns the replies."""
 
 
 class MaskedSums:
@@ -70,7 +71,7 @@ class MaskedSums:
         requests : mapping of str to message
             The same request for each party.
         carry : callable
-            Delivers a request to each party and returns the replies.
+            Sends a request to each party and returns the replies.
 
         Raises
         ------
@@ -178,7 +179,9 @@ class _SumRound:
             for holder, (*parts, signature) in reply.sealed.items():
                 to_sign = sealed_digest(dealt, dealer, holder, *parts)
                 if not self._roster.signed(dealer, to_sign, signature):
-                    raise AggregationError("a share is not signed with its enrolled key", dealer)
+                    raise AggregationError(
+                        "one of its shares is not signed with its enrolled key", dealer
+                    )
         return replies
 
     def _collect_inputs(
@@ -252,7 +255,8 @@ class _SumRound:
         except PartyRefused as refused:
             if reply_class is Advert and refused.code == MALFORMED:
                 raise AggregationError(
-                    "it does not support masked sums; set its identity-key, roster and mask-state",
+                    "it does not support masked sums; set identity-key, roster and mask-state in "
+                    "the configuration of its node",
                     refused.party,
                 ) from refused
             if not refused.code.startswith(MASKED_SUM_PREFIX):
@@ -263,7 +267,7 @@ class _SumRound:
         self._missing.update(replies.missing)
         for name, reply in replies.each.items():
             if type(reply) is not reply_class or reply.round_id != self._opening.round_id:
-                raise AggregationError("it answered for another round", name)
+                raise AggregationError("its reply is of another round or step", name)
         self._check_enough(replies.each)
         return dict(replies.each)
 

@@ -4,11 +4,15 @@ A masked sum takes four exchanges, five if a party drops out in between::
 
     coordinator                                    party
     OpenSum: names, threshold, request digest  ->  Advert: fresh public keys, signed
-    DealShares: all adverts                    ->  SealedShares: shares of its two secrets
+    DealShares: all adverts                    ->  SealedShares: encrypted shares of its seed
+                                                   and private mask key
     MaskInput: shares for it, the request      ->  MaskedInput: its masked numbers
     Confirm: survivors (only after drop-outs)  ->  Confirmation: signature of the survivors
     Unmask: survivors, confirmations           ->  Revealed: seed shares of the survivors,
                                                    key shares of the drop-outs
+
+``names`` are the parties that are asked, ``members`` those that dealt shares, and ``survivors``
+those whose masked numbers are in the sum.
 
 Each message checks the lengths of its names, keys, digests and signatures. It is sent as a frame,
 see :mod:`~fedneighbors.federation._messages`.
@@ -62,8 +66,10 @@ def _check_names(names: Iterable[str], *, minimum: int = 1) -> None:
 
 
 def _check_sizes(parts: Iterable[bytes], *sizes: int) -> None:
-    if any(len(part) not in sizes for part in parts):
-        raise ValueError(f"expected {' or '.join(map(str, sizes))} bytes")
+    for part in parts:
+        if len(part) not in sizes:
+            expected = " or ".join(map(str, sizes))
+            raise ValueError(f"expected {expected} bytes, got {len(part)}")
 
 
 def _check_sealed(sealed: Mapping[str, Sealed]) -> None:
@@ -185,7 +191,7 @@ class Confirmation:
 
 @message
 class Confirm:
-    """List of survivors after a drop-out; asks a party to commit to it."""
+    """List of survivors after drop-outs; asks a party to sign it."""
 
     reply: ClassVar[type] = Confirmation
     round_id: str
@@ -213,7 +219,10 @@ class Revealed:
 
 @message
 class Unmask:
-    """Survivors, confirmed after drop-outs; asks for the shares that unmask their sum."""
+    """Survivors of a sum; asks a party for the shares that unmask it.
+
+    After drop-outs, it also has the survivors' confirmations.
+    """
 
     reply: ClassVar[type] = Revealed
     round_id: str
@@ -260,7 +269,8 @@ def share_commitment(dealt: bytes, dealer: str, holder: str, kind: str, share: b
 def sealed_digest(dealt: bytes, dealer: str, holder: str, *parts: bytes) -> bytes:
     """Return the digest that a dealer signs for a holder of shares.
 
-    Without ``parts`` it is the ``info`` with which the shares are sealed.
+    Without ``parts`` it is the ``info`` argument of :func:`~fedneighbors.secure_sum._keys.seal`,
+    which binds the encrypted shares to dealer and holder.
     """
     return digest("sealed", dealt, dealer, holder, *parts)
 
@@ -285,7 +295,10 @@ MAX_OPEN_ROUNDS = 16
 
 
 class MaskStore(Protocol):
-    """A party's store of the steps that it took in masked sums; empty content means erased."""
+    """Storage of one content for each step that a party took in a round.
+
+    With it, a party answers a repeated request with the same bytes. Empty content means erased.
+    """
 
     def get(self, round_id: str, step: str) -> bytes | None:
         """Return the content of a step, or None if not taken."""
@@ -452,7 +465,9 @@ def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
     for name in type(reply).__dataclass_fields__:
         part = getattr(reply, name)
         if not holds_integers(part):
-            raise ProtocolError(f"{type(reply).__name__}.{name} cannot be added up")
+            raise ProtocolError(
+                f"{type(reply).__name__}.{name} is not of integers, cannot be summed"
+            )
         arrays.append(part if isinstance(part, np.ndarray) else np.array(part, np.int64))
     return arrays
 
@@ -463,7 +478,7 @@ def build_summed_reply(cls: type[Any], arrays: Sequence[npt.NDArray[np.integer[A
     Raises
     ------
     ProtocolError
-        If the class has another number of fields, or rejects the arrays.
+        If the number of arrays is not the number of fields, or the class rejects the arrays.
     """
     hints = field_types(cls)
     if len(hints) != len(arrays):

@@ -24,18 +24,19 @@ Labels = npt.NDArray[Any]
 
 OURS = "kNN-Per"
 _NOTE = (
-    "Every client holds out a part of its rows, on which all methods are scored. "
-    "Nothing here is differentially private."
+    "Every client holds out a part of its rows, on which all methods are scored. The table of "
+    "bytes has only the first of the training rounds. Nothing here is differentially private."
 )
 
 _ACCURACY = Figure(
     name="accuracy",
     kind="bar",
-    title="Accuracy on each client's held-out rows",
+    title="Accuracy on held-out rows, by method",
     table="summary",
     x="method",
     y="accuracy",
-    caption="All clients share one network; their mixtures differ.",
+    caption="Over the held-out rows of all clients. In kNN-Per, all clients share one network, and "
+    "each has its own memory.",
 )
 
 
@@ -58,7 +59,7 @@ def run(
     x : float64 array of shape (n_rows, n_features)
         Finite numbers.
     y, parties : arrays of shape (n_rows,)
-        Labels and owners.
+        Label of each row, and the client that owns it.
     feature_names : sequence of str
         Column names to store in the model.
     test_size : float
@@ -68,7 +69,7 @@ def run(
     parameters : mapping
         Arguments of :class:`KNNPerClassifier`.
     with_baselines : bool
-        Also train the methods of :mod:`~.baselines`, each with the best of at most four settings.
+        Also train each method of ``baselines.TITLES``, with the best of at most four settings.
     progress : callable
         Called with the number of finished steps, their total number, and the current step.
 
@@ -91,12 +92,12 @@ def run(
     progress(1, n_steps, "predicting for every client")
     proba = {OURS: model.predict_proba(x[test], parties[test]), **_parts(model, x, parties, test)}
     progress(2, n_steps, "training every client alone")
-    proba["each client alone, logistic regression"] = _alone(x, y, parties, test, model.classes_)
+    proba["local logistic regression"] = _alone(x, y, parties, test, model.classes_)
     if with_baselines:
         proba |= _baseline_proba(
             model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
         )
-    pairs = [
+    tables_and_figures = [
         rows_by_class(y[~test], parties[~test]),
         traffic(_first_rounds(model)),
         reliability_curves({OURS: proba[OURS]}, y[test], model.classes_),
@@ -108,10 +109,14 @@ def run(
         name="knnper.run",
         parameters={**model.run_record_.parameters, "test_size": test_size},
         rounds=model.run_record_.rounds,
-        tables=(_summary(correct), _clients(model, correct), *(table for table, _ in pairs)),
+        tables=(
+            _summary(correct),
+            _clients(model, correct),
+            *(table for table, _ in tables_and_figures),
+        ),
         figures=(
             _ACCURACY,
-            *(figure for _, figure in pairs),
+            *(figure for _, figure in tables_and_figures),
         ),
         notes=(_NOTE,),
         started=started.isoformat(timespec="seconds"),
@@ -124,7 +129,11 @@ def run(
 def _parts(
     model: KNNPerClassifier, x: Floats, parties: Labels, test: npt.NDArray[np.bool_]
 ) -> dict[str, Floats]:
-    """Return the probabilities by each part of the mixture alone."""
+    """Return probabilities by variants of the mixture.
+
+    These are the network alone, the network corrected by each client's class shares, the memory
+    alone, and both with equal weights.
+    """
     inputs, scores = model._features_and_scores(x[test])
     shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
     overall = model.overall_
@@ -137,7 +146,7 @@ def _parts(
     corrected /= corrected.sum(axis=1, keepdims=True)
     return {
         "shared network (FedAvg)": shared,
-        "shared network, each client's class shares": corrected,
+        "shared network, corrected by local class shares": corrected,
         "memory alone": memory,
         "memory and network with equal weights": mix(memory, shared, 0.5),
     }
@@ -202,13 +211,14 @@ def _summary(correct: Mapping[str, Mapping[str, tuple[int, int]]]) -> ResultTabl
     names = list(next(iter(correct.values())))
     return ResultTable(
         name="summary",
-        title="On each client's held-out rows",
+        title="Accuracy on the clients' held-out rows",
         columns=("method", "accuracy", "bottom decile"),
         rows=tuple(
             (method, average_accuracy(counts, names), bottom_decile(counts, names))
             for method, counts in correct.items()
         ),
-        caption="Accuracy over all rows; bottom decile: that of the client at the lowest tenth.",
+        caption="Accuracy: over the held-out rows of all clients. Bottom decile: highest accuracy "
+        "among the lowest tenth of the clients (at least one client).",
     )
 
 
@@ -230,7 +240,8 @@ def _clients(
             )
             for name, personal in model.clients_.items()
         ),
-        caption="lambda: weight of the memory against the network (Eq 7).",
+        caption="lambda: weight of the memory; the network has weight 1 - lambda (Eq 7). Empty "
+        "with combine='pool'. accuracy: of kNN-Per; FedAvg: accuracy of the shared network alone.",
     )
 
 
@@ -239,7 +250,7 @@ def _accuracy(counts: tuple[int, int] | None) -> float | None:
 
 
 def _first_rounds(model: KNNPerClassifier) -> tuple[Any, ...]:
-    """Return the first round of each request; training rounds are alike."""
+    """Return the first round of each type of request."""
     first: dict[str, Any] = {}
     for entry in model.run_record_.rounds:
         first.setdefault(entry.request, entry)

@@ -13,13 +13,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedneighbors import FlyNNClassifier, FlyNNSearchCV
 
-# scikit-learn checks that cannot pass, by estimator, each with its reason. There are none.
-CANNOT_HOLD: dict[str, dict[str, str]] = {}
+# Checks that are expected to fail, with the reason, by estimator; none at present.
+EXPECTED_FAILED_CHECKS: dict[str, dict[str, str]] = {}
 
 
 @parametrize_with_checks(
     [FlyNNClassifier(), FlyNNSearchCV(n_candidates=2, cv=2)],
-    expected_failed_checks=lambda estimator: CANNOT_HOLD.get(type(estimator).__name__, {}),
+    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS.get(
+        type(estimator).__name__, {}
+    ),
 )
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
@@ -91,7 +93,7 @@ def test_a_pickled_classifier_predicts_the_same(wine):
     x, y = wine
     classifier = small().fit(x, y)
 
-    copy = pickle.loads(pickle.dumps(classifier))  # noqa: S301 - written a line above
+    copy = pickle.loads(pickle.dumps(classifier))  # noqa: S301 - pickled in this line
 
     assert (copy.predict_proba(x) == classifier.predict_proba(x)).all()
 
@@ -122,7 +124,7 @@ def test_a_random_state_of_none_draws_another_wiring_each_time(wine):
 
     seeds = {small(random_state=None).fit(x, y).model_.plan.seed for _ in range(4)}
 
-    assert len(seeds) == 4  # four draws of 31 bits meet with probability 3e-9
+    assert len(seeds) == 4  # two of four 31-bit seeds are equal with probability 3e-9
 
 
 def test_equal_random_states_give_equal_models(wine):

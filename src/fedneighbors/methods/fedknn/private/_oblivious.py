@@ -1,10 +1,11 @@
-"""Oblivious broker steps of DANN*: memory access depends on m and k only.
+"""Data-oblivious broker steps of DANN*.
 
-m is the number of providers. Returned objects are stored in a row of k slots for each provider and
-round, padded with infinite distances. The bitonic network of
+Until :meth:`ReturnedObjects.nearest` builds the user's result, memory access depends only on k, the
+number m of providers, and the number of rounds. Returned objects are stored in a row of k slots for
+each provider and round, padded with infinite distances. The bitonic network of
 :mod:`~fedneighbors.kernels._bitonic` merges the rows and finally moves the names. Counts and ranks
-are sums over whole arrays, so that no memory address depends on the returned objects. (Python's own
-handling of small integers is out of scope: an enclave would run compiled code.)
+are sums over whole arrays, so that no memory address depends on the returned objects. This does not
+cover the Python interpreter, which caches small integers; an enclave needs compiled code.
 """
 
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ReturnedObjects:
-    """Returned objects, with a row of k slots for each provider and round.
+    """Objects that the providers returned, in k slots for each provider and round.
 
     Parameters
     ----------
@@ -123,7 +124,10 @@ class ReturnedObjects:
 
     @property
     def verified(self) -> dict[str, int]:
-        """Return the number of objects whose distance each provider computed."""
+        """Return each provider's number of computed distances.
+
+        The last reply is enough: its number includes those of earlier rounds.
+        """
         last_replies = zip(self.providers, self.replies[-1], strict=True)
         return {name: int(reply.numbers[1]) for name, reply in last_replies}
 
@@ -162,7 +166,11 @@ class ReturnedObjects:
         return dict(zip(self.providers, ranks.tolist(), strict=True))
 
     def is_certified(self) -> bool:
-        """Return whether the k nearest of these objects are certified."""
+        """Return whether these objects' k nearest are certified as exact.
+
+        They are if each provider is exhausted, or its last object is outside the result or the
+        k-th.
+        """
         outside = (self._ranks == self.k) | ((self._ranks == 0) & (self.n_objects > 0))
         return bool((outside | self.exhausted).all())
 
@@ -170,9 +178,9 @@ class ReturnedObjects:
         """Return the k nearest of these objects, for the user."""
         smallest = self._merge.smallest
         n = int(np.isfinite(smallest.distances).sum())
-        loads = move_payloads(self._names(), self._merge)[:n]
-        raw, width = loads[:, :-1].tobytes(), MAX_NAME_BYTES
-        ends = (np.arange(n) * width + loads[:, -1]).tolist()
+        payloads = move_payloads(self._names(), self._merge)[:n]
+        raw, width = payloads[:, :-1].tobytes(), MAX_NAME_BYTES
+        ends = (np.arange(n) * width + payloads[:, -1]).tolist()
         ranks = zip(self.providers, self._ranks.tolist(), strict=True)
         return Merged(
             distances=smallest.distances[:n],
