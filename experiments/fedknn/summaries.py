@@ -12,8 +12,8 @@ Key = tuple[Scalar, ...]
 
 LATE_NOTE = (
     "A search in which a provider needs more CPU seconds than the limit is late; its latency is "
-    "then the limit. CPU seconds, objects, verifications and exchanges are medians over the queries "
-    "on which no algorithm of the same collection, split and setting was late."
+    "then the limit. CPU seconds, objects, verifications and exchanges are medians over the "
+    "queries on which no algorithm of the same collection, split and setting was late."
 )
 
 
