@@ -207,7 +207,7 @@ def constants(knots, sizes):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"counts": np.array([[4, 0]])}, "fewer than 5 records"),
+        ({"counts": np.array([[4, 0]])}, "fewer than 5 rows"),
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
         ({"choice": 20}, "not the position of a smoothing"),
