@@ -41,34 +41,35 @@ def experiment(
         ),
     ] = None,
 ) -> None:
-    """Repeat the experiment NAME of a paper and compare the results."""
+    """Run the experiment NAME and compare the results with the paper's."""
     if list_all:
-        for known in EXPERIMENTS:
-            entry = find_study(known)
-            echo(f"{known:<20} {entry.title}", "bold")
-            echo(f"{'':<20} {entry.description}")
+        for listed_name in EXPERIMENTS:
+            study = find_study(listed_name)
+            echo(f"{listed_name:<20} {study.title}", "bold")
+            echo(f"{'':<20} {study.description}")
         return
     if name is None:
         raise typer.BadParameter("name an experiment; --list lists them")
     if name not in EXPERIMENTS:
         raise typer.BadParameter(
-            f"there is no experiment {name!r}; choose one of {', '.join(_of_the_same_method(name))}"
+            f"there is no experiment {name!r}; choose one of "
+            f"{', '.join(_of_the_same_method(name))}, or see --list"
         )
-    chosen = find_study(name)
-    if journal is not None and not chosen.keeps_journal:
+    study = find_study(name)
+    if journal is not None and not study.keeps_journal:
         raise typer.BadParameter(
-            f"{name} supports no journal; run it without", param_hint="--journal"
+            f"{name} does not support a journal; omit the option", param_hint="--journal"
         )
     with progress_bar() as progress:
-        record = chosen.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress, journal=journal)
+        record = study.run(quick=quick, seed=seed, n_jobs=jobs, progress=progress, journal=journal)
     print_tables(record)
     write_results(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
 
 
 def _of_the_same_method(name: str) -> list[str]:
-    """Return the experiments of the same method, or all if none."""
+    """Return the experiments of the same method; without any, return all."""
     method = name.partition(".")[0] + "."
-    return [known for known in EXPERIMENTS if known.startswith(method)] or list(EXPERIMENTS)
+    return [other for other in EXPERIMENTS if other.startswith(method)] or list(EXPERIMENTS)
 
 
 if __name__ == "__main__":

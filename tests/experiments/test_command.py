@@ -74,7 +74,7 @@ def test_an_experiment_without_a_journal_refuses_one(catalogue, tmp_path):
     result = call("flynn.table1", "--journal", tmp_path / "journal.jsonl")
 
     assert result.exit_code == 2
-    assert "flynn.table1 supports no journal" in result.output
+    assert "flynn.table1 does not support a journal" in result.output
 
 
 def test_an_experiment_with_a_journal_gets_it(catalogue, tmp_path):

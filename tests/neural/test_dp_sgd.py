@@ -300,7 +300,7 @@ def test_the_parts_of_a_budget_add_up_to_it():
 
 
 def test_an_impossible_budget_is_refused_with_a_remedy():
-    with pytest.raises(ValueError, match=r"no noise keeps 10000 steps .* raise epsilon, or lower"):
+    with pytest.raises(ValueError, match=r"cost of 10000 steps .* raise epsilon, or lower"):
         plan_steps(10, 10, epochs=100, n_rounds=100, allowed=ApproxDP("1e-6", "1e-12"))
 
 

@@ -14,9 +14,9 @@ def make_secrets(n):
 
 
 def masked(values, own, publics, context=CONTEXT):
-    cells = values.copy()
-    mask(cells, own, publics, context=context)
-    return cells
+    vector = values.copy()
+    mask(vector, own, publics, context=context)
+    return vector
 
 
 @given(
@@ -30,62 +30,63 @@ def test_lifted_sum_is_that_of_the_survivors(n, n_dropped, length, dtype):
     random = np.random.default_rng(length)
     values = random.integers(0, np.iinfo(dtype).max, (n, length), dtype, endpoint=True)
     parties = make_secrets(n)
-    publics = {party.name: public_of(party.private) for party in parties}
+    public_keys = {party.name: public_of(party.private) for party in parties}
     n_left = max(1, n - n_dropped)
 
-    cells = np.zeros(length, dtype)
+    vector = np.zeros(length, dtype)
     for value, party in zip(values[:n_left], parties[:n_left], strict=True):
-        cells += masked(value, party, publics)
+        vector += masked(value, party, public_keys)
     lift(
-        cells,
+        vector,
         seeds={party.name: party.seed for party in parties[:n_left]},
         dropped={party.name: party.private for party in parties[n_left:]},
-        publics=publics,
+        publics=public_keys,
         context=CONTEXT,
     )
 
-    assert np.array_equal(cells, values[:n_left].sum(axis=0, dtype=dtype))
+    assert np.array_equal(vector, values[:n_left].sum(axis=0, dtype=dtype))
 
 
 @pytest.mark.parametrize("length", [65_535, 65_536, 65_537, 200_001])
 def test_streams_longer_than_one_chunk_cancel(length):
     parties = make_secrets(2)
-    publics = {party.name: public_of(party.private) for party in parties}
+    public_keys = {party.name: public_of(party.private) for party in parties}
 
-    cells = sum(masked(np.zeros(length, "<u4"), party, publics) for party in parties)
+    vector = sum(masked(np.zeros(length, "<u4"), party, public_keys) for party in parties)
     lift(
-        cells,
+        vector,
         seeds={party.name: party.seed for party in parties},
         dropped={},
-        publics=publics,
+        publics=public_keys,
         context=CONTEXT,
     )
 
-    assert not cells.any()
+    assert not vector.any()
 
 
 def test_chunks_of_a_stream_do_not_repeat():
     (party, other) = make_secrets(2)
-    cells = masked(np.zeros(300_000, "<u4"), party, {"p1": public_of(other.private)})
+    vector = masked(np.zeros(300_000, "<u4"), party, {"p1": public_of(other.private)})
 
-    assert len(set(cells.reshape(-1, 10).view("V40").ravel().tolist())) == 30_000
+    # no block of ten values (40 bytes) occurs twice
+    assert len(set(vector.reshape(-1, 10).view("V40").ravel().tolist())) == 30_000
 
 
 def test_masks_of_another_context_do_not_cancel():
     parties = make_secrets(2)
-    publics = {party.name: public_of(party.private) for party in parties}
+    public_keys = {party.name: public_of(party.private) for party in parties}
 
-    cells = masked(np.zeros(100, "<u4"), parties[0], publics)
-    cells += masked(np.zeros(100, "<u4"), parties[1], publics, b"d" * 32)
+    vector = masked(np.zeros(100, "<u4"), parties[0], public_keys)
+    vector += masked(np.zeros(100, "<u4"), parties[1], public_keys, b"d" * 32)
     lift(
-        cells,
+        vector,
         seeds={party.name: party.seed for party in parties},
         dropped={},
-        publics=publics,
+        publics=public_keys,
         context=CONTEXT,
     )
 
-    assert np.count_nonzero(cells) > 90
+    assert np.count_nonzero(vector) > 90
 
 
 def test_party_with_a_key_of_small_order_is_named():

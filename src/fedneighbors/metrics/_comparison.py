@@ -44,15 +44,16 @@ def compare_paired(
 ) -> PairedComparison:
     """Compare two methods by their scores on several data sets.
 
-    The result contains the columns of Table 2 in [1]_, whose scores are normalized accuracies
-    (lower is better).
+    The result contains the columns of Table 2 in [1]_, which compares *normalized accuracies*: 1
+    minus the accuracy relative to kNN, so that lower is better (see
+    :func:`~fedneighbors.metrics.normalized_accuracy`).
 
     Parameters
     ----------
     method, baseline : array-like of shape (n_pairs,)
         Scores on the same data sets in the same order; at least two, finite.
     higher_is_better : bool, default=True
-        False for normalized accuracies and errors.
+        False if lower scores are better, as for normalized accuracies and errors.
 
     Returns
     -------
@@ -113,19 +114,19 @@ def _p_values(improvement: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def average_accuracy(right: Mapping[str, tuple[int, int]], names: Sequence[str]) -> float:
-    """Return the accuracy over all rows of the named clients.
+    """Return the named clients' average accuracy, weighted by their numbers of rows.
 
     Parameters
     ----------
     right : mapping of str to (int, int)
         Numbers of correctly predicted rows and of all rows, by client.
     names : sequence of str
-        Clients to include; each is weighted by its number of rows.
+        Clients to include.
 
     Returns
     -------
     float
-        NaN if they have no rows.
+        Fraction of correctly predicted rows; NaN if the clients have no rows.
     """
     counts = [right[name] for name in names]
     n_rows = sum(n for _, n in counts)

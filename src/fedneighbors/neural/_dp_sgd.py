@@ -1,8 +1,9 @@
 """DP-SGD: Poisson sampling of rows, clipped gradients, Gaussian noise on their sum.
 
-Opacus computes the gradients of single rows, clips them and adds noise. In addition, this module
-sets a row's gradient to zero if it is not finite, because no factor can clip it, and fills the
-state of the random generator with random words of the operating system.
+Opacus computes the gradient of each row's loss (*per-sample gradients*), clips these gradients and
+adds noise. In addition, this module sets a per-sample gradient to zero if it contains NaN or
+infinity, which clipping would turn into NaN, and fills the state of the random generator with
+random bytes from the operating system.
 
 The accountant of Opacus computes the cost of the steps. A step draws each row independently with a
 fixed probability (Poisson sampling), bounds the contribution of a row, and adds Gaussian noise.
@@ -37,16 +38,17 @@ from fedneighbors.privacy._policy import Privacy
 TOLERANCE = 0.01
 """Fraction of epsilon that the search for a noise multiplier may leave unused."""
 
-RATE_STEPS = 1 << 24
-"""torch's uniform numbers are multiples of 1 / RATE_STEPS, and so are sample rates."""
+RATE_DENOMINATOR = 1 << 24
+"""Sample rates are multiples of 1 / RATE_DENOMINATOR, as torch's uniform numbers are."""
 
 ORDERS = (*range(2, 64), 64, 80, 96, 128, 192, 256, 384, 512, 1024)
 """Renyi orders over which the accountant minimizes epsilon.
 
-Integers only: Opacus takes many times as long for others, which lower no epsilon up to 20."""
+Only integers: Opacus takes many times as long for fractional orders, which do not give a lower
+epsilon for budgets up to 20."""
 
-_COST_STEPS = 10**6
-"""Costs are rounded up to multiples of 1 / _COST_STEPS, so that they are short fractions."""
+_COST_DENOMINATOR = 10**6
+"""Costs are rounded up to multiples of 1 / _COST_DENOMINATOR, so that they are short fractions."""
 
 _RATE_BITS = 4
 """Number of significant bits of a sample rate; see :func:`_round_rate`."""
@@ -54,7 +56,7 @@ _RATE_BITS = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """Split of one client's budget into two parts, whose composition is the budget.
+    """The two parts of one client's privacy budget; they add up to the budget.
 
     Parameters
     ----------
@@ -71,7 +73,8 @@ class Budget:
     def of(cls, privacy: Privacy) -> "Budget":
         """Split a budget: ``constants_share`` of epsilon for counts, the rest for steps.
 
-        The steps get all of delta.
+        In this method, ``constants_share`` is the share of the class counts. The steps get all of
+        delta.
         """
         share = exact(privacy.constants_share, "constants_share")
         epsilon = exact(privacy.epsilon, "epsilon")
@@ -86,19 +89,21 @@ class StepPlan:
     Parameters
     ----------
     sample_rate : float
-        Probability of each row to be in a step; a multiple of 2**-24, so that torch's comparison
-        with a uniform float32 has exactly this probability.
+        Probability that a step includes a given row; a multiple of 2**-24, so that torch's
+        comparison with a uniform float32 has exactly this probability.
     batch_size : int
-        Divisor of a step's noisy sum of gradients. It depends on the announced number of rows,
-        never on the exact one.
+        Divisor of a step's noisy sum of gradients. It depends on the noisy number of rows, never on
+        the exact one.
     n_steps : int
         Steps per round.
     n_rounds : int
         Number of rounds in which the client trains.
     noise_multiplier : float
-        Standard deviation of the noise, divided by the bound on the norm of a row's gradient.
+        Standard deviation of the noise, divided by the norm to which per-sample gradients are
+        clipped.
     cost : ApproxDP
-        Cost of all steps of all rounds; epsilon is rounded up to six digits.
+        Cost of all steps of all rounds; epsilon is rounded up to six decimal places, but is at most
+        the budget.
     """
 
     sample_rate: float
@@ -112,16 +117,17 @@ class StepPlan:
 def plan_steps(
     n_rows: int, batch_size: int, *, epochs: int, n_rounds: int, allowed: ApproxDP
 ) -> StepPlan:
-    """Return a client's steps for an announced number of rows.
+    """Return a client's steps for a noisy number of rows.
 
     Parameters
     ----------
     n_rows : int
-        Announced number of rows, 1 or more; never the exact number.
+        Number of training rows, 1 or more, computed from the noisy class counts; never the exact
+        number.
     batch_size : int
-        Mean number of rows per step.
+        Mean number of rows per step, before the sample rate is rounded up.
     epochs : int
-        Mean number of passes over the rows per round.
+        Minimum of the expected number of passes over the rows per round.
     n_rounds : int
         Number of rounds in which the client trains, 1 or more.
     allowed : ApproxDP
@@ -130,12 +136,12 @@ def plan_steps(
     Raises
     ------
     ValueError
-        If no amount of noise meets the budget.
+        If no noise multiplier meets the budget.
     """
     rate = _round_rate(min(batch_size / n_rows, 1.0))
     n_steps = epochs * math.ceil(1 / rate)
     noise, epsilon = _calibrate(rate, n_steps * n_rounds, allowed)
-    rounded = Fraction(math.ceil(epsilon * _COST_STEPS), _COST_STEPS)
+    rounded = Fraction(math.ceil(epsilon * _COST_DENOMINATOR), _COST_DENOMINATOR)
     return StepPlan(
         sample_rate=rate,
         batch_size=min(batch_size, n_rows),
@@ -149,13 +155,14 @@ def plan_steps(
 def _round_rate(rate: float) -> float:
     """Round a rate up to four significant bits.
 
-    It becomes a multiple of 2**-24, as torch's uniform numbers are.
+    The result is also a multiple of 2**-24. So are torch's uniform float32 numbers: rows are drawn
+    with exactly this probability.
 
-    torch can draw rows with exactly such a probability. As there are few such rates, clients of
-    similar size share one search for the noise, which is cached.
+    As there are few such rates, clients of similar size share one search for the noise, which is
+    cached.
     """
     _, exponent = math.frexp(rate)
-    places = min(_RATE_BITS - exponent, round(math.log2(RATE_STEPS)))
+    places = min(_RATE_BITS - exponent, round(math.log2(RATE_DENOMINATOR)))
     return min(math.ldexp(math.ceil(math.ldexp(rate, places)), -places), 1.0)
 
 
@@ -185,8 +192,8 @@ def _calibrate(rate: float, n_steps: int, allowed: ApproxDP) -> tuple[float, flo
             )
         except ValueError:
             raise ValueError(
-                f"no noise keeps {n_steps} steps within {allowed}; raise epsilon, or lower "
-                "n_rounds or local_epochs"
+                f"no noise multiplier keeps the cost of {n_steps} steps within {allowed}; raise "
+                "epsilon, or lower n_rounds or local_epochs"
             ) from None
         accountant = new_accountant()
         accountant.history = [(noise, rate, n_steps)]
@@ -198,7 +205,7 @@ _FIRST_WORD, _N_WORDS, _WORD_BYTES = 24, 624, 8
 
 
 def fresh_generator() -> torch.Generator:
-    """Return a generator whose whole state is from the operating system.
+    """Return a generator with random state bits from the operating system.
 
     All 19,968 bits are random. ``manual_seed`` uses only 32 bits of a seed, so that an attacker
     could try all seeds.
@@ -214,7 +221,7 @@ def fresh_generator() -> torch.Generator:
 
 
 def check_private(network: Network, x: Tensor) -> None:
-    """Raise unless Opacus can compute separate gradients for each row.
+    """Raise unless the network can be trained with DP-SGD.
 
     Parameters
     ----------
@@ -239,7 +246,7 @@ def check_private(network: Network, x: Tensor) -> None:
     ]
     if errors:
         raise ValueError(
-            f"the model cannot be trained under privacy: {'; '.join(sorted(set(errors)))}. Use "
+            f"the model cannot be trained with DP-SGD: {'; '.join(sorted(set(errors)))}. Use "
             "layers that process each row separately: GroupNorm or LayerNorm instead of BatchNorm"
         )
     try:
@@ -251,10 +258,10 @@ def check_private(network: Network, x: Tensor) -> None:
         named = module.named_parameters()
         unused = [name for name, p in named if getattr(p, "grad_sample", None) is None]
     except (NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"the model cannot be trained under privacy: {error}") from None
+        raise ValueError(f"the model cannot be trained with DP-SGD: {error}") from None
     if unused:
         raise ValueError(
-            f"the model cannot be trained under privacy: parameters {unused[:5]} do not affect its "
+            f"the model cannot be trained with DP-SGD: parameters {unused[:5]} do not affect its "
             "output; remove them"
         )
 
@@ -283,9 +290,9 @@ def train_private(
     plan : StepPlan
         Sample rate, number of steps, divisor and noise.
     regime : Regime
-        Learning rate, momentum and weight decay; its epochs and batch size are not used.
+        Learning rate, momentum and weight decay; other settings are not used.
     bound : float
-        Maximum norm of a row's gradient.
+        Norm to which per-sample gradients are clipped.
     generator : torch.Generator, optional
         Random generator of the sampled rows and of the noise. Pass one in tests only; by default, a
         new one from :func:`fresh_generator`.
@@ -306,7 +313,8 @@ def train_private(
     optimizer.generator = generator
     accountant = new_accountant()
     optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=plan.sample_rate))
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # for dropout
+    # dropout draws from the global generator; fork_rng restores its state afterwards
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         for _ in range(plan.n_steps):
             sampled = torch.rand(len(x), generator=generator) < plan.sample_rate
@@ -321,7 +329,7 @@ def train_private(
 def _wrap(
     module: nn.Module, regime: Regime, *, bound: float, noise: float, batch_size: int
 ) -> tuple[Any, Any]:
-    """Return a module with per-row gradients and its noisy optimizer."""
+    """Return a module with per-sample gradients and its noisy optimizer."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -338,7 +346,8 @@ def _wrap(
         max_grad_norm=bound,
         expected_batch_size=batch_size,
         loss_reduction="mean",
-        secure_mode=True,  # sum of four draws: last bits do not reveal the value before noise
+        # adds up Gaussian draws, so that rounding does not reveal the value without noise
+        secure_mode=True,
     )
     return wrapped, optimizer
 
@@ -348,9 +357,9 @@ def _backward(scores: Tensor, y: Tensor) -> None:
 
 
 def _zero_nonfinite(parameters: Iterable[nn.Parameter]) -> None:
-    """Set row gradients that are not finite to zero.
+    """Set a row's gradient to zero if any component is not finite.
 
-    Clipping would make them NaN.
+    Clipping would put NaN into the sum of the gradients.
     """
     optional = (getattr(p, "grad_sample", None) for p in parameters)
     gradients = [gradient for gradient in optional if gradient is not None]

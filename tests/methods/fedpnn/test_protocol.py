@@ -207,10 +207,10 @@ def constants(knots, sizes):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"counts": np.array([[4, 0]])}, "fewer than 5 records"),
+        ({"counts": np.array([[4, 0]])}, "fewer than 5 rows"),
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
-        ({"choice": 20}, "not the position of a smoothing"),
+        ({"choice": 20}, "expected choice from -1 to 19, got 20"),
         ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
         ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
         ({"constants": None}, "expected constants if and only if"),

@@ -57,13 +57,13 @@ class FedPNNSchemaRequest:
 
 @message
 class CentersReply:
-    """Centers of a party, each of at least ``min_count`` records.
+    """Centers of a party, each of at least ``min_count`` rows.
 
     ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
-    n_classes). ``silent`` marks classes of fewer than ``min_count`` records, about which nothing is
-    sent. ``choice`` is the position in ``SIGMAS`` of the smoothing with the lowest loss on the
-    party's rows, -1 if it sends centers of fewer than two classes. ``constants`` are the scaling
-    constants of the party's own frame, None if all parties use the same frame.
+    n_classes). ``silent`` marks suppressed classes: those of fewer than ``min_count`` rows, about
+    which nothing is sent. ``choice`` is the index in ``SIGMAS`` of the smoothing parameter with the
+    lowest loss on the party's rows, -1 if it sends centers of fewer than two classes. ``constants``
+    are the scaling constants of the party's own frame, None if all parties use the same frame.
     """
 
     centers: Floats
@@ -78,18 +78,23 @@ class CentersReply:
         if self.counts.ndim != 2 or len(self.counts) != len(self.centers):
             raise ValueError("centers and counts differ in number")
         if (self.counts < 0).any() or (self.counts >= MAX_ROWS).any():
-            raise ValueError("counts of records must be in [0, 2**40)")
+            raise ValueError("counts of rows must be in [0, 2**40)")
         if not -1 <= self.choice < len(SIGMAS):
-            raise ValueError("choice is not the position of a smoothing")
+            raise ValueError(f"expected choice from -1 to {len(SIGMAS) - 1}, got {self.choice}")
 
 
 @message
 class CentersRequest:
     """Request for centers in a given frame and metric.
 
-    An empty metric means the identity. If ``frame`` is None, each party builds its own frame of
-    kind ``own_frame`` from constants of at most ``n_knots`` groups, and sends these constants with
-    its centers.
+    The *frame* transforms rows to points. ``metric`` is the matrix that points are multiplied with
+    from the right; if it is empty, points are not multiplied. If ``frame`` is None, each party
+    builds its own frame of kind ``own_frame`` from constants of at most ``n_knots`` groups of
+    neighboring values per column, and sends these constants with its centers.
+
+    ``threshold``, ``factor``, ``classwise`` and ``means`` are settings of the clustering, see
+    :func:`~fedneighbors.methods.fedpnn._model.release_centers`. ``activation`` is the kernel of the
+    network, with which the party chooses a smoothing parameter.
     """
 
     reply: ClassVar[type] = CentersReply
@@ -112,13 +117,13 @@ class CentersRequest:
             raise ValueError("the metric is not a matrix of finite numbers")
 
     def check(self, party: str, reply: CentersReply) -> None:
-        """Check the shapes, and that centers and constants describe enough records."""
+        """Check the shapes, and that centers and constants describe enough rows."""
         if reply.counts.shape[1] != len(self.classes) or reply.silent.shape != (len(self.classes),):
             raise ValueError(f"expected counts of {len(self.classes)} classes")
         if len(self.metric) and reply.centers.shape[1] != self.metric.shape[1]:
             raise ValueError(f"expected centers of {self.metric.shape[1]} dimensions")
         if (reply.counts.sum(axis=1) < self.min_count).any():
-            raise ValueError(f"a center has fewer than {self.min_count} records")
+            raise ValueError(f"a center has fewer than {self.min_count} rows")
         if (reply.constants is None) != (self.frame is not None):
             raise ValueError("expected constants if and only if parties use frames of their own")
         if reply.constants is not None:
@@ -137,8 +142,10 @@ class FedPNNModelRelease:
 class FedPNNParty(TableParty):
     """One organization's table, which replies to the coordinator's requests.
 
-    Rows of classes with fewer than ``min_count`` rows do not affect anything that the party sends;
-    the labels of these classes are not sent either.
+    Labels of classes with fewer than ``min_count`` rows are not sent, and rows of these classes do
+    not affect the numbers that the party sends. However, all rows are checked: an invalid cell or
+    label in any row makes the party refuse the request for the schema, and the refusal names the
+    column.
 
     Parameters
     ----------
@@ -146,8 +153,8 @@ class FedPNNParty(TableParty):
         Name and table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are
         NaN; all other cells must be below 2**200 in magnitude.
     min_count : int
-        Minimum number of records behind every value that the party sends; it refuses requests with
-        a lower ``min_count``.
+        Minimum number of rows that a number sent by the party describes; it refuses requests with a
+        lower ``min_count``.
     **table
         Other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
 
@@ -156,7 +163,7 @@ class FedPNNParty(TableParty):
     model : FedPNNModel or None
         The finished model, after training.
     exposure : Exposure or None
-        Number of records behind the centers, after they were computed.
+        Numbers of rows, withheld rows, clusters and centers; None until centers are computed.
     """
 
     allows_missing = True
@@ -246,7 +253,7 @@ class FedPNNParty(TableParty):
     def _transform_rows(
         self, request: PointMomentsRequest | CentersRequest, frame: TableScaling
     ) -> tuple[Floats, Floats, Integers]:
-        """Return rows of frequent classes, their points, and their classes."""
+        """Return the rows of frequent classes, their points, and their class indices."""
         x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
         labels = self._positions(request.classes, y)
         return *_apply_frame(x, labels, frame, min_count=request.min_count), labels
@@ -312,10 +319,10 @@ class FedPNNParty(TableParty):
     def _choose_sigma(
         self, points: Floats, labels: Integers, released: ReleasedCenters, activation: str
     ) -> int:
-        """Return the position of the smoothing with the lowest class-averaged loss.
+        """Return the index in ``SIGMAS`` with the lowest class-averaged loss.
 
-        Only the position is sent, because the losses would disclose single records. Returns -1 if
-        the party sends centers of fewer than two classes, where all smoothings are equally good.
+        Only the index is sent, because the losses would disclose single rows. Returns -1 if the
+        party sends centers of fewer than two classes: then all values of sigma are equally good.
         """
         disclosed = np.flatnonzero(~released.silent)
         if len(disclosed) < 2:
@@ -338,9 +345,11 @@ class FedPNNParty(TableParty):
 def _apply_frame(
     x: Floats, groups: Integers, frame: TableScaling, *, min_count: int
 ) -> tuple[Floats, Floats]:
-    """Suppress cells with few values in a group; return rows, points.
+    """Suppress columns with few values in a group; return rows and points.
 
-    A group is a class or a cluster.
+    A group is a class or a cluster. A column with fewer than ``min_count`` values in a group is set
+    to missing there. A missing-cell indicator is made constant in a group if fewer than
+    ``min_count`` rows differ.
     """
     cells = suppress_few_cells(x, groups, min_count=min_count)
     points, n = frame.apply(cells), frame.n_features
@@ -349,5 +358,5 @@ def _apply_frame(
 
 
 def _apply_metric(points: Floats, metric: Floats) -> Floats:
-    """Multiply points with a metric; if it is empty, return them."""
+    """Multiply points with the matrix ``metric``, unless it is empty."""
     return points @ metric if len(metric) else points

@@ -1,4 +1,4 @@
-"""Checkpoint files, from which an interrupted training resumes."""
+"""Checkpoint files, from which an interrupted training run resumes."""
 
 import hashlib
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAGIC = b"FNKC\x03"
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Content of a checkpoint: a stage, the training's fingerprint, and outputs of its network."""
+    """Content of a checkpoint: fingerprint of the run, outputs of the initial network, stage."""
 
     fingerprint: str
     probe: npt.NDArray[np.float64]
@@ -29,14 +29,14 @@ class Kept:
 
 @message
 class FingerprintInputs:
-    """Inputs of a training's fingerprint."""
+    """Inputs of the fingerprint of a training run."""
 
     words: tuple[str, ...]
     arrays: tuple[npt.NDArray[Any], ...]
 
 
 def compute_fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = ()) -> str:
-    """Return a digest of a training's settings, clients and rows.
+    """Return a digest of a training run's settings, clients and rows.
 
     Parameters
     ----------
@@ -49,17 +49,17 @@ def compute_fingerprint(*words: object, arrays: tuple[npt.NDArray[Any], ...] = (
 
 
 class Checkpoint:
-    """File with the last stage of a training, replaced atomically.
+    """File with the last stage of a training run, replaced atomically.
 
     Parameters
     ----------
     path : path
         The file.
     fingerprint : str
-        Result of :func:`compute_fingerprint` for the training.
+        Result of :func:`compute_fingerprint` for the training run.
     probe : float64 array, optional
-        Outputs of the network with its initial weights for fixed rows: they reveal changes of its
-        code.
+        Outputs of the network with its initial weights for fixed rows. They detect that the code of
+        the network has changed since the checkpoint was written.
 
     Raises
     ------
@@ -85,7 +85,7 @@ class Checkpoint:
         Raises
         ------
         ModelFileError
-            If the file is damaged, of another version, or of another training.
+            If the file is damaged, of another version, or of another training run.
         """
         self._delete_temporary_files()
         if not self._path.exists():
@@ -94,8 +94,8 @@ class Checkpoint:
         stored = open_model(MAGIC, raw, Kept, source=str(self._path))
         if stored.fingerprint != self._fingerprint or not _nearly_equal(stored.probe, self._probe):
             raise ModelFileError(
-                f"{self._path} belongs to another training: its settings, network, clients or rows "
-                "differ; choose another path, or delete the file to start again"
+                f"{self._path} belongs to another training run: its settings, network, clients or "
+                "rows differ; choose another path, or delete the file to start again"
             )
         return stored.stage
 

@@ -201,7 +201,7 @@ def test_an_invalid_string_is_named_by_its_position(wrong):
 def test_an_invalid_request_is_refused(arguments):
     session = EditMetric().index(["a"], ranks=np.arange(1)).open("a")
 
-    with pytest.raises(ValueError, match="expected k of 0 or more"):
+    with pytest.raises(ValueError, match="expected k >= 0"):
         session.next(**arguments)
 
 

@@ -34,7 +34,8 @@ MIN_GROUP = 64
 class StringTable:
     """Strings in ascending order of length, in groups of similar length.
 
-    A *letter* is a code point; a *code* numbers the letters of the table.
+    A *letter* is any character (one Unicode code point), also a digit or a space. A *code* is the
+    number of a letter of the table, from 1.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class StringTable:
     long : Strings
         Codes of the long strings.
     pieces : uint16 array of shape (n_strings - n_short, N_BINS + N_BUCKETS)
-        Counts of letters and of pieces (q-grams) of the long strings.
+        Counts of letters and of q-grams (*pieces*) of the long strings, by bin and by bucket.
     group_of_long : int64 array of shape (n_strings - n_short,)
         Group of each long string.
     """
@@ -70,8 +71,8 @@ class StringTable:
         points = code_points([query])
         indices = np.searchsorted(self.alphabet, points)
         padded = np.append(self.alphabet, np.uint32(0))
-        known = (padded[indices] == points) & (indices < len(self.alphabet))
-        return np.where(known, indices + 1, 0).astype(np.int32)
+        in_alphabet = (padded[indices] == points) & (indices < len(self.alphabet))
+        return np.where(in_alphabet, indices + 1, 0).astype(np.int32)
 
 
 def code_points(strings: Sequence[str]) -> npt.NDArray[np.uint32]:
@@ -92,8 +93,9 @@ def build_table(
     strings : sequence of str
         May be empty.
     max_short : int
-        Maximum length of short strings. Long ones are bounded before they are compared; for short
-        ones the exact distance in slices costs no more than a bound (30 to 200 ns per string).
+        Maximum length of short strings. For long strings a lower bound is computed before the
+        distance. For short ones the exact distance, computed from bit planes, takes no longer than
+        a bound (30 to 200 ns per string).
     min_group : int
         Minimum size of a group of long strings that is sliced: the bit planes of any group take as
         much memory as those of 512 strings.
@@ -157,23 +159,28 @@ CLOCK_CHECK_STEPS = 1_000_000
 
 
 WORD_STEP, CELL_STEP = 2, 1
-"""Relative cost of 64 rows of one string's column (3 ns), and of a cell of 512 strings (1.5 ns)."""
+"""Relative costs of two kernel operations on matrices of the dynamic programming.
+
+They are 64 cells of one column for one string (3 ns), and one cell for 512 strings (1.5 ns)."""
 
 
 class StringSession:
     """A search for the nearest strings of one query.
 
-    Short strings are compared group by group, in ascending order of the group's difference in
-    length to the query. Long ones are bounded first and compared in ascending order of their
-    bounds, up to a limit that begins at a low bound; if too few are within it, the limit is
-    doubled. A comparison yields the distance, or one more than the limit as a new bound.
+    Short strings are compared group by group, in ascending order of the smallest difference between
+    lengths in the group and the length of the query. For each long string a lower bound is computed
+    first, and long strings are compared in ascending order of their bounds. Both are compared up to
+    a limit, at first the k-th lowest bound of the long strings; while too few strings are within
+    it, it is at least doubled. A comparison of a long string yields the distance, or one more than
+    the limit as a new bound.
 
     Parameters
     ----------
     table : StringTable
         Table to search.
     ranks : int64 array of shape (n_strings,)
-        Order of strings of equal distance, in the order of the table.
+        Rank of each string, indexed like the (sorted) table: at equal distance, lower ranks come
+        first.
     query : str
         Search query.
     """
@@ -209,7 +216,7 @@ class StringSession:
         return bounds
 
     def separate_bounds(self) -> Floats:
-        """Return the bounds: each depends on its string and the query only."""
+        """Return the bounds, which do not depend on the party's other strings."""
         return self.bounds()
 
     def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
@@ -261,6 +268,7 @@ class StringSession:
         letters = Strings(code_points([text]).astype(np.int32), np.array([0, self._length]))
         query = count_pieces(letters)[0]
         self._long_bounds = bound_bands(table.pieces, lengths, query, self._length)
+        # index of each code's letter in the query, -1 for letters that the query does not contain
         self._letter_of = np.full(len(table.alphabet) + 1, -1, np.int32)
         self._letter_of[self._letters] = np.arange(len(self._letters))
 
@@ -298,7 +306,10 @@ class StringSession:
         self.n_verified = int(n_short + np.count_nonzero(self._compared))
 
     def _first_limit(self, wanted: int, limit: int) -> int:
-        """Return the ``wanted``-th lowest bound of long strings, or ``limit`` if none."""
+        """Return the ``wanted``-th lowest bound of long strings.
+
+        If there are fewer long strings, return ``limit``.
+        """
         if wanted > len(self._long_bounds):
             return limit
         return int(np.partition(self._long_bounds, wanted - 1)[wanted - 1])
@@ -381,9 +392,9 @@ class StringSession:
         n_equal = max(wanted - len(nearer), 0)
         if 0 < n_equal < len(equal):  # sort only the tied strings of lowest rank
             equal = equal[np.argpartition(self._ranks[equal], n_equal - 1)[:n_equal]]
-        known = np.concatenate([nearer, equal])
-        order = np.lexsort((self._ranks[known], self._distances[known]))
-        return known[order][self._n_emitted : wanted]
+        candidates = np.concatenate([nearer, equal])
+        order = np.lexsort((self._ranks[candidates], self._distances[candidates]))
+        return candidates[order][self._n_emitted : wanted]
 
     def _is_exhausted(self, limit: int) -> bool:
         n_known = int(self._tally[: limit + 1].sum())
@@ -451,7 +462,8 @@ class StringIndex:
     table : StringTable
         The strings.
     ranks : int64 array of shape (n_strings,)
-        Order of strings of equal distance, in the order of the table.
+        Rank of each string, indexed like the (sorted) table: at equal distance, lower ranks come
+        first.
     """
 
     def __init__(self, table: StringTable, ranks: npt.NDArray[np.int64]) -> None:

@@ -2,7 +2,7 @@
 
 Batches are feature-major, with one column per row of the table. The softmax over blocks of one-hot
 parts can then use SIMD instructions (15 times faster than row-major, for 500 rows of 64 parts of
-width 9), and rows are packed for the critic without a copy.
+width 9), and packing rows for the critic is a reshape.
 """
 
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ class Generator:
 
     @torch.no_grad()
     def inform(self, frequencies: Tensor) -> None:
-        """Initialize output biases with log frequencies of the categories.
+        """Set the output biases to the log frequencies of the categories.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Generator:
         return self._output(state)
 
     def activate(self, logits: Tensor, exponential: Tensor) -> Tensor:
-        """Return encoded rows: tanh for positions, Gumbel softmax for one-hot parts.
+        """Return encoded rows: tanh for scalars, Gumbel softmax for one-hot parts.
 
         Parameters
         ----------
@@ -146,7 +146,10 @@ class Generator:
 
     @torch.no_grad()
     def freeze(self) -> tuple[tuple[tuple[Singles, Singles], ...], tuple[Singles, Singles]]:
-        """Return hidden layers with normalization folded in, and the output layer."""
+        """Return the weights, with batch normalization folded into the hidden layers.
+
+        Returns weight and bias of each hidden layer, then those of the output layer.
+        """
         hidden = []
         for layer, norm in self._hidden:
             mean, variance = norm.running_mean, norm.running_var
@@ -162,10 +165,11 @@ class Generator:
 class Critic:
     """Network that scores packs of rows, high for real ones (WGAN-GP with PacGAN).
 
-    Gradients are computed explicitly. The critic is piecewise linear: its hidden units have slopes,
-    and dropout only scales these. Hence the gradient of a score with respect to the input, and that
-    of the penalty on its norm with respect to the weights, are products of weights and slopes, and
-    no double backward pass is needed.
+    Gradients are computed explicitly. The critic is piecewise linear: the leaky ReLU multiplies
+    each pre-activation by a slope, and dropout rescales that slope or sets it to 0. Hence both the
+    gradient of a score with respect to the input, and the gradient of the gradient penalty with
+    respect to the weights, are computed from products of weights and slopes, without a double
+    backward pass.
 
     Parameters
     ----------
@@ -231,17 +235,20 @@ class Critic:
         mixing : Tensor of shape (1, n_packs)
             Weight of the real pack in each interpolated point, in [0, 1].
         """
-        n, bottom = fake.shape[1], self.layers[0]
-        inputs = bottom(fake), bottom(real)
+        n, first_layer = fake.shape[1], self.layers[0]
+        inputs = first_layer(fake), first_layer(real)
         # the layer is affine: these are its outputs at the interpolated points
         interpolated = torch.lerp(*inputs, mixing)
         states, slopes = self._forward(torch.cat([*inputs, interpolated], 1))
         top = torch.tensor([1.0 / n, -1.0 / n, 1.0]).repeat_interleave(n)[None]
         score_gradients = self._backward(slopes, top)
-        lowest, *penalties = self._penalty_gradients(
+        input_penalty, *penalties = self._penalty_gradients(
             score_gradients[0][:, 2 * n :], [s[:, 2 * n :] for s in slopes]
         )
-        weight = score_gradients[0] @ torch.cat([fake, real, lowest], 1).T
+        # One product adds up both parts of a weight's gradient. For the scores: their gradients
+        # times the inputs of the layer. For the penalty: the gradients of the score at the
+        # interpolated points times the derivatives of the penalty.
+        weight = score_gradients[0] @ torch.cat([fake, real, input_penalty], 1).T
         gradients = [weight, score_gradients[0][:, : 2 * n].sum(1)]
         for state, penalty, gradient in zip(states, penalties, score_gradients[1:], strict=True):
             gradients.append(gradient @ torch.cat([state[:, : 2 * n], penalty], 1).T)
@@ -249,9 +256,9 @@ class Critic:
         return gradients
 
     def _forward(self, raw: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Run the forward pass from the output of the first layer.
+        """Run the forward pass from the pre-activations of the first layer.
 
-        Returns the states and the slopes of all hidden units; slopes are 0 where dropped out.
+        Returns the outputs and the slopes of all hidden units; slopes are 0 where dropped out.
         """
         states: list[Tensor] = []
         slopes: list[Tensor] = []
@@ -266,7 +273,7 @@ class Critic:
         return states, slopes
 
     def _backward(self, slopes: Sequence[Tensor], top: Tensor) -> list[Tensor]:
-        """Return gradients by the outputs of all layers, first to last.
+        """Return gradients with respect to all layers' pre-activations, first to last.
 
         Parameters
         ----------
@@ -281,15 +288,15 @@ class Critic:
         return gradients
 
     def _penalty_gradients(self, score_gradient: Tensor, slopes: Sequence[Tensor]) -> list[Tensor]:
-        """Return gradients of the penalty, first layer to last.
+        """Return the derivatives of the penalty with respect to the score's gradients.
 
-        They are gradients with respect to the values that each layer passes back in
-        :meth:`_backward`.
+        The first is for the gradient of the score with respect to the input, the others for its
+        gradients with respect to the outputs of the hidden layers, first to last.
 
         Parameters
         ----------
         score_gradient : Tensor of shape (n_units, n_packs)
-            Gradient of the score with respect to the output of the first layer.
+            Gradient of the score with respect to the pre-activations of the first layer.
         slopes : sequence of Tensor
             Slopes of the hidden units.
         """
@@ -392,7 +399,11 @@ class _TrainingLoop:
         self._critic_adam = adam(self._critic.parameters)
 
     def epoch(self) -> None:
-        """Train for one epoch: as many steps as full batches."""
+        """Train for one epoch: one generator step for each full batch.
+
+        Each generator step comes after ``critic_steps`` critic steps. There is at least one, also
+        if the table is smaller than a batch.
+        """
         for _ in range(max(len(self._matrix) // self._batch, 1)):
             for _ in range(self._settings.critic_steps):
                 self._critic_step()
@@ -428,7 +439,7 @@ class _TrainingLoop:
     def _draw_conditions(self) -> tuple[Picks | None, Tensor | None]:
         if not self._conditions.width:
             return None, None
-        picks = self._conditions.draw(self._batch, self._rng, damped=True)
+        picks = self._conditions.draw(self._batch, self._rng, damped=True)  # log frequencies
         return picks, torch.from_numpy(self._conditions.vectors(picks)).T
 
     def _generate(self, condition: Tensor | None) -> tuple[Tensor, Tensor]:
