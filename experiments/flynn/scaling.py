@@ -35,7 +35,7 @@ class Case:
     density : float
         s / d.
     n_active : int
-        rho. The decay plays no part in training: counts are kept.
+        Active units per row (rho). Table 6 also lists the decay, which only prediction uses.
     paper_seconds, paper_speedups : tuple of float
         Run times and speed-ups that the paper reports for 1, 2, 4, 8 and 16 parties.
     """
@@ -102,7 +102,7 @@ class Plan:
     n_repeats : int
         Repetitions of each.
     most_rows : int or None
-        Number of rows of larger tables.
+        Larger tables are truncated to this number of rows; None for all rows.
     """
 
     cases: tuple[Case, ...]
@@ -116,7 +116,7 @@ QUICK = Plan((DIGITS,), 3)
 
 @dataclass(frozen=True)
 class Measured:
-    """Training over some parties.
+    """Times and message size of one training run.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _rows(case: Case, most_rows: int | None) -> tuple[Array, npt.NDArray[np.int6
 def _counts(
     case: Case, x: Array, labels: npt.NDArray[np.int64], n_classes: int, seed: int
 ) -> Array:
-    """Count some rows with the wiring drawn from the seed."""
+    """Count the rows' activations; the hash is drawn from the seed."""
     plan = case.plan(x.shape[1], seed)
     active = hash_with_plan(x, plan)
     return count_activations(active, labels, n_units=plan.n_units, n_classes=n_classes)
@@ -226,7 +226,7 @@ def _speedups(found: Found) -> ResultTable:
         )
     return ResultTable(
         name="speedups",
-        title="Training time over the number of parties, rows split evenly",
+        title="Training time by number of parties, rows split evenly",
         columns=(
             "set",
             "parties",
@@ -247,8 +247,8 @@ def _curves(found: Found) -> ResultTable:
     alone = {case.name: runs for case, n_parties, runs in found if n_parties == 1}
     cells: list[tuple[Any, ...]] = []
     for case, n_parties, runs in found:
-        best = _median(alone[case.name], lambda run: run.critical_path)
-        ours = best / _median(runs, lambda run: run.critical_path)
+        alone_s = _median(alone[case.name], lambda run: run.critical_path)
+        ours = alone_s / _median(runs, lambda run: run.critical_path)
         paper = case.paper_speedups[PARTIES.index(n_parties)]
         cells += [
             (case.name, n_parties, "fedneighbors", ours),
@@ -280,17 +280,20 @@ def _figure() -> Figure:
 
 
 def _notes(found: Found) -> tuple[str, ...]:
-    most = {case.name: runs[0].upload_bytes for case, n_parties, runs in found if n_parties == 16}
-    sizes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in most.items())
+    bytes_of = {
+        case.name: runs[0].upload_bytes for case, n_parties, runs in found if n_parties == 16
+    }
+    sizes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in bytes_of.items())
     return (
         "Settings of the paper's Table 6. Parties work one after the other on one core, so that "
-        "none slows another; each draws the wiring from the public seed, hashes and counts. Time "
-        "is CPU time, the median over the repetitions; the critical path is what a federation "
-        "of as many machines would wait for, networks and start-up left out. The paper's times "
+        "none slows another; each draws the hash from the public seed, hashes and counts. Time "
+        "is CPU time, the median over the repetitions; the critical path is the time of a "
+        "federation with one machine per party, without network and start-up. The paper's times "
         "are wall times of 16 cores of one machine.",
         f"Counts that a party sends, once: {sizes}. The size does not depend on its rows.",
-        "Fashion-MNIST and CIFAR are not at hand: the setting of Fashion-MNIST is run on the "
-        "images of MNIST, which have the same size, and is compared with the paper's.",
+        "fedneighbors.datasets does not include Fashion-MNIST and CIFAR. The setting of "
+        "Fashion-MNIST is run on MNIST, whose images have the same size, and is compared with "
+        "the paper's times on Fashion-MNIST.",
     )
 
 

@@ -12,17 +12,18 @@ from fedneighbors.errors import FederationError, PortInUse
 
 def preflight(
     port: Annotated[
-        list[int] | None, typer.Option(help="Port of a server on this machine; repeatable.")
+        list[int] | None, typer.Option(help="Port that must be free on this machine; repeatable.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address of the server.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address of this machine to listen on.")] = "127.0.0.1",
     data: Annotated[Path | None, typer.Option(help="Table of a party.")] = None,
     label: Annotated[str, typer.Option(help="Label column of the table.")] = "target",
 ) -> None:
     """Check ports and a table before a deployment.
 
-    On the coordinator's machine: --port 8000 before flower-superlink is
-    started. At a party: --port 9094 and --data with the table. Nothing is
-    sent or changed.
+    On the coordinator's machine, run it with --port 8000 before you start
+    flower-superlink. At a party, run it with --port 9094 (the port of
+    flower-supernode) and with --data and the table. Nothing is sent or
+    changed.
     """
     from fedneighbors.cli._console import echo
 

@@ -56,7 +56,7 @@ def test_answers_do_not_depend_on_the_algorithm():
         for algorithm in ALGORITHMS
     }
 
-    assert found["dann"] == found["baseline"] == found["hufu"]
+    assert all(found[algorithm] == found["baseline"] for algorithm in ALGORITHMS)
 
 
 def test_distances_equal_those_of_scikit_learn():
@@ -113,7 +113,7 @@ def test_zero_neighbours_are_refused(k):
 def test_owners_and_names_must_be_one_for_each_object():
     with pytest.raises(ValueError, match="expected one party for each of 2 objects"):
         FederatedNeighbors().fit([[0.0], [1.0]], parties=["a"])
-    with pytest.raises(ValueError, match="expected a unique name"):
+    with pytest.raises(ValueError, match="expected ids with a unique name"):
         FederatedNeighbors().fit([[0.0], [1.0]], ids=["a", "a"])
 
 
@@ -140,4 +140,4 @@ def test_the_comparison_reports_each_algorithms_cost():
     (table,) = record.tables
     n_returned = {row[0]: row[1] for row in table.rows}
     assert record.notes == ("All algorithms give the same answers.",)
-    assert n_returned["dann"] <= n_returned["baseline"] == 12
+    assert n_returned["dann"] <= n_returned["baseline"] == 12  # 3 parties, k = 4

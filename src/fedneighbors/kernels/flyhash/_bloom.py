@@ -1,4 +1,4 @@
-"""Fly Bloom filters: counts of active units by class, novelty, and hits in a grid search."""
+"""Fly Bloom filters: counts of active units by class, novelty, and a grid search."""
 
 from typing import Any
 
@@ -181,7 +181,11 @@ def _add_hits(
     n_own: int,
     hits: Any,
 ) -> bool:
-    """Count correct predictions; return False if a count is outside ``weights``."""
+    """Count correct predictions in ``hits``.
+
+    Stops and returns False if a count is outside ``weights``. ``n_own`` is 1 to leave each row
+    out of the counts of its own class, else 0.
+    """
     n_rows, n_active = active.shape
     n_classes = counts.shape[1]
     n_settings = weights.shape[1]
@@ -235,9 +239,9 @@ def grid_hits(
     labels : int64 array of shape (n_rows,)
         Class of each row.
     counts : integer array of shape (n_units, n_classes)
-        Number of rows of each class that activate each unit.
+        Number of rows of each class that activate each unit, including held-out rows.
     held_out : integer array of shape (n_units, n_classes)
-        The same, of the rows that are excluded from training.
+        Number of held-out rows of each class that activate each unit.
     weights : float64 array of shape (n_weights, n_settings)
         Weight of each count under each setting.
     offsets : int64 array of shape (n_classes,)
@@ -264,7 +268,7 @@ def grid_hits(
         raise ValueError(f"expected held_out of shape {counts.shape}, got {held_out.shape}")
     _check_range("active", active, counts.shape[0])
     _check_range("labels", labels, counts.shape[1])
-    hits = np.zeros((weights.shape[1], counts.shape[1]), np.int64)
-    if not _add_hits(active, labels, counts, held_out, weights, offsets, int(leave_one_out), hits):
+    n_own, n_correct = int(leave_one_out), np.zeros((weights.shape[1], counts.shape[1]), np.int64)
+    if not _add_hits(active, labels, counts, held_out, weights, offsets, n_own, n_correct):
         raise ValueError("a count is outside the weights; the table must cover the largest count")
-    return hits
+    return n_correct

@@ -22,7 +22,7 @@ from fedneighbors.kernels.graph_edit._tree import (
     verify,
 )
 
-USES = {"graph_edit/tree": "689c9ea545f34f44", "graph_edit/dual": "a89a5925fdfd49a0"}
+USES = {"graph_edit/tree": "ca4697d0c43a2e04", "graph_edit/dual": "a89a5925fdfd49a0"}
 
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]

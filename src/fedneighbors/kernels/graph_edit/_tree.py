@@ -1,11 +1,13 @@
 """Tree search that compares graph edit distances from a query to many graphs with a threshold.
 
 A node of the search tree maps some nodes of the smaller graph. Its bound is the *branch* bound: the
-minimum assignment of the remaining nodes, where each of two such nodes pays half of an edge between
-them (all costs are doubled to stay integers), and an edge to a mapped node counts in full. (The
-bound by multisets of labels never exceeds it.) A child inherits the assignment and dual prices of
-its parent. The prices of neighbors of the two newly mapped nodes are lowered, which already gives a
-bound, and one augmenting path per unmatched ("loose") row repairs the rest.
+cost of a minimum assignment of the remaining nodes. The cost of an edge between two remaining nodes
+is split between them; the cost of an edge to a mapped node counts in full. All costs are doubled
+to avoid fractions. (The bound by multisets of labels is never above the branch bound.)
+
+A child inherits the assignment and dual prices of its parent. The dual prices of neighbors of the
+two newly mapped nodes are recomputed, so that they are feasible; their sum is already a bound. One
+augmenting path per unassigned ("loose") row then makes the assignment minimal.
 """
 
 from typing import Any, NamedTuple
@@ -21,15 +23,22 @@ from fedneighbors.kernels.graph_edit._paths import (
     relax,
 )
 
+# Digests of the kernel files used here: an edit there must change this file too, so that numba
+# discards its cached code.
 USES = {"graph_edit/paths": "64207419a4fff0e3"}
 
-# _nrt=False: without reference counts of the arrays in a tuple, 32 microseconds instead of 56.
+# _nrt=False: no reference counts of the arrays in the tuples; measured 32 microseconds, not 56.
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
 
-# Indices of `GedTree.head`, the state of the verification in progress.
-OBJECT, TAU = 0, 1
-_N, _M, _DEPTH, _OPEN, _REFUSED, _BONDS, LOADED = range(2, 9)
+# Indices of `GedTree.head`, the state of the verification in progress; `_search` adds more.
+OBJECT, TAU = 0, 1  # graph that is compared, or -1, and the threshold
+_N, _M = 2, 3  # numbers of nodes of the smaller and the larger graph
+_DEPTH = 4  # number of mapped nodes on the current path
+_IS_BRANCHED = 5  # 1 if the children of the current node are listed
+_MIN_PRUNED = 6  # lowest bound of all pruned branches, above the threshold
+_BONDS = 7  # number of the query's edge labels
+LOADED = 8  # 1 if the query side is loaded and none of its nodes is mapped
 
 
 class GedSide(NamedTuple):
@@ -38,9 +47,9 @@ class GedSide(NamedTuple):
     label: Any  # (nodes,) 0 if the query has no such label
     start: Any  # (nodes + 1,) first arc of each node
     end: Any  # (arcs,) node to which the arc leads
-    bond: Any  # (arcs,) one more than the query's number of edge labels if it has no such label
+    bond: Any  # (arcs,) edge label; one more than the query's number of them for any other label
     adjacent: Any  # (nodes, nodes) bond, or 0
-    twin: Any  # (nodes,) previous interchangeable node, or -1
+    twin: Any  # (nodes,) previous node that is interchangeable with this one, or -1
     kin: Any  # (nodes,) first of the nodes that are interchangeable with this one
     partner: Any  # (nodes,) node of the other graph, or -1
     free: Any  # (nodes,) number of unmapped neighbors
@@ -50,7 +59,8 @@ class GedSide(NamedTuple):
 class GedTree(NamedTuple):
     """Current path of a tree search.
 
-    Rows are the nodes of the smaller graph, followed by dummy nodes (insertions).
+    Rows are the nodes of the smaller graph, followed by dummy nodes (insertions). Columns are the
+    nodes of the larger graph.
     """
 
     head: Any  # (12,)
@@ -66,7 +76,8 @@ class GedTree(NamedTuple):
     chosen: Any  # (depths,) row that the children map
     n_children: Any  # (depths,)
     place: Any  # (depths,) index of the next child
-    distance: Any  # (columns,) distance from a loose row; when branching, excess of each child
+    # (columns,) distance from a loose row; when branching, excess (reduced cost) of each child
+    distance: Any
     through: Any  # (columns,) row before each column on the path
     passed: Any  # (columns,) 0, or a large number for mapped columns and those already passed
 
@@ -79,7 +90,7 @@ class GedSearch(NamedTuple):
     tree: GedTree
     kinds: Any  # (labels,) new numbers of node labels
     bonds: Any  # (labels,) new numbers of edge labels
-    dual: Any  # DualRoom
+    dual: Any  # DualRoom of `_cells`: working memory of the dual search
 
 
 @_jit
@@ -137,8 +148,9 @@ def _price_column(small: Any, large: Any, tree: Any, c: int) -> None:
 def _init_root(small: Any, large: Any, tree: Any) -> None:
     """Set up the root: prices, dual prices and an initial matching.
 
-    The dual prices are the least reduced prices of rows, then of columns. Rows and columns whose
-    cell is tight are matched.
+    The dual price of a row is its minimum; that of a column is the minimum of its reduced costs,
+    that is, after the row prices are subtracted. Each row is then matched to its first unmatched
+    column of reduced cost 0, if there is one.
     """
     n, m, price = tree.head[_N], tree.head[_M], tree.price
     row, column, at_row, at_column = tree.row[0], tree.column[0], tree.at_row[0], tree.at_column[0]
@@ -204,7 +216,7 @@ def _map_node(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> N
             for c in range(m):
                 anchored[r, c] += 2 * sign
             _price_row(small, large, tree, r)
-    if sign < 0:  # while v and u were mapped, their prices mixed counts from several depths
+    if sign < 0:  # while v and u were mapped, not all of their prices were updated
         _price_row(small, large, tree, v)
         _price_column(small, large, tree, u)
 
@@ -213,8 +225,8 @@ def _map_node(small: Any, large: Any, tree: Any, v: int, u: int, sign: int) -> N
 def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
     """Derive the dual prices at depth ``d`` from the parent's.
 
-    Prices that are no longer feasible are lowered, matches that are no longer tight are dissolved,
-    and the sum of the prices is written.
+    The dual prices of neighbors of ``v`` and ``u`` are recomputed, so that they are feasible. Pairs
+    whose reduced cost is no longer 0 are unmatched. ``tree.total[d]`` is set to the sum of prices.
     """
     n, m, price = tree.head[_N], tree.head[_M], tree.price
     row, column, at_row, at_column = tree.row[d], tree.column[d], tree.at_row[d], tree.at_column[d]
@@ -252,7 +264,7 @@ def _inherit(small: Any, large: Any, tree: Any, d: int, v: int, u: int) -> None:
 
 @_jit
 def _assign(small: Any, large: Any, tree: Any, d: int, limit: int) -> None:
-    """Match all loose rows, which raises the dual prices.
+    """Match all unassigned rows, which raises the sum of the dual prices.
 
     Ends with a minimum assignment, or as soon as the sum of the prices is above the limit.
     """
@@ -264,7 +276,7 @@ def _assign(small: Any, large: Any, tree: Any, d: int, limit: int) -> None:
 
 @_jit_inline
 def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
-    """Match a loose row along the shortest augmenting path.
+    """Match an unassigned (loose) row along the shortest augmenting path.
 
     Stops once the bound is above the limit.
     """
@@ -273,13 +285,13 @@ def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
     for c in range(m):
         distance[c], passed[c] = BIG, BIG if large.partner[c] >= 0 else 0
     i, least, sink = loose, 0, -1
-    ways = distance, tree.through, passed
+    paths = distance, tree.through, passed
     while True:
-        least = relax(ways, tree.price[min(i, n)], column, m, i, least - row[i])
+        least = relax(paths, tree.price[min(i, n)], column, m, i, least - row[i])
         if tree.total[d] + least > limit:
             tree.total[d] += least
             return
-        sink = nearest_column(ways, at_column, m, least)
+        sink = nearest_column(paths, at_column, m, least)
         if at_column[sink] < 0:
             break
         passed[sink], i = BIG, at_column[sink]
@@ -293,7 +305,10 @@ def _augment(large: Any, tree: Any, d: int, loose: int, limit: int) -> None:
 
 @_jit
 def _cost_of_assignment(small: Any, large: Any, tree: Any, d: int) -> Any:
-    """Return the cost of the mapped nodes completed by the assignment."""
+    """Return the edit cost if the assignment maps the remaining nodes.
+
+    This is an upper bound of the edit distance.
+    """
     n, m, at_row = tree.head[_N], tree.head[_M], tree.at_row[d]
     cost = m - n + (small.start[n] + large.start[m]) // 2
     for v in range(n):
@@ -311,32 +326,35 @@ def _cost_of_assignment(small: Any, large: Any, tree: Any, d: int) -> Any:
 def _branch(small: Any, large: Any, tree: Any, d: int, tau: int) -> None:
     """Choose the row with the fewest feasible columns and list its children.
 
-    The children are feasible columns, cheapest first.
+    Ties go to the row with the most mapped neighbors, then to that of highest degree. The children
+    are feasible columns, cheapest first; equivalent mappings of interchangeable nodes are left out.
     """
     head, row, column, distance = tree.head, tree.row[d], tree.column[d], tree.distance
     n, m = head[_N], head[_M]
     slack = 2 * (tau - tree.cost[d]) - tree.total[d]
-    chosen, fewest = -1, BIG
+    chosen, lowest = -1, BIG
     for r in range(n):
         if small.partner[r] < 0:
-            line, top, fits = tree.price[r], row[r] + slack, 0
+            line, top, n_feasible = tree.price[r], row[r] + slack, 0
             for c in range(m):
-                fits += line[c] - column[c] <= top
+                n_feasible += line[c] - column[c] <= top
             degree = small.start[r + 1] - small.start[r]
-            score = 4096 * fits - 64 * min(degree - small.free[r], 60) - min(degree, 60)
-            if score < fewest:
-                chosen, fewest = r, score
-    floor = latest_image(small, small.partner, n, chosen)
-    children, n_children, over = tree.children[d], 0, BIG
+            n_mapped = min(degree - small.free[r], 60)  # at most 60: the three terms do not overlap
+            score = 4096 * n_feasible - 64 * n_mapped - min(degree, 60)
+            if score < lowest:
+                chosen, lowest = r, score
+    largest_image = latest_image(small, small.partner, n, chosen)
+    children, n_children, min_pruned = tree.children[d], 0, BIG
     for c in range(m):
         excess = tree.price[chosen, c] - row[chosen] - column[c]
         if excess > slack:
-            over = min(over, excess)
-        elif c > floor and (large.twin[c] < 0 or large.partner[large.twin[c]] >= 0):
+            min_pruned = min(min_pruned, excess)
+        elif c > largest_image and (large.twin[c] < 0 or large.partner[large.twin[c]] >= 0):
             insert_child(children, distance, n_children, c, excess)
             n_children += 1
-    if over < BIG // 2:
-        head[_REFUSED] = min(head[_REFUSED], tree.cost[d] + (tree.total[d] + over + 1) // 2)
+    if min_pruned < BIG // 2:
+        bound = tree.cost[d] + (tree.total[d] + min_pruned + 1) // 2
+        head[_MIN_PRUNED] = min(head[_MIN_PRUNED], bound)
     tree.chosen[d], tree.n_children[d], tree.place[d] = chosen, n_children, 0
 
 
@@ -353,7 +371,7 @@ def _descend(small: Any, large: Any, tree: Any, d: int, u: int, tau: int) -> Any
     _assign(small, large, tree, d + 1, 2 * (tau - tree.cost[d + 1]))
     bound = tree.cost[d + 1] + (tree.total[d + 1] + 1) // 2
     if bound > tau:
-        head[_REFUSED] = min(head[_REFUSED], bound)
+        head[_MIN_PRUNED] = min(head[_MIN_PRUNED], bound)
         _map_node(small, large, tree, v, u, -1)
     return bound <= tau
 
@@ -362,9 +380,10 @@ def _descend(small: Any, large: Any, tree: Any, d: int, u: int, tau: int) -> Any
 def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -> Any:
     """Decide whether the edit distance is at most ``tau``.
 
-    Returns (result, work). The result is the cost of a map if that is at most ``tau``, a lower
-    bound above ``tau``, or -1 if the budget was spent; a call for the same graph and threshold then
-    continues the search.
+    Returns (result, work). The result is the cost of a mapping, at most ``tau``, if one was found;
+    a lower bound of the distance, above ``tau``, if there is none; or -1 if ``work`` exceeded
+    ``budget``; a call for the same graph and threshold then continues the search. The graph is that
+    with index ``g`` in ``table``; a unit of ``work`` is roughly a microsecond.
     """
     tree, head, work = search.tree, search.tree.head, 0
     n_own, n_object = query[1].shape[0], table[0][g + 1] - table[0][g]
@@ -376,7 +395,7 @@ def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -
         _load(table, g, search, search.object)
         head[OBJECT], head[TAU], head[LOADED] = g, tau, 0
         head[_N], head[_M] = min(n_own, n_object), max(n_own, n_object)
-        head[_DEPTH], head[_OPEN], head[_REFUSED] = 0, 0, BIG
+        head[_DEPTH], head[_IS_BRANCHED], head[_MIN_PRUNED] = 0, 0, BIG
         _init_root(small, large, tree)
         _assign(small, large, tree, 0, 2 * tau)
         bound, work = (tree.total[0] + 1) // 2, 1 + n_own
@@ -385,23 +404,23 @@ def verify(table: Any, g: int, query: Any, search: Any, tau: int, budget: int) -
             return bound, work
     while True:
         d = head[_DEPTH]
-        if head[_OPEN] == 0:
+        if head[_IS_BRANCHED] == 0:
             cost = _cost_of_assignment(small, large, tree, d)
             if cost <= tau:
                 head[OBJECT] = -1
                 return cost, work
             _branch(small, large, tree, d, tau)
-            head[_OPEN] = 1
+            head[_IS_BRANCHED] = 1
         if work > budget:
             return -1, work
-        place = tree.place[d]
-        if place < tree.n_children[d]:
-            tree.place[d], work = place + 1, work + 1 + n_own // 8
-            if _descend(small, large, tree, d, tree.children[d, place], tau):
-                head[_DEPTH], head[_OPEN] = d + 1, 0
+        k = tree.place[d]
+        if k < tree.n_children[d]:
+            tree.place[d], work = k + 1, work + 1 + n_own // 8
+            if _descend(small, large, tree, d, tree.children[d, k], tau):
+                head[_DEPTH], head[_IS_BRANCHED] = d + 1, 0
         elif d == 0:
             head[OBJECT], head[LOADED] = -1, 1
-            return head[_REFUSED], work
+            return head[_MIN_PRUNED], work
         else:
             head[_DEPTH], v = d - 1, tree.chosen[d - 1]
             _map_node(small, large, tree, v, small.partner[v], -1)

@@ -80,8 +80,8 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         X : sequence of objects
-            A table for a numeric metric; otherwise strings, sets, graphs, or other objects of the
-            metric.
+            A table for a numeric metric; otherwise strings, sets, graphs, or other objects that
+            the metric accepts.
         y : array-like of shape (n_objects,) or (n_objects, n_outputs)
             Labels for a classifier, one per object; finite numbers for a regressor.
         parties, ids : sequence of shape (n_objects,), optional
@@ -125,14 +125,14 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
     def _check_objects(self, X: Any, *, fitting: bool) -> Any:
         if self._is_numeric:
             return validate_data(self, X, dtype=np.float64, reset=fitting)
-        # a list also of a pandas Series, whose index would be mistaken for positions
+        # A list also for a pandas Series: indexing that would use its index, not positions.
         objects = X if isinstance(X, np.ndarray) else query_list(X)
         if fitting and len(objects) == 0:
             raise ValueError("expected at least one object, got none")
         return objects
 
     def _check_targets(self, y: Any, n_objects: int) -> npt.NDArray[Any]:
-        """Return the targets of objects that are not a table."""
+        """Check and return the targets, for a metric that is not numeric."""
         dtype = "numeric" if self._predicts_numbers else None
         targets = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
         if targets.ndim != 1 and not self._predicts_numbers:
@@ -168,18 +168,19 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
 class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # type: ignore[misc]
     """Classification by a vote of the nearest objects of several parties.
 
-    The search is exact: predictions equal those on the pooled objects, except where distances are
-    tied. The label of a returned object comes from its party, and the user sees the labels of all
-    ``n_neighbors`` neighbors of each query, not only the predicted one. Parties see the query, but
-    no labels of other parties.
+    Predictions equal those on the pooled objects, except where distances are tied, and unless
+    ``guarantee``, ``variant`` or ``allow_partial`` permits inexact answers. This class stores all
+    labels itself; in a deployment, the party of a returned object would also return its label. The
+    user then sees the labels of all ``n_neighbors`` neighbors of each query, not only the predicted
+    one. Parties see the query, but no labels of other parties.
 
     Parameters
     ----------
     n_neighbors : int
         Number of neighbors that vote; all objects if there are fewer.
     weights : {"uniform", "distance"}
-        Equal weights, or the inverse of the distance. With the latter, only objects at distance 0
-        count if there are any.
+        Equal weights, or the inverse of the distance. With the latter, if some neighbors are at
+        distance 0, only these count.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`: strings, sets and graphs can be classified too.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
@@ -244,16 +245,18 @@ class FederatedNeighborsClassifier(ClassifierMixin, _NeighborsEstimator):  # typ
 class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEstimator):  # type: ignore[misc]
     """Regression by the mean target of the nearest objects of several parties.
 
-    The search is exact: predictions equal those on the pooled objects, except where distances are
-    tied. The target of a returned object comes from its party, and the user sees it.
+    Predictions equal those on the pooled objects, except where distances are tied, and unless
+    ``guarantee``, ``variant`` or ``allow_partial`` permits inexact answers. This class stores all
+    targets itself; in a deployment, the party of a returned object would also return its target,
+    and the user would see it.
 
     Parameters
     ----------
     n_neighbors : int
         Number of neighbors to average; all objects if there are fewer.
     weights : {"uniform", "distance"}
-        Equal weights, or the inverse of the distance. With the latter, only objects at distance 0
-        count if there are any.
+        Equal weights, or the inverse of the distance. With the latter, if some neighbors are at
+        distance 0, only these count.
     metric : str, Metric or callable
         As in :class:`FederatedNeighbors`.
     algorithm, privacy, guarantee, variant, random_state, failure, max_queries, grid_s
@@ -270,7 +273,8 @@ class FederatedNeighborsRegressor(MultiOutputMixin, RegressorMixin, _NeighborsEs
 
     Examples
     --------
-    >>> model = FederatedNeighborsRegressor(2).fit([[0], [1], [2]], [0, 1, 2], parties="aba")
+    >>> model = FederatedNeighborsRegressor(2)
+    >>> model = model.fit([[0], [1], [2]], [0, 1, 2], parties=["a", "b", "a"])
     >>> model.predict([[1.8]]).tolist()
     [1.5]
     """

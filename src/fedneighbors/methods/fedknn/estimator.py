@@ -395,7 +395,7 @@ def group_by_party(
         raise ValueError(f"expected one party for each of {n_objects} objects, got {len(owners)}")
     names = list(range(n_objects)) if ids is None else list(ids)
     if len(names) != n_objects or len(set(map(str, names))) < n_objects:
-        raise ValueError(f"expected a unique name for each of {n_objects} objects")
+        raise ValueError(f"expected ids with a unique name for each of {n_objects} objects")
     rows_of: dict[str, list[int]] = {name: [] for name in sorted(set(owners))}
     for row, name in enumerate(owners):
         rows_of[name].append(row)

@@ -1,7 +1,8 @@
-"""FlyNNFL: the party and the coordinator (Algorithm 2 of the paper, without noise).
+"""Federated training of FlyNN without noise: party and coordinator.
 
-Five rounds: schema, exact moments, counts, calibration losses and finished model. The coordinator
-computes only with sums of moments, counts and losses; rows never leave a party.
+FlyNNFL, Algorithm 2 of Ram and Sinha (AAAI 2022). Five rounds: schema, exact moments, counts,
+calibration losses and finished model. The coordinator reads each party's schema; of moments, counts
+and losses it uses only the sums. Rows never leave a party.
 """
 
 from collections.abc import Mapping
@@ -47,7 +48,10 @@ from fedneighbors.tabular._schema import (
 
 @message
 class MomentsRequest:
-    """Request for the number of rows; with columns, also their exact sums and squares."""
+    """Request for the number of rows and exact moments of the columns.
+
+    If ``with_columns`` is true, the reply also has each column's sum and sum of squares.
+    """
 
     reply: ClassVar[type] = MomentsReply
     with_columns: bool
@@ -62,9 +66,9 @@ class CountReply:
 
 @message
 class CountRequest:
-    """Hash plan and classes, and a request for counts as integers of ``n_bits``.
+    """Hash plan and classes, and a request for counts as unsigned integers of ``n_bits`` bits.
 
-    ``declared`` is the maximum number of rows of each party that declared one.
+    ``declared`` maps a party's name to the maximum number of rows that it declared in advance.
     """
 
     reply: ClassVar[type] = CountReply
@@ -76,9 +80,10 @@ class CountRequest:
     def check(self, party: str, reply: CountReply) -> None:
         """Check that one party's counts are possible.
 
-        Runtimes call this if they see the individual reply. Each row adds one to ``n_active`` units
-        of its class, so a class of n rows has counts of at most n that sum to n times ``n_active``.
-        A dishonest party can invent rows, but not more than it declared.
+        Runtimes that see individual replies call this, so not under masked sums. Each row adds one
+        to the counts of ``n_active`` units in its class, so a class of n rows has counts of at most
+        n that sum to n times ``n_active``. A dishonest party can invent rows, but not more than it
+        declared.
 
         Raises
         ------
@@ -100,7 +105,10 @@ class CountRequest:
 
 @message
 class CalibrationReply:
-    """Leave-one-out log-losses for each sharpness, in units of 2**-20 nats."""
+    """Leave-one-out log-losses, summed over rows, in units of 2**-20 nats.
+
+    One for each sharpness (inverse temperature of the softmax) in ``SHARPNESS_GRID``.
+    """
 
     losses: npt.NDArray[np.int64]
 
@@ -130,25 +138,25 @@ class SchemaRequest:
 
 @dataclass(frozen=True)
 class FlyNNSettings:
-    """Settings of the coordinator; for None, a value is derived from the tables.
+    """Settings of the coordinator; sizes and decay of None are derived from the tables.
 
     Parameters
     ----------
     n_units, n_inputs, n_active : int or None
-        m, s, rho.
+        Number of hash units (m), inputs of each unit (s), and active units of each row (rho).
     decay : float or None
-        gamma, in [0, 1].
+        Decay of a unit's weight with its count (gamma), in [0, 1].
     standardize : bool, "feature" or "global"
-        Centre and scale columns with constants of all parties, see
+        Centre and scale columns with means and scales over all parties, see
         :func:`~._features.standardizer`.
     expand : str or None
-        ``"auto"``, None, or a name in :data:`~._features.EXPANSIONS`.
+        ``"auto"``, None for no expansion, or a name in :data:`~._features.EXPANSIONS`.
     class_normalized : bool
         Weight counts by class size.
     seed : int
         Public seed of the hash.
     classes : tuple of labels
-        Labels to reserve in addition to those that the parties announce.
+        Labels that the model includes in addition to those that the parties announce.
     declared_rows : mapping of str to int
         Maximum number of rows of each party that declared one; larger counts are rejected.
     """
@@ -180,14 +188,14 @@ class FlyNNSettings:
         check_scaling(self.standardize)
 
     def plan(self, moments: MomentsReply, n_features: int) -> HashPlan:
-        """Return the hash plan; derive unset sizes from the moments."""
+        """Return the hash plan, with features and unset sizes from the moments."""
         mean, scale = standardizer(moments, self.standardize) if self.standardize else (None, None)
         expansion = choose_expansion(self.expand, n_features)
         features = FeatureMap(n_features, expansion, mean, scale, self.seed)
         return self.plan_of(features, default_sizes(moments.n_rows, features.n_outputs))
 
     def plan_of(self, features: FeatureMap, sizes: tuple[int, int, int]) -> HashPlan:
-        """Return the hash plan, with ``sizes`` as defaults of unset sizes."""
+        """Return the hash plan for given features, with ``sizes`` as defaults."""
         units, inputs, active = sizes
         n_units = units if self.n_units is None else self.n_units
         return HashPlan(
@@ -316,7 +324,7 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     DataError
         If all parties together have no rows or fewer than two classes.
     ProtocolError
-        If sums are impossible for any table.
+        If no table could have the reported sums.
     """
     replies = yield gather(SchemaRequest())
     schema = agree(replies.complete("the schema").each, settings.classes)
@@ -340,7 +348,8 @@ def coordinate(settings: FlyNNSettings) -> Coordinator[FlyNNModel]:
     losses = replies.summed("the calibration").losses
     if losses.shape != model.losses.shape or losses.min() < 0:
         raise ProtocolError(
-            f"expected {len(model.losses)} losses of 0 or more; a party sent others"
+            f"expected {len(model.losses)} losses of 0 or more, got shape {losses.shape} with "
+            f"{np.count_nonzero(losses < 0)} negative; a party sent wrong losses"
         )
     model = replace(model, losses=losses)
     replies = yield gather(Finish(model.losses))

@@ -256,7 +256,7 @@ def test_the_table_lists_each_algorithms_prediction():
         ["dann", "3", "8", "5.50", "19200.00", "0.00"],
     ]
     assert str(plan) == f"baseline: {plan.why}\n{plan.table()}"
-    assert plan.why.endswith("ms: 10.5 ms more in local search and 12800.0 ms less on the link")
+    assert plan.why.endswith("(10.5 ms more in local search and 12800.0 ms less on the link)")
 
 
 # Samples of providers.

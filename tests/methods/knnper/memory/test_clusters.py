@@ -63,5 +63,5 @@ def test_no_rows_have_no_centers():
 
 @pytest.mark.parametrize(("n", "weight"), [(0, 1.0), (2, 0.0), (2, -1.0)])
 def test_invalid_arguments_are_refused(n, weight):
-    with pytest.raises(ValueError, match="at least one center and weights above 0"):
+    with pytest.raises(ValueError, match=rf"at least one center \(got {n}\) and weights above 0"):
         cluster(np.ones((1, 1)), n, weights=np.array([weight]))

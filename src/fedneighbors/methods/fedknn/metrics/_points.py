@@ -1,10 +1,10 @@
-"""Query sessions over points: trees for few dimensions, bounds for many, else a scan.
+"""Query sessions over points: with a k-d tree, with lower bounds, or by a scan.
 
-The metric's own function computes all emitted distances; trees and features only select candidates.
-They add terms in another order than the metric, so their values differ by rounding. A scale
-converts a distance in the tree or of features to a lower bound of the metric's distance, and a
-distance of the metric to a search radius, with a margin far above rounding errors and far below any
-relevant difference.
+The metric's own function computes all emitted distances; trees and lower bounds only select
+candidates. They add terms in another order than the metric, so their values differ by rounding. A
+:class:`Scale` converts a distance in the search space (of the tree or of the bounds) to a lower
+bound of the metric's distance, and a distance of the metric to a search radius, with a margin far
+above rounding errors and far below any relevant difference.
 """
 
 import math
@@ -21,7 +21,8 @@ from fedneighbors.methods.fedknn.metrics._sessions import BrowsingSession, check
 # Squares of differences below 2**501 stay finite, and so do sums of up to 2**21 of them.
 MAX_MAGNITUDE = 2.0**500
 
-# Squares below 2**-1022 lose bits or underflow: the effect on a root is below 2**-500.
+# Squares below 2**-1022 lose bits or underflow. This changes the square root of a sum of up to
+# 2**21 squares by less than 2**-500.
 _UNDERFLOW = 2.0**-500
 
 
@@ -29,7 +30,7 @@ class Scale(ABC):
     """Conversion between search-space distances and metric distances, with error margins."""
 
     power: int
-    """Minkowski power of the search space, 1 or 2."""
+    """Order p of the Minkowski distance in the search space, 1 or 2."""
 
     @abstractmethod
     def lower(self, search_distances: Floats) -> Floats:
@@ -39,7 +40,7 @@ class Scale(ABC):
     def _radius(self, distance: float, side: int) -> float:
         """Convert a distance to a search radius with a margin.
 
-        The radius is too large with ``side`` 1, too small with -1.
+        The margin is added if ``side`` is 1 and subtracted if it is -1.
         """
 
     def outer_radius(self, distance: float) -> float:
@@ -47,7 +48,10 @@ class Scale(ABC):
         return self._radius(distance, 1) if distance >= 0 else 0.0
 
     def inner_radius(self, distance: float) -> float:
-        """Return a radius whose objects are within ``distance``; negative for none."""
+        """Return a search radius that contains only objects within ``distance``.
+
+        It is negative if there is no such radius.
+        """
         return self._radius(distance, -1) if distance >= 0 else -1.0
 
 
@@ -58,7 +62,7 @@ class MinkowskiScale(Scale):
     Parameters
     ----------
     power : {1, 2}
-        Power of the search space.
+        Order p of the Minkowski distance in the search space.
     halved_square : bool
         True if the metric is half the square of the search distance (cosine).
     n_columns : int
@@ -72,8 +76,8 @@ class MinkowskiScale(Scale):
     @property
     def _relative(self) -> float:
         # Four times the possible error: a sum of n terms has a relative error below (n + 3) 2**-53,
-        # in the metric and in the tree; a tree adds up to two roundings for each of its levels, of
-        # which it has fewer than 200.
+        # in the metric and in the tree; the tree has at most two more roundings per level, and
+        # fewer than 200 levels.
         return (8 * self.n_columns + 2048) * 2.0**-53
 
     def lower(self, search_distances: Floats) -> Floats:
@@ -91,20 +95,23 @@ class MinkowskiScale(Scale):
 Measure = Callable[[Integers | None], Floats]
 """Function that returns the query's distances to objects at given positions, or to all if None."""
 
-# Beyond this fraction of all objects a scan is cheaper than a tree: for 1/8 of 100,000 points in
-# the plane a tree takes 9 ms, a scan of all 0.3 ms and their partition 1.5 ms.
+# For more than this fraction of all objects, a scan is used in place of the tree. Measured for 1/8
+# of 100,000 points in two dimensions: 9 ms with the tree; 0.3 ms to scan all and 1.5 ms to select
+# the nearest.
 _MAX_TREE_FRACTION = 1 / 16
-_N_EXTRA = 8  # number of neighbors requested from the tree in addition
+_N_EXTRA = 8  # neighbors requested from the tree beyond the number wanted
 _MIN_BATCH = 64  # minimum number of candidates at a time
 
 
 class ScanSession(BrowsingSession):
     """A query session that computes all distances at the first request.
 
+    Also the base class of sessions that compute distances on demand.
+
     Parameters
     ----------
     ranks : int64 array of shape (n_objects,)
-        Order of objects of equal distance.
+        Rank of each object; objects of equal distance are emitted by ascending rank.
     measure : callable
         Function that computes distances.
     """
@@ -123,7 +130,10 @@ class ScanSession(BrowsingSession):
         return self._bounds.copy()
 
     def separate_bounds(self) -> Floats:
-        """Return the distances, because bounds by features depend on the whole table."""
+        """Return the distances, which do not depend on other objects.
+
+        Bounds in a search space may depend on the whole table.
+        """
         distances = self._measure(None)
         self._add_rest(distances)
         return distances
@@ -148,7 +158,10 @@ class ScanSession(BrowsingSession):
         self._add_verified(rest, distances[rest], math.inf)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
-        """Compute the distances of those objects that are not verified."""
+        """Compute the distances of those objects that are not verified.
+
+        ``frontier`` is a lower bound of the distances of all objects that remain unverified.
+        """
         new = positions[~self._is_verified[positions]]
         self._is_verified[new] = True
         self._add_verified(new, self._measure(new), frontier)
@@ -160,7 +173,7 @@ class TreeSession(ScanSession):
     Parameters
     ----------
     ranks : int64 array of shape (n_objects,)
-        Order of objects of equal distance.
+        Rank of each object; objects of equal distance are emitted by ascending rank.
     measure : callable
         Function that computes distances.
     bound : callable
@@ -221,7 +234,8 @@ class TreeSession(ScanSession):
 
     def _widen(self, k: int, cutoff: float) -> None:
         wanted = self._n_emitted + k
-        # A few more than wanted: the last one may be tied with the next, or closer than rounding.
+        # A few more than wanted: the distances of the last one and the next may be equal, or differ
+        # by less than the rounding error.
         n = max(wanted + wanted // 8 + _N_EXTRA, 2 * self._n_requested)
         self._n_requested = n
         if n > self._n_objects * _MAX_TREE_FRACTION or n >= self._n_objects:
@@ -232,8 +246,9 @@ class TreeSession(ScanSession):
             np.asarray,
             self._tree.query(self._point, n, p=self._scale.power, distance_upper_bound=outer),
         )
-        found_all = positions[-1] < self._n_objects  # otherwise none is left within the radius
-        farthest = search_distances[-1] if found_all else outer
+        # If the tree finds fewer than n, these are all within the radius; it pads with n_objects.
+        has_found_n = positions[-1] < self._n_objects
+        farthest = search_distances[-1] if has_found_n else outer
         frontier = float(self._scale.lower(np.array(farthest)))
         self._verify(positions[positions < self._n_objects], frontier)
 
@@ -244,7 +259,7 @@ class BoundedSession(ScanSession):
     Parameters
     ----------
     ranks : int64 array of shape (n_objects,)
-        Order of objects of equal distance.
+        Rank of each object; objects of equal distance are emitted by ascending rank.
     measure : callable
         Function that computes distances.
     bound : callable
@@ -254,8 +269,8 @@ class BoundedSession(ScanSession):
     def __init__(self, ranks: Integers, measure: Measure, bound: Callable[[], Floats]) -> None:
         super().__init__(ranks, measure)
         self._bound = bound
-        self._order = np.empty(0, np.int64)  # objects of the lowest bounds, ascending by bound
-        self._n_taken = 0  # number of them that were verified
+        self._order = np.empty(0, np.int64)  # positions of the lowest bounds, ascending
+        self._n_taken = 0  # number of positions in _order that were verified
 
     def bounds(self) -> Floats:
         """Return the bounds that order the verification."""
@@ -297,5 +312,5 @@ class BoundedSession(ScanSession):
         near = np.arange(self._n_objects)
         if n < self._n_objects:
             near = np.flatnonzero(bounds <= np.partition(bounds, n - 1)[n - 1])
-        # A longer order begins with the shorter one, because positions break ties in both.
+        # Positions break ties of bounds, so the new order begins with the previous one.
         self._order = near[np.argsort(bounds[near], kind="stable")]

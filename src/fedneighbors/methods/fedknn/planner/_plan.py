@@ -1,16 +1,18 @@
-"""Plans: the fastest algorithm of a query by measured costs (section 5 of the paper).
+"""Plans: the fastest algorithm for a query, by measured costs (section 5 of the paper).
 
-Sample queries measure the cost of bounds and objects at each provider; echoes measure the cost of
-the links. Each algorithm is replayed over the recorded samples. An exchange takes as long as its
-slowest provider, including the transfer of request and reply::
+As in the paper, a party is called a provider and the coordinator a broker. Sample queries measure
+the time that each provider needs to compute bounds and to find objects; echo messages measure the
+links. Each algorithm is replayed over the recorded samples. An exchange (one round of requests and
+replies) takes as long as its slowest provider, including the transfer of request and reply::
 
     with connected(providers) as federation:
         costs = measure(federation, sample_queries, k)
-        plan = make_plan(costs, k, n_side_by_side=1)  # threads that answer one after another
+        plan = make_plan(costs, k, n_side_by_side=1)  # in one process, one at a time
         print(plan)
         federation.run(CANDIDATES[plan.algorithm](query, k, name="q"))
 
-Under privacy the choice depends on public numbers only.
+With a privacy budget, the choice depends only on public values: k, the number of parties and the
+privacy settings.
 """
 
 import os
@@ -49,8 +51,8 @@ class Prediction:
     n_returned : float
         Number of objects returned by all providers.
     local_s : float
-        Seconds of local search, summed over the exchanges. Those of an exchange are the seconds of
-        its slowest provider, or more if fewer providers than there are work at the same time.
+        Seconds of local search, summed over the exchanges. In each exchange it takes as long as at
+        the slowest provider, or longer if not all providers can work at the same time.
     link_s : float
         Seconds on the links.
     broker_s : float
@@ -120,10 +122,11 @@ def make_plan(
     costs : Costs
         Costs from :func:`measure`.
     k : int
-        Number of neighbours, from 1 to the measured number.
+        Number of neighbours, from 1 to ``costs.k``.
     candidates : mapping of str to callable
         Algorithms to choose from; each takes a query, ``k`` and ``name=`` and returns its
-        coordinator, which may only request bounds and nearest objects, padded or not.
+        coordinator. Its requests must be such that a sample can answer: for bounds or nearest
+        objects, plain or padded to a size that does not depend on the objects.
     n_side_by_side : int, optional
         Number of providers that can work at the same time. None if each has its own machine; 1 if
         they answer one after another.
@@ -151,10 +154,10 @@ def make_plan(
 
 
 def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) -> Candidate:
-    """Return DANN* as a candidate of a plan.
+    """Return DANN* as a candidate for :func:`make_plan`.
 
-    A plan draws noise without a charge, because no noisy count is sent to a provider: the replayed
-    samples are at the broker.
+    DANN* is DANN with noise on its counts. The noise of a plan is not charged to a privacy
+    budget, because the replay uses recorded samples at the broker and sends nothing to a provider.
 
     Parameters
     ----------
@@ -162,7 +165,7 @@ def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) 
         Function that draws the noise on the two counts of a provider, such as
         ``CountNoise(...).draw``.
     grid_s : float
-        Step of the time grid of replies, in seconds.
+        Replies are delayed to multiples of this many seconds; 0 for no delay.
     """
 
     def candidate(query: bytes, k: int, *, name: str) -> Coordinator[Answer]:
@@ -238,10 +241,10 @@ def _reason(predictions: list[Prediction], k: int) -> str:
         return f"it is the only candidate; expected time for k = {k}: {1e3 * best.total_s:.1f} ms"
     second = predictions[1]
     return (
-        f"expected time for k = {k}: {1e3 * best.total_s:.1f} ms, with {second.algorithm} "
-        f"{1e3 * second.total_s:.1f} ms: "
-        f"{_difference(best.local_s - second.local_s, 'in local search')} and "
-        f"{_difference(best.link_s - second.link_s, 'on the link')}"
+        f"expected time for k = {k}: {1e3 * best.total_s:.1f} ms, against "
+        f"{1e3 * second.total_s:.1f} ms with {second.algorithm} "
+        f"({_difference(best.local_s - second.local_s, 'in local search')} and "
+        f"{_difference(best.link_s - second.link_s, 'on the link')})"
     )
 
 
@@ -259,7 +262,7 @@ class Chooser:
     n_parties : int
         Number of parties of the federation.
     side_by_side : bool
-        True if the parties work at the same time.
+        True if the parties work at the same time; False for one at a time.
     """
 
     def __init__(self, settings: SearchSettings, n_parties: int, *, side_by_side: bool) -> None:
@@ -272,7 +275,7 @@ class Chooser:
     def choose(
         self, federation: ConnectedParties, queries: Sequence[bytes], k: int
     ) -> tuple[str, str]:
-        """Choose the algorithm for queries under ``"auto"``, and give the reason.
+        """Choose the algorithm for ``algorithm="auto"``, and return the reason.
 
         The first two queries are run as samples, unless costs of at least ``k`` neighbours were
         measured before.
@@ -280,7 +283,7 @@ class Chooser:
         if self._settings.privacy is not None:
             return choose_by_public_numbers(self._settings, self._n_parties, k)
         if self._n_parties == 1 or not queries:
-            return "baseline", "there is only one party"
+            return "baseline", "there is only one party" if queries else "there are no queries"
         if k not in self._plans:
             if self._costs is None or self._costs.k < k:
                 self._costs = measure(
@@ -291,7 +294,8 @@ class Chooser:
 
     def explain(self, federation: ConnectedParties, query: bytes, k: int) -> Plan:
         """Predict each algorithm's cost for a query, and choose one."""
-        # not under privacy: a provider could observe how long the providers before it search
+        # With a privacy budget, all providers are measured at once: one after another, a provider
+        # could infer the search times of those before it.
         apart = self._settings.privacy is None
         costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)
         settings, n_parties = self._settings, self._n_parties
@@ -310,7 +314,7 @@ class Chooser:
 
 
 def choose_by_public_numbers(settings: SearchSettings, n_parties: int, k: int) -> tuple[str, str]:
-    """Choose a private algorithm by public numbers, and give the reason.
+    """Choose a private algorithm by public values, and return the reason.
 
     A choice by measured costs would reveal information about the objects of other parties.
     """

@@ -1,4 +1,7 @@
-"""Weighted k-means with a fixed order of additions, so that results are bit-identical."""
+"""Weighted k-means with a fixed order of additions.
+
+Results are therefore identical bit for bit on every machine and in every run.
+"""
 
 import numpy as np
 
@@ -6,7 +9,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import square_sums
 
 MAX_STEPS = 25
-"""Maximum number of steps of k-means; it bounds the time if the centers still move."""
+"""Maximum number of k-means iterations; it bounds the time if they do not converge."""
 
 
 def cluster(
@@ -39,7 +42,7 @@ def cluster(
     """
     weights = np.ones(len(rows)) if weights is None else weights
     if n_centers < 1 or not (weights > 0).all():
-        raise ValueError(f"expected at least one center and weights above 0, got {n_centers}")
+        raise ValueError(f"expected at least one center (got {n_centers}) and weights above 0")
     centers = draw_centers(rows, n_centers, weights, np.random.default_rng(random_state))
     nearest = _nearest_centers(rows, centers)
     for _ in range(MAX_STEPS):
@@ -56,7 +59,8 @@ def draw_centers(
 ) -> Floats:
     """Draw initial centers by k-means++.
 
-    A row is drawn in proportion to its weight times its squared distance to the drawn rows.
+    The first row is drawn in proportion to its weight; each further row in proportion to its weight
+    times its squared distance to the nearest row drawn so far.
 
     Parameters
     ----------
@@ -77,7 +81,7 @@ def draw_centers(
         if not sums[-1] > 0:
             break
         row = int(np.searchsorted(sums, random.random() * sums[-1], side="right"))
-        # Rounding can raise the product to the total: the position is then beyond all rows.
+        # random() * sums[-1] can round up to sums[-1]; searchsorted then returns len(rows).
         drawn.append(min(row, int(np.flatnonzero(squares)[-1])))
         to_last = square_sums(rows, rows[drawn[-1]])
         squares = to_last if len(drawn) == 1 else np.minimum(squares, to_last)
