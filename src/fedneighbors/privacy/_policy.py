@@ -53,7 +53,8 @@ class Privacy:
         Range of the values, numbers or one number per feature. Values outside become the nearer
         bound. Mean and spread of columns are computed from noisy moments of the clipped values.
     constants_share : number
-        Share of the budget for charges other than the counts (rows, scaling), in (0, 1).
+        Share of the budget, in (0, 1), for the constants: FlyNN's number of rows and scaling,
+        kNN-Per's class counts.
     n_picks : int, optional
         Number of cells that ``"paper"`` picks (T). None derives it.
     accounting : {"parallel", "paper"}
