@@ -146,6 +146,17 @@ def test_frames_tables_and_arrays_give_the_same_features():
     assert SCHEMA.encode_all(frame[["age", "sex"]].to_numpy(object)).tolist() == expected
 
 
+def test_an_odd_cell_does_not_change_other_cells_of_a_data_frame():
+    schema = Schema((CategoricalColumn("b", ("False", "True", "x"), "x"),), "y", (2**60, 2**60 + 1))
+    frame = pd.DataFrame({"b": [True, False], "y": [2**60, 2**60 + 1]})
+    odd = pd.concat([frame, pd.DataFrame({"b": ["?"], "y": ["?"]})], ignore_index=True)
+
+    rows, with_odd = schema.encode(frame), schema.encode(odd)
+
+    assert rows.x.tolist() == with_odd.x.tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert rows.y.tolist() == with_odd.y.tolist() == [2**60, 2**60 + 1]
+
+
 def test_a_missing_column_is_named_with_existing_ones():
     with pytest.raises(DataError, match="have no column 'sex'; their columns are 'age', 'sx'"):
         SCHEMA.encode({"age": [1], "sx": ["f"]})

@@ -510,8 +510,9 @@ def _draft_categories(
 
 def _frame_cells(series: Any) -> Cells:
     """Return a data frame's column; missing cells are None or NaN."""
-    if series.dtype.kind in "biuf":
-        numbers: npt.NDArray[Any] = series.to_numpy(dtype=np.float64, na_value=np.nan)
+    if series.dtype == np.float64:
+        numbers: npt.NDArray[Any] = series.to_numpy()
         return numbers
+    # Other types are read cell by cell, since one row can turn a column into objects.
     cells = zip(series, series.isna(), strict=True)
     return [None if lost else cell for cell, lost in cells]
