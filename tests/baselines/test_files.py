@@ -15,7 +15,7 @@ from fedneighbors.errors import MissingExtraError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.tabular._model_file import seal_model
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
-from tests.methods.knnper.altering import altered
+from tests.methods.knnper.altering import alter_record
 from tests.methods.knnper.federations import OWNER
 
 ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
@@ -179,7 +179,7 @@ def resealed(path, client=None, **changed):
     """Change fields of a file, or of its only client, and seal it again."""
     parts = BaselineFile.load(path)
     changed |= {f"clients.all.{name}": value for name, value in (client or {}).items()}
-    path.write_bytes(seal_model(BaselineFile.magic, altered(parts, changed)))
+    path.write_bytes(seal_model(BaselineFile.magic, alter_record(parts, changed)))
 
 
 @pytest.fixture

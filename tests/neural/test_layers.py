@@ -16,7 +16,7 @@ from fedneighbors.neural._architectures import cnn, lstm, mobilenet
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime, batch_plan, row_order
 from fedneighbors.neural._trainer import LocalTask, Trainer
-from tests.methods.knnper.federations import members, training
+from tests.methods.knnper.federations import build_coordinator, members
 
 RANDOM = torch.Generator().manual_seed(1)
 IMAGES, CLASSES = torch.rand(8, 32, 32, generator=RANDOM), torch.arange(8) % 3
@@ -84,7 +84,7 @@ def test_running_averages_are_averaged_like_weights():
     rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
     stages, network = [], parties[0].network
 
-    run_rounds(training(parties, rounds=rounds, on_stage=stages.append), Cohort(parties))
+    run_rounds(build_coordinator(parties, rounds=rounds, on_stage=stages.append), Cohort(parties))
 
     regime = replace(rounds.regime, learning_rate=rounds.learning_rate(0))
     request = TrainRequest(
@@ -110,8 +110,8 @@ def test_running_averages_are_averaged_like_weights():
 def test_dropout_and_averages_agree_over_frames_bit_for_bit():
     apart, together = members(averaging()), members(averaging())
 
-    framed = run(training(apart), apart)
-    direct = run_rounds(training(together), Cohort(together))
+    framed = run(build_coordinator(apart), apart)
+    direct = run_rounds(build_coordinator(together), Cohort(together))
 
     assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
 

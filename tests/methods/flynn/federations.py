@@ -59,8 +59,8 @@ def table(rng, dtype, shape):
     else:
         x = rng.normal(size=shape) * 10.0 ** rng.integers(-8, 9, shape[1])
     x = x.astype(dtype)
-    twice = rng.integers(0, shape[0], shape[0] // 3)
-    x[: len(twice)] = x[twice]
+    duplicates = rng.integers(0, shape[0], shape[0] // 3)
+    x[: len(duplicates)] = x[duplicates]
     return x
 
 
@@ -72,10 +72,10 @@ def federations(draw, expansions=("none", "mirror", "population", "thermometer",
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     x = table(rng, draw(st.sampled_from(DTYPES)), (n_rows, n_features))
     names = LABELS[draw(st.sampled_from(sorted(LABELS)))]
-    own = rng.integers(0, len(names), n_rows)
-    own[:2] = 0, 1  # at least two classes
+    labels = rng.integers(0, len(names), n_rows)
+    labels[:2] = 0, 1  # at least two classes
     by_class = draw(st.booleans())
-    owner = own % n_parties if by_class else rng.integers(0, n_parties, n_rows)
+    owner = labels % n_parties if by_class else rng.integers(0, n_parties, n_rows)
     expansion = draw(st.sampled_from(expansions))
     n_units = draw(st.integers(1, 60))
     settings = FlyNNSettings(
@@ -90,4 +90,4 @@ def federations(draw, expansions=("none", "mirror", "population", "thermometer",
     )
     if draw(st.booleans()):
         x = draw(st.sampled_from([scipy.sparse.csr_matrix, scipy.sparse.csr_array]))(x)
-    return Federation(x, names[own], owner, n_parties, settings)
+    return Federation(x, names[labels], owner, n_parties, settings)

@@ -47,8 +47,8 @@ def problems(draw):
     return x[:-8], y, x[-8:], sizes
 
 
-def twin(x, y, sizes, gamma):
-    """Return the naive filters, and the inputs of the naive inference."""
+def train_naive(x, y, sizes, gamma):
+    """Return matrix, classes, filters and counts of the naive training."""
     wiring = draw_wiring(x.shape[1], sizes["n_units"], sizes["n_inputs"], sizes["random_state"])
     matrix = naive.dense_matrix(wiring, x.shape[1])
     classes = sorted(set(y.tolist()))
@@ -65,9 +65,9 @@ def twin(x, y, sizes, gamma):
 
 @settings(max_examples=300)
 @given(problems(), st.sampled_from([0.0, 0.5, 0.25, 1.0]))
-def test_powers_of_two_as_decay_give_algorithm_1s_bits(problem, gamma):
+def test_novelties_are_exact_if_decay_is_a_power_of_two(problem, gamma):
     x, y, x_new, sizes = problem
-    matrix, classes, filters, counts = twin(x, y, sizes, gamma)
+    matrix, classes, filters, counts = train_naive(x, y, sizes, gamma)
 
     classifier = FlyNNClassifier(decay=gamma, **PAPER, **sizes).fit(x, y)
 
@@ -83,7 +83,7 @@ def test_powers_of_two_as_decay_give_algorithm_1s_bits(problem, gamma):
 @given(problems(), st.floats(0, 1))
 def test_with_any_decay_novelties_are_those_of_algorithm_1(problem, gamma):
     x, y, x_new, sizes = problem
-    matrix, classes, filters, _ = twin(x, y, sizes, gamma)
+    matrix, classes, filters, _ = train_naive(x, y, sizes, gamma)
 
     scores = FlyNNClassifier(decay=gamma, **PAPER, **sizes).fit(x, y).model_.novelty(x_new)
 
@@ -96,7 +96,7 @@ def test_with_any_decay_novelties_are_those_of_algorithm_1(problem, gamma):
 @given(problems(), st.floats(0, 1))
 def test_class_normalized_novelties_follow_their_formula(problem, gamma):
     x, y, x_new, sizes = problem
-    matrix, classes, _, counts = twin(x, y, sizes, gamma)
+    matrix, classes, _, counts = train_naive(x, y, sizes, gamma)
     rows_of = {label: int((y == label).sum()) for label in classes}
     options = {**PAPER, **sizes, "class_normalized": True, "decay": gamma}
 
@@ -135,7 +135,7 @@ def test_decay_1_forgets_nothing_and_learns_nothing():
     assert classifier.predict(x).tolist() == [3, 3]  # a tie goes to the lower class
 
 
-def test_counts_of_rows_are_counted_by_unit_and_class():
+def test_activations_are_counted_by_unit_and_class():
     active = np.array([[0, 2], [1, 2], [0, 2]], np.int32)
 
     counts = count_activations(active, np.array([1, 0, 1]), n_units=4, n_classes=3)
@@ -157,9 +157,9 @@ def test_the_decay_table_has_the_power_of_every_count(classes, decay, normalized
     assert len(table.weights) == (largest + 1).sum()
     for label, (count, size) in enumerate(classes):
         exponent = sizes.sum() / len(sizes) / max(size, 1) if normalized else 1.0
-        stretch = table.weights[table.starts[label] :][: count + 1]
+        weights = table.weights[table.starts[label] :][: count + 1]
         expected = [decay ** (c * exponent) for c in range(count + 1)]
-        np.testing.assert_allclose(stretch, expected, rtol=1e-12, atol=1e-300)
+        np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-300)
 
 
 def test_scores_do_not_depend_on_the_number_of_threads():
@@ -174,7 +174,7 @@ def test_scores_do_not_depend_on_the_number_of_threads():
     assert len(set(scores)) == 1
 
 
-def test_default_decay_weighs_a_mean_load_alike():
+def test_default_decay_gives_every_mean_load_equal_weight():
     loads = [(1_000, 500, 20, 4), (7, 90, 3, 2), (10**6, 10**5, 128, 10)]
 
     weights = [
@@ -215,7 +215,7 @@ def test_a_plan_refuses_sizes_that_do_not_fit(change, words):
         HashPlan(FeatureMap(3, "none"), **sizes)
 
 
-def test_plans_are_the_same_when_all_that_decides_the_hash_is():
+def test_plans_with_equal_hash_parameters_have_equal_bytes():
     def plan(**change):
         values = {"n_units": 8, "n_inputs": 2, "n_active": 3, "seed": 0, **change}
         mean, scale = values.pop("mean", np.ones(3)), np.ones(3)
@@ -235,11 +235,11 @@ def test_plans_are_the_same_when_all_that_decides_the_hash_is():
     assert not any(encode(plan()) == encode(other) for other in others)
 
 
-def test_fractions_of_the_twin_are_exact():
+def test_fractions_of_the_naive_filters_are_exact():
     x, y = np.array([[1, 0], [1, 0], [0, 1]]), np.array([0, 0, 1])
     sizes = {"n_units": 3, "n_inputs": 1, "n_active": 1, "random_state": 0}
 
-    _, _, filters, _ = twin(x, y, sizes, 0.75)
+    _, _, filters, _ = train_naive(x, y, sizes, 0.75)
 
     assert min(filters[0]) == Fraction(9, 16)
     assert min(filters[1]) == Fraction(3, 4)

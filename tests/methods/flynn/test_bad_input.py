@@ -52,7 +52,7 @@ def classifier(**options):
     ],
     ids=str,
 )
-def test_a_wrong_argument_is_named_with_what_was_expected(options, error, words):
+def test_errors_name_the_argument_and_the_expected_values(options, error, words):
     with pytest.raises(error, match=words):
         classifier(**options).fit(X, Y)
 
@@ -124,7 +124,7 @@ def test_labels_that_cannot_be_used_are_refused(y, error, words):
         classifier().fit(X, y)
 
 
-def test_one_class_is_refused_as_a_plain_bad_argument_too():
+def test_one_class_is_refused_as_a_value_error_too():
     with pytest.raises(DataError, match="at least two classes over all parties, got one class 4"):
         classifier().fit(X, np.full(30, 4))
     with pytest.raises(ValueError, match="add rows of another class"):
@@ -214,10 +214,10 @@ def test_sums_that_would_overflow_are_refused_before_they_wrap():
 def test_numbers_of_any_dtype_are_hashed_by_their_value(dtype):
     x = RNG.integers(0, 2, (30, 6))
 
-    usual = classifier(standardize=False, expand=None).fit(x, Y)
+    reference = classifier(standardize=False, expand=None).fit(x, Y)
     other = classifier(standardize=False, expand=None).fit(x.astype(dtype), Y)
 
-    assert other.counts_.tolist() == usual.counts_.tolist()
+    assert other.counts_.tolist() == reference.counts_.tolist()
     assert (convert_for_kernels(x.astype(dtype)) == x).all()
 
 

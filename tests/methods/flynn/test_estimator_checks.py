@@ -32,14 +32,14 @@ def wine():
     return load_wine(return_X_y=True, as_frame=True)
 
 
-def small(**options):
+def small_classifier(**options):
     return FlyNNClassifier(n_units=400, n_active=16, **options)
 
 
 def test_column_names_are_learned_and_checked(wine):
     x, y = wine
 
-    classifier = small().fit(x, y)
+    classifier = small_classifier().fit(x, y)
 
     assert classifier.feature_names_in_.tolist() == x.columns.tolist()
     assert classifier.model_.feature_names == tuple(x.columns)
@@ -51,7 +51,7 @@ def test_frames_arrays_and_sparse_matrices_train_alike(wine):
     x, y = wine
     tables = [x, x.to_numpy(), scipy.sparse.csr_array(x.to_numpy()), scipy.sparse.csc_matrix(x)]
 
-    counts = [small().fit(table, y).counts_.tobytes() for table in tables]
+    counts = [small_classifier().fit(table, y).counts_.tobytes() for table in tables]
 
     assert len(set(counts)) == 1
 
@@ -72,7 +72,7 @@ def test_frames_arrays_and_sparse_matrices_train_alike(wine):
 def test_labels_keep_their_type(wine, labels):
     x, y = wine
 
-    classifier = small().fit(x, labels[y])
+    classifier = small_classifier().fit(x, labels[y])
 
     assert classifier.classes_.tolist() == sorted(set(labels.tolist()))
     assert set(classifier.predict(x).tolist()) == set(labels.tolist())
@@ -81,7 +81,9 @@ def test_labels_keep_their_type(wine, labels):
 
 def test_clones_have_equal_parameters_and_models(wine):
     x, y = wine
-    classifier = small(decay=0.5, expand="population", standardize="feature", random_state=3)
+    classifier = small_classifier(
+        decay=0.5, expand="population", standardize="feature", random_state=3
+    )
 
     copy = clone(classifier)
 
@@ -91,18 +93,20 @@ def test_clones_have_equal_parameters_and_models(wine):
 
 def test_a_pickled_classifier_predicts_the_same(wine):
     x, y = wine
-    classifier = small().fit(x, y)
+    classifier = small_classifier().fit(x, y)
 
     copy = pickle.loads(pickle.dumps(classifier))  # noqa: S301 - pickled in this line
 
     assert (copy.predict_proba(x) == classifier.predict_proba(x)).all()
 
 
-def test_a_grid_search_and_a_pipeline_of_scikit_learn_take_it(wine):
+def test_grid_search_and_pipelines_accept_the_classifier(wine):
     x, y = wine
-    grid = GridSearchCV(small(), {"decay": [0, 0.9, 1]}, cv=3).fit(x, y)
+    grid = GridSearchCV(small_classifier(), {"decay": [0, 0.9, 1]}, cv=3).fit(x, y)
 
-    score = cross_val_score(make_pipeline(StandardScaler(), small(standardize=False)), x, y, cv=3)
+    score = cross_val_score(
+        make_pipeline(StandardScaler(), small_classifier(standardize=False)), x, y, cv=3
+    )
 
     assert grid.best_params_["decay"] in (0, 0.9)
     assert score.min() > 0.8
@@ -119,10 +123,10 @@ def test_parameters_are_not_changed(wine):
     assert classifier.decay_ == 0.0
 
 
-def test_a_random_state_of_none_draws_another_wiring_each_time(wine):
+def test_a_random_state_of_none_draws_a_new_wiring(wine):
     x, y = wine
 
-    seeds = {small(random_state=None).fit(x, y).model_.plan.seed for _ in range(4)}
+    seeds = {small_classifier(random_state=None).fit(x, y).model_.plan.seed for _ in range(4)}
 
     assert len(seeds) == 4  # two of four 31-bit seeds are equal with probability 3e-9
 
@@ -131,7 +135,8 @@ def test_equal_random_states_give_equal_models(wine):
     x, y = wine
 
     models = [
-        small(random_state=np.random.RandomState(5)).fit(x, y).model_.to_bytes() for _ in range(2)
+        small_classifier(random_state=np.random.RandomState(5)).fit(x, y).model_.to_bytes()
+        for _ in range(2)
     ]
 
     assert models[0] == models[1]
@@ -140,7 +145,7 @@ def test_equal_random_states_give_equal_models(wine):
 def test_the_run_record_has_the_rounds(wine):
     x, y = wine
 
-    record = small().fit(x, y, parties=np.where(y == 0, "a", "b")).run_record_
+    record = small_classifier().fit(x, y, parties=np.where(y == 0, "a", "b")).run_record_
 
     assert [r.request for r in record.rounds] == [
         "SchemaRequest",
@@ -155,8 +160,8 @@ def test_the_run_record_has_the_rounds(wine):
 
 def test_fit_discards_earlier_training(wine):
     x, y = wine
-    fresh = small().fit(x, y).model_.to_bytes()
-    classifier = small().fit(x.iloc[:, :4], y == 1)
+    fresh = small_classifier().fit(x, y).model_.to_bytes()
+    classifier = small_classifier().fit(x.iloc[:, :4], y == 1)
 
     again = classifier.fit(x, y)
 

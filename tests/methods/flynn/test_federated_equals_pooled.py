@@ -11,7 +11,7 @@ from tests.methods.flynn.federations import DTYPES, LABELS, federations, train
 SETTINGS = FlyNNSettings(n_units=50, n_inputs=2, n_active=7)
 
 
-def two_moons(n_rows=60, seed=0):
+def make_table(n_rows=60, seed=0):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n_rows)
     return rng.normal(size=(n_rows, 4)) + y[:, None], y
@@ -91,7 +91,7 @@ def test_the_estimator_with_parties_equals_the_estimator_without(federation):
 
 @pytest.mark.parametrize("kind", sorted(LABELS))
 def test_defaults_train_the_model_of_the_pooled_table(kind):
-    x, y = two_moons()
+    x, y = make_table()
     labels = LABELS[kind][y]
     owner = np.arange(len(y)) % 3
 
@@ -103,7 +103,7 @@ def test_defaults_train_the_model_of_the_pooled_table(kind):
 
 
 def test_a_hundred_one_row_parties_equal_the_pooled_table():
-    x, y = two_moons(100)
+    x, y = make_table(100)
     parties = [FlyNNParty(f"{k}", x[[k]], y[[k]]) for k in range(100)]
 
     model = train(parties, SETTINGS)
@@ -129,12 +129,14 @@ def test_counts_beyond_sixteen_bits_equal_the_pooled_table():
 
 
 def test_parties_in_processes_equal_parties_in_threads():
-    x, y = two_moons()
+    x, y = make_table()
     rows = {"a": slice(0, 41), "b": slice(41, None)}
 
     models = [
         train(
-            [FlyNNParty(name, x[own], y[own]) for name, own in rows.items()], SETTINGS, workers=kind
+            [FlyNNParty(name, x[part], y[part]) for name, part in rows.items()],
+            SETTINGS,
+            workers=kind,
         )
         for kind in ("threads", "processes")
     ]
@@ -143,7 +145,7 @@ def test_parties_in_processes_equal_parties_in_threads():
 
 
 def test_the_number_of_threads_changes_nothing():
-    x, y = two_moons(5_000)
+    x, y = make_table(5_000)
     owner = np.arange(len(y)) % 5
     one, two = (FlyNNClassifier(n_units=300, n_jobs=n_jobs) for n_jobs in (1, 2))
 

@@ -29,8 +29,8 @@ def classifier(**options):
     return FlyNNClassifier(**{"n_units": 80, "n_inputs": 3, "n_active": 9, **options})
 
 
-def raw(**options):
-    """Return settings without constants from the data, so that every training has the same plan."""
+def unscaled_classifier(**options):
+    """Return a classifier whose plan does not depend on the data."""
     return classifier(standardize=False, **options)
 
 
@@ -52,13 +52,13 @@ def test_unlearning_the_last_rows_restores_the_counts(seed, n_more, expand):
 @given(st.integers(0, 2**32 - 1), st.sets(st.integers(0, 24), max_size=20))
 def test_unlearning_equals_training_without_the_rows(seed, forgotten):
     x, y = table(25, seed)
-    kept = np.array([k for k in range(25) if k not in forgotten])
-    reference = raw().partial_fit(x[kept], y[kept], classes=[0, 1, 2])
-    gone = np.array(sorted(forgotten), int)
+    remaining = np.array([k for k in range(25) if k not in forgotten])
+    reference = unscaled_classifier().partial_fit(x[remaining], y[remaining], classes=[0, 1, 2])
+    removed = np.array(sorted(forgotten), int)
 
-    learner = raw().fit(x, y)
+    learner = unscaled_classifier().fit(x, y)
     if forgotten:
-        learner.unlearn(x[gone], y[gone])
+        learner.unlearn(x[removed], y[removed])
 
     assert learner.counts_.tolist() == reference.counts_.tolist()
     assert learner.decay_ == reference.decay_
@@ -71,12 +71,12 @@ def test_partial_fit_in_batches_equals_one_call(seed, cuts):
     x, y = table(30, seed)
     pieces = np.split(np.arange(30), sorted(cuts))
 
-    learner = raw()
+    learner = unscaled_classifier()
     for piece in pieces:
         if len(piece):
             learner.partial_fit(x[piece], y[piece], classes=[0, 1, 2])
 
-    assert learner.counts_.tolist() == raw().fit(x, y).counts_.tolist()
+    assert learner.counts_.tolist() == unscaled_classifier().fit(x, y).counts_.tolist()
 
 
 @settings(max_examples=100)
@@ -84,23 +84,27 @@ def test_partial_fit_in_batches_equals_one_call(seed, cuts):
 def test_merging_equals_training_on_the_union(seed, order):
     x, y = table(45, seed)
     parts = [slice(0, 15), slice(15, 30), slice(30, 45)]
-    models = [raw().partial_fit(x[p], y[p]) for p in parts]
+    models = [unscaled_classifier().partial_fit(x[p], y[p]) for p in parts]
 
     merged = models[order[0]].merge(models[order[1]]).merge(models[order[2]])
 
-    union = raw().fit(x, y)
+    union = unscaled_classifier().fit(x, y)
     assert merged.counts_.tolist() == union.counts_.tolist()
     assert merged.classes_.tolist() == union.classes_.tolist()
     assert merged.decay_ == union.decay_
     assert (merged.predict(x) == union.predict(x)).all()
 
 
-def test_merging_brings_in_classes_that_one_side_never_saw():
+def test_merging_adds_classes_that_only_one_model_has():
     x, y = table(60)
     names = np.array(["b", "longer", "a"])[y]
     first, second = names != "longer", names != "b"
 
-    merged = raw().fit(x[first], names[first]).merge(raw().fit(x[second], names[second]))
+    merged = (
+        unscaled_classifier()
+        .fit(x[first], names[first])
+        .merge(unscaled_classifier().fit(x[second], names[second]))
+    )
 
     assert merged.classes_.tolist() == ["a", "b", "longer"]
     assert merged.counts_.sum(axis=1).tolist() == [
@@ -125,14 +129,14 @@ def test_merging_brings_in_classes_that_one_side_never_saw():
 )
 def test_merging_refuses_a_model_that_hashes_in_another_way(change):
     x, y = table(30)
-    mine = raw().fit(x, y)
-    before = mine.model_.to_bytes()
-    theirs = classifier(**{"standardize": False, **change}).fit(x, y)
+    first = unscaled_classifier().fit(x, y)
+    before = first.model_.to_bytes()
+    second = classifier(**{"standardize": False, **change}).fit(x, y)
 
     with pytest.raises(ValueError, match="expected models with the same sizes, seed"):
-        mine.merge(theirs)
+        first.merge(second)
 
-    assert mine.model_.to_bytes() == before
+    assert first.model_.to_bytes() == before
 
 
 def test_merging_refuses_constants_of_another_table():
@@ -144,17 +148,21 @@ def test_merging_refuses_constants_of_another_table():
 
 def test_merging_other_columns_or_label_types_raises():
     x, y = table(30)
-    named, swapped = (raw().fit(x, y).name_features(list(names)) for names in ("abcde", "bacde"))
+    named, swapped = (
+        unscaled_classifier().fit(x, y).name_features(list(names)) for names in ("abcde", "bacde")
+    )
 
     with pytest.raises(ValueError, match="column names"):
         named.merge(swapped)
     with pytest.raises(
         ValueError, match=r"labels of one type in both models, got \['int', 'str'\]"
     ):
-        raw().fit(x, y).merge(raw().fit(x, np.array(list("abc"))[y]))
+        unscaled_classifier().fit(x, y).merge(
+            unscaled_classifier().fit(x, np.array(list("abc"))[y])
+        )
 
 
-def test_unlearning_a_label_that_was_never_seen_changes_nothing():
+def test_unlearning_an_unknown_label_changes_nothing():
     x, y = table(30)
     learner = classifier().fit(x, y)
     before = learner.model_.to_bytes()
@@ -185,15 +193,15 @@ def test_unlearning_all_rows_restores_empty_filters():
     assert learner.predict(x).tolist() == [0] * 30
 
 
-def test_the_first_call_may_name_classes_that_come_later():
+def test_the_first_call_may_declare_classes_without_rows():
     x, y = table(30)
     early = y < 2
 
-    learner = raw().partial_fit(x[early], y[early], classes=[2, 1, 0])
+    learner = unscaled_classifier().partial_fit(x[early], y[early], classes=[2, 1, 0])
     learner.partial_fit(x[~early], y[~early])
 
     assert learner.classes_.tolist() == [0, 1, 2]
-    assert learner.counts_.tolist() == raw().fit(x, y).counts_.tolist()
+    assert learner.counts_.tolist() == unscaled_classifier().fit(x, y).counts_.tolist()
 
 
 def test_labels_outside_the_named_classes_are_refused():
@@ -222,11 +230,11 @@ def test_probabilities_add_up_to_one_and_agree_with_predictions():
     x, y = table(200)
     learner = classifier().fit(x[:100], y[:100])
 
-    shares = learner.predict_proba(x)
+    likelihoods = learner.predict_proba(x)
 
-    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
-    assert (shares >= 0).all()
-    assert (learner.classes_[shares.argmax(axis=1)] == learner.predict(x)).all()
+    np.testing.assert_allclose(likelihoods.sum(axis=1), 1, rtol=1e-12)
+    assert (likelihoods >= 0).all()
+    assert (learner.classes_[likelihoods.argmax(axis=1)] == learner.predict(x)).all()
 
 
 def test_calibration_beats_both_ends_of_the_grid_on_new_rows():
@@ -234,13 +242,13 @@ def test_calibration_beats_both_ends_of_the_grid_on_new_rows():
     learner = classifier(n_units=2_000, n_active=32).fit(x[:1_000], y[:1_000])
     scores = learner.model_.novelty(x[1_000:])
 
-    chosen, blunt, sharp = (
+    calibrated, lowest, highest = (
         log_loss(y[1_000:], probabilities(scores, beta, 32))
         for beta in (learner.model_.sharpness, SHARPNESS_GRID[0], SHARPNESS_GRID[-1])
     )
 
-    assert chosen < 0.9 * blunt
-    assert chosen < 0.9 * sharp
+    assert calibrated < 0.9 * lowest
+    assert calibrated < 0.9 * highest
 
 
 def test_leave_one_out_scores_equal_filters_without_the_row():
@@ -266,13 +274,13 @@ def test_losses_of_parts_add_up_to_those_of_the_whole():
     assert log_losses(scores[:0], labels[:0], 9).tolist() == [0] * len(SHARPNESS_GRID)
 
 
-def test_the_loss_of_a_hopeless_row_is_cut():
+def test_the_loss_of_one_row_is_capped():
     losses = log_losses(np.array([[0.0, 8.0]]), np.array([1]), 8)
 
     assert losses[-1] == 50 << 20
 
 
-def test_the_least_loss_sets_the_sharpness_ties_go_lower():
+def test_the_lowest_sharpness_of_minimal_loss_is_chosen():
     losses = np.full(len(SHARPNESS_GRID), 9)
     losses[[3, 5]] = 4
 
@@ -286,17 +294,17 @@ def test_calibration_rows_depend_on_hashes_only():
     active = np.sort(rng.integers(0, 10**5, (1_000, 16)).astype(np.int32), axis=1)
     order = rng.permutation(1_000)
 
-    chosen = calibration_rows(active, 200_000)
+    selected = calibration_rows(active, 200_000)
 
-    assert (calibration_rows(active[order], 200_000) == chosen[order]).all()
+    assert (calibration_rows(active[order], 200_000) == selected[order]).all()
     assert calibration_rows(active, 20_000).all()
-    assert 50 < chosen.sum() < 150  # one in ten; outside with probability 1e-6
+    assert 50 < selected.sum() < 150  # one in ten; outside with probability 1e-6
 
 
 # Decisions.
 
 
-def test_the_binary_decision_is_the_second_classs_advantage():
+def test_the_binary_decision_is_the_difference_of_novelties():
     x, y = table(60, n_classes=2)
     learner = classifier().fit(x, y)
 
@@ -320,29 +328,27 @@ def test_for_three_classes_the_decision_is_minus_the_novelty():
 def test_a_tie_goes_to_the_lower_class():
     x, y = np.array([[1, 0], [1, 0], [1, 0]]), np.array(["b", "c", "a"])
 
-    learner = raw(n_inputs=1, decay=0.0).fit(x, y)
+    learner = unscaled_classifier(n_inputs=1, decay=0.0).fit(x, y)
 
     assert set(map(tuple, learner.decision_function(x))) == {(0.0, 0.0, 0.0)}
     assert learner.predict(x).tolist() == ["a", "a", "a"]
 
 
-def test_the_class_normalized_exponent_keeps_a_rare_class_alive():
+def test_class_normalization_helps_a_rare_class():
     rng = np.random.default_rng(0)
     y = (rng.random(1_000) < 0.05).astype(int)
     x = rng.normal(size=(1_000, 5)) + 2 * y[:, None]
 
-    fair, plain = (
+    normalized, plain = (
         classifier(n_units=1_000, n_active=50, decay=0.99, class_normalized=flag).fit(x, y)
         for flag in (True, False)
     )
 
-    assert (fair.predict(x)[y == 1] == 1).mean() > 0.8
+    assert (normalized.predict(x)[y == 1] == 1).mean() > 0.8
     assert (plain.predict(x)[y == 1] == 1).mean() < 0.5
 
 
 def test_a_decay_table_covers_a_class_without_rows():
-    table_of_none = decay_table(
-        np.zeros(2, int), np.zeros(2, int), decay=0.5, class_normalized=True
-    )
+    empty_table = decay_table(np.zeros(2, int), np.zeros(2, int), decay=0.5, class_normalized=True)
 
-    assert table_of_none.weights.tolist() == [1.0, 1.0]
+    assert empty_table.weights.tolist() == [1.0, 1.0]

@@ -16,7 +16,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan
-from tests.methods.knnper.altering import altered
+from tests.methods.knnper.altering import alter_record
 
 MODEL = FlyNNModel(
     plan=HashPlan(FeatureMap(2, "mirror", np.zeros(2), np.ones(2), 5), 3, 2, 1, 5),
@@ -28,12 +28,12 @@ MODEL = FlyNNModel(
 )
 
 
-def sealed(frame):
-    """Return a file with a correct checksum around any frame."""
+def file_of_frame(frame):
+    """Return a model file with a correct checksum for any frame."""
     return b"FNMODEL3" + hashlib.sha256(frame).digest() + frame
 
 
-VALID = sealed(encode(MODEL))
+VALID = file_of_frame(encode(MODEL))
 
 
 def table(kind="text"):
@@ -84,14 +84,14 @@ def test_a_file_cut_off_anywhere_is_refused():
 def test_a_file_with_any_bit_flipped_is_refused():
     for position in range(len(VALID)):
         for bit in range(8):
-            altered = bytearray(VALID)
-            altered[position] ^= 1 << bit
+            raw = bytearray(VALID)
+            raw[position] ^= 1 << bit
 
             with pytest.raises(ModelFileError):
-                FlyNNModel.from_bytes(bytes(altered))
+                FlyNNModel.from_bytes(bytes(raw))
 
 
-def test_bytes_behind_the_end_are_refused():
+def test_bytes_after_the_end_are_refused():
     with pytest.raises(ModelFileError, match="truncated or altered"):
         FlyNNModel.from_bytes(VALID + b"\0")
 
@@ -106,7 +106,7 @@ def test_forged_files_are_refused_or_read_unchanged(data):
     model = None
 
     with contextlib.suppress(ModelFileError):
-        model = FlyNNModel.from_bytes(sealed(bytes(frame)))
+        model = FlyNNModel.from_bytes(file_of_frame(bytes(frame)))
 
     if model is not None:
         assert 0 <= model.gamma <= 1
@@ -150,10 +150,10 @@ def test_forged_files_are_refused_or_read_unchanged(data):
     ids=str,
 )
 def test_a_model_that_contradicts_itself_is_refused(change):
-    forged = altered(MODEL, change)
+    forged = alter_record(MODEL, change)
 
     with pytest.raises(ModelFileError, match="has no usable model"):
-        FlyNNModel.from_bytes(sealed(encode(forged)))
+        FlyNNModel.from_bytes(file_of_frame(encode(forged)))
 
 
 def test_versions_and_file_kinds_are_distinguished(tmp_path):
@@ -188,7 +188,7 @@ def test_loading_a_pickle_runs_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
     pickled = pickle.dumps(Bomb())
     (tmp_path / "a").write_bytes(pickled)
-    (tmp_path / "b").write_bytes(sealed(pickled))
+    (tmp_path / "b").write_bytes(file_of_frame(pickled))
     np.save(tmp_path / "c.npy", np.array([Bomb()]), allow_pickle=True)
 
     for name in ("a", "b", "c.npy"):
@@ -198,12 +198,12 @@ def test_loading_a_pickle_runs_nothing(tmp_path, monkeypatch):
     assert not (tmp_path / "exploded").exists()
 
 
-# Saving that fails.
+# Failed saves.
 
 
 @contextlib.contextmanager
-def no_file_above(n_bytes):
-    """Let the system refuse to write more, as a full disk does."""
+def limit_file_size(n_bytes):
+    """Limit the size of files, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
     try:
@@ -216,19 +216,19 @@ def test_a_failed_save_leaves_the_old_file_alone(tmp_path):
     model = FlyNNModel.from_bytes(VALID)
     (tmp_path / "m").write_bytes(b"old")
 
-    with no_file_above(len(VALID) - 1), pytest.raises(OSError, match="File too large"):
+    with limit_file_size(len(VALID) - 1), pytest.raises(OSError, match="File too large"):
         model.save(tmp_path / "m")
 
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("m", b"old")]
 
 
-def test_a_save_that_misses_the_disk_leaves_the_old_file(tmp_path, monkeypatch):
-    def fails(_descriptor):
+def test_a_failed_sync_to_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    def fail(_descriptor):
         raise OSError(28, "No space left on device")
 
     model = FlyNNModel.from_bytes(VALID)
     (tmp_path / "m").write_bytes(b"old")
-    monkeypatch.setattr(os, "fsync", fails)
+    monkeypatch.setattr(os, "fsync", fail)
 
     with pytest.raises(OSError, match="No space left"):
         model.save(tmp_path / "m")

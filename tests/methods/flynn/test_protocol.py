@@ -51,7 +51,7 @@ def party(name, *, x=None, y=None, **options):
     return FlyNNParty(name, rows if x is None else x, labels if y is None else y, **options)
 
 
-# Tables that differ.
+# Different tables.
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_labels_that_differ_from_the_named_classes_are_refused():
         train([party("north")], replace(SETTINGS, classes=("no", "yes")))
 
 
-# Values that cannot be used.
+# Unusable values.
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -155,7 +155,7 @@ def test_values_too_large_to_standardize_name_their_column(kind, value):
     assert (caught.value.party, caught.value.detail) == ("south", "column 2")
 
 
-def test_the_largest_value_that_can_be_standardized_is_taken():
+def test_the_largest_value_that_can_be_standardized_is_accepted():
     x, _ = table()
     x[3, 2] = np.nextafter(2.0**200, 0)
 
@@ -239,16 +239,16 @@ def test_two_parties_of_one_class_each_train_a_model():
     assert model.sizes.tolist() == [12, 12]
 
 
-# Parties that do not answer.
+# Missing replies.
 
 
-def lossy(parties, lost, at_round):
-    """Return an exchange in which one party falls silent at a round."""
-    seen = []
+def lossy_exchange(parties, lost, at_round):
+    """Return an exchange that loses one party from a round on."""
+    calls = []
 
     def exchange(frames):
-        seen.append(1)
-        missing = {lost: "timed out"} if len(seen) > at_round else {}
+        calls.append(1)
+        missing = {lost: "timed out"} if len(calls) > at_round else {}
         return {
             name: serve(parties[name], frame)
             for name, frame in frames.items()
@@ -268,7 +268,7 @@ def lossy(parties, lost, at_round):
         (4, "the summed losses"),
     ],
 )
-def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_round, during):
+def test_a_lost_party_ends_the_run_without_a_model(tmp_path, at_round, during):
     parties = {name: party(name, model_path=tmp_path / name) for name in ("north", "south")}
 
     with pytest.raises(
@@ -276,7 +276,7 @@ def test_a_party_that_falls_silent_ends_the_run_without_a_model(tmp_path, at_rou
     ):
         run_rounds(
             coordinate(SETTINGS),
-            FrameTransport(lossy(parties, "south", at_round), ("north", "south")),
+            FrameTransport(lossy_exchange(parties, "south", at_round), ("north", "south")),
         )
 
     assert parties["south"].model is None
@@ -298,8 +298,8 @@ class Liar(FlyNNParty):
 
     def answer(self, request):
         reply = super().answer(request)
-        wanted, change = self.lie
-        return change(reply) if isinstance(reply, wanted) else reply
+        kind, change = self.lie
+        return change(reply) if isinstance(reply, kind) else reply
 
 
 LIES = {
@@ -324,36 +324,36 @@ LIES = {
     "counts of fewer classes": (CountReply, lambda r: replace(r, counts=r.counts[:, :1])),
     "counts in the wrong classes": (
         CountReply,
-        lambda r: replace(r, counts=shifted(r.counts)),
+        lambda r: replace(r, counts=move_one_count(r.counts)),
     ),
-    "all counts on one unit": (CountReply, lambda r: replace(r, counts=on_one_unit(r.counts))),
+    "all counts on one unit": (CountReply, lambda r: replace(r, counts=move_to_one_unit(r.counts))),
     "counts that overflow": (
         CountReply,
         lambda r: replace(r, counts=np.full(r.counts.shape, 2**16 - 1, "u2")),
     ),
     "losses of another length": (CalibrationReply, lambda r: replace(r, losses=r.losses[:3])),
     "very negative losses": (CalibrationReply, lambda r: replace(r, losses=r.losses - 2**40)),
-    "labels of another type": (SchemaReply, lambda r: forged(r, label_kind="str")),
-    "names of other columns": (SchemaReply, lambda r: forged(r, feature_names=("a",))),
+    "labels of another type": (SchemaReply, lambda r: build_unchecked(r, label_kind="str")),
+    "names of other columns": (SchemaReply, lambda r: build_unchecked(r, feature_names=("a",))),
     "a reply of another kind": (CountReply, lambda r: Receipt()),
 }
 
 
-def shifted(counts):
+def move_one_count(counts):
     counts = counts.copy()
     row = counts[:, 0].argmax()
     counts[row] += np.array([-1, 1]).astype("u2")  # the total stays
     return counts
 
 
-def on_one_unit(counts):
+def move_to_one_unit(counts):
     result = np.zeros_like(counts)
     result[0] = counts.sum(axis=0)
     return result
 
 
-def forged(reply, **change):
-    """Return a message that its own class would refuse."""
+def build_unchecked(reply, **change):
+    """Return a changed message without the checks of its class."""
     result = object.__new__(type(reply))
     for name in type(reply).__dataclass_fields__:
         object.__setattr__(result, name, change.get(name, getattr(reply, name)))
@@ -369,7 +369,7 @@ def test_inconsistent_sums_of_a_party_are_detected(lie, alone):
         train(parties, SETTINGS)
 
     assert isinstance(caught.value, FederationError) or lie == "negative rows"
-    assert all(each.model is None for each in parties)
+    assert all(member.model is None for member in parties)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def schema():
     ],
     ids=lambda item: type(item).__name__,
 )
-def test_a_message_survives_the_wire(item):
+def test_messages_survive_a_round_trip(item):
     copy = decode(encode(item), (type(item),))
 
     assert copy == item
@@ -453,7 +453,7 @@ def moments_of(member):
     return reply, 3
 
 
-def test_a_party_finishes_only_what_was_released():
+def test_finish_before_a_released_model_is_refused():
     with pytest.raises(Refused, match="there is no model to finish"):
         party("north").answer(Finish(np.zeros(len(SHARPNESS_GRID), np.int64)))
 
@@ -502,10 +502,10 @@ def test_a_party_that_cannot_write_keeps_its_old_model(tmp_path, monkeypatch):
     member = party("north", model_path=path)
     member.answer(ModelRelease(model))
 
-    def fails(_descriptor):
+    def fail(_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", fails)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space left"):
         member.answer(Finish(model.losses))
     files = {p.name for p in tmp_path.iterdir()}

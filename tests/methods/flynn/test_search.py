@@ -46,11 +46,11 @@ def search(**options):
     return FlyNNSearchCV(**{"candidates": CANDIDATES, **GRID, "cv": 3, "refit": False, **options})
 
 
-def fold_scores(found):
+def fold_scores(fitted):
     n_folds = sum(
-        name.endswith("_test_score") and name[:5] == "split" for name in found.cv_results_
+        name.endswith("_test_score") and name[:5] == "split" for name in fitted.cv_results_
     )
-    return np.stack([found.cv_results_[f"split{k}_test_score"] for k in range(n_folds)], axis=1)
+    return np.stack([fitted.cv_results_[f"split{k}_test_score"] for k in range(n_folds)], axis=1)
 
 
 # The scores are those of scikit-learn.
@@ -73,12 +73,12 @@ def fold_scores(found):
 def test_scores_equal_those_of_cross_val_score_to_the_last_digit(cv, scoring):
     x, y = table()
 
-    found = search(cv=cv, scoring=scoring).fit(x, y)
+    fitted = search(cv=cv, scoring=scoring).fit(x, y)
 
-    scores = fold_scores(found)
+    scores = fold_scores(fitted)
     assert len(scores) == 3 * 3 * 5 * 2
     for k in np.random.default_rng(3).choice(len(scores), 6, replace=False):
-        params = found.cv_results_["params"][k]
+        params = fitted.cv_results_["params"][k]
         expected = cross_val_score(FlyNNClassifier(**params), x, y, cv=cv, scoring=scoring)
         assert scores[k].tolist() == expected.tolist()
 
@@ -90,12 +90,12 @@ def test_one_fold_classes_score_as_in_cross_val_score(scoring):
     order = np.argsort(y, kind="stable")
     x, y = x[order], y[order]  # each of three folds is one class, which the others lack
 
-    found = search(cv=KFold(3), scoring=scoring).fit(x, y)
+    fitted = search(cv=KFold(3), scoring=scoring).fit(x, y)
 
-    scores = fold_scores(found)
+    scores = fold_scores(fitted)
     assert (scores == 0).all()
     expected = cross_val_score(
-        FlyNNClassifier(**found.cv_results_["params"][7]), x, y, cv=KFold(3), scoring=scoring
+        FlyNNClassifier(**fitted.cv_results_["params"][7]), x, y, cv=KFold(3), scoring=scoring
     )
     assert scores[7].tolist() == expected.tolist()
 
@@ -107,35 +107,37 @@ def test_classes_missing_in_folds_score_as_in_cross_val_score():
     y[[1, 2, 30]] = 2
     folds = KFold(4)
 
-    found = search(cv=folds, scoring="balanced_accuracy").fit(x, y)
+    fitted = search(cv=folds, scoring="balanced_accuracy").fit(x, y)
 
-    scores = fold_scores(found)
+    scores = fold_scores(fitted)
     for k in range(0, len(scores), 13):
-        params = found.cv_results_["params"][k]
+        params = fitted.cv_results_["params"][k]
         expected = cross_val_score(
             FlyNNClassifier(**params), x, y, cv=folds, scoring="balanced_accuracy"
         )
         assert scores[k].tolist() == expected.tolist()
 
 
-def test_leaving_out_one_row_equals_scikit_learns():
+def test_loo_scores_equal_those_of_cross_val_score():
     x, y = table(18)
 
-    found = search(cv="loo").fit(x, y)
+    fitted = search(cv="loo").fit(x, y)
 
     for k in range(0, 90, 17):
-        params = found.cv_results_["params"][k]
+        params = fitted.cv_results_["params"][k]
         expected = cross_val_score(FlyNNClassifier(**params), x, y, cv=LeaveOneOut())
-        assert found.cv_results_["mean_test_score"][k] == expected.mean()
+        assert fitted.cv_results_["mean_test_score"][k] == expected.mean()
 
 
-def test_leave_one_out_of_scikit_learn_gives_the_same_mean():
+def test_leave_one_out_splitters_give_the_mean_of_loo():
     x, y = table(18)
 
-    ours, theirs = search(cv="loo").fit(x, y), search(cv=LeaveOneOut()).fit(x, y)
+    by_name, by_splitter = search(cv="loo").fit(x, y), search(cv=LeaveOneOut()).fit(x, y)
 
     np.testing.assert_allclose(
-        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], rtol=1e-12
+        by_name.cv_results_["mean_test_score"],
+        by_splitter.cv_results_["mean_test_score"],
+        rtol=1e-12,
     )
 
 
@@ -167,24 +169,24 @@ def test_the_search_standardizes_by_all_parties():
     assert fold_scores(federated).tolist() == fold_scores(pooled).tolist()
 
 
-def test_each_party_deals_its_rows_into_folds_class_by_class():
+def test_parties_assign_their_rows_to_the_same_folds_again():
     x, y = table(60)
     owner = np.arange(60) // 20
 
-    found = search(cv=5).fit(x, y, parties=owner)
+    fitted = search(cv=5).fit(x, y, parties=owner)
     again = search(cv=np.int64(5)).fit(x, y, parties=owner)
 
-    assert fold_scores(found).shape == (90, 5)
-    assert fold_scores(found).tolist() == fold_scores(again).tolist()
+    assert fold_scores(fitted).shape == (90, 5)
+    assert fold_scores(fitted).tolist() == fold_scores(again).tolist()
 
 
 def test_folds_without_rows_do_not_count():
     x, y = table(6, n_classes=2)
 
-    found = search(cv=50).fit(x, y, parties=[0, 1] * 3)
+    fitted = search(cv=50).fit(x, y, parties=[0, 1] * 3)
 
-    assert fold_scores(found).shape == (90, 3)
-    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+    assert fold_scores(fitted).shape == (90, 3)
+    assert np.isfinite(fitted.cv_results_["mean_test_score"]).all()
 
 
 def test_the_number_of_threads_changes_no_score():
@@ -203,19 +205,19 @@ def test_the_number_of_threads_changes_no_score():
 class Liar(SearchParty):
     """Answers one kind of request with altered fields."""
 
-    def __init__(self, wanted, change):
+    def __init__(self, kind, change):
         x, y = table()
         super().__init__("liar", x, y, folds=np.arange(len(y)) % 3)
-        self.lie = wanted, change
+        self.lie = kind, change
 
     def answer(self, request):
         reply = super().answer(request)
-        wanted, change = self.lie
-        return replace(reply, **change(reply)) if type(reply).__name__ == wanted else reply
+        kind, change = self.lie
+        return replace(reply, **change(reply)) if type(reply).__name__ == kind else reply
 
 
 @pytest.mark.parametrize(
-    ("wanted", "change"),
+    ("kind", "change"),
     [
         ("MomentsReply", lambda r: {"n_rows": r.n_rows + 1}),
         ("MomentsReply", lambda r: {"sums": r.sums[:-1], "squares": r.squares[:-1]}),
@@ -227,81 +229,83 @@ class Liar(SearchParty):
         ("FoldHits", lambda r: {"hits": r.hits[:-1]}),
     ],
 )
-def test_a_party_with_inconsistent_numbers_is_found(wanted, change):
+def test_a_party_with_inconsistent_numbers_is_detected(kind, change):
     candidate = Candidate("feature", None, 60, 2)
     grid = ScoringGrid((4, 9), (0.4,), (True,))
 
     with pytest.raises(ProtocolError):
-        run(coordinate_search([candidate], grid, n_folds=3, seed=0), [Liar(wanted, change)])
+        run(coordinate_search([candidate], grid, n_folds=3, seed=0), [Liar(kind, change)])
 
 
 # Attributes after a search.
 
 
-def test_results_are_laid_out_as_by_grid_search():
+def test_results_have_the_layout_of_grid_search():
     x, y = table()
 
-    found = search(n_active=(4,), load=(1.0, 0.1), decay=(), class_normalized=(True,)).fit(x, y)
+    fitted = search(n_active=(4,), load=(1.0, 0.1), decay=(), class_normalized=(True,)).fit(x, y)
 
-    results = found.cv_results_
+    results = fitted.cv_results_
     assert [p["n_units"] for p in results["params"]] == [60, 60, 90, 90, 70, 70]
     assert list(results["param_n_units"]) == [60, 60, 90, 90, 70, 70]
     assert set(results["params"][0]) < set(FlyNNClassifier().get_params())
-    scores = fold_scores(found)
+    scores = fold_scores(fitted)
     np.testing.assert_allclose(results["mean_test_score"], scores.mean(axis=1), rtol=1e-12)
     np.testing.assert_allclose(results["std_test_score"], scores.std(axis=1), rtol=1e-12)
     mean = results["mean_test_score"]
-    assert results["rank_test_score"].tolist() == [1 + sum(m > own for m in mean) for own in mean]
-    assert found.best_score_ == mean.max()
-    assert found.best_index_ == int(np.argmax(mean))
-    assert found.best_params_ == results["params"][found.best_index_]
-    assert results["rank_test_score"][found.best_index_] == 1
+    assert results["rank_test_score"].tolist() == [
+        1 + sum(m > score for m in mean) for score in mean
+    ]
+    assert fitted.best_score_ == mean.max()
+    assert fitted.best_index_ == int(np.argmax(mean))
+    assert fitted.best_params_ == results["params"][fitted.best_index_]
+    assert results["rank_test_score"][fitted.best_index_] == 1
 
 
 def test_the_best_setting_is_refitted_on_the_same_parties():
     x, y = table()
     owner = np.arange(48) % 3
 
-    found = search(refit=True).fit(x, y, parties=owner)
+    fitted = search(refit=True).fit(x, y, parties=owner)
 
-    expected = FlyNNClassifier(**found.best_params_).fit(x, y)
-    assert found.best_estimator_.model_.to_bytes() == expected.model_.to_bytes()
-    assert set(found.best_estimator_.run_record_.rounds[0].upload_bytes) == {"0", "1", "2"}
-    assert (found.predict(x) == expected.predict(x)).all()
-    assert (found.predict_proba(x) == expected.predict_proba(x)).all()
-    assert (found.decision_function(x) == expected.decision_function(x)).all()
-    assert found.classes_.tolist() == [0, 1, 2]
+    expected = FlyNNClassifier(**fitted.best_params_).fit(x, y)
+    assert fitted.best_estimator_.model_.to_bytes() == expected.model_.to_bytes()
+    assert set(fitted.best_estimator_.run_record_.rounds[0].upload_bytes) == {"0", "1", "2"}
+    assert (fitted.predict(x) == expected.predict(x)).all()
+    assert (fitted.predict_proba(x) == expected.predict_proba(x)).all()
+    assert (fitted.decision_function(x) == expected.decision_function(x)).all()
+    assert fitted.classes_.tolist() == [0, 1, 2]
 
 
-def test_without_refit_there_is_nothing_to_predict_with():
+def test_predicting_without_refit_raises():
     x, y = table()
 
-    found = search(refit=False).fit(x, y)
+    fitted = search(refit=False).fit(x, y)
 
-    assert not hasattr(found, "best_estimator_")
+    assert not hasattr(fitted, "best_estimator_")
     with pytest.raises(NotFittedError):
-        found.predict(x)
+        fitted.predict(x)
 
 
 @pytest.mark.parametrize("form", ["frame", "sparse"])
-def test_frames_and_sparse_tables_are_searched_as_arrays_are(form):
+def test_frames_and_sparse_tables_are_searched_like_arrays(form):
     x, y = table()
     names = np.array(["ill", "well", "dead"])[y]
     other = pd.DataFrame(x, columns=list("abcd")) if form == "frame" else scipy.sparse.csr_array(x)
 
-    found = search(refit=True).fit(other, names)
+    fitted = search(refit=True).fit(other, names)
 
-    assert fold_scores(found).tolist() == fold_scores(search().fit(x, names)).tolist()
-    assert set(found.predict(other)) <= set(names)
+    assert fold_scores(fitted).tolist() == fold_scores(search().fit(x, names)).tolist()
+    assert set(fitted.predict(other)) <= set(names)
 
 
 def test_a_rho_above_the_number_of_units_is_left_out():
     x, y = table()
 
-    found = search(n_active=(4, 65, 80)).fit(x, y)
+    fitted = search(n_active=(4, 65, 80)).fit(x, y)
 
-    tried = {(p["n_units"], p["n_active"]) for p in found.cv_results_["params"]}
-    assert tried == {(60, 4), (70, 4), (70, 65), (90, 4), (90, 65), (90, 80)}
+    sizes = {(p["n_units"], p["n_active"]) for p in fitted.cv_results_["params"]}
+    assert sizes == {(60, 4), (70, 4), (70, 65), (90, 4), (90, 65), (90, 80)}
 
 
 # Bad arguments.
@@ -369,7 +373,7 @@ def test_parties_need_two_folds_or_more(cv):
 
 @pytest.mark.parametrize("n_features", [1, 2, 4, 30, 784])
 def test_drawn_candidates_always_make_a_plan(n_features):
-    drawn = draw_candidates(
+    candidates = draw_candidates(
         40,
         500,
         n_features,
@@ -378,12 +382,12 @@ def test_drawn_candidates_always_make_a_plan(n_features):
         seed=1,
     )
 
-    assert len(drawn) == 40
-    for candidate in drawn:
+    assert len(candidates) == 40
+    for candidate in candidates:
         width = n_expanded(candidate.expand or "none", n_features)
         assert 1 <= candidate.n_inputs <= width
         assert 1 <= candidate.n_units <= 100_000
-    assert {(c.standardize, c.expand is None) for c in drawn} == {
+    assert {(c.standardize, c.expand is None) for c in candidates} == {
         ("global", True),
         ("global", False),
         (False, True),

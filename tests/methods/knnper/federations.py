@@ -33,15 +33,15 @@ def members(net=None, *, settings=None, owner=OWNER):
 
 
 class RecordingCohort(Cohort):
-    """Cohort that records (requests, reduction, replies) of each exchange in ``seen``."""
+    """Cohort that records (requests, reduction, replies) of each exchange in ``exchanges``."""
 
     def __init__(self, parties, **options):
         super().__init__(parties, **options)
-        self.seen = []
+        self.exchanges = []
 
     def carry(self, requests, *, reduce):
         delivery = super().carry(requests, reduce=reduce)
-        self.seen.append((requests, reduce, delivery.replies))
+        self.exchanges.append((requests, reduce, delivery.replies))
         return delivery
 
 
@@ -55,7 +55,9 @@ class MemoryCheckpoint:
         return self._stage
 
 
-def training(parties, *, rounds=ROUNDS, on_stage=lambda _stage: None, resumed=None, **options):
+def build_coordinator(
+    parties, *, rounds=ROUNDS, on_stage=lambda _stage: None, resumed=None, **options
+):
     """Return a coordinator for these clients."""
     first, checkpoint = parties[0], MemoryCheckpoint(on_stage, resumed)
     return coordinate(

@@ -1,4 +1,4 @@
-"""Functions of kNN-Per equal slow twins of the paper's equations."""
+"""Functions of kNN-Per equal naive versions of the paper's equations."""
 
 import numpy as np
 import pytest
@@ -29,22 +29,22 @@ def test_votes_are_those_of_equation_6(distances, data, sigma):
     labels = data.draw(
         st.lists(st.integers(0, 3), min_size=len(distances), max_size=len(distances))
     )
-    found = Neighbors(np.arange(len(labels))[None], np.array([distances]))
+    neighbors = Neighbors(np.arange(len(labels))[None], np.array([distances]))
 
-    shares = local_votes(found, np.array(labels), 4, sigma=sigma)
+    votes = local_votes(neighbors, np.array(labels), 4, sigma=sigma)
 
     expected = naive.votes(labels, distances, 4, sigma)
-    np.testing.assert_allclose(shares[0], expected, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(votes[0], expected, rtol=1e-12, atol=1e-300)
 
 
 def test_a_neighbor_at_distance_0_decides():
-    found = Neighbors(np.array([[0, 1]]), np.array([[0.0, 1e308]]))
+    neighbors = Neighbors(np.array([[0, 1]]), np.array([[0.0, 1e308]]))
 
-    assert local_votes(found, np.array([1, 0]), 2).tolist() == [[0.0, 1.0]]
+    assert local_votes(neighbors, np.array([1, 0]), 2).tolist() == [[0.0, 1.0]]
 
 
 @pytest.mark.parametrize("kernel", ["paper", "gaussian", "uniform"])
-def test_neighbors_too_far_to_tell_apart_weigh_alike(kernel):
+def test_neighbors_at_infinite_distance_weigh_equally(kernel):
     weights = kernel_weights(np.array([[np.inf, np.inf]]), kernel=kernel)
 
     assert weights.tolist() == [[1.0, 1.0]]
@@ -58,17 +58,19 @@ def test_the_gaussian_kernel_falls_with_the_square():
 
 def test_a_key_of_three_rows_votes_like_three_keys():
     keys, query = np.array([[0.0], [1.0]]), np.array([[0.4]])
-    thrice = nearest(np.repeat(keys, [1, 3], axis=0), query, 4)
+    repeated = nearest(np.repeat(keys, [1, 3], axis=0), query, 4)
 
-    one = local_votes(nearest(keys, query, 2), np.array([0, 1]), 2, counts=np.array([1.0, 3.0]))
+    weighted = local_votes(
+        nearest(keys, query, 2), np.array([0, 1]), 2, counts=np.array([1.0, 3.0])
+    )
 
-    assert np.allclose(one, local_votes(thrice, np.array([0, 1, 1, 1]), 2), rtol=1e-15)
+    assert np.allclose(weighted, local_votes(repeated, np.array([0, 1, 1, 1]), 2), rtol=1e-15)
 
 
 def test_means_of_equal_neighbors_are_their_value():
-    found = Neighbors(np.array([[0, 1]]), np.array([[0.0, 2.0]]))
+    neighbors = Neighbors(np.array([[0, 1]]), np.array([[0.0, 2.0]]))
 
-    means = local_means(found, np.array([[3.0, -1.0], [3.0, -1.0]]))
+    means = local_means(neighbors, np.array([[3.0, -1.0], [3.0, -1.0]]))
 
     np.testing.assert_allclose(means, [[3.0, -1.0]], rtol=1e-15)
 
@@ -82,13 +84,13 @@ def test_a_memory_without_keys_has_no_vote():
 def test_mixtures_are_those_of_equation_7(weight, local):
     shared = [0.25, 0.75]
 
-    found = mix(np.array([local]), np.array([shared]), weight)
+    mixture = mix(np.array([local]), np.array([shared]), weight)
 
-    assert found[0].tolist() == naive.mixed(local, shared, weight)
+    assert mixture[0].tolist() == naive.mixed(local, shared, weight)
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
-def test_a_weight_is_a_share(weight):
+def test_a_weight_outside_0_and_1_is_refused(weight):
     with pytest.raises(ValueError, match="a weight from 0 to 1"):
         mix(np.zeros((1, 2)), np.zeros((1, 2)), weight)
 
@@ -97,7 +99,7 @@ def test_the_most_accurate_weight_is_chosen():
     shared = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]])
     local = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
 
-    # the second row turns between .3 and .5, and all larger weights get all three right
+    # all three rows are right for weights from .4 to 1; the middle one is chosen
     assert most_accurate_weight(local, shared, np.array([0, 1, 1])) == 0.7
 
 
@@ -114,16 +116,16 @@ def test_without_rows_the_weight_is_the_middle_one():
 )
 def test_the_average_is_that_of_equation_13(before, updates, rows):
     n, bits = sum(rows), binary_places(sum(rows))
-    own = dict(zip("abcd", rows, strict=True))
+    rows_by_name = dict(zip("abcd", rows, strict=True))
 
     total = np.zeros(1, np.int64)
     for name, after in updates.items():
-        change = {"n_rows": own[name], "bits": bits}
+        change = {"n_rows": rows_by_name[name], "bits": bits}
         total += weighted_change(np.array([before]), np.array([after]), **change)
-    found = average_changes(np.array([before]), total, n_rows=n, bits=bits)
+    average = average_changes(np.array([before]), total, n_rows=n, bits=bits)
 
-    shares = {name: rows / n for name, rows in own.items()}
-    assert found[0] == pytest.approx(naive.average(before, updates, shares), rel=0, abs=1e-13)
+    shares = {name: rows / n for name, rows in rows_by_name.items()}
+    assert average[0] == pytest.approx(naive.average(before, updates, shares), rel=0, abs=1e-13)
 
 
 def test_clients_without_changes_keep_the_shared_weights():
@@ -148,13 +150,13 @@ def test_training_that_diverged_is_not_averaged(after):
         weighted_change(np.zeros(2), np.array([0.0, after]), n_rows=3, bits=20)
 
 
-HOSTILE = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.1, 1e-160, 3e7, 1e150, -1e200])
+EXTREME = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.1, 1e-160, 3e7, 1e150, -1e200])
 TIES = st.integers(-2, 2).map(float)
 
 
 @st.composite
 def keys_and_queries(draw):
-    cells = draw(st.sampled_from([HOSTILE, TIES, st.floats(-1e3, 1e3)]))
+    cells = draw(st.sampled_from([EXTREME, TIES, st.floats(-1e3, 1e3)]))
     width = draw(st.integers(1, 20))
     row = st.lists(cells, min_size=width, max_size=width)
     keys = draw(st.lists(row, min_size=1, max_size=12))
@@ -163,7 +165,7 @@ def keys_and_queries(draw):
 
 
 @given(keys_and_queries())
-def test_neighbors_are_those_of_the_slow_twin(case):
+def test_neighbors_equal_the_naive_ones(case):
     keys, queries, k = case
 
     found = nearest(keys, queries, k)
@@ -174,18 +176,18 @@ def test_neighbors_are_those_of_the_slow_twin(case):
 
 
 @given(keys_and_queries())
-def test_a_query_that_is_a_key_may_leave_itself_out(case):
+def test_a_query_can_exclude_its_own_key(case):
     keys, _, k = case
-    own = np.arange(len(keys))[::-1].copy()
+    skipped = np.arange(len(keys))[::-1].copy()
 
-    found = nearest(keys, keys[::-1].copy(), k, skip=own)
+    found = nearest(keys, keys[::-1].copy(), k, skip=skipped)
 
-    positions, distances = naive.nearest(keys, keys[::-1], k, own)
+    positions, distances = naive.nearest(keys, keys[::-1], k, skipped)
     assert found.positions.tolist() == positions
     assert found.distances.tolist() == distances
 
 
-def test_equally_near_keys_come_in_the_order_of_their_rows():
+def test_equally_near_keys_are_ordered_by_row():
     keys = np.zeros((50, 3))
 
     found = nearest(keys, np.zeros((2, 3)), 4)

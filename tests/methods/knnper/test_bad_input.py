@@ -19,21 +19,21 @@ from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.flower_app import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.protocol import ClientSchemaRequest
-from tests.methods.knnper.altering import altered
-from tests.methods.knnper.federations import members, network, training
+from tests.methods.knnper.altering import alter_record
+from tests.methods.knnper.federations import build_coordinator, members, network
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 QUICK = {"hidden": (8,), "n_rounds": 2}
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+    return KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES)
 
 
-def owned(name, rows):
-    owner = CELLAR.copy()
+def assign_rows(name, rows):
+    owner = PARTIES.copy()
     owner[rows] = name
     return owner
 
@@ -47,24 +47,24 @@ def owned(name, rows):
     [[5], [5, 6], [0, 70, 150], list(range(20))],
     ids=["one row", "two of a class", "fewer than k", "one class"],
 )
-def test_a_client_of_few_rows_or_one_class_trains_and_is_served(rows, combine):
-    owner = owned("small", rows)
+def test_clients_of_few_rows_or_one_class_train_and_predict(rows, combine):
+    owner = assign_rows("small", rows)
 
-    found = KNNPerClassifier(**QUICK, combine=combine).fit(X, Y, parties=owner)
+    model = KNNPerClassifier(**QUICK, combine=combine).fit(X, Y, parties=owner)
 
-    shares = found.predict_proba(X[:3], ["small"] * 3)
-    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
-    assert len(found.clients_["small"].memory) == len(rows)
+    probabilities = model.predict_proba(X[:3], ["small"] * 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    assert len(model.clients_["small"].memory) == len(rows)
 
 
 def test_a_one_row_client_has_weight_one_half():
-    found = KNNPerClassifier(**QUICK).fit(X, Y, parties=owned("lone", [5]))
+    model = KNNPerClassifier(**QUICK).fit(X, Y, parties=assign_rows("lone", [5]))
 
-    shared = np.exp(found.embed(X[:2])[1])
-    own = np.eye(3)[Y[5]]
-    assert found.clients_["lone"].weight == 0.5  # the middle of all that are equally good
+    shared = np.exp(model.embed(X[:2])[1])
+    local = np.eye(3)[Y[5]]
+    assert model.clients_["lone"].weight == 0.5  # the middle of all that are equally good
     np.testing.assert_allclose(
-        found.predict_proba(X[:2], ["lone"] * 2), (own + shared) / 2, rtol=1e-12
+        model.predict_proba(X[:2], ["lone"] * 2), (local + shared) / 2, rtol=1e-12
     )
 
 
@@ -73,20 +73,20 @@ def test_a_client_without_rows_changes_nothing_for_the_others(combine):
     from fedneighbors.methods.knnper._settings import MemorySettings
 
     settings = MemorySettings(combine=combine)
-    alone, with_it = members(settings=settings), members(settings=settings)
-    none = KNNPerParty(
+    without_it, with_it = members(settings=settings), members(settings=settings)
+    empty = KNNPerParty(
         "void", np.zeros((0, 64)), np.zeros(0, np.int64), network(), settings=settings
     )
-    with_it.append(none)
+    with_it.append(empty)
 
-    expected = run_rounds(training(alone), Cohort(alone)).result
-    found = run_rounds(training(with_it), Cohort(with_it)).result
+    expected = run_rounds(build_coordinator(without_it), Cohort(without_it)).result
+    result = run_rounds(build_coordinator(with_it), Cohort(with_it)).result
 
-    assert found.weights.tobytes() == expected.weights.tobytes()
-    assert len(none.personal.memory) == 0
+    assert result.weights.tobytes() == expected.weights.tobytes()
+    assert len(empty.personal.memory) == 0
     view = RowFeatures(np.zeros((2, 8)), np.zeros((2, 64)), np.zeros((2, 9)))
     scores = np.log(np.full((2, 10), 0.1))
-    assert np.isfinite(none.personal.predict(view, scores)).all()
+    assert np.isfinite(empty.personal.predict(view, scores)).all()
 
 
 def test_clients_without_rows_raise_an_error():
@@ -94,14 +94,14 @@ def test_clients_without_rows_raise_an_error():
     parties = [KNNPerParty(name, x, y, network()) for name in ("a", "b")]
 
     with pytest.raises(DataError, match="the clients have no rows to train on; add rows"):
-        run_rounds(training(parties, reserved=tuple(range(10))), Cohort(parties))
+        run_rounds(build_coordinator(parties, reserved=tuple(range(10))), Cohort(parties))
 
 
 def test_a_client_with_another_row_shape_is_named():
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 60)), np.arange(4), network())]
 
     with pytest.raises(SchemaMismatch, match=r"zoe.*expected 64 columns, .*60 columns"):
-        run_rounds(training(parties), Cohort(parties))
+        run_rounds(build_coordinator(parties), Cohort(parties))
 
 
 def test_a_client_with_another_network_is_named():
@@ -111,7 +111,7 @@ def test_a_client_with_another_network_is_named():
     parties = [*members(), KNNPerParty("zoe", np.zeros((4, 64)), np.arange(4), other)]
 
     with pytest.raises(PartyRefused, match="'zoe' refused: the network differs from"):
-        run_rounds(training(parties), Cohort(parties))
+        run_rounds(build_coordinator(parties), Cohort(parties))
 
 
 def test_a_label_that_the_network_does_not_know_is_named(fitted):
@@ -133,14 +133,14 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
     with pytest.warns(
         UserWarning, match=r"\['moon'\] are unknown and get predictions of the shared"
     ):
-        found = fitted.predict(X[:2], ["moon", "north"])
+        predictions = fitted.predict(X[:2], ["moon", "north"])
 
     scores = fitted.embed(X[:2])[1]
-    assert found[0] == scores[0].argmax()
+    assert predictions[0] == scores[0].argmax()
 
 
 @pytest.mark.parametrize("owners", [["north"] * 3, [["north"] * 178], "north"])
-def test_parties_of_another_length_are_counted(owners, fitted):
+def test_parties_of_another_length_are_refused(owners, fitted):
     with pytest.raises(ValueError, match="expected one party for each of 178 rows, got shape"):
         KNNPerClassifier(**QUICK).fit(X, Y, parties=owners)
     with pytest.raises(ValueError, match="expected one party for each of 178 rows, got shape"):
@@ -148,7 +148,7 @@ def test_parties_of_another_length_are_counted(owners, fitted):
 
 
 def test_rows_without_an_owner_are_counted():
-    owner = CELLAR.astype(object)
+    owner = PARTIES.astype(object)
     owner[:2] = [None, np.nan]
 
     with pytest.raises(ValueError, match="found 2 rows without one"):
@@ -166,13 +166,13 @@ def test_a_memory_of_no_rows_is_refused():
 @pytest.mark.parametrize(
     "classes", [["red", "rose", "white"], [False, True, True], [-1.0, 0.0, 7.0], [5, -3, 2**40]]
 )
-def test_labels_of_any_plain_type_come_back(classes):
+def test_predictions_have_the_type_of_the_labels(classes):
     labels = np.array(classes)[Y]
 
-    found = KNNPerClassifier(**QUICK).fit(X, labels, parties=CELLAR)
+    model = KNNPerClassifier(**QUICK).fit(X, labels, parties=PARTIES)
 
-    assert found.classes_.tolist() == sorted(set(classes))
-    assert set(found.predict(X, CELLAR).tolist()) <= set(classes)
+    assert model.classes_.tolist() == sorted(set(classes))
+    assert set(model.predict(X, PARTIES).tolist()) <= set(classes)
 
 
 @pytest.mark.parametrize("labels", [Y + 0.5, np.array([0, "a"] * 89, dtype=object)])
@@ -187,21 +187,21 @@ def test_invalid_labels_are_refused(labels):
 class Body(nn.Module):
     """A linear layer, a body and a head; tests define the output for a row."""
 
-    def __init__(self, n_inputs=13, n_outputs=3, *, spoiled=False, skipped=False):
+    def __init__(self, n_inputs=13, n_outputs=3, *, has_nan=False, skips_body=False):
         super().__init__()
         self.first = nn.Linear(n_inputs, 4)
         self.body = nn.Identity()
         self.head = nn.Linear(4, n_outputs)
-        self.spoiled, self.skipped = spoiled, skipped
+        self.has_nan, self.skips_body = has_nan, skips_body
 
     def forward(self, x):
-        seen = self.first(x)
-        if self.skipped:
-            return self.head(seen)
-        if self.spoiled:
-            self.body(seen + torch.nan)
-            return self.head(seen)
-        return self.head(self.body(seen))
+        hidden = self.first(x)
+        if self.skips_body:
+            return self.head(hidden)
+        if self.has_nan:
+            self.body(hidden + torch.nan)
+            return self.head(hidden)
+        return self.head(self.body(hidden))
 
 
 @pytest.mark.parametrize(
@@ -211,41 +211,41 @@ class Body(nn.Module):
         (Body(9), ValueError, r"does not support rows of shape \(13,\)"),
         (Body(13, 7), ValueError, r"with 3 scores for each row, got an output of shape \(2, 7\)"),
         (Body(13, 2), ValueError, r"with 3 scores for each row, got an output of shape \(2, 2\)"),
-        (Body(skipped=True), ValueError, "embedding from its layer 'body'"),
+        (Body(skips_body=True), ValueError, "embedding from its layer 'body'"),
         (
-            Body(spoiled=True),
+            Body(has_nan=True),
             DataError,
             "not finite for rows of zeros; check its layers",
         ),
     ],
     ids=["no layer", "inputs", "more outputs", "fewer outputs", "layer not passed", "NaN"],
 )
-def test_a_network_that_cannot_serve_is_refused_before_training(module, error, words):
+def test_an_unusable_network_is_refused_before_training(module, error, words):
     with pytest.raises(error, match=words):
-        KNNPerClassifier(module, n_rounds=1).fit(X, Y, parties=CELLAR)
+        KNNPerClassifier(module, n_rounds=1).fit(X, Y, parties=PARTIES)
 
 
 def test_an_unused_layer_is_allowed():
     module = Body()
     module.spare = nn.Linear(2, 2)
 
-    found = KNNPerClassifier(module, n_rounds=1).fit(X, Y, parties=CELLAR)
+    model = KNNPerClassifier(module, n_rounds=1).fit(X, Y, parties=PARTIES)
 
-    assert np.isfinite(found.predict_proba(X, CELLAR)).all()
+    assert np.isfinite(model.predict_proba(X, PARTIES)).all()
 
 
-class Late(Body):
-    """Its embedding is not finite for rows like those of the wines, only for zeros it is."""
+class NaNEmbedding(Body):
+    """Network whose embeddings are finite for rows of zeros only."""
 
     def forward(self, x):
-        seen = self.first(x)
-        self.body(torch.where(x.abs().sum(dim=1, keepdim=True) > 0, torch.nan, seen))
-        return self.head(seen)
+        hidden = self.first(x)
+        self.body(torch.where(x.abs().sum(dim=1, keepdim=True) > 0, torch.nan, hidden))
+        return self.head(hidden)
 
 
 def test_infinite_embeddings_name_the_client():
     with pytest.raises(PartyRefused, match="'north' refused: embeddings are not finite"):
-        KNNPerClassifier(Late(), n_rounds=1).fit(X, Y, parties=CELLAR)
+        KNNPerClassifier(NaNEmbedding(), n_rounds=1).fit(X, Y, parties=PARTIES)
 
 
 def test_rows_with_overflowing_embeddings_are_refused(fitted):
@@ -257,11 +257,11 @@ def test_rows_with_overflowing_embeddings_are_refused(fitted):
 
 @pytest.mark.parametrize("rate", [1e6, 30.0])
 @pytest.mark.parametrize("trainer", ["stacked", "reuse"])
-def test_a_training_that_diverges_ends_with_the_way_out(rate, trainer):
+def test_diverging_training_suggests_a_lower_learning_rate(rate, trainer):
     model = KNNPerClassifier(hidden=(8,), n_rounds=5, learning_rate=rate, trainer=trainer)
 
     with pytest.raises(PartyRefused, match="training has diverged: lower the learning rate"):
-        model.fit(X, Y, parties=CELLAR)
+        model.fit(X, Y, parties=PARTIES)
 
     assert not hasattr(model, "classes_")
 
@@ -274,11 +274,11 @@ def test_rows_of_another_shape_are_refused(fitted):
     module = nn.Sequential()
     module.add_module("body", nn.Flatten())
     module.add_module("head", nn.Linear(64, 2))
-    seen = KNNPerClassifier(module, n_rounds=1).fit(images, np.arange(40) % 2)
+    image_model = KNNPerClassifier(module, n_rounds=1).fit(images, np.arange(40) % 2)
 
     for rows in (np.zeros((2, 1, 9, 9)), np.zeros((2, 1)), np.zeros((2, 1, 64))):
         with pytest.raises(ValueError, match=r"expected rows of shape \(1, 8, 8\), got"):
-            seen.predict(rows)
+            image_model.predict(rows)
     with pytest.raises(ValueError, match=r"X has 5 features, .* expecting 13 features"):
         fitted.predict(X[:, :5])
 
@@ -342,30 +342,30 @@ def test_memories_and_heads_load_without_torch():
     imports = ", ".join(f"fedneighbors.methods.knnper.{name}" for name in names)
     script = BLOCKED + f"import {imports}"
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 # Nodes
 
 
-def on_node(folder, x=None, **more):
+def node_party(folder, x=None, **options):
     from fedneighbors.methods.knnper.flower_app import NodeParty
 
     x = X if x is None else x
-    return NodeParty("ann", x, Y[: len(x)], model_path=folder / "m", **more)
+    return NodeParty("ann", x, Y[: len(x)], model_path=folder / "m", **options)
 
 
-def plan(changed):
+def plan(changes):
     from fedneighbors.methods.knnper._settings import MemorySettings
     from fedneighbors.neural._blueprint import Blueprint
 
     blueprint = Blueprint("perceptron", (13,), 3, hidden=(4,))
-    made = PlanRequest(blueprint, blueprint.network().digest, MemorySettings())
-    return altered(made, changed)
+    request = PlanRequest(blueprint, blueprint.network().digest, MemorySettings())
+    return alter_record(request, changes)
 
 
 @pytest.mark.parametrize(
@@ -378,8 +378,8 @@ def plan(changed):
         ({"layout": "0" * 64}, "the network differs from the coordinator's"),
     ],
 )
-def test_a_plan_that_a_node_cannot_follow_is_refused(changed, words, tmp_path):
-    party = on_node(tmp_path)
+def test_an_invalid_plan_is_refused_by_a_node(changed, words, tmp_path):
+    party = node_party(tmp_path)
     party.answer(OpeningRequest())
 
     reply = decode(serve(party, encode(plan(changed))), (Refusal,))
@@ -394,19 +394,19 @@ def test_a_plan_with_a_codebook_is_refused(tmp_path):
     changed = {"settings.memory": "product", "settings.codec": codec}
 
     with pytest.raises(Refused, match="the plan has a codebook"):
-        on_node(tmp_path).answer(plan(changed))
+        node_party(tmp_path).answer(plan(changed))
 
 
 def test_a_plan_for_rows_of_another_shape_is_refused(tmp_path):
     with pytest.raises(Refused, match="its rows do not have the shape of the network's input"):
-        on_node(tmp_path, X[:, :5]).answer(plan({}))
+        node_party(tmp_path, X[:, :5]).answer(plan({}))
 
 
 def test_a_node_needs_the_plan_first(tmp_path):
     from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest
 
-    party, none = on_node(tmp_path), np.empty(0)
-    counts = CountsRequest((0, 1, 2), True, none, none)
+    party, empty = node_party(tmp_path), np.empty(0)
+    counts = CountsRequest((0, 1, 2), True, empty, empty)
     release = ReleaseRequest(np.zeros(71, np.float32), np.full(3, 1 / 3), final=True)
 
     with pytest.raises(Refused, match="no plan has arrived yet"):

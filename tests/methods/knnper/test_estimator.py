@@ -1,4 +1,4 @@
-"""KNNPerClassifier in scikit-learn's manner, and over the life of its clients."""
+"""``KNNPerClassifier``: the scikit-learn interface, clients and rows."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ from fedneighbors.methods.knnper._task import CLASSES
 from tests.methods.knnper.federations import DIGITS, LABELS, N_ROWS, OWNER
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 
 QUICK = {"hidden": (16, 8), "n_rounds": 3}
 
 # scikit-learn checks that cannot pass, each with its reason.
-CANNOT_HOLD = {}
+EXPECTED_FAILURES = {}
 
 
 @parametrize_with_checks(
@@ -26,7 +26,7 @@ CANNOT_HOLD = {}
         KNNPerClassifier(hidden=(32,), n_rounds=20, learning_rate=0.1, combine=combine)
         for combine in ("paper", "pool")
     ],
-    expected_failed_checks=lambda _: CANNOT_HOLD,
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
@@ -34,111 +34,113 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return KNNPerClassifier(n_rounds=30, combine="pool").fit(X, Y, parties=CELLAR)
+    return KNNPerClassifier(n_rounds=30, combine="pool").fit(X, Y, parties=PARTIES)
 
 
 def test_wine_is_classified(fitted):
-    assert fitted.score(X, Y, parties=CELLAR) > 0.95
+    assert fitted.score(X, Y, parties=PARTIES) > 0.95
     assert tuple(fitted.pool_) == CLASSES.experts
 
 
-def test_shares_add_up_and_agree_with_the_predicted_class(fitted):
-    shares = fitted.predict_proba(X, CELLAR)
+def test_probabilities_add_up_and_agree_with_predictions(fitted):
+    probabilities = fitted.predict_proba(X, PARTIES)
 
-    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
-    assert (fitted.classes_[shares.argmax(axis=1)] == fitted.predict(X, CELLAR)).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    assert (fitted.classes_[probabilities.argmax(axis=1)] == fitted.predict(X, PARTIES)).all()
 
 
 def test_the_same_seed_gives_the_same_bits():
-    once, again = (
-        KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR).predict_proba(X, CELLAR) for _ in "ab"
+    first, second = (
+        KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES).predict_proba(X, PARTIES) for _ in "ab"
     )
 
-    assert once.tobytes() == again.tobytes()
+    assert first.tobytes() == second.tobytes()
 
 
 def test_missing_parties_warn_and_get_the_shared_network(fitted):
     _, scores = fitted.embed(X)
 
     with pytest.warns(UserWarning, match="parties= is missing"):
-        shares = fitted.predict_proba(X)
+        probabilities = fitted.predict_proba(X)
 
-    assert shares.tolist() == np.exp(scores).tolist()
+    assert probabilities.tolist() == np.exp(scores).tolist()
 
 
 def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
     _, scores = fitted.embed(X[:2])
 
     with pytest.warns(UserWarning, match=r"clients \['moon'\] are unknown"):
-        shares = fitted.predict_proba(X[:2], parties=["moon", "north"])
+        probabilities = fitted.predict_proba(X[:2], parties=["moon", "north"])
 
     alone = fitted.predict_proba(X[1:2], parties=["north"])[0]
-    assert shares[0].tolist() == np.exp(scores[0]).tolist()
-    np.testing.assert_allclose(shares[1], alone, rtol=1e-5)  # products of one row round otherwise
+    assert probabilities[0].tolist() == np.exp(scores[0]).tolist()
+    np.testing.assert_allclose(
+        probabilities[1], alone, rtol=1e-5
+    )  # products of one row round otherwise
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
-def test_a_later_client_is_served_and_changes_no_other(combine):
-    kept = np.arange(N_ROWS) < 200
-    found = KNNPerClassifier(**QUICK, combine=combine, standardize=False)
-    found.fit(DIGITS[:200], LABELS[:200], parties=OWNER[:200])
-    before = found.predict_proba(DIGITS[:200], OWNER[:200])
+def test_adding_a_client_changes_no_other_client(combine):
+    is_old = np.arange(N_ROWS) < 200
+    model = KNNPerClassifier(**QUICK, combine=combine, standardize=False)
+    model.fit(DIGITS[:200], LABELS[:200], parties=OWNER[:200])
+    before = model.predict_proba(DIGITS[:200], OWNER[:200])
 
-    found.add_client("new", DIGITS[:N_ROWS][~kept], LABELS[:N_ROWS][~kept])
+    model.add_client("new", DIGITS[:N_ROWS][~is_old], LABELS[:N_ROWS][~is_old])
 
-    assert len(found.clients_["new"].memory) == 40
-    assert found.predict_proba(DIGITS[:200], OWNER[:200]).tobytes() == before.tobytes()
+    assert len(model.clients_["new"].memory) == 40
+    assert model.predict_proba(DIGITS[:200], OWNER[:200]).tobytes() == before.tobytes()
     with pytest.raises(ValueError, match="already exists"):
-        found.add_client("new", DIGITS[:5], LABELS[:5])
+        model.add_client("new", DIGITS[:5], LABELS[:5])
 
 
-def test_rows_come_and_go_by_their_names():
-    found = KNNPerClassifier(**QUICK, combine="pool").fit(X, Y, parties=CELLAR)
-    before = found.predict_proba(X, CELLAR)
+def test_rows_are_added_and_removed_by_name():
+    model = KNNPerClassifier(**QUICK, combine="pool").fit(X, Y, parties=PARTIES)
+    before = model.predict_proba(X, PARTIES)
 
-    found.update("north", X[:3], Y[:3], ids=["a", "b", "c"])
-    changed = found.predict_proba(X, CELLAR)
-    found.forget("north", ["a", "b", "c"])
+    model.update("north", X[:3], Y[:3], ids=["a", "b", "c"])
+    changed = model.predict_proba(X, PARTIES)
+    model.forget("north", ["a", "b", "c"])
 
     assert changed.tobytes() != before.tobytes()
-    assert found.predict_proba(X, CELLAR).tobytes() == before.tobytes()
+    assert model.predict_proba(X, PARTIES).tobytes() == before.tobytes()
     with pytest.raises(KeyError, match="no rows named"):
-        found.forget("north", ["a"])
+        model.forget("north", ["a"])
     with pytest.raises(ValueError, match="client 'moon' is unknown; add it with add_client"):
-        found.update("moon", X[:1], Y[:1])
+        model.update("moon", X[:1], Y[:1])
 
 
-def test_an_emptied_memory_leaves_the_shared_network():
-    found = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
-    found.forget("north", found.clients_["north"].memory.ids)
+def test_without_rows_the_shared_network_predicts():
+    model = KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES)
+    model.forget("north", model.clients_["north"].memory.ids)
 
-    shares = found.predict_proba(X[:4], ["north"] * 4)
+    probabilities = model.predict_proba(X[:4], ["north"] * 4)
 
-    assert shares.tolist() == np.exp(found.embed(X[:4])[1]).tolist()
+    assert probabilities.tolist() == np.exp(model.embed(X[:4])[1]).tolist()
 
 
-def test_labels_that_may_come_later_are_announced():
-    some = Y != 2
-    without = KNNPerClassifier(**QUICK).fit(X[some], Y[some])
-    announced = KNNPerClassifier(**QUICK, classes=[0, 1, 2]).fit(X[some], Y[some])
+def test_labels_of_later_rows_must_be_declared():
+    is_known = Y != 2
+    undeclared = KNNPerClassifier(**QUICK).fit(X[is_known], Y[is_known])
+    declared = KNNPerClassifier(**QUICK, classes=[0, 1, 2]).fit(X[is_known], Y[is_known])
 
     with pytest.raises(ValueError, match=r"among \[0, 1\], got \['2'\]; list all"):
-        without.update("all", X[~some], Y[~some])
-    announced.clients_["all"].weight = 1.0  # predictions of its memory only
-    before = announced.score(X[~some], Y[~some])
-    announced.update("all", X[~some], Y[~some])
+        undeclared.update("all", X[~is_known], Y[~is_known])
+    declared.clients_["all"].weight = 1.0  # predictions of its memory only
+    before = declared.score(X[~is_known], Y[~is_known])
+    declared.update("all", X[~is_known], Y[~is_known])
 
     assert before == 0
-    assert announced.score(X[~some], Y[~some]) > 0.5
+    assert declared.score(X[~is_known], Y[~is_known]) > 0.5
 
 
-def test_text_labels_come_back():
+def test_text_labels_are_predicted_as_text():
     names = np.array(["red", "rose", "white"])
 
-    found = KNNPerClassifier(**QUICK).fit(X, names[Y])
+    model = KNNPerClassifier(**QUICK).fit(X, names[Y])
 
-    assert found.classes_.tolist() == names.tolist()
-    assert set(found.predict(X)) <= set(names)
+    assert model.classes_.tolist() == names.tolist()
+    assert set(model.predict(X)) <= set(names)
 
 
 class Tiny(nn.Module):
@@ -156,13 +158,13 @@ class Tiny(nn.Module):
 def test_a_custom_network_is_trained_by_its_layer_names():
     images = (DIGITS[:N_ROWS] / 16).reshape(-1, 1, 8, 8)
 
-    found = KNNPerClassifier(
+    model = KNNPerClassifier(
         lambda shape, n: Tiny(shape[0], n), embedding="seen", head="last", n_rounds=3
     ).fit(images, LABELS[:N_ROWS], parties=OWNER)
 
-    keys, _ = found.embed(images[:2])
+    keys, _ = model.embed(images[:2])
     assert keys.shape == (2, 144)
-    assert found.predict(images[:3], parties=OWNER[:3]).shape == (3,)
+    assert model.predict(images[:3], parties=OWNER[:3]).shape == (3,)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_a_custom_network_is_trained_by_its_layer_names():
         ({"classes": [0, 1]}, "not among classes"),
     ],
 )
-def test_parameters_are_checked_with_the_way_out(changed, words):
+def test_invalid_parameters_are_refused(changed, words):
     with pytest.raises(ValueError, match=words):
         KNNPerClassifier(**changed).fit(X, Y)
 
@@ -201,24 +203,24 @@ def test_a_single_class_is_refused():
 def test_an_interrupted_fit_resumes_from_its_file(tmp_path, monkeypatch):
     import fedneighbors.methods.knnper._checkpoint as on_disk
 
-    whole = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
-    keep, kept = on_disk.Checkpoint.write, []
+    expected = KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES)
+    write, stages = on_disk.Checkpoint.write, []
 
-    def kept_twice(self, stage):
-        keep(self, stage)
-        kept.append(stage)
-        if len(kept) == 2:
+    def interrupt_second_write(self, stage):
+        write(self, stage)
+        stages.append(stage)
+        if len(stages) == 2:
             raise KeyboardInterrupt
 
     path = tmp_path / "training"
-    monkeypatch.setattr(on_disk.Checkpoint, "write", kept_twice)
+    monkeypatch.setattr(on_disk.Checkpoint, "write", interrupt_second_write)
     with pytest.raises(KeyboardInterrupt):
-        KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=CELLAR)
+        KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=PARTIES)
     with pytest.raises(ModelFileError, match="belongs to another training"):
-        KNNPerClassifier(**QUICK, checkpoint=path).fit(X + 1, Y, parties=CELLAR)
-    again = KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=CELLAR)
+        KNNPerClassifier(**QUICK, checkpoint=path).fit(X + 1, Y, parties=PARTIES)
+    resumed = KNNPerClassifier(**QUICK, checkpoint=path).fit(X, Y, parties=PARTIES)
 
-    assert again.weights_.tobytes() == whole.weights_.tobytes()
+    assert resumed.weights_.tobytes() == expected.weights_.tobytes()
     assert not path.exists()
 
 

@@ -11,64 +11,66 @@ from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.knnper import KNNPerClassifier
 from tests.federation.masked_parties import enroll
-from tests.methods.knnper.federations import members, training
+from tests.methods.knnper.federations import build_coordinator, members
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.arange(len(Y)) % 4
+PARTIES = np.arange(len(Y)) % 4
 QUICK = {"hidden": (6,), "n_rounds": 2}
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
 def test_masked_sums_give_the_bits_of_plain_ones(combine):
-    plain = KNNPerClassifier(**QUICK, combine=combine, trainer="reuse").fit(X, Y, parties=CELLAR)
-    masked = KNNPerClassifier(**QUICK, combine=combine, sums="masked").fit(X, Y, parties=CELLAR)
+    plain = KNNPerClassifier(**QUICK, combine=combine, trainer="reuse").fit(X, Y, parties=PARTIES)
+    masked = KNNPerClassifier(**QUICK, combine=combine, sums="masked").fit(X, Y, parties=PARTIES)
 
     assert masked.weights_.tobytes() == plain.weights_.tobytes()
     assert masked.overall_.tobytes() == plain.overall_.tobytes()
     assert masked.pool_ == plain.pool_
-    assert (masked.predict(X, parties=CELLAR) == plain.predict(X, parties=CELLAR)).all()
-    asked = {record.request for record in masked.run_record_.rounds if record.reduce == "masked"}
-    kinds = {request.partition(":")[0] for request in asked}
+    assert (masked.predict(X, parties=PARTIES) == plain.predict(X, parties=PARTIES)).all()
+    requests = {record.request for record in masked.run_record_.rounds if record.reduce == "masked"}
+    kinds = {request.partition(":")[0] for request in requests}
     pool = {"ScatterRequest", "PoolRequest"} if combine == "pool" else set()
     assert kinds == {"ClientMomentsRequest", "CountsRequest", "TrainRequest"} | pool
 
 
 def test_round_participants_are_those_of_its_masked_sum():
-    some = {**QUICK, "participation": 0.75}
+    options = {**QUICK, "participation": 0.75}
 
-    plain = KNNPerClassifier(**some, trainer="reuse").fit(X, Y, parties=CELLAR)
-    masked = KNNPerClassifier(**some, sums="masked").fit(X, Y, parties=CELLAR)
+    plain = KNNPerClassifier(**options, trainer="reuse").fit(X, Y, parties=PARTIES)
+    masked = KNNPerClassifier(**options, sums="masked").fit(X, Y, parties=PARTIES)
 
     assert masked.weights_.tobytes() == plain.weights_.tobytes()
 
 
-def test_two_clients_would_tell_each_other_and_are_refused():
+def test_masked_sums_of_two_clients_are_refused():
     with pytest.raises(AggregationError, match="3"):
-        KNNPerClassifier(**QUICK, sums="masked").fit(X, Y, parties=CELLAR % 2)
+        KNNPerClassifier(**QUICK, sums="masked").fit(X, Y, parties=PARTIES % 2)
 
 
-def test_clients_under_masks_cannot_be_trained_side_by_side():
+def test_masked_clients_cannot_be_trained_stacked():
     with pytest.raises(ValueError, match="use trainer='auto' or 'reuse'"):
-        KNNPerClassifier(**QUICK, sums="masked", trainer="stacked").fit(X, Y, parties=CELLAR)
+        KNNPerClassifier(**QUICK, sums="masked", trainer="stacked").fit(X, Y, parties=PARTIES)
 
 
-def test_an_unknown_way_to_add_up_is_refused():
+def test_an_unknown_kind_of_sum_is_refused():
     with pytest.raises(ValueError, match="expected sums 'plain' or 'masked', got 'hidden'"):
-        KNNPerClassifier(**QUICK, sums="hidden").fit(X, Y, parties=CELLAR)
+        KNNPerClassifier(**QUICK, sums="hidden").fit(X, Y, parties=PARTIES)
 
 
-def leaving(fleet, step, lost):
+def lossy_exchange(by_name, step, lost):
     """Return an exchange that loses clients at a step of the second masked sum."""
-    gone, opened = set(), []
+    lost_names, opened = set(), []
 
     def exchange(frames):
         if any(OpenSum.__name__.encode() in frame[:40] for frame in frames.values()):
             opened.append(1)
         begins = any(step.__name__.encode() in frame[:40] for frame in frames.values())
         if begins and len(opened) == 2:
-            gone.update(lost)
+            lost_names.update(lost)
         answers = {
-            name: serve(fleet[name], frame) for name, frame in frames.items() if name not in gone
+            name: serve(by_name[name], frame)
+            for name, frame in frames.items()
+            if name not in lost_names
         }
         return answers, {name: "gone" for name in frames if name not in answers}
 
@@ -76,50 +78,51 @@ def leaving(fleet, step, lost):
 
 
 @pytest.mark.parametrize("step", [OpenSum, MaskInput])
-def test_a_client_that_leaves_in_a_round_ends_the_training(step):
-    own = members()
-    masked, roster = enroll(own)
-    fleet = {member.name: member for member in masked}
-    kept = []
+def test_a_client_lost_before_its_sum_ends_the_training(step):
+    clients = members()
+    masked, roster = enroll(clients)
+    by_name = {member.name: member for member in masked}
+    stages = []
 
     with pytest.raises(PartyMissing, match="no reply to the changes of round 1") as caught:
         run_rounds(
-            training(own, on_stage=kept.append),
-            FrameTransport(leaving(fleet, step, {own[4].name}), tuple(fleet)),
+            build_coordinator(clients, on_stage=stages.append),
+            FrameTransport(lossy_exchange(by_name, step, {clients[4].name}), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
-    assert set(caught.value.missing) == {own[4].name}
-    assert kept == []
-    assert [member.personal for member in own] == [None] * 5
+    assert set(caught.value.missing) == {clients[4].name}
+    assert stages == []
+    assert [member.personal for member in clients] == [None] * 5
 
 
-def test_a_client_that_leaves_after_its_sum_is_in_that_round():
-    own = members()
-    masked, roster = enroll(own)
-    fleet = {member.name: member for member in masked}
-    kept = []
+def test_a_client_lost_after_its_sum_is_in_that_round():
+    clients = members()
+    masked, roster = enroll(clients)
+    by_name = {member.name: member for member in masked}
+    stages = []
 
     with pytest.raises(PartyMissing, match="no reply to the changes of round 2"):
         run_rounds(
-            training(own, on_stage=kept.append),
-            FrameTransport(leaving(fleet, Unmask, {own[4].name}), tuple(fleet)),
+            build_coordinator(clients, on_stage=stages.append),
+            FrameTransport(lossy_exchange(by_name, Unmask, {clients[4].name}), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
-    assert [stage.number for stage in kept] == [1]
+    assert [stage.number for stage in stages] == [1]
 
 
-def test_too_few_that_stay_give_no_sum_at_all():
-    own = members()
-    masked, roster = enroll(own)
-    fleet = {member.name: member for member in masked}
+def test_too_few_remaining_clients_give_no_sum():
+    clients = members()
+    masked, roster = enroll(clients)
+    by_name = {member.name: member for member in masked}
 
     with pytest.raises(AggregationError):
         run_rounds(
-            training(own),
+            build_coordinator(clients),
             FrameTransport(
-                leaving(fleet, MaskInput, {member.name for member in own[2:]}), tuple(fleet)
+                lossy_exchange(by_name, MaskInput, {member.name for member in clients[2:]}),
+                tuple(by_name),
             ),
             sums=MaskedSums(roster),
         )

@@ -8,18 +8,18 @@ from experiments.knnper.fixtures import EmbeddingBank
 from fedneighbors.baselines import FedAvgClassifier, LocalClassifier
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 
-WINE, KIND = load_wine(return_X_y=True)
-SICK, COURSE = (part[:120] for part in load_diabetes(return_X_y=True))
+WINE, CULTIVAR = load_wine(return_X_y=True)
+DIABETES, PROGRESS = (part[:120] for part in load_diabetes(return_X_y=True))
 QUICK = {"hidden": (8,), "n_rounds": 2}
 MISSING = [None, np.nan, ""]
 
 
-def rows_of(method):
-    return (SICK, COURSE) if method is KNNPerRegressor else (WINE, KIND)
+def data_of(method):
+    return (DIABETES, PROGRESS) if method is KNNPerRegressor else (WINE, CULTIVAR)
 
 
-def fitted(method=KNNPerClassifier, names=("north", "south"), **parameters):
-    x, y = rows_of(method)
+def fit(method=KNNPerClassifier, names=("north", "south"), **parameters):
+    x, y = data_of(method)
     parties = np.array(names, object)[np.arange(len(y)) % 2]
     return method(**QUICK, **parameters).fit(x, y, parties=parties)
 
@@ -29,7 +29,7 @@ def method(request):
     return request.param
 
 
-def ids(model, name):
+def row_ids(model, name):
     return model.clients_[name].memory.ids
 
 
@@ -38,7 +38,7 @@ def ids(model, name):
 
 @pytest.mark.parametrize("number", [int, np.int64])
 def test_numeric_client_names_become_text(method, number, tmp_path):
-    (x, y), model = rows_of(method), fitted(method)
+    (x, y), model = data_of(method), fit(method)
 
     model.add_client(number(5), x[:30], y[:30])
     model.update(number(5), x[:2], y[:2]).forget(number(5), [0, "1"])
@@ -46,62 +46,62 @@ def test_numeric_client_names_become_text(method, number, tmp_path):
     model.save(tmp_path / "five", client=number(5))
 
     assert sorted(model.clients_) == ["5", "north", "south"]
-    assert ids(model, "5") == [str(place) for place in range(2, 32)]
-    answers = model.predict(x[:9], [number(5)] * 9)
-    assert answers.tolist() == model.predict(x[:9], ["5"] * 9).tolist()
-    assert method.load(tmp_path / "all").predict(x[:9], [5] * 9).tolist() == answers.tolist()
-    assert method.load(tmp_path / "five").predict(x[:9]).tolist() == answers.tolist()
+    assert row_ids(model, "5") == [str(place) for place in range(2, 32)]
+    predictions = model.predict(x[:9], [number(5)] * 9)
+    assert predictions.tolist() == model.predict(x[:9], ["5"] * 9).tolist()
+    assert method.load(tmp_path / "all").predict(x[:9], [5] * 9).tolist() == predictions.tolist()
+    assert method.load(tmp_path / "five").predict(x[:9]).tolist() == predictions.tolist()
 
 
-def test_clients_that_trained_under_numbers_are_found_by_numbers(method):
-    (x, y), model = rows_of(method), fitted(method, names=(0, 1))
+def test_clients_trained_under_numbers_are_found_by_number(method):
+    (x, y), model = data_of(method), fit(method, names=(0, 1))
 
     model.update(0, x[:2], y[:2], ids=["a", "b"]).forget(0, ["a"])
 
-    assert ids(model, "0")[-1] == "b"
+    assert row_ids(model, "0")[-1] == "b"
     with pytest.raises(ValueError, match="client '0' already exists"):
         model.add_client(0, x[:9], y[:9])
     assert sorted(model.clients_) == ["0", "1"]
 
 
 @pytest.mark.parametrize("name", MISSING)
-def test_a_client_without_a_name_is_refused_at_every_door(method, name, tmp_path):
-    (x, y), model = rows_of(method), fitted(method)
-    doors = [
+def test_a_client_without_a_name_is_refused_everywhere(method, name, tmp_path):
+    (x, y), model = data_of(method), fit(method)
+    calls = [
         lambda: model.add_client(name, x[:9], y[:9]),
         lambda: model.update(name, x[:9], y[:9]),
         lambda: model.forget(name, ["0"]),
     ]
     if name is not None:  # None saves all of them
-        doors.append(lambda: model.save(tmp_path / "m", client=name))
+        calls.append(lambda: model.save(tmp_path / "m", client=name))
 
-    for door in doors:
+    for call in calls:
         with pytest.raises(ValueError, match="expected the name of one party, such as 'north'"):
-            door()
+            call()
     with pytest.raises(ValueError, match="found 1 rows without one"):
         model.predict(x[:2], [name, "north"])
     with pytest.raises(ValueError, match="rows without one"):
-        fitted(method, names=("north", name))
+        fit(method, names=("north", name))
 
     assert sorted(model.clients_) == ["north", "south"]
     assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize("baseline", [LocalClassifier, FedAvgClassifier])
-def test_baselines_name_clients_alike(baseline):
-    model = fitted(baseline, names=(0, 1))
+def test_baselines_convert_client_names_too(baseline):
+    model = fit(baseline, names=(0, 1))
 
-    model.add_client(5, WINE[:30], KIND[:30])
-    model.add_clients(WINE[:40], KIND[:40], [6, "7"] * 20)
+    model.add_client(5, WINE[:30], CULTIVAR[:30])
+    model.add_clients(WINE[:40], CULTIVAR[:40], [6, "7"] * 20)
 
     assert sorted(model.clients_) == ["0", "1", "5", "6", "7"]
     with pytest.raises(ValueError, match="client '0' already exists"):
-        model.add_client(0, WINE[:30], KIND[:30])
+        model.add_client(0, WINE[:30], CULTIVAR[:30])
     for name in MISSING:
         with pytest.raises(ValueError, match="expected the name of one party"):
-            model.add_client(name, WINE[:30], KIND[:30])
+            model.add_client(name, WINE[:30], CULTIVAR[:30])
         with pytest.raises(ValueError, match="found 15 rows without one"):
-            model.add_clients(WINE[:30], KIND[:30], ["new", name] * 15)
+            model.add_clients(WINE[:30], CULTIVAR[:30], ["new", name] * 15)
     assert sorted(model.clients_) == ["0", "1", "5", "6", "7"]
 
 
@@ -114,9 +114,9 @@ def test_a_bank_has_no_client_without_a_name(name):
 # Rows
 
 
-def test_a_single_name_of_a_row_is_not_taken_apart(method):
-    (x, y), model = rows_of(method), fitted(method)
-    before = ids(model, "north")
+def test_a_string_is_not_a_list_of_row_names(method):
+    (x, y), model = data_of(method), fit(method)
+    before = row_ids(model, "north")
 
     with pytest.raises(TypeError, match=r"got '12'; pass a list: \['12'\]"):
         model.forget("north", "12")
@@ -125,29 +125,29 @@ def test_a_single_name_of_a_row_is_not_taken_apart(method):
     with pytest.raises(TypeError, match="pass a list"):
         model.add_client("new", x[:2], y[:2], ids="ab")
 
-    assert ids(model, "north") == before
+    assert row_ids(model, "north") == before
     assert "new" not in model.clients_
 
 
 @pytest.mark.parametrize("number", [int, np.int64])
 def test_numeric_row_names_can_be_forgotten(method, number):
-    (x, y), model = rows_of(method), fitted(method)
-    numbers = [number(each) for each in (1011, 1012, 1013)]
+    (x, y), model = data_of(method), fit(method)
+    numbers = [number(number_) for number_ in (1011, 1012, 1013)]
 
     model.update("north", x[:3], y[:3], ids=numbers).forget("north", numbers[:1])
 
-    assert ids(model, "north")[-2:] == ["1012", "1013"]
+    assert row_ids(model, "north")[-2:] == ["1012", "1013"]
 
 
-def test_default_names_skip_a_number_that_is_taken(method, tmp_path):
-    (x, y), model = rows_of(method), fitted(method)
-    n = len(ids(model, "north"))
+def test_default_names_skip_used_numbers(method, tmp_path):
+    (x, y), model = data_of(method), fit(method)
+    n = len(row_ids(model, "north"))
     model.update("north", x[:1], y[:1], ids=[str(n + 1)]).update("north", x[:1], y[:1])
     model.save(tmp_path / "m")
 
-    for each in (model, method.load(tmp_path / "m")):
-        each.forget("north", [n + 1, n + 2]).update("north", x[:2], y[:2])
-        assert ids(each, "north")[-2:] == [str(n + 3), str(n + 4)]
+    for instance in (model, method.load(tmp_path / "m")):
+        instance.forget("north", [n + 1, n + 2]).update("north", x[:2], y[:2])
+        assert row_ids(instance, "north")[-2:] == [str(n + 3), str(n + 4)]
 
 
 # Labels and targets
@@ -157,16 +157,16 @@ def test_default_names_skip_a_number_that_is_taken(method, tmp_path):
     ("y", "shape"), [([[0]] * 5, r"\(5, 1\)"), (1, r"\(\)"), (None, r"\(\)")], ids=str
 )
 def test_labels_that_are_not_flat_are_refused_with_shape(y, shape):
-    model, baseline = fitted(), fitted(LocalClassifier)
+    model, baseline = fit(), fit(LocalClassifier)
 
-    for door in (
+    for call in (
         lambda: model.add_client("new", WINE[:5], y),
         lambda: model.update("north", WINE[:5], y),
         lambda: baseline.add_client("new", WINE[:5], y),
         lambda: baseline.add_clients(WINE[:5], y, ["new"] * 5),
     ):
         with pytest.raises(ValueError, match=rf"of shape \(n_rows,\), got shape {shape}"):
-            door()
+            call()
 
     assert sorted(model.clients_) == sorted(baseline.clients_) == ["north", "south"]
 
@@ -175,13 +175,13 @@ def test_labels_that_are_not_flat_are_refused_with_shape(y, shape):
     ("y", "shape"), [(1.0, r"\(\)"), ([[[1.0]]] * 5, r"\(5, 1, 1\)")], ids=["one", "cube"]
 )
 def test_invalid_targets_are_refused_with_their_shape(y, shape):
-    model = fitted(KNNPerRegressor)
+    model = fit(KNNPerRegressor)
 
-    for door in (
-        lambda: model.add_client("new", SICK[:5], y),
-        lambda: model.update("north", SICK[:5], y),
+    for call in (
+        lambda: model.add_client("new", DIABETES[:5], y),
+        lambda: model.update("north", DIABETES[:5], y),
     ):
         with pytest.raises(ValueError, match=rf"for each row, got an array of shape {shape}"):
-            door()
+            call()
 
     assert sorted(model.clients_) == ["north", "south"]

@@ -1,4 +1,4 @@
-"""The training of a federation: one result over every way to its clients."""
+"""Federated training: the same result over every transport."""
 
 import weakref
 
@@ -18,61 +18,70 @@ from tests.methods.knnper.federations import (
     DIGITS,
     N_ROWS,
     RecordingCohort,
+    build_coordinator,
     members,
     network,
-    training,
 )
 
 
-def asked(coordinator, parties):
-    """Return all requests of a coordinator, with the way to reduce the replies."""
+def record_requests(coordinator, parties):
+    """Return all requests of a coordinator, with the reduction of the replies."""
     cohort = RecordingCohort(parties, method="reuse")
     run_rounds(coordinator, cohort)
-    return [(requests, reduce) for requests, reduce, _ in cohort.seen]
+    return [(requests, reduce) for requests, reduce, _ in cohort.exchanges]
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
 def test_stacked_clients_equal_frames_bit_for_bit(combine):
     settings = MemorySettings(combine=combine)
-    apart, together = members(settings=settings), members(settings=settings)
+    framed_clients, direct_clients = members(settings=settings), members(settings=settings)
 
-    framed = run(training(apart), apart)
-    direct = run_rounds(training(together), Cohort(together, method="reuse"))
+    framed = run(build_coordinator(framed_clients), framed_clients)
+    direct = run_rounds(build_coordinator(direct_clients), Cohort(direct_clients, method="reuse"))
 
     assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
     if combine == "pool":
         assert framed.result.pool.tobytes() == direct.result.pool.tobytes()
-    for one, other in zip(framed.rounds, direct.rounds, strict=True):
-        assert one.upload_bytes == other.upload_bytes
-        assert one.download_bytes == other.download_bytes
-    for one, other in zip(apart, together, strict=True):
-        assert one.personal.weight == other.personal.weight
+    for first, second in zip(framed.rounds, direct.rounds, strict=True):
+        assert first.upload_bytes == second.upload_bytes
+        assert first.download_bytes == second.download_bytes
+    for first, second in zip(framed_clients, direct_clients, strict=True):
+        assert first.personal.weight == second.personal.weight
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
-    one, other = members(), members()
+    stacked_clients, reused_clients = members(), members()
 
-    stacked = run_rounds(training(one), Cohort(one, method="stacked"))
-    reused = run_rounds(training(other), Cohort(other, method="reuse"))
+    stacked = run_rounds(
+        build_coordinator(stacked_clients), Cohort(stacked_clients, method="stacked")
+    )
+    reused = run_rounds(build_coordinator(reused_clients), Cohort(reused_clients, method="reuse"))
 
     np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
 
 
 def test_the_order_of_clients_does_not_matter():
-    ahead, behind = members(), members()[::-1]
+    clients, reversed_clients = members(), members()[::-1]
 
-    one = run_rounds(training(ahead), Cohort(ahead, method="reuse"))
-    other = run_rounds(training(behind), Cohort(behind, method="reuse"))
+    first = run_rounds(build_coordinator(clients), Cohort(clients, method="reuse"))
+    second = run_rounds(
+        build_coordinator(reversed_clients), Cohort(reversed_clients, method="reuse")
+    )
 
-    assert one.result.weights.tobytes() == other.result.weights.tobytes()
+    assert first.result.weights.tobytes() == second.result.weights.tobytes()
 
 
 def test_weights_depend_on_sums_only():
     parties = members()
 
-    asks = asked(training(parties), parties)
+    exchanges = record_requests(build_coordinator(parties), parties)
 
-    kinds = {type(each) for requests, how in asks if how != "sum" for each in requests.values()}
+    kinds = {
+        type(request)
+        for requests, reduce in exchanges
+        if reduce != "sum"
+        for request in requests.values()
+    }
     assert {kind.__name__ for kind in kinds} == {"ClientSchemaRequest", "ReleaseRequest"}
     for reply in (ClientSchemaRequest.reply, TrainRequest.reply):
         assert "personal" not in reply.__dataclass_fields__
@@ -82,11 +91,11 @@ def test_only_participants_get_requests():
     parties = members()
     rounds = RoundSettings(n_rounds=6, participation=0.4, regime=Regime(batch_size=64))
 
-    asks = asked(training(parties, rounds=rounds), parties)
+    exchanges = record_requests(build_coordinator(parties, rounds=rounds), parties)
 
     trained = [
         tuple(requests)
-        for requests, _ in asks
+        for requests, _ in exchanges
         if isinstance(next(iter(requests.values())), TrainRequest)
     ]
     assert len(trained) == 12
@@ -94,19 +103,21 @@ def test_only_participants_get_requests():
     assert len(set(trained)) > 2
 
 
-def test_held_out_rows_choose_and_do_not_train_at_first():
+def test_held_out_rows_do_not_affect_the_first_training():
     parties = members()
-    altered = members()
-    for party in altered:
+    changed = members()
+    for party in changed:
         party._x = party._x.copy()
         party._x[party.held_out] = 0.5  # would change the first training if it used these rows
     stages = {}
 
     run_rounds(
-        training(parties, on_stage=lambda s: stages.setdefault("a", []).append(s)), Cohort(parties)
+        build_coordinator(parties, on_stage=lambda s: stages.setdefault("a", []).append(s)),
+        Cohort(parties),
     )
     run_rounds(
-        training(altered, on_stage=lambda s: stages.setdefault("b", []).append(s)), Cohort(altered)
+        build_coordinator(changed, on_stage=lambda s: stages.setdefault("b", []).append(s)),
+        Cohort(changed),
     )
 
     first = [(a, b) for a, b in zip(stages["a"], stages["b"], strict=True) if a.held_out]
@@ -116,21 +127,23 @@ def test_held_out_rows_choose_and_do_not_train_at_first():
 
 
 def test_a_resumed_training_is_bit_identical():
-    whole, stages = members(settings=MemorySettings(combine="pool")), []
-    expected = run_rounds(training(whole, on_stage=stages.append), Cohort(whole))
+    clients, stages = members(settings=MemorySettings(combine="pool")), []
+    expected = run_rounds(build_coordinator(clients, on_stage=stages.append), Cohort(clients))
 
     for stage in stages[:-1]:
-        again = members(settings=MemorySettings(combine="pool"))
-        found = run_rounds(training(again, resumed=stage), Cohort(again))
+        resumed_clients = members(settings=MemorySettings(combine="pool"))
+        outcome = run_rounds(
+            build_coordinator(resumed_clients, resumed=stage), Cohort(resumed_clients)
+        )
 
-        assert found.result.weights.tobytes() == expected.result.weights.tobytes()
-        assert found.result.pool.tobytes() == expected.result.pool.tobytes()
+        assert outcome.result.weights.tobytes() == expected.result.weights.tobytes()
+        assert outcome.result.pool.tobytes() == expected.result.pool.tobytes()
 
 
 def test_a_memory_has_exactly_its_clients_rows():
     parties = members()
 
-    run_rounds(training(parties), Cohort(parties))
+    run_rounds(build_coordinator(parties), Cohort(parties))
 
     for party in parties:
         assert len(party.personal.memory) == party.n_rows
@@ -142,22 +155,22 @@ def test_a_client_with_another_network_is_named():
     parties[2] = members(perceptron(64, 10, hidden=(16, 9)))[2]
 
     with pytest.raises(PartyRefused, match=r"party-2.*the network differs from"):
-        run_rounds(training(parties), Cohort(parties))
+        run_rounds(build_coordinator(parties), Cohort(parties))
 
 
-def test_training_that_diverges_is_refused_with_the_way_out():
+def test_diverging_training_suggests_a_lower_learning_rate():
     parties = members()
     rounds = RoundSettings(n_rounds=3, regime=Regime(learning_rate=1e6))
 
     with pytest.raises(PartyRefused, match="lower the learning rate"):
-        run_rounds(training(parties, rounds=rounds), Cohort(parties, method="reuse"))
+        run_rounds(build_coordinator(parties, rounds=rounds), Cohort(parties, method="reuse"))
 
 
 def test_a_client_of_one_row_takes_part():
     owner = np.array(["big"] * 239 + ["tiny"])
     parties = members(network(), owner=owner)
 
-    run_rounds(training(parties), Cohort(parties))
+    run_rounds(build_coordinator(parties), Cohort(parties))
 
     tiny = next(party for party in parties if party.name == "tiny")
     assert len(tiny.personal.memory) == 1
@@ -167,28 +180,30 @@ def test_a_client_of_one_row_takes_part():
 def test_standardized_columns_are_those_of_the_pooled_table():
     parties = members()
 
-    outcome = run_rounds(training(parties, standardize=True), Cohort(parties))
+    outcome = run_rounds(build_coordinator(parties, standardize=True), Cohort(parties))
 
     pooled = DIGITS[:240] / 16
     np.testing.assert_allclose(outcome.result.center, pooled.mean(axis=0), rtol=1e-12)
-    spread = pooled.std(axis=0)
-    np.testing.assert_allclose(outcome.result.scale, np.where(spread > 0, spread, 1.0), rtol=1e-9)
+    deviation = pooled.std(axis=0)
+    np.testing.assert_allclose(
+        outcome.result.scale, np.where(deviation > 0, deviation, 1.0), rtol=1e-9
+    )
 
 
 def test_memory_for_changes_does_not_grow_with_clients(monkeypatch):
     owner = np.array([f"c{i // 4:02d}" for i in range(N_ROWS)])
     parties = members(owner=owner)
-    held, most = [], [0]
+    references, n_alive = [], [0]
     update = KNNPerParty.make_update
 
-    def counted(self, request, after):
+    def count_alive(self, request, after):
         reply = update(self, request, after)
-        held.append(weakref.ref(reply))
-        most[0] = max(most[0], sum(one() is not None for one in held))
+        references.append(weakref.ref(reply))
+        n_alive[0] = max(n_alive[0], sum(reference() is not None for reference in references))
         return reply
 
-    monkeypatch.setattr(KNNPerParty, "make_update", counted)
-    run_rounds(training(parties), Cohort(parties))
+    monkeypatch.setattr(KNNPerParty, "make_update", count_alive)
+    run_rounds(build_coordinator(parties), Cohort(parties))
 
-    assert len(held) == 6 * len(parties) == 360
-    assert most[0] <= 3  # the sum so far, the last change and the next
+    assert len(references) == 6 * len(parties) == 360
+    assert n_alive[0] <= 3  # the sum so far, the last change and the next

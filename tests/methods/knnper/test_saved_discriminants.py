@@ -1,4 +1,4 @@
-"""Discriminants in a file: the same again, or refused."""
+"""Discriminants in model files: read back equal, or refused."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
-from tests.methods.knnper.altering import resealed
+from tests.methods.knnper.altering import alter_file
 
 
 @pytest.fixture(scope="module")
@@ -14,16 +14,16 @@ def path(tmp_path_factory):
     x = np.random.default_rng(0).normal(size=(40, 3))
     y, owner = np.arange(40) % 3, np.repeat(["a", "b"], 20)
     model = KNNPerClassifier(hidden=(4,), n_rounds=1, combine="pool").fit(x, y, parties=owner)
-    found = tmp_path_factory.mktemp("pool") / "model"
-    model.save(found)
-    return found
+    file = tmp_path_factory.mktemp("pool") / "model"
+    model.save(file)
+    return file
 
 
 def test_discriminants_are_read_back_equal(path):
-    found = KNNPerModel.load(path)
+    model = KNNPerModel.load(path)
 
-    assert found.shared.seen.features.n_features == len(found.shared.seen.directions)
-    assert found.to_bytes() == path.read_bytes()
+    assert model.shared.seen.features.n_features == len(model.shared.seen.directions)
+    assert model.to_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_discriminants_are_read_back_equal(path):
 )
 def test_invalid_discriminants_are_refused(path, changed, words, tmp_path):
     changed = {f"shared.seen.{name}": value for name, value in changed.items()}
-    (tmp_path / "model").write_bytes(resealed(path.read_bytes(), changed))
+    (tmp_path / "model").write_bytes(alter_file(path.read_bytes(), changed))
 
     with pytest.raises(ModelFileError, match=words):
         KNNPerModel.load(tmp_path / "model")
@@ -50,4 +50,4 @@ def test_invalid_discriminants_are_refused(path, changed, words, tmp_path):
 @pytest.mark.parametrize("rate", [np.inf, np.nan])
 def test_an_invalid_rate_is_not_written(path, rate):
     with pytest.raises(ValueError, match="is not finite"):
-        resealed(path.read_bytes(), {"shared.seen.features.rate": rate})
+        alter_file(path.read_bytes(), {"shared.seen.features.rate": rate})

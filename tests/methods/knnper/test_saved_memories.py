@@ -17,11 +17,11 @@ from fedneighbors.methods.knnper._records import memory_record, read_memory
 from fedneighbors.methods.knnper._settings import MEMORY_KINDS, MemorySettings
 from fedneighbors.methods.knnper.memory._codes import Codebook
 from fedneighbors.tabular._model_file import open_model, seal_model
-from tests.methods.knnper.altering import altered, resealed
+from tests.methods.knnper.altering import alter_file, alter_record
 from tests.methods.knnper.memory.tables import tables
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 QUICK = {"hidden": (16, 8), "n_rounds": 2}
 SMALL = [kind for kind in MEMORY_KINDS if kind != "exact"]
 OVERALL = np.full(3, 1 / 3)
@@ -31,16 +31,16 @@ def memory_bytes(memory):
     return seal_model(b"M", memory_record(memory))
 
 
-def both(models, action):
-    """Return the effect of each operation: the new state, or the error."""
-    told = []
+def apply_to_each(models, action):
+    """Return "done" or the message of the error for each model."""
+    outcomes = []
     for model in models:
         try:
             action(model)
-            told.append("done")
+            outcomes.append("done")
         except RebuildNeeded as error:
-            told.append(str(error))
-    return told
+            outcomes.append(str(error))
+    return outcomes
 
 
 @pytest.mark.parametrize(
@@ -57,24 +57,26 @@ def both(models, action):
     ],
     ids=lambda parameters: "-".join(map(str, parameters.values())),
 )
-def test_a_compressed_model_from_a_file_works_alike(parameters, tmp_path):
-    kept = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=CELLAR)
-    kept.save(tmp_path / "a")
-    found = KNNPerClassifier.load(tmp_path / "a")
+def test_a_loaded_compressed_model_behaves_the_same(parameters, tmp_path):
+    fitted = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=PARTIES)
+    fitted.save(tmp_path / "a")
+    loaded = KNNPerClassifier.load(tmp_path / "a")
 
-    assert found.memory == parameters["memory"]
-    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+    assert loaded.memory == parameters["memory"]
+    assert loaded.predict_proba(X, PARTIES).tobytes() == fitted.predict_proba(X, PARTIES).tobytes()
     for action in (
-        lambda each: each.update("north", X[::-1][:40], Y[::-1][:40]),
-        lambda each: each.add_client("east", X[::5], Y[::5]),
-        lambda each: each.forget("south", getattr(each.clients_["south"].memory, "ids", ["0"])[:3]),
+        lambda model: model.update("north", X[::-1][:40], Y[::-1][:40]),
+        lambda model: model.add_client("east", X[::5], Y[::5]),
+        lambda model: model.forget(
+            "south", getattr(model.clients_["south"].memory, "ids", ["0"])[:3]
+        ),
     ):
-        ours, theirs = both((found, kept), action)
-        assert ours == theirs
-    for each in (kept, found):
-        each.save(tmp_path / f"{each is kept}")
+        after_loading, without_loading = apply_to_each((loaded, fitted), action)
+        assert after_loading == without_loading
+    for model in (fitted, loaded):
+        model.save(tmp_path / f"{model is fitted}")
     assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
-    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+    assert loaded.predict_proba(X, PARTIES).tobytes() == fitted.predict_proba(X, PARTIES).tobytes()
 
 
 def test_files_are_as_small_as_their_memories():
@@ -86,16 +88,16 @@ def test_files_are_as_small_as_their_memories():
     for kind in MEMORY_KINDS:
         model.set_params(memory=kind).fit(digits / 16, labels, parties=owner)
         sizes[kind] = len(file_of(model)) - model.weights_.nbytes
-        memories[kind] = sum(own.memory.nbytes for own in model.clients_.values())
+        memories[kind] = sum(client.memory.nbytes for client in model.clients_.values())
     model.set_params(memory="exact").fit(digits / 16, labels, parties=owner)
     model.share_codebook(digits[:300] / 16)
     shared = len(file_of(model)) - model.weights_.nbytes - model.codebook_.nbytes
 
-    around = 4000  # settings of the model and of three clients, and states of their memories
+    overhead = 4000  # settings of the model and of three clients, and states of their memories
     assert sizes["exact"] > len(labels) * (128 * 4 + 8)
     for kind in SMALL:
-        assert memories[kind] < sizes[kind] < memories[kind] + around
-    assert len(labels) * 9 < shared < len(labels) * 9 + around
+        assert memories[kind] < sizes[kind] < memories[kind] + overhead
+    assert len(labels) * 9 < shared < len(labels) * 9 + overhead
     assert sizes["exact"] > 32 * shared
 
 
@@ -108,48 +110,48 @@ def file_of(model, **options):
             return file.read()
 
 
-def test_names_that_do_not_count_up_come_back(tmp_path):
-    kept = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=CELLAR)
-    kept.forget("south", ["1"]).update("south", X[:2], Y[:2], ids=["07", "ä"])
+def test_custom_row_names_are_read_back(tmp_path):
+    fitted = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=PARTIES)
+    fitted.forget("south", ["1"]).update("south", X[:2], Y[:2], ids=["07", "ä"])
 
-    kept.save(tmp_path / "m")
-    found = KNNPerClassifier.load(tmp_path / "m")
+    fitted.save(tmp_path / "m")
+    loaded = KNNPerClassifier.load(tmp_path / "m")
 
-    ids = found.clients_["south"].memory.ids
+    ids = loaded.clients_["south"].memory.ids
     assert ids == ["0", *map(str, range(2, 60)), "07", "ä"]
-    assert ids == kept.clients_["south"].memory.ids
+    assert ids == fitted.clients_["south"].memory.ids
 
 
 def test_a_client_file_has_only_its_own_codes(tmp_path):
-    kept = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=CELLAR)
+    fitted = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=PARTIES)
 
-    raw = file_of(kept, client="north")
+    raw = file_of(fitted, client="north")
 
-    own, others = (kept.clients_[name].memory.codes for name in ("north", "south"))
-    assert own.tobytes() in raw
-    assert not any(code.tobytes() in raw for code in others)
-    assert not any(key.astype(np.float32).tobytes() in raw for key in kept.embed(X)[0])
+    north, south = (fitted.clients_[name].memory.codes for name in ("north", "south"))
+    assert north.tobytes() in raw
+    assert not any(code.tobytes() in raw for code in south)
+    assert not any(key.astype(np.float32).tobytes() in raw for key in fitted.embed(X)[0])
 
 
 @given(tables(width=4), st.sampled_from(SMALL), st.integers(0, 12))
 @settings(max_examples=40, deadline=None)
 def test_any_memory_is_read_back_equal(rows, kind, n_first):
-    told = MemorySettings(memory=kind)
-    kept = MemorySettings(memory=kind).new_memory(4, 3)
+    memory_settings = MemorySettings(memory=kind)
+    memory = MemorySettings(memory=kind).new_memory(4, 3)
     if len(rows[:n_first]):
-        kept.add(rows[:n_first], np.arange(len(rows[:n_first])) % 3)
+        memory.add(rows[:n_first], np.arange(len(rows[:n_first])) % 3)
 
-    record = memory_record(kept)
-    found = read_memory(
-        open_model(b"M", memory_bytes(kept), type(record), source="m"), told, OVERALL
+    record = memory_record(memory)
+    loaded = read_memory(
+        open_model(b"M", memory_bytes(memory), type(record), source="m"), memory_settings, OVERALL
     )
 
-    assert memory_bytes(found) == memory_bytes(kept)
-    assert (len(found), found.nbytes) == (len(kept), kept.nbytes)
-    asked = [each.votes(rows, 3, n_neighbors=2) for each in (kept, found)]
-    assert (asked[0] is None) == (asked[1] is None) == (len(kept) == 0)
-    if len(kept):
-        assert asked[0].tobytes() == asked[1].tobytes()
+    assert memory_bytes(loaded) == memory_bytes(memory)
+    assert (len(loaded), loaded.nbytes) == (len(memory), memory.nbytes)
+    votes = [instance.votes(rows, 3, n_neighbors=2) for instance in (memory, loaded)]
+    assert (votes[0] is None) == (votes[1] is None) == (len(memory) == 0)
+    if len(memory):
+        assert votes[0].tobytes() == votes[1].tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +168,7 @@ def records():
 
 @given(st.sampled_from(SMALL), st.data())
 @settings(max_examples=200, deadline=None)
-def test_an_altered_frame_is_refused_or_answers(records, kind, data):
+def test_an_altered_frame_is_refused_or_gives_valid_votes(records, kind, data):
     frame = bytearray(seal_model(b"M", records[kind])[33:])
     place = data.draw(st.integers(0, len(frame) - 1))
     frame[place] = data.draw(st.integers(0, 255))
@@ -174,15 +176,15 @@ def test_an_altered_frame_is_refused_or_answers(records, kind, data):
 
     try:
         record = open_model(b"M", raw, type(records[kind]), source="m")
-        found = read_memory(record, MemorySettings(memory=kind), OVERALL)
+        memory = read_memory(record, MemorySettings(memory=kind), OVERALL)
     except (ModelFileError, ValueError):
         return
     with np.errstate(over="ignore"):
-        votes = found.votes(np.ones((2, found.n_dimensions)), 3, n_neighbors=3)
+        votes = memory.votes(np.ones((2, memory.n_dimensions)), 3, n_neighbors=3)
     np.testing.assert_allclose(votes.sum(axis=1), 1, rtol=1e-9)
 
 
-def book(n_stretches, n_entries):
+def codebook(n_stretches, n_entries):
     return Codebook(np.zeros((n_stretches, n_entries, 1), np.float32), n_stretches)
 
 
@@ -206,12 +208,12 @@ IMPOSSIBLE = [
     ("8-bit", {"ids": json.dumps(["a"] * 20)}, "expected new names"),
     ("8-bit", {"state": "[]"}, "expected the state of a memory"),
     ("8-bit", {"state": "{}"}, "expected the state of a memory"),
-    ("8-bit", {"book": book(4, 9)}, "but its codes use another"),
+    ("8-bit", {"book": codebook(4, 9)}, "but its codes use another"),
     ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes per row"),
     ("product", {"book": None}, "codes have no codebook"),
-    ("product", {"book": book(5, 16)}, "expected a codebook of keys of width 4"),
-    ("product", {"book": book(4, 3)}, "index beyond the codebook"),
-    ("product", {"book": book(4, 17)}, "at most 16 entries"),
+    ("product", {"book": codebook(5, 16)}, "expected a codebook of keys of width 4"),
+    ("product", {"book": codebook(4, 3)}, "index beyond the codebook"),
+    ("product", {"book": codebook(4, 17)}, "at most 16 entries"),
     ("centers", {"counts": np.zeros(3, np.uint8)}, "must be 1 or more"),
     ("centers", {"counts": np.full(3, 1 << 62, np.uint64)}, "must be 1 or more and sum to less"),
     ("centers", {"counts": np.ones(2, np.uint8)}, "expected 3 counts"),
@@ -226,9 +228,9 @@ IMPOSSIBLE = [
     IMPOSSIBLE,
     ids=[f"{kind}-{next(iter(changed))}-{i}" for i, (kind, changed, _) in enumerate(IMPOSSIBLE)],
 )
-def test_a_memory_that_cannot_be_is_refused(records, kind, changed, words):
+def test_an_impossible_memory_is_refused(records, kind, changed, words):
     with pytest.raises(ValueError, match=words):
-        read_memory(altered(records[kind], changed), MemorySettings(memory=kind), OVERALL)
+        read_memory(alter_record(records[kind], changed), MemorySettings(memory=kind), OVERALL)
 
 
 def test_a_memory_of_another_kind_is_refused(records):
@@ -238,43 +240,45 @@ def test_a_memory_of_another_kind_is_refused(records):
 
 def test_wide_labels_are_stored_in_fewer_bytes(records):
     record = records["8-bit"]
-    wide = altered(record, {"labels": record.labels.astype(np.int64)})
+    widened = alter_record(record, {"labels": record.labels.astype(np.int64)})
 
-    found = read_memory(wide, MemorySettings(memory="8-bit"), OVERALL)
+    memory = read_memory(widened, MemorySettings(memory="8-bit"), OVERALL)
 
-    assert memory_bytes(found) == seal_model(b"M", record)
+    assert memory_bytes(memory) == seal_model(b"M", record)
 
 
 def test_features_of_rows_with_codes_are_refused(records):
     record = records["8-bit"]
-    wide = altered(record, {"extras": (np.zeros((len(record.keys), 1)),)})
+    with_features = alter_record(record, {"extras": (np.zeros((len(record.keys), 1)),)})
 
     with pytest.raises(ValueError, match="a memory of codes has some"):
-        read_memory(wide, MemorySettings(memory="8-bit"), OVERALL)
+        read_memory(with_features, MemorySettings(memory="8-bit"), OVERALL)
 
 
-def test_counts_of_a_watch_that_cannot_be_are_refused(records):
-    told = MemorySettings(memory="8-bit", strategy="drift")
+def test_impossible_counts_of_drift_detection_are_refused(records):
+    memory_settings = MemorySettings(memory="8-bit", strategy="drift")
     record = records["8-bit"]
     for surprises in ([[[-1, 2, 0], 0]], [[[1, 2, 0], 4]], [[[1, 2, 0], -1]], [[[1], 0]], 3):
         state = {**json.loads(record.state), "surprises": surprises}
 
         with pytest.raises(ValueError, match="expected"):
-            read_memory(altered(record, {"state": json.dumps(state)}), told, OVERALL)
+            read_memory(
+                alter_record(record, {"state": json.dumps(state)}), memory_settings, OVERALL
+            )
 
 
 @pytest.fixture(scope="module")
 def shared_raw():
-    model = KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+    model = KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES)
     return file_of(model.share_codebook(X[:50], n_stretches=2, bits=4))
 
 
 def test_a_shared_codebook_is_stored_once(shared_raw):
-    kept = KNNPerModel.from_bytes(shared_raw)
+    model = KNNPerModel.from_bytes(shared_raw)
 
-    assert shared_raw.count(kept.settings.codec.book.entries.tobytes()) == 1
-    assert [each.memory.book for each in kept.clients.values()] == [None, None]
-    assert [each.settings.codec for each in kept.clients.values()] == [None, None]
+    assert shared_raw.count(model.settings.codec.book.entries.tobytes()) == 1
+    assert [client.memory.book for client in model.clients.values()] == [None, None]
+    assert [client.settings.codec for client in model.clients.values()] == [None, None]
 
 
 CODEC, BOOK = "settings.codec", "settings.codec.book"
@@ -297,16 +301,16 @@ CODEC, BOOK = "settings.codec", "settings.codec.book"
     ],
     ids=lambda changed: next(iter(changed)) if isinstance(changed, dict) else "",
 )
-def test_an_impossible_shared_book_is_refused_even_if_sealed(shared_raw, changed, words, tmp_path):
-    (tmp_path / "m").write_bytes(resealed(shared_raw, changed))
+def test_an_impossible_shared_codebook_is_refused(shared_raw, changed, words, tmp_path):
+    (tmp_path / "m").write_bytes(alter_file(shared_raw, changed))
 
     with pytest.raises(ModelFileError, match=words):
         KNNPerClassifier.load(tmp_path / "m")
 
 
-def test_bits_that_no_codec_has_are_not_written(shared_raw):
+def test_invalid_bits_are_not_written(shared_raw):
     with pytest.raises(TypeError, match=r"ProductCodec\.bits is declared as"):
-        resealed(shared_raw, {f"{CODEC}.bits": 5})
+        alter_file(shared_raw, {f"{CODEC}.bits": 5})
 
 
 def test_altered_codes_in_a_model_file_are_refused(shared_raw, tmp_path):
@@ -323,12 +327,12 @@ def test_a_shared_codec_needs_product_codes():
     settings = MemorySettings()
 
     with pytest.raises(ValueError, match="codec needs a shared codebook"):
-        replace(settings, memory="8-bit", codec=codec_of_nothing())
+        replace(settings, memory="8-bit", codec=codec_without_book())
     with pytest.raises(ValueError, match="a shared codebook"):
-        replace(settings, memory="product", codec=codec_of_nothing())
+        replace(settings, memory="product", codec=codec_without_book())
 
 
-def codec_of_nothing():
+def codec_without_book():
     from fedneighbors.methods.knnper.memory._codes import ProductCodec
 
     return ProductCodec(8, 8)

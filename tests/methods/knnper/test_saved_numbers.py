@@ -13,18 +13,18 @@ from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._task import CLASSES, NUMBERS
 from fedneighbors.tabular._model_file import seal_model
-from tests.methods.knnper.altering import resealed
+from tests.methods.knnper.altering import alter_file
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y, OTHERS = X[:120], Y[:120], X[120:]
-CLINIC = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
-BOTH = np.column_stack([Y, X[:, 2] * 1e-3])
+PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+TWO_OUTPUTS = np.column_stack([Y, X[:, 2] * 1e-3])
 QUICK = {"hidden": (16, 8), "n_rounds": 2}
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return KNNPerRegressor(**QUICK, combine="pool").fit(X, BOTH, parties=CLINIC)
+    return KNNPerRegressor(**QUICK, combine="pool").fit(X, TWO_OUTPUTS, parties=PARTIES)
 
 
 @pytest.fixture
@@ -44,47 +44,47 @@ def path(fitted, tmp_path):
         {"n_neighbors": (2, 9), "metric": ("cosine", "euclidean"), "capacity": 30},
     ],
 )
-@pytest.mark.parametrize("y", [Y, BOTH], ids=["one output", "two outputs"])
-def test_a_regressor_from_a_file_works_alike(parameters, y, tmp_path):
-    kept = KNNPerRegressor(**QUICK, **parameters).fit(X, y, parties=CLINIC)
-    kept.save(tmp_path / "a")
-    found = KNNPerRegressor.load(tmp_path / "a")
+@pytest.mark.parametrize("y", [Y, TWO_OUTPUTS], ids=["one output", "two outputs"])
+def test_a_loaded_regressor_behaves_the_same(parameters, y, tmp_path):
+    original = KNNPerRegressor(**QUICK, **parameters).fit(X, y, parties=PARTIES)
+    original.save(tmp_path / "a")
+    loaded = KNNPerRegressor.load(tmp_path / "a")
 
-    assert found.predict(X, CLINIC).shape == y.shape
-    assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
-    for each in (kept, found):  # later changes have the same effect on both
-        each.update("north", X[::-1][:40], y[::-1][:40], ids=[f"late {i}" for i in range(40)])
-        each.add_client("east", X[::5], y[::5])
-        each.forget("south", each.clients_["south"].memory.ids[:3])
-        each.save(tmp_path / f"{each is kept}")
+    assert loaded.predict(X, PARTIES).shape == y.shape
+    assert loaded.predict(X, PARTIES).tobytes() == original.predict(X, PARTIES).tobytes()
+    for model in (original, loaded):  # later changes have the same effect on both
+        model.update("north", X[::-1][:40], y[::-1][:40], ids=[f"late {i}" for i in range(40)])
+        model.add_client("east", X[::5], y[::5])
+        model.forget("south", model.clients_["south"].memory.ids[:3])
+        model.save(tmp_path / f"{model is original}")
     assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
-    assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
+    assert loaded.predict(X, PARTIES).tobytes() == original.predict(X, PARTIES).tobytes()
     east = ["east"] * len(X)
-    assert found.predict(X, east).tobytes() == kept.predict(X, east).tobytes()
+    assert loaded.predict(X, east).tobytes() == original.predict(X, east).tobytes()
 
 
 @pytest.mark.parametrize("memory", ["8-bit", "product", "shared codebook"])
 def test_compressed_memories_are_read_back_equal(memory, tmp_path):
     kind = "exact" if memory == "shared codebook" else memory
-    kept = KNNPerRegressor(**QUICK, memory=kind).fit(X, BOTH, parties=CLINIC)
+    original = KNNPerRegressor(**QUICK, memory=kind).fit(X, TWO_OUTPUTS, parties=PARTIES)
     if memory == "shared codebook":
-        kept.share_codebook(OTHERS, n_stretches=4)
-    kept.save(tmp_path / "a")
-    found = KNNPerRegressor.load(tmp_path / "a")
+        original.share_codebook(OTHERS, n_stretches=4)
+    original.save(tmp_path / "a")
+    loaded = KNNPerRegressor.load(tmp_path / "a")
 
-    assert found.predict(X, CLINIC).tobytes() == kept.predict(X, CLINIC).tobytes()
-    for each in (kept, found):
-        each.update("north", X[:20], BOTH[:20]).add_client("east", X[::5], BOTH[::5])
-        if memory != "product":  # a codebook of its own has means of rows
-            each.forget("south", each.clients_["south"].memory.ids[:3])
-        each.save(tmp_path / f"{each is kept}")
+    assert loaded.predict(X, PARTIES).tobytes() == original.predict(X, PARTIES).tobytes()
+    for model in (original, loaded):
+        model.update("north", X[:20], TWO_OUTPUTS[:20]).add_client("east", X[::5], TWO_OUTPUTS[::5])
+        if memory != "product":  # the codebook of one client contains means of its rows
+            model.forget("south", model.clients_["south"].memory.ids[:3])
+        model.save(tmp_path / f"{model is original}")
     assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
     for name in ("north", "south", "east"):
-        asked = [name] * len(X)
-        assert found.predict(X, asked).tobytes() == kept.predict(X, asked).tobytes()
-        ours, theirs = (each.clients_[name].memory for each in (found, kept))
-        assert ours.labels.tolist() == theirs.labels.tolist()
-        assert ours.nbytes == theirs.nbytes
+        parties = [name] * len(X)
+        assert loaded.predict(X, parties).tobytes() == original.predict(X, parties).tobytes()
+        loaded_memory, fitted_memory = (model.clients_[name].memory for model in (loaded, original))
+        assert loaded_memory.labels.tolist() == fitted_memory.labels.tolist()
+        assert loaded_memory.nbytes == fitted_memory.nbytes
 
 
 @pytest.mark.parametrize(
@@ -92,69 +92,73 @@ def test_compressed_memories_are_read_back_equal(memory, tmp_path):
     [np.full((80, 2), np.nan), np.zeros((80, 1)), np.zeros(80, np.uint8), np.zeros((79, 2))],
     ids=lambda labels: f"{labels.dtype}{labels.shape}",
 )
-def test_targets_of_codes_that_cannot_be_are_refused(labels, path):
-    KNNPerRegressor(**QUICK, memory="8-bit").fit(X, BOTH, parties=CLINIC).save(path)
-    kept = KNNPerModel.load(path).clients["north"].memory
-    assert kept.labels.shape == (80, 2)
+def test_invalid_targets_of_codes_are_refused(labels, path):
+    KNNPerRegressor(**QUICK, memory="8-bit").fit(X, TWO_OUTPUTS, parties=PARTIES).save(path)
+    memory = KNNPerModel.load(path).clients["north"].memory
+    assert memory.labels.shape == (80, 2)
 
-    path.write_bytes(resealed(path.read_bytes(), {"clients.north.memory.labels": labels}))
+    path.write_bytes(alter_file(path.read_bytes(), {"clients.north.memory.labels": labels}))
 
     with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerRegressor.load(path)
 
 
-def test_parameters_and_attributes_that_predict_come_back(fitted, path):
-    found = KNNPerRegressor.load(path)
+def test_parameters_and_attributes_are_restored(fitted, path):
+    loaded = KNNPerRegressor.load(path)
 
     for name in ("hidden", "n_neighbors", "sigma", "kernel", "combine", "strategy", "memory"):
-        assert getattr(found, name) == getattr(fitted, name)
-    assert found.overall_.tolist() == fitted.overall_.tolist()
-    assert found.pool_ == fitted.pool_
-    assert list(found.pool_) == list(NUMBERS.experts)
-    assert (found.n_outputs_, found.n_features_in_) == (2, 10)
-    assert not hasattr(found, "classes_")
-    assert found.guarantee_ == ""
-    assert found.score(X, BOTH, parties=CLINIC) == fitted.score(X, BOTH, parties=CLINIC)
+        assert getattr(loaded, name) == getattr(fitted, name)
+    assert loaded.overall_.tolist() == fitted.overall_.tolist()
+    assert loaded.pool_ == fitted.pool_
+    assert list(loaded.pool_) == list(NUMBERS.experts)
+    assert (loaded.n_outputs_, loaded.n_features_in_) == (2, 10)
+    assert not hasattr(loaded, "classes_")
+    assert loaded.guarantee_ == ""
+    assert loaded.score(X, TWO_OUTPUTS, parties=PARTIES) == fitted.score(
+        X, TWO_OUTPUTS, parties=PARTIES
+    )
 
 
 def test_a_column_of_targets_stays_a_column(tmp_path):
-    KNNPerRegressor(**QUICK).fit(X, Y[:, None], parties=CLINIC).save(tmp_path / "m")
+    KNNPerRegressor(**QUICK).fit(X, Y[:, None], parties=PARTIES).save(tmp_path / "m")
 
-    assert KNNPerRegressor.load(tmp_path / "m").predict(X, CLINIC).shape == (120, 1)
+    assert KNNPerRegressor.load(tmp_path / "m").predict(X, PARTIES).shape == (120, 1)
 
 
 def test_a_client_file_has_only_its_own_memory(fitted, tmp_path):
     fitted.save(tmp_path / "north.fnk", client="north")
 
-    found = KNNPerRegressor.load(tmp_path / "north.fnk")
+    loaded = KNNPerRegressor.load(tmp_path / "north.fnk")
 
-    assert list(found.clients_) == ["north"]
-    asked = fitted.predict(X, ["north"] * len(X))
-    assert found.predict(X).tobytes() == asked.tobytes()  # a single client is the default
+    assert list(loaded.clients_) == ["north"]
+    expected = fitted.predict(X, ["north"] * len(X))
+    assert loaded.predict(X).tobytes() == expected.tobytes()  # a single client is the default
     south, raw = fitted.clients_["south"].memory, (tmp_path / "north.fnk").read_bytes()
-    kept = (*south.keys.astype(np.float32), *south.labels)
-    assert not any(row.tobytes() in raw for row in kept)
+    other_rows = (*south.keys.astype(np.float32), *south.labels)
+    assert not any(row.tobytes() in raw for row in other_rows)
     with pytest.raises(ValueError, match=r"client 'moon' is unknown; .* Known clients: \['north'"):
         fitted.save(tmp_path / "moon.fnk", client="moon")
 
 
-def test_names_of_columns_and_emptied_memories_come_back(tmp_path):
+def test_column_names_and_empty_memories_are_restored(tmp_path):
     names = [f"c{j}" for j in range(10)]
-    kept = KNNPerRegressor(**QUICK, combine="pool").fit(X, Y, parties=CLINIC).name_features(names)
-    kept.forget("south", kept.clients_["south"].memory.ids)
+    emptied = (
+        KNNPerRegressor(**QUICK, combine="pool").fit(X, Y, parties=PARTIES).name_features(names)
+    )
+    emptied.forget("south", emptied.clients_["south"].memory.ids)
 
-    kept.save(tmp_path / "m")
-    found = KNNPerRegressor.load(tmp_path / "m")
+    emptied.save(tmp_path / "m")
+    loaded = KNNPerRegressor.load(tmp_path / "m")
 
-    assert found.feature_names_in_.tolist() == names
-    assert len(found.clients_["south"].memory) == 0
+    assert loaded.feature_names_in_.tolist() == names
+    assert len(loaded.clients_["south"].memory) == 0
     with pytest.warns(UserWarning, match="valid feature names"):
-        assert found.predict(X, CLINIC).tolist() == kept.predict(X, CLINIC).tolist()
+        assert loaded.predict(X, PARTIES).tolist() == emptied.predict(X, PARTIES).tolist()
 
 
 def test_the_error_names_the_right_estimator(path, tmp_path):
     labels = np.digitize(Y, [100, 200])
-    KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(tmp_path / "classes")
+    KNNPerClassifier(**QUICK).fit(X, labels, parties=PARTIES).save(tmp_path / "classes")
 
     with pytest.raises(ModelFileError, match=r"predicts numbers; read it with KNNPerRegressor"):
         KNNPerClassifier.load(path)
@@ -173,7 +177,7 @@ def test_a_foreign_file_is_refused(path):
         (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
-        (resealed(raw, {}, magic=CLASSES.magic), "has no usable model: it has no classes"),
+        (alter_file(raw, {}, magic=CLASSES.magic), "has no usable model: it has no classes"),
         (seal_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
     ]:
         path.write_bytes(changed)
@@ -181,10 +185,10 @@ def test_a_foreign_file_is_refused(path):
             KNNPerRegressor.load(path)
 
 
-def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
+def test_classes_in_place_of_numbers_are_refused(path, tmp_path):
     labels = np.digitize(Y, [100, 200])
-    KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(path)
-    path.write_bytes(resealed(path.read_bytes(), {}, magic=NUMBERS.magic))
+    KNNPerClassifier(**QUICK).fit(X, labels, parties=PARTIES).save(path)
+    path.write_bytes(alter_file(path.read_bytes(), {}, magic=NUMBERS.magic))
 
     with pytest.raises(ModelFileError, match="has classes, in a file of a regression model"):
         KNNPerRegressor.load(path)
@@ -218,12 +222,12 @@ def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
+def test_an_impossible_memory_is_refused(path, changed):
     raw = path.read_bytes()
     assert KNNPerRegressor.load(path).clients_["north"].memory.labels.shape == (80, 2)
 
     changed = {f"clients.north.{name}": value for name, value in changed.items()}
-    path.write_bytes(resealed(raw, changed))
+    path.write_bytes(alter_file(raw, changed))
 
     with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerRegressor.load(path)
@@ -252,22 +256,22 @@ def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_a_model_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
+def test_an_impossible_model_is_refused(path, changed):
     raw = path.read_bytes()
-    path.write_bytes(resealed(raw, {}))
+    path.write_bytes(alter_file(raw, {}))
     assert path.read_bytes() == raw
 
-    path.write_bytes(resealed(raw, changed))
+    path.write_bytes(alter_file(raw, changed))
 
     with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerRegressor.load(path)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("small")
+def small_file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small_file")
     model = KNNPerRegressor(hidden=(4,), n_rounds=1, combine="pool", memory="8-bit", capacity=20)
-    model.fit(X[:40], BOTH[:40], parties=CLINIC[:40]).save(folder / "m")
+    model.fit(X[:40], TWO_OUTPUTS[:40], parties=PARTIES[:40]).save(folder / "m")
     return folder, (folder / "m").read_bytes()
 
 
@@ -286,18 +290,18 @@ def small(tmp_path_factory):
         max_size=3,
     )
 )
-def test_an_altered_resealed_file_predicts_or_is_refused(small, changes):
-    folder, raw = small
+def test_an_altered_file_predicts_or_is_refused(small_file, changes):
+    folder, raw = small_file
     frame = bytearray(raw[len(NUMBERS.magic) + 32 :])
-    for where, what in changes:
-        first = int(where * len(frame))
-        frame[first : first + len(what)] = what
+    for position, replacement in changes:
+        first = int(position * len(frame))
+        frame[first : first + len(replacement)] = replacement
 
     (folder / "altered").write_bytes(NUMBERS.magic + hashlib.sha256(frame).digest() + bytes(frame))
 
     try:
-        found = KNNPerRegressor.load(folder / "altered")
-        for name in found.clients_:
-            assert found.predict(X[:2], [name] * 2).shape in ((2,), (2, 2))
-    except (ModelFileError, DataError):  # the latter where weights became too large for rows
+        loaded = KNNPerRegressor.load(folder / "altered")
+        for name in loaded.clients_:
+            assert loaded.predict(X[:2], [name] * 2).shape in ((2,), (2, 2))
+    except (ModelFileError, DataError):  # DataError if weights became too large for the rows
         pass

@@ -18,16 +18,16 @@ from fedneighbors.methods.knnper.personal._client_state import OwnPart
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import seal_model
-from tests.methods.knnper.altering import resealed
+from tests.methods.knnper.altering import alter_file
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 QUICK = {"hidden": (16, 8), "n_rounds": 2}
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR)
+    return KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES)
 
 
 @pytest.fixture
@@ -47,41 +47,45 @@ def path(fitted, tmp_path):
         {"n_neighbors": (2, 9), "metric": ("cosine", "euclidean"), "capacity": 30},
     ],
 )
-def test_a_classifier_from_a_file_works_alike(parameters, tmp_path):
-    kept = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=CELLAR)
-    kept.save(tmp_path / "a")
-    found = KNNPerClassifier.load(tmp_path / "a")
+def test_a_loaded_classifier_behaves_the_same(parameters, tmp_path):
+    original = KNNPerClassifier(**QUICK, **parameters).fit(X, Y, parties=PARTIES)
+    original.save(tmp_path / "a")
+    loaded = KNNPerClassifier.load(tmp_path / "a")
 
-    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
-    for each in (kept, found):  # later changes have the same effect on both
-        each.update("north", X[::-1][:40], Y[::-1][:40], ids=[f"late {i}" for i in range(40)])
-        each.add_client("east", X[::5], Y[::5])
-        each.forget("south", each.clients_["south"].memory.ids[:3])
-        each.save(tmp_path / f"{each is kept}")
+    assert (
+        loaded.predict_proba(X, PARTIES).tobytes() == original.predict_proba(X, PARTIES).tobytes()
+    )
+    for model in (original, loaded):  # later changes have the same effect on both
+        model.update("north", X[::-1][:40], Y[::-1][:40], ids=[f"late {i}" for i in range(40)])
+        model.add_client("east", X[::5], Y[::5])
+        model.forget("south", model.clients_["south"].memory.ids[:3])
+        model.save(tmp_path / f"{model is original}")
     assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
-    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
+    assert (
+        loaded.predict_proba(X, PARTIES).tobytes() == original.predict_proba(X, PARTIES).tobytes()
+    )
 
 
-def test_parameters_and_attributes_that_predict_come_back(fitted, path):
-    found = KNNPerClassifier.load(path)
+def test_parameters_and_attributes_are_restored(fitted, path):
+    loaded = KNNPerClassifier.load(path)
 
     for name in ("hidden", "n_neighbors", "sigma", "kernel", "combine", "strategy", "validation"):
-        assert getattr(found, name) == getattr(fitted, name)
-    assert found.model is None
-    assert found.classes_.dtype == fitted.classes_.dtype
-    assert found.weights_.dtype == np.float32
-    assert found.n_features_in_ == 13
-    assert found.clients_["north"].memory.ids == fitted.clients_["north"].memory.ids
+        assert getattr(loaded, name) == getattr(fitted, name)
+    assert loaded.model is None
+    assert loaded.classes_.dtype == fitted.classes_.dtype
+    assert loaded.weights_.dtype == np.float32
+    assert loaded.n_features_in_ == 13
+    assert loaded.clients_["north"].memory.ids == fitted.clients_["north"].memory.ids
 
 
 def test_a_client_file_has_only_its_own_memory(fitted, tmp_path):
     fitted.save(tmp_path / "north.fnk", client="north")
 
-    found = KNNPerClassifier.load(tmp_path / "north.fnk")
+    loaded = KNNPerClassifier.load(tmp_path / "north.fnk")
 
-    assert list(found.clients_) == ["north"]
-    asked = fitted.predict_proba(X, ["north"] * len(X))
-    assert found.predict_proba(X).tobytes() == asked.tobytes()  # a single client is the default
+    assert list(loaded.clients_) == ["north"]
+    expected = fitted.predict_proba(X, ["north"] * len(X))
+    assert loaded.predict_proba(X).tobytes() == expected.tobytes()  # a single client is the default
     south = fitted.clients_["south"].memory.keys.astype(np.float32)
     raw = (tmp_path / "north.fnk").read_bytes()
     assert not any(row.tobytes() in raw for row in south)
@@ -90,7 +94,7 @@ def test_a_client_file_has_only_its_own_memory(fitted, tmp_path):
 
 
 def test_the_same_training_makes_the_same_file(fitted, path, tmp_path):
-    KNNPerClassifier(**QUICK).fit(X, Y, parties=CELLAR).save(tmp_path / "again")
+    KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES).save(tmp_path / "again")
 
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
@@ -99,18 +103,18 @@ def test_labels_names_and_empty_memories_are_restored(tmp_path):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(X, columns=[f"c{j}" for j in range(13)])
     names = np.array(["red", "rose", "white"], dtype=object)[Y]
-    kept = KNNPerClassifier(**QUICK).fit(table, names, parties=CELLAR)
-    kept.forget("south", kept.clients_["south"].memory.ids)
+    original = KNNPerClassifier(**QUICK).fit(table, names, parties=PARTIES)
+    original.forget("south", original.clients_["south"].memory.ids)
 
-    kept.save(tmp_path / "m")
-    found = KNNPerClassifier.load(tmp_path / "m")
+    original.save(tmp_path / "m")
+    loaded = KNNPerClassifier.load(tmp_path / "m")
 
-    assert found.feature_names_in_.tolist() == table.columns.tolist()
-    assert found.predict(table, CELLAR).tolist() == kept.predict(table, CELLAR).tolist()
-    assert len(found.clients_["south"].memory) == 0
+    assert loaded.feature_names_in_.tolist() == table.columns.tolist()
+    assert loaded.predict(table, PARTIES).tolist() == original.predict(table, PARTIES).tolist()
+    assert len(loaded.clients_["south"].memory) == 0
 
 
-def own(width=6):
+def custom_network(width=6):
     module = nn.Sequential()
     module.add_module("seen", nn.Sequential(nn.Linear(13, width), nn.BatchNorm1d(width)))
     module.add_module("last", nn.Linear(width, 3))
@@ -118,18 +122,20 @@ def own(width=6):
 
 
 def test_a_custom_network_is_restored_with_its_code(tmp_path):
-    words = {"embedding": "seen", "head": "last"}
-    kept = KNNPerClassifier(own(), **words, n_rounds=2).fit(X, Y, parties=CELLAR)
-    kept.save(tmp_path / "m")
+    layers = {"embedding": "seen", "head": "last"}
+    original = KNNPerClassifier(custom_network(), **layers, n_rounds=2).fit(X, Y, parties=PARTIES)
+    original.save(tmp_path / "m")
 
     with pytest.raises(ValueError, match="expected model=, the trained network"):
         KNNPerClassifier.load(tmp_path / "m")
     with pytest.raises(ModelFileError, match="written for another network"):
-        KNNPerClassifier.load(tmp_path / "m", model=own(7))
-    found = KNNPerClassifier.load(tmp_path / "m", model=own())
+        KNNPerClassifier.load(tmp_path / "m", model=custom_network(7))
+    loaded = KNNPerClassifier.load(tmp_path / "m", model=custom_network())
 
-    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
-    assert (found.embedding, found.head) == ("seen", "last")
+    assert (
+        loaded.predict_proba(X, PARTIES).tobytes() == original.predict_proba(X, PARTIES).tobytes()
+    )
+    assert (loaded.embedding, loaded.head) == ("seen", "last")
 
 
 def test_a_foreign_file_is_refused(fitted, path):
@@ -170,16 +176,16 @@ def test_a_foreign_file_is_refused(fitted, path):
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_a_memory_that_cannot_be_is_refused_though_it_is_sealed(path, changed):
+def test_an_impossible_memory_is_refused(path, changed):
     assert KNNPerClassifier.load(path).clients_["north"].memory.keys.shape == (118, 8)
     changed = {f"clients.north.{name}": value for name, value in changed.items()}
-    path.write_bytes(resealed(path.read_bytes(), changed))
+    path.write_bytes(alter_file(path.read_bytes(), changed))
 
     with pytest.raises(ModelFileError, match="has no usable model"):
         KNNPerClassifier.load(path)
 
 
-def test_an_interrupted_write_leaves_the_file_before(fitted, path, monkeypatch):
+def test_an_interrupted_write_leaves_the_old_file(fitted, path, monkeypatch):
     import os
 
     before = path.read_bytes()
@@ -188,22 +194,24 @@ def test_an_interrupted_write_leaves_the_file_before(fitted, path, monkeypatch):
         fitted.save(path, client="north")
 
     assert path.read_bytes() == before
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_private_guarantee_stays_with_its_network(tmp_path):
-    promise = Privacy(epsilon=100, delta=1e-5, classes=(0, 1, 2), bounds=(0, 2000))
-    kept = KNNPerClassifier(**QUICK, privacy=promise).fit(X, Y, parties=CELLAR)
-    kept.save(tmp_path / "m")
+    policy = Privacy(epsilon=100, delta=1e-5, classes=(0, 1, 2), bounds=(0, 2000))
+    original = KNNPerClassifier(**QUICK, privacy=policy).fit(X, Y, parties=PARTIES)
+    original.save(tmp_path / "m")
 
-    found = KNNPerClassifier.load(tmp_path / "m")
+    loaded = KNNPerClassifier.load(tmp_path / "m")
 
-    words = kept.guarantee_
-    assert "100" in words
-    assert "of one row" in words
-    assert found.guarantee_ == words
-    assert found.predict_proba(X, CELLAR).tobytes() == kept.predict_proba(X, CELLAR).tobytes()
-    assert found.fit(X, Y).guarantee_ == ""  # trained again without one
+    guarantee = original.guarantee_
+    assert "100" in guarantee
+    assert "of one row" in guarantee
+    assert loaded.guarantee_ == guarantee
+    assert (
+        loaded.predict_proba(X, PARTIES).tobytes() == original.predict_proba(X, PARTIES).tobytes()
+    )
+    assert loaded.fit(X, Y).guarantee_ == ""  # trained again without one
 
 
 def test_a_file_of_another_version_is_refused(path):
@@ -214,7 +222,7 @@ def test_a_file_of_another_version_is_refused(path):
 
 
 def test_integer_settings_are_read_back_as_floats(tmp_path):
-    KNNPerClassifier(**QUICK, sigma=2).fit(X, Y, parties=CELLAR).save(tmp_path / "m")
+    KNNPerClassifier(**QUICK, sigma=2).fit(X, Y, parties=PARTIES).save(tmp_path / "m")
 
     assert KNNPerModel.load(tmp_path / "m").settings.sigma == 2.0
 
@@ -230,7 +238,7 @@ def test_every_memory_setting_is_read_back():
     assert decode(encode(plan), (PlanRequest,)).settings == settings
 
 
-def test_own_parts_have_no_field_that_a_file_leaves_out():
+def test_files_store_every_field_of_own_parts():
     stored = {"memory", "weight", "overall", "pool", "settings"}
 
     assert {field.name for field in fields(OwnPart)} == stored

@@ -18,24 +18,26 @@ def model(request):
 
 def test_concurrent_predictions_equal_sequential_ones(model):
     parts = [np.arange(first, len(Y), 8) for first in range(8)] * 8
-    alone = [model.predict_proba(X[part], OWNER[part]) for part in parts]
+    sequential = [model.predict_proba(X[part], OWNER[part]) for part in parts]
 
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda part: model.predict_proba(X[part], OWNER[part]), parts))
+        concurrent = list(
+            threads.map(lambda part: model.predict_proba(X[part], OWNER[part]), parts)
+        )
 
-    for each, expected in zip(found, alone, strict=True):
-        assert each.tobytes() == expected.tobytes()
+    for predictions, expected in zip(concurrent, sequential, strict=True):
+        assert predictions.tobytes() == expected.tobytes()
 
 
 def test_concurrent_updates_lose_no_row(model):
     model.add_client("new", NEW_X[:10], NEW_Y[:10])
-    own = NEW_X[10:26], NEW_Y[10:26]
+    rows = NEW_X[10:26], NEW_Y[10:26]
 
-    def bring(place):
-        model.update("new", own[0][place : place + 1], own[1][place : place + 1], [f"t{place}"])
+    def add_row(place):
+        model.update("new", rows[0][place : place + 1], rows[1][place : place + 1], [f"t{place}"])
 
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(bring, range(16)))
+        list(threads.map(add_row, range(16)))
 
     ids = model.rows_["new"].ids if hasattr(model, "rows_") else model.clients_["new"].memory.ids
     assert sorted(ids) == sorted([*map(str, range(10)), *(f"t{place}" for place in range(16))])

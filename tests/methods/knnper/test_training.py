@@ -1,4 +1,4 @@
-"""Local training: the same by one batched product as client after client."""
+"""Local training: a batched product equals training client by client."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ Y = torch.tensor(RANDOM.integers(3, size=ENDS[-1]))
 
 
 def network():
-    made = perceptron(5, 3, hidden=(6, 4), seed=2)
-    return Network(made.module.double(), "body")
+    net = perceptron(5, 3, hidden=(6, 4), seed=2)
+    return Network(net.module.double(), "body")
 
 
 def tasks(net, start=None):
@@ -29,26 +29,26 @@ def tasks(net, start=None):
     ]
 
 
-def by_hand(net, task, regime, only=None, anchor=None):
+def train_with_torch(net, task, regime, only=None, anchor=None):
     """Train one client with torch's own optimizer, a separate model and a separate loop."""
     module = perceptron(5, 3, hidden=(6, 4), seed=2).module.double()
     module.load_state_dict(task.start)
-    moving = [p for name, p in module.named_parameters() if only is None or name in only]
-    steps = torch.optim.SGD(
-        moving, regime.learning_rate, regime.momentum, weight_decay=regime.weight_decay
+    trained = [p for name, p in module.named_parameters() if only is None or name in only]
+    optimizer = torch.optim.SGD(
+        trained, regime.learning_rate, regime.momentum, weight_decay=regime.weight_decay
     )
     for number in range(regime.epochs):
         rows = task.rows[row_order(len(task.rows), *task.seed_parts, number)]
         for first in range(0, len(rows), regime.batch_size):
             batch = rows[first : first + regime.batch_size]
-            steps.zero_grad()
+            optimizer.zero_grad()
             loss = nn.functional.cross_entropy(module(X[batch]), Y[batch])
             if regime.proximal:
-                named = dict(module.named_parameters())
-                gaps = [((named[k] - anchor[k]) ** 2).sum() for k in named]
-                loss = loss + regime.proximal / 2 * sum(gaps)
+                parameters = dict(module.named_parameters())
+                squares = [((parameters[k] - anchor[k]) ** 2).sum() for k in parameters]
+                loss = loss + regime.proximal / 2 * sum(squares)
             loss.backward()
-            steps.step()
+            optimizer.step()
     return module.state_dict()
 
 
@@ -56,13 +56,13 @@ def by_hand(net, task, regime, only=None, anchor=None):
 @pytest.mark.parametrize(
     "regime", [Regime(batch_size=4), Regime(epochs=3, batch_size=8, momentum=0.0, weight_decay=0.1)]
 )
-def test_clients_train_as_torch_would_one_by_one(method, regime):
+def test_clients_train_as_with_torch_one_by_one(method, regime):
     net = network()
 
-    found = Trainer(net, X, Y, method=method).train(tasks(net), regime)
+    states = Trainer(net, X, Y, method=method).train(tasks(net), regime)
 
-    for state, task in zip(found, tasks(net), strict=True):
-        expected = by_hand(net, task, regime)
+    for state, task in zip(states, tasks(net), strict=True):
+        expected = train_with_torch(net, task, regime)
         for name in expected:
             np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
 
@@ -71,18 +71,18 @@ def test_clients_train_as_torch_would_one_by_one(method, regime):
 def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch):
     monkeypatch.setattr("fedneighbors.neural._trainer.MAX_STACKED_BYTES", n_bytes)
     stacked, net = [], network()  # it has 79 weights
-    together = Trainer._train_stacked
+    train_stacked = Trainer._train_stacked
     monkeypatch.setattr(
         Trainer,
         "_train_stacked",
-        lambda self, some, *rest: stacked.append(len(some)) or together(self, some, *rest),
+        lambda self, batch, *rest: stacked.append(len(batch)) or train_stacked(self, batch, *rest),
     )
 
-    found = Trainer(net, X, Y, method="stacked").train(tasks(net), Regime())
+    states = Trainer(net, X, Y, method="stacked").train(tasks(net), Regime())
 
     assert stacked == {1: [1] * 5, 2 * 8 * 79: [2, 2, 1], 10**9: [5]}[n_bytes]
-    for state, task in zip(found, tasks(net), strict=True):
-        expected = by_hand(net, task, Regime())
+    for state, task in zip(states, tasks(net), strict=True):
+        expected = train_with_torch(net, task, Regime())
         for name in expected:
             np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
 
@@ -91,12 +91,12 @@ def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch)
 def test_a_proximal_term_pulls_to_the_anchor(method):
     net, regime = network(), Regime(batch_size=8, proximal=0.7)
     anchor = {name: tensor + 0.1 for name, tensor in state_of(net.module).items()}
-    pulled = [LocalTask(t.rows, t.start, t.seed_parts, anchor) for t in tasks(net)]
+    anchored = [LocalTask(t.rows, t.start, t.seed_parts, anchor) for t in tasks(net)]
 
-    found = Trainer(net, X, Y, method=method).train(pulled, regime)
+    states = Trainer(net, X, Y, method=method).train(anchored, regime)
 
-    for state, task in zip(found, pulled, strict=True):
-        expected = by_hand(net, task, regime, anchor=anchor)
+    for state, task in zip(states, anchored, strict=True):
+        expected = train_with_torch(net, task, regime, anchor=anchor)
         for name in expected:
             np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
 
@@ -106,50 +106,52 @@ def test_untrained_parameters_are_bit_identical(method):
     net = network()
     before = state_of(net.module)
 
-    found = Trainer(net, X, Y, method=method).train(tasks(net), Regime(), only=net.head_names)
+    states = Trainer(net, X, Y, method=method).train(tasks(net), Regime(), only=net.head_names)
 
-    for state, size in zip(found, SIZES, strict=True):
+    for state, size in zip(states, SIZES, strict=True):
         assert all(torch.equal(state[name], before[name]) for name in net.body_names)
-        moved = not all(torch.equal(state[name], before[name]) for name in net.head_names)
-        assert moved == (size > 0)
+        is_changed = not all(torch.equal(state[name], before[name]) for name in net.head_names)
+        assert is_changed == (size > 0)
 
 
 def test_training_changes_neither_the_start_nor_the_network():
     net = network()
     start = state_of(net.module)
-    kept, own = clone(start), state_of(net.module)
+    start_before, network_before = clone(start), state_of(net.module)
 
     Trainer(net, X, Y).train(tasks(net, start), Regime())
 
-    assert all(torch.equal(start[name], kept[name]) for name in kept)
-    assert all(torch.equal(state_of(net.module)[name], own[name]) for name in own)
+    assert all(torch.equal(start[name], start_before[name]) for name in start_before)
+    assert all(
+        torch.equal(state_of(net.module)[name], network_before[name]) for name in network_before
+    )
 
 
 @pytest.mark.parametrize("method", ["stacked", "reuse"])
-def test_the_same_words_give_the_same_bits(method):
+def test_equal_seeds_give_equal_bits(method):
     net = network()
 
-    once, again = (Trainer(net, X, Y, method=method).train(tasks(net), Regime()) for _ in "ab")
+    first, second = (Trainer(net, X, Y, method=method).train(tasks(net), Regime()) for _ in "ab")
 
-    for one, other in zip(once, again, strict=True):
-        assert all(torch.equal(one[name], other[name]) for name in one)
+    for state, repeated in zip(first, second, strict=True):
+        assert all(torch.equal(state[name], repeated[name]) for name in state)
 
 
-def test_a_batch_plan_shows_every_client_its_rows_in_order():
+def test_a_batch_plan_gives_every_client_its_rows_in_order():
     passes = [[row_order(n, "s", i, p) + 100 * i for p in range(2)] for i, n in enumerate(SIZES)]
 
     plan = batch_plan(passes, 8)
 
-    seen = [[] for _ in SIZES]
+    rows_of_client = [[] for _ in SIZES]
     for rows, weights in zip(plan.rows, plan.weights, strict=True):
         for place, (row, weight) in enumerate(zip(rows, weights, strict=True)):
             batch = row[weight > 0].tolist()
             assert weight.sum() == pytest.approx(1)
-            seen[plan.order[place]] += batch
-    assert seen == [[row for part in parts for row in part.tolist()] for parts in passes]
+            rows_of_client[plan.order[place]] += batch
+    assert rows_of_client == [[row for part in parts for row in part.tolist()] for parts in passes]
 
 
-def normalized():
+def normalized_network():
     """Return a network with running averages, which a batched product does not support."""
 
     class Normalized(nn.Module):
@@ -166,10 +168,10 @@ def normalized():
 
 
 def test_running_averages_are_per_client():
-    net = normalized()
+    net = normalized_network()
     task = LocalTask(np.arange(16), state_of(net.module), ("a",))
 
-    [found] = Trainer(net, X, Y).train([task], Regime(batch_size=8, learning_rate=1e-9))
+    [state] = Trainer(net, X, Y).train([task], Regime(batch_size=8, learning_rate=1e-9))
 
     order = row_order(16, "a", 0)
     mean = torch.zeros(4, dtype=torch.float64)
@@ -177,16 +179,16 @@ def test_running_averages_are_per_client():
         with torch.no_grad():
             inner = net.module.body[0](X[order[first : first + 8]])
         mean = 0.9 * mean + 0.1 * inner.mean(dim=0)
-    np.testing.assert_allclose(found["body.1.running_mean"], mean, rtol=1e-6)
-    assert int(found["body.1.num_batches_tracked"]) == 2
+    np.testing.assert_allclose(state["body.1.running_mean"], mean, rtol=1e-6)
+    assert int(state["body.1.num_batches_tracked"]) == 2
     assert int(task.start["body.1.num_batches_tracked"]) == 0
 
 
 def test_networks_that_cannot_be_stacked_train_in_turn():
-    assert Trainer(normalized(), X, Y).method == "reuse"
+    assert Trainer(normalized_network(), X, Y).method == "reuse"
     assert Trainer(network(), X, Y).method == "stacked"
     with pytest.raises(ValueError, match="cannot be stacked; use method='reuse'"):
-        Trainer(normalized(), X, Y, method="stacked")
+        Trainer(normalized_network(), X, Y, method="stacked")
 
 
 def test_a_missing_layer_is_named_with_existing_ones():

@@ -44,6 +44,6 @@ def parties(n, privacy, **options):
     ]
 
 
-def train(trained, privacy, settings=SETTINGS, *, run_name="a", **options):
-    sums = "masked" if privacy.mechanism == "central" and len(trained) > 1 else "plain"
-    return run(coordinate_private(settings, privacy, run=run_name), trained, sums=sums, **options)
+def train(members, privacy, settings=SETTINGS, *, run_name="a", **options):
+    sums = "masked" if privacy.mechanism == "central" and len(members) > 1 else "plain"
+    return run(coordinate_private(settings, privacy, run=run_name), members, sums=sums, **options)

@@ -24,7 +24,9 @@ PAPER = Privacy(epsilon=1.0, mechanism="paper", **DECLARED)
 AGE = NumericColumn("age", 0.0, 110.0)
 SCHEMA = Schema((AGE,), "died", ("no", "yes"))
 OPEN = Schema((NumericColumn("age"),), "died", ("no", "yes"))
-EACH = pytest.mark.parametrize("privacy", [CENTRAL, LOCAL, PAPER], ids=lambda p: p.mechanism)
+EACH_MECHANISM = pytest.mark.parametrize(
+    "privacy", [CENTRAL, LOCAL, PAPER], ids=lambda p: p.mechanism
+)
 
 # With such a large epsilon the noise is negligible and scikit-learn's checks pass, except for a
 # second ``partial_fit``, which would void the guarantee.
@@ -91,15 +93,15 @@ def fitted(rows):
 def test_central_beats_local_which_beats_the_paper(fitted, rows):
     _, (x, y) = rows
 
-    reached = {name: balanced_accuracy(y, model.predict(x)) for name, model in fitted.items()}
+    scores = {name: balanced_accuracy(y, model.predict(x)) for name, model in fitted.items()}
 
     # Noise is fresh in every run: around .82, .71 and .55, each with a spread of about .015.
-    assert reached["central"] > 0.74
-    assert reached["central"] > reached["local"] - 0.02
-    assert reached["local"] > 0.58
+    assert scores["central"] > 0.74
+    assert scores["central"] > scores["local"] - 0.02
+    assert scores["local"] > 0.58
 
 
-@EACH
+@EACH_MECHANISM
 def test_probabilities_and_decisions_agree_with_predictions(fitted, rows, privacy):
     model, (x, _) = fitted[privacy.mechanism], rows[1]
 
@@ -110,7 +112,7 @@ def test_probabilities_and_decisions_agree_with_predictions(fitted, rows, privac
     assert ((model.decision_function(x) > 0) == (model.predict(x) == "well")).all()
 
 
-@EACH
+@EACH_MECHANISM
 def test_a_saved_private_model_keeps_predictions_and_guarantee(fitted, rows, privacy, tmp_path):
     model, (x, _) = fitted[privacy.mechanism], rows[1]
 
@@ -121,7 +123,7 @@ def test_a_saved_private_model_keeps_predictions_and_guarantee(fitted, rows, pri
     assert loaded.model_.guarantee == model.model_.guarantee != ""
 
 
-@EACH
+@EACH_MECHANISM
 @pytest.mark.parametrize("change", ["partial_fit", "unlearn"])
 def test_exact_rows_are_not_mixed_into_noised_counts(fitted, rows, privacy, change):
     model, (x, y) = fitted[privacy.mechanism], rows[1]
@@ -133,7 +135,7 @@ def test_exact_rows_are_not_mixed_into_noised_counts(fitted, rows, privacy, chan
     assert model.counts_.tobytes() == before
 
 
-def small(privacy, seed=0, n=60):
+def fit_small(privacy, seed=0, n=60):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 2
     settings = {"n_units": 50, "n_inputs": 2, "n_active": 5, "standardize": False, "expand": None}
@@ -143,31 +145,31 @@ def small(privacy, seed=0, n=60):
 
 
 def test_models_of_one_privacy_merge_and_their_noise_adds_up():
-    one, two = small(LOCAL, 1), small(LOCAL, 2)
-    counts = one.counts_ + two.counts_
+    first, second = fit_small(LOCAL, 1), fit_small(LOCAL, 2)
+    counts = first.counts_ + second.counts_
 
-    merged = one.merge(two)
+    merged = first.merge(second)
 
     assert (merged.counts_ == counts).all()
-    assert merged.model_.noise_variance == 2 * two.model_.noise_variance
+    assert merged.model_.noise_variance == 2 * second.model_.noise_variance
 
 
 def test_a_private_and_an_exact_model_do_not_merge():
     with pytest.raises(ValueError, match="expected two exact models or two of the same privacy"):
-        small(LOCAL).merge(small(None))
+        fit_small(LOCAL).merge(fit_small(None))
 
 
 def test_two_fits_of_one_table_differ_in_their_noise():
-    assert (small(LOCAL).counts_ != small(LOCAL).counts_).any()
+    assert (fit_small(LOCAL).counts_ != fit_small(LOCAL).counts_).any()
 
 
 def test_the_record_has_guarantee_and_cost():
-    record = small(LOCAL).run_record_
+    record = fit_small(LOCAL).run_record_
 
     assert (record.privacy["epsilon"], record.privacy["delta"]) == (1.0, 0.0)
     assert record.privacy["spent by each party"] == "epsilon=1"
     assert record.privacy["neighbors"].startswith("add_remove")
-    assert small(None).run_record_.privacy == {}
+    assert fit_small(None).run_record_.privacy == {}
 
 
 def test_the_record_names_the_papers_accounting():
@@ -266,8 +268,8 @@ def test_a_data_frame_is_read_by_its_schema(rows):
 
     model = FlyNNClassifier(privacy=privacy).fit(frame.iloc[:, ::-1], y)
 
-    found = model.predict(pd.DataFrame(x_new, columns=names))
-    assert balanced_accuracy(truth, found) > 0.7
+    predicted = model.predict(pd.DataFrame(x_new, columns=names))
+    assert balanced_accuracy(truth, predicted) > 0.7
     assert model.model_.feature_names == tuple(names)
 
 
@@ -278,7 +280,7 @@ def test_a_data_frame_without_a_schema_is_refused(rows):
         FlyNNClassifier(privacy=LOCAL).fit(pd.DataFrame(x), y)
 
 
-@EACH
+@EACH_MECHANISM
 def test_private_probabilities_use_no_rows_for_calibration(fitted, privacy):
     model = fitted[privacy.mechanism].model_
 

@@ -19,9 +19,9 @@ def test_the_table_is_a_clipped_log_up_to_class_constants():
 
     pseudocount = 0.5 * 0.5 + 0.5
     for label, largest in enumerate([9, 8]):
-        own = table.weights[table.starts[label] : table.starts[label] + largest + 1]
+        weights = table.weights[table.starts[label] : table.starts[label] + largest + 1]
         expected = -np.log(np.arange(largest + 1) + pseudocount)
-        np.testing.assert_allclose(own - own[0], expected - expected[0], rtol=1e-12)
+        np.testing.assert_allclose(weights - weights[0], expected - expected[0], rtol=1e-12)
     assert table.weights.min() == 0
 
 
@@ -30,7 +30,7 @@ def test_a_frequent_class_does_not_win_by_its_size():
     chances = np.stack([activation_chances(rng, 400, 20, 1.0) for _ in range(2)], axis=1)
     exact = np.rint(chances * np.array([20_000, 1_000]))
     noisy = (exact + rng.normal(0, 12, exact.shape)).round().astype(np.int32)
-    drawn = [
+    samples = [
         np.argsort(-np.log(chances[:, k]) - rng.gumbel(size=(500, 400)))[:, :20] for k in (0, 1)
     ]
 
@@ -42,7 +42,7 @@ def test_a_frequent_class_does_not_win_by_its_size():
                 == k
             ).mean()
         )
-        for k, rows in enumerate(drawn)
+        for k, rows in enumerate(samples)
     ]
 
     assert min(accuracies) > 0.8, accuracies

@@ -77,16 +77,16 @@ def test_requests_of_the_exact_protocol_get_no_answer(request_):
 
 
 def test_counts_are_charged_before_their_noise_is_drawn():
-    seen = []
+    spent = []
 
     def bits(n):
-        seen.append(north._gate.ledger.spent("table"))
+        spent.append(north._gate.ledger.spent("table"))
         return np.random.default_rng(0).bytes(n)
 
     north = party(bits=bits)
     reply = north.answer(counts_request())
 
-    assert set(seen) == {PureDP(1)}
+    assert set(spent) == {PureDP(1)}
     assert (reply.counts != exact_counts()).any()
 
 
@@ -172,14 +172,14 @@ def test_more_noise_shares_than_survivors_are_refused(n_shares, colluders):
 
 
 def test_each_attempt_at_a_masked_sum_is_charged():
-    twice = party(privacy=replace(LOCAL, mechanism="central"), ledger=ledger_of("n", PureDP(2)))
+    north = party(privacy=replace(LOCAL, mechanism="central"), ledger=ledger_of("n", PureDP(2)))
     request = masked_request(replace(LOCAL, mechanism="central"))
 
-    first = twice.contribute(request, MaskedRound("ab", 4, 4, 3))
-    second = twice.contribute(request, MaskedRound("cd", 4, 4, 3))
+    first = north.contribute(request, MaskedRound("ab", 4, 4, 3))
+    second = north.contribute(request, MaskedRound("cd", 4, 4, 3))
 
     assert (first.counts != second.counts).any()
-    assert twice._gate.ledger.spent("table") == PureDP(2)
+    assert north._gate.ledger.spent("table") == PureDP(2)
 
 
 def test_a_schema_reveals_no_labels():
@@ -188,7 +188,7 @@ def test_a_schema_reveals_no_labels():
     assert (schema.labels, schema.label_kind) == ((), "none")
 
 
-def test_failures_after_the_charge_stay_charged_and_silent():
+def test_a_failure_after_the_charge_reveals_no_detail():
     def bits(n):
         raise OSError("the operating system has no entropy")
 
@@ -266,7 +266,7 @@ def test_a_plan_without_an_agreed_class_is_always_refused():
     assert north._gate.ledger.spent("table") == PureDP(0)
 
 
-def test_two_data_sets_of_one_ledger_answer_one_run_apart():
+def test_data_sets_of_one_ledger_are_charged_separately():
     ledger = ledger_of("north", PureDP(1))
     ledger.set_budget("visits", PureDP(1))
 
@@ -444,15 +444,15 @@ def test_without_a_usable_ledger_a_party_answers_nothing():
 def test_noise_shares_are_sized_and_charged_for_all_cells():
     policy = replace(CENTRAL, epsilon=20)  # so little noise that the number of cells matters
     north = party(privacy=policy)
-    moved = count_sensitivity(PLAN.n_active, "add_remove")
-    allowed = release_budget(policy, of="counts", constants_paid=False)
-    noise = shares(allowed, moved, n_shares=3, n_cells=80)
+    sensitivity = count_sensitivity(PLAN.n_active, "add_remove")
+    budget = release_budget(policy, of="counts", constants_paid=False)
+    noise = shares(budget, sensitivity, n_shares=3, n_cells=80)
 
     north.contribute(masked_request(policy, n_shares=3), MaskedRound("ab", 5, 5, 4))
 
-    (charged,) = (x.guarantee for x in north._gate.ledger.entries() if x.kind == "released")
-    assert charged == noise.guarantee(moved, 80) != noise.guarantee(moved, 1)
-    assert charged.rho <= allowed.rho
+    (charge,) = (x.guarantee for x in north._gate.ledger.entries() if x.kind == "released")
+    assert charge == noise.guarantee(sensitivity, 80) != noise.guarantee(sensitivity, 1)
+    assert charge.rho <= budget.rho
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
@@ -461,21 +461,21 @@ def test_a_row_moves_constants_at_most_by_the_sensitivity(mechanism):
     levels = constants_levels(policy, 3)
     x, y = table()
     x[0] = 9.0  # clipped to the upper bounds, where a row changes every cell the most
-    asked = (terms(policy), 2, np.full(3, -4.0), np.full(3, 4.0))
+    arguments = (terms(policy), 2, np.full(3, -4.0), np.full(3, 4.0))
 
     def moments(rows):
         north = party(privacy=policy, rows=rows, noise_seed=4)
         if mechanism == "local":
-            return north.answer(ConstantsRequest("a", *asked)).moments
+            return north.answer(ConstantsRequest("a", *arguments)).moments
         return north.contribute(
-            MaskedConstantsRequest("a", *asked), MaskedRound("ab", 4, 4, 3)
+            MaskedConstantsRequest("a", *arguments), MaskedRound("ab", 4, 4, 3)
         ).moments
 
-    moved = moments((x, y)) - moments((x[1:], y[1:]))  # the noise is the same in both
+    difference = moments((x, y)) - moments((x[1:], y[1:]))  # the noise is the same in both
 
     assert levels < 1024
-    assert moved.tolist() == [levels] * 7
-    assert moved.sum() == constants_sensitivity(3, levels, "add_remove").l1
+    assert difference.tolist() == [levels] * 7
+    assert difference.sum() == constants_sensitivity(3, levels, "add_remove").l1
 
 
 def test_missing_parties_count_for_secret_shares():

@@ -48,14 +48,16 @@ def test_no_row_moves_the_counts_further_than_stated(seed, relation):
     def counts(rows, labels):
         return count_activations(hash_with_plan(rows, plan), labels, n_units=n_units, n_classes=3)
 
-    moved = np.abs(counts(x, y) - counts(*neighbors_of(rng, relation, x, y)))
+    difference = np.abs(counts(x, y) - counts(*neighbors_of(rng, relation, x, y)))
 
-    stated = count_sensitivity(plan.n_active, relation)
-    assert moved.sum() <= stated.l1
-    assert (moved**2).sum() <= stated.l2_squared
-    assert moved.max(initial=0) <= stated.linf
+    sensitivity = count_sensitivity(plan.n_active, relation)
+    assert difference.sum() <= sensitivity.l1
+    assert (difference**2).sum() <= sensitivity.l2_squared
+    assert difference.max(initial=0) <= sensitivity.linf
     if relation == "add_remove":
-        assert moved.sum() == stated.l1  # always reached: a lower bound would be wrong
+        assert (
+            difference.sum() == sensitivity.l1
+        )  # each row reaches it: no lower sensitivity is correct
 
 
 def test_a_row_that_changes_its_class_moves_twice_as_many_cells():
@@ -76,15 +78,17 @@ def test_no_row_moves_the_moments_further_than_stated(seed, relation):
     other, _ = neighbors_of(rng, relation, x, np.zeros(5, int))
     levels = int(rng.choice([16, 128, 1024]))
 
-    moved = np.abs(quantized_moments(x, bounds, levels) - quantized_moments(other, bounds, levels))
+    difference = np.abs(
+        quantized_moments(x, bounds, levels) - quantized_moments(other, bounds, levels)
+    )
 
-    stated = constants_sensitivity(3, levels, relation)
-    assert moved.sum() <= stated.l1
-    assert (moved**2).sum() <= stated.l2_squared
-    assert moved.max() <= stated.linf
+    sensitivity = constants_sensitivity(3, levels, relation)
+    assert difference.sum() <= sensitivity.l1
+    assert (difference**2).sum() <= sensitivity.l2_squared
+    assert difference.max() <= sensitivity.linf
 
 
-def test_bounded_moments_give_mean_and_spread_to_001():
+def test_bounded_moments_give_mean_and_deviation():
     x = np.random.default_rng(0).uniform(2, 6, (5000, 1))
 
     rows, first, second = quantized_moments(x, (np.array([2.0]), np.array([6.0])), 1024)
@@ -130,28 +134,28 @@ def test_parts_of_an_approximate_budget_fit_into_it_together(epsilon, delta):
 )
 def test_noise_and_noise_shares_stay_within_the_budget(epsilon, delta, relation, n_shares, n_cells):
     privacy = Privacy(epsilon=epsilon, delta=delta, mechanism="central")
-    allowed = release_budget(privacy, of="counts", constants_paid=False)
-    moved = count_sensitivity(64, relation)
+    budget = release_budget(privacy, of="counts", constants_paid=False)
+    sensitivity = count_sensitivity(64, relation)
 
-    whole = mechanism(allowed, moved).guarantee(moved)
-    shared = shares(allowed, moved, n_shares=n_shares, n_cells=n_cells)
+    whole = mechanism(budget, sensitivity).guarantee(sensitivity)
+    shared = shares(budget, sensitivity, n_shares=n_shares, n_cells=n_cells)
 
     if delta:
-        assert whole.rho <= allowed.rho
-        assert shared.guarantee(moved, n_cells).rho <= allowed.rho
+        assert whole.rho <= budget.rho
+        assert shared.guarantee(sensitivity, n_cells).rho <= budget.rho
     else:
-        assert whole == shared.guarantee(moved) == allowed
+        assert whole == shared.guarantee(sensitivity) == budget
 
 
 def test_too_small_gaussian_shares_are_enlarged():
     policy = Privacy(epsilon=1000, delta="1e-6", mechanism="central")
-    allowed = release_budget(policy, of="counts", constants_paid=False)
-    moved = count_sensitivity(1, "add_remove")
+    budget = release_budget(policy, of="counts", constants_paid=False)
+    sensitivity = count_sensitivity(1, "add_remove")
 
-    noise = shares(allowed, moved, n_shares=100, n_cells=1000)
+    noise = shares(budget, sensitivity, n_shares=100, n_cells=1000)
 
     assert noise.share_variance >= Fraction(1, 4)
-    assert noise.guarantee(moved, 1000).rho <= allowed.rho
+    assert noise.guarantee(sensitivity, 1000).rho <= budget.rho
 
 
 def test_stated_variance_is_that_of_the_distribution():
@@ -162,24 +166,24 @@ def test_stated_variance_is_that_of_the_distribution():
 
     assert variance(laplace) == pytest.approx(expected, rel=1e-12)
     assert variance(laplace, n_summed=4) == pytest.approx(4 * expected, rel=1e-12)
-    halves = shares(
+    shared = shares(
         PureDP(Fraction(1, 2)), count_sensitivity(3, "add_remove"), n_shares=6, n_cells=1
     )
-    assert variance(halves, n_summed=6) == pytest.approx(expected, rel=1e-12)
+    assert variance(shared, n_summed=6) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_paper_divides_epsilon_by_parties_we_do_not():
-    moved = count_sensitivity(15, "add_remove")
-    spent = {
+def test_only_the_papers_accounting_divides_epsilon():
+    sensitivity = count_sensitivity(15, "add_remove")
+    guarantees = {
         accounting: picks_mechanism(
             Privacy(epsilon=1, mechanism="paper", accounting=accounting, n_parties=4),
             constants_paid=False,
             n_picks=10,
-        ).guarantee(moved)
+        ).guarantee(sensitivity)
         for accounting in ("paper", "parallel")
     }
 
-    assert spent == {"paper": PureDP(Fraction(1, 4)), "parallel": PureDP(1)}
+    assert guarantees == {"paper": PureDP(Fraction(1, 4)), "parallel": PureDP(1)}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ from tests.methods.flynn.private.tables import (
     train,
 )
 
-EACH = pytest.mark.parametrize("privacy", [LOCAL, CENTRAL, PAPER], ids=lambda p: p.mechanism)
+EACH_MECHANISM = pytest.mark.parametrize(
+    "privacy", [LOCAL, CENTRAL, PAPER], ids=lambda p: p.mechanism
+)
 
 
 def pooled_counts(plan, n):
@@ -49,7 +51,7 @@ def pooled_counts(plan, n):
     )
 
 
-@EACH
+@EACH_MECHANISM
 def test_every_party_ends_with_the_model_of_the_coordinator(privacy):
     members = parties(4, privacy)
 
@@ -59,7 +61,7 @@ def test_every_party_ends_with_the_model_of_the_coordinator(privacy):
     assert model.guarantee.endswith(f"add_remove of one row; {privacy.mechanism}")
 
 
-@EACH
+@EACH_MECHANISM
 def test_every_party_pays_its_budget_and_not_more(privacy):
     members = parties(4, privacy)
 
@@ -88,14 +90,14 @@ def test_noise_of_the_sum_has_the_variance_that_the_model_states(privacy):
     assert abs(noise.mean()) < 7 * np.sqrt(model.noise_variance / noise.size)
 
 
-def test_central_noise_is_one_tables_local_noise_the_sum():
-    spreads = {
+def test_local_noise_is_five_times_the_central_noise():
+    variances = {
         privacy.mechanism: train(parties(8, privacy), privacy).result.noise_variance
         for privacy in (LOCAL, replace(LOCAL, mechanism="central"))
     }
 
     # At least 6 of 8 parties survive and a colluder knows one share, so 5 shares must suffice.
-    assert spreads["local"] == pytest.approx(5 * spreads["central"], rel=1e-9)
+    assert variances["local"] == pytest.approx(5 * variances["central"], rel=1e-9)
 
 
 def test_replace_one_doubles_sensitivity_quadruples_variance():
@@ -107,15 +109,17 @@ def test_replace_one_doubles_sensitivity_quadruples_variance():
     assert two == pytest.approx(4 * one, rel=0.02)
 
 
-def lossy(members, step, lost):
-    """Return an exchange that loses parties for good when a step of a masked sum begins."""
-    gone = set()
+def lossy_exchange(members, step, lost):
+    """Return an exchange that loses parties from a step of a masked sum on."""
+    lost_names = set()
 
     def exchange(frames):
         if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
-            gone.update(lost)
+            lost_names.update(lost)
         answers = {
-            name: serve(members[name], frame) for name, frame in frames.items() if name not in gone
+            name: serve(members[name], frame)
+            for name, frame in frames.items()
+            if name not in lost_names
         }
         return answers, {name: "gone" for name in frames if name not in answers}
 
@@ -134,7 +138,7 @@ def test_dropouts_of_a_masked_sum_leave_enough_noise(step, n_summed):
     with pytest.raises(PartyMissing) as caught:  # the model cannot reach the lost parties
         run_rounds(
             coordinator,
-            FrameTransport(lossy(by_name, step, ("p6", "p7")), tuple(by_name)),
+            FrameTransport(lossy_exchange(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -156,7 +160,7 @@ def test_classes_and_bounds_must_be_declared():
 
 
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL, PAPER], ids=lambda p: p.mechanism)
-def test_rows_and_scaling_can_be_paid_for(privacy):
+def test_scaling_constants_are_released_and_charged(privacy):
     policy = replace(privacy, classes=(0, 1), bounds=(-4.0, 4.0), epsilon=1000)
     members = parties(4, policy)
 
@@ -170,14 +174,14 @@ def test_rows_and_scaling_can_be_paid_for(privacy):
         assert len(notes) == 2, notes
 
 
-def test_unused_row_counts_are_not_charged():
+def test_without_scaling_only_counts_are_charged():
     policy = LOCAL
     members = parties(2, policy)
 
     outcome = train(members, policy, replace(SETTINGS, standardize=False))
 
-    asked = [record.request for record in outcome.rounds]
-    assert asked == ["PublicSchemaRequest", "NoisyCountRequest", "PrivateModelRelease"]
+    requests = [record.request for record in outcome.rounds]
+    assert requests == ["PublicSchemaRequest", "NoisyCountRequest", "PrivateModelRelease"]
     assert members[0]._gate.ledger.spent("table") == PureDP(1)
 
 
@@ -204,9 +208,9 @@ def test_picks_travel_as_cells_and_leave_the_rest_at_zero():
     settings = replace(SETTINGS, n_units=5000)
     outcome = train(parties(3, PAPER), PAPER, settings)
 
-    picked = next(r for r in outcome.rounds if r.request == "PicksRequest")
+    picks_round = next(r for r in outcome.rounds if r.request == "PicksRequest")
     assert np.count_nonzero(outcome.result.counts) <= 3 * PAPER.n_picks
-    assert max(picked.upload_bytes.values()) < 200
+    assert max(picks_round.upload_bytes.values()) < 200
     assert outcome.result.noise_variance == 0
 
 
@@ -275,7 +279,7 @@ def test_bounds_that_do_not_fit_the_columns_are_refused():
         train(parties(2, policy), policy, STANDARDIZED)
 
 
-def released(rows, epsilon, n, seed):
+def collect_releases(rows, epsilon, n, seed):
     """Return many releases of a tiny table's counts, as they leave a party."""
     policy = Privacy(epsilon=epsilon, mechanism="local", classes=(0, 1))
     plan = HashPlan(FeatureMap(3, "none"), 3, 2, 1, 7)
@@ -292,13 +296,13 @@ def released(rows, epsilon, n, seed):
 @pytest.mark.parametrize(("epsilon", "holds"), [(1, True), (3, False)])
 def test_an_audit_of_replies_finds_only_planted_breaches(epsilon, holds):
     x, y = table(6)
-    with_row = released((x, y), epsilon, 1000, seed=1)
-    without = released((x[1:], y[1:]), epsilon, 1000, seed=2)
+    with_row = collect_releases((x, y), epsilon, 1000, seed=1)
+    without = collect_releases((x[1:], y[1:]), epsilon, 1000, seed=2)
 
-    found = certified_epsilon(with_row, without)
+    certificate = certified_epsilon(with_row, without)
 
     # 99.9 % confidence and fixed seeds; a party that spends 3 instead of 1 is detected.
-    assert (found.epsilon() <= 1) == holds
+    assert (certificate.epsilon() <= 1) == holds
 
 
 @pytest.mark.parametrize(
@@ -310,7 +314,7 @@ def test_a_party_missing_from_plain_counts_ends_the_training(privacy, request_):
     with pytest.raises(PartyMissing, match="no reply to the counts") as caught:
         run_rounds(
             coordinate_private(SETTINGS, privacy, run="a"),
-            FrameTransport(lossy(members, request_, ("p2",)), tuple(members)),
+            FrameTransport(lossy_exchange(members, request_, ("p2",)), tuple(members)),
         )
 
     assert set(caught.value.missing) == {"p2"}

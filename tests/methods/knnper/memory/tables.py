@@ -1,4 +1,4 @@
-"""Hostile tables of keys, for all compressed memories."""
+"""Tables of keys with extreme and tied values, for tests of compressed memories."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -9,11 +9,11 @@ KINDS = (EXTREME, TIES, st.floats(-1e3, 1e3))
 
 
 @st.composite
-def tables(draw, *, width=None, most=12, cells=KINDS):
-    """Return keys with duplicates and ties, one at least."""
+def tables(draw, *, width=None, max_first=12, cells=KINDS):
+    """Return at least one key; keys repeat and tie."""
     kind = draw(st.sampled_from(cells))
     n = draw(st.integers(1, 10)) if width is None else width
     row = st.lists(kind, min_size=n, max_size=n)
-    first = draw(st.lists(row, min_size=1, max_size=most))
+    first = draw(st.lists(row, min_size=1, max_size=max_first))
     copies = draw(st.lists(st.sampled_from(first), max_size=3))
     return np.array(first + copies)

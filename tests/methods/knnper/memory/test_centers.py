@@ -20,9 +20,9 @@ def test_center_allocation_equals_the_naive_one(n_rows, share):
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
 def test_no_class_gets_more_centers_than_rows(n_rows, share):
-    each = allocate_centers(np.array(n_rows), share)
+    allocation = allocate_centers(np.array(n_rows), share)
 
-    assert all(1 <= own <= n for own, n in zip(each, n_rows, strict=True))
+    assert all(1 <= n_centers <= n for n_centers, n in zip(allocation, n_rows, strict=True))
 
 
 @given(tables(width=3), st.integers(1, 3), st.sampled_from([0.1, 0.5, 1.0]))
@@ -49,18 +49,18 @@ def test_votes_are_those_of_the_centers_by_distance_and_count(rows):
     places, distances = knnper.nearest(store.centers.tolist(), rows[:2].tolist(), 4)
     weights = kernel_weights(np.array(distances)) * store.counts[np.array(places)]
     for row in range(len(votes)):
-        shares = np.bincount(classes[places[row]], weights[row], minlength=3)
-        np.testing.assert_allclose(votes[row], shares / shares.sum(), rtol=1e-12)
+        expected = np.bincount(classes[places[row]], weights[row], minlength=3)
+        np.testing.assert_allclose(votes[row], expected / expected.sum(), rtol=1e-12)
 
 
-def test_one_row_is_a_center_of_one():
+def test_a_single_row_is_a_center_with_count_one():
     store = ClassCenters(2, 5).add([[1.0, 256.0]], [4])
 
     assert (store.centers.tolist(), store.counts.tolist()) == ([[1.0, 256.0]], [1])
     assert store.votes(np.zeros((1, 2)), 5, n_neighbors=10).tolist() == [[0, 0, 0, 0, 1]]
 
 
-def test_new_rows_and_old_centers_are_drawn_together():
+def test_new_rows_and_old_centers_are_clustered_together():
     random = np.random.default_rng(0)
     store = ClassCenters(4, 2, share=0.25)
 
@@ -72,7 +72,7 @@ def test_new_rows_and_old_centers_are_drawn_together():
     assert np.bincount(store.labels).tolist() == [40, 40]
 
 
-def test_a_ninth_of_the_rows_is_a_thirty_second_of_the_bytes():
+def test_default_centers_take_less_than_a_32nd_of_the_bytes():
     rows = np.random.default_rng(0).normal(size=(900, 128))
 
     store = ClassCenters(128, 10).add(rows, np.arange(900) % 10)
@@ -82,7 +82,7 @@ def test_a_ninth_of_the_rows_is_a_thirty_second_of_the_bytes():
     assert 900 * (4 * 128 + 1) / store.nbytes > 32
 
 
-def test_a_row_cannot_be_taken_out_of_a_mean():
+def test_forgetting_a_row_of_a_center_is_refused():
     store = ClassCenters(1, 2).add([[0.0], [1.0]], [0, 1])
 
     with pytest.raises(RebuildNeeded, match="build the memory again"):
@@ -108,13 +108,13 @@ def test_invalid_rows_do_not_change_the_memory(keys, labels, error, words):
     assert len(store) == 1
 
 
-def test_an_empty_memory_has_nothing_to_say():
+def test_an_empty_memory_has_no_votes():
     store = ClassCenters(2, 3).add(np.empty((0, 2)), np.empty(0, int))
 
     assert store.votes(np.zeros((1, 2)), 3, n_neighbors=5) is None
     assert (len(store), store.nbytes) == (0, 0)
 
 
-def test_a_share_must_be_one():
+def test_a_share_of_zero_is_refused():
     with pytest.raises(ValueError, match="a share above 0 up to 1, got 0"):
         ClassCenters(1, 2, share=0)

@@ -1,4 +1,4 @@
-"""K-means is that of the slow twin, bit for bit."""
+"""K-means equals the naive version bit for bit."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.methods.knnper.memory.tables import TIES, tables
 from tests.naive import compression as naive
 
 
-def draws(seed):
+def uniform_draws(seed):
     random = np.random.default_rng(seed)
     while True:
         yield random.random()
@@ -18,15 +18,17 @@ def draws(seed):
 
 @given(tables(), st.integers(1, 14), st.integers(0, 3), st.data())
 @settings(max_examples=60)
-def test_centers_are_those_of_the_slow_twin(rows, n_centers, seed, data):
+def test_centers_equal_the_naive_ones(rows, n_centers, seed, data):
     weights = np.array(data.draw(st.lists(st.sampled_from([1.0, 2.0, 7.0]), min_size=len(rows),
                                           max_size=len(rows))))  # fmt: skip
 
     centers, owners = cluster(rows, n_centers, weights=weights, random_state=seed)
 
-    twin = naive.clustered(rows.tolist(), n_centers, weights.tolist(), draws(seed), MAX_STEPS)
-    assert centers.tolist() == twin[0]
-    assert owners.tolist() == twin[1]
+    expected = naive.clustered(
+        rows.tolist(), n_centers, weights.tolist(), uniform_draws(seed), MAX_STEPS
+    )
+    assert centers.tolist() == expected[0]
+    assert owners.tolist() == expected[1]
 
 
 @given(tables(cells=(TIES,)))
@@ -49,9 +51,9 @@ def test_no_center_is_without_rows():
 def test_a_center_without_rows_stays_where_it_is():
     centers = np.array([[0.0], [100.0]])
 
-    found = move_centers(np.array([[1.0], [3.0]]), np.ones(2), centers, np.zeros(2, int))
+    moved_centers = move_centers(np.array([[1.0], [3.0]]), np.ones(2), centers, np.zeros(2, int))
 
-    assert found.tolist() == [[2.0], [100.0]]
+    assert moved_centers.tolist() == [[2.0], [100.0]]
 
 
 def test_no_rows_have_no_centers():

@@ -1,4 +1,4 @@
-"""Keys in eight bits."""
+"""Keys as eight-bit codes and as product codes."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def memory(rows, labels=None):
 
 
 @given(tables())
-def test_codes_are_those_of_the_slow_twin(rows):
+def test_eight_bit_codes_equal_the_naive_ones(rows):
     codes = EightBitCodec(rows.shape[1]).encode(rows)
 
     scale = codes[:, :SCALE_BYTES].copy().view("<f4")
@@ -37,46 +37,46 @@ def test_codes_are_those_of_the_slow_twin(rows):
 def test_a_cell_is_off_by_half_a_step_and_rounding(rows):
     codec = EightBitCodec(rows.shape[1])
 
-    back = codec.decode(codec.encode(rows))
+    decoded = codec.decode(codec.encode(rows))
 
-    reach = np.abs(rows).max(axis=1, keepdims=True)
+    magnitude = np.abs(rows).max(axis=1, keepdims=True)
     step = (rows.max(axis=1, keepdims=True) - rows.min(axis=1, keepdims=True) / 1) / 255
-    assert (np.abs(back - rows) <= 0.5 * step + 1e-6 * reach + 1e-42).all()
+    assert (np.abs(decoded - rows) <= 0.5 * step + 1e-6 * magnitude + 1e-42).all()
 
 
 @given(tables())
 def test_neighbors_are_nearest_among_decoded_keys(rows):
     store, k = memory(rows), min(4, len(rows))
 
-    found = store.nearest(rows[:3], k)
+    neighbors = store.nearest(rows[:3], k)
 
     positions, distances = knnper.nearest(store.keys.tolist(), rows[:3].tolist(), k)
-    assert found.positions.tolist() == positions
-    assert found.distances.tolist() == distances
+    assert neighbors.positions.tolist() == positions
+    assert neighbors.distances.tolist() == distances
 
 
 @given(tables(), tables(width=3))
-def test_a_code_depends_on_its_row_only(one, other):
-    codec, width = EightBitCodec(3), one.shape[1]
-    rows = np.concatenate([other, other[::-1]])
+def test_a_code_depends_on_its_row_only(first, second):
+    codec, width = EightBitCodec(3), first.shape[1]
+    rows = np.concatenate([second, second[::-1]])
 
     together = codec.encode(rows)
 
-    assert together[: len(other)].tolist() == codec.encode(other).tolist()
-    assert EightBitCodec(width).encode(one[:1]).tolist() == (
-        EightBitCodec(width).encode(one)[:1].tolist()
+    assert together[: len(second)].tolist() == codec.encode(second).tolist()
+    assert EightBitCodec(width).encode(first[:1]).tolist() == (
+        EightBitCodec(width).encode(first)[:1].tolist()
     )
 
 
 def test_a_forgotten_row_leaves_no_trace_in_the_memory():
     rows = np.random.default_rng(0).normal(size=(6, 4))
-    never = CodedDatastore(4, n_classes=3, codec=EightBitCodec(4))
-    never.add(rows[[0, 2, 3, 5]], [0, 2, 0, 2], ids=["0", "2", "3", "5"])
+    without_rows = CodedDatastore(4, n_classes=3, codec=EightBitCodec(4))
+    without_rows.add(rows[[0, 2, 3, 5]], [0, 2, 0, 2], ids=["0", "2", "3", "5"])
 
     store = memory(rows).forget(["1", "4"])
 
-    assert store.codes.tolist() == never.codes.tolist()
-    assert (store.labels.tolist(), store.ids) == (never.labels.tolist(), never.ids)
+    assert store.codes.tolist() == without_rows.codes.tolist()
+    assert (store.labels.tolist(), store.ids) == (without_rows.labels.tolist(), without_rows.ids)
 
 
 def test_a_row_takes_a_byte_for_each_cell_a_scale_and_a_label():
@@ -106,7 +106,7 @@ def test_unfit_keys_and_labels_are_refused_without_effect():
     assert len(store) == 2
 
 
-def test_an_empty_memory_has_nothing_to_say():
+def test_an_empty_memory_has_no_votes():
     store = CodedDatastore(2, n_classes=3, codec=EightBitCodec(2))
 
     assert store.votes(np.zeros((1, 2)), 3, n_neighbors=5) is None
@@ -119,7 +119,7 @@ NARROW = (TIES, st.floats(-1e3, 1e3, width=32))
 
 @given(tables(), st.integers(1, 12), BITS)
 @settings(max_examples=40)
-def test_numbers_are_those_of_the_slow_twin(rows, n_stretches, bits):
+def test_product_codes_equal_the_naive_ones(rows, n_stretches, bits):
     codec = ProductCodec(n_stretches, bits).fit(rows)
     entries = codec.book.entries.astype(float).tolist()
 
@@ -137,31 +137,29 @@ def test_numbers_are_those_of_the_slow_twin(rows, n_stretches, bits):
 
 @given(tables(width=6), st.integers(1, 8), BITS, st.integers(1, 9))
 @settings(max_examples=30)
-def test_neighbors_are_those_of_the_slow_twin(rows, n_stretches, bits, k):
+def test_neighbors_of_product_codes_equal_the_naive_ones(rows, n_stretches, bits, k):
     codec = ProductCodec(n_stretches, bits).fit(rows[: len(rows) // 2 + 1])
     codes, queries = codec.encode(rows), rows[::-1][:4].copy()
-    own = np.arange(len(rows))[::-1][:4].copy()
+    skipped = np.arange(len(rows))[::-1][:4].copy()
 
-    for left_out in (None, own):
-        found = codec.nearest(codes, queries, k, skip=left_out)
+    for skip in (None, skipped):
+        neighbors = codec.nearest(codes, queries, k, skip=skip)
 
         entries = codec.book.entries.astype(float).tolist()
         numbers = [naive.numbers(row, entries) for row in rows.tolist()]
-        positions, distances = naive.asymmetric_nearest(
-            numbers, entries, queries.tolist(), k, left_out
-        )
-        assert found.positions.tolist() == positions
-        assert found.distances.tolist() == distances
+        positions, distances = naive.asymmetric_nearest(numbers, entries, queries.tolist(), k, skip)
+        assert neighbors.positions.tolist() == positions
+        assert neighbors.distances.tolist() == distances
 
 
-@given(tables(most=10, cells=NARROW))
+@given(tables(max_first=10, cells=NARROW))
 @settings(max_examples=30)
-def test_few_rows_are_entries_of_the_book_themselves(rows):
+def test_few_rows_become_entries_of_the_codebook(rows):
     codec = ProductCodec(2, 8).fit(rows)
 
-    back = codec.decode(codec.encode(rows))
+    decoded = codec.decode(codec.encode(rows))
 
-    np.testing.assert_allclose(back, rows, rtol=1e-6)
+    np.testing.assert_allclose(decoded, rows, rtol=1e-6)
 
 
 def test_blockwise_queries_equal_a_single_block(monkeypatch):
@@ -176,7 +174,7 @@ def test_blockwise_queries_equal_a_single_block(monkeypatch):
     assert in_blocks.distances.tolist() == at_once.distances.tolist()
 
 
-def test_an_own_codebook_hinders_forgetting():
+def test_a_fitted_codebook_prevents_forgetting():
     rows = np.random.default_rng(0).normal(size=(50, 32))
     store = CodedDatastore(32, n_classes=10, codec=ProductCodec(8, 4))
 
@@ -221,7 +219,7 @@ def codec_of(n_stretches, n_entries, bits):
 
 @given(tables(), st.integers(1, 12), BITS)
 @settings(max_examples=20)
-def test_codes_of_any_rows_are_taken_for_codes(rows, n_stretches, bits):
+def test_codes_of_any_rows_pass_the_check(rows, n_stretches, bits):
     codec = ProductCodec(n_stretches, bits).fit(rows)
 
     for codes in (codec.encode(rows), codec.encode(rows)[:0]):
@@ -246,7 +244,7 @@ def test_invalid_codes_are_refused(codec, codes, words):
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "words"),
+    ("call", "error", "words"),
     [
         (lambda: ProductCodec(4, 5), ValueError, "bits of 4 or 8, got 5"),
         (
@@ -260,6 +258,6 @@ def test_invalid_codes_are_refused(codec, codes, words):
         (lambda: ProductCodec().encode(np.ones((1, 2))), ValueError, "no codebook yet"),
     ],
 )
-def test_invalid_arguments_are_refused(make, error, words):
+def test_invalid_arguments_are_refused(call, error, words):
     with pytest.raises(error, match=words):
-        make()
+        call()

@@ -11,7 +11,7 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory._rows import RowWindow
 
 
-def filled(strategy, capacity, batches, seed=0):
+def fill_memory(strategy, capacity, batches, seed=0):
     """Return a memory after rows 0, 1, 2, ... arrived in batches of these sizes."""
     store, first = Datastore(1, capacity, strategy, seed), 0
     for size in batches:
@@ -26,21 +26,21 @@ BATCHES = st.lists(st.integers(0, 7), max_size=6)
 
 @given(BATCHES, st.integers(1, 10))
 def test_fifo_keeps_the_latest(batches, capacity):
-    store = filled("fifo", capacity, batches)
+    store = fill_memory("fifo", capacity, batches)
 
     assert store.labels.tolist() == list(range(sum(batches)))[-capacity:]
 
 
 @given(BATCHES, st.integers(1, 10))
 def test_concatenate_keeps_the_first(batches, capacity):
-    store = filled("concatenate", capacity, batches)
+    store = fill_memory("concatenate", capacity, batches)
 
     assert store.labels.tolist() == list(range(sum(batches)))[:capacity]
 
 
 @given(BATCHES)
 def test_fixed_takes_nothing_after_the_first_rows(batches):
-    store = filled("fixed", None, batches)
+    store = fill_memory("fixed", None, batches)
 
     first = next((size for size in batches if size), 0)
     assert store.labels.tolist() == list(range(first))
@@ -48,7 +48,7 @@ def test_fixed_takes_nothing_after_the_first_rows(batches):
 
 @given(BATCHES, st.integers(1, 10), st.sampled_from(["fifo", "concatenate", "reservoir", "fixed"]))
 def test_keys_labels_and_names_stay_together(batches, capacity, strategy):
-    store = filled(strategy, capacity, batches)
+    store = fill_memory(strategy, capacity, batches)
 
     assert store.keys[:, 0].tolist() == store.labels.tolist()
     assert store.ids == [str(label) for label in store.labels.tolist()]
@@ -56,57 +56,61 @@ def test_keys_labels_and_names_stay_together(batches, capacity, strategy):
 
 
 def test_a_reservoir_keeps_every_row_equally_often():
-    """4,000 memories of 5 of 20 rows: each row in 1,000 on average, deviation 27; five of them."""
-    times = np.zeros(20)
+    """Each of 20 rows is in 1,000 of 4,000 memories on average, with a deviation of 27."""
+    counts = np.zeros(20)
 
     for seed in range(4000):
-        times[filled("reservoir", 5, [3, 9, 8], seed).labels] += 1
+        counts[fill_memory("reservoir", 5, [3, 9, 8], seed).labels] += 1
 
-    assert times.sum() == 4000 * 5
-    assert abs(times - 1000).max() < 5 * 27.4  # by chance in 1 of 90,000 suites
+    assert counts.sum() == 4000 * 5
+    assert (
+        abs(counts - 1000).max() < 5 * 27.4
+    )  # five deviations: exceeded by chance in 1 of 90,000 suites
 
 
-def asked_for(store):
-    """Return the kept rows among 0, 1 and 2, after deletions chosen without seeing the memory."""
+def choose_by_name(store):
+    """Return the stored names among 0, 1 and 2: a choice independent of the memory."""
     return [name for name in ("0", "1", "2") if name in store.ids]
 
 
-def picked(store):
-    """Return three of the rows that are here."""
+def choose_from_memory(store):
+    """Return the first three names in the memory."""
     return store.ids[:3]
 
 
-@pytest.mark.parametrize(("gone", "first"), [(asked_for, 3), (picked, 10)])
-def test_a_reservoir_after_forgetting_stays_fair_to_new_rows(gone, first):
-    """4,000 memories of 5 of 20 rows: each row from ``first`` on in 1,000 on average."""
-    times = np.zeros(20)
+@pytest.mark.parametrize(("choose", "first"), [(choose_by_name, 3), (choose_from_memory, 10)])
+def test_a_reservoir_after_forgetting_stays_fair_to_new_rows(choose, first):
+    """Each row from ``first`` on is in 1,000 of 4,000 memories on average."""
+    counts = np.zeros(20)
 
     for seed in range(4000):
-        store = filled("reservoir", 5, [10], seed)
-        store.forget(gone(store))
+        store = fill_memory("reservoir", 5, [10], seed)
+        store.forget(choose(store))
         for rows in (np.arange(10, 14), np.arange(14, 20)):
             store.add(rows[:, None].astype(float), rows)
-        times[store.labels] += 1
+        counts[store.labels] += 1
 
-    if gone is asked_for:
-        assert times[:3].tolist() == [0, 0, 0]
-    assert abs(times[first:] - 1000).max() < 5 * 27.4  # by chance in 1 of 100,000 suites
+    if choose is choose_by_name:
+        assert counts[:3].tolist() == [0, 0, 0]
+    assert (
+        abs(counts[first:] - 1000).max() < 5 * 27.4
+    )  # five deviations: exceeded by chance in 1 of 100,000 suites
 
 
 def test_a_restored_reservoir_keeps_its_open_places():
-    store = filled("reservoir", 5, [4, 20])
+    store = fill_memory("reservoir", 5, [4, 20])
     store.forget(store.ids[1:4])
     copy = Datastore(1, 5, "reservoir").restore(store.keys, store.labels, store.ids, store.state())
 
-    for each in (store, copy):
-        each.add(np.arange(40.0)[:, None], np.arange(40))
+    for instance in (store, copy):
+        instance.add(np.arange(40.0)[:, None], np.arange(40))
 
     assert copy.ids == store.ids
     assert copy.labels.tolist() == store.labels.tolist()
 
 
 def test_a_reservoir_below_capacity_takes_all_that_fit():
-    store = filled("reservoir", 5, [3])
+    store = fill_memory("reservoir", 5, [3])
 
     store.forget(["1"]).add([[3.0], [4.0]], [3, 4])
 
@@ -114,7 +118,7 @@ def test_a_reservoir_below_capacity_takes_all_that_fit():
 
 
 def test_forgotten_rows_free_their_names():
-    store = filled("concatenate", None, [4])
+    store = fill_memory("concatenate", None, [4])
 
     store.forget(["1", "3"])
 
@@ -124,7 +128,7 @@ def test_forgotten_rows_free_their_names():
 
 
 def test_an_unknown_name_deletes_nothing():
-    store = filled("concatenate", None, [3])
+    store = fill_memory("concatenate", None, [3])
 
     with pytest.raises(KeyError, match="no rows named"):
         store.forget(["1", "7"])
@@ -132,14 +136,14 @@ def test_an_unknown_name_deletes_nothing():
     assert len(store) == 3
 
 
-@pytest.mark.parametrize("gone", ["12", b"12", 1])
-def test_a_single_name_is_not_taken_apart(gone):
-    store = filled("concatenate", None, [20])
+@pytest.mark.parametrize("names", ["12", b"12", 1])
+def test_a_string_is_not_a_list_of_names(names):
+    store = fill_memory("concatenate", None, [20])
 
     with pytest.raises(TypeError, match=r"expected a list of row names, .* pass a list: \["):
-        store.forget(gone)
+        store.forget(names)
     with pytest.raises(TypeError, match="expected a list of row names"):
-        store.add([[1.0], [2.0]], [0, 1], ids=gone)
+        store.add([[1.0], [2.0]], [0, 1], ids=names)
 
     assert len(store) == 20
 
@@ -154,8 +158,8 @@ def test_rows_named_by_numbers_are_found_by_numbers_and_by_text(number):
         store.add([[0.0]], [0], ids=[number(12)])
 
 
-def test_default_names_go_around_those_that_are_taken():
-    store = filled("concatenate", None, [2]).add([[0.0]], [0], ids=["4"])
+def test_default_names_skip_used_names():
+    store = fill_memory("concatenate", None, [2]).add([[0.0]], [0], ids=["4"])
 
     for _ in range(2):
         store.add([[0.0], [0.0]], [0, 0])
@@ -164,18 +168,18 @@ def test_default_names_go_around_those_that_are_taken():
 
 
 def test_default_names_stay_unique_after_a_restore():
-    store = filled("concatenate", None, [2]).add([[0.0]], [0], ids=["3"]).add([[0.0]], [0])
+    store = fill_memory("concatenate", None, [2]).add([[0.0]], [0], ids=["3"]).add([[0.0]], [0])
     store.forget(["3", "4"])
     copy = Datastore(1).restore(store.keys, store.labels, store.ids, store.state())
 
-    for each in (store, copy):
-        each.add([[0.0]], [0])
+    for instance in (store, copy):
+        instance.add([[0.0]], [0])
 
     assert store.ids == copy.ids == ["0", "1", "5"]  # 4 is not given again, though it is free
 
 
 def test_the_state_of_a_memory_has_the_next_name():
-    store = filled("concatenate", None, [2])
+    store = fill_memory("concatenate", None, [2])
     before = store.state()["named"]
 
     store.add([[0.0]], [0], ids=["3"]).add([[0.0]], [0])
@@ -231,7 +235,7 @@ def test_queries_that_are_not_finite_are_refused(cell, kind):
     ],
 )
 def test_invalid_rows_do_not_change_the_memory(keys, ids, error, words):
-    store = filled("fifo", 2, [2])
+    store = fill_memory("fifo", 2, [2])
 
     with pytest.raises(error, match=words):
         store.add(keys, [1], ids)
@@ -239,8 +243,8 @@ def test_invalid_rows_do_not_change_the_memory(keys, ids, error, words):
     assert store.labels.tolist() == [0, 1]
 
 
-def test_its_rows_cannot_be_changed_from_outside():
-    store = filled("fifo", 2, [2])
+def test_the_rows_are_read_only():
+    store = fill_memory("fifo", 2, [2])
 
     with pytest.raises(ValueError, match="read-only"):
         store.keys[0, 0] = 5.0
@@ -270,15 +274,15 @@ STEPS = st.lists(
 @settings(max_examples=60)
 def test_a_window_equals_a_list_and_clears_deleted_rows(steps):
     window, rows, count = RowWindow(np.empty((0, 1)), np.empty(0, int)), [], 0
-    for what, n in steps:
-        if what == "append":
+    for operation, n in steps:
+        if operation == "append":
             new = list(range(count + 1, count + n + 1))
             window.append(np.array(new, float)[:, None], np.array(new, int), list(map(str, new)))
             rows, count = rows + new, count + n
-        elif what == "drop":
+        elif operation == "drop":
             window.drop_first(n)
             rows = rows[n:]
-        elif what == "keep":
+        elif operation == "keep":
             window.keep(range(min(n, len(rows))))
             rows = rows[:n]
         else:
@@ -292,8 +296,8 @@ def test_a_window_equals_a_list_and_clears_deleted_rows(steps):
         assert window.labels.tolist() == rows
         assert window.ids == list(map(str, rows))
         assert all((str(row) in window) == (row in rows) for row in range(count + 1))
-        held = window._tables[0][window._tables[0] != 0].tolist()
-        assert sorted(held) == sorted(rows)  # deleted rows are overwritten
+        stored = window._tables[0][window._tables[0] != 0].tolist()
+        assert sorted(stored) == sorted(rows)  # deleted rows are overwritten
 
 
 def test_label_dtypes_widen_to_fit():
@@ -314,5 +318,5 @@ def test_a_stream_through_a_full_window_moves_it_rarely():
         moves += window._tables[0] is not last
         last = window._tables[0]
 
-    assert moves <= 1000 / 50 + 1  # half as much room again as there are rows
+    assert moves <= 1000 / 50 + 1  # the buffer has room for half as many rows again
     assert len(window._tables[0]) <= 152

@@ -1,4 +1,4 @@
-"""Faiss returns the same neighbors as our own search."""
+"""Faiss returns the same neighbors as the exact search."""
 
 import sys
 from unittest import mock
@@ -35,60 +35,60 @@ def tables(draw):
 
 
 @given(tables(), st.integers(1, 8))
-def test_neighbors_are_those_of_the_own_search(case, k):
+def test_faiss_neighbors_equal_the_exact_ones(case, k):
     keys, queries = case
 
-    found, own = nearest_by_faiss(keys, queries, k), nearest(keys, queries, k)
+    neighbors, exact = nearest_by_faiss(keys, queries, k), nearest(keys, queries, k)
 
-    assert found.positions.tolist() == own.positions.tolist()
-    assert found.distances.tolist() == own.distances.tolist()
+    assert neighbors.positions.tolist() == exact.positions.tolist()
+    assert neighbors.distances.tolist() == exact.distances.tolist()
 
 
 @given(tables(), st.integers(1, 8))
-def test_a_query_that_is_a_key_may_leave_itself_out(case, k):
+def test_a_query_can_exclude_its_own_key(case, k):
     keys, _ = case
     places = np.arange(len(keys))[::3].copy()
 
-    found = nearest_by_faiss(keys, keys[places], k, skip=places)
+    neighbors = nearest_by_faiss(keys, keys[places], k, skip=places)
 
     exact = nearest(keys, keys[places], k, skip=places)
-    assert found.positions.tolist() == exact.positions.tolist()
-    assert found.distances.tolist() == exact.distances.tolist()
+    assert neighbors.positions.tolist() == exact.positions.tolist()
+    assert neighbors.distances.tolist() == exact.distances.tolist()
 
 
 def test_faiss_candidates_are_used_if_certain(monkeypatch):
     keys = np.random.default_rng(0).normal(size=(500, 16))
     expected = nearest(keys, keys[:50] + 0.01, 5)
 
-    monkeypatch.setattr(_datastore, "nearest", None)  # a doubt would need it
-    found = nearest_by_faiss(keys, keys[:50] + 0.01, 5)
+    monkeypatch.setattr(_datastore, "nearest", None)  # it would be called for uncertain candidates
+    neighbors = nearest_by_faiss(keys, keys[:50] + 0.01, 5)
 
-    assert found.positions.tolist() == expected.positions.tolist()
+    assert neighbors.positions.tolist() == expected.positions.tolist()
 
 
-def test_large_memories_take_faiss_if_it_is_there(monkeypatch):
-    asked = []
+def test_large_memories_use_faiss(monkeypatch):
+    sizes = []
     monkeypatch.setattr(_datastore, "MIN_FAISS_KEYS", 30)
     monkeypatch.setattr(
         _datastore,
         "nearest_by_faiss",
-        lambda *args, skip: asked.append(len(args[0])) or nearest(*args),
+        lambda *args, skip: sizes.append(len(args[0])) or nearest(*args),
     )
     keys = np.random.default_rng(0).normal(size=(30, 2))
 
     for n in (29, 30):
         Datastore(2).add(keys[:n], np.zeros(n, int)).nearest(keys[:1], 1)
 
-    assert asked == [30]
+    assert sizes == [30]
 
 
-def test_the_own_search_replaces_a_missing_faiss_unless_named(monkeypatch):
+def test_a_missing_faiss_is_replaced_unless_called(monkeypatch):
     monkeypatch.setattr(_datastore, "MIN_FAISS_KEYS", 1)
     keys = np.arange(4.0)[:, None]
 
     with mock.patch.dict(sys.modules, {"faiss": None}):
-        found = Datastore(1).add(keys, np.zeros(4, int)).nearest(keys[:1], 2)
+        neighbors = Datastore(1).add(keys, np.zeros(4, int)).nearest(keys[:1], 2)
         with pytest.raises(MissingExtraError, match=r"fedneighbors\[faiss\]"):
             nearest_by_faiss(keys, keys[:1], 2)
 
-    assert found.positions.tolist() == [[0, 1]]
+    assert neighbors.positions.tolist() == [[0, 1]]

@@ -10,21 +10,21 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._settings import MEMORY_KINDS
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
-KNOWN, ASKED = np.arange(0, len(Y), 2), np.arange(1, len(Y), 2)
+PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+TRAIN, TEST = np.arange(0, len(Y), 2), np.arange(1, len(Y), 2)
 
 
 @pytest.fixture(scope="module", params=MEMORY_KINDS)
 def fitted(request):
     model = KNNPerClassifier(n_rounds=10, memory=request.param)
-    return model.fit(X[KNOWN], Y[KNOWN], parties=CELLAR[KNOWN])
+    return model.fit(X[TRAIN], Y[TRAIN], parties=PARTIES[TRAIN])
 
 
-def test_a_classifier_answers_from_any_memory(fitted):
-    shares = fitted.predict_proba(X[ASKED], CELLAR[ASKED])
+def test_every_kind_of_memory_classifies(fitted):
+    probabilities = fitted.predict_proba(X[TEST], PARTIES[TEST])
 
-    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-9)
-    assert fitted.score(X[ASKED], Y[ASKED], parties=CELLAR[ASKED]) > 0.85
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-9)
+    assert fitted.score(X[TEST], Y[TEST], parties=PARTIES[TEST]) > 0.85
 
 
 def test_a_new_client_gets_a_memory_of_the_same_kind(fitted):
@@ -32,7 +32,7 @@ def test_a_new_client_gets_a_memory_of_the_same_kind(fitted):
 
     fitted.add_client(f"new to {name}", X[:30], Y[:30])
 
-    kinds = {type(own.memory) for own in fitted.clients_.values()}
+    kinds = {type(client.memory) for client in fitted.clients_.values()}
     assert len(kinds) == 1
     assert len(fitted.clients_[f"new to {name}"].memory) == 30
 
@@ -51,13 +51,13 @@ def test_a_row_is_forgotten_or_an_error_raised(fitted):
         assert len(memory) == n
 
 
-def test_a_pool_reads_keys_and_labels_of_a_coded_memory():
+def test_a_pool_uses_keys_and_labels_of_a_coded_memory():
     model = KNNPerClassifier(hidden=(16, 8), n_rounds=3, memory="8-bit", combine="pool")
 
-    model.fit(X[KNOWN], Y[KNOWN], parties=CELLAR[KNOWN])
+    model.fit(X[TRAIN], Y[TRAIN], parties=PARTIES[TRAIN])
 
     assert {"memory", "local prior", "ridge head"} <= set(model.pool_)
-    assert np.isfinite(model.predict_proba(X[:5], CELLAR[:5])).all()
+    assert np.isfinite(model.predict_proba(X[:5], PARTIES[:5])).all()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_pool_reads_keys_and_labels_of_a_coded_memory():
         ({"memory": "centers", "strategy": "fifo"}, "does not store rows"),
     ],
 )
-def test_parameters_that_do_not_go_together_are_refused(parameters, words):
+def test_contradictory_parameters_are_refused(parameters, words):
     with pytest.raises(ValueError, match=words):
         KNNPerClassifier(**parameters).fit(X, Y)
 

@@ -29,33 +29,33 @@ def test_products_of_columns_are_those_of_the_kernel():
 
 
 def test_a_head_separates_nonlinear_classes():
-    (rows, labels), (new, right) = rings(200), rings(100, seed=1)
+    (rows, labels), (new, new_labels) = rings(200), rings(100, seed=1)
     targets = np.eye(2)[labels]
 
-    found = KernelHead.fit(rows, targets).outputs(new).argmax(axis=1)
+    predicted = KernelHead.fit(rows, targets).outputs(new).argmax(axis=1)
 
-    straight = Head.fit(rows, targets).outputs(new).argmax(axis=1)
-    assert (found == right).mean() > 0.97
-    assert (straight == right).mean() < 0.8
+    linear = Head.fit(rows, targets).outputs(new).argmax(axis=1)
+    assert (predicted == new_labels).mean() > 0.97
+    assert (linear == new_labels).mean() < 0.8
 
 
 def test_a_left_out_rows_output_ignores_its_label():
     rows, labels = rings(200)
     other = np.where(np.arange(200) == 7, 1 - labels, labels)
 
-    said, again = (kernel_held_out(rows, np.eye(2)[each]) for each in (labels, other))
+    outputs, changed = (kernel_held_out(rows, np.eye(2)[y]) for y in (labels, other))
 
-    np.testing.assert_allclose(again[7], said[7], rtol=1e-9)
-    assert not np.allclose(again[8], said[8], rtol=1e-9)
+    np.testing.assert_allclose(changed[7], outputs[7], rtol=1e-9)
+    assert not np.allclose(changed[8], outputs[8], rtol=1e-9)
 
 
-def test_more_rows_are_described_by_no_more_landmarks():
-    (rows, labels), (new, right) = rings(3 * LANDMARKS + 5), rings(100, seed=1)
+def test_the_number_of_landmarks_is_limited():
+    (rows, labels), (new, new_labels) = rings(3 * LANDMARKS + 5), rings(100, seed=1)
 
     head = KernelHead.fit(rows, np.eye(2)[labels])
 
     assert head.columns.landmarks.shape == (LANDMARKS, 2)
-    assert (head.outputs(new).argmax(axis=1) == right).mean() > 0.97
+    assert (head.outputs(new).argmax(axis=1) == new_labels).mean() > 0.97
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_more_rows_are_described_by_no_more_landmarks():
     ],
     ids=["one row", "equal rows", "two rows many times", "far apart", "no columns"],
 )
-def test_odd_rows_give_finite_scores(rows):
+def test_degenerate_rows_give_finite_scores(rows):
     targets = np.eye(2)[np.arange(len(rows)) % 2]
 
     head = KernelHead.fit(rows, targets)

@@ -8,13 +8,13 @@ from fedneighbors.methods.knnper.algorithm import local_prior, soften
 from fedneighbors.methods.knnper.personal._pool import PoolTerms, pool, pool_steps, pool_terms
 
 
-def fit_pool(start, summed):
+def fit_pool(start, sum_terms):
     """Return the maximum-likelihood weights, given all terms at once."""
     steps = pool_steps(start)
     weights = next(steps)
     while True:
         try:
-            weights = steps.send(summed(weights))
+            weights = steps.send(sum_terms(weights))
         except StopIteration as stop:
             return stop.value
 
@@ -46,50 +46,50 @@ def test_weights_are_those_of_most_likelihood():
     scores, labels = experts()
     start = np.array([1.0, 0.5, 0.5])
 
-    found = fit_pool(start, lambda w: pool_terms(scores, labels, w))
+    weights = fit_pool(start, lambda w: pool_terms(scores, labels, w))
 
     def loss(w):
         return pool_terms(scores, labels, w).loss + ((w - start) ** 2).sum() / 2
 
     expected = minimize(loss, start, method="BFGS", options={"gtol": 1e-8}).x
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(weights, expected, atol=1e-4)
 
 
 def test_summed_terms_give_the_pooled_rows_weights():
     scores, labels = experts()
     clients = np.arange(60) % 7
 
-    def summed(w):
-        each = [pool_terms(scores[clients == c], labels[clients == c], w) for c in range(7)]
-        return PoolTerms(*(sum(getattr(one, f.name) for one in each) for f in fields(PoolTerms)))
+    def sum_terms(w):
+        terms = [pool_terms(scores[clients == c], labels[clients == c], w) for c in range(7)]
+        return PoolTerms(*(sum(getattr(part, f.name) for part in terms) for f in fields(PoolTerms)))
 
-    apart = fit_pool([1.0, 1.0, 1.0], summed)
+    from_sums = fit_pool([1.0, 1.0, 1.0], sum_terms)
 
-    together = fit_pool([1.0, 1.0, 1.0], lambda w: pool_terms(scores, labels, w))
-    np.testing.assert_allclose(apart, together, rtol=1e-9)
+    from_rows = fit_pool([1.0, 1.0, 1.0], lambda w: pool_terms(scores, labels, w))
+    np.testing.assert_allclose(from_sums, from_rows, rtol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_a_step_too_far_is_halved_until_the_loss_falls(scale):
+def test_too_long_steps_are_halved_until_the_loss_falls(scale):
     scores, labels = experts()
     losses = []
 
-    def summed(w):
+    def sum_terms(w):
         terms = pool_terms(scale * scores, labels, w)
         losses.append(terms.loss + ((w - 1) ** 2).sum() / 2)
         return terms
 
-    found = fit_pool([1.0, 1.0, 1.0], summed)
+    weights = fit_pool([1.0, 1.0, 1.0], sum_terms)
 
-    ended = pool_terms(scale * scores, labels, found)
-    assert ended.loss + ((found - 1) ** 2).sum() / 2 == min(losses)
-    assert np.abs(ended.gradient + found - 1).max() < 1e-2 * max(scale, 1)
+    final = pool_terms(scale * scores, labels, weights)
+    assert final.loss + ((weights - 1) ** 2).sum() / 2 == min(losses)
+    assert np.abs(final.gradient + weights - 1).max() < 1e-2 * max(scale, 1)
 
 
 def test_without_rows_the_weights_stay():
-    found = fit_pool([1.0, 0.5], lambda w: pool_terms(np.empty((0, 3, 2)), np.empty(0, int), w))
+    weights = fit_pool([1.0, 0.5], lambda w: pool_terms(np.empty((0, 3, 2)), np.empty(0, int), w))
 
-    assert found.tolist() == [1.0, 0.5]
+    assert weights.tolist() == [1.0, 0.5]
 
 
 def test_one_expert_of_weight_1_is_the_pool():

@@ -31,7 +31,7 @@ from tests.methods.knnper.federations import (
     N_ROWS,
     OWNER,
     RecordingCohort,
-    training,
+    build_coordinator,
 )
 from tests.naive import knnper as naive
 
@@ -55,9 +55,9 @@ def table(data, n_rows, n_outputs):
 )
 def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, sigma):
     targets = table(data, len(distances), 2)
-    found = Neighbors(np.arange(len(distances))[None], np.array([distances]))
+    neighbors = Neighbors(np.arange(len(distances))[None], np.array([distances]))
 
-    means = local_means(found, targets, sigma=sigma)
+    means = local_means(neighbors, targets, sigma=sigma)
 
     expected = naive.means(targets.tolist(), distances, sigma)
     np.testing.assert_allclose(means[0], expected, rtol=1e-9, atol=1e-9)
@@ -67,11 +67,11 @@ def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, 
 def test_the_least_squares_weight_is_the_middle_of_equals(n_rows, n_outputs, data):
     local, shared, targets = (table(data, n_rows, n_outputs) for _ in range(3))
 
-    found = least_squares_weight(local, shared, targets)
+    weight = least_squares_weight(local, shared, targets)
 
     errors = naive.mixture_errors(local.tolist(), shared.tolist(), targets.tolist(), MEMORY_WEIGHTS)
     least = min(errors)
-    assert errors[MEMORY_WEIGHTS.index(found)] <= least * (1 + 1e-9) + 1e-9
+    assert errors[MEMORY_WEIGHTS.index(weight)] <= least * (1 + 1e-9) + 1e-9
 
 
 def test_equal_memory_and_model_give_the_middle_weight():
@@ -81,7 +81,7 @@ def test_equal_memory_and_model_give_the_middle_weight():
     assert least_squares_weight(np.empty((0, 1)), np.empty((0, 1)), np.empty((0, 1))) == 0.5
 
 
-def solved(experts, targets):
+def solve_pool(experts, targets):
     """Return the weights that the coordinator finds for the rows of one client."""
     steps = linear_pool(NUMBERS.first_weights)
     first = next(steps)
@@ -94,16 +94,16 @@ def solved(experts, targets):
 def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
     experts = np.stack([table(data, n_rows, n_outputs) for _ in range(5)], axis=2)
     targets = table(data, n_rows, n_outputs)
-    found = solved(experts / 1e3, targets / 1e3)
+    weights = solve_pool(experts / 1e3, targets / 1e3)
 
     gradient, size = naive.stacking_gradient(
-        (experts / 1e3).tolist(), (targets / 1e3).tolist(), found.tolist(), NUMBERS.first_weights
+        (experts / 1e3).tolist(), (targets / 1e3).tolist(), weights.tolist(), NUMBERS.first_weights
     )
     assert max(abs(slope) for slope in gradient) <= 1e-9 * size
 
 
 def test_without_rows_a_pool_keeps_its_initial_weights():
-    assert solved(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(NUMBERS.first_weights)
+    assert solve_pool(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(NUMBERS.first_weights)
 
 
 def test_terms_are_the_slopes_of_the_loss():
@@ -114,13 +114,13 @@ def test_terms_are_the_slopes_of_the_loss():
     terms = linear_terms(experts, targets, weights)
 
     for place in range(5):
-        aside = step * np.eye(5)[place]
-        ahead = linear_terms(experts, targets, weights + aside)
-        behind = linear_terms(experts, targets, weights - aside)
-        slope = (ahead.loss - behind.loss) / (2 * step)
-        bend = (ahead.gradient - behind.gradient) / (2 * step)
+        shift = step * np.eye(5)[place]
+        after = linear_terms(experts, targets, weights + shift)
+        before = linear_terms(experts, targets, weights - shift)
+        slope = (after.loss - before.loss) / (2 * step)
+        curvature = (after.gradient - before.gradient) / (2 * step)
         np.testing.assert_allclose(terms.gradient[place], slope, rtol=1e-6)
-        np.testing.assert_allclose(terms.hessian[place], bend, rtol=1e-6)
+        np.testing.assert_allclose(terms.hessian[place], curvature, rtol=1e-6)
 
 
 TARGETS = np.column_stack([LABELS[:N_ROWS] * 1.0, DIGITS[:N_ROWS, 20] - 3])
@@ -136,77 +136,90 @@ def members(*, settings=None, y=TARGETS):
     ]
 
 
-def numbers(parties, **options):
+def build_number_coordinator(parties, **options):
     """Return a coordinator for clients that predict numbers."""
-    return training(parties, rounds=ROUNDS, **options)
+    return build_coordinator(parties, rounds=ROUNDS, **options)
 
 
-def asked(parties):
+def record_exchanges(parties):
     """Return all requests of a coordinator and the replies."""
     cohort = RecordingCohort(parties)
-    run_rounds(numbers(parties), cohort)
-    return [(next(iter(requests.values())), replies) for requests, _, replies in cohort.seen]
+    run_rounds(build_number_coordinator(parties), cohort)
+    return [(next(iter(requests.values())), replies) for requests, _, replies in cohort.exchanges]
 
 
 def test_stacked_clients_equal_frames_and_masks_bit_for_bit():
     settings = MemorySettings(combine="pool")
-    apart, masked, together = (members(settings=settings) for _ in "abc")
+    framed_clients, masked_clients, direct_clients = (members(settings=settings) for _ in "abc")
 
-    framed = run(numbers(apart, standardize=True), apart)
-    hidden = run(numbers(masked, standardize=True), masked, sums="masked")
-    direct = run_rounds(numbers(together, standardize=True), Cohort(together, method="reuse"))
+    framed = run(build_number_coordinator(framed_clients, standardize=True), framed_clients)
+    masked = run(
+        build_number_coordinator(masked_clients, standardize=True), masked_clients, sums="masked"
+    )
+    direct = run_rounds(
+        build_number_coordinator(direct_clients, standardize=True),
+        Cohort(direct_clients, method="reuse"),
+    )
 
-    for other in (framed, hidden):
+    for other in (framed, masked):
         assert other.result.weights.tobytes() == direct.result.weights.tobytes()
         assert other.result.overall.tobytes() == direct.result.overall.tobytes()
         assert other.result.pool.tobytes() == direct.result.pool.tobytes()
-    for one, other in zip(framed.rounds, direct.rounds, strict=True):
-        assert one.upload_bytes == other.upload_bytes
-        assert one.download_bytes == other.download_bytes
-    for one, other in zip(apart, together, strict=True):
-        assert one.personal.weight == other.personal.weight
-        assert one.personal.memory.labels.tobytes() == other.personal.memory.labels.tobytes()
+    for first, other in zip(framed.rounds, direct.rounds, strict=True):
+        assert first.upload_bytes == other.upload_bytes
+        assert first.download_bytes == other.download_bytes
+    for first, other in zip(framed_clients, direct_clients, strict=True):
+        assert first.personal.weight == other.personal.weight
+        assert first.personal.memory.labels.tobytes() == other.personal.memory.labels.tobytes()
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
-    one, other = members(), members()
+    stacked_clients, reused_clients = members(), members()
 
-    stacked = run_rounds(numbers(one), Cohort(one, method="stacked"))
-    reused = run_rounds(numbers(other), Cohort(other, method="reuse"))
+    stacked = run_rounds(
+        build_number_coordinator(stacked_clients), Cohort(stacked_clients, method="stacked")
+    )
+    reused = run_rounds(
+        build_number_coordinator(reused_clients), Cohort(reused_clients, method="reuse")
+    )
 
     np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
 
 
-def test_units_come_from_all_rows_or_those_not_held_out():
+def test_units_are_those_of_the_rows_trained_on():
     parties = members()
 
-    told = [
+    units = [
         (request.target_center, request.target_scale)
-        for request, _ in asked(parties)
+        for request, _ in record_exchanges(parties)
         if isinstance(request, UnitsRequest)
     ]
 
-    kept = np.concatenate([TARGETS[p.name == OWNER][~p.held_out] for p in parties])
-    for (center, scale), rows in zip(told, (kept, TARGETS), strict=True):
+    training_rows = np.concatenate([TARGETS[p.name == OWNER][~p.held_out] for p in parties])
+    for (center, scale), rows in zip(units, (training_rows, TARGETS), strict=True):
         np.testing.assert_allclose(center, rows.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(scale, rows.std(axis=0), rtol=1e-12)
-    assert parties[0].personal.overall.tolist() == np.stack(told[-1]).tolist()
+    assert parties[0].personal.overall.tolist() == np.stack(units[-1]).tolist()
 
 
 def test_pool_weights_are_those_of_all_held_out_rows():
     parties = members(settings=MemorySettings(combine="pool"))
 
-    outcome = run_rounds(numbers(parties), Cohort(parties))
+    outcome = run_rounds(build_number_coordinator(parties), Cohort(parties))
 
     experts = np.concatenate([party._expert_outputs.experts for party in parties])
     targets = np.concatenate([party._expert_outputs.values for party in parties])
-    np.testing.assert_allclose(outcome.result.pool, solved(experts, targets), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        outcome.result.pool, solve_pool(experts, targets), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_gathered_replies_reveal_no_targets():
     parties = members(settings=MemorySettings(combine="pool"))
 
-    gathered = [reply for _, replies in asked(parties) for reply in replies.each.values()]
+    gathered = [
+        reply for _, replies in record_exchanges(parties) for reply in replies.each.values()
+    ]
 
     assert {type(reply).__name__ for reply in gathered} == {"SchemaReply", "Receipt"}
     assert all(reply.labels == () for reply in gathered if hasattr(reply, "labels"))
@@ -214,15 +227,19 @@ def test_gathered_replies_reveal_no_targets():
 
 def test_a_resumed_training_is_bit_identical():
     settings, stages = MemorySettings(combine="pool"), []
-    whole = members(settings=settings)
-    expected = run_rounds(numbers(whole, on_stage=stages.append), Cohort(whole))
+    parties = members(settings=settings)
+    expected = run_rounds(
+        build_number_coordinator(parties, on_stage=stages.append), Cohort(parties)
+    )
 
     for stage in stages[1:-1:2]:
-        again = members(settings=settings)
-        found = run_rounds(numbers(again, resumed=stage), Cohort(again))
+        resumed_parties = members(settings=settings)
+        outcome = run_rounds(
+            build_number_coordinator(resumed_parties, resumed=stage), Cohort(resumed_parties)
+        )
 
-        assert found.result.weights.tobytes() == expected.result.weights.tobytes()
-        assert found.result.pool.tobytes() == expected.result.pool.tobytes()
+        assert outcome.result.weights.tobytes() == expected.result.weights.tobytes()
+        assert outcome.result.pool.tobytes() == expected.result.pool.tobytes()
 
 
 def test_a_client_with_missing_targets_is_named():
@@ -231,17 +248,19 @@ def test_a_client_with_missing_targets_is_named():
     parties = members(y=broken)
 
     with pytest.raises(PartyRefused, match=r"party-3.*a target is missing or not a finite number"):
-        run_rounds(numbers(parties), Cohort(parties))
+        run_rounds(build_number_coordinator(parties), Cohort(parties))
 
 
 def test_clients_of_different_outputs_or_columns_are_named():
     parties, narrow = members(), members(y=TARGETS[:, :1])
     with pytest.raises(ProtocolError, match="'party-1' is"):
-        run_rounds(numbers([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]]))
+        run_rounds(
+            build_number_coordinator([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]])
+        )
 
     parties[1]._x = parties[1]._x[:, :60]
     with pytest.raises(SchemaMismatch, match="party-1"):
-        run_rounds(numbers(parties), Cohort(parties))
+        run_rounds(build_number_coordinator(parties), Cohort(parties))
 
 
 def test_a_client_that_predicts_numbers_counts_no_classes():

@@ -1,4 +1,4 @@
-"""Small clients with a budget, and trainings whose parts a test can inspect."""
+"""Small private clients, their coordinator and ledgers, for tests."""
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=10))
 
 
 class TwoCells(nn.Module):
-    """Two weights for each of two classes, at first zero: gradients that are known by heart."""
+    """Linear network with zero weights, whose gradients are simple to compute by hand."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ def two_cells():
 
 
 def rows(n=40, seed=0):
-    """Return rows around a place of their class."""
+    """Return rows around the centers of their classes, and labels."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % 3
     return rng.normal(size=(n, 4)) + 3 * np.eye(3, 4)[labels], labels
@@ -68,8 +68,8 @@ def clients(n, **options):
 
 
 def coordinator(members, *, privacy=PRIVACY, rounds=ROUNDS, run_name="a", bound=1.0, **options):
-    training = PrivateRounds(rounds, bound, privacy)
-    return coordinate_private(training, members[0].network, run=run_name, **options)
+    private_rounds = PrivateRounds(rounds, bound, privacy)
+    return coordinate_private(private_rounds, members[0].network, run=run_name, **options)
 
 
 def train(members, *, sums="plain", **options):

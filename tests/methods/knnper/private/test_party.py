@@ -40,7 +40,7 @@ def round_of(party, number=0, *, shift=0.0, run_name="a"):
     return PrivateTrainRequest(run_name, number, STEPS, 40, weights)
 
 
-def begun(party):
+def begin(party):
     party.answer(COUNTS)
     party.answer(BEGIN)
     return party
@@ -52,53 +52,55 @@ def kinds(ledger):
 
 def test_all_steps_are_charged_before_the_first():
     ledger = ledger_of("north")
-    party = begun(client(ledger=ledger))
-    paid = party.spent
+    party = begin(client(ledger=ledger))
+    spent = party.spent
 
     for number in (0, 1):
         party.answer(round_of(party, number))
 
-    assert party.spent == paid
-    assert fits([paid], PRIVACY.total)
-    assert 0.9 * 2 < float(paid.epsilon) <= 2
+    assert party.spent == spent
+    assert fits([spent], PRIVACY.total)
+    assert 0.9 * 2 < float(spent.epsilon) <= 2
     assert [str(e.guarantee) for e in ledger.entries() if e.kind == "released"][-2:] == [
         "epsilon=0"
     ] * 2
 
 
 def test_the_optimizers_steps_are_those_charged():
-    party = begun(client())
+    party = begin(client())
 
     for number in (0, 1):
         party.answer(round_of(party, number))
 
-    made = new_accountant()
-    made.history = [(party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps * 2)]
-    found = party.accountant.get_epsilon(1e-5, alphas=ORDERS)
-    assert party.accountant.history == [(*made.history[0][:2], party.plan.n_steps)] * 2
-    assert found == pytest.approx(made.get_epsilon(1e-5, alphas=ORDERS), rel=1e-9)
-    assert found <= float(party.plan.cost.epsilon)
+    accountant = new_accountant()
+    accountant.history = [
+        (party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps * 2)
+    ]
+    epsilon = party.accountant.get_epsilon(1e-5, alphas=ORDERS)
+    assert party.accountant.history == [(*accountant.history[0][:2], party.plan.n_steps)] * 2
+    assert epsilon == pytest.approx(accountant.get_epsilon(1e-5, alphas=ORDERS), rel=1e-9)
+    assert epsilon <= float(party.plan.cost.epsilon)
 
 
 @pytest.mark.parametrize("share", ["1/2", "99/100"])
 def test_a_client_with_too_small_a_budget_refuses(share):
-    poor = ledger_of("north", ApproxDP(2 * float(share_of(share)), "1e-5"))
-    party = client(ledger=poor)
+    ledger = ledger_of("north", ApproxDP(2 * float(parse_fraction(share)), "1e-5"))
+    party = client(ledger=ledger)
 
     with pytest.raises(Refused, match="its privacy budget does not allow this training"):
         party.answer(COUNTS)
     with pytest.raises(Refused, match="the class counts must come first"):
         party.answer(BEGIN)
 
-    assert kinds(poor) == ["budget"]
+    assert kinds(ledger) == ["budget"]
 
 
-def share_of(text):
-    above, below = text.split("/")
-    return int(above) / int(below)
+def parse_fraction(text):
+    numerator, denominator = text.split("/")
+    return int(numerator) / int(denominator)
 
 
-def test_a_second_training_out_of_a_spent_budget_trains_nothing():
+def test_a_second_training_on_a_spent_budget_is_refused():
     members = clients(2)
     train(members, run_name="a")
     before = [member.spent for member in members]
@@ -110,19 +112,19 @@ def test_a_second_training_out_of_a_spent_budget_trains_nothing():
 
 
 def test_a_repeated_round_gets_the_same_noise():
-    party = begun(client())
+    party = begin(client())
     request = round_of(party)
 
-    first, again = party.answer(request), party.answer(request)
+    first, second = party.answer(request), party.answer(request)
 
-    assert (first.change == again.change).all()
+    assert (first.change == second.change).all()
     assert party.accountant.history == [
         (party.plan.noise_multiplier, party.plan.sample_rate, party.plan.n_steps)
     ]
 
 
 def test_a_round_of_the_same_number_but_other_weights_is_refused():
-    party = begun(client())
+    party = begin(client())
     party.answer(round_of(party))
 
     with pytest.raises(Refused, match="was answered before; a new training must be charged again"):
@@ -130,7 +132,7 @@ def test_a_round_of_the_same_number_but_other_weights_is_refused():
 
 
 def test_a_client_without_stored_replies_refuses_repeats():
-    party = begun(client(store_weights=False))
+    party = begin(client(store_weights=False))
     party.answer(round_of(party))
 
     with pytest.raises(Refused, match="was answered before"):
@@ -140,17 +142,17 @@ def test_a_client_without_stored_replies_refuses_repeats():
 def test_budget_and_answers_survive_a_restart(tmp_path):
     path = tmp_path / "ledger"
     with ledger_of("north", path=path) as ledger:
-        before = begun(client(ledger=ledger))
+        before = begin(client(ledger=ledger))
         change = before.answer(round_of(before)).change
-        paid, held_out = before.spent, before.held_out
+        spent, held_out = before.spent, before.held_out
     with ledger_of("north", path=path) as ledger:
-        after = begun(client(ledger=ledger))
-        again = after.answer(round_of(after)).change
+        after = begin(client(ledger=ledger))
+        repeated = after.answer(round_of(after)).change
         after.answer(round_of(after, 1))
 
-        assert (change == again).all()
+        assert (change == repeated).all()
         assert (held_out == after.held_out).all()
-        assert after.spent == paid
+        assert after.spent == spent
         assert after.accountant.history == [
             (after.plan.noise_multiplier, after.plan.sample_rate, after.plan.n_steps)
         ]
@@ -160,9 +162,9 @@ KILLED = """
     import os, signal, sys
     from fedneighbors.methods.knnper.private import _party as home
     from tests.methods.knnper.private.clients import client, ledger_of
-    from tests.methods.knnper.private.test_party import begun, round_of
+    from tests.methods.knnper.private.test_party import begin, round_of
 
-    party = begun(client(ledger=ledger_of("north", path=sys.argv[1])))
+    party = begin(client(ledger=ledger_of("north", path=sys.argv[1])))
     party.answer(round_of(party, 0))
     home.train_private = lambda *args, **options: os.kill(os.getpid(), signal.SIGKILL)
     party.answer(round_of(party, 1))
@@ -172,21 +174,21 @@ KILLED = """
 def test_a_killed_client_resumes_its_round_at_no_cost(tmp_path):
     path = tmp_path / "ledger"
 
-    dead = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
     )
 
-    assert dead.returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL
     with ledger_of("north", path=path) as ledger:
-        found = kinds(ledger)
-        party = begun(client(ledger=ledger))
-        paid = party.spent
+        entry_kinds = kinds(ledger)
+        party = begin(client(ledger=ledger))
+        spent = party.spent
         party.answer(round_of(party, 1))
-        assert found.count("released") == 3  # counts, steps, the first round
-        assert found[-2:] == ["reserved", "budget"]
-        assert party.spent == paid
+        assert entry_kinds.count("released") == 3  # counts, steps, the first round
+        assert entry_kinds[-2:] == ["reserved", "budget"]
+        assert party.spent == spent
 
 
 @pytest.mark.parametrize(
@@ -202,13 +204,13 @@ def test_a_killed_client_resumes_its_round_at_no_cost(tmp_path):
     ],
 )
 def test_other_requests_than_those_agreed_are_refused(request_, words):
-    party = begun(client())
-    paid = party.spent
+    party = begin(client())
+    spent = party.spent
 
     with pytest.raises(Refused, match=words):
         party.answer(request_)
 
-    assert party.spent == paid
+    assert party.spent == spent
 
 
 def test_private_labels_are_not_revealed():
@@ -219,7 +221,7 @@ def test_private_labels_are_not_revealed():
 
 @pytest.mark.parametrize(("number", "run_name"), [(2, "a"), (0, "b")])
 def test_rounds_that_were_not_announced_are_refused(number, run_name):
-    party = begun(client())
+    party = begin(client())
 
     with pytest.raises(Refused, match="announced"):
         party.answer(round_of(party, number, run_name=run_name))
@@ -232,10 +234,10 @@ def test_only_the_release_is_accepted_unnoised():
     assert ClientSchemaRequest not in party.accepts
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
-def test_no_value_of_a_row_makes_a_training_fail(bad):
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_no_value_of_a_row_makes_a_training_fail(value):
     x, y = rows()
-    x[7] = bad
+    x[7] = value
     members = [client("c0", table=(x, y)), client("c1")]
 
     shared = train(members).result
@@ -283,43 +285,43 @@ def test_a_row_with_another_label_is_dropped():
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_clients_of_no_row_or_one_answer_as_others_do(n):
+def test_clients_of_at_most_one_row_reply_as_others_do(n):
     members = [client("c0", table=rows(n)), client("c1")]
 
     outcome = train(members)
 
     assert outcome.result.weights.dtype == np.float32
-    assert all(each.upload_bytes["c0"] == each.upload_bytes["c1"] for each in outcome.rounds)
+    assert all(record.upload_bytes["c0"] == record.upload_bytes["c1"] for record in outcome.rounds)
     assert len(members[0].personal.memory) == n
 
 
 def test_counts_carry_noise_of_their_part_of_the_budget():
-    lavish = Privacy(epsilon=1e6, delta=1e-5, classes=(0, 1, 2))
-    plain = client(privacy=lavish).answer(replace(COUNTS, privacy=terms(lavish)))
+    large_budget = Privacy(epsilon=1e6, delta=1e-5, classes=(0, 1, 2))
+    plain = client(privacy=large_budget).answer(replace(COUNTS, privacy=terms(large_budget)))
     noised = np.array(
         [client(bits=np.random.default_rng(k).bytes).answer(COUNTS).counts for k in range(200)]
     )
 
     # epsilon 2, a tenth for the counts: scale 5, variance about 50 for each of 600 seeded draws of
-    # kurtosis 6; six deviations, sqrt(5 / 600) each, come with a probability below 1e-6
+    # kurtosis 6; six deviations, sqrt(5 / 600) each, have a probability below 1e-6
     assert plain.counts.tolist() == [14, 13, 13]
     assert plain.n_rows == 40
     assert noised.var() == pytest.approx(50, rel=6 * np.sqrt(5 / 600))
 
 
 def test_rows_are_held_out_independently():
-    shares = [begun(client(table=rows(400))).held_out for _ in range(10)]
+    masks = [begin(client(table=rows(400))).held_out for _ in range(10)]
 
     # 4,000 fair coins of 1/5: six deviations are .038
-    assert np.mean(shares) == pytest.approx(0.2, abs=0.038)
-    assert len({mask.tobytes() for mask in shares}) == 10
+    assert np.mean(masks) == pytest.approx(0.2, abs=0.038)
+    assert len({mask.tobytes() for mask in masks}) == 10
 
 
 def test_torchs_generator_is_unchanged():
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
 
-    party = begun(client())
+    party = begin(client())
     party.answer(round_of(party))
 
     assert torch.equal(torch.random.get_rng_state(), state)

@@ -1,4 +1,4 @@
-"""A whole private training, through its coordinator and through ``KNNPerClassifier``."""
+"""Private training with a coordinator and with ``KNNPerClassifier``."""
 
 import sys
 from dataclasses import replace
@@ -18,7 +18,7 @@ from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy._policy import Privacy
 from tests.methods.knnper.private.clients import PRIVACY, clients, rows, train
 
-LAVISH = Privacy(epsilon=2000, delta=1e-5, classes=(0, 1, 2), bounds=(-6, 6))
+LARGE_BUDGET = Privacy(epsilon=2000, delta=1e-5, classes=(0, 1, 2), bounds=(-6, 6))
 X, Y = rows(240)
 OWNER = np.arange(240) // 3 % 3
 QUICK = {"hidden": (6,), "n_rounds": 2}
@@ -61,68 +61,68 @@ def test_masked_sums_of_noised_parts_give_the_bits_of_plain_ones(n):
 def test_equal_run_names_give_equal_networks_at_one_price():
     members = clients(2)
     first = train(members).result.weights
-    paid = [member.spent for member in members]
+    spent = [member.spent for member in members]
 
-    again = train(members).result.weights
+    second = train(members).result.weights
 
-    assert first.tobytes() == again.tobytes()
-    assert [member.spent for member in members] == paid
+    assert first.tobytes() == second.tobytes()
+    assert [member.spent for member in members] == spent
 
 
-def test_clients_pay_for_the_rounds_that_they_take_part_in():
+def test_clients_pay_for_the_rounds_they_take_part_in():
     rounds = RoundSettings(n_rounds=6, participation=0.5, regime=Regime(batch_size=10))
     members = clients(4)
 
     train(members, rounds=rounds)
 
-    took_part = [
+    n_rounds = [
         sum(member.name in rounds.participants(("c0", "c1", "c2", "c3"), k) for k in range(6))
         for member in members
     ]
-    assert [member.plan.n_rounds for member in members] == took_part
+    assert [member.plan.n_rounds for member in members] == n_rounds
     for member in members:
         assert len(member.accountant.history) == member.plan.n_rounds
 
 
 def test_the_estimator_reports_cost_and_exclusions():
-    found = KNNPerClassifier(**QUICK, privacy=replace(PRIVACY, bounds=(-6, 6))).fit(X, Y, OWNER)
+    model = KNNPerClassifier(**QUICK, privacy=replace(PRIVACY, bounds=(-6, 6))).fit(X, Y, OWNER)
 
-    told = found.run_record_.privacy
-    assert set(found.spent_) == {"0", "1", "2"}
-    for spent in found.spent_.values():
+    record = model.run_record_.privacy
+    assert set(model.spent_) == {"0", "1", "2"}
+    for spent in model.spent_.values():
         assert isinstance(spent, ApproxDP)
         assert fits([spent], PRIVACY.total)
         assert float(spent.epsilon) > 1.9
-    assert told["largest epsilon spent"] <= 2
-    assert told["not covered"] == "memories, and a client's predictions from its own memory"
-    assert told["smallest noise multiplier"] > 0.5
+    assert record["largest epsilon spent"] <= 2
+    assert record["not covered"] == "memories, and a client's predictions from its own memory"
+    assert record["smallest noise multiplier"] > 0.5
 
 
 def test_without_privacy_no_cost_is_reported():
-    found = KNNPerClassifier(**QUICK).fit(X, Y, OWNER)
+    model = KNNPerClassifier(**QUICK).fit(X, Y, OWNER)
 
-    assert found.spent_ == {}
-    assert dict(found.run_record_.privacy) == {}
+    assert model.spent_ == {}
+    assert dict(model.run_record_.privacy) == {}
 
 
 def test_negligible_noise_learns_like_exact_training():
     settings = {"hidden": (16,), "n_rounds": 20, "batch_size": 20, "learning_rate": 0.3}
-    found = KNNPerClassifier(**settings, momentum=0.0, privacy=LAVISH).fit(X, Y, OWNER)
+    model = KNNPerClassifier(**settings, momentum=0.0, privacy=LARGE_BUDGET).fit(X, Y, OWNER)
 
     with pytest.warns(UserWarning, match="parties= is missing"):
-        alone = found.score(X, Y)
+        shared_accuracy = model.score(X, Y)
 
-    assert alone > 0.85  # the lowest of 30 runs is .95, with a deviation of .01
-    assert found.score(X, Y, parties=OWNER) > 0.85
+    assert shared_accuracy > 0.85  # the lowest of 30 runs is .95, with a deviation of .01
+    assert model.score(X, Y, parties=OWNER) > 0.85
 
 
 def test_a_private_estimator_is_cloned_and_takes_new_clients():
-    found = clone(KNNPerClassifier(**QUICK, privacy=LAVISH)).fit(X, Y, OWNER)
+    model = clone(KNNPerClassifier(**QUICK, privacy=LARGE_BUDGET)).fit(X, Y, OWNER)
 
-    found.add_client("late", X[:30], Y[:30])
+    model.add_client("late", X[:30], Y[:30])
 
-    assert len(found.clients_["late"].memory) == 30
-    assert set(found.spent_) == {"0", "1", "2"}
+    assert len(model.clients_["late"].memory) == 30
+    assert set(model.spent_) == {"0", "1", "2"}
 
 
 class Normed(nn.Module):
@@ -144,7 +144,7 @@ class Normed(nn.Module):
         ({"device": "cuda"}, "private clients train on the CPU"),
         ({"max_grad_norm": 0}, "expected max_grad_norm above 0, got 0"),
         ({"privacy": PRIVACY}, r"Privacy\(bounds=\(low, high\)\), or standardize=False"),
-        ({"privacy": replace(LAVISH, bounds=((0,) * 3, (1,) * 3))}, "one or 4 of them"),
+        ({"privacy": replace(LARGE_BUDGET, bounds=((0,) * 3, (1,) * 3))}, "one or 4 of them"),
         ({"classes": [0, 1, 2, 3]}, r"list all labels in Privacy\(classes"),
         ({"model": lambda shape, n: Normed(shape[0], n)}, "BatchNorm cannot support"),
     ],
@@ -152,7 +152,7 @@ class Normed(nn.Module):
 )
 def test_unsupported_private_settings_name_a_remedy(changed, words):
     with pytest.raises(ValueError, match=words):
-        KNNPerClassifier(**{**QUICK, "privacy": LAVISH, **changed}).fit(X, Y, OWNER)
+        KNNPerClassifier(**{**QUICK, "privacy": LARGE_BUDGET, **changed}).fit(X, Y, OWNER)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ def test_unsupported_private_settings_name_a_remedy(changed, words):
         ({"classes": None}, r"Privacy\(classes="),
     ],
 )
-def test_promises_that_this_method_cannot_keep_are_refused(change, words):
+def test_unsupported_guarantees_are_refused(change, words):
     with pytest.raises(ValueError, match=words):
         check_supported(replace(PRIVACY, **change))
 
 
-def test_columns_are_brought_from_their_bounds_to_one():
+def test_columns_are_scaled_from_bounds_to_unit_range():
     center, scale = scaling_of(replace(PRIVACY, bounds=((0.0, -4.0, 3.0), (1.0, 4.0, 3.0))), 3)
 
     assert center.tolist() == [0.5, 0.0, 3.0]
@@ -186,13 +186,13 @@ def test_invalid_bounds_are_refused(bounds):
 def test_rows_of_images_need_no_bounds():
     images = X.reshape(-1, 2, 2)
 
-    found = KNNPerClassifier(**QUICK, privacy=PRIVACY).fit(images, Y, OWNER)
+    model = KNNPerClassifier(**QUICK, privacy=PRIVACY).fit(images, Y, OWNER)
 
-    assert found.predict(images[:3], parties=OWNER[:3]).shape == (3,)
+    assert model.predict(images[:3], parties=OWNER[:3]).shape == (3,)
 
 
 def test_without_opacus_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'fedneighbors\[dpsgd\]'"):
-        KNNPerClassifier(**QUICK, privacy=LAVISH).fit(X, Y, OWNER)
+        KNNPerClassifier(**QUICK, privacy=LARGE_BUDGET).fit(X, Y, OWNER)
