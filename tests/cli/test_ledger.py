@@ -69,7 +69,7 @@ def test_show_of_one_data_set_omits_the_others(path):
 def test_show_reports_the_number_of_omitted_lines(path):
     output = printed_words(call("show", path, "--last", 1))
 
-    assert "5 earlier lines: raise --last, or export." in output
+    assert "5 earlier entries: raise --last, or export." in output
     assert "q1" not in output
 
 

@@ -50,8 +50,8 @@ def explain(
 ) -> None:
     """Show the chosen search algorithm and the predicted cost of each.
 
-    Accepts the options of "run fedknn". Runs a sample search at the parties and
-    measures the links to them; nothing is charged to a ledger.
+    Accepts the options of "run fedknn" that affect the cost. Runs a sample search
+    at the parties and measures the links to them; charges nothing to a ledger.
     """
     search = build_search(
         metric,

@@ -45,12 +45,12 @@ class ExportFormat(StrEnum):
 def show(
     path: LedgerArgument,
     dataset: Annotated[str, typer.Option(help="Show this data set only.")] = "",
-    last: Annotated[int, typer.Option(min=1, help="Number of lines; the newest are shown.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="Number of entries; the newest are shown.")] = 20,
 ) -> None:
     """Show the budgets and the releases: time, recipient, cost.
 
     "charged, no answer" marks a release whose process is still running or has failed. Its cost
-    counts as spent; if the same query is repeated, it is not charged again.
+    counts as spent; if the same request is repeated, it is not charged again.
     """
     from fedneighbors.cli._console import echo
     from fedneighbors.privacy.ledger._ledger import Ledger
@@ -188,9 +188,9 @@ def _print_history(entries: tuple["LedgerEntry", ...], last: int) -> None:
         )
         for entry in latest[-last:]
     )
-    columns = ("UTC", "entry", "data set", "user", "budget or cost", "query and note")
+    columns = ("UTC", "entry", "data set", "user", "budget or cost", "id and note")
     n_earlier = len(latest) - len(rows)
-    caption = f"{n_earlier} earlier lines: raise --last, or export." if n_earlier else ""
+    caption = f"{n_earlier} earlier entries: raise --last, or export." if n_earlier else ""
     print_grid(
         ResultTable("history", "Budgets set and releases, newest last", columns, rows, caption)
     )

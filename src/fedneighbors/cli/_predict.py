@@ -28,7 +28,7 @@ def predict(
     model: Annotated[
         Path, typer.Option(help="Model file, such as model.fnn, model.fnp or model.fnk.")
     ],
-    data: Annotated[Path, typer.Option(help="CSV or Parquet file with the rows to predict.")],
+    data: Annotated[Path, typer.Option(help="CSV, Parquet or ARFF file with the rows to predict.")],
     out: Annotated[Path, typer.Option(help="Output file (CSV).")] = Path("predictions.csv"),
     proba: Annotated[bool, typer.Option("--proba", help="Add class probabilities.")] = False,
     schema: Annotated[
@@ -38,7 +38,7 @@ def predict(
     party: Annotated[
         str | None,
         typer.Option(
-            help="Party that predicts with a personalized model; not needed for a single party."
+            help="Party whose memory a personalized model uses; not needed for a single party."
         ),
     ] = None,
     party_column: Annotated[
@@ -46,7 +46,7 @@ def predict(
         typer.Option(help="Column with the party of each row, for personalized models."),
     ] = None,
 ) -> None:
-    """Predict the classes or numbers of a file's rows, in order."""
+    """Predict the class or number of each row of a file."""
     from fedneighbors.cli._console import echo
     from fedneighbors.datasets._text_tables import delimited
     from fedneighbors.records import replace_file
@@ -59,8 +59,8 @@ def predict(
             "this model is for regression, without probabilities: omit --proba"
         )
     rows = _read_rows(data, estimator, schema or _schema_path(model))
-    asked = _client_of_rows(estimator, data, len(rows), party, party_column)
-    columns = _predict(estimator, rows, proba=proba, **asked)
+    owners = _parties_argument(estimator, data, len(rows), party, party_column)
+    columns = _predict(estimator, rows, proba=proba, **owners)
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, delimited(columns))
     for sentence in _summarize(estimator, columns):
@@ -97,14 +97,14 @@ def _baseline(path: Path) -> "Model":
     """Load the baseline of a file, of any class."""
     from fedneighbors import baselines
 
-    found: Model = baselines.load(path)
-    return found
+    model: Model = baselines.load(path)
+    return model
 
 
-def _client_of_rows(
+def _parties_argument(
     estimator: "Model", data: Path, n_rows: int, party: str | None, column: str | None
 ) -> dict[str, Any]:
-    """Return each row's client for a personalized model, else None."""
+    """Return the ``parties`` argument of predict; empty for shared models."""
     from fedneighbors.cli._console import print_warning
     from fedneighbors.datasets._reading import read_columns
 
@@ -133,7 +133,7 @@ def _client_of_rows(
 
 
 def _predict(
-    estimator: "Model", rows: "npt.NDArray[Any]", *, proba: bool, **asked: Any
+    estimator: "Model", rows: "npt.NDArray[Any]", *, proba: bool, **owners: Any
 ) -> dict[str, list[Any]]:
     """Return the columns of the prediction file.
 
@@ -146,12 +146,12 @@ def _predict(
         warnings.filterwarnings(
             "ignore", "(parties= is missing|clients .* are unknown)", UserWarning
         )
-        found = estimator.predict(rows, **asked)
-        if found.ndim == 2 and found.shape[1] > 1:
-            return {f"prediction {k}": each.tolist() for k, each in enumerate(found.T, start=1)}
-        columns: dict[str, list[Any]] = {"prediction": found.ravel().tolist()}
+        predicted = estimator.predict(rows, **owners)
+        if predicted.ndim == 2 and predicted.shape[1] > 1:
+            return {f"prediction {k}": y.tolist() for k, y in enumerate(predicted.T, start=1)}
+        columns: dict[str, list[Any]] = {"prediction": predicted.ravel().tolist()}
         if proba:
-            table = estimator.predict_proba(rows, **asked)
+            table = estimator.predict_proba(rows, **owners)
             for label, values in zip(estimator.classes_.tolist(), table.T, strict=True):
                 columns[f"probability of {label}"] = values.tolist()
     return columns
@@ -186,7 +186,7 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
     from fedneighbors.datasets._table import join_names
     from fedneighbors.errors import DataError
 
-    keeps = get_tags(estimator).input_tags.allow_nan
+    keep_missing = get_tags(estimator).input_tags.allow_nan
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None and schema is not None:
         rules = Schema.load(schema)
@@ -201,17 +201,17 @@ def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDAr
             print_warning(sentence)
         return rows.x
     if names is not None:
-        coded = [str(name) for name in names if "=" in str(name)]
-        if coded:
+        encoded = [str(name) for name in names if "=" in str(name)]
+        if encoded:
             print_warning(
-                f"the model has columns such as {coded[0]!r} and there is no schema.toml next to "
+                f"the model has columns such as {encoded[0]!r} and there is no schema.toml next to "
                 "it; copy it from the training folder, or give it with --schema"
             )
-        return read_features(path, [str(name) for name in names], keep_missing=keeps)
-    found = read_columns(path).names
-    if len(found) != estimator.n_features_in_:
+        return read_features(path, [str(name) for name in names], keep_missing=keep_missing)
+    columns = read_columns(path).names
+    if len(columns) != estimator.n_features_in_:
         raise DataError(
             f"the model was trained on {estimator.n_features_in_} columns without names, "
-            f"{path} has {len(found)}; give exactly these columns, in the same order"
+            f"{path} has {len(columns)}; give exactly these columns, in the same order"
         )
-    return read_features(path, found, keep_missing=keeps)
+    return read_features(path, columns, keep_missing=keep_missing)

@@ -21,14 +21,15 @@ EpsilonOption = Annotated[
 DeltaOption = Annotated[
     str | None,
     typer.Option(
-        help="Delta of the guarantee, such as 1e-6; for --mechanism central.",
+        help="Delta of the guarantee, such as 1e-6; FlyNN needs --mechanism central for it.",
         rich_help_panel=_PANEL,
     ),
 ]
 MechanismOption = Annotated[
     str,
     typer.Option(
-        help="central (noise shares under masks), local (full noise at each party) or paper.",
+        help="central (noise shares under masks), local (full noise at each party) or, for FlyNN "
+        "only, paper (Algorithm 2).",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -36,8 +37,8 @@ SchemaOption = Annotated[
     Path | None,
     typer.Option(
         "--schema",
-        help="Schema file (TOML) with the columns, ranges and labels of the file. Required with "
-        "--epsilon; see [bold]fedneighbors schema[/bold].",
+        help="Schema file (TOML) with the columns, ranges and labels of the table; a privacy "
+        "budget requires one. See [bold]fedneighbors schema[/bold].",
     ),
 ]
 
@@ -57,7 +58,7 @@ def privacy_of(
     epsilon, delta, mechanism, schema
         Values of the command line.
     delta_only_central : bool
-        True if ``"local"`` noise does not use a delta.
+        Raise if there is a delta for another mechanism than ``"central"``.
 
     Raises
     ------

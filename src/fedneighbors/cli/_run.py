@@ -81,7 +81,7 @@ SelectOption = Annotated[
 ]
 RoundsOption = Annotated[int, typer.Option(min=1, help="Rounds of federated averaging.")]
 ParticipationOption = Annotated[
-    float, typer.Option(min=0.001, max=1.0, help="Share of clients per round.")
+    float, typer.Option(min=0.001, max=1.0, help="Fraction of the clients per round.")
 ]
 NeighborsOption = Annotated[
     int, typer.Option("-k", "--neighbors", min=1, help="Number of neighbors (k).")
@@ -89,15 +89,15 @@ NeighborsOption = Annotated[
 CombineOption = Annotated[
     Combine,
     typer.Option(
-        help="Combine network and memory with a weight per client (paper), "
-        "or several experts with common weights (pool)."
+        help="Mix network and memory with one weight per client (paper), "
+        "or multiply six predictions with common weights (pool)."
     ),
 ]
 CheckpointOption = Annotated[
     Path | None, typer.Option(help="Checkpoint file; an interrupted training resumes from it.")
 ]
 RivalsOption = Annotated[
-    bool, typer.Option(help="Also train eleven other methods, from FedAvg to APFL; takes minutes.")
+    bool, typer.Option(help="Also train eleven methods for comparison; takes minutes.")
 ]
 DeviceOption = Annotated[
     Device, typer.Option(help="Device of the networks; auto uses a GPU if available.")
@@ -106,7 +106,7 @@ DeviceOption = Annotated[
 
 @dataclass(frozen=True)
 class Training:
-    """A training over the parties of a table, as given on the command line."""
+    """Arguments of a training over the parties of a table."""
 
     data: str
     label: str
@@ -141,9 +141,9 @@ class Training:
         shown : sequence of str
             Tables to print.
         filled : bool
-            Add the note of encoded cells also if only missing cells were filled.
+            Add the note also if there are no nominal columns, because missing cells were filled.
         encoded : str
-            Note for the record if cells were encoded.
+            Note for the record if the table has nominal columns.
         keep_missing : bool
             Leave missing cells of numeric columns NaN.
         **options
@@ -175,7 +175,7 @@ class Training:
                 **options,
             )
         drafted = None if self.schema else table.schema
-        noted = drafted is not None and (filled or bool(drafted.nominal_names))
+        needs_note = drafted is not None and (filled or bool(drafted.nominal_names))
         print_and_save_model(
             model,
             record,
@@ -183,7 +183,7 @@ class Training:
             self.out / model_file,
             source=data_split.source,
             shown=shown,
-            encoded=encoded if noted else "",
+            encoded=encoded if needs_note else "",
         )
         if roles:
             manifest = describe(
@@ -232,8 +232,8 @@ def flynn(
 ) -> None:
     """Train FlyNN, the one-round federated nearest-neighbour classifier.
 
-    Simulates a federation of the rows of one file in this process. For parties
-    on separate machines use the Flower app.
+    Splits the rows of one file over simulated parties, all in this process. For
+    parties on separate machines use the Flower app.
     """
     from fedneighbors.runs._flynn import run as run_flynn
 
@@ -242,7 +242,7 @@ def flynn(
     privacy = privacy_of(epsilon, delta, mechanism, schema)
     if privacy is not None and search:
         raise typer.BadParameter("--search sums exact hits and would void --epsilon; omit one")
-    given = {
+    options = {
         "n_units": n_units,
         "n_inputs": n_inputs,
         "n_active": n_active,
@@ -251,7 +251,7 @@ def flynn(
     }
     training.run(
         run_flynn,
-        {name: value for name, value in given.items() if value is not None},
+        {name: value for name, value in options.items() if value is not None},
         model_file="model.fnn",
         shown=["summary"],
         filled=True,
@@ -283,8 +283,8 @@ def fedpnn(
 ) -> None:
     """Train FedPNN, the one-round classifier from cluster centers.
 
-    Simulates a federation of the rows of one file in this process, and reports
-    what the centers would reveal about single rows.
+    Splits the rows of one file over simulated parties, all in this process, and
+    reports what the centers would reveal about single rows.
     """
     from fedneighbors.runs._fedpnn import run as run_fedpnn
 
@@ -330,8 +330,8 @@ def knnper(
 ) -> None:
     """Train kNN-Per: one network for all, and a memory for each client.
 
-    Simulates a federation of the rows of one file in this process, and reports
-    how each client compares with the shared network and with training alone.
+    Splits the rows of one file over simulated clients, all in this process, and
+    compares kNN-Per with the shared network and with training alone.
     """
     from fedneighbors.runs._knnper import run as run_knnper
 
@@ -374,8 +374,8 @@ run.command(
     "search' -k 10 --parties 8 --partition zipf:0.6[/bold]"
     "\n\nWithout a file: [bold]fedneighbors run fedknn --data digits --metric euclidean --query "
     "row:17[/bold]"
-    "\n\nPlaces of parties that a column names: [bold]fedneighbors run fedknn --data places.csv "
+    "\n\nWith a column of parties: [bold]fedneighbors run fedknn --data places.csv "
     "--metric haversine --columns lon,lat --party-column country --query 2.35,48.86[/bold]"
-    "\n\nIn private: [bold]fedneighbors run fedknn --data molecules.smi --metric graph_edit "
+    "\n\nWith privacy: [bold]fedneighbors run fedknn --data molecules.smi --metric graph_edit "
     "--query c1ccccc1CO -k 64 --algorithm 'dann*' --epsilon 1 --delta 1e-6[/bold]"
 )(fedknn)

@@ -72,7 +72,7 @@ def fedknn(
     --guarantee certified, each answer states whether it is exact.
     """
     from fedneighbors.cli._results import print_tables, write_results
-    from fedneighbors.runs._fedknn import Searched, search_and_record
+    from fedneighbors.runs._fedknn import SearchInput, search_and_record
 
     search = build_search(
         metric,
@@ -97,7 +97,7 @@ def fedknn(
     }
     with open_ledger(ledger) as broker_ledger:
         search.fit(objects.items, parties=owners, ledger=broker_ledger)
-        inputs = Searched(owners, objects.labels, query_objects, labels)
+        inputs = SearchInput(owners, objects.labels, query_objects, labels)
         record = search_and_record(search, inputs, k=k, parameters=parameters)
     _print_neighbors(record.tables[0])
     print_tables(record, ["cost", "providers"])

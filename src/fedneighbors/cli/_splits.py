@@ -31,7 +31,9 @@ class SplitKind(StrEnum):
 DataOption = Annotated[
     str, typer.Option(help="Name of a data set, path of a table, openml:ID or openml:NAME.")
 ]
-TestOption = Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of rows held out.")]
+TestOption = Annotated[
+    float, typer.Option(min=0.01, max=0.99, help="Fraction of rows to hold out.")
+]
 OutOption = Annotated[Path, typer.Option(help="Output directory.")]
 LabelOption = Annotated[str, typer.Option(help="Label column of a file.")]
 PartitionOption = Annotated[SplitKind, typer.Option(help="Split of the rows over the parties.")]
@@ -49,7 +51,8 @@ ClassesOption = Annotated[
     ),
 ]
 PartyColumnOption = Annotated[
-    str | None, typer.Option(help="Column with the party of each row; implies --partition natural.")
+    str | None,
+    typer.Option(help="Column with the party of each row, instead of a simulated split."),
 ]
 SeedOption = Annotated[int, typer.Option(help="Random seed.")]
 
@@ -201,7 +204,7 @@ def split_data(data: "Dataset", split: Split) -> tuple["Parties", "Manifest"]:
         if data.parties is None:
             raise ValueError(
                 f"data set {data.name!r} has no owners of rows; "
-                "name the column of a file with --party-column, or choose another --partition"
+                "name the column of a file with --party-column, or choose another split"
             )
         parties = partition.natural(data.parties)
         return parties, partition.describe(parties, data.y, kind="natural")

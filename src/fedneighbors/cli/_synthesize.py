@@ -23,15 +23,15 @@ def synthesize(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Real rows: name of a data set, path of a CSV, Parquet or ARFF file. Without "
-            "it, a saved --model is used."
+            help="Real rows: name of a data set, or path of a CSV, Parquet or ARFF file. Without "
+            "it, rows are sampled from a saved --model."
         ),
     ] = None,
     label: Annotated[
         str | None,
         typer.Option(
             help="Label column; each class gets its own generator, unless --together is given. "
-            "With a saved model: name of the labels in the output, 'target' by default."
+            "With a saved model: name of the label column of the output, 'target' by default."
         ),
     ] = None,
     rows: Annotated[
@@ -81,8 +81,8 @@ def synthesize(
     """Make a synthetic table that resembles a real one.
 
     Trains on the rows of --data and measures the quality of the synthetic rows:
-    similarity of columns and pairs of columns, usefulness for training a
-    classifier, copies of real rows. The rows are not differentially private.
+    similarity of columns and of pairs of columns, accuracy of a classifier that is
+    trained on them, copies of real rows. They are not differentially private.
     Training needs the extra 'torch'; a saved model does not.
     """
     if data is None:

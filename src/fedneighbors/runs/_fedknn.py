@@ -19,8 +19,8 @@ _MAX_LABEL = 200  # characters
 
 
 @dataclass(frozen=True, eq=False)
-class Searched:
-    """Objects of a federation and their printable names.
+class SearchInput:
+    """Parties and labels of the objects of a search, and its queries.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Searched:
 
 def search_and_record(
     search: FederatedNeighbors,
-    about: Searched,
+    inputs: SearchInput,
     *,
     k: int,
     parameters: Mapping[str, Scalar | list[Scalar]],
@@ -53,8 +53,8 @@ def search_and_record(
     ----------
     search : FederatedNeighbors
         Fitted on the objects.
-    about : Searched
-        Objects and queries, with their labels.
+    inputs : SearchInput
+        Labels and parties of the objects, and the queries.
     k : int
         Number of neighbours.
     parameters : mapping
@@ -73,16 +73,16 @@ def search_and_record(
         As :meth:`FederatedNeighbors.kneighbors`.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    distances, indices = search.kneighbors(about.queries, k)
+    distances, indices = search.kneighbors(inputs.queries, k)
     seconds = time.perf_counter() - clock
     records = search.query_records_
     return RunRecord(
         name="fedknn.search",
         parameters={**parameters, "k": k, "queries": len(records)},
         tables=(
-            _neighbors(about, distances, indices),
+            _neighbors(inputs, distances, indices),
             _cost(records),
-            _providers(about, records),
+            _providers(inputs, records),
             _phases(records),
         ),
         figures=_figures(len(records)),
@@ -94,12 +94,16 @@ def search_and_record(
     )
 
 
-def _neighbors(about: Searched, distances: Sequence[Any], indices: Sequence[Any]) -> ResultTable:
-    owners = about.owners.tolist()
+def _neighbors(
+    inputs: SearchInput, distances: Sequence[Any], indices: Sequence[Any]
+) -> ResultTable:
+    owners = inputs.owners.tolist()
     rows = [
-        (name, rank, _short(about.labels[i]), i + 1, float(distance), owners[i])
-        for name, far, near in zip(_names(about.query_labels), distances, indices, strict=True)
-        for rank, (distance, i) in enumerate(zip(far, near.tolist(), strict=True), start=1)
+        (name, rank, _shorten(inputs.labels[i]), i + 1, float(distance), owners[i])
+        for name, lengths, objects in zip(
+            _names(inputs.query_labels), distances, indices, strict=True
+        )
+        for rank, (distance, i) in enumerate(zip(lengths, objects.tolist(), strict=True), start=1)
     ]
     columns = ("query", "rank", "object", "row", "distance", "party")
     return ResultTable("neighbors", "Nearest objects", columns, tuple(rows))
@@ -108,11 +112,11 @@ def _neighbors(about: Searched, distances: Sequence[Any], indices: Sequence[Any]
 def _names(labels: Sequence[str]) -> list[str]:
     """Return labels of queries, numbered if there are several."""
     if len(labels) == 1:
-        return [_short(labels[0])]
-    return [f"{number}. {_short(label)}" for number, label in enumerate(labels, start=1)]
+        return [_shorten(labels[0])]
+    return [f"{number}. {_shorten(label)}" for number, label in enumerate(labels, start=1)]
 
 
-def _short(label: str) -> str:
+def _shorten(label: str) -> str:
     return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -145,11 +149,11 @@ def _cost(records: Sequence[QueryRecord]) -> ResultTable:
 def _exactness(record: QueryRecord) -> str:
     if record.exact:
         return "exact"
-    return "partial" if record.missing else "not certain"
+    return "partial" if record.missing else "not certified"
 
 
-def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
-    names, counts = np.unique(about.owners, return_counts=True)
+def _providers(inputs: SearchInput, records: Sequence[QueryRecord]) -> ResultTable:
+    names, counts = np.unique(inputs.owners, return_counts=True)
     n_objects = dict(zip(names.tolist(), counts.tolist(), strict=True))
     rows = [
         (
@@ -163,11 +167,11 @@ def _providers(about: Searched, records: Sequence[QueryRecord]) -> ResultTable:
     ]
     return ResultTable(
         "providers",
-        "Requests to each party",
+        "Work of each party",
         ("party", "holds", "returned", "verified", "busy_s"),
         tuple(rows),
-        caption="Objects held, returned and verified, and working time including time-grid waits; "
-        "means over the queries.",
+        caption="Objects held, returned and verified, and working time including waits for the "
+        "time grid; means over the queries.",
     )
 
 
@@ -204,7 +208,7 @@ def _figures(n_queries: int) -> tuple[Figure, ...]:
             "rank",
             "distance",
             hue="query" if few and n_queries > 1 else "",
-            caption="A flat curve means that further objects are hardly farther away.",
+            caption="Where the curve is flat, the next objects are hardly farther away.",
         ),
         Figure(
             "returned",

@@ -26,7 +26,7 @@ from fedneighbors.runs._figures import (
 
 Labels = npt.NDArray[Any]
 
-_COMPARED = ("averaged logistic regression", "central kNN", "central boosting")
+_BASELINES = ("averaged logistic regression", "central kNN", "central boosting")
 OURS = "FedPNN, federated"
 _NOT_PRIVATE = (
     "Training stayed within the privacy budget. This report is not private: scores, numbers of "
@@ -83,7 +83,7 @@ def run(
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     rows, held_out = train_and_test_rows(y, test_size, seed)
-    progress(0, 1 + len(_COMPARED), "training over all parties")
+    progress(0, 1 + len(_BASELINES), "training over all parties")
     settings = dict(parameters or {})
     if settings.get("privacy") is None:
         settings.setdefault("classes", np.unique(y[rows]).tolist())  # as for the baselines
@@ -97,7 +97,7 @@ def run(
         reliability_curves(probabilities, y[held_out], model.classes_),
     ]
     model.name_features(feature_names)
-    progress(1 + len(_COMPARED), 1 + len(_COMPARED), "done")
+    progress(1 + len(_BASELINES), 1 + len(_BASELINES), "done")
     private = model.privacy is not None
     return model, RunRecord(
         name="fedpnn.run",
@@ -133,8 +133,8 @@ def _baseline_probabilities(
         exact = clone(model).set_params(privacy=None, bounds=None, classes=classes)
         exact.fit(x[rows], y[rows], parties=parties[rows])
         probabilities["FedPNN, without privacy"] = exact.predict_proba(x[held_out])
-    for number, name in enumerate(_COMPARED, start=1):
-        progress(number, 1 + len(_COMPARED), f"comparing with {name}")
+    for number, name in enumerate(_BASELINES, start=1):
+        progress(number, 1 + len(_BASELINES), f"comparing with {name}")
         baseline = BASELINES[name]().fit(x[rows], y[rows], parties=parties[rows])
         probabilities[name] = baseline.predict_proba(x[held_out])
     return probabilities
@@ -166,7 +166,7 @@ def _summary(
 
 
 def _caption(truth: Labels) -> str:
-    """Return the caption of the summary: how much one row matters."""
+    """Return the caption of the summary, with the effect of one row."""
     counts = np.unique(truth, return_counts=True)[1]
     rarest = int(counts.min())
     note = " ROC-AUC: mean over the classes, each against the rest." if len(counts) > 2 else ""
@@ -207,9 +207,9 @@ def _columns(model: FedPNNClassifier) -> tuple[ResultTable, ...]:
 def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
     return ResultTable(
         name="exposure",
-        title="Exposure of single records by centers",
+        title="Exposure of single rows by centers",
         columns=(
-            "party", "records", "withheld", "clusters", "of one record", "of too few",
+            "party", "rows", "withheld", "clusters", "of one row", "of too few",
             "centers sent", "fewest", "risk",
         ),
         rows=tuple(
@@ -219,7 +219,7 @@ def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
             )
             for name, e in exposures.items()
         ),
-        caption="Withheld: records of classes that are too rare at a party. Clusters of one record "
-        "and others of too few are merged into the nearest of their class before centers are sent. "
-        "Fewest: records of the smallest sent center; risk: 1 / fewest.",
+        caption="Withheld: rows of classes that are too rare at a party. Clusters of one row and "
+        "others of too few rows are merged into the nearest of their class before centers are "
+        "sent. Fewest: number of rows of the smallest sent center; risk: 1 / fewest.",
     )  # fmt: skip
