@@ -2,9 +2,9 @@
 
 The run's configuration has the settings of the training and the description of the network. A
 node's configuration has the party's name (``party-name``), its table (``data``) and label column
-(``label``), and the folder for the client's part of the model (``model-folder``). If ``model`` in the
-run's configuration is an import path, the run trains a user's network: the coordinator imports that
-path, and each node imports the path ``model`` in its own configuration. No path is sent.
+(``label``), and the folder for the client's part of the model (``model-folder``). If ``model`` in
+the run's configuration is an import path, the run trains a user's network: the coordinator imports
+that path, and each node imports the path ``model`` in its own configuration. No path is sent.
 """
 
 import importlib
