@@ -140,7 +140,7 @@ class Network:
 
 
 def kill_processes(home: str) -> None:
-    """Kill every process whose FLWR_HOME begins so; Flower's children have sessions of their own."""
+    """Kill all processes whose FLWR_HOME begins with this path, also those in other sessions."""
     while processes := _processes(home):  # until none is left that could start another
         for pid in processes:
             kill(pid)
