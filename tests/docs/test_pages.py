@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_breast_cancer
 
 from tests.architecture.tree import ROOT
 
@@ -16,7 +17,9 @@ BLOCK = re.compile(r"^ *```(python|bash)\n(.*?)^ *```", re.MULTILINE | re.DOTALL
 PAGES = [
     page
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    if "_build" not in page.parts and BLOCK.search(page.read_text(encoding="utf-8"))
+    if "_build" not in page.parts
+    and page.name != "deploy-flower.md"  # tests/e2e/test_deploy_page.py starts its servers
+    and BLOCK.search(page.read_text(encoding="utf-8"))
 ]
 DRIVER = """
 import json, subprocess, sys
@@ -30,8 +33,19 @@ for language, block in blocks:
 """
 
 
+def write_users_files(folder):
+    """Write the files that the commands of the README read."""
+    table = load_breast_cancer(as_frame=True).frame.rename(columns={"target": "diagnosis"})
+    table["hospital"] = [["north", "east", "west"][row % 3] for row in range(len(table))]
+    table.to_csv(folder / "patients.csv", index=False)
+    table.drop(columns=["diagnosis", "hospital"]).to_csv(folder / "new-patients.csv", index=False)
+    titles = [f"graph search {n}" for n in range(40)]
+    (folder / "titles.txt").write_text("\n".join(titles))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_of_a_page_run(page, tmp_path):
+    write_users_files(tmp_path)
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 

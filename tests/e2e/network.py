@@ -136,22 +136,26 @@ class Network:
         return {**os.environ, **QUIET, "FLWR_HOME": str(self.folder / home), "PATH": path}
 
     def _kill_all(self, name: str = "") -> None:
-        while processes := self._processes(name):  # until none is left that could start another
-            for pid in processes:
-                kill(pid)
+        kill_processes(f"{self.folder}/home" + (f"-{name}\0" if name else ""))
 
-    def _processes(self, name: str = "") -> list[int]:
-        """Return every process with our FLWR_HOME; Flower gives each child a separate session."""
-        home = f"FLWR_HOME={self.folder}/home" + (f"-{name}\0" if name else "")
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                environment = (folder / "environ").read_bytes()
-            except OSError:
-                continue
-            if f"\0{home}".encode() in b"\0" + environment:
-                found.append(int(folder.name))
-        return found
+
+def kill_processes(home: str) -> None:
+    """Kill all processes whose FLWR_HOME begins with this path, also those in other sessions."""
+    while processes := _processes(home):  # until none is left that could start another
+        for pid in processes:
+            kill(pid)
+
+
+def _processes(home: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if f"\0FLWR_HOME={home}".encode() in b"\0" + environment:
+            found.append(int(folder.name))
+    return found
 
 
 def kill(pid: int) -> None:

@@ -42,7 +42,7 @@ def hub(tmp_path_factory):
 @pytest.fixture
 def shared(hub):
     """The shared network, without the models of the run before."""
-    for path in hub.folder.glob("*.model*"):
+    for path in hub.folder.rglob("*.model*"):
         path.unlink()
     return hub
 
@@ -59,13 +59,15 @@ def write_digits(folder, parties):
 
 
 def join(network, party, *, named, **more):
+    model_folder = network.folder / f"models-{party}"
+    model_folder.mkdir()
     write_node_key(network.folder / party)
     network.register(party, named=named)
     network.start_node(
         party,
         data=str(network.folder / f"{party}.csv"),
         label="digit",
-        model_path=str(network.folder / f"{party}.model"),
+        model_folder=str(model_folder),
         **more,
     )
 
@@ -111,9 +113,14 @@ def train_flynn(network, **more):
     return network.start_run(APP, **settings, **more).communicate(timeout=LIMIT_S)[0]
 
 
-def models(folder):
+def models(folder, method):
     """Return the bytes of the coordinator's and the parties' models."""
-    return [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
+    paths = [folder / "coordinator.model", *(party_model(folder, p, method) for p in PARTIES)]
+    return [path.read_bytes() for path in paths]
+
+
+def party_model(folder, party, method):
+    return folder / f"models-{party}" / f"{method}.model"
 
 
 def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
@@ -123,8 +130,8 @@ def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
 
     assert shared.status()[0] == "finished:completed", printed
     assert printed.count("3 parties answered") == 5
-    assert models(shared.folder) == [expected] * 4
-    assert not list(shared.folder.glob("*.pending"))
+    assert models(shared.folder, "flynn") == [expected] * 4
+    assert not list(shared.folder.rglob("*.pending"))
 
 
 def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
@@ -141,8 +148,8 @@ def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     # Two questions are gathered, three summed; a masked sum takes four exchanges.
     assert printed.count("3 parties answered") == 2 + 3 * 4
     assert printed.count("MaskInput: 3 parties answered") == 3
-    assert models(network.folder) == [expected] * 4
-    assert not list(network.folder.glob("*.pending"))
+    assert models(network.folder, "flynn") == [expected] * 4
+    assert not list(network.folder.rglob("*.pending"))
 
 
 def test_fedpnn_of_three_nodes_equals_one_process_bit_for_bit(shared):
@@ -156,7 +163,7 @@ def test_fedpnn_of_three_nodes_equals_one_process_bit_for_bit(shared):
 
     assert shared.status()[0] == "finished:completed", printed
     assert printed.count("3 parties answered") == 5
-    assert models(shared.folder) == [expected] * 4
+    assert models(shared.folder, "fedpnn") == [expected] * 4
     for party in PARTIES:
         assert "centers of 5 records or more each" in shared.log(party).read_text()
 
@@ -182,10 +189,10 @@ def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):
     common = KNNPerClassifier.load(shared.folder / "coordinator.model")
     assert common.weights_.tobytes() == expected.weights_.tobytes()
     for party in PARTIES:
-        found = KNNPerClassifier.load(shared.folder / f"{party}.model")
+        found = KNNPerClassifier.load(party_model(shared.folder, party, "knnper"))
         asked = expected.predict_proba(x, [party] * len(x))
         assert found.predict_proba(x).tobytes() == asked.tobytes()
-    assert not list(shared.folder.glob("*.pending"))
+    assert not list(shared.folder.rglob("*.pending"))
 
 
 def test_fedpnn_writes_no_model_without_an_expected_party(shared):
@@ -197,7 +204,7 @@ def test_fedpnn_writes_no_model_without_an_expected_party(shared):
     status, details = shared.status()
     assert status == "finished:failed", printed
     assert "of at least 4 parties were connected after 1 s" in details
-    assert not list(shared.folder.glob("*.model*"))
+    assert not list(shared.folder.rglob("*.model*"))
 
 
 def test_a_node_killed_in_mid_round_is_named_no_model_written(network):
@@ -218,7 +225,7 @@ def test_a_node_killed_in_mid_round_is_named_no_model_written(network):
     reason = "from party 'bob' (its node is not connected any more); no result was written"
     assert reason in details
     assert f"fedneighbors.errors.PartyMissing: no reply to the schema {reason}" in printed
-    assert not list(network.folder.glob("*.model*"))
+    assert not list(network.folder.rglob("*.model*"))
 
 
 def test_node_is_turned_away_until_its_key_is_registered(network):

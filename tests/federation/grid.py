@@ -9,6 +9,13 @@ from flwr.supercore.task_identity import TaskIdentity
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flower sets them
 
 
+def model_folder(folder, name):
+    """Return the folder of a machine's models; create it if needed."""
+    path = folder / name
+    path.mkdir(exist_ok=True)
+    return path
+
+
 class ProcessGrid(Grid):
     """Grid whose nodes run the client app in this process when a message is pushed.
 

@@ -16,7 +16,7 @@ from fedneighbors.methods.fedpnn import flower_app
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn.protocol import FedPNNSettings, coordinate
 from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid
+from tests.federation.grid import ProcessGrid, model_folder
 
 APP = Path(__file__).parents[2] / "examples" / "flower-fedpnn" / "pyproject.toml"
 DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
@@ -37,19 +37,19 @@ def folder(tmp_path):
 
 
 def node(folder, name, **more):
-    files = {"data": str(folder / f"{name}.csv"), "model-path": str(folder / f"{name}.model")}
+    files = {"data": str(folder / f"{name}.csv"), "model-folder": str(model_folder(folder, name))}
     return {"party-name": name, "label": "kind", **files, **more}
 
 
 def train(folder, grid, **more):
-    path = str(folder / "coordinator.model")
+    path = str(model_folder(folder, "coordinator") / "fedpnn.model")
     config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **more}
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
 def models(folder):
     """Return the model bytes of the coordinator and the parties."""
-    return [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
+    return [(folder / owner / "fedpnn.model").read_bytes() for owner in ("coordinator", *PARTIES)]
 
 
 def train_in_one_process(folder, settings, **more):
@@ -116,7 +116,7 @@ def test_no_model_is_written_if_a_node_is_missing(folder):
     with pytest.raises(PartyMissing, match=r"'bob' .*not connected any more"):
         train(folder, grid)
 
-    assert not list(folder.glob("*.model*"))
+    assert not list(folder.glob("*/*.model*"))
 
 
 def test_run_below_a_nodes_minimum_of_records_is_refused(folder):
@@ -125,7 +125,7 @@ def test_run_below_a_nodes_minimum_of_records_is_refused(folder):
     with pytest.raises(PartyRefused, match="below the min_count of this party"):
         train(folder, grid, **{"min-count": 4})
 
-    assert not list(folder.glob("*.model*"))
+    assert not list(folder.glob("*/*.model*"))
 
 
 @pytest.mark.parametrize("min_count", [0, -1, True, "5", 5.0])

@@ -53,7 +53,7 @@ def test_nodes_train_only_once_with_their_budget(folder, terms, budget, masked):
         train(folder, grid, **run)
 
     assert len(set(models(folder))) == 1
-    model = FedPNNClassifier.load(folder / "coordinator.model").model_
+    model = FedPNNClassifier.load(folder / "coordinator" / "fedpnn.model").model_
     assert model.guarantee.startswith("epsilon=1")
     for name in PARTIES:
         with Ledger(folder / f"{name}.ledger") as ledger:
@@ -67,7 +67,7 @@ def test_private_node_refuses_exact_training(folder):
     with pytest.raises(PartyRefused, match="malformed request"):
         train(folder, grid)
 
-    assert not list(folder.glob("*.model*"))
+    assert not list(folder.glob("*/*.model*"))
 
 
 def test_coordinator_with_other_privacy_terms_is_refused(folder):

@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
+from fedneighbors.cli._predict import predict
 from fedneighbors.datasets import read_table
 from fedneighbors.errors import PartyMissing, PartyRefused, SchemaMismatch
 from fedneighbors.federation._inprocess import run
+from fedneighbors.methods.fedpnn import flower_app as fedpnn_app
 from fedneighbors.methods.flynn import flower_app
 from fedneighbors.methods.flynn.protocol import FlyNNParty, FlyNNSettings, coordinate
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid
+from tests.architecture.tree import ROOT
+from tests.federation.grid import ProcessGrid, model_folder
 
-APP = Path(__file__).parents[2] / "examples" / "flower-flynn" / "pyproject.toml"
+APP = ROOT / "examples" / "flower-flynn" / "pyproject.toml"
 DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
 PARTIES = ("ann", "bob", "cyd")
 
@@ -33,13 +36,13 @@ def folder(tmp_path):
 
 
 def node(folder, name, **more):
-    files = {"data": str(folder / f"{name}.csv"), "model-path": str(folder / f"{name}.model")}
+    files = {"data": str(folder / f"{name}.csv"), "model-folder": str(model_folder(folder, name))}
     config = {"party-name": name, "label": "kind", **files, **more}
     return {key: value for key, value in config.items() if value is not None}
 
 
 def train(folder, grid, **more):
-    path = str(folder / "coordinator.model")
+    path = str(model_folder(folder, "coordinator") / "flynn.model")
     config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **more}
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
@@ -54,7 +57,7 @@ def test_all_models_equal_that_of_the_pooled_table(folder):
     pooled = FlyNNParty("pooled", table.x, table.y, **names)
     expected = run(coordinate(FlyNNSettings(n_units=256, seed=5)), [pooled]).result.to_bytes()
     for owner in ("coordinator", *PARTIES):
-        assert (folder / f"{owner}.model").read_bytes() == expected
+        assert (folder / owner / "flynn.model").read_bytes() == expected
 
 
 def test_masked_sums_give_a_byte_identical_model(folder):
@@ -71,9 +74,9 @@ def test_masked_sums_give_a_byte_identical_model(folder):
     settings = {"n-units": 256, "seed": 5, "roster": str(folder / "roster.json")}
     train(folder, grid, **settings, **{"secure-aggregation": True})
 
-    masked = [(folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)]
+    masked = [(folder / owner / "flynn.model").read_bytes() for owner in ("coordinator", *PARTIES)]
     train(folder, ProcessGrid(flower_app.client, *(node(folder, n) for n in PARTIES)), **settings)
-    assert masked == [(folder / "coordinator.model").read_bytes()] * 4
+    assert masked == [(folder / "coordinator" / "flynn.model").read_bytes()] * 4
 
 
 @pytest.mark.parametrize("action", ["ask", "introduce"])
@@ -84,14 +87,14 @@ def test_no_model_is_written_if_a_node_is_missing(folder, action):
     with pytest.raises(PartyMissing, match="not connected any more"):
         train(folder, grid)
 
-    assert not list(folder.glob("*.model*"))
+    assert not list(folder.glob("*/*.model*"))
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"data": None}, r"a key is not set in the configuration of the node \(data\)"),
-        ({"model-path": None}, r"a key is not set .* \(model-path\)"),
+        ({"model-folder": None}, r"a key is not set .* \(model-folder\)"),
         ({"data": "/nowhere/at all.csv"}, "its data or schema file does not exist"),
         ({"label": "colour"}, "its data or schema file cannot be used"),
     ],
@@ -103,7 +106,7 @@ def test_unreadable_table_is_refused_without_naming_a_path(folder, changes, reas
         train(folder, grid)
 
     assert "/" not in str(caught.value)
-    assert not list(folder.glob("*.model*"))
+    assert not list(folder.glob("*/*.model*"))
 
 
 def test_party_with_other_columns_is_named(folder):
@@ -181,3 +184,70 @@ def test_setting_of_wrong_type_is_rejected_by_its_key(key, value):
 
 def test_expand_none_means_no_expansion():
     assert flower_app.settings_from({**DEFAULTS, "expand": "none"}).expand is None
+
+
+WORDS = """
+label = "kind"
+classes = ["ill", "well"]
+[columns.age]
+kind = "number"
+low = 0
+high = 110
+missing = 50
+[columns.ward]
+kind = "category"
+categories = ["east", "west"]
+missing = "west"
+"""
+NEW_ROWS = "ward,age\nwest,\n,70\neast,12\n"
+
+
+def test_predict_reads_words_and_gaps_with_a_nodes_model(folder, monkeypatch):
+    (folder / "words.toml").write_text(WORDS)
+    columns = ["ward,age,kind", "kind,ward,age"]  # the order of columns does not matter
+    rows = [["east,12,well", "west,,ill", "west,70,ill"], ["well,east,9", "ill,west,80"]]
+    for name, header, lines in zip(("ann", "bob"), columns, rows, strict=True):
+        (folder / f"{name}.csv").write_text("\n".join([header, *lines]))
+    schema = str(folder / "words.toml")
+    nodes = [node(folder, name, label=None, schema=schema) for name in ("ann", "bob")]
+    (folder / "new.csv").write_text(NEW_ROWS)
+    monkeypatch.chdir(folder)
+
+    train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-units": 256, "seed": 5})
+    predict(model=folder / "bob" / "flynn.model", data=folder / "new.csv")
+
+    assert (folder / "bob" / "schema.toml").read_text() == WORDS
+    assert (folder / "predictions.csv").read_text().split() == ["prediction", "ill", "ill", "well"]
+
+
+def test_schema_in_the_folder_of_models_stays_as_it_is(folder):
+    path = model_folder(folder, "ann") / "schema.toml"
+    path.write_text(f"# by hand\n{(Path(__file__).with_name('kinds.toml')).read_text()}")
+    before = path.read_bytes()
+    nodes = [node(folder, name, label=None, schema=str(path)) for name in ("ann", "bob")]
+
+    train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-units": 256})
+
+    assert path.read_bytes() == before == (folder / "bob" / "schema.toml").read_bytes()
+
+
+def test_models_of_two_methods_stand_side_by_side_at_a_node(folder):
+    train(folder, ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES)))
+    before = (folder / "ann" / "flynn.model").read_bytes()
+    fedpnn = tomllib.loads((ROOT / "examples" / "flower-fedpnn" / "pyproject.toml").read_text())
+    config = fedpnn["tool"]["flwr"]["app"]["config"]
+    config |= {"min-parties": 3, "model-path": str(folder / "coordinator" / "fedpnn.model")}
+    grid = ProcessGrid(fedpnn_app.client, *(node(folder, name) for name in PARTIES))
+
+    fedpnn_app.server(grid, Context(1, 1, {}, RecordDict(), config))
+
+    assert (folder / "ann" / "flynn.model").read_bytes() == before
+    assert (folder / "ann" / "fedpnn.model").exists()
+
+
+def test_a_node_without_its_folder_of_models_refuses(folder):
+    nodes = [node(folder, name) for name in PARTIES]
+    (folder / "bob").rmdir()
+
+    with pytest.raises(PartyRefused, match="party 'bob' refused: its model-folder does not exist"):
+        train(folder, ProcessGrid(flower_app.client, *nodes))

@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
 from fedneighbors.methods.knnper.flower_app import NodeParty
 from fedneighbors.methods.knnper.protocol import PoolRequest
 from fedneighbors.secure_sum._keys import Identity, Roster
-from tests.federation.grid import ProcessGrid
+from tests.federation.grid import ProcessGrid, model_folder
 
 APP = Path(__file__).parents[2] / "examples" / "flower-knnper" / "pyproject.toml"
 DEFAULTS = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"]
@@ -39,12 +39,12 @@ def folder(tmp_path):
 
 
 def node(folder, name, **more):
-    files = {"data": str(folder / f"{name}.csv"), "model-path": str(folder / f"{name}.model")}
+    files = {"data": str(folder / f"{name}.csv"), "model-folder": str(model_folder(folder, name))}
     return {"party-name": name, "label": "digit", **files, **more}
 
 
 def train(folder, grid, **more):
-    path = str(folder / "coordinator.model")
+    path = str(model_folder(folder, "coordinator") / "knnper.model")
     config = {**DEFAULTS, **QUICK, "min-parties": len(grid.configs), "model-path": path, **more}
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
@@ -86,16 +86,16 @@ def test_nodes_equal_the_clients_of_one_process(folder, parameters, config):
 
     train(folder, make_grid(folder), **config)
 
-    shared = KNNPerClassifier.load(folder / "coordinator.model")
+    shared = KNNPerClassifier.load(folder / "coordinator" / "knnper.model")
     assert shared.weights_.tobytes() == expected.weights_.tobytes()
     assert shared.clients_ == {}
     for name in PARTIES:
-        own = KNNPerClassifier.load(folder / f"{name}.model")
+        own = KNNPerClassifier.load(folder / name / "knnper.model")
         assert list(own.clients_) == [name]
         assert own.clients_[name].weight == expected.clients_[name].weight
         assert own.clients_[name].settings == expected.clients_[name].settings
         assert has_equal_predictions(own, name, expected, x)
-    assert not list(folder.glob("*.pending"))
+    assert not list(folder.rglob("*.pending"))
 
 
 def test_node_that_is_not_asked_keeps_its_state(folder):
@@ -108,7 +108,7 @@ def test_node_that_is_not_asked_keeps_its_state(folder):
     assert len(nodes) == 3 * 7 + 2 * 2 * 1  # seven per node, and one node in each round
     for name in PARTIES:
         assert has_equal_predictions(
-            KNNPerClassifier.load(folder / f"{name}.model"), name, expected, x
+            KNNPerClassifier.load(folder / name / "knnper.model"), name, expected, x
         )
 
 
@@ -127,7 +127,7 @@ def test_masked_sums_give_bit_identical_weights(folder):
     masked = {"secure-aggregation": True, "roster": str(folder / "roster.json"), "n-rounds": 1}
     train(folder, grid, **masked)
 
-    model = KNNPerClassifier.load(folder / "ann.model")
+    model = KNNPerClassifier.load(folder / "ann" / "knnper.model")
     assert model.weights_.tobytes() == expected.weights_.tobytes()
     assert has_equal_predictions(model, "ann", expected, x)
 
@@ -139,7 +139,9 @@ def test_rows_and_embeddings_stay_in_the_nodes_own_files(folder):
 
     keys = expected.clients_["bob"].memory.keys.astype(np.float32)
     keys = keys[(keys > 0).sum(axis=1) > 1]  # zeros occur in every file
-    files = {owner: (folder / f"{owner}.model").read_bytes() for owner in ("coordinator", *PARTIES)}
+    files = {
+        owner: (folder / owner / "knnper.model").read_bytes() for owner in ("coordinator", *PARTIES)
+    }
     owners = [owner for owner in files if any(row.tobytes() in files[owner] for row in keys)]
     assert owners == ["bob"]
 
@@ -158,7 +160,7 @@ def test_interrupted_run_resumes_after_its_last_round(folder, n_messages, n_skip
         train(folder, interrupted, **settings)
     train(folder, resumed, **settings)
 
-    model = KNNPerClassifier.load(folder / "cyd.model")
+    model = KNNPerClassifier.load(folder / "cyd" / "knnper.model")
     assert model.weights_.tobytes() == expected.weights_.tobytes()
     assert has_equal_predictions(model, "cyd", expected, x)
     assert len(resumed.pushed) == 14 * 3 - n_skipped  # messages of completed rounds
@@ -218,7 +220,7 @@ def test_custom_network_is_imported_on_the_training_node(folder, towers):
 
     train(folder, grid, **towers)
 
-    model = KNNPerClassifier.load(folder / "ann.model", model=tower)
+    model = KNNPerClassifier.load(folder / "ann" / "knnper.model", model=tower)
     assert has_equal_predictions(model, "ann", expected, x)
     frames = [envelope.content["frame"]["frame"].data for _, _, envelope in grid.pushed]
     assert not any(b"towers" in frame for frame in frames)
@@ -240,7 +242,7 @@ def test_node_with_another_network_refuses_to_train(folder, towers, model, messa
     with pytest.raises(PartyRefused, match=message):
         train(folder, grid, **towers)
 
-    assert not list(folder.glob("*.model"))
+    assert not list(folder.glob("*/*.model"))
 
 
 def test_image_network_gets_the_runs_image_shape(folder):
@@ -252,7 +254,7 @@ def test_image_network_gets_the_runs_image_shape(folder):
 
     train(folder, make_grid(folder), **{"model": "cnn", "shape": "[1, 8, 8]", "n-rounds": 1})
 
-    model = KNNPerClassifier.load(folder / "bob.model")
+    model = KNNPerClassifier.load(folder / "bob" / "knnper.model")
     assert model.model == "cnn"
     assert has_equal_predictions(model, "bob", expected, x)
 
@@ -286,7 +288,7 @@ def test_no_model_is_written_if_a_node_is_missing(folder):
     with pytest.raises(PartyMissing, match=r"'bob' .*not connected any more"):
         train(folder, make_grid(folder, errors={(11, "ask"): 5}))
 
-    assert not list(folder.glob("*.model*"))
+    assert not list(folder.glob("*/*.model*"))
 
 
 def test_app_defaults_equal_settings_and_estimator():

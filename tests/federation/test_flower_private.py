@@ -58,11 +58,11 @@ def test_nodes_train_only_once_with_their_budget(folder, terms, budget, masked):
     with pytest.raises(PartyRefused, match="its privacy budget does not allow this release"):
         train(folder, grid, **run)
 
-    model = FlyNNModel.load(folder / "coordinator.model")
+    model = FlyNNModel.load(folder / "coordinator" / "flynn.model")
     assert model.guarantee.startswith("epsilon=1")
     assert model.noise_variance > 0
     for name in PARTIES:
-        assert (folder / f"{name}.model").read_bytes() == model.to_bytes()
+        assert (folder / name / "flynn.model").read_bytes() == model.to_bytes()
         with Ledger(folder / f"{name}.ledger") as ledger:
             kinds = [entry.kind for entry in ledger.entries()]
         assert kinds == ["budget", *["reserved", "released"] * 2]  # constants, counts

@@ -83,7 +83,7 @@ class Node:
             "party-name": "north",
             "data": str(folder / "rows.csv"),
             "schema": str(folder / "schema.toml"),
-            "model-path": str(folder / "model"),
+            "model-folder": str(folder),
             **TERMS[terms],
         }
         self.privacy = privacy_from(self.config)
@@ -137,7 +137,7 @@ class Node:
         app = flynn_app if self.method == "FlyNN" else fedpnn_app
         make = app._private_party if self.method == "FlyNN" else app._make_private_party
         account = {"ledger": ledger, "dataset": "stays", "bits": np.random.default_rng(7).bytes}
-        table = party_table(self.config)
+        table = party_table(self.config, self.method.lower())
         return make({**table, "privacy": self.privacy, **account}, self.config)
 
 

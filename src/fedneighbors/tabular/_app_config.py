@@ -1,7 +1,7 @@
 """Flower apps of methods on tables, and the configurations of runs and nodes.
 
 A run's configuration has the settings of the coordinator; a node's has the party's name and files:
-``party-name``, ``data``, ``schema`` or ``label``, and ``model-path``. The coordinator raises an
+``party-name``, ``data``, ``schema`` or ``label``, and ``model-folder``. The coordinator raises an
 error if a setting has the wrong type. Errors of a node do not name its paths.
 """
 
@@ -19,7 +19,7 @@ from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.privacy._policy import Privacy, privacy_from
-from fedneighbors.records._storage import check_folder
+from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._schema import Label
 
 log = logging.getLogger(__name__)
@@ -36,10 +36,20 @@ def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
     """Write a run's model to its ``model-path`` and log the path."""
     path = Path(str(config["model-path"])).absolute()
     outcome.result.save(path)
+    if config.get("schema"):
+        _copy_schema(config["schema"], path.parent)
     logging.getLogger("flwr").info("fedneighbors: the model is in %s", path)
 
 
+def _copy_schema(path: str, folder: Path) -> None:
+    """Copy a schema next to a model, where ``fedneighbors predict`` looks for it."""
+    source, target = Path(path).resolve(), (folder / "schema.toml").resolve()
+    if source != target:
+        replace_file(target, source.read_bytes())
+
+
 def table_apps(
+    method: str,
     coordinate: Callable[[Config, Privacy | None], Coordinator[_Model]],
     make_party: Callable[[dict[str, Any], Config], Party],
     make_private: Callable[[dict[str, Any], Config], Party] | None = None,
@@ -51,6 +61,8 @@ def table_apps(
 
     Parameters
     ----------
+    method : str
+        Name of the method; a party's model is ``METHOD.model`` in its folder of models.
     coordinate : callable
         Function that creates the coordinator from the run's configuration and the privacy settings,
         which are None without a budget.
@@ -74,7 +86,7 @@ def table_apps(
 
     def party(node: Config) -> Party:
         privacy = _party_privacy(node) if make_private else None
-        table = party_table(node, keep_missing=keep_missing)
+        table = party_table(node, method, keep_missing=keep_missing)
         if make_private is None or privacy is None:
             return make_party(table, node)
         return make_private({**table, "privacy": privacy, **party_account(node)}, node)
@@ -168,15 +180,19 @@ def _check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
         )
 
 
-def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[str, Any]:
+def party_table(
+    node: Mapping[str, Any], method: str, *, keep_missing: bool = False
+) -> dict[str, Any]:
     """Read a party's table from the file of its node.
 
     Parameters
     ----------
     node : mapping
-        The node's configuration. ``data`` and ``model-path`` are required. ``schema`` is the path
-        of a schema, without which columns and labels come from the rows; ``label`` is then
-        ``target`` by default.
+        The node's configuration. ``data`` and ``model-folder`` are required. ``schema`` is the
+        path of a schema, which is copied to the folder of models; without it columns and labels
+        come from the rows, and ``label`` is ``target`` by default.
+    method : str
+        Name of the method.
     keep_missing : bool
         Leave missing cells of numeric columns NaN, if there is no schema.
 
@@ -191,12 +207,16 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
         If a key is missing, or the file cannot be used.
     """
     path, label = Path(node_value(node, "data")), str(node.get("label", "target"))
+    folder = Path(node_value(node, "model-folder"))
+    if not folder.is_dir():
+        raise Refused("its model-folder does not exist", "model-folder")
     with _file_errors():
         if node.get("schema"):
             schema = Schema.load(str(node["schema"]))
             label = schema.label
             rows = read_rows(path, schema)
             x, y, names = rows.x, rows.y, schema.feature_names
+            _copy_schema(node["schema"], folder)
         else:
             data = read_table(path, label=label, keep_missing=keep_missing)
             x, y, names = data.x, data.y, data.feature_names
@@ -206,7 +226,7 @@ def party_table(node: Mapping[str, Any], *, keep_missing: bool = False) -> dict[
         "y": y,
         "feature_names": names,
         "label_name": label,
-        "model_path": node_value(node, "model-path"),
+        "model_path": folder / f"{method}.model",
     }
 
 

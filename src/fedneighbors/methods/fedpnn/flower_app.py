@@ -1,7 +1,7 @@
 """FedPNN as a Flower app: ``flwr run examples/flower-fedpnn``.
 
 The configuration of the run holds the settings of the coordinator. The configuration of a node
-holds the party's name (``party-name``), its files (``data``, ``model-path``) and its label column
+holds the party's name (``party-name``), its files (``data``, ``model-folder``) and its label column
 (``label``). In training without a budget, ``min-count`` of a node is the minimum number of records
 behind every value that its party sends; the party refuses runs with a lower ``min-count``. A node
 that sets ``epsilon`` accepts only private training. Its configuration then also holds the other
@@ -123,7 +123,7 @@ def _make_private_party(arguments: dict[str, Any], node: Config) -> Party:
         raise Refused("its privacy terms have no bounds or classes that fit its table") from error
 
 
-_apps = table_apps(_coordinate, _make_party, _make_private_party, keep_missing=True)
+_apps = table_apps("fedpnn", _coordinate, _make_party, _make_private_party, keep_missing=True)
 # Flower searches the source for plain assignments of these names.
 server = _apps[0]
 client = _apps[1]

@@ -1,7 +1,7 @@
 """FlyNN as a Flower app: ``flwr run examples/flower-flynn``.
 
 The run configuration contains the coordinator's settings; the node configuration contains the
-party's name and files: ``party-name``, ``data``, ``label`` and ``model-path``. A node that sets
+party's name and files: ``party-name``, ``data``, ``label`` and ``model-folder``. A node that sets
 ``epsilon`` accepts only private training on the terms in its own configuration, and charges it to
 its ``ledger`` under the name in ``dataset``.
 """
@@ -69,7 +69,7 @@ def _private_party(table: dict[str, Any], _node: Config) -> FlyNNParty:
     return PrivateFlyNNParty(**table)
 
 
-_apps = table_apps(_coordinate, _party, _private_party)
+_apps = table_apps("flynn", _coordinate, _party, _private_party)
 # Flower searches the source for plain assignments to these names.
 server = _apps[0]
 client = _apps[1]

@@ -2,9 +2,9 @@
 
 The run's configuration has the settings of the training and the description of the network. A
 node's configuration has the party's name (``party-name``), its table (``data``) and label column
-(``label``), and the file for the client's part of the model (``model-path``). If ``model`` in the
-run's configuration is an import path, the run trains a user's network: the coordinator imports that
-path, and each node imports the path ``model`` in its own configuration. No path is sent.
+(``label``), and the folder for the client's part of the model (``model-folder``). If ``model`` in
+the run's configuration is an import path, the run trains a user's network: the coordinator imports
+that path, and each node imports the path ``model`` in its own configuration. No path is sent.
 """
 
 import importlib
@@ -411,7 +411,7 @@ def _custom_model(node: Config) -> Any:
         raise Refused("its own network cannot be imported") from error
 
 
-_apps = table_apps(_coordinate, _party, keep=_keep)
+_apps = table_apps("knnper", _coordinate, _party, keep=_keep)
 # Flower finds only plain assignments of these names in the source.
 server = _apps[0]
 client = _apps[1]
