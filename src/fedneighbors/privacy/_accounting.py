@@ -1,7 +1,7 @@
 """Total cost of releases: composition and conversions, rounded upward.
 
-Sums are exact fractions. Only the conversion from zCDP to (epsilon, delta) is not exact; it is
-OpenDP's and never below the true value.
+Sums are exact fractions. Only the conversion from zCDP to (epsilon, delta), by OpenDP, is not
+exact: its result is rounded upward.
 """
 
 import bisect
@@ -37,11 +37,11 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
     - zCDP budget: rhos are added up; a pure epsilon counts as ``epsilon**2 / 2`` ([1]_,
       Proposition 1.4).
     - (epsilon, delta) budget: epsilons and deltas of pure and approximate releases are added up
-      (basic composition). The rhos of zCDP releases are added up and converted once, at the part
-      of the budget's delta that the approximate releases left; the result then spends all of
-      that delta.
+      (basic composition). The rhos of zCDP releases are added up and converted once, with the
+      part of the budget's delta that the approximate releases left. The result then contains
+      the whole delta.
 
-    All of these also hold if a cost is chosen after earlier answers were seen.
+    The totals also hold for adaptive releases, whose costs depend on earlier answers.
 
     Parameters
     ----------
@@ -130,11 +130,11 @@ def _parts(counts: Mapping[Guarantee, int]) -> _Parts:
 def _approximate(parts: _Parts, budget: ApproxDP) -> ApproxDP:
     epsilon = parts.pure + parts.epsilon
     if not parts.rho:
-        if parts.delta >= 1:
+        if parts.delta >= 1:  # guarantees nothing
             raise ValueError(f"deltas add up to {parts.delta}; expected less than 1")
         return ApproxDP(epsilon, parts.delta)
     left = budget.delta - parts.delta
-    if left <= 0:
+    if left <= 0:  # zCDP implies (epsilon, delta) for positive deltas only
         raise ValueError(
             f"no part of delta={budget.delta} is left to convert rho={parts.rho}; set a budget "
             "with a larger delta"
@@ -196,7 +196,7 @@ def _pairs(spent: Guarantee, budget: Guarantee) -> list[tuple[Fraction, Fraction
     return list(zip(vars(spent).values(), vars(budget).values(), strict=True))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # OpenDP takes milliseconds; a charge checks one sum several times
 def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
     """Return the smallest known epsilon for which rho-zCDP implies (epsilon, delta).
 
@@ -246,7 +246,7 @@ def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
     return Fraction(epsilon)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # a search takes half a second; each release repeats it
 def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
     """Return the largest rho for which rho-zCDP implies (epsilon, delta).
 
@@ -281,29 +281,30 @@ def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
     if allowed < 0:
         raise ValueError(f"expected epsilon of 0 or more, got {epsilon}")
 
-    def too_large(place: int) -> bool:
-        try:
-            return zcdp_to_approx.__wrapped__(Fraction(_float_at(place)), delta) > allowed
+    def is_too_large(rank: int) -> bool:
+        try:  # without the cache, which the search would fill with numbers never used again
+            return zcdp_to_approx.__wrapped__(Fraction(_float_at(rank)), delta) > allowed
         except ValueError:
-            if place:
-                return True
-            raise
+            if rank:
+                return True  # rho is too large to be converted
+            raise  # at rho 0 only delta can be out of range
 
-    if too_large(0):
+    if is_too_large(0):  # no rank fits, and the search would return -1
         return Fraction(0)
-    places = range(_FLOATS)
-    return Fraction(_float_at(bisect.bisect_left(places, True, key=too_large) - 1))
+    ranks = range(_FLOATS)
+    return Fraction(_float_at(bisect.bisect_left(ranks, True, key=is_too_large) - 1))
 
 
-_FLOATS = 0x7FF0_0000_0000_0000  # finite float64 numbers from 0 upward, in their order
+# Number of finite float64 numbers from 0 upward: the rank of infinity.
+_FLOATS = 0x7FF0_0000_0000_0000
 
 
-def _float_at(place: int) -> float:
-    """Return the float64 whose bits are the given integer.
+def _float_at(rank: int) -> float:
+    """Return the float64 of a rank, counted from 0.0 upward.
 
-    The order of such integers is that of the floats from 0 upward.
+    Its bits, read as an integer, are the rank: floats from 0 upward are ordered as their bits.
     """
-    return float(struct.unpack("<d", struct.pack("<q", place))[0])
+    return float(struct.unpack("<d", struct.pack("<q", rank))[0])
 
 
 def float_above(number: Fraction) -> float:
@@ -322,6 +323,7 @@ def _opendp_epsilon(rho: float, delta: float) -> float:
 
     Infinite where OpenDP overflows.
     """
+    # OpenDP converts whole measurements only: this one does nothing and claims rho
     dp = load_opendp("contrib", "honest-but-curious")
     release = dp.m.make_user_measurement(
         dp.atom_domain(T=bool),

@@ -1,7 +1,7 @@
 """Guarantees and sensitivities as values.
 
 Guarantees contain fractions, never floats, so that charges add up without rounding. Mechanisms
-return guarantees, the ledger sums them, and :mod:`~fedneighbors.privacy._accounting` converts them.
+return guarantees, the ledger stores them, :mod:`~fedneighbors.privacy._accounting` sums them.
 """
 
 import math
@@ -124,6 +124,7 @@ Guarantee = PureDP | ApproxDP | ZCDP
 
 
 def _short(number: Fraction) -> str:
+    # a fraction of more than three digits is hard to read
     return str(number) if number.denominator < 1000 else f"{float(number):.6g}"
 
 
@@ -131,7 +132,7 @@ def _short(number: Fraction) -> str:
 class Sensitivity:
     """Sensitivity of a vector of integers to one record.
 
-    A mechanism takes it together with the vector; sensitivities are stated nowhere else.
+    A mechanism takes it together with the vector.
 
     Parameters
     ----------
@@ -163,5 +164,6 @@ class Sensitivity:
             raise ValueError(f"expected neighbors as one of {NEIGHBORS}, got {self.neighbors!r}")
         if min(self.l1, self.l2_squared, self.linf) < 0:
             raise ValueError(f"expected bounds of 0 or more, got {self}")
+        # holds for every vector: a**2 <= sum of a**2 <= sum of |a| * linf
         if not self.linf**2 <= self.l2_squared <= self.l1 * self.linf:
             raise ValueError(f"expected linf**2 <= l2_squared <= l1 * linf, got {self}")

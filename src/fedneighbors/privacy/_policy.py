@@ -1,4 +1,4 @@
-"""Privacy requirements of users: amount, neighbouring relation, and declared columns."""
+"""Privacy settings of a training or a search, and their configuration keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -23,21 +23,21 @@ MECHANISMS = ("paper", "local", "central")
 
 @dataclass(frozen=True)
 class Privacy:
-    """Privacy requirements of a training or a search.
+    """Privacy settings of a training or a search.
 
     Everything that a training learns from rows is charged to ``epsilon`` and ``delta``. Columns,
-    their ranges and the labels are declared: rows that are not in numbers, such as data frames and
-    files, need a ``schema``; arrays need ``bounds`` and ``classes``. Arguments of the estimator,
-    such as ``n_units``, are public. A search charges ``epsilon`` and ``delta`` for each query and
-    ignores the other fields.
+    their ranges and the labels are declared: data frames and files need a ``schema``, arrays need
+    ``bounds`` and ``classes``. Arguments of the estimator, such as ``n_units``, are public. A
+    search charges ``epsilon`` and ``delta`` for each query and ignores the other fields.
 
     Parameters
     ----------
     epsilon : number
-        Above 0. A float counts as the decimal that it prints as.
+        Above 0. A float counts as its shortest decimal representation, so 0.1 is one tenth.
     delta : number
-        In [0, 1). FlyNN uses a positive delta under ``"central"`` only, FedPNN also under
-        ``"local"``; kNN-Per requires one; a search needs one for answers that are always exact.
+        In [0, 1). FlyNN uses a positive delta only under ``"central"``, FedPNN also under
+        ``"local"``. kNN-Per requires a positive delta, and so does a search whose answers must
+        always be exact.
     mechanism : {"local", "central", "paper"}
         ``"local"``: each party adds the full noise to its release. ``"central"``: each party adds a
         noise share and only the masked sum is visible, with the noise of one table. ``"paper"``:
@@ -48,15 +48,16 @@ class Privacy:
         Declared columns and labels, see :class:`~fedneighbors.datasets.Schema`. Each column needs a
         range. ``classes`` and ``bounds`` are those of the schema.
     classes : tuple of labels, optional
-        All labels. A row with another label is left out.
+        All labels. Rows with other labels are not used.
     bounds : (low, high), optional
-        Range of the values, numbers or one number per feature. Values outside become the nearer
-        bound. Mean and spread of columns are computed from noisy moments of the clipped values.
+        Range of the values: two numbers, or one number per feature for each bound. Values outside
+        are clipped. Means and standard deviations are computed from noisy moments of the clipped
+        values.
     constants_share : number
         Share of the budget, in (0, 1), for the constants: FlyNN's number of rows and scaling,
         kNN-Per's class counts.
     n_picks : int, optional
-        Number of cells that ``"paper"`` picks (T). None derives it.
+        Number of cells that ``"paper"`` picks (T); derived by default.
     accounting : {"parallel", "paper"}
         Composition of ``"paper"`` over the parties. Rows of different parties are disjoint, so each
         party may spend all of epsilon (``"parallel"``); the paper divides it by the number of
@@ -65,8 +66,8 @@ class Privacy:
         Number of parties, needed to divide epsilon under ``accounting="paper"``.
     colluders : int
         Number of parties that may collude with the coordinator under ``"central"``; the noise
-        shares of the others suffice. Each party knows its own share and could subtract it, so the
-        default of 1 protects towards every single party, and 0 towards the coordinator alone.
+        shares of the others suffice. Each party knows its own share and could subtract it: the
+        default of 1 also protects against every single party, 0 only against the coordinator.
 
     Raises
     ------
@@ -99,11 +100,11 @@ class Privacy:
             raise ValueError(f"expected delta in [0, 1), got {self.delta!r}")
         if not 0 < exact(self.constants_share, "constants_share") < 1:
             raise ValueError(f"expected constants_share in (0, 1), got {self.constants_share!r}")
-        _one_of("mechanism", self.mechanism, MECHANISMS)
-        _one_of("neighbors", self.neighbors, NEIGHBORS)
-        _one_of("accounting", self.accounting, ("parallel", "paper"))
+        _check_choice("mechanism", self.mechanism, MECHANISMS)
+        _check_choice("neighbors", self.neighbors, NEIGHBORS)
+        _check_choice("accounting", self.accounting, ("parallel", "paper"))
         if self.schema is not None:
-            self._take_schema(self.schema)
+            self._copy_schema_fields(self.schema)
         for name, least in (("n_picks", 1), ("n_parties", 1), ("colluders", 0)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -111,7 +112,7 @@ class Privacy:
             if value is not None and value < least:
                 raise ValueError(f"expected {name} of {least} or more, got {value}")
 
-    def _take_schema(self, schema: Schema) -> None:
+    def _copy_schema_fields(self, schema: Schema) -> None:
         declared = {"classes": schema.classes, "bounds": schema.bounds}
         if not schema.classes:
             raise ValueError("a privacy budget needs the classes of the schema; declare them")
@@ -146,7 +147,7 @@ class Privacy:
         Raises
         ------
         ValueError
-            If they are not. Labels cannot be derived from rows under a budget.
+            If they are not: under a budget, labels cannot be derived from rows.
         """
         if self.classes is None:
             raise ValueError(
@@ -156,20 +157,20 @@ class Privacy:
 
     def check_fields(self, method: str, names: tuple[str, ...]) -> None:
         """Raise ValueError if a field without effect is set."""
-        idle = [
+        unused = [
             entry.name
             for entry in fields(self)
             if entry.name in names and getattr(self, entry.name) != entry.default
         ]
-        if idle:
+        if unused:
             raise ValueError(
-                f"{', '.join(idle)} have no effect for {method}; omit them from Privacy"
+                f"{', '.join(unused)} have no effect for {method}; omit them from Privacy"
             )
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"expected {name} as one of {known}, got {value!r}")
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"expected {name} as one of {choices}, got {value!r}")
 
 
 def terms(privacy: Privacy) -> dict[str, str]:
@@ -185,41 +186,41 @@ def terms(privacy: Privacy) -> dict[str, str]:
         "colluders": str(privacy.colluders),
         "schema": "" if privacy.schema is None else privacy.schema.digest,
         "classes": repr(privacy.classes),
-        "bounds": _numbers(privacy.bounds),
+        "bounds": _bounds_text(privacy.bounds),
     }
 
 
-def _numbers(bounds: Any) -> str:
+def _bounds_text(bounds: Any) -> str:
     return "" if bounds is None else repr([np.asarray(bound, float).tolist() for bound in bounds])
 
 
-_NUMBERS = ("epsilon", "delta", "constants-share")
-_WORDS = ("mechanism", "neighbors", "accounting")
-_COUNTS = ("n-picks", "n-parties", "colluders")
+_NUMBER_KEYS = ("epsilon", "delta", "constants-share")
+_CHOICE_KEYS = ("mechanism", "neighbors", "accounting")
+_COUNT_KEYS = ("n-picks", "n-parties", "colluders")
 
 
 def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
-    """Return the privacy of a configuration; None without ``epsilon``.
+    """Return the privacy settings of a configuration, None without ``epsilon``.
 
     Parameters
     ----------
     config : mapping
-        Keys as the arguments of :class:`~fedneighbors.privacy.Privacy` with ``-`` for
-        ``_``. Numbers may be text such as ``"1/3"``; ``schema`` is the path of a TOML file. An
-        empty text, or 0 for ``n-picks`` and ``n-parties``, counts as absent.
+        Arguments of :class:`~fedneighbors.privacy.Privacy` by name, with ``-`` for ``_``. Numbers
+        may be text such as ``"1/3"``; ``schema`` is the path of a TOML file. An empty text, or 0
+        for ``n-picks`` and ``n-parties``, counts as absent.
 
     Raises
     ------
     ValueError, TypeError
-        If a value is out of range or of another type, or there is no schema.
+        If a value is out of range or of another type, or no schema is given.
     MissingDataError, DataError
-        If there is no file of the schema, or it is not a schema.
+        If the schema file is missing or invalid.
     """
     if config.get("epsilon", "") == "":
         return None
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         key.replace("-", "_"): config[key]
-        for key in (*_NUMBERS, *_WORDS, *_COUNTS)
+        for key in (*_NUMBER_KEYS, *_CHOICE_KEYS, *_COUNT_KEYS)
         if config.get(key, "") != "" and not (key in ("n-picks", "n-parties") and config[key] == 0)
     }
     if not config.get("schema"):
@@ -228,4 +229,4 @@ def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
             "read. Declare columns, ranges and labels in a TOML file; `fedneighbors schema draft` "
             "helps to write it from public rows"
         )
-    return Privacy(**given, schema=Schema.load(str(config["schema"])))
+    return Privacy(**arguments, schema=Schema.load(str(config["schema"])))

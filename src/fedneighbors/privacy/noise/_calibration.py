@@ -21,10 +21,14 @@ from fedneighbors.privacy.noise._samplers import BitSource
 Mechanism = DiscreteLaplace | DiscreteGaussian
 Shares = LaplaceShares | GaussianShares
 
-# Variances are rounded up to a multiple of it, which keeps the sampler's table small.
+# Variances are rounded up to a multiple of it, so that variances and costs are short fractions. The
+# rounding adds less than this to a variance, which noise of useful width does not notice.
 _STEP = Fraction(1, 1 << 10)
-_MAX_INCREASES = 64  # by a factor of 9/8 each, together by less than 1,900
-_MIN_SHARE_VARIANCE = Fraction(1, 4)  # below it the bound on a sum does not hold
+# Each step adds at most 1/8 to the variance, 6 % to the standard deviation. The excess of a sum of
+# shares falls exponentially with their variance, so that a few steps suffice; 64 steps are a factor
+# of almost 1,900.
+_MAX_INCREASES = 64
+_MIN_SHARE_VARIANCE = Fraction(1, 4)  # the bound on a sum of shares needs at least this
 
 
 def budget_fraction(privacy: Privacy, fraction: Fraction) -> PureDP | ZCDP:
@@ -35,7 +39,7 @@ def budget_fraction(privacy: Privacy, fraction: Fraction) -> PureDP | ZCDP:
     Parameters
     ----------
     privacy : Privacy
-        Settings; a budget with delta is spent as zCDP, after conversion.
+        Settings; a budget with delta is converted to zCDP.
     fraction : Fraction
         In [0, 1].
     """
@@ -45,7 +49,7 @@ def budget_fraction(privacy: Privacy, fraction: Fraction) -> PureDP | ZCDP:
 
 
 def mechanism(allowed: PureDP | ZCDP, sensitivity: Sensitivity) -> Mechanism:
-    """Return the noise of one party's release within part of the budget."""
+    """Return the mechanism whose release costs at most ``allowed``."""
     if isinstance(allowed, PureDP):
         return DiscreteLaplace(sensitivity.l1 / allowed.epsilon)
     return DiscreteGaussian(_round_up(sensitivity.l2_squared / (2 * allowed.rho)))
@@ -54,10 +58,10 @@ def mechanism(allowed: PureDP | ZCDP, sensitivity: Sensitivity) -> Mechanism:
 def shares(
     allowed: PureDP | ZCDP, sensitivity: Sensitivity, *, n_shares: int, n_cells: int
 ) -> Shares:
-    """Return the noise of each party in a masked sum.
+    """Return noise shares whose masked sum costs at most ``allowed``.
 
-    Sums with at least ``n_shares`` honest shares cost at most ``allowed``. If Gaussian shares were
-    so small that their sum differs too much from Gaussian noise, their variance is increased.
+    The sum must contain at least ``n_shares`` honest shares. The variance of Gaussian shares is
+    increased until the cost includes the error of their sum, which is not exactly Gaussian.
 
     Raises
     ------
@@ -66,8 +70,8 @@ def shares(
     """
     if isinstance(allowed, PureDP):
         return LaplaceShares(sensitivity.l1 / allowed.epsilon, n_shares)
-    lowest = n_shares * _MIN_SHARE_VARIANCE
-    variance = max(lowest, _round_up(sensitivity.l2_squared / (2 * allowed.rho)))
+    min_variance = n_shares * _MIN_SHARE_VARIANCE
+    variance = max(min_variance, _round_up(sensitivity.l2_squared / (2 * allowed.rho)))
     for _ in range(_MAX_INCREASES):
         noise = GaussianShares(variance, n_shares)
         if noise.guarantee(sensitivity, n_cells).rho <= allowed.rho:
@@ -98,20 +102,21 @@ def variance(noise: Mechanism | Shares, *, n_summed: int = 1) -> float:
     if isinstance(noise, GaussianShares):
         return float(noise.share_variance) * n_summed
     n_parts = 1 if isinstance(noise, DiscreteLaplace) else noise.n_shares  # per full noise
+    # 2 a / (1 - a)**2 is the variance of P(k) proportional to a**abs(k)
     decay = math.exp(-1 / noise.scale)
     return 2 * decay / (1 - decay) ** 2 * n_summed / n_parts
 
 
 def guaranteed_shares(*, n_asked: int, threshold: int, colluders: int) -> int:
-    """Return the number of noise shares guaranteed to be in a sum.
+    """Count the honest noise shares that a masked sum contains at least.
 
     Shares known to colluders are not counted.
 
     Parameters
     ----------
     n_asked, threshold : int
-        Number of parties with which the masked sum is opened, and minimum number that must answer
-        until it is unmasked.
+        Number of parties asked for the masked sum, and minimum number that must answer before it
+        is unmasked.
     colluders : int
         Number of parties that may collude with the coordinator.
 
@@ -119,8 +124,11 @@ def guaranteed_shares(*, n_asked: int, threshold: int, colluders: int) -> int:
     ------
     PrivacyError
         If the colluders could remove the masks of one party, whose share alone does not protect it.
-        Otherwise an honest share remains, for ``threshold`` is at most ``n_asked``.
     """
+    # To remove all masks of one party, its two secrets must be reconstructed: each takes the
+    # answers of threshold - colluders honest parties, and an honest party answers for one of them
+    # only. There are n_asked - colluders honest parties. As threshold <= n_asked, this check also
+    # implies threshold > colluders.
     if 2 * threshold <= n_asked + colluders:
         raise PrivacyError(
             f"masks with a threshold of {threshold} of {n_asked} parties do not protect against "

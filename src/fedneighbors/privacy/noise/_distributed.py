@@ -1,4 +1,4 @@
-"""Noise shares: each party draws a part, and the sum of the parts protects a masked sum.
+"""Noise shares of a masked sum: each party adds a part of the noise.
 
 A sum with fewer than ``n_shares`` honest shares has no guarantee: set ``n_shares`` to the number of
 parties minus those that may drop out *and* those that may collude.
@@ -25,7 +25,7 @@ from fedneighbors.privacy.noise._samplers import (
 _TWO_PI_SQUARED = Fraction(197392, 10000)
 """Lower bound of 2 pi**2 = 19.73920880..., so that derived bounds are rounded upward."""
 
-_PRECISION = 256  # bits of the bound on a sum of shares
+_PRECISION = 256  # bits of the bound on a sum of shares: 2**-256 is far below any useful cost
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LaplaceShares:
     """Polya shares: ``n_shares`` of them sum to exactly discrete Laplace noise.
 
     One share is the difference of two negative binomial variables of shape 1 / n_shares. More than
-    ``n_shares`` honest shares are Laplace noise plus noise independent of the data, so the
+    ``n_shares`` honest shares are Laplace noise plus other noise independent of the data, so the
     guarantee holds.
 
     Parameters
@@ -60,16 +60,16 @@ class LaplaceShares:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", positive(self.scale, "scale"))
         _check_n_shares(self.n_shares)
-        if self.scale > MAX_TABLE_SCALE:
+        if self.scale > MAX_TABLE_SCALE:  # OpenDP has no sampler of Polya shares
             raise ValueError(
                 f"expected a scale of at most {MAX_TABLE_SCALE}, got {self.scale}; "
                 "such noise hides all counts: release less or allow a larger epsilon"
             )
 
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
-        """Return the cost of the sum with at least ``n_shares`` honest shares.
+        """Return the cost of the sum: l1 / scale.
 
-        It is l1 / scale.
+        The sum must contain at least ``n_shares`` honest shares.
 
         Parameters
         ----------
@@ -123,6 +123,7 @@ class GaussianShares:
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", positive(self.variance, "variance"))
         _check_n_shares(self.n_shares)
+        # below 1/4 the bound of sum_excess does not hold
         if not Fraction(1, 4) <= self.share_variance <= MAX_TABLE_VARIANCE:
             raise ValueError(
                 f"expected a variance per share between 1/4 and {MAX_TABLE_VARIANCE}, "
@@ -131,7 +132,7 @@ class GaussianShares:
 
     @property
     def share_variance(self) -> Fraction:
-        """Return the noise variance of one party's share."""
+        """Return the variance of one share."""
         return self.variance / self.n_shares
 
     def guarantee(self, sensitivity: Sensitivity, n_cells: int) -> ZCDP:
@@ -149,7 +150,7 @@ class GaussianShares:
         n_cells : int
             Length of that vector (d).
         """
-        if self.n_shares == 1:
+        if self.n_shares == 1:  # exactly discrete Gaussian
             return ZCDP(sensitivity.l2_squared / (2 * self.variance))
         tau = sum_excess(self.share_variance, self.n_shares)
         l2_squared = sensitivity.l2_squared / self.variance
@@ -196,7 +197,8 @@ def sum_excess(share_variance: Fraction, n_shares: int) -> Fraction:
 
 
 def _root_above(x: Fraction) -> Fraction:
-    """Return a fraction at most 2**-128 above the square root of x."""
+    """Return the square root of x, rounded up by at most 2**-128."""
+    # the square root of x * 2**256 is that of x in units of 2**-128
     return Fraction(math.isqrt((x.numerator << 256) // x.denominator) + 1, 1 << 128)
 
 

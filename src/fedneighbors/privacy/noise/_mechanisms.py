@@ -3,9 +3,9 @@
 Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity` (norms, unit,
 neighbouring relation) and returns the cost of a release.
 
-OpenDP draws noise that is too wide for a table and selects the largest cells. It is called with
-64-bit integers: its samplers clip at the ends of the type, which has 32 bits for Python's ``int``,
-and clipped noise does not protect.
+OpenDP draws noise that is too wide for a table, and selects cells for noisy top-k. It is called
+with 64-bit integers, since its samplers clip noise at the limits of the type (32 bits for Python's
+``int``), and clipped noise does not protect.
 """
 
 import math
@@ -53,7 +53,7 @@ def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
         Number of values.
     """
     dp = load_opendp("contrib")
-    sigma = math.sqrt(variance)
+    sigma = math.sqrt(variance)  # rounded to nearest, possibly downward
     while Fraction(sigma) ** 2 < variance:
         sigma = math.nextafter(sigma, math.inf)
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
@@ -63,7 +63,8 @@ def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
 def top_k_measurement(k: int, scale: Fraction) -> Any:
     """Return OpenDP's measurement of noisy top-k under pure differential privacy.
 
-    Scores may change in both directions: OpenDP's cheaper ``monotonic`` case does not apply.
+    One record may raise some scores and lower others, so that OpenDP's cheaper ``monotonic`` case
+    does not apply.
 
     Parameters
     ----------
@@ -95,16 +96,26 @@ def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.
 
 
 MAX_TABLE_SCALE = 1 << 14
-"""Up to this scale Laplace noise is drawn from our own table, above it by OpenDP."""
+"""Maximum scale of Laplace noise from a table of thresholds; OpenDP draws wider noise.
+
+The widest table has 44 thresholds per unit of scale, 2**-63 being exp(-43.7): 6 MB, and a few
+seconds to compute.
+"""
 
 MAX_TABLE_VARIANCE = 1 << 32
-"""Up to this variance Gaussian noise is drawn from our own table, above it by OpenDP."""
+"""Maximum variance of Gaussian noise from a table of thresholds; OpenDP draws wider noise.
+
+The widest table (sigma 2**16) has 9 thresholds per unit of sigma, where the tail is 2**-63: 5 MB.
+"""
 
 MAX_SCALE = 1 << 40
-"""Maximum scale; samplers clip at the ends of 64 bits, which must be out of reach of the noise."""
+"""Maximum scale or sigma.
+
+OpenDP clips noise at 2**63, at least 2**23 scales away: its probability is below exp(-2**23).
+"""
 
 MAX_VALUE = 1 << 61
-"""Maximum absolute value, so that no sum with noise can overflow."""
+"""Maximum absolute value of a cell and of its noise; their sum is at most 2**62 and fits int64."""
 
 
 def positive(value: Number, name: str) -> Fraction:
@@ -158,15 +169,15 @@ def _check_width(width: Fraction, name: str, *, power: int = 1) -> None:
         )
 
 
-def _check_no_bits(bits: BitSource, what: str) -> None:
+def _check_no_bits(bits: BitSource, noise: str) -> None:
     if bits is not os.urandom:
-        raise ValueError(f"{what} is drawn by OpenDP, which does not accept bits; omit bits")
+        raise ValueError(f"{noise} is drawn by OpenDP, which does not accept bits; omit bits")
 
 
-def _plus(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _add(values: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Add noise to checked values; raise if the sum could overflow.
 
-    The probability is below exp(-2**40).
+    The widest Laplace noise of a cell exceeds 2**61, 2**21 scales, with probability exp(-2**21).
     """
     if noise.size and max(int(noise.max()), -int(noise.min())) > MAX_VALUE:
         raise ValueError("the noise is too wide for int64; request less noise")
@@ -206,7 +217,7 @@ class _Additive(ABC):
             If a value is beyond :data:`MAX_VALUE`.
         """
         vector = integers(values, sensitivity)
-        return _plus(vector, self.noise(vector.size, bits=bits))
+        return _add(vector, self.noise(vector.size, bits=bits))
 
 
 @dataclass(frozen=True)
@@ -244,7 +255,7 @@ class DiscreteLaplace(_Additive):
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
         """Return the cost of one release: epsilon = l1 / scale.
 
-        The neighbouring relation is that of the sensitivity.
+        The cost holds for the neighbouring relation of the sensitivity.
 
         Parameters
         ----------
@@ -365,12 +376,12 @@ class NoisyTopK:
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
         """Return OpenDP's cost of one release.
 
-        Scores may change in both directions.
+        It allows that one record raises some scores and lowers others.
 
         Parameters
         ----------
         sensitivity : Sensitivity
-            Sensitivity of the vector; only linf matters.
+            Sensitivity of the vector; only ``linf`` is used.
 
         Raises
         ------

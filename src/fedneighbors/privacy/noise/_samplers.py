@@ -9,7 +9,8 @@ with higher precision; a threshold is one point, so this ends with probability 1
 therefore always k(U): thresholds are only compared through integers known to enclose them, and the
 precision of the enclosure affects the number of drawn bits, never the result.
 
-One word of 64 bits per cell decides all but about one in 2**50 cells (a sign bit and 63 bits of U).
+A cell takes one word of 64 bits: a sign bit and 63 bits of U. Of the 2**63 prefixes, two per
+threshold do not decide the value: about one in 2**51 at scale 32, one in 2**42 at the widest.
 
 A distribution is given by the weights of 0, 1, 2, ..., enclosed by integers to any precision. A
 symmetric distribution is given by its magnitudes: k > 0 represents +k and -k, each with the weight
@@ -47,8 +48,9 @@ def exp_minus(x: Fraction, precision: int) -> Enclosure:
     """Enclose exp(-x) for x of 0 or more.
 
     The argument is halved until it is at most 1/2, where the terms of the alternating series
-    decrease: the truncation error is at most the first omitted term. Squaring undoes the halving;
-    it can double a relative error, so each halving takes two more bits.
+    decrease: the truncation error is at most the first omitted term. The value is then squared as
+    often. A squaring can double the error, so each halving takes two more bits; 16 more bits cover
+    the rounding of the terms.
 
     Parameters
     ----------
@@ -57,12 +59,12 @@ def exp_minus(x: Fraction, precision: int) -> Enclosure:
     precision : int
         Bits after the point.
     """
-    halvings = (x.numerator // x.denominator).bit_length() + 1
+    halvings = (x.numerator // x.denominator).bit_length() + 1  # x < 2**(halvings - 1)
     work = precision + 2 * halvings + 16
     p, q = x.numerator, x.denominator << halvings
     low = high = least = most = 1 << work
     order = 0
-    while most > 1:
+    while most > 1:  # the later terms are below one unit
         order += 1
         least, most = least * p // (q * order), -(-most * p // (q * order))
         if order % 2:
@@ -93,23 +95,20 @@ class Weight(NamedTuple):
 
 
 class Law(Protocol):
-    """A distribution over the integers, up to normalization."""
+    """A distribution over the integers, up to normalization.
+
+    Distributions with equal parameters are equal and have the same hash.
+    """
 
     def __hash__(self) -> int:
-        """Return a hash of the parameters.
-
-        Distributions with equal parameters are equal.
-        """
+        """Return a hash of the parameters."""
 
     @property
     def symmetric(self) -> bool:
         """Return whether -k is as likely as k."""
 
     def weights(self, precision: int) -> Iterator[Weight]:
-        """Yield the weights of 0, 1, 2, ... without end.
-
-        In units of 2**-precision.
-        """
+        """Yield the weights of 0, 1, 2, ... in units of 2**-precision."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +151,13 @@ class GaussianLaw:
 
         The ratio of neighbours starts at exp(-1 / (2 v)) and decreases.
         """
-        fall = exp_minus(1 / self.variance, precision)
+        decrease = exp_minus(1 / self.variance, precision)  # factor of the ratio per step
         ratio = exp_minus(1 / (2 * self.variance), precision)
         weight = Enclosure(1 << precision, 1 << precision)
         while True:
             yield Weight(*weight, ratio.high)
             weight = times(weight, ratio, precision)
-            ratio = times(ratio, fall, precision)
+            ratio = times(ratio, decrease, precision)
 
 
 @dataclass(frozen=True)
@@ -183,9 +182,7 @@ class NegativeBinomialLaw:
     def weights(self, precision: int) -> Iterator[Weight]:
         """Yield the weights C(k + r - 1, k) a**k.
 
-        r = 1 / n.
-
-        w[k + 1] / w[k] = a (k + r) / (k + 1) <= a.
+        Here r = 1 / n_shares, and w[k + 1] / w[k] = a (k + r) / (k + 1) <= a.
         """
         a = exp_minus(1 / self.scale, precision)
         low = high = 1 << precision
@@ -213,7 +210,7 @@ def cumulative(law: Law, n_bits: int, guard: int = 64) -> Cumulative:
     """Sum a distribution's weights until the tail is below 2**-(n_bits + 8).
 
     The weights after w[k] decrease at least as fast as powers of ``ratio``, so their sum is at most
-    w[k] * ratio / (1 - ratio).
+    w[k] * ratio / (1 - ratio). As w[0] = 1, the tail is below 1/256 of the last bit of a threshold.
 
     Parameters
     ----------
@@ -222,22 +219,23 @@ def cumulative(law: Law, n_bits: int, guard: int = 64) -> Cumulative:
     n_bits : int
         Bits of the thresholds.
     guard : int
-        Bits of precision beyond ``n_bits``, for the rounding of each step.
+        Bits of precision beyond ``n_bits``. In the widest table the rounding of all weights adds up
+        to less than 2**50 units: with 64 bits, below 2**-14 of the last bit of a threshold.
     """
     precision = n_bits + guard
-    one, rest = 1 << precision, 1 << (guard - 8)
-    factor = 2 if law.symmetric else 1
+    one, tail = 1 << precision, 1 << (guard - 8)
+    factor = 2 if law.symmetric else 1  # a weight counts for k and for -k
     low = high = 0
     lows: list[int] = []
     highs: list[int] = []
     for k, weight in enumerate(law.weights(precision)):
-        times_counted = factor if k else 1
-        low += times_counted * weight.low
-        high += times_counted * weight.high
+        multiplicity = factor if k else 1
+        low += multiplicity * weight.low
+        high += multiplicity * weight.high
         lows.append(low)
         highs.append(high)
-        if factor * weight.high * weight.ratio < rest * (one - weight.ratio):
-            return Cumulative(lows, highs, Enclosure(low, high + rest))
+        if factor * weight.high * weight.ratio < tail * (one - weight.ratio):
+            return Cumulative(lows, highs, Enclosure(low, high + tail))
     raise AssertionError("weights do not decrease")  # pragma: no cover
 
 
@@ -259,7 +257,7 @@ def probability(law: Law, value: int, *, n_bits: int = 128) -> tuple[Fraction, F
         return Fraction(0), Fraction(0)
     if k >= len(sums.lows):
         return Fraction(0), Fraction(1, 1 << n_bits)
-    weight = next(islice(law.weights(n_bits + 64), k, None))
+    weight = next(islice(law.weights(n_bits + 64), k, None))  # the precision of the sums
     return Fraction(weight.low, sums.total.high), Fraction(weight.high, sums.total.low)
 
 
@@ -268,8 +266,10 @@ BitSource = Callable[[int], bytes]
 
 WORD_BITS = 63  # one bit of a 64-bit word is the sign
 CHUNK = 1 << 16
-"""Maximum number of words drawn at once: half a megabyte."""
+"""Maximum number of words drawn at once: half a megabyte, which fits the processor's cache."""
 
+# The guide has two to four entries per threshold, so that most searches of the kernel take a
+# few steps: at least 2**8 entries (1 KiB), at most 2**16 (256 KiB, which fit the cache).
 _GUIDE_BITS = (8, 16)
 
 
@@ -282,11 +282,9 @@ class ThresholdTable(NamedTuple):
     symmetric: bool
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16)  # tables of at most 6 MB each
 def table(law: Law, n_bits: int = WORD_BITS) -> ThresholdTable:
     """Return the cached table of a distribution.
-
-    The same distribution always has the same table.
 
     Parameters
     ----------
@@ -307,13 +305,13 @@ def _limits(law: Law, n_bits: int) -> list[int]:
 
     limit - 1 <= F(k) * 2**n_bits <= limit + 1 for each k.
     """
-    guard = 64
+    guard = 64  # enough for every table; doubled if two bounds are ever too far apart
     while True:
         sums = cumulative(law, n_bits, guard)
         lows = [(low << n_bits) // sums.total.high for low in sums.lows]
         highs = [-(-(high << n_bits) // sums.total.low) for high in sums.highs]
         if all(high <= low + 2 for low, high in zip(lows, highs, strict=True)):
-            last = bisect_left(lows, (1 << n_bits) - 1)  # later thresholds have no effect
+            last = bisect_left(lows, (1 << n_bits) - 1)  # no prefix reaches a later threshold
             return [low + 1 for low in lows[: last + 1]]
         guard *= 2
 
@@ -331,6 +329,7 @@ def locate(law: Law, prefix: int, n_bits: int) -> int | None:
         Number of these bits.
     """
     sums = cumulative(law, n_bits)
+    # k is the first value that U may have; it is certain if U < F(k) for all continuations
     k = bisect_left(sums.highs, True, key=lambda high: high << n_bits > prefix * sums.total.low)
     if k < len(sums.lows) and (prefix + 1) * sums.total.high <= sums.lows[k] << n_bits:
         return k
@@ -355,7 +354,7 @@ def draw_words(n_words: int, bits: BitSource) -> npt.NDArray[np.uint64]:
 
 
 def sample(law: Law, size: int, bits: BitSource = os.urandom) -> npt.NDArray[np.int64]:
-    """Draw independent values of exactly a distribution.
+    """Draw independent values of a distribution, exactly.
 
     Parameters
     ----------
@@ -370,38 +369,38 @@ def sample(law: Law, size: int, bits: BitSource = os.urandom) -> npt.NDArray[np.
     -------
     int64 array of shape (size,)
     """
-    known = table(law)
+    thresholds = table(law)
     values = np.empty(size, np.int64)
     for start in range(0, size, CHUNK):
         part = values[start : start + CHUNK]
         words = draw_words(len(part), bits)
-        if _invert(known, words, part):
+        if _invert(thresholds, words, part):
             for i in np.flatnonzero(part == UNDECIDED):
                 part[i] = _refine(law, int(words[i]), bits)
     return values
 
 
 def warmup() -> None:
-    """Compile the kernels of a draw; the result is cached on disk."""
+    """Compile the kernel that inverts words; numba caches it on disk."""
     sample(LaplaceLaw(Fraction(1)), 1)
 
 
 def _invert(
-    known: ThresholdTable, words: npt.NDArray[np.uint64], values: npt.NDArray[np.int64]
+    thresholds: ThresholdTable, words: npt.NDArray[np.uint64], values: npt.NDArray[np.int64]
 ) -> int:
     return invert_words(
         words,
-        known.limits,
-        known.guide,
-        n_bits=known.n_bits,
-        symmetric=known.symmetric,
+        thresholds.limits,
+        thresholds.guide,
+        n_bits=thresholds.n_bits,
+        symmetric=thresholds.symmetric,
         values=values,
     )
 
 
 def _refine(law: Law, word: int, bits: BitSource) -> int:
     """Decide an undecided word by drawing more bits after it."""
-    prefix, n_bits = word >> 1, WORD_BITS
+    prefix, n_bits = word >> 1, WORD_BITS  # bit 0 is the sign
     magnitude = None
     while magnitude is None:
         prefix, n_bits = prefix << 64 | int(draw_words(1, bits)[0]), n_bits + 64

@@ -1,4 +1,4 @@
-"""The DP() step of FlyNN's Algorithm 2: cells picked by the exponential mechanism, with noise."""
+"""The step DP() of FlyNN's Algorithm 2: cells picked by the exponential mechanism, with noise."""
 
 import math
 import os
@@ -19,19 +19,24 @@ from fedneighbors.privacy.noise._samplers import (
     times,
 )
 
-_PRECISION = 192  # bits of a weight; draws begin with 128
+# Bits of a weight: 64 more than the first 128 bits of a draw, for range and rounding.
+_PRECISION = 192
 
 _HEADROOM = 8
-"""How far above the largest count the reference lies, in exponents: noise rarely lifts a count past
-it, and the weights of all cells need not change with every new largest count."""
+"""Distance of the reference above the largest count, in exponents.
+
+All weights must be computed again when a count exceeds the reference. The noise of a pick has the
+scale 1 / (2 rate), so that this is 16 scales, exceeded with probability exp(-16) / 2 by one pick.
+The largest weight loses 12 bits of precision.
+"""
 
 
 class CellWeights:
     """Weights of all cells in a binary tree; a draw or a change costs O(log n).
 
-    Weights are relative to a reference above all counts: a cell weighs
-    exp(-rate * (reference - count)), between two integers in units of 2**-precision. Node 1 of the
-    tree sums all cells, node i has the children 2 i and 2 i + 1, cell i is node ``width + i``.
+    The weight of a cell is exp(-rate * (reference - count)), for a reference above all counts. It
+    is enclosed between two integers in units of 2**-precision. Node 1 of the tree is the sum of all
+    cells, node i has the children 2 i and 2 i + 1, cell i is node ``width + i``.
 
     Parameters
     ----------
@@ -59,10 +64,10 @@ class CellWeights:
             New count.
         """
         self.counts[cell] = count
-        if not self._lows:
+        if not self._lows:  # the next draw builds the tree
             return
         if count > self._reference:
-            self._lows = []  # all weights change: the next draw rebuilds the tree
+            self._lows = []  # all weights change
             return
         node = self._width + cell
         self._lows[node], self._highs[node] = self._weight(count)
@@ -72,9 +77,10 @@ class CellWeights:
             self._highs[node] = self._highs[2 * node] + self._highs[2 * node + 1]
 
     def find(self, prefix: int, n_bits: int) -> int | None:
-        """Find the cell for all U with one prefix, or None.
+        """Find the cell for all U with a prefix, or None.
 
-        U times the sum of all weights falls into the share of one cell, in the order of the cells.
+        The weights, in the order of the cells, divide the interval from 0 to their sum. U selects
+        the cell whose part contains U times the sum.
 
         Parameters
         ----------
@@ -95,7 +101,7 @@ class CellWeights:
             if least >= high_edge << n_bits:
                 low_before, high_before = low_edge, high_edge
                 node += 1
-            elif most > low_edge << n_bits:
+            elif most > low_edge << n_bits:  # the edge may lie within the prefix
                 return None
         return node - self._width
 
@@ -125,9 +131,9 @@ class CellWeights:
 
     def _build(self) -> None:
         self._reference = max(self.counts) + math.ceil(_HEADROOM / self.rate)
-        reach = (self._reference - min(self.counts)).bit_length()
-        self._powers = powers_of_exp(self.rate, max(reach, 1), self._precision)
-        self._known: dict[int, Enclosure] = {}
+        n_powers = (self._reference - min(self.counts)).bit_length()  # bits of a distance
+        self._powers = powers_of_exp(self.rate, max(n_powers, 1), self._precision)
+        self._weights: dict[int, Enclosure] = {}  # cache, by count
         self._width = width = 1 << (len(self.counts) - 1).bit_length()
         weights = [self._weight(count) for count in self.counts]
         padding = [0] * (width - len(weights))
@@ -138,19 +144,19 @@ class CellWeights:
             self._highs[node] = self._highs[2 * node] + self._highs[2 * node + 1]
 
     def _weight(self, count: int) -> Enclosure:
-        """Multiply powers of exp(-rate) for the distance to the reference."""
-        known = self._known.get(count)
-        if known is not None:
-            return known
+        """Multiply powers of exp(-rate), one per bit of the distance."""
+        cached = self._weights.get(count)
+        if cached is not None:
+            return cached
         distance = self._reference - count
-        while len(self._powers) < distance.bit_length():
+        while len(self._powers) < distance.bit_length():  # a count fell below all earlier ones
             last = self._powers[-1]
             self._powers.append(times(last, last, self._precision))
         weight = Enclosure(1 << self._precision, 1 << self._precision)
         for i in range(distance.bit_length()):
             if distance >> i & 1:
                 weight = times(weight, self._powers[i], self._precision)
-        self._known[count] = weight
+        self._weights[count] = weight
         return weight
 
 
@@ -177,9 +183,10 @@ class BitDraws:
     bits: BitSource
 
     def cell(self, weights: CellWeights) -> int:
-        """Draw a cell from 128 bits, and from more while undecided.
+        """Draw a cell from 128 bits, and more while it is undecided.
 
-        Each step also refines the weights.
+        Each step also doubles the precision of the weights. With n cells, 128 bits leave about one
+        draw in 2**128 / n undecided.
 
         Parameters
         ----------
@@ -208,7 +215,7 @@ class BitDraws:
 
 @dataclass(frozen=True)
 class TopPicks:
-    """Noisy counts of the picked cells, zero elsewhere, line by line as printed [1]_.
+    """Noisy counts of the picked cells, zero elsewhere, as printed in [1]_.
 
     A pick draws a cell with probability proportional to exp(epsilon c / 4T) (line 19) and replaces
     its count by max(c + noise, 0) with discrete Laplace noise of scale 2T / epsilon (line 20); a
@@ -249,7 +256,7 @@ class TopPicks:
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         if self.n_picks < 1:
             raise ValueError(f"expected n_picks of 1 or more, got {self.n_picks}")
-        DiscreteLaplace(self.scale)  # raises before any charge if no sampler supports the scale
+        DiscreteLaplace(self.scale)  # raises here, before any charge, if the scale is too large
 
     @property
     def rate(self) -> Fraction:
@@ -304,7 +311,9 @@ class TopPicks:
         return np.array(released, np.int64).reshape(vector.shape)
 
     def answer(self, counts: list[int], draws: Draws) -> list[int]:
-        """Return the released counts for given draws; audits enumerate it.
+        """Return the released counts for given draws.
+
+        Audits run it on every sequence of draws.
 
         Parameters
         ----------
