@@ -39,6 +39,24 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "north.ledger"
 
 
+def test_verify_prints_a_head_that_later_entries_continue(path):
+    head = call("verify", path).stdout.strip()
+    with Ledger(path) as ledger:
+        ledger.set_budget("visits", PureDP(2))
+
+    later = call("verify", path, "--head", head)
+
+    assert (later.exit_code, later.stdout.split(":")[0]) == (0, "10")
+    assert head.startswith("9:")
+
+
+def test_verify_refuses_a_head_of_another_ledger(path):
+    result = call("verify", path, "--head", "3:" + "0" * 64)
+
+    assert result.exit_code == 1
+    assert "does not continue from its head" in " ".join(result.output.split())
+
+
 def full_disk(*_):
     raise LedgerError("the disk is full")
 

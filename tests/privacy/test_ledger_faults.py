@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from fedneighbors.cli._ledger import reconcile
 from fedneighbors.errors import FedneighborsError, LedgerError
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy.ledger._ledger import Ledger
+from fedneighbors.privacy.ledger._tables import from_columns
 
 ASK = {"dataset": "visits", "user": "study", "cost": PureDP("0.1")}
 
@@ -132,9 +134,9 @@ def test_a_foreign_file_is_not_changed(tmp_path):
 
 def test_a_ledger_of_another_version_is_refused(path):
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 1")
 
-    with pytest.raises(LedgerError, match="has version 2, this program reads version 1"):
+    with pytest.raises(LedgerError, match="has version 1, this program reads version 2"):
         Ledger(path)
 
 
@@ -150,8 +152,8 @@ def test_a_ledger_that_lost_a_table_is_refused(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("DROP TABLE answer")
 
-    with Ledger(path) as ledger, pytest.raises(LedgerError, match="no such table: answer"):
-        ledger.release("q1", draw=lambda: b"noised", **ASK)
+    with pytest.raises(LedgerError, match="no such table: answer"):
+        Ledger(path)
 
 
 def test_an_altered_answer_is_not_returned(path):
@@ -159,6 +161,16 @@ def test_an_altered_answer_is_not_returned(path):
         connection.executescript(
             "DROP TRIGGER answer_as_stored; UPDATE answer SET content = x'00';"
         )
+
+    with pytest.raises(LedgerError, match="table answer, which differs .* was altered"):
+        Ledger(path)
+
+
+def test_an_answer_altered_to_one_of_its_size_is_not_returned(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TRIGGER answer_as_stored")
+        connection.execute("UPDATE answer SET content = ?", (bytes(19_999) + b"1",))
+        connection.commit()
 
     with Ledger(path) as ledger, pytest.raises(LedgerError, match="'q0' was altered"):
         ledger.release("q0", draw=lambda: b"noised", **ASK)
@@ -168,8 +180,13 @@ def test_a_guarantee_that_cannot_be_read_is_named(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("DROP TRIGGER charge_as_made; UPDATE charge SET first = 'much';")
 
-    with Ledger(path) as ledger, pytest.raises(LedgerError, match="cannot be read: pure much"):
-        ledger.spent("visits")
+    with pytest.raises(LedgerError, match="table charge, which differs .* was altered"):
+        Ledger(path)
+
+
+def test_columns_that_are_no_guarantee_are_named():
+    with pytest.raises(LedgerError, match="cannot be read: pure much"):
+        from_columns("pure", "much", "")
 
 
 def test_a_locked_ledger_raises_after_its_timeout(path):
@@ -269,7 +286,9 @@ def readable():
 def test_a_read_only_ledger_charges_nothing(path, readable, folder_mode):
     copy = readable / "copy.ledger"
     shutil.copy(path, copy)
-    copy.chmod(0o444)
+    if os.geteuid() == 0:
+        os.chown(copy, 65534, 65534)
+    copy.chmod(0o400)
     readable.chmod(folder_mode)
 
     def work():
@@ -394,3 +413,102 @@ def test_a_late_void_spares_charges_of_other_processes(path):
     entries, spent = state(path)
     assert spent == PureDP("0.3")
     assert [e.kind for e in entries[3:]] == ["reserved", "voided", "reserved", "released"]
+
+
+def filled(path):
+    """Make a ledger with a budget, two releases and a failed one; return its head."""
+    with Ledger(path, "north") as ledger:
+        ledger.set_budget("visits", PureDP(1))
+        for query in ("q1", "q2"):
+            ledger.release(query, **TERMS, draw=lambda: b"noised")
+        with pytest.raises(OSError, match="draw"):
+            ledger.release("q3", **TERMS, draw=raise_error)
+        return ledger.head()
+
+
+def raise_error():
+    raise OSError("draw")
+
+
+TERMS = {"dataset": "visits", "user": "study", "cost": PureDP("1/8")}
+TRIGGERS = ("entry_stays", "entry_as_written", "charge_as_made", "answer_stays", "answer_as_stored")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entry SET note = 'x' WHERE number = 2",
+        "UPDATE entry SET first = '1/9' WHERE number = 2",
+        "UPDATE entry SET at = '' WHERE number = 1",
+        "UPDATE entry SET chain = 'x' WHERE number = 6",
+        "DELETE FROM entry WHERE number = 3",
+        "DELETE FROM entry WHERE number = 1",
+        "DELETE FROM entry WHERE kind = 'released'",
+        "DELETE FROM entry",
+        "UPDATE charge SET first = '1/9' WHERE query = 'q1'",
+        "DELETE FROM charge WHERE query = 'q3'",
+        "INSERT INTO charge SELECT 'q9', dataset, user, notion, first, second FROM charge LIMIT 1",
+        "UPDATE answer SET sha256 = 'x' WHERE query = 'q2'",
+        "DELETE FROM answer WHERE query = 'q2'",
+    ],
+)
+def test_an_altered_ledger_is_refused(tmp_path, statement):
+    path = tmp_path / "north.ledger"
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for trigger in TRIGGERS:
+            connection.execute(f"DROP TRIGGER {trigger}")
+        assert connection.execute(statement).rowcount > 0
+        connection.commit()
+
+    with pytest.raises(LedgerError, match="was altered after it was written; restore the file"):
+        Ledger(path)
+
+
+def test_an_unaltered_ledger_opens_again_with_the_same_head(tmp_path):
+    head = filled(tmp_path / "north.ledger")
+
+    with Ledger(tmp_path / "north.ledger") as ledger:
+        assert ledger.head() == head
+        assert [entry.number for entry in ledger.entries()] == [1, 2, 3, 4, 5, 6]
+        ledger.check_head(head)
+
+
+def test_a_restored_backup_is_refused_until_it_is_reconciled(tmp_path):
+    path, head, backup = (tmp_path / name for name in ("north.ledger", "head", "backup"))
+    filled(path)
+    backup.write_bytes(path.read_bytes())
+    with Ledger(path, head=head) as ledger:
+        ledger.release("q4", **TERMS, draw=lambda: b"noised")
+        later = ledger.head()
+    path.write_bytes(backup.read_bytes())
+
+    with pytest.raises(LedgerError, match=r"does not continue from its head: expected entry 8"):
+        Ledger(path, head=head)
+
+    reconcile(path, head)
+    with Ledger(path, head=head) as ledger:
+        ledger.release("q5", **TERMS, draw=lambda: b"noised")
+        with pytest.raises(LedgerError, match="does not continue"):
+            ledger.check_head(later)
+
+
+@pytest.mark.parametrize("content", [b"", b"12", b"0:aa", b"\xff", b"-1:" + b"0" * 64])
+def test_an_invalid_head_is_refused(tmp_path, content):
+    filled(tmp_path / "north.ledger")
+    (tmp_path / "head").write_bytes(content)
+
+    with pytest.raises(LedgerError, match="head"):
+        Ledger(tmp_path / "north.ledger", head=tmp_path / "head")
+
+
+def test_other_users_may_not_read_a_ledger(tmp_path):
+    path = tmp_path / "north.ledger"
+    with Ledger(path, "north") as ledger:
+        ledger.set_budget("visits", PureDP(1))
+        modes = {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    path.chmod(0o640)
+
+    assert modes == {0o600}
+    with pytest.raises(LedgerError, match="expected mode 0600: chmod 600"):
+        Ledger(path)

@@ -1,4 +1,4 @@
-"""``fedneighbors ledger``: show releases and budgets, set budgets, export."""
+"""``fedneighbors ledger``: show releases and budgets, set budgets, export, verify."""
 
 import csv
 import io
@@ -141,6 +141,49 @@ def export(
         typer.echo(text, nl=False)
     else:
         replace_file(out, text.encode("utf-8"))
+
+
+@ledger.command(
+    epilog="Example: [bold]fedneighbors ledger verify north.ledger --head 12:5f0c...[/bold]"
+)
+def verify(
+    path: LedgerArgument,
+    head: Annotated[str, typer.Option(help="Earlier head, as this command prints it.")] = "",
+) -> None:
+    """Check that nothing in a ledger was altered, and print its head.
+
+    The head is the number and digest of the last entry. Keep it elsewhere, and give it as --head
+    later: a ledger that lost or changed an entry since then is refused.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.privacy.ledger._ledger import Ledger
+
+    with Ledger(path) as party_ledger:
+        if head:
+            party_ledger.check_head(head)
+        echo(party_ledger.head())
+
+
+@ledger.command(
+    epilog="Example: [bold]fedneighbors ledger reconcile north.ledger "
+    "--head /backup/north.head[/bold]"
+)
+def reconcile(
+    path: LedgerArgument,
+    head: Annotated[Path, typer.Option(help="Head file of the ledger (ledger-head of a node).")],
+) -> None:
+    """Accept a ledger that was restored from a backup, and write its head file again.
+
+    Releases after the backup were paid, but the ledger does not know them. Set budgets that leave
+    their cost out before you reconcile.
+    """
+    from fedneighbors.cli._console import echo
+    from fedneighbors.privacy.ledger._ledger import Ledger
+    from fedneighbors.records import replace_file
+
+    with Ledger(path) as party_ledger:
+        replace_file(head, party_ledger.head().encode("ascii"))
+        echo(f"the head is now {party_ledger.head()}", "green")
 
 
 def _guarantee(epsilon: str | None, delta: str | None, rho: str | None) -> "Guarantee":

@@ -196,7 +196,9 @@ def _pairs(spent: Guarantee, budget: Guarantee) -> list[tuple[Fraction, Fraction
     return list(zip(vars(spent).values(), vars(budget).values(), strict=True))
 
 
-@lru_cache(maxsize=4096)  # OpenDP takes milliseconds; a charge checks one sum several times
+# OpenDP takes milliseconds; a charge checks one sum several times. Typed: 0.3 and Fraction(0.3) are
+# equal, but `exact` reads a float by its decimal digits.
+@lru_cache(maxsize=4096, typed=True)
 def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
     """Return the smallest known epsilon for which rho-zCDP implies (epsilon, delta).
 
@@ -246,7 +248,7 @@ def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
     return Fraction(epsilon)
 
 
-@lru_cache(maxsize=1024)  # a search takes half a second; each release repeats it
+@lru_cache(maxsize=1024, typed=True)  # a search takes half a second; each release repeats it
 def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
     """Return the largest rho for which rho-zCDP implies (epsilon, delta).
 

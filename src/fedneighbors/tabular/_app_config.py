@@ -239,7 +239,7 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     node : mapping
         The node's configuration. ``ledger`` and ``dataset`` are required; ``ledger-user`` is
-        ``coordinator`` by default.
+        ``coordinator`` by default; ``ledger-head`` is the optional head file of the ledger.
 
     Returns
     -------
@@ -255,7 +255,7 @@ def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
 
     path = node_value(node, "ledger")
     try:
-        ledger = Ledger(path, must_exist=True)
+        ledger = Ledger(path, must_exist=True, head=node.get("ledger-head"))
     except LedgerError as error:
         log.error("the ledger cannot be used: %s", error)
         raise Refused("its ledger cannot be used") from error

@@ -12,7 +12,7 @@ from typing import Any
 from fedneighbors.errors import LedgerError
 
 _APPLICATION = 0x666E6C67  # "fnlg"
-_VERSION = 1
+_VERSION = 2
 
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
@@ -24,7 +24,8 @@ CREATE TABLE entry (
     kind TEXT NOT NULL CHECK (kind IN ('budget', 'reserved', 'released', 'voided')),
     dataset TEXT NOT NULL, user TEXT NOT NULL,
     notion TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL,
-    query TEXT NOT NULL, note TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL
+    query TEXT NOT NULL, note TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL,
+    chain TEXT NOT NULL
 ) STRICT;
 CREATE INDEX entry_budget ON entry (dataset, user, number) WHERE kind = 'budget';
 CREATE TABLE charge (
@@ -200,6 +201,7 @@ class LedgerFile:
         target = Path(self.path).absolute()
         part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
         try:
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o600))  # SQLite's files get this mode
             with closing(self._connect(str(part), mode="rwc")) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 _fill(connection, party, made)
@@ -234,12 +236,14 @@ class LedgerFile:
         )
         if application != _APPLICATION:
             raise LedgerError(f"{self.path} is not a fedneighbors ledger; it was not changed")
+        if self.path != ":memory:":
+            _check_mode(self.path)
         if version != _VERSION:
             raise LedgerError(
                 f"ledger {self.path} has version {version}, this program reads version "
                 f"{_VERSION}; use the program that wrote it"
             )
-        damage = self.rows("PRAGMA quick_check(1)")[0][0]
+        damage = self.rows("PRAGMA integrity_check(1)")[0][0]
         if damage != "ok":
             raise LedgerError(f"ledger {self.path} is damaged ({damage}); {_RESTORE}")
         mode = self.rows("PRAGMA journal_mode")[0][0]
@@ -265,6 +269,8 @@ class LedgerFile:
             raise LedgerError(f"ledger {self.path} {self._explain(error)}") from error
 
     def _explain(self, error: Exception) -> str:
+        if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+            return f"{_ADVICE[sqlite3.SQLITE_CANTOPEN]} ({error})"
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # extended codes add bits
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return (
@@ -287,6 +293,14 @@ _ADVICE = {
     sqlite3.SQLITE_CORRUPT: f"is truncated or damaged; {_RESTORE}",
     sqlite3.SQLITE_NOTADB: f"is not an SQLite file, or damaged; {_RESTORE}",
 }
+
+
+def _check_mode(path: str) -> None:
+    """Raise if other users of the machine may read or write a ledger."""
+    if os.name == "posix" and os.stat(path).st_mode & 0o077:
+        raise LedgerError(
+            f"other users may read or write ledger {path}; expected mode 0600: chmod 600 {path}"
+        )
 
 
 def _check_length(path: str) -> None:

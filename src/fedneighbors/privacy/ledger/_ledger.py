@@ -1,7 +1,9 @@
 """The ledger of one party: every release is charged durably before its noise is drawn."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +21,7 @@ from fedneighbors.privacy.ledger._tables import (
     check_text,
     now,
 )
+from fedneighbors.records import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +42,25 @@ class Ledger:
     party : str, optional
         Owner of the ledger. None opens an existing one of any owner.
     must_exist : bool
-        Refused to create a new ledger.
+        Refuse to create a new ledger.
     timeout_s : float
         Seconds to wait for another writing process.
+    head : path, optional
+        File with the number and digest of the last entry, written after every commit. Keep it on
+        another disk: a ledger that was rolled back, for example restored from an old backup, does
+        not continue from it and is refused. Created if missing.
 
     Raises
     ------
     LedgerError
-        If the file is missing, empty, locked, truncated, foreign, of another version or party.
+        If the file is missing, empty, locked, truncated, foreign, of another version or party,
+        readable by other users, altered, or does not continue from its head.
+
+    Notes
+    -----
+    Each entry contains a digest of all entries before it, and charges and answers are compared with
+    the entries on opening. The digests have no key: someone who may write the file can compute all
+    of them again, and only a head kept elsewhere shows it.
 
     Examples
     --------
@@ -67,12 +81,22 @@ class Ledger:
         *,
         must_exist: bool = False,
         timeout_s: float = 30.0,
+        head: str | Path | None = None,
     ) -> None:
         if party is not None:
             check_name(party, "party")
         self._file = LedgerFile(path, party, timeout_s=timeout_s, must_exist=must_exist, made=now())
         self._tables = LedgerTables(self._file)
         self._to_void: dict[str, ChargeTerms] = {}
+        self._head = None if head is None else Path(head)
+        try:
+            self._tables.check_chain()
+            if self._head is not None and self._head.exists():
+                self._tables.check_head(*_parse_head(_read_head(self._head)))
+        except BaseException:
+            self._file.close()
+            raise
+        self._write_head()
 
     @property
     def party(self) -> str:
@@ -126,7 +150,7 @@ class Ledger:
         check_text(user, "user")
         check_text(note, "note")
         spent_by_counts(self._tables.costs(dataset, user), budget)
-        with self._file.transaction():
+        with self._transaction():
             spent_by_counts(self._tables.costs(dataset, user), budget)
             self._tables.add_budget(dataset, user, budget, note)
 
@@ -268,6 +292,44 @@ class Ledger:
         """
         return self._tables.entries()
 
+    def head(self) -> str:
+        """Return the number and digest of the last entry, as ``number:digest``."""
+        number, chain = self._tables.head()
+        return f"{number}:{chain}"
+
+    def check_head(self, head: str) -> None:
+        """Raise unless the ledger continues from an earlier head.
+
+        Parameters
+        ----------
+        head : str
+            Result of :meth:`head` at some time.
+
+        Raises
+        ------
+        LedgerError
+            If it is not a head, or the ledger was rolled back or rewritten since then.
+        """
+        self._tables.check_head(*_parse_head(head))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write in the block, then store the new head."""
+        with self._file.transaction():
+            yield
+        self._write_head()
+
+    def _write_head(self) -> None:
+        if self._head is None:
+            return
+        try:
+            replace_file(self._head, self.head().encode("ascii"))
+        except OSError as error:
+            raise LedgerError(
+                f"the head {self._head} of ledger {self._file.path} cannot be written ({error}); "
+                "make its folder writable"
+            ) from error
+
     def _reserve(self, terms: Sequence[ChargeTerms]) -> dict[str, bytes]:
         """Return the stored answers by id; charge ids without one.
 
@@ -280,7 +342,7 @@ class Ledger:
             if not charged:
                 # Without the lock first: refusals do not block others.
                 self._tables.check_budgets(each)
-        with self._file.transaction():
+        with self._transaction():
             known = [self._tables.find(each) for each in terms]
             for each, (charged, _) in zip(terms, known, strict=True):
                 if not charged:
@@ -291,7 +353,7 @@ class Ledger:
     def _store(self, terms: Sequence[ChargeTerms], drawn: Sequence[bytes]) -> dict[str, bytes]:
         """Store answers; return the valid one for each charged id."""
         try:
-            with self._file.transaction():
+            with self._transaction():
                 known = [self._tables.find(each) for each in terms]
                 for place, (each, answer) in enumerate(zip(terms, drawn, strict=True)):
                     if known[place] == (True, None):
@@ -307,7 +369,7 @@ class Ledger:
 
         A stored answer may have been released.
         """
-        with self._file.transaction():
+        with self._transaction():
             try:
                 charged, answer = self._tables.find(terms)
             except ValueError:  # the id was charged again elsewhere, under other terms
@@ -335,6 +397,20 @@ class Ledger:
                     log.warning("query %s stays charged for now: %s", query, error)
                     return
             self._to_void.pop(query, None)
+
+
+def _read_head(path: Path) -> str:
+    try:
+        return path.read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LedgerError(f"the head {path} of a ledger cannot be read ({error})") from error
+
+
+def _parse_head(text: str) -> tuple[int, str]:
+    found = re.fullmatch(r"(0):|([1-9]\d{0,18}):([0-9a-f]{64})", text.strip())
+    if not found:
+        raise LedgerError(f"expected the head of a ledger, such as 12:5f0c..., got {text[:80]!r}")
+    return int(found[1] or found[2]), found[3] or ""
 
 
 def _answers(

@@ -1,6 +1,7 @@
 """Rows and SQL queries of a ledger: budgets, charges, answers."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ class LedgerEntry:
         Digest of the answer in hex, if one is stored.
     size : int
         Bytes of the answer, if one is stored.
+    chain : str
+        Digest in hex of this entry and of all entries before it.
     """
 
     number: int
@@ -107,6 +110,7 @@ class LedgerEntry:
     note: str = ""
     sha256: str = ""
     size: int = 0
+    chain: str = ""
 
 
 @dataclass(frozen=True)
@@ -377,7 +381,7 @@ class LedgerTables:
         """Return all entries, oldest first."""
         rows = self._file.rows(
             "SELECT number, at, kind, dataset, user, notion, first, second, query, note, sha256, "
-            "size FROM entry ORDER BY number"
+            "size, chain FROM entry ORDER BY number"
         )
         return tuple(
             LedgerEntry(number, at, kind, dataset, user, from_columns(*row[:3]), *row[3:])
@@ -425,10 +429,81 @@ class LedgerTables:
         size: int = 0,
     ) -> None:
         columns = (*to_columns(guarantee), query, note, sha256, size)
+        number, chain = self.head()
+        content = (number + 1, now(), kind, dataset, user, *columns)
         self._file.write(
-            "INSERT INTO entry VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (now(), kind, dataset, user, *columns),
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*content, _link(chain, content)),
         )
+
+    def head(self) -> tuple[int, str]:
+        """Return the number and the chain digest of the last entry; 0 and "" if there is none."""
+        rows = self._file.rows("SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1")
+        return rows[0] if rows else (0, "")
+
+    def check_chain(self) -> None:
+        """Raise if an entry, a charge or an answer was altered, added or removed.
+
+        Raises
+        ------
+        LedgerError
+            With the first entry whose digest does not fit, or the tables that differ.
+        """
+        number, chain = 0, ""
+        for *content, stored in self._file.rows("SELECT * FROM entry ORDER BY number"):
+            number, chain = number + 1, _link(chain, content)
+            if content[0] != number or stored != chain:
+                raise self._altered(f"entry {number}")
+        for name, statement in (("charge", _OTHER_CHARGES), ("answer", _OTHER_ANSWERS)):
+            if self._file.rows(statement):
+                raise self._altered(f"table {name}, which differs from the entries,")
+
+    def check_head(self, number: int, chain: str) -> None:
+        """Raise unless the ledger continues from an earlier head.
+
+        Raises
+        ------
+        LedgerError
+            If that entry is missing or another one.
+        """
+        last, _ = self.head()
+        rows = self._file.rows("SELECT chain FROM entry WHERE number = ?", (number,))
+        if number and rows != [(chain,)]:
+            raise LedgerError(
+                f"ledger {self._file.path} does not continue from its head: expected entry "
+                f"{number} with digest {chain[:16]}..., the last entry is {last}. If the file was "
+                "restored from a backup, it does not know the releases after it: set budgets "
+                "without their cost, then run fedneighbors ledger reconcile"
+            )
+
+    def _altered(self, what: str) -> LedgerError:
+        return LedgerError(
+            f"ledger {self._file.path}: {what} was altered after it was written; restore the file, "
+            "with its -wal file, from a backup made after the last release"
+        )
+
+
+_OTHER_CHARGES = """
+WITH latest AS (
+    SELECT query, dataset, user, notion, first, second, kind, max(number) FROM entry
+    WHERE kind IN ('reserved', 'voided') GROUP BY query
+), expected AS (
+    SELECT query, dataset, user, notion, first, second FROM latest WHERE kind = 'reserved'
+)
+SELECT * FROM (SELECT * FROM expected EXCEPT SELECT * FROM charge)
+UNION ALL SELECT * FROM (SELECT * FROM charge EXCEPT SELECT * FROM expected) LIMIT 1
+"""
+_OTHER_ANSWERS = """
+WITH expected AS (SELECT query, sha256, size FROM entry WHERE kind = 'released'),
+found AS (SELECT query, sha256, length(content) FROM answer)
+SELECT * FROM (SELECT * FROM expected EXCEPT SELECT * FROM found)
+UNION ALL SELECT * FROM (SELECT * FROM found EXCEPT SELECT * FROM expected) LIMIT 1
+"""
+
+
+def _link(chain: str, content: Sequence[object]) -> str:
+    """Return the digest of an entry and of those before it."""
+    return hashlib.sha256(json.dumps([chain, *content]).encode("utf-8")).hexdigest()
 
 
 def now() -> str:
