@@ -162,7 +162,7 @@ def test_an_altered_answer_is_not_returned(path):
             "DROP TRIGGER answer_as_stored; UPDATE answer SET content = x'00';"
         )
 
-    with pytest.raises(LedgerError, match="table answer, which differs .* was altered"):
+    with pytest.raises(LedgerError, match=r"table answer, which differs .* was altered"):
         Ledger(path)
 
 
@@ -180,7 +180,7 @@ def test_a_guarantee_that_cannot_be_read_is_named(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("DROP TRIGGER charge_as_made; UPDATE charge SET first = 'much';")
 
-    with pytest.raises(LedgerError, match="table charge, which differs .* was altered"):
+    with pytest.raises(LedgerError, match=r"table charge, which differs .* was altered"):
         Ledger(path)
 
 
