@@ -1,13 +1,13 @@
-"""Figure 11 and Table 4: costs of round trips, and seconds of a search by step."""
+"""Figure 11 and Table 4: latency by round trip, and seconds of a search by step."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.fedknn.measurement.cells import SPLITS, Place
-from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.federation import SPLITS, Setting
+from experiments.fedknn.measurement.measure import MeasureOptions, Task, measure
 from experiments.fedknn.measurement.trials import DELAY_S, Trial
-from experiments.fedknn.summaries import middle
-from experiments.fedknn.sweeps import FULL, MEASURED, QUICK, RIVALS, Effort
+from experiments.fedknn.summaries import median_of
+from experiments.fedknn.sweeps import COMPARED, FULL, MEASURED, QUICK, Effort
 from experiments.harness import Findings, Study
 from fedneighbors.records import Figure, ResultTable, Scalar
 
@@ -26,17 +26,17 @@ PAPER = {
 }
 
 
-def _measured(collections: Sequence[str], effort: Effort, how: Measuring) -> list[Trial]:
+def _measure(collections: Sequence[str], effort: Effort, options: MeasureOptions) -> list[Trial]:
     tasks = [
-        Task(name, Place(split, 8), (128,), RIVALS, effort.n_queries[name], effort.limit_s)
+        Task(name, Setting(split, 8), (128,), COMPARED, effort.n_queries[name], effort.limit_s)
         for name in collections
         if name in effort.n_queries
         for split in SPLITS
     ]
-    return measure(tasks, how)
+    return measure(tasks, options)
 
 
-def _groups(trials: Sequence[Trial]) -> dict[tuple[str, str, str], list[Trial]]:
+def _group_by_algorithm(trials: Sequence[Trial]) -> dict[tuple[str, str, str], list[Trial]]:
     groups: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.collection, trial.split, trial.algorithm), []).append(trial)
@@ -44,51 +44,55 @@ def _groups(trials: Sequence[Trial]) -> dict[tuple[str, str, str], list[Trial]]:
 
 
 def latency_table(trials: Sequence[Trial]) -> ResultTable:
-    """Return the latencies of the same searches over links of different length."""
+    """Return the latency of the same searches for several round trips."""
     rows: list[tuple[Scalar, ...]] = []
-    for (collection, split, algorithm), own in _groups(trials).items():
-        nearest = _mean(own, DELAYS_S[1])
+    for (collection, split, algorithm), searches in _group_by_algorithm(trials).items():
+        shortest = _mean_latency(searches, DELAYS_S[1])
         for delay_s in DELAYS_S:
-            mean = _mean(own, delay_s)
-            where = f"{collection}, {split}"
-            rows.append((where, algorithm, 1e3 * delay_s, mean, mean / nearest - 1))
+            mean = _mean_latency(searches, delay_s)
+            rows.append(
+                (f"{collection}, {split}", algorithm, 1e3 * delay_s, mean, mean / shortest - 1)
+            )
     return ResultTable(
         name="latency",
-        title="Mean latency over the round trip",
+        title="Mean latency by round trip",
         columns=("collection", "algorithm", "round trip, ms", "latency_s", "rise over 7 ms"),
         rows=tuple(rows),
-        caption="From 7 to 243 ms the paper's rise on SYN by 3 % (baseline), 41 % (HuFu-Ext), 34 % "
-        "(DANN) and 36 % (DANN*) on even splits, by 3, 33, 28 and 23 % on skewed ones.",
+        caption="From 7 to 243 ms, the paper's latencies on SYN rise by 3 % (baseline), 41 % "
+        "(HuFu-Ext), 34 % (DANN) and 36 % (DANN*) on even splits, and by 3, 33, 28 and 23 % on "
+        "skewed splits.",
     )
 
 
-def _mean(own: Sequence[Trial], delay_s: float) -> float:
-    return sum(trial.latency_s(delay_s) for trial in own) / len(own)
+def _mean_latency(searches: Sequence[Trial], delay_s: float) -> float:
+    return sum(trial.latency_s(delay_s) for trial in searches) / len(searches)
 
 
 def breakdown_table(trials: Sequence[Trial]) -> ResultTable:
     """Return the seconds of a search by step."""
     late = {(t.collection, t.split, t.query) for t in trials if t.late}
     rows: list[tuple[Scalar, ...]] = []
-    for (collection, split, algorithm), own in _groups(trials).items():
-        common = [t for t in own if (t.collection, t.split, t.query) not in late]
+    for (collection, split, algorithm), searches in _group_by_algorithm(trials).items():
+        common = [t for t in searches if (t.collection, t.split, t.query) not in late]
         paper = PAPER.get((split, algorithm)) if collection == "SYN" else None
-        rows.append((collection, split, algorithm, len(common), *_shares(common), *_paper(paper)))
+        rows.append(
+            (collection, split, algorithm, len(common), *_mean_steps(common), *_paper_cells(paper))
+        )
     return ResultTable(
         name="breakdown",
-        title="Where the seconds go",
+        title="Seconds of a search by step",
         columns=(
             "collection", "split", "algorithm", "queries", "network_s", "local_s", "bounds_s",
             "broker_s", "messages_s", "network, paper", "local, paper", "bounds, paper",
             "broker, paper",
         ),
         rows=tuple(rows),
-        caption="Means over the queries that no algorithm was late with, at a round trip of 64 ms. "
-        "Local: the slowest provider of every exchange, without its bounds.",
+        caption="Means over the queries on which no algorithm was late. Round trip 64 ms. Local: "
+        "the slowest provider of every exchange, without lower bounds.",
     )  # fmt: skip
 
 
-def _shares(common: Sequence[Trial]) -> tuple[Scalar, ...]:
+def _mean_steps(common: Sequence[Trial]) -> tuple[Scalar, ...]:
     if not common:
         return (None,) * 5
     parts = [
@@ -104,13 +108,13 @@ def _shares(common: Sequence[Trial]) -> tuple[Scalar, ...]:
     return tuple(sum(column) / len(common) for column in zip(*parts, strict=True))
 
 
-def _paper(cells: tuple[float | None, ...] | None) -> tuple[Scalar, ...]:
+def _paper_cells(cells: tuple[float | None, ...] | None) -> tuple[Scalar, ...]:
     return cells or (None,) * 4
 
 
-def _latency(*, quick: bool, **how: Any) -> Findings:
+def _latency(*, quick: bool, **options: Any) -> Findings:
     effort = QUICK if quick else FULL
-    trials = _measured(("SYN", "titles"), effort, Measuring(**how))
+    trials = _measure(("SYN", "titles"), effort, MeasureOptions(**options))
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": effort.limit_s},
         tables=(latency_table(trials),),
@@ -118,7 +122,7 @@ def _latency(*, quick: bool, **how: Any) -> Findings:
             Figure(
                 name="latency",
                 kind="line",
-                title="Seconds over the round trip between broker and providers",
+                title="Latency by round trip between broker and providers",
                 table="latency",
                 x="round trip, ms",
                 y="latency_s",
@@ -128,18 +132,21 @@ def _latency(*, quick: bool, **how: Any) -> Findings:
                 caption="Figure 11 of the paper.",
             ),
         ),
-        notes=(MEASURED, "The same searches, with another round trip put in."),
+        notes=(MEASURED, "All round trips use the same searches; latencies are recomputed."),
     )
 
 
-def _breakdown(*, quick: bool, **how: Any) -> Findings:
+def _breakdown(*, quick: bool, **options: Any) -> Findings:
     effort = QUICK if quick else FULL
-    trials = _measured(("SYN", "titles", "genomes"), effort, Measuring(**how))
-    compute = middle((t for t in trials if not t.late), lambda trial: trial.broker_s)
+    trials = _measure(("SYN", "titles", "genomes"), effort, MeasureOptions(**options))
+    compute = median_of((t for t in trials if not t.late), lambda trial: trial.broker_s)
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": effort.limit_s},
         tables=(breakdown_table(trials),),
-        notes=(MEASURED, f"Median broker compute of all searches: {1e3 * (compute or 0):.2f} ms."),
+        notes=(
+            MEASURED,
+            f"Median CPU time of the broker over all searches: {1e3 * (compute or 0):.2f} ms.",
+        ),
     )
 
 
@@ -152,8 +159,8 @@ LATENCY = Study(
 )
 BREAKDOWN = Study(
     name="fedknn.breakdown",
-    title="Where the seconds go (Table 4)",
-    description="Network, local search, lower bounds and broker of every algorithm.",
+    title="Seconds by step (Table 4)",
+    description="Seconds of network, local search, lower bounds and broker by algorithm.",
     work=_breakdown,
     keeps_journal=True,
 )

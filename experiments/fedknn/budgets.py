@@ -1,13 +1,13 @@
-"""Figure 9: the cost of DANN*'s privacy by its budget."""
+"""Figure 9: costs of DANN* by privacy budget."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.fedknn.measurement.cells import SPLITS, Place
-from experiments.fedknn.measurement.contenders import DELTA, LAMBDA
-from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.algorithms import DELTA, LAMBDA
+from experiments.fedknn.measurement.federation import SPLITS, Setting
+from experiments.fedknn.measurement.measure import MeasureOptions, Task, measure
 from experiments.fedknn.measurement.trials import Trial
-from experiments.fedknn.summaries import Axis, middle, overview
+from experiments.fedknn.summaries import Axis, median_of, overview
 from experiments.harness import Findings, Study
 from fedneighbors.records import Figure, ResultTable, Scalar
 
@@ -21,9 +21,9 @@ class Plan:
     Parameters
     ----------
     n_queries : tuple of (str, int)
-        Queries of each collection.
+        Number of queries by collection.
     epsilons : tuple of str
-        Budgets of a query.
+        Privacy budgets of a query.
     limit_s : float
         CPU seconds that a provider may spend on a query.
     """
@@ -34,7 +34,7 @@ class Plan:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """Return DANN* with each budget and promise, and the reference algorithms."""
+        """Return DANN* with each budget and guarantee, and the reference algorithms."""
         exact = tuple(f"dann* {epsilon}" for epsilon in self.epsilons)
         certified = tuple(f"dann* certified {epsilon}" for epsilon in self.epsilons)
         return ("baseline", "dann", *exact, *certified)
@@ -44,23 +44,23 @@ FULL = Plan((("SYN", 6), ("titles", 12)))
 QUICK = Plan((("titles", 3),), ("0.1", "1", "8"))
 
 
-def examine(plan: Plan, how: Measuring) -> Findings:
-    """Return the requests and times of DANN* for every budget."""
+def examine(plan: Plan, options: MeasureOptions) -> Findings:
+    """Measure DANN* with every budget."""
     tasks = [
-        Task(name, Place(split, 8), (128,), plan.algorithms, n_queries, plan.limit_s)
+        Task(name, Setting(split, 8), (128,), plan.algorithms, n_queries, plan.limit_s)
         for name, n_queries in plan.n_queries
         for split in SPLITS
     ]
-    trials = measure(tasks, how)
+    trials = measure(tasks, options)
     return Findings(
         parameters={"k": 128, "parties": 8, "limit_s": plan.limit_s, "epsilon": [*plan.epsilons]},
         tables=(_curves(trials, plan), overview(trials, Axis("k", lambda trial: trial.k))),
         figures=(_figure("latency_s", "Seconds"), _figure("objects asked", "Objects asked")),
         notes=(
-            f"dann*: answers always exact, delta = {DELTA}; certified: not exact, and flagged, "
-            f"with probability {LAMBDA} at most. Noise is drawn from the system for every search; "
-            "it is not charged to a ledger here. The paper's DANN* is not exact as printed and "
-            "spends more than it says, so that its curve cannot be had with the promise kept.",
+            f"dann*: answers are always exact, delta = {DELTA}. dann* certified: an answer is not "
+            f"exact, and flagged, with probability at most {LAMBDA}. The noise is not charged to a "
+            "ledger. The paper's DANN* as printed is not exact and costs more than stated; its "
+            "curve cannot be reproduced under the stated guarantee.",
         ),
     )
 
@@ -69,39 +69,39 @@ def _curves(trials: list[Trial], plan: Plan) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     for collection, _ in plan.n_queries:
         for split in SPLITS:
-            here = [t for t in trials if (t.collection, t.split) == (collection, split)]
+            measured = [t for t in trials if (t.collection, t.split) == (collection, split)]
             for kind in ("baseline", "dann", "dann*", "dann* certified"):
                 for epsilon in plan.epsilons:
                     name = kind if kind in ("baseline", "dann") else f"{kind} {epsilon}"
-                    own = [trial for trial in here if trial.algorithm == name]
+                    searches = [trial for trial in measured if trial.algorithm == name]
                     where = f"{collection}, {split}"
-                    rows.append((where, float(epsilon), kind, *_numbers(own)))
+                    rows.append((where, float(epsilon), kind, *_median_costs(searches)))
     return ResultTable(
         name="budgets",
-        title="DANN* over its budget",
+        title="Costs of DANN* by privacy budget",
         columns=(
             "collection", "epsilon", "algorithm", "latency_s", "local_sum_s", "objects asked",
             "late",
         ),
         rows=tuple(rows),
-        caption="Medians over the queries; latencies of late searches at the limit.",
+        caption="Medians over the queries. The latency of a late search counts as the limit.",
     )  # fmt: skip
 
 
-def _numbers(own: list[Trial]) -> tuple[Scalar, ...]:
+def _median_costs(trials: list[Trial]) -> tuple[Scalar, ...]:
     return (
-        middle(own, lambda trial: trial.latency_s()),
-        middle([t for t in own if not t.late], lambda trial: trial.local_sum_s),
-        middle([t for t in own if not t.late], lambda trial: trial.asked),
-        sum(trial.late for trial in own),
+        median_of(trials, lambda trial: trial.latency_s()),
+        median_of([t for t in trials if not t.late], lambda trial: trial.local_sum_s),
+        median_of([t for t in trials if not t.late], lambda trial: trial.asked),
+        sum(trial.late for trial in trials),
     )
 
 
-def _figure(column: str, what: str) -> Figure:
+def _figure(column: str, label: str) -> Figure:
     return Figure(
         name="asked" if "asked" in column else "latency",
         kind="line",
-        title=f"{what} over the privacy budget",
+        title=f"{label} over the privacy budget",
         table="budgets",
         x="epsilon",
         y=column,
@@ -113,14 +113,14 @@ def _figure(column: str, what: str) -> Figure:
     )
 
 
-def _work(*, quick: bool, **how: Any) -> Findings:
-    return examine(QUICK if quick else FULL, Measuring(**how))
+def _work(*, quick: bool, **options: Any) -> Findings:
+    return examine(QUICK if quick else FULL, MeasureOptions(**options))
 
 
 STUDY = Study(
     name="fedknn.epsilon",
     title="Privacy budgets (Figure 9)",
-    description="DANN* with epsilon from .001 to 8, both promises, with DANN and the baseline.",
+    description="DANN* with epsilon from .001 to 8 and both guarantees; DANN; the baseline.",
     work=_work,
     keeps_journal=True,
 )

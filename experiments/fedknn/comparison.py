@@ -1,4 +1,4 @@
-"""Costs of all algorithms on the same queries."""
+"""Comparison of the costs of all algorithms on the same queries."""
 
 import time
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ def compare(
     metric: Any,
     k: int,
 ) -> RunRecord:
-    """Run the same queries with every algorithm and return the costs.
+    """Run the same queries with every algorithm and compare the costs.
 
     Parameters
     ----------
     objects : sequence
-        Objects of the metric.
+        Objects to search.
     queries : sequence
         Queries, at least one.
     parties : sequence of shape (n_objects,)
@@ -34,20 +34,21 @@ def compare(
     metric : str, Metric or callable
         As for :class:`FederatedNeighbors`.
     k : int
-        Neighbours.
+        Number of neighbors.
 
     Returns
     -------
     RunRecord
-        With the table ``algorithms``: medians over the queries of objects asked for and verified
-        (sum over the providers), exchanges, bytes and seconds; and whether all answers are equal.
+        The table ``algorithms``: medians over the queries of returned and verified objects
+        (summed over the providers), exchanges, bytes and seconds. The note says whether all
+        answers are equal.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     rows, answers = [], []
     for name in ALGORITHMS:
         search = FederatedNeighbors(metric=metric, algorithm=name)
         search.fit(objects, parties=parties)
-        answers.append([found.tolist() for found in search.kneighbors(queries, k)[1]])
+        answers.append([indices.tolist() for indices in search.kneighbors(queries, k)[1]])
         records = search.query_records_
         rows.append(
             (
@@ -59,23 +60,24 @@ def compare(
                 float(np.median([record.seconds for record in records])),
             )
         )
-    equal = all(found == answers[0] for found in answers)
+    is_equal = all(answer == answers[0] for answer in answers)
     return RunRecord(
         name="fedknn.compare",
         parameters={"k": k, "parties": len(set(map(str, parties))), "queries": len(queries)},
         tables=(
             ResultTable(
                 name="algorithms",
-                title="What the same queries cost",
+                title="Costs of the same queries",
                 columns=("algorithm", "asked", "verified", "rounds", "upload_bytes", "seconds"),
                 rows=tuple(rows),
-                caption="Medians over the queries; objects are summed over the providers.",
+                caption="Medians over the queries. Asked: returned objects. Objects are summed "
+                "over the providers.",
             ),
         ),
         notes=(
-            "All algorithms give the same answers."
-            if equal
-            else "The algorithms differ in their answers, which is a defect.",
+            "All algorithms return the same answers."
+            if is_equal
+            else "The algorithms return different answers, which is a defect.",
         ),
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - clock,

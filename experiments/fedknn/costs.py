@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.fedknn.measurement.cells import SPLITS, Place
-from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.federation import SPLITS, Setting
+from experiments.fedknn.measurement.measure import MeasureOptions, Task, measure
 from experiments.fedknn.measurement.trials import DELAY_S, Trial
-from experiments.fedknn.summaries import middle
+from experiments.fedknn.summaries import median_of
 from experiments.fedknn.sweeps import FULL, LOCAL, MEASURED, QUICK, Effort
 from experiments.harness import Findings, Study
 from fedneighbors.records import Figure, ResultTable, Scalar
@@ -26,55 +26,55 @@ PAPER: Mapping[tuple[str, str], tuple[float, float]] = {
 }
 
 
-def examine(effort: Effort, how: Measuring) -> Findings:
-    """Return seconds, growth with k, and counts of the second round."""
+def examine(effort: Effort, options: MeasureOptions) -> Findings:
+    """Measure local searches, their growth with k, and DANN's second round."""
     names = [name for name in LOCAL if name in effort.n_queries]
     tasks = [
-        Task(name, Place("uniform", 8), (128,), ("baseline", "hufu", "dann"), n, effort.limit_s)
+        Task(name, Setting("uniform", 8), (128,), ("baseline", "hufu", "dann"), n, effort.limit_s)
         for name, n in effort.n_queries.items()
         if name in names
     ]
     tasks += [
-        Task(name, Place("uniform", 1), KS, ("baseline",), n, effort.limit_s)
+        Task(name, Setting("uniform", 1), KS, ("baseline",), n, effort.limit_s)
         for name, n in effort.n_queries.items()
         if name in names
     ]
     tasks += [
-        Task(name, Place(split, 8), KS, ("dann",), n, effort.limit_s)
+        Task(name, Setting(split, 8), KS, ("dann",), n, effort.limit_s)
         for name, n in effort.n_queries.items()
         if name in names
         for split in SPLITS
     ]
-    trials = measure(tasks, how)
-    alone = [trial for trial in trials if trial.n_parties == 1]
-    together = [trial for trial in trials if trial.n_parties > 1]
-    rounds = [trial for trial in together if trial.algorithm == "dann"]
+    trials = measure(tasks, options)
+    single = [trial for trial in trials if trial.n_parties == 1]
+    federated = [trial for trial in trials if trial.n_parties > 1]
+    rounds = [trial for trial in federated if trial.algorithm == "dann"]
     return Findings(
         parameters={"limit_s": effort.limit_s, "k": list(KS)},
-        tables=(_costs(together), _growth(alone), _second(rounds)),
+        tables=(_costs(federated), _growth(single), _second_round(rounds)),
         figures=(
-            _figure("growth", "local_s", "Local search of one provider that holds all, over k"),
-            _figure("second", "second round", "Objects asked for in DANN's second round, over k"),
+            _figure("growth", "local_s", "Local search of one provider with all objects, over k"),
+            _figure("second", "second round", "Objects requested in DANN's second round, over k"),
         ),
         notes=(
             MEASURED,
-            "Growth: a search with k neighbors over one with 4; the paper has 95 on AIDS and 19 "
-            "on SYN for k = 256.",
+            "Growth: seconds with k neighbors over seconds with 4; for k = 256 the paper has 95 on "
+            "AIDS and 19 on SYN.",
         ),
     )
 
 
 def _costs(trials: list[Trial]) -> ResultTable:
-    """Return Table 1: seconds of the slowest provider, and all others."""
+    """Return Table 1: seconds of local search, and all other seconds."""
     rows: list[tuple[Scalar, ...]] = []
     for (name, algorithm), paper in PAPER.items():
-        own = [t for t in trials if (t.collection, t.algorithm, t.k) == (name, algorithm, 128)]
-        own = [trial for trial in own if trial.split == "uniform"]
-        if own:
-            late = sum(trial.late for trial in own)
-            local = sum(t.limit_s if t.late else t.search_s for t in own) / len(own)
-            others = middle((t for t in own if not t.late), _others)
-            rows.append((name, algorithm, len(own), late, local, others, *paper))
+        searches = [t for t in trials if (t.collection, t.algorithm, t.k) == (name, algorithm, 128)]
+        searches = [trial for trial in searches if trial.split == "uniform"]
+        if searches:
+            late = sum(trial.late for trial in searches)
+            local = sum(t.limit_s if t.late else t.search_s for t in searches) / len(searches)
+            others = median_of((t for t in searches if not t.late), _other_seconds)
+            rows.append((name, algorithm, len(searches), late, local, others, *paper))
     return ResultTable(
         name="costs",
         title="Local and other seconds of a search, k = 128, 8 providers, uniform (Table 1)",
@@ -83,22 +83,22 @@ def _costs(trials: list[Trial]) -> ResultTable:
             "other, paper",
         ),
         rows=tuple(rows),
-        caption="Local: mean, late searches at the limit. Other: median of those in time; round "
-        "trip 64 ms.",
+        caption="Local: mean; a late search counts as the limit. Other: median of the searches "
+        "that were not late. Round trip 64 ms.",
     )  # fmt: skip
 
 
-def _others(trial: Trial) -> float:
+def _other_seconds(trial: Trial) -> float:
     return trial.latency_s(DELAY_S) - trial.search_s
 
 
-def _growth(alone: list[Trial]) -> ResultTable:
-    """Return Figure 4 (a)."""
+def _growth(single: list[Trial]) -> ResultTable:
+    """Return Figure 4 (a): local search over k."""
     rows: list[tuple[Scalar, ...]] = []
-    for name in dict.fromkeys(trial.collection for trial in alone):
-        own = [trial for trial in alone if trial.collection == name]
-        late = {trial.query for trial in own if trial.late}
-        common = [trial for trial in own if trial.query not in late]
+    for name in dict.fromkeys(trial.collection for trial in single):
+        searches = [trial for trial in single if trial.collection == name]
+        late = {trial.query for trial in searches if trial.late}
+        common = [trial for trial in searches if trial.query not in late]
         means = {k: _mean_search([t for t in common if t.k == k]) for k in KS}
         first = means[KS[0]]
         for k, mean in means.items():
@@ -109,32 +109,34 @@ def _growth(alone: list[Trial]) -> ResultTable:
         title="Local search over k (Figure 4 a)",
         columns=("collection", "k", "queries", "local_s", "over k = 4"),
         rows=tuple(rows),
-        caption="Means over the queries that are in time for every k.",
+        caption="Means over the queries that are not late for any k.",
     )
 
 
-def _mean_search(own: list[Trial]) -> float | None:
-    return sum(trial.search_s for trial in own) / len(own) if own else None
+def _mean_search(searches: list[Trial]) -> float | None:
+    return sum(trial.search_s for trial in searches) / len(searches) if searches else None
 
 
-def _second(trials: list[Trial]) -> ResultTable:
-    """Return Figure 4 (b)."""
+def _second_round(trials: list[Trial]) -> ResultTable:
+    """Return Figure 4 (b): DANN's requests over k."""
     rows: list[tuple[Scalar, ...]] = []
     for name, split in dict.fromkeys((trial.collection, trial.split) for trial in trials):
         for k in KS:
-            own = [t for t in trials if (t.collection, t.split, t.k) == (name, split, k)]
-            done = [trial for trial in own if not trial.late]
-            first = middle(done, lambda trial: trial.wanted_first)
-            second = middle(done, lambda trial: trial.wanted_second)
-            asked = middle(done, lambda trial: trial.asked)
-            rows.append((f"{name}, {split}", k, len({t.query for t in done}), first, second, asked))
+            searches = [t for t in trials if (t.collection, t.split, t.k) == (name, split, k)]
+            in_time = [trial for trial in searches if not trial.late]
+            first = median_of(in_time, lambda trial: trial.wanted_first)
+            second = median_of(in_time, lambda trial: trial.wanted_second)
+            asked = median_of(in_time, lambda trial: trial.asked)
+            rows.append(
+                (f"{name}, {split}", k, len({t.query for t in in_time}), first, second, asked)
+            )
     return ResultTable(
         name="second",
-        title="Objects that DANN asks for (Figure 4 b, Lemma 4.7)",
+        title="Objects that DANN requests (Figure 4 b, Lemma 4.7)",
         columns=("collection", "k", "queries", "first round", "second round", "returned in all"),
         rows=tuple(rows),
-        caption="Medians. Lemma 4.7 expects m^2 = 64 in the second round; the place of the k-th "
-        "object, sent along, keeps what is returned below what is asked for.",
+        caption="Medians. Lemma 4.7 predicts m^2 = 64 objects in the second round. The request "
+        "contains the distance of the k-th object found so far, so fewer objects are returned.",
     )
 
 
@@ -153,14 +155,14 @@ def _figure(table: str, column: str, title: str) -> Figure:
     )
 
 
-def _work(*, quick: bool, **how: Any) -> Findings:
-    return examine(QUICK if quick else FULL, Measuring(**how))
+def _work(*, quick: bool, **options: Any) -> Findings:
+    return examine(QUICK if quick else FULL, MeasureOptions(**options))
 
 
 STUDY = Study(
     name="fedknn.costs",
     title="Local costs (Table 1, Figure 4)",
-    description="Seconds of local search, their growth with k, and DANN's second round.",
+    description="Seconds of local searches, growth with k, and DANN's second round.",
     work=_work,
     keeps_journal=True,
 )

@@ -1,4 +1,4 @@
-"""Tables and figures of the costs of each algorithm, from measured searches (trials)."""
+"""Tables and figures of the costs of each algorithm, computed from trials."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from fedneighbors.records import Figure, ResultTable, Scalar
 Key = tuple[Scalar, ...]
 
 LATE_NOTE = (
-    "A search in which a provider needs more CPU seconds than the limit is late; its latency is "
-    "then the limit. CPU seconds, objects, verifications and exchanges are medians over the "
-    "queries on which no algorithm of the same collection, split and setting was late."
+    "A search is late if a provider exceeds the limit on its CPU seconds; its latency then counts "
+    "as the limit. CPU seconds, objects, verifications and exchanges are medians over the queries "
+    "on which no algorithm of the same collection, split and parameter value was late."
 )
 
 
@@ -24,44 +24,44 @@ class Axis:
     Parameters
     ----------
     name : str
-        Name of the parameter, as column of tables and label of figures.
-    of : callable
+        Name of the parameter in columns of tables and labels of figures.
+    value_of : callable
         Returns the value of the parameter in a trial.
     """
 
     name: str
-    of: Callable[[Trial], Scalar]
+    value_of: Callable[[Trial], Scalar]
 
 
-def middle(trials: Iterable[Trial], what: Callable[[Trial], float]) -> float | None:
-    """Return the median of a number over trials; None without trials."""
-    values = [what(trial) for trial in trials]
+def median_of(trials: Iterable[Trial], value_of: Callable[[Trial], float]) -> float | None:
+    """Return the median of a value over trials; None without trials."""
+    values = [value_of(trial) for trial in trials]
     return float(np.median(values)) if values else None
 
 
 def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -> ResultTable:
     """Return a row per collection, split, axis value and algorithm."""
     rows = []
-    for (collection, split, value), group in grouped(trials, axis).items():
+    for (collection, split, value), group in group_by_axis(trials, axis).items():
         late_queries = {trial.query for trial in group if trial.late}
-        for algorithm, own in by_algorithm(group).items():
-            common = [trial for trial in own if trial.query not in late_queries]
-            latencies = [trial.latency_s(delay_s) for trial in own]
+        for algorithm, searches in group_by_algorithm(group).items():
+            common = [trial for trial in searches if trial.query not in late_queries]
+            latencies = [trial.latency_s(delay_s) for trial in searches]
             rows.append(
                 (
                     collection,
                     split,
                     value,
                     algorithm,
-                    len(own),
-                    sum(trial.late for trial in own),
+                    len(searches),
+                    sum(trial.late for trial in searches),
                     float(np.mean(latencies)),
                     float(np.median(latencies)),
-                    middle(common, lambda trial: trial.local_sum_s),
-                    middle(common, lambda trial: trial.local_most_s),
-                    middle(common, lambda trial: trial.asked),
-                    middle([t for t in common if t.verified], _over_possible),
-                    middle(common, lambda trial: trial.n_exchanges),
+                    median_of(common, lambda trial: trial.local_sum_s),
+                    median_of(common, lambda trial: trial.local_most_s),
+                    median_of(common, lambda trial: trial.asked),
+                    median_of([t for t in common if t.verified], _verified_ratio),
+                    median_of(common, lambda trial: trial.n_exchanges),
                 )
             )
     return ResultTable(
@@ -74,19 +74,19 @@ def overview(trials: Sequence[Trial], axis: Axis, *, delay_s: float = DELAY_S) -
         ),
         rows=tuple(rows),
         caption=LATE_NOTE
-        + f" Round trip {1e3 * delay_s:g} ms. local_sum_s, local_most_s: CPU seconds of all "
-        "providers and of the busiest. Objects asked: number returned by all. Verified: computed "
-        "distances, without searches that did not count them. Possible: objects whose bound is at "
-        "most the k-th distance.",
+        + f" Round trip {1e3 * delay_s:g} ms. local_sum_s: CPU seconds of all providers; "
+        "local_most_s: of the slowest provider. Objects asked: objects returned by all providers. "
+        "Verified: objects whose distance was computed, where they were counted. Possible: objects "
+        "whose bound is at most the k-th distance.",
     )  # fmt: skip
 
 
-def _over_possible(trial: Trial) -> float:
+def _verified_ratio(trial: Trial) -> float:
     return trial.verified / max(trial.possible, 1)
 
 
-def bars(*, title: str, caption: str) -> Figure:
-    """Return the figure of an overview, with collections on the x axis."""
+def bar_figure(*, title: str, caption: str) -> Figure:
+    """Return a bar chart of an overview, by collection."""
     return Figure(
         name="latency",
         kind="bar",
@@ -100,11 +100,11 @@ def bars(*, title: str, caption: str) -> Figure:
     )
 
 
-def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
-    """Return figures of latency and CPU seconds for each split."""
+def line_figures(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
+    """Return line charts of latency and CPU seconds for each split."""
     return tuple(
         Figure(
-            name=f"{what}-{split}",
+            name=f"{measure}-{split}",
             kind="line",
             title=f"{title}, {split}",
             table=f"curves-{split}",
@@ -117,38 +117,40 @@ def curves(axis: Axis, *, title: str, caption: str) -> tuple[Figure, ...]:
             caption=caption,
         )
         for split in ("uniform", "skewed")
-        for what, column in (("latency", "mean_latency_s"), ("work", "local_sum_s"))
+        for measure, column in (("latency", "mean_latency_s"), ("work", "local_sum_s"))
     )
 
 
 def curve_tables(table: ResultTable, axis: Axis) -> tuple[ResultTable, ...]:
-    """Return the tables of the figures of :func:`curves`, one per split."""
-    wanted = ("collection", axis.name, "algorithm", "mean_latency_s", "local_sum_s")
-    columns = [table.columns.index(name) for name in wanted]
-    split = table.columns.index("split")
+    """Return the tables of the figures of :func:`line_figures`, one per split."""
+    names = ("collection", axis.name, "algorithm", "mean_latency_s", "local_sum_s")
+    columns = [table.columns.index(name) for name in names]
+    split_column = table.columns.index("split")
     return tuple(
         ResultTable(
-            name=f"curves-{name}",
-            title=f"Curves, {name} split",
-            columns=wanted,
+            name=f"curves-{split}",
+            title=f"Curves, {split} split",
+            columns=names,
             rows=tuple(
-                tuple(row[column] for column in columns) for row in table.rows if row[split] == name
+                tuple(row[column] for column in columns)
+                for row in table.rows
+                if row[split_column] == split
             ),
         )
-        for name in ("uniform", "skewed")
+        for split in ("uniform", "skewed")
     )
 
 
-def grouped(trials: Iterable[Trial], axis: Axis) -> dict[Key, list[Trial]]:
-    """Return the trials by collection, split and value of the axis."""
+def group_by_axis(trials: Iterable[Trial], axis: Axis) -> dict[Key, list[Trial]]:
+    """Group trials by collection, split and parameter value."""
     groups: dict[Key, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault((trial.collection, trial.split, axis.of(trial)), []).append(trial)
+        groups.setdefault((trial.collection, trial.split, axis.value_of(trial)), []).append(trial)
     return groups
 
 
-def by_algorithm(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
-    """Return the trials by algorithm."""
+def group_by_algorithm(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """Group trials by algorithm."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.algorithm, []).append(trial)
@@ -157,18 +159,18 @@ def by_algorithm(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 
 PAPER_ALGORITHMS = ("dann", "dann*")
 Cells = tuple[Scalar, ...]
-Measured = list[tuple[Scalar, float | None]]
-"""Values of the axis with the speed-up at each; None if on each query one of both was late."""
+Factors = list[tuple[Scalar, float | None]]
+"""Speed-up at each parameter value; None if one of the two was late on every query."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Largest speed-ups of DANN* that the paper reports.
+    """The paper's largest speed-ups of DANN*.
 
     Parameters
     ----------
     over : mapping of str to float
-        Speed-up over each of the other algorithms.
+        Speed-up over each algorithm.
     """
 
     over: Mapping[str, float] = field(default_factory=dict)
@@ -178,10 +180,10 @@ def speedups(
     trials: Sequence[Trial],
     axis: Axis,
     *,
-    rivals: Sequence[str],
+    competitors: Sequence[str],
     claims: Mapping[tuple[str, str], Claim],
 ) -> ResultTable:
-    """Return the largest speed-ups of DANN and DANN* over other algorithms.
+    """Return the largest speed-ups of DANN and DANN* over competitors.
 
     Parameters
     ----------
@@ -189,19 +191,19 @@ def speedups(
         Searches of the same queries.
     axis : Axis
         Varied parameter.
-    rivals : sequence of str
-        Algorithms that DANN and DANN* are compared with.
+    competitors : sequence of str
+        Algorithms to compare DANN and DANN* with.
     claims : mapping
-        Speed-ups that the paper reports, by collection and split.
+        The paper's speed-ups, by collection and split.
     """
-    pairs = _pairs(trials, axis, rivals)
+    pairs = _pairs(trials, axis, competitors)
     rows: list[Cells] = []
-    for (collection, split, algorithm, rival), measured_at in pairs.items():
+    for (collection, split, algorithm, competitor), measured_at in pairs.items():
         cells: Cells = ()
-        for measure in (_latency, _alone, _work):
-            cells += _largest([(value, measure(*pair)) for value, pair in measured_at])
-        claim = claims.get((collection, split), Claim()).over.get(rival)
-        rows.append((collection, split, algorithm, rival, *cells, claim))
+        for factor in (_latency_factor, _compute_factor, _work_factor):
+            cells += _largest([(value, factor(*pair)) for value, pair in measured_at])
+        claim = claims.get((collection, split), Claim()).over.get(competitor)
+        rows.append((collection, split, algorithm, competitor, *cells, claim))
     return ResultTable(
         name="speedups",
         title="Largest speed-ups of DANN and DANN* over other algorithms",
@@ -211,56 +213,56 @@ def speedups(
             f"at which {axis.name}", "paper, dann*",
         ),
         rows=tuple(rows),
-        caption=f"Latency, with round trips of {1e3 * DELAY_S:g} ms and without: ratio of means, "
-        "where a late search has the limit. Work: ratio of the CPU seconds of all providers, over "
-        f"the queries on which neither algorithm was late. After each factor: {axis.name} at "
-        "which it is reached. Paper: the largest factor in latency that it reports.",
+        caption="Each factor is followed by its parameter value. Latency: ratio of mean latencies, "
+        f"with round trips of {1e3 * DELAY_S:g} ms and without; a late search counts as the limit. "
+        "Work: ratio of the CPU seconds of all providers, over the queries on which neither "
+        "algorithm was late. Paper: its largest speed-up in latency.",
     )  # fmt: skip
 
 
 Pair = tuple[dict[int, Trial], dict[int, Trial]]
-"""The trials of the algorithm that is compared with, and of DANN or DANN*, by query."""
+"""The trials of a competitor, and of DANN or DANN*, by query."""
 
 
 def _pairs(
-    trials: Sequence[Trial], axis: Axis, rivals: Sequence[str]
+    trials: Sequence[Trial], axis: Axis, competitors: Sequence[str]
 ) -> dict[tuple[str, str, str, str], list[tuple[Scalar, Pair]]]:
     found: dict[tuple[str, str, str, str], list[tuple[Scalar, Pair]]] = {}
-    for (collection, split, value), group in grouped(trials, axis).items():
+    for (collection, split, value), group in group_by_axis(trials, axis).items():
         by_query = {
-            name: {trial.query: trial for trial in trials_of_one}
-            for name, trials_of_one in by_algorithm(group).items()
+            name: {trial.query: trial for trial in searches}
+            for name, searches in group_by_algorithm(group).items()
         }
         for algorithm in PAPER_ALGORITHMS:
-            for rival in rivals:
-                if {algorithm, rival} <= set(by_query):
-                    key = (str(collection), str(split), algorithm, rival)
-                    pair = by_query[rival], by_query[algorithm]
+            for competitor in competitors:
+                if {algorithm, competitor} <= set(by_query):
+                    key = (str(collection), str(split), algorithm, competitor)
+                    pair = by_query[competitor], by_query[algorithm]
                     found.setdefault(key, []).append((value, pair))
     return found
 
 
-def _largest(measured: Measured) -> tuple[Scalar, Scalar]:
+def _largest(measured: Factors) -> tuple[Scalar, Scalar]:
     known = [(factor, value) for value, factor in measured if factor is not None]
     return max(known, key=lambda pair: pair[0]) if known else (None, None)
 
 
-def _latency(compared: dict[int, Trial], ours: dict[int, Trial]) -> float:
-    return _ratio(compared, ours, DELAY_S)
+def _latency_factor(competitor: dict[int, Trial], dann: dict[int, Trial]) -> float:
+    return _latency_ratio(competitor, dann, DELAY_S)
 
 
-def _alone(compared: dict[int, Trial], ours: dict[int, Trial]) -> float:
-    return _ratio(compared, ours, 0.0)
+def _compute_factor(competitor: dict[int, Trial], dann: dict[int, Trial]) -> float:
+    return _latency_ratio(competitor, dann, 0.0)
 
 
-def _ratio(compared: dict[int, Trial], ours: dict[int, Trial], delay_s: float) -> float:
-    total = sum(trial.latency_s(delay_s) for trial in compared.values())
-    return total / max(sum(trial.latency_s(delay_s) for trial in ours.values()), 1e-9)
+def _latency_ratio(competitor: dict[int, Trial], dann: dict[int, Trial], delay_s: float) -> float:
+    total = sum(trial.latency_s(delay_s) for trial in competitor.values())
+    return total / max(sum(trial.latency_s(delay_s) for trial in dann.values()), 1e-9)
 
 
-def _work(compared: dict[int, Trial], ours: dict[int, Trial]) -> float | None:
-    both = [query for query in ours if not (compared[query].late or ours[query].late)]
+def _work_factor(competitor: dict[int, Trial], dann: dict[int, Trial]) -> float | None:
+    both = [query for query in dann if not (competitor[query].late or dann[query].late)]
     if not both:
         return None
-    total = sum(compared[query].local_sum_s for query in both)
-    return total / sum(ours[query].local_sum_s for query in both)
+    total = sum(competitor[query].local_sum_s for query in both)
+    return total / sum(dann[query].local_sum_s for query in both)

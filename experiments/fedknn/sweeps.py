@@ -1,40 +1,40 @@
-"""Figures 5 to 8, 10, 12 and 13: neighbors, providers, size and lower bounds are varied."""
+"""Figures 5 to 8, 10, 12 and 13: varied neighbors, providers, size and lower bounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.fedknn.measurement.cells import SPLITS, Place
 from experiments.fedknn.measurement.collections import SYN
-from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.federation import SPLITS, Setting
+from experiments.fedknn.measurement.measure import MeasureOptions, Task, measure
 from experiments.fedknn.measurement.trials import Trial
 from experiments.fedknn.summaries import (
     Axis,
     Claim,
-    bars,
+    bar_figure,
     curve_tables,
-    curves,
+    line_figures,
     overview,
     speedups,
 )
 from experiments.harness import Findings, Study, Work
 from fedneighbors.records import Figure
 
-RIVALS = ("baseline", "hufu", "hufu+", "dann", "dann*")
+COMPARED = ("baseline", "hufu", "hufu+", "dann", "dann*")
 LOCAL = ("titles", "genomes", "SYN", "molecules")
-"""The collections whose searches cost more than their messages, as the paper's four."""
+"""The four collections whose local searches dominate the cost in the paper."""
 
 N_QUERIES = {"titles": 12, "genomes": 8, "SYN": 6, "molecules": 4, "places": 12}
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Thoroughness of an experiment.
+    """Number of queries and time limit of an experiment.
 
     Parameters
     ----------
     n_queries : mapping of str to int
-        By collection; one that is not named is left out.
+        Number of queries by collection; others are skipped.
     limit_s : float
         CPU seconds that a provider may spend on a query.
     """
@@ -49,20 +49,20 @@ QUICK = Effort({"titles": 3, "SYN": 2}, limit_s=1.0)
 
 @dataclass(frozen=True)
 class Sweep:
-    """One experiment in which one parameter is varied.
+    """An experiment that varies one parameter.
 
     Parameters
     ----------
     axis : Axis
-        Name of the setting.
+        The varied parameter.
     collections, splits, algorithms : tuple of str
-        Measurement of the setting.
+        Collections, their splits, and the algorithms to measure.
     ks, parties, shares : tuple
-        Neighbors, providers, and the share of each collection's objects.
+        Numbers of neighbors, numbers of providers, and fractions of the graphs of SYN.
     claims : mapping
-        The paper's figures, by collection and split.
+        The paper's speed-ups, by collection and split.
     title, caption : str
-        Of the pictures.
+        Title and caption of the figures.
     """
 
     axis: Axis
@@ -77,21 +77,21 @@ class Sweep:
     shares: tuple[float, ...] = (1.0,)
 
     @property
-    def rivals(self) -> tuple[str, ...]:
-        """Return the algorithms that DANN and DANN* are compared with."""
+    def competitors(self) -> tuple[str, ...]:
+        """Return all algorithms but DANN and DANN*."""
         return tuple(name for name in self.algorithms if name not in ("dann", "dann*"))
 
     @property
-    def varies(self) -> bool:
-        """Return whether the axis has several values."""
+    def is_varied(self) -> bool:
+        """Return whether the parameter has several values."""
         return max(len(self.ks), len(self.parties), len(self.shares)) > 1
 
     def tasks(self, effort: Effort) -> list[Task]:
-        """Return the measurements to make."""
+        """Return the searches to measure."""
         return [
             Task(
                 collection=name,
-                place=Place(split, n_parties),
+                setting=Setting(split, n_parties),
                 ks=self.ks,
                 algorithms=self.algorithms,
                 n_queries=effort.n_queries[name],
@@ -106,9 +106,9 @@ class Sweep:
         ]
 
 
-def examine(sweep: Sweep, effort: Effort, how: Measuring) -> Findings:
-    """Return the costs of the algorithms at every point of a sweep."""
-    trials = measure(sweep.tasks(effort), how)
+def examine(sweep: Sweep, effort: Effort, options: MeasureOptions) -> Findings:
+    """Measure the algorithms at every parameter value of a sweep."""
+    trials = measure(sweep.tasks(effort), options)
     table = overview(trials, sweep.axis)
     return Findings(
         parameters={
@@ -119,7 +119,7 @@ def examine(sweep: Sweep, effort: Effort, how: Measuring) -> Findings:
         },
         tables=(
             table,
-            speedups(trials, sweep.axis, rivals=sweep.rivals, claims=sweep.claims),
+            speedups(trials, sweep.axis, competitors=sweep.competitors, claims=sweep.claims),
             *(t for t in curve_tables(table, sweep.axis) if t.rows),
         ),
         figures=_figures(sweep),
@@ -128,27 +128,27 @@ def examine(sweep: Sweep, effort: Effort, how: Measuring) -> Findings:
 
 
 def _figures(sweep: Sweep) -> tuple[Figure, ...]:
-    if not sweep.varies:
-        return (bars(title=sweep.title, caption=sweep.caption),)
-    pictures = curves(sweep.axis, title=sweep.title, caption=sweep.caption)
-    return tuple(f for f in pictures if f.table.removeprefix("curves-") in sweep.splits)
+    if not sweep.is_varied:
+        return (bar_figure(title=sweep.title, caption=sweep.caption),)
+    figures = line_figures(sweep.axis, title=sweep.title, caption=sweep.caption)
+    return tuple(f for f in figures if f.table.removeprefix("curves-") in sweep.splits)
 
 
 MEASURED = (
-    "Providers are measured one after another in CPU seconds of one thread; a query's latency is "
-    "the broker's own seconds and, for every exchange, those of the slowest provider, a round "
-    "trip, and the bytes at 100 Mbit/s. Costly searches (graphs) are recorded once as sessions "
-    "emit, and every coordinator runs against the recording; hufu's range counts are run "
-    "themselves."
+    "Providers run one after another in one thread, and their CPU seconds are measured. The "
+    "latency of a query is the broker's CPU seconds plus, for every exchange, a round trip and the "
+    "slowest provider's seconds for work and for transfer at 100 Mbit/s. Costly searches (graphs) "
+    "are recorded once per query and provider; all algorithms use the recording except hufu, whose "
+    "range counts are run."
 )
 
 
 def _late_notes(trials: Sequence[Trial]) -> tuple[str, ...]:
     late = sum(trial.late for trial in trials)
     return (
-        f"{late} of {len(trials)} searches were late. Where DANN is late, HuFu and HuFu+, which "
-        "verify all that it verifies, are counted as late without being run; so is an algorithm "
-        "that was late with fewer neighbors.",
+        f"{late} of {len(trials)} searches were late. HuFu and HuFu+ verify every object that DANN "
+        "verifies; where DANN is late, they count as late without a run. So does an algorithm that "
+        "was late with fewer neighbors.",
     )
 
 
@@ -160,7 +160,7 @@ NEIGHBORS_SWEEP = Sweep(
     axis=K,
     collections=LOCAL,
     splits=tuple(SPLITS),
-    algorithms=RIVALS,
+    algorithms=COMPARED,
     ks=(4, 8, 16, 32, 64, 128, 256),
     parties=(8,),
     claims={
@@ -178,7 +178,7 @@ PROVIDERS_SWEEP = Sweep(
     axis=PARTIES,
     collections=LOCAL,
     splits=tuple(SPLITS),
-    algorithms=RIVALS,
+    algorithms=COMPARED,
     ks=(128,),
     parties=(4, 8, 12, 16),
     claims={
@@ -198,7 +198,7 @@ SCALABILITY_SWEEP = Sweep(
     axis=OBJECTS,
     collections=("SYN",),
     splits=tuple(SPLITS),
-    algorithms=RIVALS,
+    algorithms=COMPARED,
     ks=(128,),
     parties=(8,),
     shares=(0.2, 0.4, 0.6, 0.8, 1.0),
@@ -213,7 +213,7 @@ PLACES_SWEEP = Sweep(
     axis=K,
     collections=("places",),
     splits=tuple(SPLITS),
-    algorithms=RIVALS,
+    algorithms=COMPARED,
     ks=(4, 8, 16, 32, 64, 128, 256),
     parties=(8,),
     claims={},
@@ -233,12 +233,12 @@ ABLATION_SWEEP = Sweep(
 )
 
 
-def sweeping(sweep: Sweep, quick_effort: Effort = QUICK) -> Work:
-    """Return the measuring function of a sweep."""
+def make_work(sweep: Sweep, quick_effort: Effort = QUICK) -> Work:
+    """Return the function that runs a sweep."""
 
-    def work(*, quick: bool, **how: Any) -> Findings:
+    def work(*, quick: bool, **options: Any) -> Findings:
         effort = quick_effort if quick else FULL
-        return examine(sweep, effort, Measuring(**how))
+        return examine(sweep, effort, MeasureOptions(**options))
 
     return work
 
@@ -247,34 +247,34 @@ NEIGHBORS = Study(
     name="fedknn.k",
     title="Neighbors (Figures 5 and 6)",
     description="Latency and work of every algorithm for k = 4 to 256, over 8 providers.",
-    work=sweeping(NEIGHBORS_SWEEP),
+    work=make_work(NEIGHBORS_SWEEP),
     keeps_journal=True,
 )
 PROVIDERS = Study(
     name="fedknn.providers",
     title="Providers (Figures 7 and 8)",
     description="Latency and work of every algorithm over 4 to 16 providers, k = 128.",
-    work=sweeping(PROVIDERS_SWEEP),
+    work=make_work(PROVIDERS_SWEEP),
     keeps_journal=True,
 )
 LOCAL_COST = Study(
     name="fedknn.local_cost",
     title="Cheap searches (Figure 10)",
-    description="Places, whose distances cost next to nothing, so that exchanges decide.",
-    work=sweeping(PLACES_SWEEP, Effort({"places": 3})),
+    description="Places, whose distances are cheap: exchanges dominate the latency.",
+    work=make_work(PLACES_SWEEP, Effort({"places": 3})),
     keeps_journal=True,
 )
 SCALABILITY = Study(
     name="fedknn.scalability",
     title="Size (Figure 12)",
     description="20 % to 100 % of the generated graphs, k = 128, 8 providers.",
-    work=sweeping(SCALABILITY_SWEEP),
+    work=make_work(SCALABILITY_SWEEP),
     keeps_journal=True,
 )
 ABLATION = Study(
     name="fedknn.ablation",
     title="Without lower bounds (Figure 13)",
-    description="DANN that asks every provider for its even share at first, skewed splits.",
-    work=sweeping(ABLATION_SWEEP),
+    description="DANN with lower bounds, and with equal first requests instead; skewed splits.",
+    work=make_work(ABLATION_SWEEP),
     keeps_journal=True,
 )

@@ -1,4 +1,4 @@
-"""Speed-ups of DANN over its rivals on fixed lists of queries, with the target values."""
+"""Speed-ups of DANN on fixed lists of queries, compared with target values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fedknn.measurement.cells import Place
-from experiments.fedknn.measurement.measuring import Measuring, Task, measure
+from experiments.fedknn.measurement.federation import Setting
+from experiments.fedknn.measurement.measure import MeasureOptions, Task, measure
 from experiments.fedknn.measurement.trials import DELAY_S, Trial
-from experiments.fedknn.summaries import LATE_NOTE, Axis, middle, overview
-from experiments.fedknn.sweeps import MEASURED, RIVALS
+from experiments.fedknn.summaries import LATE_NOTE, Axis, median_of, overview
+from experiments.fedknn.sweeps import COMPARED, MEASURED
 from experiments.harness import Findings, Study
 from fedneighbors.records import ResultTable, Scalar
 
@@ -24,7 +24,7 @@ class Plan:
     Parameters
     ----------
     lists : tuple of (str, int, tuple of int)
-        Collections, their numbers of queries, and the numbers of providers.
+        Collection, number of queries and numbers of providers of each list.
     limit_s : float
         CPU seconds that a provider may spend on a query.
     """
@@ -38,125 +38,153 @@ QUICK = Plan((("titles", 4, (8, 16)),), limit_s=1.0)
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A target for a measured number.
+class Target:
+    """A target for a measured value.
 
     Parameters
     ----------
-    what : str
-        For people.
+    label : str
+        Description in tables.
     collection : str
-        Where.
+        Name of the collection.
     n_parties : int
-        Providers.
-    wanted : float
-        Bound.
-    at_least : bool
-        Whether the bound is one from below.
+        Number of providers.
+    bound : float
+        Minimum or maximum of the value.
+    is_minimum : bool
+        True if ``bound`` is a minimum, False if it is a maximum.
     measure : callable
-        From the trials of the collection and place to the number; None if nothing was in time.
+        Computes the value from trials; returns None if all searches were late.
     """
 
-    what: str
+    label: str
     collection: str
     n_parties: int
-    wanted: float
-    at_least: bool
+    bound: float
+    is_minimum: bool
     measure: Callable[[Sequence[Trial]], float | None]
 
 
-def _over(rival: str) -> Callable[[Sequence[Trial]], float | None]:
-    """Return a function that divides a rival's mean latency by DANN's."""
+def _latency_factor_over(competitor: str) -> Callable[[Sequence[Trial]], float | None]:
+    """Return a function that divides a competitor's mean latency by DANN's."""
 
     def factor(trials: Sequence[Trial]) -> float | None:
-        theirs = [t.latency_s() for t in trials if t.algorithm == rival]
-        ours = [t.latency_s() for t in trials if t.algorithm == "dann"]
-        return sum(theirs) / sum(ours) if ours and theirs else None
+        competitor_values = [t.latency_s() for t in trials if t.algorithm == competitor]
+        dann_values = [t.latency_s() for t in trials if t.algorithm == "dann"]
+        return (
+            sum(competitor_values) / sum(dann_values) if dann_values and competitor_values else None
+        )
 
     return factor
 
 
-def _local_over(rival: str) -> Callable[[Sequence[Trial]], float | None]:
-    """Return the ratio of local seconds where both finished in time."""
+def _work_factor_over(competitor: str) -> Callable[[Sequence[Trial]], float | None]:
+    """Return a function for the median ratio of CPU seconds to DANN's."""
 
     def factor(trials: Sequence[Trial]) -> float | None:
-        ours = {t.query: t.local_sum_s for t in trials if t.algorithm == "dann" and not t.late}
-        theirs = {t.query: t.local_sum_s for t in trials if t.algorithm == rival and not t.late}
-        both = sorted(set(ours) & set(theirs))
-        ratios = [theirs[query] / ours[query] for query in both]
+        dann_values = {
+            t.query: t.local_sum_s for t in trials if t.algorithm == "dann" and not t.late
+        }
+        competitor_values = {
+            t.query: t.local_sum_s for t in trials if t.algorithm == competitor and not t.late
+        }
+        both = sorted(set(dann_values) & set(competitor_values))
+        ratios = [competitor_values[query] / dann_values[query] for query in both]
         return float(np.median(ratios)) if ratios else None
 
     return factor
 
 
-def _verified(trials: Sequence[Trial]) -> float | None:
-    done = [t for t in trials if t.algorithm == "dann" and not t.late and t.verified]
-    return middle(done, lambda trial: trial.verified / max(trial.possible, 1))
+def _verified_ratio(trials: Sequence[Trial]) -> float | None:
+    in_time = [t for t in trials if t.algorithm == "dann" and not t.late and t.verified]
+    return median_of(in_time, lambda trial: trial.verified / max(trial.possible, 1))
 
 
-def _broker_of(algorithm: str) -> Callable[[Sequence[Trial]], float | None]:
-    """Return a function that reads the milliseconds of an algorithm's coordinator."""
+def _broker_ms_of(algorithm: str) -> Callable[[Sequence[Trial]], float | None]:
+    """Return a function for the median milliseconds of an algorithm's broker."""
 
     def milliseconds(trials: Sequence[Trial]) -> float | None:
-        done = [t for t in trials if t.algorithm == algorithm and not t.late]
-        return middle(done, lambda trial: 1e3 * trial.broker_s)
+        in_time = [t for t in trials if t.algorithm == algorithm and not t.late]
+        return median_of(in_time, lambda trial: 1e3 * trial.broker_s)
 
     return milliseconds
 
 
-def predicted_s(star: Trial, plain: Trial) -> float:
-    """Predict DANN*'s latency from its objects and a noise-free search.
+def predict_latency(noisy: Trial, noiseless: Trial) -> float:
+    """Predict the latency of DANN* from a search without noise.
 
     Parameters
     ----------
-    star, plain : Trial
-        DANN* and DANN on the same query. Work other than on the bounds is taken to grow with the
-        objects that are returned.
+    noisy, noiseless : Trial
+        DANN* and DANN on the same query. Work other than on lower bounds is assumed to be
+        proportional to the number of returned objects.
     """
-    share = star.asked / max(plain.asked, 1)
-    work_s = plain.bounds_s + (plain.search_s - plain.bounds_s) * share
-    return work_s + star.n_exchanges * DELAY_S
+    share = noisy.asked / max(noiseless.asked, 1)
+    work_s = noiseless.bounds_s + (noiseless.search_s - noiseless.bounds_s) * share
+    return work_s + noisy.n_exchanges * DELAY_S
 
 
 def _star_over_predicted(trials: Sequence[Trial]) -> float | None:
-    plain = {t.query: t for t in trials if t.algorithm == "dann" and not t.late}
-    stars = [t for t in trials if t.algorithm == "dann*" and not t.late and t.query in plain]
-    return middle(stars, lambda star: star.latency_s() / predicted_s(star, plain[star.query]))
+    noiseless = {t.query: t for t in trials if t.algorithm == "dann" and not t.late}
+    stars = [t for t in trials if t.algorithm == "dann*" and not t.late and t.query in noiseless]
+    return median_of(
+        stars, lambda noisy: noisy.latency_s() / predict_latency(noisy, noiseless[noisy.query])
+    )
 
 
-def goals() -> tuple[Goal, ...]:
-    """Return the targets."""
-    found = [
-        Goal("dann over baseline, latency", "molecules", 16, 9.8, True, _over("baseline")),
-        Goal("dann over hufu, latency", "molecules", 16, 3.2, True, _over("hufu")),
-        Goal("dann over hufu+, latency", "molecules", 16, 1.0, True, _over("hufu+")),
-        Goal("dann over baseline, latency", "titles", 16, 2.4, True, _over("baseline")),
-        Goal("dann over hufu, latency", "titles", 16, 2.7, True, _over("hufu")),
+def make_targets() -> tuple[Target, ...]:
+    """Return all targets."""
+    targets = [
+        Target(
+            "dann over baseline, latency",
+            "molecules",
+            16,
+            9.8,
+            True,
+            _latency_factor_over("baseline"),
+        ),
+        Target("dann over hufu, latency", "molecules", 16, 3.2, True, _latency_factor_over("hufu")),
+        Target(
+            "dann over hufu+, latency", "molecules", 16, 1.0, True, _latency_factor_over("hufu+")
+        ),
+        Target(
+            "dann over baseline, latency", "titles", 16, 2.4, True, _latency_factor_over("baseline")
+        ),
+        Target("dann over hufu, latency", "titles", 16, 2.7, True, _latency_factor_over("hufu")),
     ]
     for name in ("molecules", "titles"):
         for n_parties in (8, 16):
-            found += [
-                Goal(
-                    "dann over baseline, work", name, n_parties, 1.0, True, _local_over("baseline")
+            targets += [
+                Target(
+                    "dann over baseline, work",
+                    name,
+                    n_parties,
+                    1.0,
+                    True,
+                    _work_factor_over("baseline"),
                 ),
-                Goal("verified over possible, dann", name, n_parties, 1.2, False, _verified),
-                Goal("dann* over predicted", name, n_parties, 1.3, False, _star_over_predicted),
+                Target(
+                    "verified over possible, dann", name, n_parties, 1.2, False, _verified_ratio
+                ),
+                Target("dann* over predicted", name, n_parties, 1.3, False, _star_over_predicted),
             ]
-        found += [
-            Goal(f"broker compute of {algorithm}, ms", name, 8, 2.0, False, _broker_of(algorithm))
+        targets += [
+            Target(
+                f"broker compute of {algorithm}, ms", name, 8, 2.0, False, _broker_ms_of(algorithm)
+            )
             for algorithm in ("dann", "dann*")
         ]
-    return tuple(found)
+    return tuple(targets)
 
 
-def examine(plan: Plan, how: Measuring) -> Findings:
-    """Return the targets and the measured values."""
+def examine(plan: Plan, options: MeasureOptions) -> Findings:
+    """Measure the lists of queries and compare the results with the targets."""
     tasks = [
-        Task(name, Place("uniform", n_parties), (K,), RIVALS, n_queries, plan.limit_s)
+        Task(name, Setting("uniform", n_parties), (K,), COMPARED, n_queries, plan.limit_s)
         for name, n_queries, parties in plan.lists
         for n_parties in parties
     ]
-    trials = measure(tasks, how)
+    trials = measure(tasks, options)
     return Findings(
         parameters={
             "k": K,
@@ -164,40 +192,41 @@ def examine(plan: Plan, how: Measuring) -> Findings:
             "queries": [f"{name}: {n}" for name, n, _ in plan.lists],
         },
         tables=(
-            _goal_table(trials),
-            _each(trials),
+            _target_table(trials),
+            _searches_table(trials),
             overview(trials, Axis("providers", lambda trial: trial.n_parties)),
         ),
         notes=(MEASURED, LATE_NOTE),
     )
 
 
-def _goal_table(trials: Sequence[Trial]) -> ResultTable:
+def _target_table(trials: Sequence[Trial]) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
-    for goal in goals():
-        place = (goal.collection, goal.n_parties)
-        own = [t for t in trials if (t.collection, t.n_parties) == place]
-        value = goal.measure(own) if own else None
+    for target in make_targets():
+        setting = (target.collection, target.n_parties)
+        searches = [t for t in trials if (t.collection, t.n_parties) == setting]
+        value = target.measure(searches) if searches else None
         if value is None:
             continue
-        reached = value >= goal.wanted if goal.at_least else value <= goal.wanted
-        sign = ">=" if goal.at_least else "<="
-        rows.append((*place, goal.what, f"{sign} {goal.wanted:g}", value, reached))
+        reached = value >= target.bound if target.is_minimum else value <= target.bound
+        sign = ">=" if target.is_minimum else "<="
+        rows.append((*setting, target.label, f"{sign} {target.bound:g}", value, reached))
     return ResultTable(
         name="targets",
-        title="What is wanted and what was reached, uniform splits, k = 128",
+        title="Targets and measured values, uniform splits, k = 128",
         columns=("collection", "providers", "what", "wanted", "measured", "reached"),
         rows=tuple(rows),
-        caption="Latency: ratio of means at a round trip of 64 ms, late searches at the limit. "
-        "Work: median over the queries of CPU seconds of all providers, where both were in time.",
+        caption="Latency: ratio of means at a round trip of 64 ms; a late search counts as the "
+        "limit. Work: median ratio of the CPU seconds of all providers, over the queries on which "
+        "neither algorithm was late.",
     )
 
 
-def _each(trials: Sequence[Trial]) -> ResultTable:
-    """Return a table of every search, for other summaries."""
+def _searches_table(trials: Sequence[Trial]) -> ResultTable:
+    """Return a table of all searches."""
     return ResultTable(
         name="searches",
-        title="Every search",
+        title="All searches",
         columns=(
             "collection", "providers", "query", "algorithm", "late", "latency_s", "local_sum_s",
             "objects asked", "verified", "possible", "k-th distance",
@@ -212,14 +241,14 @@ def _each(trials: Sequence[Trial]) -> ResultTable:
     )  # fmt: skip
 
 
-def _work(*, quick: bool, **how: Any) -> Findings:
-    return examine(QUICK if quick else FULL, Measuring(**how))
+def _work(*, quick: bool, **options: Any) -> Findings:
+    return examine(QUICK if quick else FULL, MeasureOptions(**options))
 
 
 STUDY = Study(
     name="fedknn.targets",
     title="Fixed lists of queries",
-    description="Titles and molecules, k = 128: DANN beside its rivals, work, broker.",
+    description="Titles and molecules, k = 128: DANN compared with targets for latency and work.",
     work=_work,
     keeps_journal=True,
 )

@@ -1,12 +1,12 @@
-"""Validation of replays: the same searches in real threads over emulated links."""
+"""Comparison of replays with real runs in threads over emulated links."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.fedknn.measurement.cells import Cell, Place
+from experiments.fedknn.measurement.algorithms import find_algorithm
 from experiments.fedknn.measurement.collections import load_collection
-from experiments.fedknn.measurement.contenders import contender
+from experiments.fedknn.measurement.federation import MeasuredFederation, Setting
 from experiments.fedknn.measurement.trials import BYTES_PER_S, DELAY_S
 from experiments.harness import Findings, Study
 from fedneighbors._typing import Progress
@@ -25,15 +25,15 @@ class Plan:
     Parameters
     ----------
     collections : tuple of str
-        Where.
+        Names of the collections.
     ks : tuple of int
-        Neighbours.
+        Numbers of neighbors.
     n_queries : int
-        Of each collection.
-    most_objects : int
-        Number of objects of larger collections.
+        Number of queries of each collection.
+    max_objects : int
+        Size of the sample of a larger collection.
     limit_s : float
-        CPU seconds that a provider may spend; queries that are late are left out.
+        CPU seconds that a provider may spend; late queries are skipped.
     delay_s : float
         Round trip of every link.
     """
@@ -41,7 +41,7 @@ class Plan:
     collections: tuple[str, ...]
     ks: tuple[int, ...] = (16, 128)
     n_queries: int = 6
-    most_objects: int = 20_000
+    max_objects: int = 20_000
     limit_s: float = 2.0
     delay_s: float = DELAY_S
 
@@ -52,14 +52,14 @@ QUICK = Plan(("titles",), (16,), 2)
 
 @dataclass(frozen=True)
 class Pair:
-    """One search, replayed and in real threads.
+    """Replayed and real seconds of one search.
 
     Parameters
     ----------
     linked_s, linked_real_s : float
-        Seconds over links, providers side by side: replayed, and by the clock.
+        Seconds with links and parallel providers: replayed, and of the wall clock.
     chained_s, chained_real_s : float
-        Seconds without links, providers one after another: replayed, and CPU seconds of the thread.
+        Seconds without links and one provider after another: replayed, and CPU time.
     """
 
     linked_s: float
@@ -69,16 +69,20 @@ class Pair:
 
 
 def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
-    """Return the ratio of replayed to real times."""
+    """Compare replayed and real times."""
     rows: list[tuple[Scalar, ...]] = []
     for name in plan.collections:
-        collection = load_collection(name).part(plan.most_objects, seed=seed)
-        cell = Cell(collection, Place("uniform", N_PARTIES), seed=seed, limit_s=plan.limit_s)
+        collection = load_collection(name).sample(plan.max_objects, seed=seed)
+        federation = MeasuredFederation(
+            collection, Setting("uniform", N_PARTIES), seed=seed, limit_s=plan.limit_s
+        )
         queries = collection.queries(plan.n_queries, seed=seed)
         for algorithm in ALGORITHMS:
             for k in plan.ks:
-                found = [_pair(cell, row, k, algorithm, plan.delay_s) for row in queries]
-                pairs = [pair for pair in found if pair is not None]
+                results = [
+                    _measure_pair(federation, row, k, algorithm, plan.delay_s) for row in queries
+                ]
+                pairs = [pair for pair in results if pair is not None]
                 rows.append((name, k, algorithm, len(pairs), *_ratios(pairs)))
             progress(len(rows), len(plan.collections) * len(ALGORITHMS) * len(plan.ks), name)
     return Findings(
@@ -91,64 +95,70 @@ def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
         tables=(
             ResultTable(
                 name="ratios",
-                title="Replayed over real seconds",
+                title="Ratio of replayed to real seconds",
                 columns=(
                     "collection", "k", "algorithm", "queries", "linked_s", "linked, real_s",
                     "linked, ratio", "chained_s", "chained, real_s", "chained, ratio",
                 ),
                 rows=tuple(rows),
-                caption="Medians over the queries. Linked: threads over links that sleep, by the "
-                "clock. Chained: one thread without links, CPU seconds.",
+                caption="Medians over the queries. Linked: threads with links that sleep, "
+                "wall-clock seconds. Chained: one thread without links, CPU seconds.",
             ),
         ),
         notes=(
-            "Linked runs share one machine's cores and its interpreter's lock, which replays do "
-            "not have: what they add is what the ratio lacks to one.",
+            "Providers of linked runs compete for the cores and the interpreter lock. Replays do "
+            "not model this, which lowers the ratio.",
         ),
     )  # fmt: skip
 
 
-def _pair(cell: Cell, row: int, k: int, algorithm: str, delay_s: float) -> Pair | None:
-    course = cell.schedule(row, k, algorithm)
-    if course.answer is None:
+def _measure_pair(
+    federation: MeasuredFederation, row: int, k: int, algorithm: str, delay_s: float
+) -> Pair | None:
+    costs = federation.search(row, k, algorithm)
+    if costs.answer is None:
         return None
     link = Link(delay_s, BYTES_PER_S)
-    chained_s = course.broker_s + course.carrying_s + sum(course.local_s.values())
-    linked_real_s = _run(cell, row, k, algorithm, link=link)
-    chained_real_s = _run(cell, row, k, algorithm, link=None)
-    return Pair(course.seconds(link), linked_real_s, chained_s, chained_real_s)
+    chained_s = costs.broker_s + costs.carrying_s + sum(costs.local_s.values())
+    linked_real_s = _run(federation, row, k, algorithm, link=link)
+    chained_real_s = _run(federation, row, k, algorithm, link=None)
+    return Pair(costs.seconds(link), linked_real_s, chained_s, chained_real_s)
 
 
-def _run(cell: Cell, row: int, k: int, algorithm: str, *, link: Link | None) -> float:
-    """Return a real run's seconds: wall clock with links, else CPU."""
-    with connected(cell.providers, link=link) as federation:
-        question = cell.question(row, k)
+def _run(
+    federation: MeasuredFederation, row: int, k: int, algorithm: str, *, link: Link | None
+) -> float:
+    """Return a run's wall-clock seconds with links, otherwise its CPU seconds."""
+    with connected(federation.providers, link=link) as runtime:
+        request = federation.make_request(row, k)
         clock = time.perf_counter if link else time.process_time
         start = clock()
-        federation.run(contender(algorithm)(question))
-        spent = clock() - start
-        federation.run(close_queries([question.name]))
-        return spent
+        runtime.run(find_algorithm(algorithm)(request))
+        seconds = clock() - start
+        runtime.run(close_queries([request.name]))
+        return seconds
 
 
 def _ratios(pairs: Sequence[Pair]) -> tuple[Scalar, ...]:
     if not pairs:
         return (None,) * 6
     values = [list(column) for column in zip(*(vars(pair).values() for pair in pairs), strict=True)]
-    linked, linked_real, chained, chained_real = (sorted(each)[len(each) // 2] for each in values)
+    linked, linked_real, chained, chained_real = (
+        sorted(column)[len(column) // 2] for column in values
+    )
     return (
         linked, linked_real, linked / linked_real, chained, chained_real, chained / chained_real,
     )  # fmt: skip
 
 
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:  # noqa: ARG001
-    # one process: the real runs need the machine for themselves
+    # one process, because real runs must not compete for the cores
     return examine(QUICK if quick else FULL, seed=seed, progress=progress)
 
 
 STUDY = Study(
     name="fedknn.replay",
-    title="Replays beside real runs",
-    description="The seconds that replays tell, over those of threads with links that sleep.",
+    title="Replays and real runs",
+    description="Ratio of replayed seconds to those of threads with links that sleep.",
     work=_work,
 )

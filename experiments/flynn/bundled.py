@@ -1,4 +1,4 @@
-"""Small well-known sets, scored by nested cross-validation, and rare classes."""
+"""Accuracy on small well-known sets by nested cross-validation, and on rare classes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from sklearn.datasets import make_classification
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
-from experiments.flynn.comparing import Effort, two_stage_search
+from experiments.flynn.comparison import Effort, two_stage_search
 from experiments.flynn.spaces import SPACES
 from experiments.flynn.tuning import tune_neighbors
 from experiments.harness import Findings, Study, run_each
@@ -41,7 +41,7 @@ def score_fold(
     scaler = StandardScaler().fit(x[train])
     z_train, z_test = scaler.transform(x[train]), scaler.transform(x[test])
     neighbors = tune_neighbors(z_train, y[train], folds).model.fit(z_train, y[train])
-    one = tune_neighbors(z_train, y[train], folds, most=1).model.fit(z_train, y[train])
+    one = tune_neighbors(z_train, y[train], folds, max_neighbors=1).model.fit(z_train, y[train])
     default = FlyNNClassifier(random_state=seed).fit(x[train], y[train])
     tuned = two_stage_search(x[train], y[train], folds, effort, seed)
     return {
@@ -60,10 +60,10 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
     owners = []
     for name in names:
         data = load(name)
-        for draw in range(seed, seed + n_repeats):
-            outer = StratifiedKFold(n_outer, shuffle=True, random_state=draw)
+        for repeat_seed in range(seed, seed + n_repeats):
+            outer = StratifiedKFold(n_outer, shuffle=True, random_state=repeat_seed)
             for train, test in outer.split(data.x, data.y):
-                jobs.append((data.x.astype(np.float64), data.y, train, test, draw, effort))
+                jobs.append((data.x.astype(np.float64), data.y, train, test, repeat_seed, effort))
                 owners.append(name)
     scores = run_each(
         score_fold, jobs, n_jobs=n_jobs, progress=progress, label=lambda *job: f"{len(job[1])} rows"
@@ -72,7 +72,7 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         (
             name,
             method,
-            *_summary([s[method] for s, o in zip(scores, owners, strict=True) if o == name]),
+            *_mean_and_error([s[method] for s, o in zip(scores, owners, strict=True) if o == name]),
         )
         for name in names
         for method in scores[0]
@@ -82,7 +82,7 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         title=f"Accuracy over {n_repeats} x {n_outer} outer folds",
         columns=("set", "method", "accuracy", "standard error"),
         rows=rows,
-        caption="Every setting is chosen by cross-validation inside the training folds.",
+        caption="All settings are chosen by cross-validation within the training folds.",
     )
     figure = Figure(
         name="accuracy",
@@ -93,20 +93,20 @@ def _bundled(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         y="accuracy",
         hue="method",
         error="standard error",
-        caption="FlyNN, tuned and with its defaults, and nearest neighbours on pooled rows.",
+        caption="FlyNN tuned and with defaults; nearest neighbours on pooled rows.",
     )
     return Findings(
         {"n_outer": n_outer, "n_repeats": n_repeats, "n_inner": N_INNER}, (table,), (figure,)
     )
 
 
-def _summary(values: Sequence[float]) -> tuple[float, float]:
-    spread = float(np.std(values, ddof=1) / np.sqrt(len(values)))
-    return float(np.mean(values)), spread
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    return float(np.mean(values)), error
 
 
 def score_imbalance(rare: float, n_rows: int, seed: int) -> Mapping[str, float]:
-    """Return each method's balanced accuracy with class share ``rare``."""
+    """Return each method's balanced accuracy when one class has share ``rare``."""
     x, y = make_classification(
         n_samples=n_rows + N_TEST,
         n_features=30,
@@ -124,14 +124,14 @@ def score_imbalance(rare: float, n_rows: int, seed: int) -> Mapping[str, float]:
     z_train, z_test = scaler.transform(x[train]), scaler.transform(x[test])
     neighbors = tune_neighbors(z_train, y[train], _inner_folds(y[train], seed)).model
     five = type(neighbors)(5)
-    result = {
+    models = {
         "FlyNN, class-normalised": FlyNNClassifier(random_state=seed),
         "FlyNN, the paper's exponent": FlyNNClassifier(class_normalized=False, random_state=seed),
     }
     return {
         **{
             name: balanced_accuracy(y[test], model.fit(x[train], y[train]).predict(x[test]))
-            for name, model in result.items()
+            for name, model in models.items()
         },
         "kNN, k tuned": balanced_accuracy(
             y[test], neighbors.fit(z_train, y[train]).predict(z_test)
@@ -161,7 +161,9 @@ def _imbalance(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Fi
         (
             _ratio(rare),
             method,
-            *_summary([s[method] for s, job in zip(scores, jobs, strict=True) if job[0] == rare]),
+            *_mean_and_error(
+                [s[method] for s, job in zip(scores, jobs, strict=True) if job[0] == rare]
+            ),
         )
         for rare in RATIOS
         for method in scores[0]
@@ -171,18 +173,18 @@ def _imbalance(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Fi
         title=f"Balanced accuracy over {n_sets} synthetic sets",
         columns=("imbalance", "method", "balanced accuracy", "standard error"),
         rows=rows,
-        caption="Defaults throughout; the k of kNN is chosen by cross-validation.",
+        caption="FlyNN with defaults; kNN with k = 1, k = 5, and k chosen by cross-validation.",
     )
     figure = Figure(
         name="balanced",
         kind="bar",
-        title="When one class is rare",
+        title="Balanced accuracy with a rare class",
         table="balanced",
         x="imbalance",
         y="balanced accuracy",
         hue="method",
         error="standard error",
-        caption="The paper's exponent predicts the frequent class alone, which scores one half.",
+        caption="With the paper's exponent only the frequent class is predicted, which scores 1/2.",
     )
     return Findings({"n_sets": n_sets, "n_features": 30}, (table,), (figure,))
 
@@ -194,12 +196,12 @@ def _ratio(rare: float) -> str:
 BUNDLED = Study(
     name="flynn.bundled",
     title="Small well-known sets",
-    description="digits, wine, breast cancer and iris by nested cross-validation",
+    description="Accuracy on digits, wine, breast cancer and iris by nested cross-validation.",
     work=_bundled,
 )
 IMBALANCE = Study(
     name="flynn.imbalance",
     title="Rare classes",
-    description="balanced accuracy at 9:1 and 30:1, class-normalised and not",
+    description="Balanced accuracy at 9:1 and 30:1, with and without class normalisation.",
     work=_imbalance,
 )

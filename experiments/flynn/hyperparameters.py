@@ -1,4 +1,4 @@
-"""Figures 4 and 5: accuracy by m, s / d, rho and gamma, of which one is varied at a time."""
+"""Figures 4 and 5: accuracy over m, s / d, rho and gamma, varied one at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,24 +28,24 @@ SWEEPS = ("m / d", "s / d", "rho", "gamma")
 
 @dataclass(frozen=True)
 class Case:
-    """A data set of the paper's Table 8, or a stand-in for one.
+    """A data set of the paper's Table 8, or a substitute for one.
 
     Parameters
     ----------
     name : str
-        Name to show, which says what a stand-in stands for.
+        Displayed name; names the data set that a substitute replaces.
     data : str
         Name to load.
-    most_rows : int
-        Number of rows.
-    most_units : int
-        Wirings with more units are left out.
+    max_rows : int
+        Maximum number of rows.
+    max_units : int
+        Maximum number of units; wirings with more are skipped.
     """
 
     name: str
     data: str
-    most_rows: int = 2000
-    most_units: int = 1 << 18
+    max_rows: int = 2000
+    max_units: int = 1 << 18
 
 
 CASES = (
@@ -67,11 +67,11 @@ class Plan:
     cases : tuple of Case
         Data sets.
     n_folds : int
-        Folds.
+        Number of folds.
     units, densities : tuple
         Values of m / d and s / d to sweep.
     fixed_units : tuple of int
-        Values of m / d at which the others are swept.
+        Values of m / d while another parameter is varied.
     """
 
     cases: tuple[Case, ...]
@@ -114,7 +114,7 @@ class Point:
     error: float
 
     def value(self, sweep: str) -> float:
-        """Return the value of the setting that is varied."""
+        """Return the value of the varied parameter."""
         return {
             "m / d": self.units,
             "s / d": self.density,
@@ -122,46 +122,46 @@ class Point:
             "gamma": self.decay,
         }[sweep]
 
-    def others(self, sweep: str) -> str:
-        """Return the settings that are fixed while one is varied."""
-        shown = {
+    def fixed_text(self, sweep: str) -> str:
+        """Return the parameters that are fixed, as text."""
+        texts = {
             "m / d": f"m={self.units}d",
             "s / d": f"s={self.density}d",
             "rho": f"rho={self.n_active}",
             "gamma": f"gamma={self.decay}",
         }
-        return " ".join(text for name, text in shown.items() if name != sweep)
+        return " ".join(text for name, text in texts.items() if name != sweep)
 
 
-def wirings(case: Case, plan: Plan, n_features: int) -> list[tuple[int, float]]:
-    """Return every pair of unit and input ratios in a sweep.
+def list_wirings(case: Case, plan: Plan, n_features: int) -> list[tuple[int, float]]:
+    """Return all pairs of unit and input ratios in a sweep.
 
     The ratios are m / d and s / d.
     """
     grid = [(units, density) for units in plan.units for density in FIXED_DENSITIES]
     grid += [(units, density) for units in plan.fixed_units for density in plan.densities]
     grid += [(units, density) for units in plan.fixed_units for density in FIXED_DENSITIES]
-    return [pair for pair in dict.fromkeys(grid) if pair[0] * n_features <= case.most_units]
+    return [pair for pair in dict.fromkeys(grid) if pair[0] * n_features <= case.max_units]
 
 
 def score_case(case: Case, plan: Plan, seed: int) -> list[Point]:
-    """Return every setting that the sweeps need, by cross-validation on one set.
+    """Return the cross-validated accuracy of all swept settings on one set.
 
-    Rows are unchanged, the rule is Algorithm 1: neither scaling nor expansion.
+    This is Algorithm 1 as printed: features are neither scaled nor expanded.
     """
     x, y = _rows(case, seed)
-    dealt = StratifiedKFold(plan.n_folds, shuffle=True, random_state=seed).split(x, y)
-    folds = list(dealt)
+    splitter = StratifiedKFold(plan.n_folds, shuffle=True, random_state=seed)
+    folds = list(splitter.split(x, y))
     points: list[Point] = []
-    for pair in wirings(case, plan, x.shape[1]):
+    for pair in list_wirings(case, plan, x.shape[1]):
         units, density = pair
-        swept = units in plan.fixed_units and density in FIXED_DENSITIES
+        has_all_values = units in plan.fixed_units and density in FIXED_DENSITIES
         search = FlyNNSearchCV(
             candidates=[_candidate(pair, x.shape[1])],
             cv=folds,
-            n_active=tuple(sorted({*ACTIVE, *FIXED_ACTIVE})) if swept else FIXED_ACTIVE,
+            n_active=tuple(sorted({*ACTIVE, *FIXED_ACTIVE})) if has_all_values else FIXED_ACTIVE,
             load=(),
-            decay=DECAYS if swept else FIXED_DECAYS,
+            decay=DECAYS if has_all_values else FIXED_DECAYS,
             class_normalized=(False,),
             refit=False,
             random_state=seed,
@@ -177,12 +177,12 @@ def _candidate(pair: tuple[int, float], n_features: int) -> Candidate:
 
 def _rows(case: Case, seed: int) -> tuple[Array, Array]:
     data = load(case.data)
-    if data.n_rows <= case.most_rows:
+    if data.n_rows <= case.max_rows:
         return data.x, data.y
-    kept, _ = train_test_split(
-        np.arange(data.n_rows), train_size=case.most_rows, stratify=data.y, random_state=seed
+    rows, _ = train_test_split(
+        np.arange(data.n_rows), train_size=case.max_rows, stratify=data.y, random_state=seed
     )
-    return data.x[np.sort(kept)], data.y[np.sort(kept)]
+    return data.x[np.sort(rows)], data.y[np.sort(rows)]
 
 
 def _points(search: FlyNNSearchCV, units: int, density: float) -> Iterator[Point]:
@@ -195,8 +195,8 @@ def _points(search: FlyNNSearchCV, units: int, density: float) -> Iterator[Point
         yield Point(units, density, params["n_active"], params["decay"], float(mean), error)
 
 
-def of_sweep(points: Sequence[Point], sweep: str, plan: Plan) -> list[Point]:
-    """Return a sweep's points: the others at the paper's values."""
+def select_sweep(points: Sequence[Point], sweep: str, plan: Plan) -> list[Point]:
+    """Return a sweep's points; other parameters have the paper's values."""
     fixed = {
         "m / d": plan.fixed_units,
         "s / d": FIXED_DENSITIES,
@@ -213,7 +213,7 @@ def of_sweep(points: Sequence[Point], sweep: str, plan: Plan) -> list[Point]:
 
 
 def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    """Return tables and figures for a plan."""
+    """Run a plan and return its tables and figures."""
     jobs = [(case, plan, seed) for case in plan.cases]
     found = run_each(
         score_case, jobs, n_jobs=n_jobs, progress=progress, label=lambda case, *_: str(case.name)
@@ -241,9 +241,9 @@ def _sweep_table(named: Named, sweep: str, plan: Plan) -> ResultTable:
         title=f"{plan.n_folds}-fold accuracy over {sweep}",
         columns=("set", "fixed", sweep, "accuracy", "standard error"),
         rows=tuple(
-            (name, point.others(sweep), point.value(sweep), point.accuracy, point.error)
+            (name, point.fixed_text(sweep), point.value(sweep), point.accuracy, point.error)
             for name, points in named
-            for point in of_sweep(points, sweep, plan)
+            for point in select_sweep(points, sweep, plan)
         ),
     )
 
@@ -272,11 +272,11 @@ _CLAIMS = {
 
 
 def _effects(named: Named, plan: Plan) -> ResultTable:
-    """Compare the accuracy change of each sweep with the claim."""
+    """Return the change of accuracy over each sweep, with the paper's claims."""
     rows: list[tuple[Any, ...]] = []
     for name, points in named:
         for sweep in SWEEPS:
-            curves = _curves(of_sweep(points, sweep, plan), sweep)
+            curves = _curves(select_sweep(points, sweep, plan), sweep)
             gains = [curve[-1].accuracy - curve[0].accuracy for curve in curves]
             spans = [max(p.accuracy for p in c) - min(p.accuracy for p in c) for c in curves]
             inner = [
@@ -285,34 +285,34 @@ def _effects(named: Named, plan: Plan) -> ResultTable:
             rows.append((name, sweep, *map(float, map(np.median, (gains, spans, inner)))))
     return ResultTable(
         name="effects",
-        title="What each setting does to the accuracy, medians over the curves of a figure",
+        title="Effect of each parameter on accuracy, medians over the curves of a figure",
         columns=("set", "varied", "last minus first", "span", "span without the first"),
         rows=tuple(rows),
-        caption="The paper says: "
+        caption="Claims of the paper: "
         + " ".join(f"{sweep}: {claim}" for sweep, claim in _CLAIMS.items()),
     )
 
 
 def _curves(points: Sequence[Point], sweep: str) -> list[list[Point]]:
-    """Return the points of each curve, ascending in the varied setting."""
+    """Return the points of each curve, ascending in the varied parameter."""
     curves: dict[str, list[Point]] = {}
     for point in points:
-        curves.setdefault(point.others(sweep), []).append(point)
+        curves.setdefault(point.fixed_text(sweep), []).append(point)
     return [sorted(curve, key=lambda point: point.value(sweep)) for curve in curves.values()]
 
 
 def _notes(plan: Plan) -> tuple[str, ...]:
     sizes = ", ".join(
-        f"{case.name} at most {case.most_rows:,} rows and {case.most_units:,} units"
+        f"{case.name} at most {case.max_rows:,} rows and {case.max_units:,} units"
         for case in plan.cases
     )
     return (
-        "Algorithm 1 as printed: features as they are, no expansion, no class weights. The fixed "
-        "values are the paper's (appendix D.6); its m of 256 and 1024 are read as multiples of d, "
-        "as in its sweep of m.",
-        f"Caps: {sizes}. Wirings with more units are left out, so that some curves end early.",
-        "gina-prior2 and madeline are not at hand; MNIST, of which gina-prior2 is a part, and "
-        "madelon, its elder relative, stand in for them.",
+        "Algorithm 1 as printed: raw features, no expansion, no class weights. The fixed values "
+        "are the paper's (appendix D.6); its values 256 and 1024 of m are taken as multiples of "
+        "d, as in its sweep of m.",
+        f"Limits: {sizes}. Wirings with more units are skipped, so that some curves end early.",
+        "gina-prior2 and madeline are not available; they are replaced by MNIST, of which "
+        "gina-prior2 is a part, and by madelon, an older set of the same kind.",
     )
 
 
@@ -324,8 +324,8 @@ STUDY = Study(
     name="flynn.hyperparameters",
     title="Accuracy over m, s, rho and gamma (Figures 4 and 5)",
     description=(
-        "One setting of Algorithm 1 varied at a time, over the paper's values, on digits, "
-        "letters, segment, USPS and two stand-ins."
+        "One parameter of Algorithm 1 varied at a time, over the paper's values, on digits, "
+        "letters, segment, USPS and two substitutes."
     ),
     work=_work,
 )

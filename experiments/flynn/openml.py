@@ -1,4 +1,4 @@
-"""Tables 2 and 9, Figures 1 and 6: FlyNN against its rivals on real tables."""
+"""Tables 2 and 9, Figures 1 and 6: FlyNN compared with other methods on real tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.flynn.comparing import (
+from experiments.flynn.comparison import (
     METHODS,
     Effort,
     Score,
-    part_of,
+    sample_rows,
     score_split,
 )
 from experiments.harness import Findings, Study, run_each
@@ -65,8 +65,8 @@ PAPER: dict[str, tuple[float, str, float, float, float]] = {
     "LR": (0.62, "44/1/26", 0.0180, 4.06e-2, 7.68e-3),
     "MLP": (0.75, "53/0/18", 0.0617, 7.00e-8, 1.00e-8),
 }
-RIVALS = tuple(method for method in METHODS if method != "FlyNN")
-WORST = 0.03
+COMPETITORS = tuple(method for method in METHODS if method != "FlyNN")
+LARGE_LOSS = 0.03
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Plan:
     names : tuple of str
         Data sets.
     n_splits : int
-        Stratified splits of each.
+        Stratified splits of each data set.
     effort : Effort
-        How much is spent on tuning.
+        Tuning effort.
     """
 
     names: tuple[str, ...]
@@ -89,7 +89,7 @@ class Plan:
 
 
 FULL = Plan(SETS, 3)
-QUICK = Plan(BUNDLED, 1, Effort(most_rows=800, screen_units=5_000, units=20_000))
+QUICK = Plan(BUNDLED, 1, Effort(max_rows=800, screen_units=5_000, units=20_000))
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class SetResult:
     name : str
         Data set.
     n_rows, n_features, n_classes : int
-        Size of the used part.
+        Size of the sample.
     n_all : int
-        Rows of the whole table.
+        Rows of the full table.
     splits : list of dict of method to Score
-        One for each split.
+        Scores of each split.
     """
 
     name: str
@@ -116,9 +116,10 @@ class SetResult:
     splits: list[dict[str, Score]]
 
     def mean(self, method: str, part: str = "held_out") -> float:
-        """Return a method's mean accuracy over the splits, ``"held_out"`` or ``"tuned"``.
+        """Return a method's mean accuracy over the splits.
 
-        Rounded to 12 digits, so that equal numbers of hits are a tie in any order of splits.
+        ``part`` is ``"held_out"`` or ``"tuned"``. Rounding to 12 digits makes equal numbers of
+        hits a tie, in any order of splits.
         """
         return round(float(np.mean([getattr(split[method], part) for split in self.splits])), 12)
 
@@ -133,14 +134,14 @@ class SetResult:
 
 def score_set(name: str, plan: Plan, seed: int) -> SetResult:
     """Return the scores of all methods on one data set."""
-    whole = load(name)
-    data = part_of(whole, plan.effort.most_rows, seed)
+    table = load(name)
+    data = sample_rows(table, plan.effort.max_rows, seed)
     splits = [score_split(data, plan.effort, seed + number) for number in range(plan.n_splits)]
-    return SetResult(name, data.n_rows, data.n_features, data.n_classes, whole.n_rows, splits)
+    return SetResult(name, data.n_rows, data.n_features, data.n_classes, table.n_rows, splits)
 
 
 def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    """Return tables and figures for a plan."""
+    """Run a plan and return its tables and figures."""
     jobs = [(name, plan, seed) for name in plan.names]
     results = run_each(
         score_set, jobs, n_jobs=n_jobs, progress=progress, label=lambda name, *_: str(name)
@@ -152,17 +153,19 @@ def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findin
             "splits": plan.n_splits,
             "test_size": effort.test_size,
             "folds": effort.n_folds,
-            "most_rows": effort.most_rows,
+            "most_rows": effort.max_rows,
             "units_per_row": effort.units_per_row,
             "units": effort.units,
         },
         tables=(
-            _summary(results, "held_out", "summary", "FlyNN against each rival on held-out rows"),
-            _summary(results, "tuned", "tuned", "The same by best tuned cross-validated accuracy"),
+            _summary(
+                results, "held_out", "summary", "FlyNN compared with each method on held-out rows"
+            ),
+            _summary(results, "tuned", "tuned", "FlyNN compared with each method by tuning score"),
             _sets(results),
-            _chosen(results),
+            _settings(results),
             _points(results),
-            _prices(results),
+            _costs(results),
         ),
         figures=_figures(),
         notes=_notes(results, plan),
@@ -170,17 +173,26 @@ def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findin
 
 
 def _summary(results: Sequence[SetResult], part: str, name: str, title: str) -> ResultTable:
-    """Return wins, ties, losses, median improvement and p-values, the paper's below ours."""
+    """Return wins, ties, losses, median improvement and p-values, ours and the paper's."""
     rows: list[tuple[Any, ...]] = []
     ours = [result.normalized("FlyNN", part) for result in results]
-    for rival in RIVALS:
-        theirs = [result.normalized(rival, part) for result in results]
-        found = compare_paired(ours, theirs, higher_is_better=False)
-        counts = f"{found.wins}/{found.ties}/{found.losses}"
-        tests = (found.t_test_p, found.wilcoxon_p)
-        rows.append((rival, "ours", found.win_share, counts, found.median_improvement, *tests))
-        if rival in PAPER:
-            rows.append((rival, "paper", *PAPER[rival]))
+    for competitor in COMPETITORS:
+        theirs = [result.normalized(competitor, part) for result in results]
+        comparison = compare_paired(ours, theirs, higher_is_better=False)
+        counts = f"{comparison.wins}/{comparison.ties}/{comparison.losses}"
+        tests = (comparison.t_test_p, comparison.wilcoxon_p)
+        rows.append(
+            (
+                competitor,
+                "ours",
+                comparison.win_share,
+                counts,
+                comparison.median_improvement,
+                *tests,
+            )
+        )
+        if competitor in PAPER:
+            rows.append((competitor, "paper", *PAPER[competitor]))
     return ResultTable(
         name=name,
         title=title,
@@ -195,8 +207,8 @@ def _summary(results: Sequence[SetResult], part: str, name: str, title: str) -> 
         ),
         rows=tuple(rows),
         caption=(
-            "Improvement in normalized accuracy 1 - a / a_kNN by FlyNN over the rival; above 0 is "
-            "better. The paper's p-values of 1e-8 stand for less than that."
+            "Improvement of FlyNN over the other method (rival) in normalized accuracy "
+            "1 - a / a_kNN; above 0 is better. A p-value of 1e-8 of the paper means below 1e-8."
         ),
     )
 
@@ -213,14 +225,14 @@ def _sets(results: Sequence[SetResult]) -> ResultTable:
         title="Accuracy on held-out rows, mean over the splits",
         columns=("set", "rows", "features", "classes", *shown, "normalized accuracy"),
         rows=tuple(rows),
-        caption="The best for FlyNN first; its normalized accuracy is below 0 where it beats kNN.",
+        caption="Best sets for FlyNN first. Its normalized accuracy is below 0 if it beats kNN.",
     )
 
 
-def _chosen(results: Sequence[SetResult]) -> ResultTable:
+def _settings(results: Sequence[SetResult]) -> ResultTable:
     return ResultTable(
         name="settings",
-        title="What cross-validation chose",
+        title="Settings chosen by cross-validation",
         columns=("set", "split", "kNN", "FlyNN"),
         rows=tuple(
             (result.name, number, split["kNN"].chosen, split["FlyNN"].chosen)
@@ -233,7 +245,7 @@ def _chosen(results: Sequence[SetResult]) -> ResultTable:
 def _points(results: Sequence[SetResult]) -> ResultTable:
     return ResultTable(
         name="points",
-        title="FlyNN and its rivals, set by set",
+        title="Accuracy of FlyNN and of each other method (rival), by set",
         columns=(
             "set",
             "rival",
@@ -245,19 +257,19 @@ def _points(results: Sequence[SetResult]) -> ResultTable:
         rows=tuple(
             (
                 result.name,
-                rival,
+                competitor,
                 result.mean("FlyNN"),
-                result.mean(rival),
+                result.mean(competitor),
                 result.mean("FlyNN", "tuned"),
-                result.mean(rival, "tuned"),
+                result.mean(competitor, "tuned"),
             )
-            for rival in RIVALS
+            for competitor in COMPETITORS
             for result in results
         ),
     )
 
 
-def _prices(results: Sequence[SetResult]) -> ResultTable:
+def _costs(results: Sequence[SetResult]) -> ResultTable:
     return ResultTable(
         name="prices",
         title="CPU seconds to tune, fit and predict one split",
@@ -278,7 +290,7 @@ def _figures() -> tuple[Figure, ...]:
         Figure(
             name="scatter",
             kind="scatter",
-            title="Accuracy of each rival over that of FlyNN, a point for each set",
+            title="Accuracy of each method over the accuracy of FlyNN, by set",
             table="points",
             x="accuracy of FlyNN",
             y="accuracy of the rival",
@@ -292,30 +304,30 @@ def _figures() -> tuple[Figure, ...]:
 def _notes(results: Sequence[SetResult], plan: Plan) -> tuple[str, ...]:
     losses: npt.NDArray[np.float64] = np.array([result.normalized("FlyNN") for result in results])
     worst = results[int(losses.argmax())]
-    cut = [f"{r.name} ({r.n_all:,})" for r in results if r.n_rows < r.n_all]
+    sampled = [f"{r.name} ({r.n_all:,})" for r in results if r.n_rows < r.n_all]
     effort = plan.effort
     notes = [
         f"Protocol: {plan.n_splits} stratified splits, {1 - effort.test_size:.0%} of the rows for "
-        f"training. Every setting of every method is chosen by {effort.n_folds}-fold "
-        "cross-validation on the training part; the held-out part is predicted once. The paper "
-        "compares best tuned cross-validated accuracies instead: that comparison is the second "
-        "table, 1 - a / a_kNN of the tuning scores.",
-        "kNN (k from 1 to 64) and all rivals but one see standardized features; 'kNN, scaling "
-        "tuned' also chooses between standardized and raw features, as FlyNN chooses among its "
-        "scalings. LR and MLP make one pass over the rows, as in the paper, with smaller grids.",
-        f"FlyNN tries every kind of wiring with {effort.screen_units:,} units and the best "
-        f"{effort.n_finalists} again with {effort.units_per_row} units for each training row, at "
-        f"most {effort.units:,}.",
+        f"training. All settings of all methods are chosen by {effort.n_folds}-fold "
+        "cross-validation on the training rows; the held-out rows are predicted once. The paper "
+        "compares the best cross-validated accuracies (tuning scores) instead; the second table "
+        "does the same.",
+        "All methods use standardized features, except that FlyNN and 'kNN, scaling tuned' choose "
+        "the scaling. kNN chooses k from 1 to 64. LR and MLP make one pass over the rows, as in "
+        "the paper, with smaller grids.",
+        f"FlyNN tries all kinds of wirings with {effort.screen_units:,} units, and then the best "
+        f"{effort.n_finalists} with {effort.units_per_row} units for each training row, at most "
+        f"{effort.units:,}.",
         f"Median improvement over kNN {np.median(-losses):+.2%}; the largest loss is "
-        f"{losses.max():+.2%} on {worst.name}; {(losses > WORST).sum()} sets lose more than "
-        f"{WORST:.0%}.",
-        "Nominal columns (adult, sick) are one-hot encoded; categories and medians of missing "
-        "cells come from all rows of a table, scaling constants from the training part.",
+        f"{losses.max():+.2%} on {worst.name}; {(losses > LARGE_LOSS).sum()} sets lose more than "
+        f"{LARGE_LOSS:.0%}.",
+        "Nominal columns (adult, sick) are one-hot encoded. Categories, and medians for missing "
+        "cells, are computed from all rows of a table; scaling constants from the training rows.",
     ]
-    if cut:
+    if sampled:
         notes.append(
-            f"At most {effort.most_rows:,} rows are used, drawn class by class, without classes of "
-            f"fewer than ten rows. Cut down (rows of the whole table): {', '.join(cut)}."
+            f"At most {effort.max_rows:,} rows are used, a stratified sample without classes of "
+            f"fewer than ten rows. Sampled tables (rows of the full table): {', '.join(sampled)}."
         )
     return tuple(notes)
 
@@ -328,8 +340,8 @@ STUDY = Study(
     name="flynn.openml",
     title="FlyNN on real tables (Tables 2 and 9, Figures 1 and 6)",
     description=(
-        "FlyNN, kNN, 1NN, SBFC, and logistic regression and a network of one pass, all tuned on "
-        "the training part of 36 tables, scored on held-out rows."
+        "FlyNN, kNN, 1NN, SBFC, and logistic regression and a network with one pass over the "
+        "rows, all tuned on the training rows of 36 tables and scored on held-out rows."
     ),
     work=_work,
 )

@@ -27,7 +27,7 @@ class Case:
     Parameters
     ----------
     name : str
-        Name to show.
+        Displayed name.
     data : str
         Name to load.
     units_per_feature : int
@@ -37,7 +37,7 @@ class Case:
     n_active : int
         Active units per row (rho). Table 6 also lists the decay, which only prediction uses.
     paper_seconds, paper_speedups : tuple of float
-        Run times and speed-ups that the paper reports for 1, 2, 4, 8 and 16 parties.
+        The paper's run times and speed-ups with 1, 2, 4, 8 and 16 parties.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Case:
     paper_speedups: tuple[float, ...]
 
     def plan(self, n_features: int, seed: int) -> HashPlan:
-        """Return the common hash plan: Algorithm 1, unchanged features."""
+        """Return the hash plan of Algorithm 1, with raw features."""
         return HashPlan(
             features=FeatureMap(n_features, "none"),
             n_units=self.units_per_feature * n_features,
@@ -100,14 +100,14 @@ class Plan:
     cases : tuple of Case
         Data sets.
     n_repeats : int
-        Repetitions of each.
-    most_rows : int or None
-        Larger tables are truncated to this number of rows; None for all rows.
+        Repetitions of each measurement.
+    max_rows : int or None
+        Number of leading rows to use; None for all rows.
     """
 
     cases: tuple[Case, ...]
     n_repeats: int
-    most_rows: int | None = None
+    max_rows: int | None = None
 
 
 FULL = Plan((DIGITS, LETTER, MNIST, FASHION), 3)
@@ -115,60 +115,60 @@ QUICK = Plan((DIGITS,), 3)
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrainingRun:
     """Times and message size of one training run.
 
     Parameters
     ----------
     slowest, merge : float
-        CPU seconds of the slowest party and of adding up the counts.
+        CPU seconds of the slowest party, and of summing the counts.
     upload_bytes : int
         Largest reply of a party.
-    exact : bool
+    is_exact : bool
         True if the sum equals the counts of one party with all rows.
     """
 
     slowest: float
     merge: float
     upload_bytes: int
-    exact: bool
+    is_exact: bool
 
     @property
     def critical_path(self) -> float:
-        """Return the CPU seconds with all parties in parallel."""
+        """Return the seconds if all parties run in parallel."""
         return self.slowest + self.merge
 
 
 def examine(plan: Plan, *, seed: int, progress: Progress) -> Findings:
-    """Return the times of every case and number of parties."""
-    found: list[tuple[Case, int, list[Measured]]] = []
+    """Measure every case with every number of parties."""
+    results: list[tuple[Case, int, list[TrainingRun]]] = []
     steps = len(plan.cases) * len(PARTIES)
     for case in plan.cases:
-        x, labels = _rows(case, plan.most_rows)
+        x, labels = _rows(case, plan.max_rows)
         pooled = _counts(case, x, labels, int(labels.max()) + 1, seed)
         for n_parties in PARTIES:
             runs = [_train(case, x, labels, n_parties, seed, pooled) for _ in range(plan.n_repeats)]
-            found.append((case, n_parties, runs))
-            progress(len(found), steps, f"{case.name}, {n_parties} parties")
+            results.append((case, n_parties, runs))
+            progress(len(results), steps, f"{case.name}, {n_parties} parties")
     return Findings(
         parameters={"repetitions": plan.n_repeats, "parties": list(PARTIES)},
-        tables=(_speedups(found), _curves(found)),
+        tables=(_speedups(results), _curves(results)),
         figures=(_figure(),),
-        notes=_notes(found),
+        notes=_notes(results),
     )
 
 
-def _rows(case: Case, most_rows: int | None) -> tuple[Array, npt.NDArray[np.int64]]:
+def _rows(case: Case, max_rows: int | None) -> tuple[Array, npt.NDArray[np.int64]]:
     data = load(case.data)
     rows = data.train_test()[0] if case.data == "mnist" else data
-    x, y = rows.x[:most_rows], rows.y[:most_rows]
+    x, y = rows.x[:max_rows], rows.y[:max_rows]
     return x, np.unique(y, return_inverse=True)[1].astype(np.int64)
 
 
 def _counts(
     case: Case, x: Array, labels: npt.NDArray[np.int64], n_classes: int, seed: int
 ) -> Array:
-    """Count the rows' activations; the hash is drawn from the seed."""
+    """Count the rows' activations under the hash of a seed."""
     plan = case.plan(x.shape[1], seed)
     active = hash_with_plan(x, plan)
     return count_activations(active, labels, n_units=plan.n_units, n_classes=n_classes)
@@ -176,19 +176,19 @@ def _counts(
 
 def _train(
     case: Case, x: Array, labels: npt.NDArray[np.int64], n_parties: int, seed: int, pooled: Array
-) -> Measured:
-    """Measure training over evenly split rows, one party after another."""
+) -> TrainingRun:
+    """Measure training on evenly split rows, one party after another."""
     n_classes = pooled.shape[1]
     seconds, sizes, total = [], [], np.zeros_like(pooled)
     merge = 0.0
     for party in range(n_parties):
-        own = slice(party, None, n_parties)
-        rows, own_labels = np.ascontiguousarray(x[own]), labels[own]
-        spent, counts = _timed(_counts, case, rows, own_labels, n_classes, seed)
-        seconds.append(spent)
+        rows = slice(party, None, n_parties)
+        values = np.ascontiguousarray(x[rows])
+        elapsed, counts = _timed(_counts, case, values, labels[rows], n_classes, seed)
+        seconds.append(elapsed)
         sizes.append(len(encode(CountReply(counts.astype(np.uint16)))))
         merge += _timed(np.add, total, counts, total)[0]
-    return Measured(max(seconds), merge, max(sizes), bool((total == pooled).all()))
+    return TrainingRun(max(seconds), merge, max(sizes), bool((total == pooled).all()))
 
 
 def _timed(work: Callable[..., Array], *arguments: Any) -> tuple[float, Array]:
@@ -197,31 +197,31 @@ def _timed(work: Callable[..., Array], *arguments: Any) -> tuple[float, Array]:
     return time.process_time() - clock, result
 
 
-Found = Sequence[tuple[Case, int, list[Measured]]]
+Results = Sequence[tuple[Case, int, list[TrainingRun]]]
 
 
-def _median(runs: list[Measured], what: Callable[[Measured], float]) -> float:
-    return float(np.median([what(run) for run in runs]))
+def _median(runs: list[TrainingRun], value_of: Callable[[TrainingRun], float]) -> float:
+    return float(np.median([value_of(run) for run in runs]))
 
 
-def _speedups(found: Found) -> ResultTable:
-    alone = {case.name: runs for case, n_parties, runs in found if n_parties == 1}
+def _speedups(results: Results) -> ResultTable:
+    single = {case.name: runs for case, n_parties, runs in results if n_parties == 1}
     rows: list[tuple[Any, ...]] = []
-    for case, n_parties, runs in found:
+    for case, n_parties, runs in results:
         path = _median(runs, lambda run: run.critical_path)
-        place = PARTIES.index(n_parties)
-        speedup = _median(alone[case.name], lambda run: run.critical_path) / path
+        column = PARTIES.index(n_parties)
+        speedup = _median(single[case.name], lambda run: run.critical_path) / path
         rows.append(
             (
                 case.name,
                 n_parties,
                 path,
-                case.paper_seconds[place],
+                case.paper_seconds[column],
                 speedup,
-                case.paper_speedups[place],
+                case.paper_speedups[column],
                 _median(runs, lambda run: run.merge),
                 runs[0].upload_bytes,
-                all(run.exact for run in runs),
+                all(run.is_exact for run in runs),
             )
         )
     return ResultTable(
@@ -239,16 +239,16 @@ def _speedups(found: Found) -> ResultTable:
             "equal to one party",
         ),
         rows=tuple(rows),
-        caption="Critical path: the slowest party's hashing and counting, then adding up counts.",
+        caption="Critical path: hashing and counting of the slowest party, and summing the counts.",
     )
 
 
-def _curves(found: Found) -> ResultTable:
-    alone = {case.name: runs for case, n_parties, runs in found if n_parties == 1}
+def _curves(results: Results) -> ResultTable:
+    single = {case.name: runs for case, n_parties, runs in results if n_parties == 1}
     cells: list[tuple[Any, ...]] = []
-    for case, n_parties, runs in found:
-        alone_s = _median(alone[case.name], lambda run: run.critical_path)
-        ours = alone_s / _median(runs, lambda run: run.critical_path)
+    for case, n_parties, runs in results:
+        single_s = _median(single[case.name], lambda run: run.critical_path)
+        ours = single_s / _median(runs, lambda run: run.critical_path)
         paper = case.paper_speedups[PARTIES.index(n_parties)]
         cells += [
             (case.name, n_parties, "fedneighbors", ours),
@@ -279,26 +279,26 @@ def _figure() -> Figure:
     )
 
 
-def _notes(found: Found) -> tuple[str, ...]:
+def _notes(results: Results) -> tuple[str, ...]:
     bytes_of = {
-        case.name: runs[0].upload_bytes for case, n_parties, runs in found if n_parties == 16
+        case.name: runs[0].upload_bytes for case, n_parties, runs in results if n_parties == 16
     }
     sizes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in bytes_of.items())
     return (
-        "Settings of the paper's Table 6. Parties work one after the other on one core, so that "
-        "none slows another; each draws the hash from the public seed, hashes and counts. Time "
-        "is CPU time, the median over the repetitions; the critical path is the time of a "
-        "federation with one machine per party, without network and start-up. The paper's times "
-        "are wall times of 16 cores of one machine.",
-        f"Counts that a party sends, once: {sizes}. The size does not depend on its rows.",
+        "Settings of the paper's Table 6. Parties run one after another on one core, so that they "
+        "do not slow down one another; each party draws the hash from the public seed, hashes and "
+        "counts. Times are medians of CPU time over the repetitions. The critical path is the time "
+        "of a federation with one machine per party, without network and start-up. The paper's "
+        "times are wall-clock times of 16 cores of one machine.",
+        f"Size of the counts that a party sends once: {sizes}. It does not depend on the rows.",
         "fedneighbors.datasets does not include Fashion-MNIST and CIFAR. The setting of "
-        "Fashion-MNIST is run on MNIST, whose images have the same size, and is compared with "
-        "the paper's times on Fashion-MNIST.",
+        "Fashion-MNIST is run on MNIST, whose images have the same size, and compared with the "
+        "paper's times on Fashion-MNIST.",
     )
 
 
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:  # noqa: ARG001
-    # one core: timing parties side by side would slow each
+    # one process, because parallel parties would slow down one another
     return examine(QUICK if quick else FULL, seed=seed, progress=progress)
 
 
@@ -306,8 +306,8 @@ STUDY = Study(
     name="flynn.scaling",
     title="Training time over 1 to 16 parties (Table 7, Figure 2)",
     description=(
-        "The slowest party's hashing and counting plus the merge, for digits, letters and MNIST, "
-        "with the paper's speed-ups; bytes that each party sends."
+        "Time of the slowest party plus the merge for digits, letters and MNIST, with the paper's "
+        "speed-ups; bytes that each party sends."
     ),
     work=_work,
 )

@@ -1,9 +1,9 @@
-"""Which search space the small well-known sets are tuned in, chosen on other tables."""
+"""Choice of FlyNN's search space for small sets, made on other tables."""
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from experiments.flynn.comparing import Effort, part_of, two_stage_search
+from experiments.flynn.comparison import Effort, sample_rows, two_stage_search
 from experiments.harness import Findings, Study, run_each
 from fedneighbors._typing import Array, Progress
 from fedneighbors.datasets import load
@@ -34,7 +34,7 @@ TABLES = (
     "texture",
     "segment",
 )
-"""Images and what is measured on images; optdigits is left out, since digits is a part of it."""
+"""Images and image features; without optdigits, of which digits is a part."""
 
 MAX_ROWS = 1800
 N_OUTER = 5
@@ -44,7 +44,7 @@ N_INNER = 5
 
 def score_spaces(name: str, fold: int, seed: int, spaces: dict[str, Effort]) -> dict[str, float]:
     """Return each space's accuracy on one outer fold."""
-    data = part_of(load(name), MAX_ROWS, seed)
+    data = sample_rows(load(name), MAX_ROWS, seed)
     x = data.x.astype(np.float64)
     outer = StratifiedKFold(N_OUTER, shuffle=True, random_state=seed).split(x, data.y)
     train, test = list(outer)[fold]
@@ -88,17 +88,17 @@ def _compare(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
             *((name, space, score) for (name, space), score in means.items()),
             *(("mean of all", space, score) for space, score in overall.items()),
         ),
-        caption="Every setting is chosen by cross-validation inside the training folds.",
+        caption="All settings are chosen by cross-validation within the training folds.",
     )
     figure = Figure(
         name="spaces",
         kind="bar",
-        title="Where to search",
+        title="Held-out accuracy by search space",
         table="spaces",
         x="set",
         y="accuracy",
         hue="space",
-        caption="The space of the best mean is the one that flynn.bundled searches.",
+        caption="flynn.bundled uses the space with the best mean.",
     )
     return Findings(
         {"n_outer": N_OUTER, "n_scored": N_SCORED, "n_inner": N_INNER, "most_rows": MAX_ROWS},
@@ -111,6 +111,6 @@ def _compare(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
 STUDY = Study(
     name="flynn.spaces",
     title="Search spaces",
-    description="which space to tune small sets in, chosen on tables that are not among them",
+    description="Accuracy by search space on tables other than the small well-known sets.",
     work=_compare,
 )

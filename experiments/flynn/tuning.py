@@ -1,4 +1,4 @@
-"""Baselines of FlyNN: classifiers tuned by cross-validation on the training rows only."""
+"""Baselines for FlyNN, tuned by cross-validation on the training rows."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,19 +39,19 @@ NETWORK_GRID: Mapping[str, Sequence[Any]] = {
 
 Rows = npt.NDArray[np.int64]
 Split = tuple[Rows, Rows]
-"""Rows to train on and rows to score, as scikit-learn's splitters give them."""
+"""Training rows and test rows, as from scikit-learn's splitters."""
 
 
 @dataclass(frozen=True)
-class Tuned:
+class BestModel:
     """The best setting of a classifier.
 
     Parameters
     ----------
     score : float
-        Its mean accuracy over the folds.
+        Mean accuracy over the folds.
     model : scikit-learn classifier
-        Not fitted.
+        The unfitted classifier.
     """
 
     score: float
@@ -63,38 +63,37 @@ def neighbor_scores(
     y: npt.NDArray[Any],
     splits: Iterable[Split],
     *,
-    most: int = MAX_NEIGHBORS,
+    max_neighbors: int = MAX_NEIGHBORS,
 ) -> Floats:
     """Return the nearest-neighbour accuracy for every k.
 
-    All k cost as much as the largest.
-
-    The neighbours of a row are found once and sorted; the votes of the first k are a running sum.
+    The cost is that of the largest k: the neighbours of a row are found once and sorted, and the
+    votes of the first k are a running sum.
 
     Parameters
     ----------
     x : array of shape (n_rows, n_features)
-        Finite numbers.
+        Features, finite.
     y : array of shape (n_rows,)
         Labels.
     splits : iterable of Split
         The folds.
-    most : int
+    max_neighbors : int
         Largest k; smaller if a fold has fewer training rows.
 
     Returns
     -------
-    float64 array of shape (n_folds, most)
-        Column k - 1 is what scikit-learn's ``cross_val_score`` gives for k, ties between classes
-        going to the lower one, wherever no two training rows are equally far from a row.
+    float64 array of shape (n_folds, max_neighbors)
+        Column k - 1 equals scikit-learn's ``cross_val_score`` for k if no two training rows have
+        the same distance to a row. Ties between classes go to the lower class.
     """
     classes, labels = np.unique(y, return_inverse=True)
     folds = list(splits)
-    k_max = min(most, *(len(train) for train, _ in folds))
+    k_max = min(max_neighbors, *(len(train) for train, _ in folds))
     scores = np.empty((len(folds), k_max))
     for fold, (train, test) in enumerate(folds):
         search = NearestNeighbors(n_neighbors=k_max).fit(x[train])
-        with threadpool_limits(1):  # which of equally far rows comes first depends on the threads
+        with threadpool_limits(1):  # the order of equal distances depends on the number of threads
             near = labels[train][search.kneighbors(x[test], return_distance=False)]
         votes = np.cumsum(near[:, :, None] == np.arange(len(classes)), axis=1, dtype=np.int16)
         scores[fold] = (votes.argmax(axis=2) == labels[test][:, None]).mean(axis=0)
@@ -106,30 +105,25 @@ def tune_neighbors(
     y: npt.NDArray[Any],
     splits: Sequence[Split],
     *,
-    most: int = MAX_NEIGHBORS,
-) -> Tuned:
-    """Fit nearest neighbours with the best k in 1..``most``.
-
-    Ties go to the lower k.
-    """
-    mean = neighbor_scores(x, y, splits, most=most).mean(axis=0)
+    max_neighbors: int = MAX_NEIGHBORS,
+) -> BestModel:
+    """Return nearest neighbours with the best k, the lowest if tied."""
+    mean = neighbor_scores(x, y, splits, max_neighbors=max_neighbors).mean(axis=0)
     best = int(np.argmax(mean))
-    return Tuned(float(mean[best]), KNeighborsClassifier(best + 1))
+    return BestModel(float(mean[best]), KNeighborsClassifier(best + 1))
 
 
-def bit_choices(n_features: int, *, most: int = MAX_BITS) -> tuple[int, ...]:
-    """Return numbers of bits that project down and up.
-
-    Within [1, d] and [d, 2048 d], at most ``most``.
+def list_bit_counts(n_features: int, *, max_bits: int = MAX_BITS) -> tuple[int, ...]:
+    """Return numbers of bits between d / 8 and 2048 d.
 
     Examples
     --------
-    >>> bit_choices(64, most=1024)
+    >>> list_bit_counts(64, max_bits=1024)
     (8, 16, 32, 64, 128, 256, 512, 1024)
     """
     down = (n_features // 8, n_features // 4, n_features // 2, n_features)
     up = (2**power * n_features for power in range(1, 12))
-    return tuple(sorted({min(max(bits, 1), most) for bits in (*down, *up)}))
+    return tuple(sorted({min(max(bits, 1), max_bits) for bits in (*down, *up)}))
 
 
 def simhash_scores(
@@ -141,26 +135,27 @@ def simhash_scores(
     decays: Sequence[float],
     seed: int = 0,
 ) -> Floats:
-    """Score SBFC for all bits and decays from one hash pass.
+    """Score SBFC for all bits and decays with one pass of hashing.
 
     Returns
     -------
     float64 array of shape (n_folds, len(n_bits), len(decays))
-        As scikit-learn's ``cross_val_score`` of :class:`~.simhash.SimHashBloomClassifier`, up to
-        the rounding of the sums.
+        Equal to scikit-learn's ``cross_val_score`` of ``SimHashBloomClassifier``, up to rounding.
     """
     classes, labels = np.unique(y, return_inverse=True)
     bits = sign_bits(x, max(n_bits), seed)
     scores = []
     for train, test in splits:
         counts = bit_counts(bits[train], labels[train], len(classes))
-        shown = bits[test].astype(np.float64)
-        scores.append([_hit_rates(shown, labels[test], counts, gamma, n_bits) for gamma in decays])
+        test_bits = bits[test].astype(np.float64)
+        scores.append(
+            [_hit_rates(test_bits, labels[test], counts, gamma, n_bits) for gamma in decays]
+        )
     return np.array(scores).transpose(0, 2, 1)
 
 
 def _hit_rates(
-    shown: Floats,
+    test_bits: Floats,
     labels: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
     decay: float,
@@ -169,7 +164,8 @@ def _hit_rates(
     """Return the accuracy for every number of leading bits."""
     weights = np.power(decay, counts)
     return [
-        float((np.argmin(shown[:, :m] @ weights[:, :m].T, axis=1) == labels).mean()) for m in n_bits
+        float((np.argmin(test_bits[:, :m] @ weights[:, :m].T, axis=1) == labels).mean())
+        for m in n_bits
     ]
 
 
@@ -179,9 +175,9 @@ def tune_simhash(
     splits: Sequence[Split],
     *,
     matched: bool,
-    most_bits: int = MAX_BITS,
+    max_bits: int = MAX_BITS,
     seed: int = 0,
-) -> Tuned:
+) -> BestModel:
     """Return SBFC with the best number of bits and decay.
 
     Parameters
@@ -189,44 +185,41 @@ def tune_simhash(
     x, y, splits
         As for :func:`neighbor_scores`.
     matched : bool
-        Try decays that suit the mean load of a bit; otherwise those of the paper, 0 to 0.8, under
-        which the filters of all but the smallest tables saturate.
-    most_bits : int
-        Most bits to try.
+        If True, try decays matched to the mean load of a bit. Otherwise try the paper's, 0 to
+        0.8, under which filters saturate on all but the smallest tables.
+    max_bits : int
+        Maximum number of bits.
     seed : int
         Seed of the projections.
     """
-    n_bits = bit_choices(x.shape[1], most=most_bits)
+    n_bits = list_bit_counts(x.shape[1], max_bits=max_bits)
     n_rows, n_classes = len(splits[0][0]), len(np.unique(y))
     loads = [matched_decay(n_rows, n_classes, kappa=kappa) for kappa in LOADS]
     decays = loads if matched else list(PAPER_DECAYS)
     mean = simhash_scores(x, y, splits, n_bits=n_bits, decays=decays, seed=seed).mean(axis=0)
     size, gamma = np.unravel_index(int(np.argmax(mean)), mean.shape)
     model = SimHashBloomClassifier(n_bits[size], decays[gamma], random_state=seed)
-    return Tuned(float(mean.max()), model)
+    return BestModel(float(mean.max()), model)
 
 
 def tune_logistic(
     x: npt.NDArray[Any], y: npt.NDArray[Any], splits: Sequence[Split], *, seed: int = 0
-) -> Tuned:
-    """Tune logistic regression, one pass of SAG over the rows."""
+) -> BestModel:
+    """Tune logistic regression with one pass of SAG over the rows."""
     model = LogisticRegression(solver="sag", max_iter=1, random_state=seed)
     return _tune(model, LOGISTIC_GRID, x, y, splits)
 
 
 def tune_network(
     x: npt.NDArray[Any], y: npt.NDArray[Any], splits: Sequence[Split], *, seed: int = 0
-) -> Tuned:
-    """Tune a one-hidden-layer network, one pass of Adam over the rows."""
+) -> BestModel:
+    """Tune a one-hidden-layer network with one pass of Adam over the rows."""
     model = MLPClassifier(max_iter=1, random_state=seed)
     return _tune(model, NETWORK_GRID, x, y, splits)
 
 
 def fit_quietly(model: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
-    """Fit a model without convergence warnings.
-
-    A single pass rarely converges.
-    """
+    """Fit a model without convergence warnings, since one pass rarely converges."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(x, y)
@@ -238,15 +231,15 @@ def _tune(
     x: npt.NDArray[Any],
     y: npt.NDArray[Any],
     splits: Sequence[Split],
-) -> Tuned:
-    """Return the setting of best mean accuracy, the first if tied."""
-    tried = [clone(model).set_params(**setting) for setting in ParameterGrid(dict(grid))]
+) -> BestModel:
+    """Return the model of best mean accuracy, the first if tied."""
+    candidates = [clone(model).set_params(**setting) for setting in ParameterGrid(dict(grid))]
     scores = []
-    for candidate in tried:
+    for candidate in candidates:
         hits = [
             (fit_quietly(clone(candidate), x[train], y[train]).predict(x[test]) == y[test]).mean()
             for train, test in splits
         ]
         scores.append(float(np.mean(hits)))
     best = int(np.argmax(scores))
-    return Tuned(scores[best], tried[best])
+    return BestModel(scores[best], candidates[best])

@@ -1,1 +1,1 @@
-"""Measured searches: collections, algorithms, replay with clocks and limits."""
+"""Measured searches: collections, algorithms, replay with timers and time limits."""

@@ -1,4 +1,4 @@
-"""Collections to search: molecules, generated graphs, titles, pieces of genomes, and places."""
+"""Collections to search: molecules, generated graphs, titles, parts of genomes, and places."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +12,21 @@ from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._objects import read_objects
 
 WINDOW = 1000
-"""Bases of a piece of a genome."""
+"""Bases of a part of a genome."""
 
 
 @dataclass(frozen=True)
 class SynSettings:
-    """Settings of the generated graphs in place of the paper's SYN.
+    """Settings of the generated graphs that replace the paper's SYN.
 
     Parameters
     ----------
     n_graphs : int
-        All of them, which is the paper's 100 %.
+        Number of graphs, the 100 % of the paper's Figure 12.
     mean_edges, density : float
-        Of a graph.
+        Mean number of edges, and density, of a graph.
     n_node_labels, n_edge_labels, n_patterns : int
-        Kinds of labels, and substructures that graphs share.
+        Number of labels, and of substructures that graphs share.
     """
 
     n_graphs: int = 20_000
@@ -49,17 +49,17 @@ class Collection:
     name : str
         Name in tables.
     metric : str
-        How it is searched.
+        Name of the metric.
     objects : sequence
-        All of them.
+        All objects.
     paper : str
         Corresponding data set of the paper.
     step : float
-        Distances are multiples of it; 0 if they may be any number.
+        Distances are multiples of it; 0 if there is no step.
     is_costly : bool
-        True if a search may take seconds, so that it is recorded once and replayed.
+        True if a search may take seconds; it is then recorded once and replayed.
     is_shuffled : bool
-        Whether the objects stand in random order.
+        True if the objects are in random order.
     """
 
     name: str
@@ -70,30 +70,30 @@ class Collection:
     is_costly: bool = False
     is_shuffled: bool = False
 
-    def part(self, n_objects: int, *, seed: int) -> "Collection":
-        """Return at most a given number of the objects in random order.
+    def sample(self, n_objects: int, *, seed: int) -> "Collection":
+        """Return at most ``n_objects`` objects in random order.
 
-        A smaller part is the beginning of a larger one, and has the same queries.
+        A smaller sample is a prefix of a larger one and has the same queries.
         """
         rng = np.random.Generator(np.random.PCG64(seed))
         rows = rng.permutation(len(self.objects))[:n_objects]
-        kept = (
+        objects = (
             self.objects[rows]
             if isinstance(self.objects, np.ndarray)
             else [self.objects[row] for row in rows.tolist()]
         )
-        return replace(self, objects=kept, is_shuffled=True)
+        return replace(self, objects=objects, is_shuffled=True)
 
     def queries(self, n_queries: int, *, seed: int) -> list[int]:
         """Return the rows of random query objects, as in the paper.
 
-        A shorter list is the beginning of a longer one.
+        A shorter list is a prefix of a longer one.
         """
         if self.is_shuffled:
             return list(range(n_queries))
         rng = np.random.Generator(np.random.PCG64([seed, 1]))
-        chosen: list[int] = rng.permutation(len(self.objects))[:n_queries].tolist()
-        return chosen
+        rows: list[int] = rng.permutation(len(self.objects))[:n_queries].tolist()
+        return rows
 
 
 def _molecules() -> Collection:
@@ -127,9 +127,9 @@ def _genomes() -> Collection:
         else:
             genomes[-1].append(line)
     windows = [
-        whole[start : start + WINDOW]
-        for whole in map("".join, genomes)
-        for start in range(0, len(whole) - WINDOW + 1, WINDOW)
+        genome[start : start + WINDOW]
+        for genome in map("".join, genomes)
+        for start in range(0, len(genome) - WINDOW + 1, WINDOW)
     ]
     return Collection("genomes", "edit", windows, "GENOME", 1.0)
 
@@ -146,7 +146,7 @@ COLLECTIONS: Mapping[str, Callable[[], Collection]] = {
     "genomes": _genomes,
     "places": _places,
 }
-"""What reads or generates each collection."""
+"""Functions that read or generate the collections, by name."""
 
 
 def load_collection(name: str) -> Collection:
@@ -155,8 +155,8 @@ def load_collection(name: str) -> Collection:
     Parameters
     ----------
     name : str
-        One of ``COLLECTIONS``. All but SYN are read from the folder that ``FEDNEIGHBORS_DATA``
-        names.
+        A key of ``COLLECTIONS``. All but SYN are read from the folder in the environment variable
+        ``FEDNEIGHBORS_DATA``.
 
     Raises
     ------

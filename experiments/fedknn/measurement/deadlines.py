@@ -1,6 +1,6 @@
 """Searches in a separate process, which is killed when a provider exceeds its time limit.
 
-A range count cannot be interrupted, but a process can. Limits are whole CPU seconds.
+A range count cannot be interrupted, but a process can. Limits are rounded up to CPU seconds.
 """
 
 import resource
@@ -19,30 +19,28 @@ from fedneighbors.federation._roles import Party
 def replay_in_process(
     measure: Callable[[Sequence[Party]], Trial], parties: Sequence[Party], *, limit_s: float
 ) -> Trial | None:
-    """Return the result of ``measure``, or None after the limit.
-
-    The limit is that of the CPU time of each party.
+    """Return the result of ``measure``; None if a party exceeds its limit.
 
     Parameters
     ----------
     measure : callable
-        Function that runs a search with the given parties, which have the time limit.
+        Runs a search with the given parties, whose CPU time is limited.
     parties : sequence of Party
         The providers.
     limit_s : float
         CPU seconds of each party, in all exchanges.
     """
     context = get_context("fork")  # the child shares the providers' tables
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_work, args=(measure, parties, limit_s, theirs))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(measure, parties, limit_s, sender))
     child.start()
-    theirs.close()
-    found: Trial | None = None
+    sender.close()
+    trial: Trial | None = None
     with suppress(EOFError):
-        found = Trial.from_bytes(ours.recv_bytes())
+        trial = Trial.from_bytes(receiver.recv_bytes())
     child.join()
-    ours.close()
-    return found
+    receiver.close()
+    return trial
 
 
 def _work(
@@ -56,7 +54,7 @@ def _work(
 
 
 class _LimitedParty:
-    """A party whose process is killed after a number of seconds."""
+    """A party; exceeding its CPU seconds kills the process."""
 
     def __init__(self, party: Party, limit_s: float) -> None:
         self.name = party.name
@@ -66,8 +64,8 @@ class _LimitedParty:
 
     def answer(self, request: Message) -> Message:
         start = time.process_time()
-        _, most = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(start + max(self._left_s, 0)) + 1, most))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(start + max(self._left_s, 0)) + 1, hard_limit))
         reply = self._party.answer(request)
         self._left_s -= time.process_time() - start
         return reply

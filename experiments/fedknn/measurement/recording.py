@@ -1,7 +1,7 @@
-"""Recordings of slow searches, from which many searches are replayed.
+"""Recordings of slow searches, which answer later searches for the same query.
 
-A session emits its objects in one order for all requests, so the objects verified by one search
-need not be verified again to know the time of another search.
+A session emits its objects in the same order for all requests. The time of each object is therefore
+measured once, and serves all algorithms.
 """
 
 import math
@@ -15,36 +15,36 @@ from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn.metrics._sessions import Found, Index, Metric, Session
 
-_MAX_BETWEEN_LOOKS_S = 1.0
+_MAX_STEP_S = 1.0
 
 
 class Recorder:
-    """A query at a provider, searched as far as any request so far.
+    """A search at one provider, extended when a request needs more objects.
 
     Parameters
     ----------
     index : Index
         Index of a metric whose sessions emit single objects, such as ``graph_edit``.
     query : object
-        Query.
+        The query object.
     limit_s : float
-        CPU seconds after which the search is given up.
+        CPU seconds after which the search stops.
 
     Attributes
     ----------
     bounds : float64 array of shape (n_objects,)
         Bounds before any verification, ascending.
     opening_s : float
-        CPU seconds until they were there.
+        CPU seconds until the bounds were computed.
     late : bool
-        Whether the limit was reached.
+        True if the limit was reached.
     """
 
     def __init__(self, index: Index, query: Any, *, limit_s: float = math.inf) -> None:
         start = time.thread_time()
         self._session: Session = index.open(query)
-        self._first = self._session.bounds().copy()
-        self.bounds = np.sort(self._first)
+        self._first_bounds = self._session.bounds().copy()
+        self.bounds = np.sort(self._first_bounds)
         self.opening_s = time.thread_time() - start
         self.n_objects = index.n_objects
         self._limit_s = limit_s
@@ -52,7 +52,7 @@ class Recorder:
         self._distances: list[float] = []
         self._seconds = [self.opening_s]
         self._verified = [0]
-        self._closed: dict[float, tuple[float, int]] = {}
+        self._exhausted: dict[float, tuple[float, int]] = {}
         self._spent_s = self.opening_s
         self.late = self._ended = False
 
@@ -62,34 +62,34 @@ class Recorder:
         Returns
         -------
         int
-            Number of the first ``n`` objects within the cutoff.
+            Number of objects within the cutoff, at most ``n``.
 
         Raises
         ------
         Late
-            If the limit was reached before.
+            If the limit is reached first.
         """
-        while len(self._positions) < n and not self._ended and not self._is_closed(cutoff):
+        while len(self._positions) < n and not self._ended and not self._is_exhausted(cutoff):
             self._step(cutoff)
         within = int(np.searchsorted(self._distances, cutoff, side="right"))
         return min(n, within)
 
     def spent(self, n: int, *, cutoff: float = math.inf, complete: bool) -> tuple[float, int]:
-        """Return the seconds since the query began, and the verified objects.
+        """Return the seconds and verified objects of a search.
 
         Parameters
         ----------
         n : int
-            Objects that were emitted, known already.
+            Number of emitted objects; they must be recorded.
         cutoff : float
             Largest requested distance.
         complete : bool
-            Whether these were all that was asked for. Otherwise the search also had to find out
-            that no further object is within the cutoff.
+            True if the search stopped after the last requested object. Otherwise it also had to
+            prove that no further object is within the cutoff.
         """
         if complete:
             return self._seconds[n], self._verified[n]
-        known = [spent for level, spent in self._closed.items() if level >= cutoff]
+        known = [spent for radius, spent in self._exhausted.items() if radius >= cutoff]
         beyond = int(np.searchsorted(self._distances, cutoff, side="right"))
         if beyond < len(self._distances):  # a farther object was emitted
             known.append((self._seconds[beyond + 1], self._verified[beyond + 1]))
@@ -101,18 +101,18 @@ class Recorder:
         """Return positions and distances of emitted objects."""
         return np.array(self._positions[start:end], np.int64), np.array(self._distances[start:end])
 
-    def _is_closed(self, cutoff: float) -> bool:
+    def _is_exhausted(self, cutoff: float) -> bool:
         beyond = bool(self._distances) and self._distances[-1] > cutoff
-        return beyond or any(level >= cutoff for level in self._closed)
+        return beyond or any(radius >= cutoff for radius in self._exhausted)
 
     def _step(self, cutoff: float) -> None:
-        """Emit one object more, or close the distances up to the cutoff."""
+        """Emit one more object, or prove that none is within the cutoff."""
         if self.late or self._spent_s >= self._limit_s:
             self.late = True
             raise Late
-        rest = min(1.2 * (self._limit_s - self._spent_s) + 0.01, _MAX_BETWEEN_LOOKS_S)
+        deadline_s = min(1.2 * (self._limit_s - self._spent_s) + 0.01, _MAX_STEP_S)
         start = time.thread_time()
-        found = self._session.next(1, cutoff=cutoff, deadline_s=rest)
+        found = self._session.next(1, cutoff=cutoff, deadline_s=deadline_s)
         self._spent_s += time.thread_time() - start
         if found.n_certified:
             self._positions.append(int(found.positions[0]))
@@ -120,14 +120,14 @@ class Recorder:
             self._seconds.append(self._spent_s)
             self._verified.append(self._n_verified())
         elif found.exhausted:
-            self._closed[cutoff] = self._spent_s, self._n_verified()
+            self._exhausted[cutoff] = self._spent_s, self._n_verified()
             self._ended = cutoff == math.inf
 
     def _n_verified(self) -> int:
-        """Return for how many objects more than the first bound is known."""
-        tried = self._session.bounds() != self._first
-        tried[self._positions] = True
-        return int(tried.sum())
+        """Return the number of emitted objects and objects with improved bounds."""
+        is_verified = self._session.bounds() != self._first_bounds
+        is_verified[self._positions] = True
+        return int(is_verified.sum())
 
 
 class RecordedMetric:
@@ -136,14 +136,14 @@ class RecordedMetric:
     Parameters
     ----------
     metric : Metric
-        The real one.
+        The recorded metric.
     recorder_of : callable
-        Returns the recording of a query at this provider, made on first use.
+        Returns the recording of a query at this provider.
 
     Attributes
     ----------
     spent_s : float
-        Seconds that the recorded work took, less those that looking them up took.
+        Recorded seconds, minus the seconds spent on looking them up.
     """
 
     def __init__(self, metric: Metric, recorder_of: Callable[[Any], Recorder]) -> None:
@@ -157,8 +157,8 @@ class RecordedMetric:
         """Return the distance of two objects."""
         return self._metric.distance(first, second)
 
-    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "RecordedMetric":  # noqa: ARG002 - as any metric's
-        """Return an index; recordings know the objects and their ranks."""
+    def index(self, objects: Sequence[Any], *, ranks: Integers) -> "RecordedMetric":  # noqa: ARG002 - the interface of a metric
+        """Return itself; the recordings have the objects and their ranks."""
         self.n_objects = len(objects)
         return self
 
@@ -173,27 +173,27 @@ class RecordedMetric:
 class _RecordedSession:
     exact = True
 
-    def __init__(self, home: RecordedMetric, recorder: Recorder) -> None:
+    def __init__(self, metric: RecordedMetric, recorder: Recorder) -> None:
         self.n_verified = 0
-        self._home = home
+        self._metric = metric
         self._recorder = recorder
-        self._n_given = 0
+        self._n_emitted = 0
         self._clock_s = recorder.opening_s
 
     def bounds(self) -> Floats:
         return self._recorder.bounds.copy()
 
     def separate_bounds(self) -> Floats:
-        return self.bounds()  # recordings are of graphs, whose bounds are separate
+        return self.bounds()  # only graphs are recorded, whose bounds are separate
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - a recording has a limit of its own
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - the recorder has its own limit
         start = time.thread_time()
-        first, wanted = self._n_given, self._n_given + k
-        self._n_given = max(self._recorder.reach(wanted, cutoff), first)
-        complete = self._n_given == wanted
+        first, wanted = self._n_emitted, self._n_emitted + k
+        self._n_emitted = max(self._recorder.reach(wanted, cutoff), first)
+        complete = self._n_emitted == wanted
         self._advance(start, cutoff=cutoff, complete=complete)
-        positions, distances = self._recorder.found(first, self._n_given)
-        ended = self._n_given == self._recorder.n_objects
+        positions, distances = self._recorder.found(first, self._n_emitted)
+        ended = self._n_emitted == self._recorder.n_objects
         return Found(positions, distances, ended or not complete, len(positions))
 
     def count(self, radius: float) -> int:
@@ -204,12 +204,12 @@ class _RecordedSession:
         return n
 
     def _advance(self, start: float, *, cutoff: float, complete: bool) -> None:
-        """Set the clock to the time that the search has taken.
+        """Add the recorded time of the search since the last call.
 
-        Reading it costs nothing.
+        The time spent on the lookup is subtracted.
         """
         spent, self.n_verified = self._recorder.spent(
-            self._n_given, cutoff=cutoff, complete=complete
+            self._n_emitted, cutoff=cutoff, complete=complete
         )
         before, self._clock_s = self._clock_s, max(self._clock_s, spent)
-        self._home.spent_s += self._clock_s - before - (time.thread_time() - start)
+        self._metric.spent_s += self._clock_s - before - (time.thread_time() - start)

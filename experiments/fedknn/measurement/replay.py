@@ -1,8 +1,8 @@
-"""Searches with providers one after another, and the time they would take in parallel.
+"""Runs searches in one thread and computes the latency over a network.
 
-One thread does all the work, so that providers on one machine do not slow one another. What each
-provider and the broker spend is measured in CPU seconds; what a query takes is put together from
-that: in every exchange the slowest provider counts, with its way there and back.
+Providers run one after another, so that they do not slow down one another. The CPU seconds of each
+provider and of the broker are measured. The latency of a query is the broker's time plus, for each
+exchange, the time of the slowest provider including the transfer of its messages.
 """
 
 import time
@@ -26,29 +26,29 @@ from fedneighbors.federation._roles import Party, serve
 from fedneighbors.methods.fedknn.protocol import Answer
 
 
-class Late(Exception):  # noqa: N818 - says what became of a search
+class Late(Exception):  # noqa: N818 - an outcome of a search, not an error
     """A provider did not finish within its time limit.
 
     Parameters
     ----------
     party : str
-        Its name; empty if it does not know it.
+        Its name; empty where it is unknown.
     """
 
     def __init__(self, party: str = "") -> None:
-        super().__init__(f"provider {party!r} was at work longer than the limit")
+        super().__init__(f"provider {party!r} exceeded its time limit")
         self.party = party
 
 
 class Clock(Protocol):
-    """Function that returns the seconds of recorded work to add to measured seconds."""
+    """Counter of the seconds of recorded work, to add to measured seconds."""
 
     spent_s: float
 
 
 @dataclass(frozen=True)
-class Leg:
-    """One exchange.
+class ExchangeCosts:
+    """Request and costs of one exchange.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Leg:
     upload_bytes: Mapping[str, int]
 
     def seconds(self, link: Link) -> float:
-        """Return the seconds until the last reply is there."""
+        """Return the seconds until the last reply arrives."""
         return max(
             link.one_way_s(self.download_bytes[name]) + spent + link.one_way_s(sent)
             for (name, spent), sent in zip(
@@ -79,36 +79,40 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Course:
-    """Events and costs of one search.
+class SearchCosts:
+    """Answer and costs of one search.
 
     Parameters
     ----------
     answer : Answer or None
-        None if a provider was late.
-    legs : tuple of Leg
-        The exchanges that were completed.
+        The answer; None if a provider was late.
+    exchanges : tuple of ExchangeCosts
+        The completed exchanges.
     broker_s : float
         CPU seconds of the coordinator: merging, counting, checking.
     carrying_s : float
-        CPU seconds of the broker that went into packing, unpacking and checking messages.
+        CPU seconds of the broker for encoding, decoding and checking messages.
     """
 
     answer: Answer | None
-    legs: tuple[Leg, ...]
+    exchanges: tuple[ExchangeCosts, ...]
     broker_s: float
     carrying_s: float
 
     def seconds(self, link: Link) -> float:
         """Return the seconds from query to answer."""
-        return self.broker_s + self.carrying_s + sum(leg.seconds(link) for leg in self.legs)
+        return (
+            self.broker_s
+            + self.carrying_s
+            + sum(exchange.seconds(link) for exchange in self.exchanges)
+        )
 
     @property
     def local_s(self) -> dict[str, float]:
         """Return the CPU seconds of each provider in all exchanges."""
         total: dict[str, float] = {}
-        for leg in self.legs:
-            for name, spent in leg.local_s.items():
+        for exchange in self.exchanges:
+            for name, spent in exchange.local_s.items():
                 total[name] = total.get(name, 0.0) + spent
         return total
 
@@ -132,7 +136,7 @@ def replay(
     *,
     clocks: Mapping[str, Clock] | None = None,
     limit_s: float = float("inf"),
-) -> Course:
+) -> SearchCosts:
     """Run a search to its end, or until a provider is late.
 
     Parameters
@@ -140,9 +144,9 @@ def replay(
     coordinator : generator
         The search.
     parties : sequence of Party
-        The providers. They are asked in this order, one after another.
+        The providers, in the order in which they run.
     clocks : mapping of str to Clock, optional
-        Recorded seconds to add to the measured time of providers with a recording.
+        Counters of recorded seconds, for providers with a recording.
     limit_s : float
         Seconds that each provider may spend on the query.
 
@@ -152,49 +156,49 @@ def replay(
         As in any run.
     """
     by_name, clocks = {party.name: party for party in parties}, clocks or {}
-    broker, whole, local = _CpuTimer(), _CpuTimer(), _CpuTimer()
-    legs: list[Leg] = []
-    asked: list[tuple[str, int]] = []
+    broker, total, local = _CpuTimer(), _CpuTimer(), _CpuTimer()
+    exchanges: list[ExchangeCosts] = []
+    requests: list[tuple[str, int]] = []
 
     def exchange(frames: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         spent, answers = {}, {}
         for name in (party.name for party in parties if party.name in frames):
-            before = _so_far(local, clocks.get(name))
+            before = _total_seconds(local, clocks.get(name))
             with local:
                 answers[name] = serve(by_name[name], frames[name])
-            spent[name] = _so_far(local, clocks.get(name)) - before
-            so_far = sum(leg.local_s.get(name, 0.0) for leg in legs)
-            if so_far + spent[name] > limit_s:
+            spent[name] = _total_seconds(local, clocks.get(name)) - before
+            earlier = sum(exchange.local_s.get(name, 0.0) for exchange in exchanges)
+            if earlier + spent[name] > limit_s:
                 raise Late(name)
-        sizes = ({name: len(some[name]) for name in answers} for some in (frames, answers))
-        legs.append(Leg(*asked[-1], spent, *sizes))
+        sizes = ({name: len(group[name]) for name in answers} for group in (frames, answers))
+        exchanges.append(ExchangeCosts(*requests[-1], spent, *sizes))
         return answers, {}
 
     answer: Answer | None = None
-    transport = _RecordingTransport(exchange, tuple(by_name), asked)
-    with whole, suppress(Late):
+    transport = _RecordingTransport(exchange, tuple(by_name), requests)
+    with total, suppress(Late):
         answer = run_rounds(coordinator, transport, watch=broker).result
-    carrying_s = max(whole.spent_s - broker.spent_s - local.spent_s, 0.0)
-    return Course(answer, tuple(legs), broker.spent_s, carrying_s)
+    carrying_s = max(total.spent_s - broker.spent_s - local.spent_s, 0.0)
+    return SearchCosts(answer, tuple(exchanges), broker.spent_s, carrying_s)
 
 
-def _so_far(seen: Clock, recorded: Clock | None) -> float:
-    return seen.spent_s + (recorded.spent_s if recorded else 0.0)
+def _total_seconds(measured: Clock, recorded: Clock | None) -> float:
+    return measured.spent_s + (recorded.spent_s if recorded else 0.0)
 
 
 class _RecordingTransport(FrameTransport):
     """Transport that records each request's kind and number of objects."""
 
     def __init__(
-        self, exchange: Exchange, names: tuple[str, ...], asked: list[tuple[str, int]]
+        self, exchange: Exchange, names: tuple[str, ...], log: list[tuple[str, int]]
     ) -> None:
         super().__init__(exchange, names)
-        self._asked = asked
+        self._log = log
 
     def carry(
         self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
     ) -> Delivery:
-        """Record the requests and carry them."""
+        """Record the requests and send them."""
         wanted = sum(int(np.sum(getattr(r, "count", 0))) for r in requests.values())
-        self._asked.append((type(next(iter(requests.values()))).__name__, wanted))
+        self._log.append((type(next(iter(requests.values()))).__name__, wanted))
         return super().carry(requests, reduce=reduce)

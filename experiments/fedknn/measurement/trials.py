@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 
 BYTES_PER_S = 12.5e6
-"""Bandwidth of every link, 100 Mbit/s; the paper names none."""
+"""Bandwidth of every link, 100 Mbit/s; the paper states none."""
 
 DELAY_S = 0.064
 """Round trip between broker and providers; the paper's average latency."""
@@ -21,26 +21,26 @@ class Trial:
     n_objects, n_parties, k, query : int
         Objects of all providers, providers, neighbors, and the row of the query.
     late : bool
-        Whether a provider reached the limit; the numbers below are 0 then.
+        True if a provider reached the limit; the measurements are 0 then.
     limit_s : float
-        CPU seconds that a provider may spend.
+        CPU seconds that a provider may spend on the query.
     n_exchanges : int
-        How often providers were asked.
+        Number of exchanges with the providers.
     way_s : float
-        Sum over the exchanges of the slowest provider's seconds of work and of sending.
+        Sum over the exchanges of the slowest provider's seconds for work and transfer.
     search_s, bounds_s : float
-        The same for work only, and for the work on lower bounds only.
+        The same for work only, and for work on lower bounds only.
     broker_s, carrying_s : float
-        CPU seconds of the coordinator, and of packing and unpacking its messages.
+        CPU seconds of the coordinator, and of encoding and decoding its messages.
     local_sum_s, local_most_s : float
         CPU seconds of all providers, and of the busiest.
     asked, verified : int
-        Objects that all providers returned, and whose distance they looked at; the latter is 0
-        where it was not seen.
+        Objects that all providers returned, and objects that they verified; the latter is 0 if it
+        was not counted.
     wanted_first, wanted_second : int
         Objects requested from all providers in the first round and in the second.
     possible : int
-        Objects whose bound is at most the k-th distance: any search by bounds verifies them.
+        Objects whose bound is at most the k-th distance; every search by bounds verifies them.
     farthest : float
         The k-th distance.
     """
@@ -70,7 +70,7 @@ class Trial:
     farthest: float = 0.0
 
     def latency_s(self, delay_s: float = DELAY_S) -> float:
-        """Return the seconds from query to answer, capped at the limit."""
+        """Return the seconds from query to answer; the limit if late."""
         if self.late:
             return self.limit_s
         return self.way_s + self.broker_s + self.carrying_s + self.n_exchanges * delay_s
@@ -81,5 +81,5 @@ class Trial:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Trial":
-        """Return the trial that was written."""
+        """Return the trial from JSON."""
         return cls(**json.loads(raw))

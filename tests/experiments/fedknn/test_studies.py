@@ -1,4 +1,4 @@
-"""The experiments on small collections have complete records."""
+"""FedKNN experiments on small collections produce complete records."""
 
 from dataclasses import asdict, replace
 
@@ -7,11 +7,12 @@ import pytest
 from experiments.catalog import EXPERIMENTS
 from experiments.datasets.graphs import synthetic_graphs
 from experiments.fedknn import breakdown, budgets, costs, sweeps, targets, validation
-from experiments.fedknn.measurement import collections, measuring
-from experiments.fedknn.measurement.cells import Cell, Place
+from experiments.fedknn.measurement import collections
+from experiments.fedknn.measurement import measure as measure_module
+from experiments.fedknn.measurement.algorithms import ALGORITHMS
 from experiments.fedknn.measurement.collections import Collection
-from experiments.fedknn.measurement.contenders import ALGORITHMS
-from experiments.fedknn.measurement.measuring import Measuring, Task, known_trials, measure
+from experiments.fedknn.measurement.federation import MeasuredFederation, Setting
+from experiments.fedknn.measurement.measure import MeasureOptions, Task, known_trials, measure
 from experiments.fedknn.measurement.trials import Trial
 from experiments.harness import Journal
 from fedneighbors._typing import silent
@@ -30,15 +31,15 @@ SMALL = {
 
 @pytest.fixture(autouse=True)
 def small_collections(monkeypatch):
-    forget_collections()
+    clear_caches()
     monkeypatch.setattr(collections, "COLLECTIONS", {k: lambda k=k: SMALL[k] for k in SMALL})
     yield
-    forget_collections()
+    clear_caches()
 
 
-def forget_collections():
-    for kept in (measuring._loaded, measuring._part, measuring._ready):
-        kept.cache_clear()
+def clear_caches():
+    for function in (measure_module._load, measure_module._load_sample, measure_module._prepare):
+        function.cache_clear()
 
 
 def cells_of(table):
@@ -55,8 +56,8 @@ def require_drawable(found, tmp_path):
     assert read_record(tmp_path / "record.jsonl") == record
     names = {table.name: table.columns for table in found.tables}
     for figure in found.figures:
-        shown = {figure.x, figure.y, figure.hue, figure.facet} - {""}
-        assert shown <= set(names[figure.table])
+        used = {figure.x, figure.y, figure.hue, figure.facet} - {""}
+        assert used <= set(names[figure.table])
 
 
 def test_every_experiment_is_listed():
@@ -68,7 +69,7 @@ def test_every_experiment_is_listed():
 
 
 TASKS = [
-    Task(name, Place("skewed", 4), (3, 20), tuple(ALGORITHMS), n_queries=3, limit_s=30.0)
+    Task(name, Setting("skewed", 4), (3, 20), tuple(ALGORITHMS), n_queries=3, limit_s=30.0)
     for name in SMALL
 ]
 
@@ -83,34 +84,34 @@ def trials(journal):
     return measure_all(TASKS, journal=journal)
 
 
-def measure_all(tasks, **how):
+def measure_all(tasks, **options):
     patch = pytest.MonkeyPatch()
     patch.setattr(collections, "COLLECTIONS", {k: lambda k=k: SMALL[k] for k in SMALL})
-    forget_collections()
-    found = measure(tasks, Measuring(**how))
+    clear_caches()
+    found = measure(tasks, MeasureOptions(**options))
     patch.undo()
     return found
 
 
 def test_every_algorithm_is_measured_on_the_same_queries(trials):
     for task in TASKS:
-        own = [trial for trial in trials if trial.collection == task.collection]
-        asked = {(trial.k, trial.algorithm, trial.query) for trial in own}
+        searches = [trial for trial in trials if trial.collection == task.collection]
+        keys = {(trial.k, trial.algorithm, trial.query) for trial in searches}
 
-        assert len(own) == len(asked) == 2 * 3 * len(ALGORITHMS)
-        assert len({trial.query for trial in own}) == 3
-        assert not any(trial.late for trial in own)
+        assert len(searches) == len(keys) == 2 * 3 * len(ALGORITHMS)
+        assert len({trial.query for trial in searches}) == 3
+        assert not any(trial.late for trial in searches)
 
 
 def test_algorithms_agree_on_the_farthest_neighbor(trials):
     for trial in trials:
-        same = [
+        farthest = [
             other.farthest
             for other in trials
             if (other.collection, other.query, other.k) == (trial.collection, trial.query, trial.k)
         ]
 
-        assert set(same) == {trial.farthest}
+        assert set(farthest) == {trial.farthest}
         assert trial.asked >= trial.k
         assert 0 < trial.local_most_s <= trial.local_sum_s
         assert trial.search_s <= trial.local_sum_s
@@ -126,20 +127,20 @@ def test_dann_requests_fewer_objects_than_the_baseline(trials):
             assert trial.wanted_first < 4 * trial.k
 
 
-def test_latency_is_the_way_and_a_round_trip_for_every_exchange(trials):
+def test_latency_is_work_transfer_and_a_round_trip_per_exchange(trials):
     for trial in trials:
-        own = trial.way_s + trial.broker_s + trial.carrying_s
+        without_round_trips = trial.way_s + trial.broker_s + trial.carrying_s
 
-        assert trial.latency_s(0.0) == own
-        assert trial.latency_s(10.0) == pytest.approx(own + 10 * trial.n_exchanges)
+        assert trial.latency_s(0.0) == without_round_trips
+        assert trial.latency_s(10.0) == pytest.approx(without_round_trips + 10 * trial.n_exchanges)
 
 
-def test_a_trial_survives_the_way_between_processes(trials):
+def test_a_trial_survives_serialization(trials):
     assert [Trial.from_bytes(trial.to_bytes()) for trial in trials] == trials
 
 
 def test_a_late_search_counts_at_the_limit_for_every_algorithm():
-    task = Task("SYN", Place("uniform", 3), (2, 5), tuple(ALGORITHMS), n_queries=2, limit_s=0.0)
+    task = Task("SYN", Setting("uniform", 3), (2, 5), tuple(ALGORITHMS), n_queries=2, limit_s=0.0)
 
     found = measure_all([task])
 
@@ -147,36 +148,36 @@ def test_a_late_search_counts_at_the_limit_for_every_algorithm():
     assert all(trial.late for trial in found)
 
 
-def test_a_count_that_takes_too_long_ends_with_its_process():
+def test_a_count_beyond_the_limit_ends_with_its_process():
     hard = synthetic_graphs(
         40, mean_edges=60, density=0.1, n_node_labels=1, n_edge_labels=1, n_patterns=2, seed=0
     ).graphs
     collection = Collection("hard", "graph_edit", hard, "SYN", 1.0, is_costly=True)
-    cell = Cell(collection, Place("uniform", 2), seed=0, limit_s=0.01)
+    federation = MeasuredFederation(collection, Setting("uniform", 2), seed=0, limit_s=0.01)
 
-    trial = cell.trial_in_process(0, 20, "hufu")
+    trial = federation.trial_in_process(0, 20, "hufu")
 
     assert trial.late
 
 
-def test_a_journal_replaces_measurements(trials, journal, tmp_path, monkeypatch):
-    torn = tmp_path / "searches.jsonl"
+def test_stored_searches_are_not_measured_again(trials, journal, tmp_path, monkeypatch):
+    truncated = tmp_path / "searches.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
 
-    torn.write_text("".join(lines[:-1]) + lines[-1][:40])  # interrupted in its last line
-    again = measure(TASKS, Measuring(journal=torn))
+    truncated.write_text("".join(lines[:-1]) + lines[-1][:40])  # interrupted within the last line
+    resumed = measure(TASKS, MeasureOptions(journal=truncated))
 
     assert len(lines) == len(trials)
-    assert [trial for trial in again if trial in trials] == trials[:-1]
-    monkeypatch.setattr(measuring, "Cell", None)
-    forget_collections()
-    assert measure(TASKS, Measuring(journal=torn)) == again
+    assert [trial for trial in resumed if trial in trials] == trials[:-1]
+    monkeypatch.setattr(measure_module, "MeasuredFederation", None)
+    clear_caches()
+    assert measure(TASKS, MeasureOptions(journal=truncated)) == resumed
 
 
 def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
     journal = Journal(tmp_path / "searches.jsonl")
-    place = Place("uniform", 4)
-    task = Task("titles", place, (4,), ("dann",), 1, limit_s=2.0)
+    setting = Setting("uniform", 4)
+    task = Task("titles", setting, (4,), ("dann",), 1, limit_s=2.0)
     trial = Trial("titles", "uniform", 10, 4, 4, "dann", 7, late=True, limit_s=2.0)
     journal.add([3], asdict(trial))
 
@@ -188,8 +189,8 @@ def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
         replace(task, limit_s=3.0),
         replace(task, ks=(5,)),
         replace(task, algorithms=("dann*",)),
-        replace(task, place=Place("skewed", 4)),
-        replace(task, place=Place("uniform", 8)),
+        replace(task, setting=Setting("skewed", 4)),
+        replace(task, setting=Setting("uniform", 8)),
         replace(task, collection="SYN"),
     ]
     assert [known(other) for other in others] == [{}] * len(others)
@@ -199,7 +200,7 @@ def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
 @pytest.mark.parametrize(
     "line", ["", "{}", '{"job": [0], "outcome": {"k": 3}}', "no json", "[]", "NO_JOB"]
 )
-def test_an_invalid_journal_is_refused_by_line(tmp_path, line):
+def test_an_invalid_line_of_a_journal_is_named(tmp_path, line):
     path = tmp_path / "searches.jsonl"
     trial = Trial("a", "b", 1, 1, 1, "dann", 0, late=True, limit_s=1.0)
     Journal(path).add([0], asdict(trial))
@@ -207,20 +208,20 @@ def test_an_invalid_journal_is_refused_by_line(tmp_path, line):
     path.write_text(first + line.replace("NO_JOB", first.strip().replace("job", "root")) + "\n")
 
     with pytest.raises(RecordError, match=r"searches\.jsonl, line 2"):
-        measure(TASKS[:1], Measuring(journal=path))
+        measure(TASKS[:1], MeasureOptions(journal=path))
 
 
-def test_a_sweep_leaves_curves_and_speedups(tmp_path):
+def test_a_sweep_returns_curves_and_speedups(tmp_path):
     sweep = sweeps.Sweep(
         axis=sweeps.K, collections=("SYN", "titles", "genomes"), splits=("uniform", "skewed"),
-        algorithms=sweeps.RIVALS, ks=(2, 8), parties=(3,), title="t", caption="c",
+        algorithms=sweeps.COMPARED, ks=(2, 8), parties=(3,), title="t", caption="c",
         claims={("SYN", "skewed"): sweeps.Claim({"hufu": 4.8})},
     )  # fmt: skip
     effort = sweeps.Effort({"SYN": 2, "titles": 2}, limit_s=30.0)
 
-    found = sweeps.examine(sweep, effort, Measuring())
+    found = sweeps.examine(sweep, effort, MeasureOptions())
 
-    assert len(table_of(found, "overview")) == 2 * 2 * 2 * len(sweeps.RIVALS)
+    assert len(table_of(found, "overview")) == 2 * 2 * 2 * len(sweeps.COMPARED)
     speedups = table_of(found, "speedups")
     assert [row["paper, dann*"] for row in speedups if row["paper, dann*"] is not None] == [4.8] * 2
     assert len(found.figures) == 4
@@ -230,7 +231,7 @@ def test_a_sweep_leaves_curves_and_speedups(tmp_path):
 def test_the_budget_study_compares_dann_star_with_bounds(tmp_path):
     plan = budgets.Plan((("titles", 2),), ("0.1", "8"))
 
-    found = budgets.examine(plan, Measuring())
+    found = budgets.examine(plan, MeasureOptions())
 
     rows = [row for row in table_of(found, "budgets") if row["collection"] == "titles, uniform"]
     asked = {(row["algorithm"], row["epsilon"]): row["objects asked"] for row in rows}
@@ -238,19 +239,19 @@ def test_the_budget_study_compares_dann_star_with_bounds(tmp_path):
     require_drawable(found, tmp_path)
 
 
-def test_the_other_studies_leave_tables_that_can_be_drawn(tmp_path):
+def test_the_other_studies_return_tables_that_can_be_drawn(tmp_path):
     effort = sweeps.Effort({"titles": 2, "SYN": 1}, limit_s=30.0)
 
-    local = costs.examine(effort, Measuring())
-    wanted = targets.examine(targets.Plan((("titles", 2, (8, 16)),), 30.0), Measuring())
+    local = costs.examine(effort, MeasureOptions())
+    compared = targets.examine(targets.Plan((("titles", 2, (8, 16)),), 30.0), MeasureOptions())
     real = validation.examine(
         validation.Plan(("titles",), (4,), 1, delay_s=0.001), seed=0, progress=silent
     )
 
     assert {row["collection"] for row in table_of(local, "costs")} == {"titles", "SYN"}
-    assert {row["collection"] for row in table_of(wanted, "targets")} == {"titles"}
+    assert {row["collection"] for row in table_of(compared, "targets")} == {"titles"}
     assert all(row["linked, ratio"] > 0 for row in table_of(real, "ratios"))
-    for found in (local, wanted, real):
+    for found in (local, compared, real):
         require_drawable(found, tmp_path)
 
 
@@ -258,18 +259,18 @@ def test_broken_down_seconds_add_up_to_the_latency(trials):
     rows = cells_of(breakdown.breakdown_table(trials))
 
     for row in rows:
-        own = [
+        searches = [
             t
             for t in trials
             if (t.collection, t.split, t.algorithm)
             == (row["collection"], row["split"], row["algorithm"])
         ]
         parts = ("network_s", "local_s", "bounds_s", "broker_s", "messages_s")
-        mean = sum(trial.latency_s() for trial in own) / len(own)
+        mean = sum(trial.latency_s() for trial in searches) / len(searches)
         assert sum(row[part] for part in parts) == pytest.approx(mean, rel=1e-9)
 
 
-def test_longer_round_trips_cost_more_exchanges_more(trials):
+def test_round_trips_cost_dann_more_than_the_baseline(trials):
     rows = cells_of(breakdown.latency_table(trials))
 
     by_name = {(r["collection"], r["algorithm"], r["round trip, ms"]): r["latency_s"] for r in rows}
@@ -282,8 +283,8 @@ def test_longer_round_trips_cost_more_exchanges_more(trials):
         assert growth["dann"] > growth["baseline"]
 
 
-def test_a_smaller_part_begins_a_larger_one_and_has_its_queries():
-    small, large = (SMALL["SYN"].part(n, seed=1) for n in (50, 200))
+def test_a_smaller_sample_is_a_prefix_with_the_same_queries():
+    small, large = (SMALL["SYN"].sample(n, seed=1) for n in (50, 200))
 
     assert small.objects == large.objects[:50]
     assert len(set(small.objects)) > 10

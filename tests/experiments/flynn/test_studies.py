@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.flynn import hyperparameters, openml, scaling, synthetic
-from experiments.flynn.comparing import METHODS, Effort, part_of, score_split
+from experiments.flynn.comparison import METHODS, Effort, sample_rows, score_split
 from experiments.harness import Findings, Study
 from fedneighbors._typing import silent
 from fedneighbors.datasets import load
@@ -173,7 +173,7 @@ def test_large_tables_are_sampled_by_class_without_rare_ones():
     digits = load("digits")
     rare = digits.take(np.flatnonzero((digits.y != 3) | (np.cumsum(digits.y == 3) <= 4)))
 
-    part = part_of(rare, 500, seed=0)
+    part = sample_rows(rare, 500, seed=0)
 
     assert part.n_rows == 500
     assert set(part.y.tolist()) == set(range(10)) - {3}
@@ -236,9 +236,9 @@ def test_more_units_recognise_more_digits(swept):
 
 
 def test_a_sweep_leaves_out_wirings_beyond_its_cap():
-    case = hyperparameters.Case("digits", "digits", most_units=64 * 64)
+    case = hyperparameters.Case("digits", "digits", max_units=64 * 64)
 
-    kept = hyperparameters.wirings(case, hyperparameters.FULL, 64)
+    kept = hyperparameters.list_wirings(case, hyperparameters.FULL, 64)
 
     assert {units for units, _ in kept} == {4, 8, 16, 32, 64}
 
@@ -309,7 +309,7 @@ def test_the_data_folder_has_all_tables_of_the_comparison(data_folder):
 
 
 def test_a_table_with_nominal_columns_is_compared_like_any_other(data_folder):
-    data = part_of(load("sick"), 300, seed=0)
+    data = sample_rows(load("sick"), 300, seed=0)
 
     scores = score_split(data, SMALL, seed=0)
 

@@ -10,8 +10,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import scale
 
 from experiments.flynn.tuning import (
-    bit_choices,
     fit_quietly,
+    list_bit_counts,
     neighbor_scores,
     simhash_scores,
     tune_logistic,
@@ -56,7 +56,7 @@ def test_tuned_neighbours_are_the_best_k_of_a_full_search():
     x, y = make_classification(300, 12, n_informative=8, flip_y=0.2, random_state=4)
     folds = folds_of(x, y)
 
-    tuned = tune_neighbors(x, y, folds, most=20)
+    tuned = tune_neighbors(x, y, folds, max_neighbors=20)
 
     means = [cross_val_score(KNeighborsClassifier(k), x, y, cv=folds).mean() for k in range(1, 21)]
     assert tuned.score == max(means)
@@ -79,16 +79,16 @@ def test_matched_decays_save_sbfc_from_saturation():
     x, y = make_classification(1000, 20, n_informative=10, n_classes=4, random_state=0)
     folds = folds_of(x, y)
 
-    saturated = tune_simhash(x, y, folds, matched=False, most_bits=512)
-    matched = tune_simhash(x, y, folds, matched=True, most_bits=512)
+    saturated = tune_simhash(x, y, folds, matched=False, max_bits=512)
+    matched = tune_simhash(x, y, folds, matched=True, max_bits=512)
 
     assert matched.score > saturated.score
     assert cross_val_score(matched.model, x, y, cv=folds).mean() == pytest.approx(matched.score)
 
 
 def test_bits_project_down_and_up():
-    assert bit_choices(2, most=64) == (1, 2, 4, 8, 16, 32, 64)
-    assert max(bit_choices(10, most=10**6)) == 20480
+    assert list_bit_counts(2, max_bits=64) == (1, 2, 4, 8, 16, 32, 64)
+    assert max(list_bit_counts(10, max_bits=10**6)) == 20480
 
 
 @pytest.mark.parametrize("tune", [tune_logistic, tune_network])

@@ -1,4 +1,4 @@
-"""One split of a real table: methods are tuned on the training part and scored on the rest."""
+"""Scores of all methods on one split of a real table, tuned on the training rows."""
 
 import time
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from experiments.flynn.tuning import (
+    BestModel,
     Split,
-    Tuned,
     fit_quietly,
     tune_logistic,
     tune_neighbors,
@@ -36,7 +36,7 @@ METHODS = (
     "kNN, scaling tuned",
     "FlyNN",
 )
-FEWEST_OF_A_CLASS = 10
+MIN_CLASS_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class Effort:
     Parameters
     ----------
     n_folds : int
-        Folds of the cross-validation on the training part.
-    most_rows : int
-        Number of rows of larger tables.
+        Folds of the cross-validation on the training rows.
+    max_rows : int
+        Size of the sample of a larger table.
     test_size : float
-        Share of rows held out.
+        Fraction of rows held out.
     screen_units : int
-        Units per wiring when all kinds of wirings are tried.
+        Units per wiring in the first stage, which tries all kinds of wirings.
     units, units_per_row : int
-        Units when the best kinds are tried again: at most ``units``, and so many for each
-        training row.
+        Units per wiring in the second stage: ``units_per_row`` for each training row, at most
+        ``units``.
     n_finalists : int
-        Kinds of wirings that are tried again.
+        Kinds of wirings in the second stage.
     densities : tuple of float
-        Shares of the hashed features that a unit sums, to try with mirrored features besides the
-        fixed numbers (the paper's Table 6 uses .3 for digits).
+        Additional fractions of the hashed features that a unit sums, tried with mirrored features
+        (the paper's Table 6 uses .3 for digits).
     """
 
     n_folds: int = 5
-    most_rows: int = 4000
+    max_rows: int = 4000
     test_size: float = 0.3
     screen_units: int = 20_000
     units: int = 120_000
@@ -73,7 +73,7 @@ class Effort:
     densities: tuple[float, ...] = ()
 
     def units_for(self, n_rows: int) -> int:
-        """Return the best kinds' units for a number of training rows."""
+        """Return the units of the second stage for ``n_rows`` training rows."""
         return min(max(self.screen_units, self.units_per_row * n_rows), self.units)
 
 
@@ -84,11 +84,11 @@ class Score:
     Parameters
     ----------
     tuned, held_out : float
-        Best cross-validated accuracy on the training part; accuracy on the held-out part.
+        Best cross-validated accuracy on the training rows; accuracy on the held-out rows.
     cpu : float
         CPU seconds of tuning, fitting and predicting.
     chosen : str
-        Its best setting.
+        The best setting, as text.
     """
 
     tuned: float
@@ -97,30 +97,27 @@ class Score:
     chosen: str
 
 
-def part_of(data: Dataset, most_rows: int, seed: int) -> Dataset:
-    """Return a stratified sample of rows.
-
-    Only classes of ten rows or more.
-    """
-    kept = np.arange(data.n_rows)
-    if data.n_rows > most_rows:
-        enough = _frequent(data.y, kept)
-        kept, _ = train_test_split(
-            enough, train_size=most_rows, stratify=data.y[enough], random_state=seed
+def sample_rows(data: Dataset, max_rows: int, seed: int) -> Dataset:
+    """Return a stratified sample without classes of fewer than ten rows."""
+    rows = np.arange(data.n_rows)
+    if data.n_rows > max_rows:
+        eligible = _rows_of_frequent_classes(data.y, rows)
+        rows, _ = train_test_split(
+            eligible, train_size=max_rows, stratify=data.y[eligible], random_state=seed
         )
-    return data.take(np.sort(_frequent(data.y, kept)))
+    return data.take(np.sort(_rows_of_frequent_classes(data.y, rows)))
 
 
-def _frequent(y: Array, rows: Array) -> Array:
+def _rows_of_frequent_classes(y: Array, rows: Array) -> Array:
     labels, counts = np.unique(y[rows], return_counts=True)
-    return np.asarray(rows[np.isin(y[rows], labels[counts >= FEWEST_OF_A_CLASS])])
+    return np.asarray(rows[np.isin(y[rows], labels[counts >= MIN_CLASS_ROWS])])
 
 
 def score_split(data: Dataset, effort: Effort, seed: int) -> dict[str, Score]:
     """Return the score of every method on one stratified split.
 
-    Scalings, numbers of neighbours, sizes and decays are chosen by cross-validation on the
-    training part; the held-out part is predicted once, by the setting that was chosen.
+    All settings are chosen by cross-validation on the training rows. The held-out rows are
+    predicted once, with the best setting.
     """
     x_train, x_test, y_train, y_test = train_test_split(
         data.x.astype(np.float64),
@@ -129,8 +126,8 @@ def score_split(data: Dataset, effort: Effort, seed: int) -> dict[str, Score]:
         stratify=data.y,
         random_state=seed,
     )
-    dealt = StratifiedKFold(effort.n_folds, shuffle=True, random_state=seed).split(x_train, y_train)
-    folds = list(dealt)
+    splitter = StratifiedKFold(effort.n_folds, shuffle=True, random_state=seed)
+    folds = list(splitter.split(x_train, y_train))
     scaler = StandardScaler().fit(x_train)
     z_train, z_test = scaler.transform(x_train), scaler.transform(x_test)
     result = {}
@@ -140,18 +137,18 @@ def score_split(data: Dataset, effort: Effort, seed: int) -> dict[str, Score]:
         model = fit_quietly(clone(tuned.model), z_train, y_train)
         held_out = accuracy(y_test, model.predict(z_test))
         result[method] = Score(
-            tuned.score, held_out, time.process_time() - clock, _chosen(tuned.model)
+            tuned.score, held_out, time.process_time() - clock, _describe_settings(tuned.model)
         )
     rows = (x_train, y_train, x_test, y_test)
-    result["kNN, scaling tuned"] = _neighbors_any_scaling(rows, folds)
-    result["FlyNN"] = _flynn(rows, folds, effort, seed)
+    result["kNN, scaling tuned"] = _score_neighbors(rows, folds)
+    result["FlyNN"] = _score_flynn(rows, folds, effort, seed)
     return {method: result[method] for method in METHODS}
 
 
-def _tuners(seed: int) -> dict[str, Callable[[Array, Array, list[Split]], Tuned]]:
+def _tuners(seed: int) -> dict[str, Callable[[Array, Array, list[Split]], BestModel]]:
     return {
         "kNN": tune_neighbors,
-        "1NN": lambda x, y, folds: tune_neighbors(x, y, folds, most=1),
+        "1NN": lambda x, y, folds: tune_neighbors(x, y, folds, max_neighbors=1),
         "SBFC": lambda x, y, folds: tune_simhash(x, y, folds, matched=False, seed=seed),
         "SBFC, matched decay": lambda x, y, folds: tune_simhash(
             x, y, folds, matched=True, seed=seed
@@ -161,27 +158,27 @@ def _tuners(seed: int) -> dict[str, Callable[[Array, Array, list[Split]], Tuned]
     }
 
 
-def _chosen(model: Any) -> str:
-    named = ("n_neighbors", "n_bits", "decay", "C", "class_weight", "hidden_layer_sizes")
+def _describe_settings(model: Any) -> str:
+    names = ("n_neighbors", "n_bits", "decay", "C", "class_weight", "hidden_layer_sizes")
     settings = model.get_params()
-    return " ".join(f"{key}={settings[key]}" for key in named if key in settings)
+    return " ".join(f"{key}={settings[key]}" for key in names if key in settings)
 
 
-def _neighbors_any_scaling(rows: tuple[Array, Array, Array, Array], folds: list[Split]) -> Score:
-    """Return nearest neighbours that choose between standardized and raw features too."""
+def _score_neighbors(rows: tuple[Array, Array, Array, Array], folds: list[Split]) -> Score:
+    """Score nearest neighbours, with features standardized or raw by cross-validation."""
     x_train, y_train, x_test, y_test = rows
     clock = time.process_time()
-    best = Tuned(-1.0, None)
+    best = BestModel(-1.0, None)
     for scaler in (StandardScaler(), StandardScaler(with_mean=False, with_std=False)):
         tuned = tune_neighbors(scaler.fit_transform(x_train), y_train, folds)
         if tuned.score > best.score:
-            best = Tuned(tuned.score, make_pipeline(scaler, tuned.model))
+            best = BestModel(tuned.score, make_pipeline(scaler, tuned.model))
     held_out = accuracy(y_test, best.model.fit(x_train, y_train).predict(x_test))
-    chosen = f"with_std={best.model[0].with_std} {_chosen(best.model[1])}"
+    chosen = f"with_std={best.model[0].with_std} {_describe_settings(best.model[1])}"
     return Score(best.score, held_out, time.process_time() - clock, chosen)
 
 
-def _flynn(
+def _score_flynn(
     rows: tuple[Array, Array, Array, Array], folds: list[Split], effort: Effort, seed: int
 ) -> Score:
     x_train, y_train, x_test, y_test = rows
@@ -199,9 +196,9 @@ def _flynn(
 def two_stage_search(
     x: Array, y: Array, folds: list[Split], effort: Effort, seed: int
 ) -> FlyNNSearchCV:
-    """Return the search over the best kinds of wirings, fitted.
+    """Tune and fit FlyNN in two stages.
 
-    All kinds are tried with few units first, the best of them again with many.
+    The first tries all kinds of wirings with few units, the second the best kinds with many.
     """
     kinds = _kinds(x.shape[1], effort)
     screen = FlyNNSearchCV(
@@ -223,7 +220,7 @@ def two_stage_search(
 
 
 def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
-    """Return scaling, expansion and inputs of each wiring to try."""
+    """Return the scaling, expansion and inputs of all wirings to try."""
     n_units = effort.screen_units
     shapes: list[tuple[str | None, int, int]] = [
         ("mirror", 2 * n_features, 16),
@@ -245,13 +242,13 @@ def _kinds(n_features: int, effort: Effort) -> list[Candidate]:
 
 
 def _best_kinds(screen: FlyNNSearchCV, kinds: list[Candidate], n_units: int) -> list[Candidate]:
-    """Return the kinds with a number of units, best scores first."""
+    """Return the kinds with ``n_units``, best scores first."""
     table = screen.cv_results_
-    reached: dict[Candidate, float] = dict.fromkeys(kinds, 0.0)
+    best_scores: dict[Candidate, float] = dict.fromkeys(kinds, 0.0)
     for params, score in zip(table["params"], table["mean_test_score"], strict=True):
         kind = Candidate(
             params["standardize"], params["expand"], params["n_units"], params["n_inputs"]
         )
-        reached[kind] = max(reached[kind], float(score))
-    ordered = sorted(kinds, key=lambda kind: -reached[kind])
+        best_scores[kind] = max(best_scores[kind], float(score))
+    ordered = sorted(kinds, key=lambda kind: -best_scores[kind])
     return [Candidate(k.standardize, k.expand, n_units, k.n_inputs) for k in ordered]
