@@ -42,7 +42,7 @@ def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
 
 
 def _copy_schema(path: str, folder: Path) -> None:
-    """Copy a schema next to a model, where ``fedneighbors predict`` looks for it."""
+    """Copy a schema next to a model, for ``fedneighbors predict``."""
     source, target = Path(path).resolve(), (folder / "schema.toml").resolve()
     if source != target:
         replace_file(target, source.read_bytes())
