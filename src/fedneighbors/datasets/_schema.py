@@ -1,4 +1,4 @@
-"""`Schema`: declared columns and labels, and the conversion of rows by it."""
+"""`Schema`: declared columns and labels; converts rows one by one."""
 
 import hashlib
 import json
@@ -20,34 +20,34 @@ from fedneighbors.datasets._schema_columns import (
     CategoricalColumn,
     Cells,
     NumericColumn,
-    cell_text,
+    draft_categories,
+    draft_numbers,
     read_labels,
 )
 from fedneighbors.datasets._table import Table, check_names, join_names, missing_cells
 from fedneighbors.errors import DataError
 
-MISSING_CATEGORY = "missing"
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Rows that were converted by a schema.
+    """Rows converted by a schema.
 
     Parameters
     ----------
     x : float64 array of shape (n_rows, n_features)
-        The features of the kept rows.
+        Features of the kept rows.
     y : int64 or str array of shape (n_rows,), or None
-        Their labels; None if the schema has no label or the source no label column.
+        Labels of the kept rows; None if the schema has no label or the source no label column.
     kept : bool array of shape (n_source_rows,)
-        True for kept rows; rows of a file that cannot be read are not counted.
+        True for kept rows; unreadable rows are not included.
     missing, clipped : mapping of str to int
-        Number of missing and of clipped cells in each column, over all rows.
+        Number of missing and of clipped cells in each column, over all readable rows.
     n_unreadable : int
         Number of rows that could not be split into cells.
     n_unlabelled : int
-        Number of rows with a label that is none of the classes.
+        Number of rows with a missing label or one that is not among the classes.
     """
 
     x: Floats
@@ -63,19 +63,19 @@ class EncodedRows:
 class Schema:
     """Declared columns of a table, and its labels.
 
-    A schema converts each row by itself: the result for a row never depends on other rows. That is
-    what a privacy budget needs, and it makes rows of several parties comparable. Write it from
-    public knowledge, such as a code book. A schema that is derived from private rows discloses
-    facts about them.
+    A schema converts each row by itself: the result for a row never depends on other rows. A
+    privacy budget requires this, and it makes rows of several parties comparable. Write the schema
+    from public knowledge, such as a code book; one derived from private rows discloses facts about
+    them.
 
     Parameters
     ----------
     columns : tuple of NumericColumn or CategoricalColumn
-        Columns with their features in this order. Other columns of a source are ignored.
+        Columns, in the order of their features. Other columns of a source are ignored.
     label : str
         Label column; empty for none.
     classes : tuple of str, or tuple of int
-        Labels; empty if any label is allowed. A row with another label is dropped.
+        Allowed labels; empty for any. A row with another label is dropped.
     name : str
         Public name of the data.
 
@@ -129,7 +129,7 @@ class Schema:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return the required columns of a source."""
+        """Return the names of the declared columns."""
         return tuple(column.name for column in self.columns)
 
     @property
@@ -148,11 +148,11 @@ class Schema:
         """
         pairs = [pair for column in self.columns for pair in column.bounds]
         low, high = (tuple(bound) for bound in zip(*pairs, strict=True))
-        without = [c.name for c in self.columns if not np.isfinite(c.bounds).all()]
-        if without:
+        unbounded = [c.name for c in self.columns if not np.isfinite(c.bounds).all()]
+        if unbounded:
             raise DataError(
-                f"the schema declares no range for column {join_names(without)}; a privacy budget "
-                "needs low and high of every column"
+                f"the schema declares no range for column {join_names(unbounded)}; a privacy "
+                "budget needs low and high of every column"
             )
         return low, high
 
@@ -164,7 +164,7 @@ class Schema:
 
     @property
     def nominal_names(self) -> tuple[str, ...]:
-        """Return the columns of categories."""
+        """Return the names of the categorical columns."""
         return tuple(c.name for c in self.columns if isinstance(c, CategoricalColumn))
 
     def encode(self, rows: Any, y: Any = None) -> EncodedRows:
@@ -173,7 +173,7 @@ class Schema:
         Parameters
         ----------
         rows : Table, DataFrame, mapping of str to cells, or array of shape (n_rows, n_columns)
-            Columns are found by name, those of an array by position.
+            Columns are matched by name, those of an array by position.
         y : array of shape (n_rows,), optional
             Labels; by default the label column of ``rows``, if present.
 
@@ -223,7 +223,7 @@ class Schema:
         return encoded.x
 
     def check_complete(self, rows: EncodedRows) -> None:
-        """Raise if a row was dropped or could not be read.
+        """Raise if a row was dropped or is unreadable.
 
         Parameters
         ----------
@@ -255,35 +255,36 @@ class Schema:
         rows : EncodedRows
             Rows that this schema converted.
         """
-        found = []
+        notes = []
         for column in self.columns:
-            lost, clipped = rows.missing[column.name], rows.clipped[column.name]
-            if lost and column.missing != "keep":
+            missing, clipped = rows.missing[column.name], rows.clipped[column.name]
+            if missing and column.missing != "keep":
                 rule = "drop their rows" if column.missing == "drop" else f"become {column.missing}"
-                found.append(
-                    f"column {column.name!r}: {lost} cells are missing or invalid and {rule}"
+                notes.append(
+                    f"column {column.name!r}: {missing} cells are missing or invalid and {rule}"
                 )
-            elif lost and isinstance(column, CategoricalColumn):
-                two = len(column.categories) == 2
-                found.append(
-                    f"column {column.name!r}: {lost} cells are none of "
+            elif missing and isinstance(column, CategoricalColumn):
+                is_binary = len(column.categories) == 2
+                notes.append(
+                    f"column {column.name!r}: {missing} cells are none of "
                     f"{join_names(column.categories, most=10)} and count as "
-                    f"{repr(column.categories[0]) if two else 'no category'}"
+                    f"{repr(column.categories[0]) if is_binary else 'no category'}"
                 )
             if clipped:
-                found.append(f"column {column.name!r}: {clipped} cells are clipped to its range")
-        return tuple(found)
+                notes.append(f"column {column.name!r}: {clipped} cells are clipped to its range")
+        return tuple(notes)
 
     def _encode_cells(self, cells: Mapping[str, Cells]) -> EncodedRows:
         n_rows = len(cells[self.columns[0].name])
         kept, missing, clipped = np.ones(n_rows, bool), {}, {}
         features = []
         for column in self.columns:
-            part, lost, out = column.encode(cells[column.name])
+            part, is_missing, is_clipped = column.encode(cells[column.name])
             features.append(part)
-            missing[column.name], clipped[column.name] = int(lost.sum()), int(out.sum())
+            missing[column.name] = int(is_missing.sum())
+            clipped[column.name] = int(is_clipped.sum())
             if column.missing == "drop":
-                kept &= ~lost
+                kept &= ~is_missing
         return EncodedRows(np.hstack(features)[kept], None, kept, missing, clipped)
 
     def _cells_of(self, rows: Any) -> Mapping[str, Cells]:
@@ -304,10 +305,10 @@ class Schema:
                     f"shape {array.shape}"
                 )
             columns = {name: array[:, i] for i, name in enumerate(self.column_names)}
-        lost = [name for name in self.column_names if name not in columns]
-        if lost:
+        absent = [name for name in self.column_names if name not in columns]
+        if absent:
             raise DataError(
-                f"the rows have no column {join_names(lost)}; their columns are "
+                f"the rows have no column {join_names(absent)}; their columns are "
                 f"{join_names(columns)}"
             )
         return columns
@@ -322,7 +323,7 @@ class Schema:
         keep_missing: bool = False,
         max_categories: int = 256,
     ) -> "Schema":
-        """Return a schema with ranges, categories and labels of given rows.
+        """Derive a schema from given rows: ranges, categories and labels.
 
         A draft from private rows discloses facts about them.
 
@@ -335,16 +336,16 @@ class Schema:
         with_ranges : bool
             Declare the lowest and highest number of each numeric column as its range.
         keep_missing : bool
-            Leave missing cells of numeric columns NaN. By default they become the median; with
-            ranges, only if there are any, otherwise their rows are dropped.
+            Leave missing cells of numeric columns NaN and declare no ranges. By default missing
+            cells become the median; with ranges, a column without missing cells declares "drop".
         max_categories : int
             Maximum number of categories of a column.
 
         Raises
         ------
         DataError
-            If there is no label column, a column has missing cells only, or it has more categories
-            than allowed.
+            If ``table`` has no column ``label``, a column has missing cells only, or a column has
+            more categories than allowed.
         """
         features = table.without([label]) if label else table
         empty = [name for name, cells in features.columns.items() if missing_cells(cells).all()]
@@ -354,9 +355,9 @@ class Schema:
                 "remove it, or drop it when reading"
             )
         columns = tuple(
-            _draft_categories(name, cells, table.source, max_categories)
+            draft_categories(name, cells, source=table.source, max_categories=max_categories)
             if cells.dtype == np.object_
-            else _draft_numbers(name, cells, with_range=with_ranges, keep_missing=keep_missing)
+            else draft_numbers(name, cells, with_range=with_ranges, keep_missing=keep_missing)
             for name, cells in features.columns.items()
         )
         classes: tuple[Any, ...] = ()
@@ -433,7 +434,7 @@ class Schema:
 
 
 def _fields(entry: Any) -> list[tuple[str, Any]]:
-    """Return the stated fields of a schema or column."""
+    """Return the fields of a schema or column, except infinite bounds."""
     names = [f.name for f in fields(entry) if f.name != "columns"]
     if not isinstance(entry, Schema):
         names.remove("name")
@@ -450,7 +451,7 @@ def _toml(value: Any) -> str:
 
 
 def _read_column(name: str, rule: Any) -> NumericColumn | CategoricalColumn:
-    """Return the column of a TOML table."""
+    """Return the column that a TOML table declares."""
     if not isinstance(rule, dict):
         raise DataError(f"expected a table columns.{name}, got {rule!r}")
     kind = rule.get("kind")
@@ -480,34 +481,6 @@ def _read_number(key: str, value: Any) -> Any:
     return float(value) if type(value) is int else value
 
 
-def _draft_numbers(
-    name: str, cells: npt.NDArray[Any], *, with_range: bool, keep_missing: bool
-) -> NumericColumn:
-    numbers = cells.astype(np.float64)
-    if keep_missing:
-        return NumericColumn(name, missing="keep")
-    median = float(np.nanmedian(numbers))
-    if not with_range:
-        return NumericColumn(name, missing=median)
-    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-    return NumericColumn(name, low, high, median if np.isnan(numbers).any() else "drop")
-
-
-def _draft_categories(
-    name: str, cells: npt.NDArray[Any], source: str, max_categories: int
-) -> CategoricalColumn:
-    lost = missing_cells(cells).any()
-    found = {text for cell in cells if (text := cell_text(cell)) is not None}
-    categories = tuple(sorted(found | ({MISSING_CATEGORY} if lost else set())))
-    if len(categories) > max_categories:
-        raise DataError(
-            f"column {name!r} of {source} is not numeric and has {len(categories)} distinct "
-            f"values, more than max_categories={max_categories}; drop it, or list the marks of "
-            "missing cells with missing=[...]"
-        )
-    return CategoricalColumn(name, categories, MISSING_CATEGORY if lost else "keep")
-
-
 def _frame_cells(series: Any) -> Cells:
     """Return a data frame's column; missing cells are None or NaN."""
     if series.dtype == np.float64:
@@ -515,4 +488,4 @@ def _frame_cells(series: Any) -> Cells:
         return numbers
     # Other types are read cell by cell, since one row can turn a column into objects.
     cells = zip(series, series.isna(), strict=True)
-    return [None if lost else cell for cell, lost in cells]
+    return [None if is_missing else cell for cell, is_missing in cells]

@@ -1,4 +1,4 @@
-"""Columns of a schema: conversion of cells to features, each cell by itself."""
+"""Columns of a schema: conversion of cells to features, each cell by itself; drafts."""
 
 import math
 import re
@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._typing import Floats
+from fedneighbors.datasets._table import missing_cells
+from fedneighbors.errors import DataError
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0*)?")  # 18 digits always fit int64
 _RULES = ("drop", "keep")
+_MISSING_CATEGORY = "missing"
 Cells = Sequence[Any] | npt.NDArray[Any]
 
 
@@ -20,8 +23,8 @@ Cells = Sequence[Any] | npt.NDArray[Any]
 class NumericColumn:
     """A column of numbers.
 
-    A cell that is not a number counts as missing. Numbers outside the range, infinite ones
-    included, become the nearer bound.
+    A cell that is not a number counts as missing. A number outside the range, also an infinite one,
+    becomes the nearer bound.
 
     Parameters
     ----------
@@ -36,7 +39,7 @@ class NumericColumn:
     Raises
     ------
     ValueError
-        If the range is empty, or ``missing`` is another text or outside the range.
+        If the range is empty, or ``missing`` is another text, infinite or outside the range.
     """
 
     name: str
@@ -66,7 +69,7 @@ class NumericColumn:
         return ((self.low, self.high),)
 
     def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return the feature, and marks of missing and of clipped cells.
+        """Return the feature, and masks of missing and of clipped cells.
 
         Parameters
         ----------
@@ -140,7 +143,7 @@ class CategoricalColumn:
         return ((0.0, 1.0),) * len(self._encoded)
 
     def encode(self, cells: Cells) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return the features, and marks of missing and of clipped cells.
+        """Return the features, and masks of missing and of clipped cells.
 
         Parameters
         ----------
@@ -164,12 +167,43 @@ class CategoricalColumn:
         return features.astype(np.float64), missing, np.zeros(len(missing), bool)
 
 
+def draft_numbers(
+    name: str, cells: npt.NDArray[Any], *, with_range: bool, keep_missing: bool
+) -> NumericColumn:
+    """Derive a numeric column from its cells."""
+    numbers = cells.astype(np.float64)
+    if keep_missing:
+        return NumericColumn(name, missing="keep")
+    median = float(np.nanmedian(numbers))
+    if not with_range:
+        return NumericColumn(name, missing=median)
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    return NumericColumn(name, low, high, median if np.isnan(numbers).any() else "drop")
+
+
+def draft_categories(
+    name: str, cells: npt.NDArray[Any], *, source: str, max_categories: int
+) -> CategoricalColumn:
+    """Derive a categorical column from its cells."""
+    has_missing = missing_cells(cells).any()
+    texts = {text for cell in cells if (text := cell_text(cell)) is not None}
+    categories = tuple(sorted(texts | ({_MISSING_CATEGORY} if has_missing else set())))
+    if len(categories) > max_categories:
+        raise DataError(
+            f"column {name!r} of {source} is not numeric and has {len(categories)} distinct "
+            f"values, more than max_categories={max_categories}; drop it, or list the marks of "
+            "missing cells with missing=[...]"
+        )
+    return CategoricalColumn(name, categories, _MISSING_CATEGORY if has_missing else "keep")
+
+
 def read_labels(
     cells: Cells, classes: tuple[Any, ...]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Return labels, and marks of those that are among the classes.
+    """Return the labels, and a mask of the known ones.
 
-    Without classes every label that is not missing is allowed; they are int64 if all are integers.
+    A label is known if it is among the classes; without classes, if it is not missing.
+    Without classes, the labels are int64 if all are integers.
     """
     if classes:
         index = {_label_key(label): position for position, label in enumerate(classes)}
@@ -184,10 +218,7 @@ def read_labels(
 
 
 def _label_key(label: Any) -> str | int | None:
-    """Return a label for comparison.
-
-    3, 3.0, "3" and "3.0" are the same.
-    """
+    """Return a key that is equal for 3, 3.0, "3" and "3.0"."""
     text = cell_text(label)
     number = _integer(text)
     return text if number is None else number

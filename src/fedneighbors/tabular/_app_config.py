@@ -2,7 +2,7 @@
 
 A run's configuration has the settings of the coordinator; a node's has the party's name and files:
 ``party-name``, ``data``, ``schema`` or ``label``, and ``model-folder``. The coordinator raises an
-error if a setting has the wrong type. Errors of a node do not name its paths.
+error if a setting has the wrong type. A node's refusals do not contain its paths.
 """
 
 import json
@@ -32,7 +32,7 @@ class _Savable(Protocol):
 _Model = TypeVar("_Model", bound=_Savable)
 
 
-def keep_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
+def save_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
     """Write a run's model to its ``model-path`` and log the path."""
     path = Path(str(config["model-path"])).absolute()
     outcome.result.save(path)
@@ -54,7 +54,7 @@ def table_apps(
     make_party: Callable[[dict[str, Any], Config], Party],
     make_private: Callable[[dict[str, Any], Config], Party] | None = None,
     *,
-    keep: Callable[[Outcome[Any], Config], None] = keep_model,
+    save: Callable[[Outcome[Any], Config], None] = save_model,
     keep_missing: bool = False,
 ) -> tuple[Any, Any]:
     """Return the server and client Flower apps of a method.
@@ -71,8 +71,8 @@ def table_apps(
     make_private : callable
         The same for a node that sets ``epsilon``; the arguments include ``privacy`` and the ledger.
         If None, ``make_party`` reads that setting.
-    keep : callable
-        Function that stores the outcome of the run.
+    save : callable
+        Function that saves the outcome of the run.
     keep_missing : bool
         Leave missing cells of numeric columns NaN.
     """
@@ -91,7 +91,7 @@ def table_apps(
             return make_party(table, node)
         return make_private({**table, "privacy": privacy, **party_account(node)}, node)
 
-    return server_app(coordinator, keep), client_app(party)
+    return server_app(coordinator, save), client_app(party)
 
 
 def typed_value(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
@@ -128,12 +128,12 @@ def typed_or_none(config: Mapping[str, Any], key: str, word: str, *kinds: type) 
 
 
 def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
-    """Return the labels in ``classes`` of a run's configuration, a JSON list.
+    """Return the labels that a run's configuration lists in ``classes``.
 
     Raises
     ------
     ValueError
-        If it is not such a list.
+        If it is not a JSON list of labels.
     """
     text = typed_value(config, "classes", str)
     try:
@@ -146,12 +146,12 @@ def reserved_classes(config: Mapping[str, Any]) -> tuple[Label, ...]:
 
 
 def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
-    """Return ``declared-rows`` of a run, a JSON object by party.
+    """Return the parties' numbers of rows in ``declared-rows``.
 
     Raises
     ------
     ValueError
-        If it is not such an object.
+        If it is not a JSON object of numbers by party.
     """
     text = config.get("declared-rows", "")
     try:
@@ -166,13 +166,7 @@ def declared_rows(config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
-    """Raise unless noise shares are aggregated as masked sums.
-
-    Raises
-    ------
-    ValueError
-        If the run's configuration turns masked sums off.
-    """
+    """Raise if noise shares would be added up without masks."""
     if privacy.mechanism == "central" and not config.get("secure-aggregation"):
         raise ValueError(
             "mechanism 'central' adds noise shares that protect a masked sum only; set "
@@ -231,9 +225,7 @@ def party_table(
 
 
 def party_account(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ledger, data set and user of a private party.
-
-    Their names come from the configuration of its node.
+    """Return the ledger, data set and user that a node configures.
 
     Parameters
     ----------
@@ -280,7 +272,7 @@ def _party_privacy(node: Mapping[str, Any]) -> Privacy | None:
 
 @contextmanager
 def _file_errors() -> Iterator[None]:
-    """Convert errors of reading a node's files to refusals without their names."""
+    """Convert errors of a node's files to refusals without file names."""
     try:
         yield
     except MissingDataError as error:

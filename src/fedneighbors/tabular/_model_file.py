@@ -2,8 +2,8 @@
 
 A record is a dataclass whose fields are the schema of the file. The frame is that of
 :mod:`fedneighbors.federation._messages`: opening an untrusted file cannot run code, each length is
-checked before memory is allocated, and each value has its declared type. Check limits of values in
-``__post_init__`` and raise ``ValueError``.
+checked before memory is allocated, and each value has its declared type. A record checks limits of
+its values in ``__post_init__``, which raises ``ValueError``.
 
 The last byte of the magic is the version of the schema. Increase it when a field changes.
 """
@@ -35,7 +35,7 @@ class ModelFile:
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> Self:
-        """Return the model of bytes from :meth:`to_bytes`.
+        """Read a model from bytes of :meth:`to_bytes`.
 
         Raises
         ------
@@ -75,7 +75,7 @@ def seal_model(magic: bytes, record: Any) -> bytes:
 
 
 def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
-    """Return the record of bytes from :func:`seal_model`.
+    """Read a record from bytes of :func:`seal_model`.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class TableParty:
         path = self._path or Path()
         return path.with_name(path.name + ".pending")
 
-    def _described(self, labels: npt.NDArray[Any]) -> SchemaReply:
+    def _describe(self, labels: npt.NDArray[Any]) -> SchemaReply:
         """Return the schema of the table with these labels."""
         return describe(
             self._table,
@@ -189,24 +189,23 @@ def row_names(ids: Iterable[object]) -> list[str]:
 
 
 def new_names(
-    ids: Iterable[object] | None, n_rows: int, held: Container[str], first: int
+    ids: Iterable[object] | None, n_rows: int, used: Container[str], first: int
 ) -> list[str]:
-    """Return names for new rows, none of which is in use.
+    """Return names for new rows; by default the unused numbers from ``first``.
 
-    Without names, return numbers from ``first`` on, except those in use. A wrong number of names,
-    or a name in use, raises ValueError.
+    A wrong number of names, a repeated name or a name in ``used`` raises ValueError.
     """
     if ids is None:
         numbers = map(str, count(first))
-        return list(islice((name for name in numbers if name not in held), n_rows))
+        return list(islice((name for name in numbers if name not in used), n_rows))
     names = row_names(ids)
     if len(names) != n_rows:
         raise ValueError(f"expected a name for each of {n_rows} rows, got {len(names)}")
-    twice = [name for name in names if name in held] or (
-        [] if len(set(names)) == len(names) else ["the same name twice"]
-    )
-    if twice:
-        raise ValueError(f"expected new names, got {twice[0]!r}; forget that row first")
+    if len(set(names)) < len(names):
+        raise ValueError("expected new names, got the same name twice; rename one of the rows")
+    known = [name for name in names if name in used]
+    if known:
+        raise ValueError(f"expected new names, got {known[0]!r}; forget that row first")
     return names
 
 
@@ -248,7 +247,8 @@ def _is_missing(name: Any) -> bool:
 def apply_schema(X: Any, y: Any, privacy: Privacy) -> tuple[Any, npt.NDArray[np.object_]]:
     """Return rows and labels, converted by the schema.
 
-    The label of a dropped row is None. Arrays without a schema are unchanged.
+    The label of a row is None if the schema drops the row or the label is not among the classes.
+    Without a schema, rows are unchanged.
 
     Raises
     ------
@@ -315,9 +315,9 @@ def public_seed(random_state: int | np.random.RandomState | None) -> int:
 
 @lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
-    """Return the cached controller of the loaded thread libraries.
+    """Return the controller of the loaded thread libraries.
 
-    Finding the libraries takes milliseconds.
+    It is cached, because finding the libraries takes milliseconds.
     """
     return ThreadpoolController()
 

@@ -54,9 +54,9 @@ class PrivateTableParty(TableParty, ABC):
     Its replies are noisy. They are charged to the ledger before the noise is drawn, and stored
     there: a repeated request in the same run gets the same reply.
 
-    No row makes a request fail: rows are clipped or dropped before, and an invalid request is
-    refused before the charge. A failure after the charge stays charged, and its error reveals
-    nothing else.
+    No row makes a request fail: rows are clipped or dropped beforehand, and an invalid request is
+    refused before the charge. If a release fails after the charge, the charge stands, and the
+    refusal does not name the cause.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class PrivateTableParty(TableParty, ABC):
     @staticmethod
     @abstractmethod
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the valid records, clipped to the agreed bounds."""
+        """Return the usable rows and their labels, clipped to the agreed bounds."""
 
     def _schema(self) -> SchemaReply:
         """Return the schema, which depends on no row."""
@@ -118,8 +118,8 @@ class PrivateTableParty(TableParty, ABC):
         if dict(request.privacy) != terms(self._privacy):
             raise Refused("the privacy terms differ from the agreed ones")
 
-    def _check_classes(self, classes: tuple[Any, ...], *, fewest: int = 0) -> None:
-        if len(classes) < fewest or not set(self._privacy.classes or ()) <= set(classes):
+    def _check_classes(self, classes: tuple[Any, ...], *, minimum: int = 0) -> None:
+        if len(classes) < minimum or not set(self._privacy.classes or ()) <= set(classes):
             raise Refused("a declared class is missing")
 
 
@@ -230,22 +230,19 @@ class PrivateTraining:
         return f"{privacy.total}; {privacy.neighbors} of one row; {privacy.mechanism}"
 
     @property
-    def frame(self) -> tuple[str, dict[str, str], int]:
+    def request_fields(self) -> tuple[str, dict[str, str], int]:
         """Return the common first fields of charged requests."""
         return self.run, terms(self.privacy), self.n_shares
 
     @property
-    def masked(self) -> bool:
-        """Return whether noise is shared by the parties under masked sums."""
+    def is_masked(self) -> bool:
+        """Return whether the parties send noise shares in masked sums."""
         return self.privacy.mechanism == "central" and self.n_parties > 1
 
     @property
     def n_shares(self) -> int:
-        """Return the minimum number of honest noise shares.
-
-        1 without masks.
-        """
-        if not self.masked:
+        """Return the minimum number of honest noise shares, 1 without masks."""
+        if not self.is_masked:
             return 1
         return guaranteed_shares(
             n_asked=self.n_parties,
@@ -253,35 +250,35 @@ class PrivateTraining:
             colluders=self.privacy.colluders,
         )
 
-    def survivors(self, replies: Replies, during: str) -> Any:
-        """Return the replies, which must have a sum.
+    def check_missing(self, replies: Replies, during: str) -> Any:
+        """Return the replies; raise PartyMissing if a party is missing.
 
-        Parties may be missing from a masked sum.
+        A masked sum may lack parties.
         """
-        if self.masked and replies.total is not None:
+        if self.is_masked and replies.total is not None:
             return replies
         return replies.complete(during)
 
     def variance(
-        self, allowed: PureDP | ZCDP, moved: Sensitivity, *, n_cells: int, n_summed: int
+        self, budget: PureDP | ZCDP, sensitivity: Sensitivity, *, n_cells: int, n_summed: int
     ) -> float:
         """Return the variance of the noise on one cell of a sum.
 
         Parameters
         ----------
-        allowed : PureDP or ZCDP
+        budget : PureDP or ZCDP
             Budget of the release.
-        moved : Sensitivity
+        sensitivity : Sensitivity
             Sensitivity of the release.
         n_cells : int
             Cells of the release.
         n_summed : int
             Parties in the sum.
         """
-        if not self.masked:
-            return variance(mechanism(allowed, moved), n_summed=n_summed)
-        some = shares(allowed, moved, n_shares=self.n_shares, n_cells=n_cells)
-        return variance(some, n_summed=n_summed)
+        if not self.is_masked:
+            return variance(mechanism(budget, sensitivity), n_summed=n_summed)
+        noise = shares(budget, sensitivity, n_shares=self.n_shares, n_cells=n_cells)
+        return variance(noise, n_summed=n_summed)
 
 
 def run_private(
@@ -312,12 +309,12 @@ def run_private(
     with ExitStack() as stack:
         ledgers: dict[str, Ledger] = {}
 
-        def paying(name: str, *table: Any, **options: Any) -> Any:
+        def make_with_ledger(name: str, *table: Any, **options: Any) -> Any:
             ledgers[name] = stack.enter_context(Ledger(":memory:", party=name))
             ledgers[name].set_budget("table", privacy.total)
             return make(name, *table, privacy=privacy, ledger=ledgers[name], **options)
 
-        parties = holdings.parties(paying, n_threads=n_threads)
+        parties = holdings.parties(make_with_ledger, n_threads=n_threads)
         masked = privacy.mechanism == "central" and len(parties) > 1
         outcome = run(
             coordinator, parties, n_workers=n_threads, sums="masked" if masked else "plain"

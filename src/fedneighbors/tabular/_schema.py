@@ -100,15 +100,15 @@ def describe(
     if kind == "text":
         column = next((j for j in range(x.shape[1]) if not _is_numeric(x[:, j])), 0)
         raise Refused("a column is not numeric", names[column] if names else f"column {column}")
-    wrong = np.isinf if allow_missing else _is_not_finite
-    if x.dtype.kind == "f" and wrong(values).any():
+    is_invalid = np.isinf if allow_missing else _is_not_finite
+    if x.dtype.kind == "f" and is_invalid(values).any():
         dense = x.tocsc() if hasattr(x, "tocsc") else x
         for column in range(x.shape[1]):
             part = dense[:, [column]]
-            if wrong(part.data if hasattr(part, "toarray") else part).any():
-                where = names[column] if names else f"column {column}"
-                what = "infinite" if allow_missing else "missing or not finite"
-                raise Refused(f"a value is {what}", where)
+            if is_invalid(part.data if hasattr(part, "toarray") else part).any():
+                name = names[column] if names else f"column {column}"
+                problem = "infinite" if allow_missing else "missing or not finite"
+                raise Refused(f"a value is {problem}", name)
     labels = _labels(y, label_name)
     return SchemaReply(names, (kind,) * x.shape[1], label_name, _label_kind(labels), labels)
 
@@ -122,11 +122,11 @@ def _is_numeric(column: npt.NDArray[Any]) -> bool:
 
 
 def _labels(y: npt.NDArray[Any], label_name: str) -> tuple[str | int | float | bool, ...]:
-    """Return the labels that occur, ascending, as plain Python values."""
-    own = y.tolist() if y.dtype == object else np.unique(y).tolist()
-    if any(label is None or label != label for label in own):
+    """Return the distinct labels, ascending, as plain Python values."""
+    labels = y.tolist() if y.dtype == object else np.unique(y).tolist()
+    if any(label is None or label != label for label in labels):
         raise Refused("a label is missing", label_name)
-    plain = [label.item() if isinstance(label, np.generic) else label for label in own]
+    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
     if any(not isinstance(label, str | int | float) for label in plain):
         raise Refused("a label is neither text, number nor boolean", label_name)
     if len({type(label) for label in plain}) > 1:
@@ -149,10 +149,10 @@ def agree(
     Raises
     ------
     SchemaMismatch
-        If a party's columns differ from those of the first party in order of the names, or labels
-        are of different types. The error names the party and the column.
+        If a party's columns differ from those of the first party by name, or labels are of
+        different types. The error names the party and the column.
     DataError
-        If ``reserved`` and the labels of all parties are fewer than two classes.
+        If ``reserved`` and the labels of all parties have fewer than two classes.
     """
     columns = agree_columns(schemas)
     _compare_labels(schemas, reserved)
@@ -171,7 +171,7 @@ def agree_columns(schemas: Mapping[str, SchemaReply]) -> Agreed:
     Raises
     ------
     SchemaMismatch
-        If a party's columns differ from those of the first party in order of the names.
+        If a party's columns differ from those of the first party by name.
     """
     parties = sorted(schemas)
     first = schemas[parties[0]]
@@ -244,10 +244,10 @@ def label_positions(
         If a label is not among the classes.
     """
     index = label_index(classes)
-    own, inverse = np.unique(y, return_inverse=True)
-    if not all(label in index for label in own.tolist()):
+    labels, inverse = np.unique(y, return_inverse=True)
+    if not all(label in index for label in labels.tolist()):
         raise Refused("a label is not among the classes", name)
-    positions = np.array([index[label] for label in own.tolist()], np.int64)
+    positions = np.array([index[label] for label in labels.tolist()], np.int64)
     return positions[inverse]
 
 
@@ -274,7 +274,7 @@ def reserved_labels(classes: Sequence[Any] | npt.NDArray[Any], y: Any) -> tuple[
     return tuple(reserved)
 
 
-BLOCK_ROWS = 512
+BLOCK_ROWS = 512  # rows that are dense at a time; 4 MB per thousand columns of float64
 
 
 @message
@@ -309,16 +309,16 @@ def column_moments(x: Any) -> MomentsReply:
     n_rows, n_features = x.shape
     sums, squares = exact_moments(np.zeros((0, n_features)))
     for block in blocks(x):
-        more = exact_moments(np.asarray(block, np.float64))
-        sums += more[0]
-        squares += more[1]
+        block_sums, block_squares = exact_moments(np.asarray(block, np.float64))
+        sums += block_sums
+        squares += block_squares
     return MomentsReply(n_rows, sums, squares)
 
 
 def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of each column.
 
-    The mean and the variance are computed in integers and rounded once, so nothing cancels.
+    Both are computed from integers, so that no digits cancel.
 
     Parameters
     ----------
@@ -328,12 +328,12 @@ def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
     Returns
     -------
     mean, deviation : float64 arrays of shape (n_features,)
-        In the unit of the columns.
+        In the units of the columns.
 
     Raises
     ------
     ProtocolError
-        If no table can have such moments.
+        If a variance would be negative, which no table has.
     """
     n = moments.n_rows
     mean = np.empty(len(moments.sums))
@@ -349,6 +349,7 @@ def mean_and_deviation(moments: MomentsReply) -> tuple[Floats, Floats]:
 
 
 def _integer(limbs: npt.NDArray[np.int64]) -> int:
+    """Return the integer of limbs in base 2**32, the lowest first."""
     return sum(int(limb) << 32 * k for k, limb in enumerate(limbs))
 
 

@@ -211,7 +211,7 @@ class FedPNNParty(TableParty):
 
     def _schema(self, request: FedPNNSchemaRequest) -> SchemaReply:
         """Return the schema, without labels of fewer than ``min_count`` rows."""
-        schema = self._described(self._y)
+        schema = self._describe(self._y)
         huge = np.flatnonzero(
             (np.abs(np.asarray(self._x, np.float64)) >= MAX_MAGNITUDE).any(axis=0)
         )

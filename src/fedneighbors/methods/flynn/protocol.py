@@ -231,7 +231,7 @@ class FlyNNParty(TableParty):
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case SchemaRequest():
-                return self._described(self._y)
+                return self._describe(self._y)
             case MomentsRequest():
                 return self._moments(with_columns=request.with_columns)
             case CountRequest():

@@ -46,9 +46,9 @@ from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._app_config import (
-    keep_model,
     node_value,
     reserved_classes,
+    save_model,
     table_apps,
     typed_or_none,
     typed_value,
@@ -154,7 +154,7 @@ class NodeParty(TableParty):
         """Return the reply to one of the requests in ``accepts``."""
         if isinstance(request, OpeningRequest):
             self._pending.unlink(missing_ok=True)
-            return self._described(self._y)
+            return self._describe(self._y)
         stored = RepeatedRequests(request) if isinstance(request, PlanRequest) else self._requests()
         with one_thread():
             client = self._client(stored.plan)
@@ -391,7 +391,7 @@ def _import(path: str) -> Any:
 
 def _keep(outcome: Outcome[Any], config: Config) -> None:
     """Write the shared model, then delete the checkpoint."""
-    keep_model(outcome, config)
+    save_model(outcome, config)
     if path := _checkpoint_path(config):
         path.unlink(missing_ok=True)
 
@@ -411,7 +411,7 @@ def _custom_model(node: Config) -> Any:
         raise Refused("its own network cannot be imported") from error
 
 
-_apps = table_apps("knnper", _coordinate, _party, keep=_keep)
+_apps = table_apps("knnper", _coordinate, _party, save=_keep)
 # Flower finds only plain assignments of these names in the source.
 server = _apps[0]
 client = _apps[1]

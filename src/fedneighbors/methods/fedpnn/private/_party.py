@@ -106,7 +106,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         raise Refused("unknown request")
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
-        self._check_classes(request.classes, fewest=2)
+        self._check_classes(request.classes, minimum=2)
         release, compute_exact = self._plan_release(request)
         cost, add_noise = calibrate_noise(
             release.budget,

@@ -199,8 +199,8 @@ class _FedPNNTraining(PrivateTraining):
     def request_origin(self) -> Coordinator[Floats]:
         """Request the noised number and sum of all rows; return their mean."""
         release = origin_release(self.privacy, self.schema.n_features, len(self.schema.classes))
-        request_type = MaskedOriginRequest if self.masked else OriginRequest
-        request = request_type(*self.frame, self.schema.classes)
+        request_type = MaskedOriginRequest if self.is_masked else OriginRequest
+        request = request_type(*self.request_fields, self.schema.classes)
         values, variance = yield from self._sum(request, release, "the origin")
         return estimate_origin(
             values, n_features=self.schema.n_features, levels=release.levels, variance=variance
@@ -210,8 +210,8 @@ class _FedPNNTraining(PrivateTraining):
         """Request noised class sums and, for two classes, cells; return the neurons."""
         n_classes = len(self.schema.classes)
         release = class_sums_release(self.privacy, self.schema.n_features, n_classes)
-        sums_type = MaskedClassSumsRequest if self.masked else ClassSumsRequest
-        request = sums_type(*self.frame, self.schema.classes, origin)
+        sums_type = MaskedClassSumsRequest if self.is_masked else ClassSumsRequest
+        request = sums_type(*self.request_fields, self.schema.classes, origin)
         values, variance = yield from self._sum(request, release, "the class sums")
         means = estimate_means(
             values, n_classes=n_classes, levels=release.levels, variance=variance
@@ -219,8 +219,8 @@ class _FedPNNTraining(PrivateTraining):
         if n_classes > 2:
             return mean_neurons(means.means)
         axis = axis_between(means.means)
-        cells_type = MaskedCellsRequest if self.masked else CellsRequest
-        for_cells = cells_type(*self.frame, self.schema.classes, origin, axis)
+        cells_type = MaskedCellsRequest if self.is_masked else CellsRequest
+        for_cells = cells_type(*self.request_fields, self.schema.classes, origin, axis)
         values, variance = yield from self._sum(for_cells, cells_release(self.privacy), "the cells")
         return cell_neurons(values, axis, means, variance=variance)
 
@@ -231,7 +231,7 @@ class _FedPNNTraining(PrivateTraining):
 
         Parties may drop out of masked sums. ``what`` names the sum in messages.
         """
-        replies = self.survivors((yield total(request)), what)
+        replies = self.check_missing((yield total(request)), what)
         reply = replies.total
         if reply is None or reply.values.shape != (release.n_cells,):
             raise ProtocolError(

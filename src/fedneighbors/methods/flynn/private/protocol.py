@@ -254,9 +254,9 @@ class _Training(PrivateTraining):
         if scaled:
             low, high = column_bounds(self.privacy.bounds or (0.0, 0.0), self.schema.n_features)
         levels = constants_levels(self.privacy, len(low))
-        request_type = MaskedConstantsRequest if self.masked else ConstantsRequest
-        replies = yield total(request_type(*self.frame, low, high))
-        moments = self.survivors(replies, "rows and scaling").total.moments
+        request_type = MaskedConstantsRequest if self.is_masked else ConstantsRequest
+        replies = yield total(request_type(*self.request_fields, low, high))
+        moments = self.check_missing(replies, "rows and scaling").total.moments
         if moments.shape != (2 * len(low) + 1,):
             raise ProtocolError(f"expected {2 * len(low) + 1} noised moments, got {moments.shape}")
         n_rows = max(1, round(int(moments[0]) / levels))
@@ -322,10 +322,10 @@ class _Training(PrivateTraining):
         self, plan: HashPlan, totals: _Totals
     ) -> Coordinator[tuple[npt.NDArray[np.int32], float]]:
         """Request noised counts; return their sum and its noise variance."""
-        request_type = MaskedNoisyCountRequest if self.masked else NoisyCountRequest
-        request = request_type(*self.frame, plan, self.schema.classes, totals.paid)
+        request_type = MaskedNoisyCountRequest if self.is_masked else NoisyCountRequest
+        request = request_type(*self.request_fields, plan, self.schema.classes, totals.paid)
         replies = yield total(request)
-        counts = self.survivors(replies, "the counts").total.counts
+        counts = self.check_missing(replies, "the counts").total.counts
         shape = (plan.n_units, len(self.schema.classes))
         if counts.shape != shape:
             raise ProtocolError(f"expected noised counts of shape {shape}, got {counts.shape}")
