@@ -168,9 +168,8 @@ class FederatedNaiveBayes(_ScaledClassifier):
         moments = []
         for c in range(len(self.classes_)):
             rows = labels == c
-            indices = _select_indices(owned, rows)
             # a table of one class, numbered 0
-            sums = _sum_moments(points[rows], labels[rows] - c, indices, n_classes=1)
+            sums = _sum_moments(points[rows], labels[rows] - c, _select_indices(owned, rows), 1)
             moments.append(covariance_within(sums))
         self.means_ = np.concatenate([means for means, _ in moments])
         variances = np.stack([np.diag(within) for _, within in moments])

@@ -127,7 +127,7 @@ class CentersRequest:
         if (reply.counts.sum(axis=1) < self.min_count).any():
             raise ValueError(f"a center has fewer than {self.min_count} rows")
         if (reply.constants is None) != (self.scaling is not None):
-            raise ValueError("expected constants if, and only if, each party scales by its own")
+            raise ValueError("expected constants if and only if each party scales by its own")
         if reply.constants is not None:
             request = ScalingRequest(self.n_knots, self.min_count, self.columns)
             request.check(party, reply.constants)
