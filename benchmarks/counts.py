@@ -28,7 +28,7 @@ from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
-from fedneighbors.methods.fedknn.algorithm import expected_counts, shared_counts
+from fedneighbors.methods.fedknn.algorithm import expected_counts, proportional_counts
 from fedneighbors.methods.fedknn.metrics import metric_of
 from fedneighbors.methods.fedknn.protocol import close_queries, dann
 from fedneighbors.partition._splits import quantity_skew
@@ -184,8 +184,8 @@ def count_rules(gaps):
     """Return the rules for counts by name."""
     return {
         "paper": expected_counts,
-        "shared ties": partial(shared_counts, surplus=0.0),
-        "shared, surplus": shared_counts,
+        "shared ties": partial(proportional_counts, surplus=0.0),
+        "shared, surplus": proportional_counts,
         "calibrated": partial(calibrated_counts, gaps=gaps, surplus=0.0),
         "calibrated, surplus": partial(calibrated_counts, gaps=gaps, surplus=0.25),
     }

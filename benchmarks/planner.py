@@ -303,9 +303,9 @@ def print_validation(collections, options):
         for delay_s in (0.007, 0.064):
             link = Link(delay_s, bytes_per_s=BYTES_PER_S)
             with connected(providers, workers="processes", link=link) as federation:
-                costs = measure(federation, samples, 32, apart=True)
+                costs = measure(federation, samples, 32, sequential=True)
                 plan = make_plan(
-                    costs, 32, candidates=candidates_of_plan, n_side_by_side=os.cpu_count()
+                    costs, 32, candidates=candidates_of_plan, n_parallel=os.cpu_count()
                 )
                 seconds_of = {name: [] for name in algorithms}
                 for index, query in enumerate([tests[0], *tests]):

@@ -32,17 +32,17 @@ def test_every_baseline_classifies_tumors(name):
 
 @pytest.mark.parametrize("make", [FederatedLDA, FederatedNaiveBayes])
 def test_summed_moments_give_the_model_of_the_pooled_rows(make):
-    apart = make().fit(X, Y, parties=OWNER)
+    federated = make().fit(X, Y, parties=OWNER)
     pooled = make().fit(X, Y)
-    pooled.frame_ = apart.frame_
+    pooled.scaling_ = federated.scaling_
 
     # the scalings of both differ a little; with one scaling, the moments are equal
-    points = apart.frame_.apply(X)
+    points = federated.scaling_.apply(X)
     pooled._train(points, Y, {"all": slice(None)})
 
     for name in ("coef_", "means_", "variances_"):
-        assert np.array_equal(getattr(apart, name, 0), getattr(pooled, name, 0))
-    assert (apart.predict_proba(X) == pooled.predict_proba(X)).all()
+        assert np.array_equal(getattr(federated, name, 0), getattr(pooled, name, 0))
+    assert (federated.predict_proba(X) == pooled.predict_proba(X)).all()
 
 
 def test_averaged_models_skip_parties_of_one_class():
@@ -51,7 +51,7 @@ def test_averaged_models_skip_parties_of_one_class():
 
     model.fit(X, Y, parties=owner)
 
-    points = model.frame_.apply(X)
+    points = model.scaling_.apply(X)
     each = [m.predict_proba(points) for m in model.models_]
     assert [m.classes_.tolist() for m in model.models_] == [[0, 1], [0, 1]]
     np.testing.assert_allclose(model.predict_proba(X)[:, :2], (each[0] + each[1]) / 2)

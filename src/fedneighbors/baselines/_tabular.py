@@ -1,7 +1,9 @@
 """Baselines on tables: averaged models, models from summed moments, models of pooled rows.
 
-All of them use rows scaled as for FedPNN: by quantiles over all parties, with an indicator
-coordinate for the missing cells of a column.
+All of them use rows scaled as for FedPNN: by quantiles over all parties, with missing-cell
+indicators. Except for the nearest neighbours, all treat classes as equally frequent, as FedPNN
+does, so that rare ones are not lost: logistic regression and boosting weight each row by the
+inverse frequency of its class, the others have equal class priors.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +25,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     PointMomentsReply,
     class_moments,
     column_constants,
-    make_frame,
+    make_scaling,
 )
 from fedneighbors.methods.fedpnn.protocol import covariance_within
 from fedneighbors.tabular._ownership import rows_by_party
@@ -54,8 +56,8 @@ class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             column_constants(x[rows], n_knots=_KNOTS, min_count=_MIN_COUNT, labels=labels[rows])
             for rows in owned.values()
         ]
-        self.frame_ = make_frame("quantile", constants, min_count=_MIN_COUNT)
-        self._train(self.frame_.apply(x), labels, owned)
+        self.scaling_ = make_scaling("quantile", constants, min_count=_MIN_COUNT)
+        self._train(self.scaling_.apply(x), labels, owned)
         return self
 
     @abstractmethod
@@ -68,8 +70,8 @@ class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the class probabilities, shape (n_rows, n_classes)."""
-        check_is_fitted(self, "frame_")
-        return self._probabilities(self.frame_.apply(np.asarray(X, np.float64)))
+        check_is_fitted(self, "scaling_")
+        return self._probabilities(self.scaling_.apply(np.asarray(X, np.float64)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict the most probable class; ties go to the lower class."""
@@ -79,7 +81,8 @@ class _ScaledClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 class AveragedModels(_ScaledClassifier):
     """Mean probabilities of models that each party trains alone and sends to the others.
 
-    Parties with rows of a single class train no model.
+    Parties with rows of a single class train no model. A class that a party lacks has probability 0
+    in its model.
 
     Parameters
     ----------
@@ -108,15 +111,17 @@ class AveragedModels(_ScaledClassifier):
 
 
 def averaged_logistic_regression() -> AveragedModels:
-    """Return averaged logistic regressions with balanced class weights."""
+    """Return averaged logistic regressions, each with equal total class weights."""
     return AveragedModels(lambda: LogisticRegression(class_weight="balanced", max_iter=5000))
 
 
 def averaged_boosting() -> AveragedModels:
-    """Return averaged gradient boosting with balanced class weights."""
-    return AveragedModels(
-        lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
-    )
+    """Return averaged gradient boosting, each with equal total class weights."""
+    return AveragedModels(_make_boosting)
+
+
+def _make_boosting() -> Any:
+    return HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
 
 
 class FederatedLDA(_ScaledClassifier):
@@ -153,21 +158,20 @@ class FederatedNaiveBayes(_ScaledClassifier):
     Parameters
     ----------
     floor : float
-        Fraction of the largest variance that is added to every variance.
+        Added to every variance, as a multiple of the largest variance.
     """
 
     def __init__(self, floor: float = 1e-3) -> None:
         self.floor = floor
 
     def _train(self, points: Floats, labels: Integers, owned: Mapping[str, Any]) -> None:
-        by_class = [
-            _sum_moments(
-                points[labels == c], labels[labels == c], _restrict(owned, labels == c), c + 1
-            )
-            for c in range(len(self.classes_))
-        ]
-        moments = [covariance_within(summed) for summed in by_class]
-        self.means_ = np.stack([means[-1] for means, _ in moments])
+        moments = []
+        for c in range(len(self.classes_)):
+            rows = labels == c
+            # a table of one class, numbered 0
+            sums = _sum_moments(points[rows], labels[rows] - c, _select_indices(owned, rows), 1)
+            moments.append(covariance_within(sums))
+        self.means_ = np.concatenate([means for means, _ in moments])
         variances = np.stack([np.diag(within) for _, within in moments])
         self.variances_ = variances + self.floor * max(float(variances.max()), 1e-12)
 
@@ -177,7 +181,7 @@ class FederatedNaiveBayes(_ScaledClassifier):
         return np.asarray(softmax(log_densities, axis=1))
 
 
-def _restrict(owned: Mapping[str, Any], selected: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _select_indices(owned: Mapping[str, Any], selected: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Return each party's row indices in the array of selected rows."""
     new_index = np.cumsum(selected) - 1
     indices = {name: np.arange(len(selected))[rows] for name, rows in owned.items()}
@@ -221,8 +225,6 @@ BASELINES: Mapping[str, Callable[[], Any]] = {
     "federated naive Bayes": FederatedNaiveBayes,
     "central kNN": lambda: CentralModel(lambda: KNeighborsClassifier(10, weights="distance")),
     "central PNN": lambda: CentralModel(ProbabilisticNeuralNetwork),
-    "central boosting": lambda: CentralModel(
-        lambda: HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
-    ),
+    "central boosting": lambda: CentralModel(_make_boosting),
 }
 """Functions that return a baseline, by name; those named central train on pooled rows."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -28,14 +28,12 @@ from fedneighbors.cli._splits import (
     PartyColumnOption,
     SeedOption,
     Split,
+    SplitData,
     SplitKind,
     TestOption,
     read_and_split,
     write_manifest,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _FILLED = (
     "Medians of missing cells and categories of nominal columns come from all rows of the file, "
@@ -151,7 +149,6 @@ class Training:
         """
         from fedneighbors.cli._console import progress_bar
         from fedneighbors.cli._results import print_and_save_model
-        from fedneighbors.partition import describe
 
         data_split = read_and_split(
             self.data,
@@ -161,7 +158,7 @@ class Training:
             schema=self.schema,
             keep_missing=keep_missing,
         )
-        table, manifest = data_split.table, data_split.manifest
+        table = data_split.table
         with progress_bar() as progress:
             model, record, *roles = train(
                 table.x,
@@ -185,19 +182,26 @@ class Training:
             shown=shown,
             encoded=encoded if needs_note else "",
         )
+        # exact counts would void the guarantee of a private model
+        if parameters.get("privacy") is None:
+            self._write_manifest(data_split, roles)
+
+    def _write_manifest(self, data_split: SplitData, roles: list[Any]) -> None:
+        """Write the manifest of the split; add the roles of the rows, if any."""
+        from fedneighbors.partition import describe
+
+        manifest = data_split.manifest
         if roles:
             manifest = describe(
                 data_split.owners,
-                table.y,
+                data_split.table.y,
                 kind=manifest.kind,
                 seed=manifest.seed,
                 parameters=manifest.parameters,
                 roles=roles[0],
                 unseen=(),  # every client participates in training
             )
-        # exact counts would void the guarantee of a private model
-        if parameters.get("privacy") is None:
-            write_manifest(manifest, self.out / "manifest.json")
+        write_manifest(manifest, self.out / "manifest.json")
 
 
 def flynn(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
-from fedneighbors.methods.fedknn.metrics._sessions import Found
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
+from fedneighbors.methods.fedknn.metrics._sessions import Batch
 
 KEY = b"tests"
 
@@ -20,7 +20,7 @@ class BoundedLine:
 
     def __init__(self, looseness, seed):
         self.looseness, self.seed = looseness, seed
-        self.exact = PlainMetric(lambda a, b: abs(a - b))
+        self.exact = FunctionMetric(lambda a, b: abs(a - b))
 
     def distance(self, first, second):
         return self.exact.distance(first, second)
@@ -117,4 +117,4 @@ def make_federation(rng, *, m, n, k, spread, placement, unit, looseness):
     )
 
 
-__all__ = ["KEY", "BoundedLine", "Federation", "Found", "federations", "random_federation"]
+__all__ = ["KEY", "BoundedLine", "Federation", "Batch", "federations", "random_federation"]

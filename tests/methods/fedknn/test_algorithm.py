@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.algorithm import expected_counts, shared_counts
+from fedneighbors.methods.fedknn.algorithm import expected_counts, proportional_counts
 
 BOUNDS = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d", "e"]),
@@ -19,7 +19,7 @@ def lowest_bounds(values, k):
 
 @given(BOUNDS, st.integers(1, 12))
 def test_counts_are_between_one_and_k(values, k):
-    counts = shared_counts(lowest_bounds(values, k), k)
+    counts = proportional_counts(lowest_bounds(values, k), k)
 
     assert sorted(counts) == sorted(values)
     assert all(1 <= count <= k for count in counts.values())
@@ -30,7 +30,7 @@ def test_without_surplus_counts_add_up_to_k_or_one_each(values, k):
     bounds = lowest_bounds(values, k)
     n_bounds = sum(map(len, bounds.values()))
 
-    counts = shared_counts(bounds, k, surplus=0.0)
+    counts = proportional_counts(bounds, k, surplus=0.0)
 
     total = sum(counts.values())
     assert min(k, n_bounds) <= total <= min(k, n_bounds) + len(counts)
@@ -40,8 +40,8 @@ def test_without_surplus_counts_add_up_to_k_or_one_each(values, k):
 def test_surplus_never_lowers_a_count(values, k, surplus):
     bounds = lowest_bounds(values, k)
 
-    plain = shared_counts(bounds, k, surplus=0.0)
-    more = shared_counts(bounds, k, surplus=surplus)
+    plain = proportional_counts(bounds, k, surplus=0.0)
+    more = proportional_counts(bounds, k, surplus=surplus)
 
     assert sum(more.values()) >= sum(plain.values())
 
@@ -51,7 +51,7 @@ def test_exchanged_names_change_a_count_by_at_most_one(sizes, k):
     bounds = {f"p{i}": np.ones(min(size, k)) for i, size in enumerate(sizes)}
     exchanged = dict(zip(bounds, reversed(bounds.values()), strict=True))
 
-    counts, exchanged_counts = shared_counts(bounds, k), shared_counts(exchanged, k)
+    counts, exchanged_counts = proportional_counts(bounds, k), proportional_counts(exchanged, k)
 
     pairs = zip(counts.values(), reversed(exchanged_counts.values()), strict=True)
     assert all(abs(first - second) <= 1 for first, second in pairs)
@@ -61,12 +61,12 @@ def test_exchanged_names_change_a_count_by_at_most_one(sizes, k):
 def test_without_ties_counts_equal_those_of_the_paper(values, k):
     bounds = lowest_bounds({f"p{i}": values[i::3] for i in range(3)}, k)
 
-    assert shared_counts(bounds, k, surplus=0.0) == expected_counts(bounds, k)
+    assert proportional_counts(bounds, k, surplus=0.0) == expected_counts(bounds, k)
 
 
 def test_ties_are_divided_among_all_providers():
     bounds = {name: np.full(16, 5.0) for name in "abcd"}
 
     assert expected_counts(bounds, 16) == {"a": 16, "b": 1, "c": 1, "d": 1}
-    assert shared_counts(bounds, 16, surplus=0.0) == dict.fromkeys("abcd", 4)
-    assert shared_counts(bounds, 16) == {"a": 5, "b": 5, "c": 4, "d": 4}
+    assert proportional_counts(bounds, 16, surplus=0.0) == dict.fromkeys("abcd", 4)
+    assert proportional_counts(bounds, 16) == {"a": 5, "b": 5, "c": 4, "d": 4}

@@ -11,7 +11,7 @@ from fedneighbors.federation._inprocess import connected
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import CLOSE_AFTER, OpenQueries
 from fedneighbors.methods.fedknn.estimator import FederatedNeighbors
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.protocol import FinishRequest, baseline
 
 
@@ -19,7 +19,7 @@ class Recorder(Provider):
     """A provider that records its requests."""
 
     def __init__(self, name, objects, *, hangs_at="", fails_to_close=False):
-        super().__init__(name, objects, PlainMetric(lambda a, b: abs(a - b)), decode=float)
+        super().__init__(name, objects, FunctionMetric(lambda a, b: abs(a - b)), decode=float)
         self.requests = []
         self._hangs_at = hangs_at
         self.wakes = threading.Event()

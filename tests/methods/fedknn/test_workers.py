@@ -10,7 +10,7 @@ import pytest
 from fedneighbors.errors import PartyMissing, PartyRefused
 from fedneighbors.federation._inprocess import Link, connected, run
 from fedneighbors.methods.fedknn._provider import Provider
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.protocol import baseline, dann
 
 HANGS, RAISES, DIES = -1.0, -2.0, -3.0
@@ -36,7 +36,7 @@ def providers(**more):
     """Return three providers of a few numbers each, with ``more`` objects."""
     tables = {"p0": [1.0, 5.0, 9.0], "p1": [2.0, 6.0], "p2": [3.0, 4.0, 8.0]}
     return [
-        Provider(name, [*table, *more.get(name, [])], PlainMetric(distance), decode=decode)
+        Provider(name, [*table, *more.get(name, [])], FunctionMetric(distance), decode=decode)
         for name, table in tables.items()
     ]
 

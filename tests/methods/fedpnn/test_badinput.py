@@ -151,13 +151,13 @@ def empty_first_group(reply):
         (ScalingReply, lambda r: {"sizes": r.sizes * (1 << 50)}, "missing cells must be in"),
         (ScalingReply, lambda r: {"n_missing": r.n_missing - 1}, "missing cells must be in"),
         (ScalingReply, empty_first_group, "unused knots"),
-        (ScalingReply, lambda r: {"told": r.told[1:]}, "for each column"),
+        (ScalingReply, lambda r: {"is_complete": r.is_complete[1:]}, "for each column"),
         (ScalingReply, lambda r: {"knots": r.knots[:, 1:], "sizes": r.sizes[:, 1:]}, "100 knots"),
         (CentersReply, lambda r: {"centers": r.centers * 1e200}, "must be below 1e\\+150"),
         (CentersReply, lambda r: {"centers": r.centers * np.inf}, "must be below 1e"),
         (CentersReply, lambda r: {"counts": r.counts * (1 << 50)}, "counts of rows must be in"),
         (CentersReply, lambda r: {"counts": r.counts * 0 + 1}, "fewer than 5 rows"),
-        (CentersReply, lambda r: {"choice": 99}, "expected choice from -1 to 19, got 99"),
+        (CentersReply, lambda r: {"sigma_index": 99}, "expected sigma_index from -1 to 19, got 99"),
     ],
 )
 def test_impossible_replies_raise_and_name_the_party(kind, change, words):

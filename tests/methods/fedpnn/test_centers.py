@@ -20,7 +20,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     ScalingReply,
     class_moments,
     column_constants,
-    make_frame,
+    make_scaling,
     suppress_few_cells,
     suppress_few_indicators,
     suppress_few_pairs,
@@ -123,7 +123,7 @@ def test_all_rows_of_large_classes_are_counted(classwise):
 
     assert found.counts.sum() == 50
     assert not found.counts[:, [1, 3]].any()
-    assert found.silent.tolist() == [False, True, False, True]
+    assert found.suppressed.tolist() == [False, True, False, True]
     if classwise:
         assert found.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
         assert ((found.counts > 0).sum(axis=1) == 1).all()
@@ -138,9 +138,14 @@ def test_exposure_counts_single_records():
     plain = release_centers(points, labels, 2, min_count=1, **options).exposure
 
     assert (merged.n_clusters, merged.n_single, merged.n_small) == (2, 1, 1)
-    assert (merged.n_centers, merged.fewest, merged.n_withheld) == (1, 4, 2)
+    assert (merged.n_centers, merged.min_center_size, merged.n_withheld) == (1, 4, 2)
     assert merged.largest_risk == 0.25
-    assert (plain.n_clusters, plain.n_single, plain.n_centers, plain.fewest) == (3, 1, 3, 1)
+    assert (plain.n_clusters, plain.n_single, plain.n_centers, plain.min_center_size) == (
+        3,
+        1,
+        3,
+        1,
+    )
     assert "centers of 4 records or more" in str(merged)
     assert "2 records of rare classes are withheld" in str(merged)
 
@@ -151,7 +156,12 @@ def test_exposure_of_an_empty_release():
         threshold=None, factor=2.0, classwise=True, min_count=5,
     ).exposure  # fmt: skip
 
-    assert (empty.n_centers, empty.fewest, empty.largest_risk, empty.n_withheld) == (0, 0, 0.0, 3)
+    assert (empty.n_centers, empty.min_center_size, empty.largest_risk, empty.n_withheld) == (
+        0,
+        0,
+        0.0,
+        3,
+    )
     assert str(empty).startswith("Nothing is sent")
 
 
@@ -254,7 +264,7 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
     settings_ = FedPNNSettings(n_features_to_select=3, min_count=min_count)
     model = run(coordinate(settings_), [party, common_party(seed)]).result
 
-    frame, n = model.frame, model.frame.n_features
+    scaling, n = model.scaling, model.scaling.n_features
     n_rows = np.bincount(y, minlength=len(model.classes))
     n_rows[n_rows < min_count] = 0
 
@@ -281,7 +291,7 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
     off_diagonal = ~np.eye(len(joint), dtype=bool)
     assert (joint[off_diagonal] % min_count == 0).all()
     assert no_few(party.only(CentersReply).counts)
-    assert len(frame.indicators) + (len(frame.pooled) > 0) == len(joint)
+    assert len(scaling.indicators) + (len(scaling.pooled) > 0) == len(joint)
 
 
 @settings(max_examples=60, deadline=None)
@@ -298,11 +308,11 @@ def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, share):
     other = x.copy()
     other[:, 0] = np.nan
     constants = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
-    frame = make_frame("quantile", [constants], min_count=min_count)
+    scaling = make_scaling("quantile", [constants], min_count=min_count)
 
     replies = [
         FedPNNParty("p", table, y, min_count=2).answer(
-            PointMomentsRequest(frame, (0, 1), min_count)
+            PointMomentsRequest(scaling, (0, 1), min_count)
         )
         for table in (x, other)
     ]
@@ -317,11 +327,11 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
     x = rng.normal(size=(20, 3)) * 2
     x[rng.random(x.shape) < rng.random(3)] = np.nan
     constants = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
-    frame = make_frame("quantile", [constants], min_count=1)
-    frame = type(frame)(
-        frame.kind, frame.values, frame.ranks, frame.fill, np.array([0, 2]), frame.pooled
+    scaling = make_scaling("quantile", [constants], min_count=1)
+    scaling = type(scaling)(
+        scaling.kind, scaling.values, scaling.ranks, scaling.fill, np.array([0, 2]), scaling.pooled
     )
-    points, base = frame.apply(x), frame.empty_point()
+    points, base = scaling.apply(x), scaling.empty_point()
     informative = np.hstack([~np.isnan(x), points[:, 3:] > 0])
     moments = class_moments(points, np.zeros(20, np.int64), 1)
 
@@ -357,15 +367,15 @@ def test_centers_do_not_disclose_cells_of_few_records():
     x = np.column_stack([10.0 * group + rng.normal(size=40), np.full(40, np.nan)])
     x[:5, 1] = rng.normal(size=5)  # one cell in each group, which are enough in the class
     y = np.zeros(40, np.int64)
-    frame = make_frame("none", [column_constants(x, n_knots=5, min_count=1)], min_count=1)
+    scaling = make_scaling("none", [column_constants(x, n_knots=5, min_count=1)], min_count=1)
     request = CentersRequest(
-        frame, "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
+        scaling, "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
     )
 
     found = FedPNNParty("p", x, y).answer(request)
 
     assert found.counts[:, 0].tolist() == [8] * 5
-    assert found.centers[:, 1].tolist() == [frame.fill[1]] * 5
+    assert found.centers[:, 1].tolist() == [scaling.fill[1]] * 5
     assert found.centers[:, 2].tolist() == [1.0] * 5  # disclosed as missing in all of them
 
 

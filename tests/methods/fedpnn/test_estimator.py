@@ -98,7 +98,7 @@ def test_data_frames_with_missing_cells_are_supported():
     found = FedPNNClassifier().fit(frame, Y, parties=OWNERS)
 
     assert found.model_.feature_names == tuple(frame.columns)
-    assert found.model_.frame.indicators.tolist() == [3]
+    assert found.model_.scaling.indicators.tolist() == [3]
     assert found.score(frame, Y) > 0.95
     with pytest.raises(ValueError, match="feature names should match"):
         found.predict(frame[frame.columns[::-1]])

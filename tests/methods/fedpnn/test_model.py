@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from fedneighbors.methods.fedpnn._model import (
     MAX_LOSS,
+    assign_centers,
     best_sigma,
-    find_own_centers,
     leave_one_out_losses,
 )
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, evolve_rows
 from tests.naive.clustering.kerneldensity import log_kernel, log_sum_exp
 
 
-def naive_loss(x, y, centers, counts, own, sigma, activation):
+def naive_loss(x, y, centers, counts, assigned, sigma, activation):
     """Sum the losses row by row, from the counts without the row."""
     total = 0.0
     n_classes = len(counts[0])
-    for row, label, place in zip(x, y, own, strict=True):
-        rest = [list(freq) for freq in counts]
-        rest[place][label] -= 1
+    for row, label, position in zip(x, y, assigned, strict=True):
+        remaining = [list(freq) for freq in counts]
+        remaining[position][label] -= 1
         terms = [[] for _ in range(n_classes)]
-        for center, freq in zip(centers, rest, strict=True):
+        for center, freq in zip(centers, remaining, strict=True):
             if sum(freq):
                 square = sum((a - b) ** 2 for a, b in zip(row, center, strict=True)) / len(row)
                 terms[freq.index(max(freq))].append(log_kernel(square, sigma, activation))
@@ -43,7 +43,7 @@ def test_losses_match_a_network_without_the_row(seed, activation):
     sigmas = np.array([0.05, 0.3])
 
     losses = leave_one_out_losses(
-        x, y, grown.centers, grown.counts, own=grown.rows, sigmas=sigmas, activation=activation
+        x, y, grown.centers, grown.counts, assigned=grown.rows, sigmas=sigmas, activation=activation
     )
 
     expected = [
@@ -59,10 +59,10 @@ def test_losses_of_parties_add_up():
     grown = evolve_rows(x, y, 2, threshold=0.2)
     arguments = grown.centers, grown.counts
 
-    whole = leave_one_out_losses(x, y, *arguments, own=grown.rows)
+    whole = leave_one_out_losses(x, y, *arguments, assigned=grown.rows)
 
     parts = [
-        leave_one_out_losses(x[part], y[part], *arguments, own=grown.rows[part])
+        leave_one_out_losses(x[part], y[part], *arguments, assigned=grown.rows[part])
         for part in (slice(None, 13), slice(13, None))
     ]
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-12)
@@ -71,7 +71,7 @@ def test_losses_of_parties_add_up():
 def test_row_without_centers_of_its_class_has_the_maximum_loss():
     x, y = np.array([[0.0], [1.0], [1.1]]), np.array([0, 1, 1])
 
-    losses = leave_one_out_losses(x, y, x, np.eye(2, dtype=np.int64)[y], own=np.arange(3))
+    losses = leave_one_out_losses(x, y, x, np.eye(2, dtype=np.int64)[y], assigned=np.arange(3))
 
     assert (losses >= MAX_LOSS).all()
     assert (losses <= 3 * MAX_LOSS).all()
@@ -81,7 +81,9 @@ def test_row_without_a_center_is_scored_by_all_centers():
     x, y = np.array([[0.2]]), np.array([0])
     centers, counts = np.array([[0.0], [1.0]]), np.array([[3, 0], [0, 3]])
 
-    losses = leave_one_out_losses(x, y, centers, counts, own=np.array([-1]), sigmas=np.array([1.0]))
+    losses = leave_one_out_losses(
+        x, y, centers, counts, assigned=np.array([-1]), sigmas=np.array([1.0])
+    )
 
     expected = math.log(1 + math.exp(0.5 * 0.2**2 - 0.5 * 0.8**2))
     np.testing.assert_allclose(losses, [expected], rtol=1e-14)
@@ -90,11 +92,11 @@ def test_row_without_a_center_is_scored_by_all_centers():
 def test_rows_belong_to_the_nearest_center_of_their_class():
     centers, counts = np.array([[0.0], [0.3], [1.0]]), np.array([[2, 0, 0], [0, 5, 0], [1, 1, 0]])
 
-    own = find_own_centers(
+    assigned = assign_centers(
         np.array([[0.25], [0.25], [0.7], [0.1]]), np.array([0, 1, 0, 2]), centers, counts
     )
 
-    assert own.tolist() == [0, 1, 2, -1]
+    assert assigned.tolist() == [0, 1, 2, -1]
 
 
 def test_ties_of_smoothings_go_to_the_largest():

@@ -108,7 +108,7 @@ def test_sigma_minimizes_the_leave_one_out_loss(activation):
             y[[row]],
             x,
             np.eye(3, dtype=np.int64)[y],
-            own=np.array([row]),
+            assigned=np.array([row]),
             sigmas=np.array([model.sigma_]),
             activation=activation,
         )[0]

@@ -19,7 +19,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     ScalingRequest,
     TableScaling,
     column_constants,
-    make_frame,
+    make_scaling,
 )
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS
 from fedneighbors.methods.fedpnn.protocol import (
@@ -127,7 +127,7 @@ def test_replies_describe_at_least_min_count_records(seed, kind, min_count, size
     disclosed = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
     assert (constants.sizes[constants.sizes > 0] >= min_count).all()
     assert (centers.counts.sum(axis=1) >= min_count).all()
-    assert centers.silent.tolist() == (n_rows < min_count).tolist()
+    assert centers.suppressed.tolist() == (n_rows < min_count).tolist()
     assert centers.counts.sum(axis=0).tolist() == np.where(n_rows < min_count, 0, n_rows).tolist()
     assert (
         constants.sizes.sum(axis=1).tolist()
@@ -136,22 +136,22 @@ def test_replies_describe_at_least_min_count_records(seed, kind, min_count, size
     assert ((centers.counts == 0) | (centers.counts >= min_count)).all()
     records = rare._party._x
     assert not np.isin(constants.knots[constants.sizes > 0], records).any()
-    points = model.frame.apply(records)
+    points = model.scaling.apply(records)
     assert not any((points == center).all(axis=1).any() for center in centers.centers)
 
 
 def test_rows_of_a_rare_class_do_not_enter_replies():
     x, y = table(n_classes=2, missing=0.0)
-    frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=5)], min_count=5)
+    scaling = make_scaling("quantile", [column_constants(x, n_knots=20, min_count=5)], min_count=5)
     with_rare = np.vstack([x, [9.0, 9, 9, 9]])
 
     party, party_with_rare = FedPNNParty("a", x, y), FedPNNParty("a", with_rare, np.append(y, 2))
 
     for request in (
-        PointMomentsRequest(frame, (0, 1, 2), 5),
+        PointMomentsRequest(scaling, (0, 1, 2), 5),
         ScalingRequest(20, 5),
         CentersRequest(
-            frame, "quantile", 20, np.zeros((0, 0)), (0, 1, 2), None, 2.0, True, 5,
+            scaling, "quantile", 20, np.zeros((0, 0)), (0, 1, 2), None, 2.0, True, 5,
             "gaussian", True,
         ),
     ):  # fmt: skip
@@ -210,7 +210,7 @@ def constants(knots, sizes):
         ({"counts": np.array([[4, 0]])}, "fewer than 5 rows"),
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
-        ({"choice": 20}, "expected choice from -1 to 19, got 20"),
+        ({"sigma_index": 20}, "expected sigma_index from -1 to 19, got 20"),
         ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
         ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
         ({"constants": None}, "expected constants if and only if"),
@@ -223,8 +223,8 @@ def test_invalid_centers_are_rejected(change, words):
     valid = {
         "centers": np.zeros((1, 2)),
         "counts": np.array([[5, 0]]),
-        "silent": np.array([False, True]),
-        "choice": -1,
+        "suppressed": np.array([False, True]),
+        "sigma_index": -1,
         "constants": constants(np.zeros((2, 1)), np.array([[5], [6]])),
     }
 
@@ -248,7 +248,7 @@ def test_invalid_constants_raise(change):
         "knots": np.zeros((1, 1)),
         "sizes": np.array([[5]]),
         "n_missing": np.array([0]),
-        "told": np.array([False]),
+        "is_complete": np.array([False]),
     }
 
     ScalingRequest(1, 5).check("p0", ScalingReply(**valid))
@@ -277,14 +277,14 @@ def test_party_refuses_unknown_requests():
         FedPNNParty("p0", x, y[:-1])
 
 
-def test_frames_survive_a_round_trip():
+def test_scalings_survive_a_round_trip():
     x, _ = table(missing=0.2)
     for kind in ("quantile", "minmax", "none"):
-        frame = make_frame(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
+        scaling = make_scaling(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
 
-        decoded = decode(encode(frame), (TableScaling,))
+        decoded = decode(encode(scaling), (TableScaling,))
 
-        assert (decoded.apply(x) == frame.apply(x)).all()
+        assert (decoded.apply(x) == scaling.apply(x)).all()
         assert decoded.n_coordinates == 8
 
 

@@ -1,4 +1,4 @@
-"""Scaled columns, exact moments and the supervised metric."""
+"""Scaled columns, exact moments and the linear map of the supervised metric."""
 
 from itertools import pairwise
 
@@ -14,9 +14,9 @@ from fedneighbors.methods.fedpnn._scaling import (
     ScalingReply,
     class_moments,
     column_constants,
-    make_frame,
+    make_scaling,
 )
-from fedneighbors.methods.fedpnn.protocol import covariance_within, supervised_metric
+from fedneighbors.methods.fedpnn.protocol import covariance_within, derive_linear_map
 
 
 def columns(seed, n=300, missing=0.1):
@@ -49,25 +49,25 @@ def test_knots_are_means_of_groups_of_neighboring_values(seed, n_knots, min_coun
 def test_normal_scores_match_the_ranks():
     x = np.arange(100.0)[:, None]
 
-    frame = make_frame("quantile", [column_constants(x, n_knots=100, min_count=1)], min_count=1)
+    scaling = make_scaling("quantile", [column_constants(x, n_knots=100, min_count=1)], min_count=1)
 
     scores = np.clip(ndtri((np.arange(100) + 0.5) / 100), -MAX_SCORE, MAX_SCORE)
-    np.testing.assert_allclose(frame.apply(x)[:, 0], scores, rtol=1e-12)
-    assert frame.apply(np.array([[-50.0], [500.0]]))[:, 0].tolist() == [scores[0], scores[-1]]
+    np.testing.assert_allclose(scaling.apply(x)[:, 0], scores, rtol=1e-12)
+    assert scaling.apply(np.array([[-50.0], [500.0]]))[:, 0].tolist() == [scores[0], scores[-1]]
 
 
 @pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
 @pytest.mark.parametrize("seed", range(3))
-def test_frame_of_parties_approximates_the_pooled_frame(kind, seed):
+def test_scaling_of_parties_approximates_the_pooled_one(kind, seed):
     x = columns(seed)
     owner = np.random.default_rng(seed).integers(0, 3, len(x))
     parts = [column_constants(x[owner == k], n_knots=50, min_count=2) for k in range(3)]
     pooled_constants = column_constants(x, n_knots=50, min_count=2)
 
     federated, pooled = (
-        make_frame(kind, constants, min_count=2) for constants in (parts, [pooled_constants])
+        make_scaling(kind, constants, min_count=2) for constants in (parts, [pooled_constants])
     )
-    reversed_order = make_frame(kind, parts[::-1], min_count=2)
+    reversed_order = make_scaling(kind, parts[::-1], min_count=2)
 
     assert np.abs(federated.apply(x) - pooled.apply(x)).max() < 0.5
     assert (federated.apply(x) == reversed_order.apply(x)).all()
@@ -77,33 +77,33 @@ def test_many_missing_cells_get_an_indicator():
     x = np.column_stack([np.arange(20.0), np.arange(20.0)])
     x[:6, 0], x[:2, 1] = np.nan, np.nan
 
-    frame = make_frame("quantile", [column_constants(x, n_knots=20, min_count=3)], min_count=3)
-    points = frame.apply(x)
+    scaling = make_scaling("quantile", [column_constants(x, n_knots=20, min_count=3)], min_count=3)
+    points = scaling.apply(x)
 
     assert points.shape == (20, 3)
     assert points[:, 2].tolist() == [1.0] * 6 + [0.0] * 14
     assert np.abs(points[:6, 0]).max() < 0.1
     assert not np.isnan(points).any()
-    assert frame.without_indicators().apply(x).shape == (20, 2)
+    assert scaling.without_indicators().apply(x).shape == (20, 2)
 
 
 @pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
 def test_constant_and_empty_columns_give_finite_points(kind):
     x = np.column_stack([np.full(30, 7.0), np.full(30, np.nan), np.arange(30.0)])
 
-    frame = make_frame(kind, [column_constants(x, n_knots=5, min_count=5)], min_count=5)
+    scaling = make_scaling(kind, [column_constants(x, n_knots=5, min_count=5)], min_count=5)
 
-    assert np.isfinite(frame.apply(x)).all()
-    assert len(set(frame.apply(x)[:, 0])) == 1
+    assert np.isfinite(scaling.apply(x)).all()
+    assert len(set(scaling.apply(x)[:, 0])) == 1
 
 
 def test_undisclosed_column_maps_to_zero():
     zeros = np.zeros((1, 4), np.int64)
     undisclosed = ScalingReply(np.full((1, 4), np.nan), zeros, zeros[:, 0], np.array([False]))
 
-    frame = make_frame("quantile", [undisclosed], min_count=5)
+    scaling = make_scaling("quantile", [undisclosed], min_count=5)
 
-    assert frame.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]
+    assert scaling.apply(np.array([[3.0], [np.nan]])).tolist() == [[0.0], [0.0]]
 
 
 def test_columns_with_few_missing_cells_share_an_indicator():
@@ -121,16 +121,16 @@ def test_columns_with_few_missing_cells_share_an_indicator():
     )
 
     constants = column_constants(x, n_knots=20, min_count=5, labels=labels)
-    frame = make_frame("quantile", [other, constants], min_count=5)
-    points = frame.apply(x)
+    scaling = make_scaling("quantile", [other, constants], min_count=5)
+    points = scaling.apply(x)
 
-    assert constants.told.tolist() == [True, True, False, False]
+    assert constants.is_complete.tolist() == [True, True, False, False]
     assert constants.n_missing.tolist() == [15, 9, 9, 9]
     assert constants.sizes.sum(axis=1).tolist() == [25, 31, 31, 31]
-    assert frame.indicators.tolist() == [0, 1]
-    assert frame.pooled.tolist() == [2, 3]
+    assert scaling.indicators.tolist() == [0, 1]
+    assert scaling.pooled.tolist() == [2, 3]
     assert points[:, 6].tolist() == np.isnan(x[:, 2:]).any(axis=1).astype(float).tolist()
-    assert frame.n_coordinates == points.shape[1] == 7
+    assert scaling.n_coordinates == points.shape[1] == 7
 
 
 def test_few_cells_of_a_class_count_as_missing_in_constants():
@@ -192,12 +192,12 @@ def test_covariance_is_that_within_classes(seed):
     np.testing.assert_allclose(within, expected, atol=1e-4)
 
 
-def test_metric_without_ridge_and_boost_whitens_classes():
+def test_linear_map_without_ridge_and_boost_whitens_classes():
     x, y = rows(1)
 
-    metric = supervised_metric(class_moments(x, y, 3), ridge=1e-9, boost=1.0)
+    linear_map = derive_linear_map(class_moments(x, y, 3), ridge=1e-9, boost=1.0)
 
-    _, within = covariance_within(class_moments(x @ metric, y, 3))
+    _, within = covariance_within(class_moments(x @ linear_map, y, 3))
     np.testing.assert_allclose(within, np.eye(4), atol=1e-3)
 
 
@@ -205,7 +205,7 @@ def test_boost_stretches_only_directions_between_means():
     x, y = rows(2)
     moments = class_moments(x, y, 3)
 
-    plain, boosted = (supervised_metric(moments, ridge=0.1, boost=b) for b in (1.0, 3.0))
+    plain, boosted = (derive_linear_map(moments, ridge=0.1, boost=b) for b in (1.0, 3.0))
 
     means, _ = covariance_within(moments)
     centered = means - means.mean(axis=0)
@@ -214,10 +214,10 @@ def test_boost_stretches_only_directions_between_means():
     np.testing.assert_allclose(values, [3, 3, 1, 1], atol=1e-6)
 
 
-def test_one_class_and_constant_coordinates_have_a_metric():
+def test_one_class_and_constant_coordinates_have_a_linear_map():
     one = class_moments(np.ones((9, 3)), np.zeros(9, np.int64), 2)
 
-    metric = supervised_metric(one, ridge=0.03, boost=3.0)
+    linear_map = derive_linear_map(one, ridge=0.03, boost=3.0)
 
     assert isinstance(one, PointMomentsReply)
-    assert np.isfinite(metric).all()
+    assert np.isfinite(linear_map).all()

@@ -20,7 +20,7 @@ from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
-from fedneighbors.methods.fedknn.metrics._sessions import Found, Metric, Session
+from fedneighbors.methods.fedknn.metrics._sessions import Batch, Metric, Session
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
@@ -115,11 +115,11 @@ class Provider:
             case PaddedBoundRequest():
                 if not self._names_fit:
                     raise Refused("a name is too long for replies of fixed size")
-                with on_grid(request.grid_s):
+                with delay_to_grid(request.grid_s):
                     bounds = separate_bounds(self._session(request))
                     return pad_bounds(bounds, request.k, self._epoch)
             case PaddedNearestRequest():
-                with on_grid(request.grid_s):
+                with delay_to_grid(request.grid_s):
                     count = int(request.count[0])
                     return pad_nearest(self._nearest(request, count), request.k)
             case RangeCountRequest():
@@ -171,7 +171,7 @@ class Provider:
 
 
 @contextmanager
-def on_grid(grid_s: float) -> Iterator[None]:
+def delay_to_grid(grid_s: float) -> Iterator[None]:
     """Extend the duration of the block to a multiple of ``grid_s``.
 
     Exceptions are delayed too. The duration then reveals only the time step in which the reply was
@@ -228,7 +228,7 @@ def nearest_reply(
     )
 
 
-def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Found:
+def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Batch:
     """Emit the next ``k`` objects up to a limit, few beyond it.
 
     The limit is a distance and a tie key. Objects at the cutoff distance are emitted in growing
@@ -249,7 +249,7 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
 
     Returns
     -------
-    Found
+    Batch
         ``exhausted`` is true if no further object is up to the limit.
     """
     batches = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
@@ -260,7 +260,7 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
         exhausted = batches[-1].exhausted or bool((ties[last] > tie).any())
         n_left -= len(batches[-1].positions)
         batch_size *= 2
-    return Found(
+    return Batch(
         positions=np.concatenate([batch.positions for batch in batches]),
         distances=np.concatenate([batch.distances for batch in batches]),
         exhausted=exhausted,

@@ -210,11 +210,11 @@ def recheck_distances(
 
 
 CLOSE_AFTER = 64
-"""Number of open queries that are closed together; far below the limit of a provider."""
+"""Number of queries that are closed together; far below a provider's limit of open ones."""
 
 
 class OpenQueries:
-    """Context manager for the queries of one call; closes the last of them at its end.
+    """Context manager for the queries of one call, which closes them in groups.
 
     Parameters
     ----------

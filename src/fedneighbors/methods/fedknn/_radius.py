@@ -29,7 +29,8 @@ _MAX_DOUBLED = 2.0**64  # larger radii are replaced by infinity, which ends the 
 _MAX_HALVINGS, _MAX_LATE_HALVINGS = 64, 8
 """Maximum number of halvings of a radius, each of which costs an exchange.
 
-Fewer for objects that are verified already: this only saves the sending of surplus objects.
+There are fewer in HuFu-Ext+, whose objects are verified by then: a smaller radius only
+saves the transfer of surplus objects.
 """
 
 _MIN_RELATIVE_GAP = 2.0**-40
@@ -48,8 +49,8 @@ def hufu(
     """Find a radius with k objects by binary search, then fetch them.
 
     The extension of HuFu to any metric in the paper's comparison (HuFu-Ext): every provider counts
-    its objects at each step of the search. It ends when the radius has exactly k objects, or when
-    further radii are too close; the fetched objects are sorted and truncated.
+    its objects at each step of the search. It ends when exactly k objects are within the radius, or
+    when further radii are too close; the fetched objects are sorted and truncated.
 
     Parameters
     ----------
@@ -282,14 +283,14 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
     """
     radius, count = counted[-1]
     if step > 0:
-        grown = radius + step
+        larger = radius + step
     elif radius <= 0:
-        grown = 1.0  # the scale is unknown
+        larger = 1.0  # the scale is unknown
     else:
-        grown = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
+        larger = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
     if len(counted) > _MAX_SMALL_STEPS:
-        grown = max(grown, 2 * radius)
-    return max(grown, float(np.nextafter(radius, math.inf)))
+        larger = max(larger, 2 * radius)
+    return max(larger, float(np.nextafter(radius, math.inf)))
 
 
 def _growth(counted: Sequence[tuple[float, int]], count_factor: float) -> float:

@@ -265,8 +265,8 @@ def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"expected {name} as one of {sorted(allowed)}, got {value!r}")
 
 
-def _check_minimum(name: str, value: Any, least: int) -> None:
+def _check_minimum(name: str, value: Any, minimum: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"expected {name} as an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"expected {name} of {least} or more, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"expected {name} of {minimum} or more, got {value!r}")

@@ -77,7 +77,7 @@ class Part:
     exact : bool
         True if its index is exact.
     cutoff, cutoff_tie : float and int
-        Distance and tie key up to which the last request asked for objects. Infinity for no limit.
+        Distance and tie key of the limit of the last request; infinity and ``LAST_TIE`` for none.
     """
 
     distances: Floats
@@ -234,14 +234,14 @@ def remaining_counts(parts: Mapping[str, Part], merged: Merged, k: int) -> dict[
     k : int
         Number of neighbours.
     """
-    more = {}
+    remaining = {}
     for name, part in parts.items():
         if part.exhausted and (part.cutoff, part.cutoff_tie) >= merged.sort_key(k):
             continue
         rank = 0 if len(part) == 0 else merged.ranks_of_last.get(name, k)
         if rank < k:
-            more[name] = k - rank
-    return more
+            remaining[name] = k - rank
+    return remaining
 
 
 def is_certified(parts: Mapping[str, Part], merged: Merged, k: int) -> bool:
@@ -257,15 +257,15 @@ SURPLUS = 0.25
 """Additional objects requested from each provider, in units of the square root of its share.
 
 The true number of a provider's objects among the nearest deviates from its share by about this
-root. Too few in total are expensive: with fewer than k objects the second round has no cutoff. The
-value was chosen by measurements on titles, places and molecules, see ``benchmarks/counts.py``.
+root. Requests for too few objects in total are expensive: with fewer than k objects, the second
+round has no cutoff. The value was chosen by measurements on titles, places and molecules, see
+``benchmarks/counts.py``.
 """
-
 
 _ROUNDING = 1e-9  # above the rounding error of a sum of shares, which is often an integer
 
 
-def shared_counts(
+def proportional_counts(
     bounds: Mapping[str, Floats], k: int, *, surplus: float = SURPLUS
 ) -> dict[str, int]:
     """Compute the first request size of each provider by proportional shares.
@@ -291,7 +291,7 @@ def shared_counts(
     Examples
     --------
     >>> tied = {"north": np.full(8, 3.0), "south": np.array([1.0] + [3.0] * 7)}
-    >>> shared_counts(tied, 8, surplus=0.0)
+    >>> proportional_counts(tied, 8, surplus=0.0)
     {'north': 4, 'south': 4}
     """
     names = sorted(bounds)

@@ -158,7 +158,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             )
             for name, rows in rows_of.items()
         ]
-        self._chooser = Chooser(settings, len(rows_of), side_by_side=self.workers == "processes")
+        self._chooser = Chooser(settings, len(rows_of), parallel=self.workers == "processes")
         self.ledger_ = settings.ledger_for(tuple(rows_of), ledger)
         self.n_objects_ = len(X)
         # one counter for all threads; names of one length, so that frame sizes reveal nothing

@@ -27,8 +27,8 @@ from fedneighbors.methods.fedknn.algorithm import (
     check_distances_against_bounds,
     is_certified,
     merge,
+    proportional_counts,
     remaining_counts,
-    shared_counts,
 )
 
 
@@ -276,7 +276,7 @@ def dann(
     name: str,
     at_least: int = 1,
     with_cutoff: bool = True,
-    estimate: Estimate = shared_counts,
+    estimate: Estimate = proportional_counts,
     allow_partial: bool = False,
 ) -> Coordinator[Answer]:
     """Find the k nearest objects in three exchanges (Algorithm 1).

@@ -1,7 +1,7 @@
 """Centers that a party releases, and the model built from them.
 
-This module also computes the leave-one-out losses for choosing the smoothing, and the exposure: how
-few records the released centers describe.
+This module also computes the leave-one-out losses for choosing the smoothing, and the exposure of
+single records by the released centers.
 """
 
 from dataclasses import dataclass
@@ -31,19 +31,19 @@ from fedneighbors.tabular._model_file import ModelFile
 from fedneighbors.tabular._schema import Label
 
 MAX_LOSS = 20.0
-"""Maximum loss of a row, in nats: the loss is infinite without the only center of its class."""
+"""Maximum loss of a row, in nats: without the only center of its class, a loss is infinite."""
 
 
 @dataclass(frozen=True)
 class FedPNNModel(ModelFile):
-    """Trained FedPNN model: transformation of rows, centers and smoothing.
+    """Trained FedPNN model: scaling, linear map, centers and smoothing.
 
     Parameters
     ----------
-    frame : TableScaling
-        Transformation of rows to points.
-    metric : float64 array of shape (n_coordinates, n_dimensions)
-        Matrix that points are multiplied with from the right.
+    scaling : TableScaling
+        Scaling of the columns.
+    linear_map : float64 array of shape (n_coordinates, n_dimensions)
+        Matrix that scaled rows are multiplied with from the right.
     classes : tuple of labels
         Labels, ascending.
     centers : float64 array of shape (n_centers, n_dimensions)
@@ -57,13 +57,13 @@ class FedPNNModel(ModelFile):
     feature_names : tuple of str or None
         Names of the columns, if they have any.
     selection : Selection or None
-        Columns to which the frame applies; None for all.
+        Columns that are used; None for all.
     """
 
     magic: ClassVar[bytes] = b"FNPNNET3"
 
-    frame: TableScaling
-    metric: Floats
+    scaling: TableScaling
+    linear_map: Floats
     classes: tuple[Label, ...]
     centers: Floats
     counts: Integers
@@ -75,21 +75,21 @@ class FedPNNModel(ModelFile):
     def __post_init__(self) -> None:
         if not self.classes or self.counts.shape != (len(self.centers), len(self.classes)):
             raise ValueError("counts do not fit centers and classes")
-        if not (np.isfinite(self.metric).all() and np.isfinite(self.centers).all()):
+        if not (np.isfinite(self.linear_map).all() and np.isfinite(self.centers).all()):
             raise ValueError("a number is not finite")
-        if self.metric.ndim != 2 or self.centers.shape[1:] != self.metric.shape[1:]:
-            raise ValueError("centers and metric differ in their number of dimensions")
+        if self.linear_map.ndim != 2 or self.centers.shape[1:] != self.linear_map.shape[1:]:
+            raise ValueError("centers and linear map differ in their number of dimensions")
         if not 0 < self.sigma < np.inf or (self.counts < 0).any():
             raise ValueError("smoothing or counts are out of range")
-        if len(self.metric) != self.frame.n_coordinates:
-            raise ValueError("the metric does not fit the frame")
-        if self.selection is not None and self.frame.n_features != len(self.selection.columns):
-            raise ValueError("the frame does not fit the selected columns")
+        if len(self.linear_map) != self.scaling.n_coordinates:
+            raise ValueError("the linear map does not fit the scaling")
+        if self.selection is not None and self.scaling.n_features != len(self.selection.columns):
+            raise ValueError("the scaling does not fit the selected columns")
 
     @property
     def n_features(self) -> int:
         """Return the number of columns of a table, including those not selected."""
-        return self.frame.n_features if self.selection is None else self.selection.n_features
+        return self.scaling.n_features if self.selection is None else self.selection.n_features
 
     @cached_property
     def center_labels(self) -> Integers:
@@ -114,7 +114,7 @@ class FedPNNModel(ModelFile):
             Number of threads. The result does not depend on it.
         """
         selected = x if self.selection is None else x[:, self.selection.columns]
-        points = self.frame.apply(selected) @ self.metric
+        points = self.scaling.apply(selected) @ self.linear_map
         return class_log_densities(
             points,
             self.centers,
@@ -128,14 +128,14 @@ class FedPNNModel(ModelFile):
 
 @dataclass(frozen=True)
 class Exposure:
-    """Numbers of records behind the centers of a party.
+    """Exposure of single records: sizes of a party's clusters and centers.
 
     Parameters
     ----------
     n_records : int
         Rows of the party.
     n_withheld : int
-        Rows of classes about which nothing is sent.
+        Rows of suppressed classes, about which nothing is sent.
     n_clusters : int
         Clusters before small ones were merged.
     n_single : int
@@ -144,8 +144,8 @@ class Exposure:
         Clusters of fewer than ``min_count`` records, single records included.
     n_centers : int
         Centers that are sent, after small clusters were merged.
-    fewest : int
-        Records of the smallest center that is sent; 0 if none is.
+    min_center_size : int
+        Records of the smallest center that is sent; 0 if none is sent.
     """
 
     n_records: int
@@ -154,12 +154,15 @@ class Exposure:
     n_single: int
     n_small: int
     n_centers: int
-    fewest: int
+    min_center_size: int
 
     @property
     def largest_risk(self) -> float:
-        """Return ``1 / fewest``; 0 without centers."""
-        return 1 / self.fewest if self.fewest else 0.0
+        """Return the risk of a record of the smallest center.
+
+        It is ``1 / min_center_size``, or 0 without centers.
+        """
+        return 1 / self.min_center_size if self.min_center_size else 0.0
 
     def __str__(self) -> str:
         """Return the numbers as sentences."""
@@ -169,7 +172,7 @@ class Exposure:
             f" {self.n_withheld} records of rare classes are withheld." if self.n_withheld else ""
         )
         return (
-            f"{self.n_centers} centers of {self.fewest} records or more each. Of "
+            f"{self.n_centers} centers of {self.min_center_size} records or more each. Of "
             f"{self.n_clusters} clusters, {self.n_single} were single records and {self.n_small} "
             f"were too small; these were merged into others.{withheld}"
         )
@@ -187,19 +190,19 @@ class ReleasedCenters:
         Number of records of each class behind each center.
     rows : int64 array of shape (n_rows,)
         Index of the center of each row, -1 for none.
-    silent : bool array of shape (n_classes,)
-        Classes of fewer than ``min_count`` records, about which nothing is sent.
+    suppressed : bool array of shape (n_classes,)
+        True for classes of fewer than ``min_count`` records, about which nothing is sent.
     exposure : Exposure
         Exposure of single records.
     advice : str
-        Advice about an unsuitable threshold, see :func:`~.algorithm.describe_threshold`. It is not
-        sent.
+        Advice about an unsuitable threshold, see :func:`~.algorithm.describe_threshold`; empty for
+        a suitable one. It is not sent.
     """
 
     centers: Floats
     counts: Integers
     rows: Integers
-    silent: Booleans
+    suppressed: Booleans
     exposure: Exposure
     advice: str
 
@@ -221,7 +224,7 @@ def release_centers(
     Parameters
     ----------
     points : float64 array of shape (n_rows, n_dimensions)
-        Rows, transformed by the frame and the metric.
+        Rows after the scaling and the linear map.
     labels : int64 array of shape (n_rows,)
         Class of each row as a position.
     n_classes : int
@@ -234,19 +237,19 @@ def release_centers(
     classwise : bool
         Cluster each class separately.
     min_count : int
-        Minimum number of records of a center. Smaller clusters are merged into the nearest of their
-        class, and nothing is sent about a class of fewer records.
+        Minimum number of records of a center. Smaller clusters are merged into the nearest cluster
+        of their class, and nothing is sent about a class of fewer records.
     means : bool
         Send the means of the clusters' records. If False, send the final centers of the clustering,
-        which may be halfway between two records and unaffected by the others.
+        each of which may lie halfway between two records and not depend on the others.
     n_threads : int
         Number of threads. The result does not depend on it.
     """
-    silent = np.bincount(labels, minlength=n_classes) < min_count
+    suppressed = np.bincount(labels, minlength=n_classes) < min_count
     centers, counts = [np.zeros((0, points.shape[1]))], [np.zeros((0, n_classes), np.int64)]
     all_sizes, groups, n_sent = [np.zeros(0, np.int64)], [], 0
     center_of = np.full(len(points), -1)
-    for rows in _group_rows(labels, silent, classwise=classwise):
+    for rows in _group_rows(labels, suppressed, classwise=classwise):
         group = points[rows]
         dthr = threshold or choose_threshold(group, factor=factor, n_threads=n_threads)
         found = evolve_rows(
@@ -262,7 +265,7 @@ def release_centers(
         centers.append(merged)
         counts.append(_suppress_few_counts(merged_counts, min_count=min_count))
     all_counts = np.concatenate(counts)
-    sizes, fewest = np.concatenate(all_sizes), all_counts.sum(axis=1).min(initial=len(points))
+    sizes, center_sizes = np.concatenate(all_sizes), all_counts.sum(axis=1)
     exposure = Exposure(
         n_records=len(points),
         n_withheld=len(points) - int(all_counts.sum()),
@@ -270,19 +273,20 @@ def release_centers(
         n_single=int((sizes == 1).sum()),
         n_small=int((sizes < min_count).sum()),
         n_centers=len(all_counts),
-        fewest=int(fewest) if len(all_counts) else 0,
+        min_center_size=int(center_sizes.min()) if len(all_counts) else 0,
     )
     advice = ""
     if threshold is not None:
         advice = describe_threshold(groups, threshold=threshold, factor=factor)
-    return ReleasedCenters(np.concatenate(centers), all_counts, center_of, silent, exposure, advice)
+    all_centers = np.concatenate(centers)
+    return ReleasedCenters(all_centers, all_counts, center_of, suppressed, exposure, advice)
 
 
-def _group_rows(labels: Integers, silent: Booleans, *, classwise: bool) -> list[Integers]:
-    """Return groups of rows to cluster together, without rows of silent classes."""
+def _group_rows(labels: Integers, suppressed: Booleans, *, classwise: bool) -> list[Integers]:
+    """Return groups of rows to cluster together, without rows of suppressed classes."""
     if classwise:
-        return [np.flatnonzero(labels == label) for label in np.flatnonzero(~silent)]
-    rows = np.flatnonzero(~silent[labels])
+        return [np.flatnonzero(labels == label) for label in np.flatnonzero(~suppressed)]
+    rows = np.flatnonzero(~suppressed[labels])
     return [rows] if len(rows) else []
 
 
@@ -326,8 +330,8 @@ def best_sigma(losses: npt.NDArray[np.number[Any]], sigmas: Floats = SIGMAS) -> 
     return float(sigmas[len(sigmas) - 1 - int(np.argmin(losses[::-1]))])
 
 
-def find_own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
-    """Return the index of the nearest center that contains each row's class.
+def assign_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) -> Integers:
+    """Assign each row to the nearest center that counts its class.
 
     The index is -1 if no center counts rows of the class.
 
@@ -340,12 +344,12 @@ def find_own_centers(x: Floats, y: Integers, centers: Floats, counts: Integers) 
     centers, counts
         As in :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
     """
-    own = np.full(len(x), -1)
+    assigned = np.full(len(x), -1)
     for label in np.unique(y):
         rows, candidates = np.flatnonzero(y == label), np.flatnonzero(counts[:, label])
         if len(candidates):
-            own[rows] = candidates[nearest_centers(x[rows], centers[candidates])[0]]
-    return own
+            assigned[rows] = candidates[nearest_centers(x[rows], centers[candidates])[0]]
+    return assigned
 
 
 def leave_one_out_losses(
@@ -354,7 +358,7 @@ def leave_one_out_losses(
     centers: Floats,
     counts: Integers,
     *,
-    own: Integers | None = None,
+    assigned: Integers | None = None,
     sigmas: Floats = SIGMAS,
     activation: str = "gaussian",
     log_priors: Floats | None = None,
@@ -374,9 +378,9 @@ def leave_one_out_losses(
         Class of each row as a position.
     centers, counts
         As in :class:`~fedneighbors.methods.fedpnn.algorithm.Clusters`.
-    own : int64 array of shape (n_rows,), optional
+    assigned : int64 array of shape (n_rows,), optional
         Index of the center that counts each row, -1 for none; by default the result of
-        :func:`find_own_centers`.
+        :func:`assign_centers`.
     sigmas : float64 array of shape (n_sigmas,)
         Smoothings.
     activation : {"gaussian", "logistic", "cauchy"}
@@ -398,15 +402,16 @@ def leave_one_out_losses(
     >>> losses.round(2).tolist()
     [0.0, 0.0, 2.76]
     """
-    own = find_own_centers(x, y, centers, counts) if own is None else own
+    assigned = assign_centers(x, y, centers, counts) if assigned is None else assigned
     log_priors = np.zeros(counts.shape[1]) if log_priors is None else log_priors
-    labels, new_class = _leave_out_rows(y, counts, own)
+    labels, new_class = _leave_out_rows(y, counts, assigned)
     order = np.argsort(labels, kind="stable")
     starts = np.append(0, np.bincount(labels, minlength=counts.shape[1]).cumsum())
-    # the last entry is for rows without a center, which have own == -1
+    # the last entry is for rows without a center, whose index is -1
     position = np.append(np.argsort(order), -1)
-    log_n_centers = np.log(np.maximum(_count_centers(labels, own, new_class, counts.shape[1]), 1))
-    distances = np.sqrt(np.mean((x - centers[own]) ** 2, axis=1))[new_class >= 0]
+    n_centers = _count_centers(labels, assigned, new_class, counts.shape[1])
+    log_n_centers = np.log(np.maximum(n_centers, 1))
+    distances = np.sqrt(np.mean((x - centers[assigned]) ** 2, axis=1))[new_class >= 0]
     rows = np.arange(len(x))
     row_and_class = rows[new_class >= 0], new_class[new_class >= 0]
     losses = []
@@ -417,7 +422,7 @@ def leave_one_out_losses(
             starts,
             sigma=sigma,
             activation=activation,
-            without=position[own],
+            without=position[assigned],
             n_threads=n_threads,
         )
         kernel = log_kernel(distances, sigma=sigma, activation=activation)
@@ -427,26 +432,26 @@ def leave_one_out_losses(
     return np.array(losses)
 
 
-def _count_centers(labels: Integers, own: Integers, new: Integers, n_classes: int) -> Integers:
+def _count_centers(labels: Integers, assigned: Integers, new: Integers, n_classes: int) -> Integers:
     """Count the centers of each class, without each row in turn.
 
-    ``new`` is the class of the row's own center without the row, see :func:`_leave_out_rows`.
+    ``new`` is the class of the row's assigned center without the row, see :func:`_leave_out_rows`.
     """
-    present = np.tile(np.bincount(labels, minlength=n_classes), (len(own), 1))
-    rows = np.arange(len(own))
-    has_center, has_class = own >= 0, new >= 0
-    present[rows[has_center], labels[own[has_center]]] -= 1
+    present = np.tile(np.bincount(labels, minlength=n_classes), (len(assigned), 1))
+    rows = np.arange(len(assigned))
+    has_center, has_class = assigned >= 0, new >= 0
+    present[rows[has_center], labels[assigned[has_center]]] -= 1
     present[rows[has_class], new[has_class]] += 1
     return present
 
 
-def _leave_out_rows(y: Integers, counts: Integers, own: Integers) -> tuple[Integers, Integers]:
-    """Return center classes, and those of rows' centers without them.
+def _leave_out_rows(y: Integers, counts: Integers, assigned: Integers) -> tuple[Integers, Integers]:
+    """Return center classes, with all rows and without each row.
 
-    The second array has the class of each row's own center if the row is left out. It is -1 if the
-    center has no other records, or the row has no center.
+    The second array has the class of each row's assigned center if the row is left out. It is -1 if
+    the center has no other records, or the row has no center.
     """
-    others = counts[own].copy()
+    others = counts[assigned].copy()
     others[np.arange(len(y)), y] -= 1
-    empty = (own < 0) | (others.sum(axis=1) <= 0)
+    empty = (assigned < 0) | (others.sum(axis=1) <= 0)
     return majority(counts), np.where(empty, -1, majority(others))

@@ -228,7 +228,7 @@ class ProbabilisticNeuralNetwork(DensityClassifier, BaseEstimator):  # type: ign
             self.pattern_classes_[rows],
             self.patterns_,
             np.eye(len(self.classes_), dtype=np.int64)[self.pattern_classes_],
-            own=rows,
+            assigned=rows,
             sigmas=self.sigmas_,
             activation=self.activation,
             log_priors=log_priors,

@@ -29,7 +29,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     TableScaling,
     class_moments,
     column_constants,
-    make_frame,
+    make_scaling,
     mask_frequent_classes,
     suppress_few_cells,
     suppress_few_indicators,
@@ -60,16 +60,16 @@ class CentersReply:
     """Centers of a party, each of at least ``min_count`` rows.
 
     ``centers`` is float64 of shape (n_centers, n_dimensions), ``counts`` int64 of shape (n_centers,
-    n_classes). ``silent`` marks suppressed classes: those of fewer than ``min_count`` rows, about
-    which nothing is sent. ``choice`` is the index in ``SIGMAS`` of the smoothing parameter with the
+    n_classes). ``suppressed`` marks the classes of fewer than ``min_count`` rows, about which
+    nothing is sent. ``sigma_index`` is the index in ``SIGMAS`` of the smoothing parameter with the
     lowest loss on the party's rows, -1 if it sends centers of fewer than two classes. ``constants``
-    are the scaling constants of the party's own frame, None if all parties use the same frame.
+    are the party's own scaling constants, None if all parties use the same scaling.
     """
 
     centers: Floats
     counts: Integers
-    silent: Booleans
-    choice: int
+    suppressed: Booleans
+    sigma_index: int
     constants: ScalingReply | None
 
     def __post_init__(self) -> None:
@@ -79,18 +79,19 @@ class CentersReply:
             raise ValueError("centers and counts differ in number")
         if (self.counts < 0).any() or (self.counts >= MAX_ROWS).any():
             raise ValueError("counts of rows must be in [0, 2**40)")
-        if not -1 <= self.choice < len(SIGMAS):
-            raise ValueError(f"expected choice from -1 to {len(SIGMAS) - 1}, got {self.choice}")
+        last = len(SIGMAS) - 1
+        if not -1 <= self.sigma_index <= last:
+            raise ValueError(f"expected sigma_index from -1 to {last}, got {self.sigma_index}")
 
 
 @message
 class CentersRequest:
-    """Request for centers in a given frame and metric.
+    """Request for the centers of scaled and linearly mapped rows.
 
-    The *frame* transforms rows to points. ``metric`` is the matrix that points are multiplied with
-    from the right; if it is empty, points are not multiplied. If ``frame`` is None, each party
-    builds its own frame of kind ``own_frame`` from constants of at most ``n_knots`` groups of
-    neighboring values per column, and sends these constants with its centers.
+    The scaled rows are multiplied with the matrix ``linear_map`` from the right, unless it is
+    empty. If ``scaling`` is None, each party scales by its own constants, with kind
+    ``scaling_kind`` and at most ``n_knots`` knots per column, and sends these constants with its
+    centers.
 
     ``threshold``, ``factor``, ``classwise`` and ``means`` are settings of the clustering, see
     :func:`~fedneighbors.methods.fedpnn._model.release_centers`. ``activation`` is the kernel of the
@@ -98,10 +99,10 @@ class CentersRequest:
     """
 
     reply: ClassVar[type] = CentersReply
-    frame: TableScaling | None
-    own_frame: str
+    scaling: TableScaling | None
+    scaling_kind: str
     n_knots: int
-    metric: Floats
+    linear_map: Floats
     classes: tuple[str | int | float | bool, ...]
     threshold: float | None
     factor: float
@@ -113,22 +114,23 @@ class CentersRequest:
 
     def __post_init__(self) -> None:
         ScalingRequest(self.n_knots, self.min_count, self.columns)
-        if self.metric.ndim != 2 or not np.isfinite(self.metric).all():
-            raise ValueError("the metric is not a matrix of finite numbers")
+        if self.linear_map.ndim != 2 or not np.isfinite(self.linear_map).all():
+            raise ValueError("the linear map is not a matrix of finite numbers")
 
     def check(self, party: str, reply: CentersReply) -> None:
         """Check the shapes, and that centers and constants describe enough rows."""
-        if reply.counts.shape[1] != len(self.classes) or reply.silent.shape != (len(self.classes),):
+        shape = (len(self.classes),)
+        if reply.counts.shape[1:] != shape or reply.suppressed.shape != shape:
             raise ValueError(f"expected counts of {len(self.classes)} classes")
-        if len(self.metric) and reply.centers.shape[1] != self.metric.shape[1]:
-            raise ValueError(f"expected centers of {self.metric.shape[1]} dimensions")
+        if len(self.linear_map) and reply.centers.shape[1] != self.linear_map.shape[1]:
+            raise ValueError(f"expected centers of {self.linear_map.shape[1]} dimensions")
         if (reply.counts.sum(axis=1) < self.min_count).any():
             raise ValueError(f"a center has fewer than {self.min_count} rows")
-        if (reply.constants is None) != (self.frame is not None):
-            raise ValueError("expected constants if and only if parties use frames of their own")
+        if (reply.constants is None) != (self.scaling is not None):
+            raise ValueError("expected constants if and only if each party scales by its own")
         if reply.constants is not None:
-            scaling = ScalingRequest(self.n_knots, self.min_count, self.columns)
-            scaling.check(party, reply.constants)
+            request = ScalingRequest(self.n_knots, self.min_count, self.columns)
+            request.check(party, reply.constants)
 
 
 @message
@@ -143,9 +145,8 @@ class FedPNNParty(TableParty):
     """One organization's table, which replies to the coordinator's requests.
 
     Labels of classes with fewer than ``min_count`` rows are not sent, and rows of these classes do
-    not affect the numbers that the party sends. However, all rows are checked: an invalid cell or
-    label in any row makes the party refuse the request for the schema, and the refusal names the
-    column.
+    not affect the numbers that the party sends. However, all rows are checked: if any row has an
+    invalid cell or label, the party refuses the request for the schema and names the column.
 
     Parameters
     ----------
@@ -153,7 +154,7 @@ class FedPNNParty(TableParty):
         Name and table, see :class:`~fedneighbors.tabular._ownership.TableParty`. Missing cells are
         NaN; all other cells must be below 2**200 in magnitude.
     min_count : int
-        Minimum number of rows that a number sent by the party describes; it refuses requests with a
+        Minimum number of rows behind every number that the party sends. It refuses requests with a
         lower ``min_count``.
     **table
         Other arguments of :class:`~fedneighbors.tabular._ownership.TableParty`.
@@ -163,7 +164,7 @@ class FedPNNParty(TableParty):
     model : FedPNNModel or None
         The finished model, after training.
     exposure : Exposure or None
-        Numbers of rows, withheld rows, clusters and centers; None until centers are computed.
+        Exposure of single records by its centers; None until centers are computed.
     """
 
     allows_missing = True
@@ -251,36 +252,36 @@ class FedPNNParty(TableParty):
         )
 
     def _transform_rows(
-        self, request: PointMomentsRequest | CentersRequest, frame: TableScaling
+        self, request: PointMomentsRequest | CentersRequest, scaling: TableScaling
     ) -> tuple[Floats, Floats, Integers]:
         """Return the rows of frequent classes, their points, and their class indices."""
-        x, y = self._select_rows(request.min_count, request.columns, frame.n_features)
+        x, y = self._select_rows(request.min_count, request.columns, scaling.n_features)
         labels = self._positions(request.classes, y)
-        return *_apply_frame(x, labels, frame, min_count=request.min_count), labels
+        return *_scale_rows(x, labels, scaling, min_count=request.min_count), labels
 
     def _compute_moments(self, request: PointMomentsRequest) -> PointMomentsReply:
-        frame = request.frame
-        x, points, labels = self._transform_rows(request, frame)
+        scaling = request.scaling
+        x, points, labels = self._transform_rows(request, scaling)
         moments = class_moments(points, labels, len(request.classes))
         if not np.isnan(x).any():
             return moments
         return suppress_few_pairs(
             moments,
             points,
-            frame.empty_point(),
-            np.hstack([~np.isnan(x), points[:, frame.n_features :] > 0]),
-            n_columns=frame.n_features,
+            scaling.empty_point(),
+            np.hstack([~np.isnan(x), points[:, scaling.n_features :] > 0]),
+            n_columns=scaling.n_features,
             min_count=request.min_count,
         )
 
     def _compute_centers(self, request: CentersRequest) -> CentersReply:
-        frame, constants = request.frame, None
-        if frame is None:
+        scaling, constants = request.scaling, None
+        if scaling is None:
             constants = self._compute_constants(request)
-            frame = make_frame(request.own_frame, [constants], min_count=request.min_count)
-            frame = frame.without_indicators()
-        x, points, labels = self._transform_rows(request, frame)
-        points = _apply_metric(points, request.metric)
+            scaling = make_scaling(request.scaling_kind, [constants], min_count=request.min_count)
+            scaling = scaling.without_indicators()
+        x, points, labels = self._transform_rows(request, scaling)
+        points = _map_points(points, request.linear_map)
         released = release_centers(
             points,
             labels,
@@ -293,8 +294,8 @@ class FedPNNParty(TableParty):
             n_threads=self._n_threads,
         )
         if request.means and np.isnan(x).any():
-            _, cluster_points = _apply_frame(x, released.rows, frame, min_count=request.min_count)
-            means = group_means(_apply_metric(cluster_points, request.metric), released.rows)
+            _, cluster_points = _scale_rows(x, released.rows, scaling, min_count=request.min_count)
+            means = group_means(_map_points(cluster_points, request.linear_map), released.rows)
             released = replace(released, centers=means)
         n_records, n_sent = len(self._y), int(released.counts.sum())
         self.exposure = replace(
@@ -311,7 +312,7 @@ class FedPNNParty(TableParty):
         return CentersReply(
             released.centers,
             released.counts,
-            released.silent,
+            released.suppressed,
             self._choose_sigma(points, labels, released, request.activation),
             constants,
         )
@@ -324,7 +325,7 @@ class FedPNNParty(TableParty):
         Only the index is sent, because the losses would disclose single rows. Returns -1 if the
         party sends centers of fewer than two classes: then all values of sigma are equally good.
         """
-        disclosed = np.flatnonzero(~released.silent)
+        disclosed = np.flatnonzero(~released.suppressed)
         if len(disclosed) < 2:
             return -1
         losses = np.zeros(len(SIGMAS))
@@ -342,21 +343,21 @@ class FedPNNParty(TableParty):
         return int(np.flatnonzero(losses == losses.min())[-1])  # ties go to the largest
 
 
-def _apply_frame(
-    x: Floats, groups: Integers, frame: TableScaling, *, min_count: int
+def _scale_rows(
+    x: Floats, groups: Integers, scaling: TableScaling, *, min_count: int
 ) -> tuple[Floats, Floats]:
     """Suppress columns with few values in a group; return rows and points.
 
-    A group is a class or a cluster. A column with fewer than ``min_count`` values in a group is set
-    to missing there. A missing-cell indicator is made constant in a group if fewer than
-    ``min_count`` rows differ.
+    A group is a class or a cluster. Cells are set to missing where a group has fewer than
+    ``min_count`` values in a column. A missing-cell indicator is made constant in a group if fewer
+    than ``min_count`` rows differ.
     """
     cells = suppress_few_cells(x, groups, min_count=min_count)
-    points, n = frame.apply(cells), frame.n_features
+    points, n = scaling.apply(cells), scaling.n_features
     points[:, n:] = suppress_few_indicators(points[:, n:], groups, min_count=min_count)
     return cells, points
 
 
-def _apply_metric(points: Floats, metric: Floats) -> Floats:
-    """Multiply points with the matrix ``metric``, unless it is empty."""
-    return points @ metric if len(metric) else points
+def _map_points(points: Floats, linear_map: Floats) -> Floats:
+    """Multiply points with the linear map; an empty map leaves them unchanged."""
+    return points @ linear_map if len(linear_map) else points

@@ -2,13 +2,13 @@
 
 The scaling constants of a column are knots. A knot is the mean of at least ``min_count``
 neighboring values, never the value of a single record; for a column with fewer values a party sends
-none. Moments of the scaled rows are summed over parties, and the supervised metric is derived from
-them. Coordinates are rounded to multiples of 2**-16 before they are summed, so that the sums are
-integers that do not depend on order or on the split into parties.
+none. Moments of the scaled rows are summed over parties, and the linear map of the supervised
+metric is derived from them. Coordinates are rounded to multiples of 2**-16 before they are summed,
+so that the sums are integers that do not depend on order or on the split into parties.
 
-In this package, "few" means fewer than ``min_count``, but at least one. A party sends nothing that
-describes few records: few rows of a class, few present or few missing cells of a class in a column,
-or few records of a center.
+In this package, "few" means at least one, but fewer than ``min_count``. A party sends no number
+that describes few rows of a class, few present or few missing cells of a class in a column, or few
+records of a center.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ MAX_ROWS = 1 << 40
 
 
 QUANTA = 1 << 16
-"""Integer steps per unit of a coordinate; coordinates are rounded to these steps."""
+"""Steps per unit of a coordinate; coordinates are rounded to multiples of a step."""
 
 
-_COORDINATE_LIMIT = 8.0  # coordinates are clipped to this: at most 2**19 steps, squares 2**38
+_COORDINATE_LIMIT = 8.0  # limit of a coordinate: 2**19 steps, whose square is 2**38
 
 
 _BLOCK_ROWS = 1 << 14  # block size: sums of squares stay below 2**53, exact in float64
@@ -83,22 +83,23 @@ class ScalingReply:
         Values in each group; 0 after the last group of a column. The first group also counts
         missing cells that are too few to be disclosed.
     n_missing : int64 array of shape (n_features,)
-        Missing cells of the column, without classes that have few of them.
-    told : bool array of shape (n_features,)
-        True if every class has either no missing cells or at least ``min_count`` of them.
+        Missing cells of the column, without those of classes with few missing cells in it.
+    is_complete : bool array of shape (n_features,)
+        True if ``n_missing`` counts all missing cells of the column: every class has either none or
+        at least ``min_count`` of them.
     """
 
     knots: Floats
     sizes: Integers
     n_missing: Integers
-    told: Booleans
+    is_complete: Booleans
 
     def __post_init__(self) -> None:
         if self.knots.ndim != 2 or self.sizes.shape != self.knots.shape:
             raise ValueError("knots and sizes differ in shape")
         columns = self.knots.shape[:1]
-        if self.n_missing.shape != columns or self.told.shape != columns:
-            raise ValueError("n_missing and told must have one entry for each column")
+        if self.n_missing.shape != columns or self.is_complete.shape != columns:
+            raise ValueError("n_missing and is_complete must have one entry for each column")
         for counts in (self.sizes, self.n_missing):
             if (counts < 0).any() or (counts >= MAX_ROWS).any():
                 raise ValueError("counts of values and missing cells must be in [0, 2**40)")
@@ -116,7 +117,7 @@ class ScalingReply:
 class ScalingRequest:
     """Request for the scaling constants of ``columns``; all columns if None.
 
-    Groups have at least ``min_count`` values.
+    A group has at least ``min_count`` values.
     """
 
     reply: ClassVar[type] = ScalingReply
@@ -231,7 +232,7 @@ def _count_missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Inte
 
 @dataclass(frozen=True, eq=False)
 class TableScaling:
-    """Frame of a table: the transformation of rows to points.
+    """Transformation of rows to points: scaled columns and missing-cell indicators.
 
     Parameters
     ----------
@@ -262,9 +263,9 @@ class TableScaling:
         n_features = len(self.fill)
         for part in (self.values, self.ranks):
             if part.ndim != 2 or len(part) != n_features or not np.isfinite(part).all():
-                raise ValueError("values and ranks of a frame must be finite, one row per column")
+                raise ValueError("values and ranks of a scaling must be finite, one row per column")
         if not np.isfinite(self.fill).all():
-            raise ValueError("fill values of a frame must be finite")
+            raise ValueError("fill values of a scaling must be finite")
         for columns in (self.indicators, self.pooled):
             check_columns(columns, n_features)
 
@@ -279,13 +280,13 @@ class TableScaling:
         return len(self.fill) + len(self.indicators) + (len(self.pooled) > 0)
 
     def without_indicators(self) -> "TableScaling":
-        """Return the frame without missing-cell indicators."""
+        """Return the scaling without missing-cell indicators."""
         return replace(self, indicators=self.indicators[:0], pooled=self.pooled[:0])
 
     def apply(self, x: Floats) -> Floats:
         """Transform rows to points of shape (n_rows, n_coordinates).
 
-        Values are clipped to 2**200 in magnitude; a frame is only built from smaller ones.
+        Values are clipped to 2**200 in magnitude; a scaling is only built from smaller ones.
         """
         missing = np.isnan(x)
         filled = np.where(missing, self.fill, np.clip(x, -MAX_MAGNITUDE, MAX_MAGNITUDE))
@@ -316,13 +317,13 @@ class TableScaling:
         return scores
 
 
-def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> TableScaling:
-    """Build the frame from all parties' constants, independent of their order.
+def make_scaling(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> TableScaling:
+    """Build the scaling from all parties' constants, independent of their order.
 
     Parameters
     ----------
     kind : {"quantile", "minmax", "none"}
-        Kind of the frame, see :class:`TableScaling`.
+        Kind of the scaling, see :class:`TableScaling`.
     parts : sequence of ScalingReply
         Constants of each party.
     min_count : int
@@ -334,7 +335,7 @@ def make_frame(kind: str, parts: Sequence[ScalingReply], *, min_count: int) -> T
     columns = [_merge_knots(row, weights) for row, weights in zip(knots, sizes, strict=True)]
     fill = np.array([np.interp(0.5, ranks, values) for values, ranks in columns])
     n_missing = np.sum([part.n_missing for part in parts], axis=0)
-    has_own = np.all([part.told for part in parts], axis=0)
+    has_own = np.all([part.is_complete for part in parts], axis=0)
     indicators = np.flatnonzero((n_missing >= min_count) & has_own)
     pooled = np.flatnonzero((n_missing >= min_count) & ~has_own)
     if kind == "minmax":
@@ -384,10 +385,10 @@ class PointMomentsReply:
 
 @message
 class PointMomentsRequest:
-    """Request for the moments of the rows in the agreed frame."""
+    """Request for the moments of the rows in the agreed scaling."""
 
     reply: ClassVar[type] = PointMomentsReply
-    frame: TableScaling
+    scaling: TableScaling
     classes: tuple[str | int | float | bool, ...]
     min_count: int
     columns: Integers | None = None
@@ -437,7 +438,7 @@ def suppress_few_pairs(
     moments : PointMomentsReply
         Moments of ``points``.
     points : float64 array of shape (n_rows, n_coordinates)
-        Rows in the frame.
+        Scaled rows.
     base : float64 array of shape (n_coordinates,)
         Point of an all-missing row, see :meth:`TableScaling.empty_point`.
     known : bool array of shape (n_rows, n_coordinates)

@@ -289,7 +289,7 @@ def class_log_densities(
     """Return the log density of each class at each row (equation 1).
 
     The density f_k is the mean kernel of the centers of class k. The factor
-    (2 pi)^(d/2) sigma^d, which all classes share, is omitted.
+    (2 pi)^(d/2) sigma^d, the same for all classes, is omitted.
 
     Parameters
     ----------
@@ -398,7 +398,7 @@ def choose_threshold(points: Floats, *, factor: float, n_threads: int = 1) -> fl
 
 
 def _find_threshold(points: Floats, max_centers: float, *, factor: float, n_threads: int) -> float:
-    """Return the smallest threshold that leaves at most ``most`` centers.
+    """Return the smallest threshold that leaves at most ``max_centers`` centers.
 
     The search is a bisection to one part in 2**14 of the size of the bounding box.
     """

@@ -127,14 +127,13 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
         Scaling of the columns: normal scores of ranks, or linear scaling to [0, 1] between the
         lowest and the highest value. None does not scale.
     frame : {"global", "local"}
-        Agree on the scaling constants in a preceding round, or let each party use its own. (A frame
-        is the transformation of a table's rows to points.)
+        Agree on the scaling constants in a preceding round, or let each party use its own.
     classwise : bool
         Cluster each class separately, so that a frequent class does not absorb a rare one.
     metric : {"supervised"} or None
-        Whiten the points by the covariance within classes, and stretch them in the directions
-        between the class means. Both come from moments that are summed in a preceding round. Needs
-        ``frame="global"``.
+        Whiten the scaled rows by the covariance within classes, and stretch them in the directions
+        between the class means; both are computed from moments that are summed in a preceding
+        round. Needs ``frame="global"``. None uses the scaled rows.
     min_count : int
         Minimum number of records behind every center and every constant. A party sends nothing
         about a class of which it has fewer records.
@@ -339,7 +338,7 @@ class FedPNNClassifier(DensityClassifier, BaseEstimator):  # type: ignore[misc]
             parameters={
                 "n_centers_": len(self.model_.centers),
                 "sigma_": self.model_.sigma,
-                "normalize": settings.kind,
+                "normalize": settings.scaling_kind,
                 "frame": settings.frame,
                 "metric": settings.metric or "none",
                 "classwise": settings.classwise,

@@ -32,7 +32,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     PointMomentsRequest,
     ScalingRequest,
     TableScaling,
-    make_frame,
+    make_scaling,
 )
 from fedneighbors.methods.fedpnn._selection import (
     Selection,
@@ -80,12 +80,13 @@ class FedPNNSettings:
     normalize : {"quantile", "minmax"} or None
         Scaling of the columns.
     frame : {"global", "local"}
-        Agree on the scaling constants in a preceding round, or let each party use its own. A frame
-        is the transformation of rows to points, see :class:`~._scaling.TableScaling`.
+        Agree on the scaling constants in a preceding round, or let each party use its own, see
+        :class:`~._scaling.TableScaling`.
     classwise : bool
         Cluster each class separately.
     metric : {"supervised"} or None
-        ``"supervised"`` derives a metric from moments that are summed in a preceding round.
+        ``"supervised"`` maps scaled rows linearly so that Euclidean distance separates classes;
+        the map is derived from moments that are summed in a preceding round.
     min_count : int
         Minimum number of records behind every center and every constant.
     sigma : "loo" or float
@@ -96,7 +97,7 @@ class FedPNNSettings:
     factor : float
         A ball may grow to contain a row if distance plus radius is at most ``factor`` times Dthr.
     ridge, boost : float
-        Parameters of the metric, see :func:`supervised_metric`.
+        Parameters of the linear map, see :func:`derive_linear_map`.
     means : bool
         Parties send the means of their clusters' records instead of the final centers of the
         clustering.
@@ -149,13 +150,13 @@ class FedPNNSettings:
                 raise ValueError(f"expected {name} as an integer of 1 or more, got {value!r}")
         if self.metric is not None and (self.frame == "local" or self.normalize is None):
             raise ValueError(
-                "a supervised metric needs a common frame: use frame='global' and a normalize "
+                "a supervised metric needs common scaling: use frame='global' and a normalize "
                 "other than None, or metric=None"
             )
 
     @property
-    def kind(self) -> str:
-        """Return the kind of the frame, as written to model files."""
+    def scaling_kind(self) -> str:
+        """Return the kind of the scaling, as written to model files."""
         return self.normalize or "none"
 
 
@@ -190,7 +191,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     ------
     Ask
         Requests for the schema; the sums, if columns are to be selected; the constants, if the
-        frame is global; the moments, if the metric is supervised; the centers. Then the model.
+        scaling is global; the moments, if the metric is supervised; the centers. Then the model.
 
     Returns
     -------
@@ -215,19 +216,19 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     if settings.n_features_to_select is not None:
         selection = yield from _select(settings.n_features_to_select, settings, schema)
     plan = _Plan(settings, schema, selection)
-    frame, metric = None, np.zeros((0, 0))
+    scaling, linear_map = None, np.zeros((0, 0))
     if settings.frame == "global":
         replies = yield gather(plan.constants_request())
-        frame = plan.build_frame(replies.complete("the constants").each)
-    if frame is not None and settings.metric == "supervised":
-        replies = yield total(plan.moments_request(frame))
-        metric = plan.build_metric(replies.summed("the moments"), frame)
-    replies = yield gather(plan.centers_request(frame, metric))
+        scaling = plan.build_scaling(replies.complete("the constants").each)
+    if scaling is not None and settings.metric == "supervised":
+        replies = yield total(plan.moments_request(scaling))
+        linear_map = plan.build_linear_map(replies.summed("the moments"), scaling)
+    replies = yield gather(plan.centers_request(scaling, linear_map))
     by_party = replies.complete("the centers").each
-    if frame is None:
+    if scaling is None:
         constants = {name: reply.constants for name, reply in by_party.items()}
-        frame = plan.build_frame(constants).without_indicators()
-    model = plan.build_model(by_party, frame, metric)
+        scaling = plan.build_scaling(constants).without_indicators()
+    model = plan.build_model(by_party, scaling, linear_map)
     replies = yield gather(FedPNNModelRelease(model))
     replies.complete("the model")
     return model
@@ -286,17 +287,17 @@ class _Plan:
     def constants_request(self) -> ScalingRequest:
         return ScalingRequest(self.settings.n_knots, self.settings.min_count, self.columns)
 
-    def build_frame(self, by_party: Mapping[str, Any]) -> TableScaling:
-        """Build the frame from the constants of all parties."""
+    def build_scaling(self, by_party: Mapping[str, Any]) -> TableScaling:
+        """Build the scaling from the constants of all parties."""
         n_features = self.schema.n_features if self.columns is None else len(self.columns)
         for name, part in by_party.items():
             if len(part.knots) != n_features:
                 raise ProtocolError(f"party {name!r}: constants of the wrong number of columns")
         parts = list(by_party.values())
-        return make_frame(self.settings.kind, parts, min_count=self.settings.min_count)
+        return make_scaling(self.settings.scaling_kind, parts, min_count=self.settings.min_count)
 
-    def moments_request(self, frame: TableScaling) -> PointMomentsRequest:
-        n = frame.n_coordinates
+    def moments_request(self, scaling: TableScaling) -> PointMomentsRequest:
+        n = scaling.n_coordinates
         if n > MAX_COORDINATES:
             raise DataError(
                 f"a supervised metric of {n} coordinates would take {8e-6 * n * n:.0f} MB from "
@@ -304,20 +305,20 @@ class _Plan:
                 "n_features_to_select, or use metric=None"
             )
         return PointMomentsRequest(
-            frame, self.schema.classes, self.settings.min_count, self.columns
+            scaling, self.schema.classes, self.settings.min_count, self.columns
         )
 
-    def build_metric(self, reply: Message, frame: TableScaling) -> Floats:
-        _check_moments(reply, frame, self.schema)
-        return supervised_metric(reply, ridge=self.settings.ridge, boost=self.settings.boost)
+    def build_linear_map(self, reply: Message, scaling: TableScaling) -> Floats:
+        _check_moments(reply, scaling, self.schema)
+        return derive_linear_map(reply, ridge=self.settings.ridge, boost=self.settings.boost)
 
-    def centers_request(self, frame: TableScaling | None, metric: Floats) -> CentersRequest:
+    def centers_request(self, scaling: TableScaling | None, linear_map: Floats) -> CentersRequest:
         settings = self.settings
         return CentersRequest(
-            frame=frame,
-            own_frame=settings.kind,
+            scaling=scaling,
+            scaling_kind=settings.scaling_kind,
             n_knots=settings.n_knots,
-            metric=metric,
+            linear_map=linear_map,
             classes=self.schema.classes,
             threshold=settings.client_threshold,
             factor=settings.factor,
@@ -329,21 +330,21 @@ class _Plan:
         )
 
     def build_model(
-        self, by_party: Mapping[str, Any], frame: TableScaling, metric: Floats
+        self, by_party: Mapping[str, Any], scaling: TableScaling, linear_map: Floats
     ) -> FedPNNModel:
         """Build the model from the centers of all parties."""
         for name in by_party:
-            if by_party[name].centers.shape[1] != (len(metric) or frame.n_coordinates):
+            if by_party[name].centers.shape[1] != (len(linear_map) or scaling.n_coordinates):
                 raise ProtocolError(f"party {name!r}: centers of the wrong number of dimensions")
         merged = self._merge_centers(by_party)
         sigma = self.settings.sigma
         if sigma == "loo":
             names = sorted(by_party)
             weights = [int(by_party[name].counts.sum()) for name in names]
-            sigma = median_sigma([by_party[name].choice for name in names], weights)
+            sigma = median_sigma([by_party[name].sigma_index for name in names], weights)
         return FedPNNModel(
-            frame=frame,
-            metric=metric if len(metric) else np.eye(merged.centers.shape[1]),
+            scaling=scaling,
+            linear_map=linear_map if len(linear_map) else np.eye(merged.centers.shape[1]),
             classes=self.schema.classes,
             centers=merged.centers,
             counts=merged.counts,
@@ -407,7 +408,7 @@ def covariance_within(moments: PointMomentsReply) -> tuple[Floats, Floats]:
     return means, (within + within.T) / 2
 
 
-def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float) -> Floats:
+def derive_linear_map(moments: PointMomentsReply, *, ridge: float, boost: float) -> Floats:
     """Return a linear map after which Euclidean distance separates classes.
 
     Coordinates are whitened by the covariance within classes; the directions between the means of
@@ -438,12 +439,12 @@ def supervised_metric(moments: PointMomentsReply, *, ridge: float, boost: float)
     return result
 
 
-def _check_moments(reply: Message, frame: TableScaling, schema: Agreed) -> None:
-    n, n_classes = frame.n_coordinates, len(schema.classes)
+def _check_moments(reply: Message, scaling: TableScaling, schema: Agreed) -> None:
+    n, n_classes = scaling.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):
         raise ProtocolError(
-            f"moments have shapes {shapes}, which do not fit the schema and the frame; a party "
+            f"moments have shapes {shapes}, which do not fit the schema and the scaling; a party "
             "sent wrong moments"
         )
     if (reply.counts < 0).any() or (np.diag(reply.products) < 0).any():

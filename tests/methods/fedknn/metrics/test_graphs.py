@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.datasets._graphs import Graph
-from fedneighbors.methods.fedknn.metrics._graphs import GraphEdit
+from fedneighbors.methods.fedknn.metrics._graphs import GraphEditMetric
 from tests.methods.fedknn.metrics.brute_force import searches
 from tests.naive.graph_edit import bounds as naive_bounds
 from tests.naive.graph_edit import graphs as ged_graphs
@@ -23,22 +23,22 @@ def to_naive(graph):
 @settings(max_examples=200, deadline=None)
 @given(searches(objects=SMALL, queries=SMALL))
 def test_search_equals_brute_force(search):
-    search.assert_equals_brute_force(GraphEdit(), uncertain_are_exact=False)
+    search.assert_equals_brute_force(GraphEditMetric(), uncertain_are_exact=False)
 
 
 @settings(max_examples=200, deadline=None)
 @given(SMALL, SMALL)
 def test_a_distance_equals_the_naive_one(first, second):
-    distance = GraphEdit().distance(first, second)
+    distance = GraphEditMetric().distance(first, second)
 
     assert distance == naive.distance(to_naive(first), to_naive(second))
-    assert distance == GraphEdit().distance(second, first)
+    assert distance == GraphEditMetric().distance(second, first)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(SMALL, min_size=1, max_size=6), SMALL)
 def test_bounds_equal_the_naive_ones(objects, query):
-    index = GraphEdit().index(objects, ranks=np.arange(len(objects)))
+    index = GraphEditMetric().index(objects, ranks=np.arange(len(objects)))
 
     bounds = index.open(query).bounds()
 
@@ -64,7 +64,7 @@ def random_molecules(n, seed):
 
 def test_a_deadline_returns_a_certified_prefix():
     objects = random_molecules(16, seed=0)
-    index = GraphEdit().index(objects, ranks=np.arange(16)[::-1])
+    index = GraphEditMetric().index(objects, ranks=np.arange(16)[::-1])
     unlimited = index.open(objects[3]).next(6)
     session = index.open(objects[3])
 
@@ -82,7 +82,7 @@ def test_a_deadline_returns_a_certified_prefix():
 
 def test_a_count_between_two_batches_changes_neither():
     objects = random_molecules(30, seed=1)
-    index = GraphEdit().index(objects, ranks=np.arange(30))
+    index = GraphEditMetric().index(objects, ranks=np.arange(30))
     at_once = index.open(objects[0]).next(5)
     session = index.open(objects[0])
 
@@ -95,7 +95,7 @@ def test_a_count_between_two_batches_changes_neither():
 
 
 def test_unknown_labels_match_nothing():
-    index = GraphEdit().index([chain(3)], ranks=np.zeros(1, np.int64))
+    index = GraphEditMetric().index([chain(3)], ranks=np.zeros(1, np.int64))
 
     found = index.open(Graph(["X", "X", "X"], [(0, 1), (1, 2)], ["7", "7"])).next(1)
 
@@ -103,7 +103,7 @@ def test_unknown_labels_match_nothing():
 
 
 def test_a_query_larger_than_all_of_the_table_is_searched():
-    index = GraphEdit().index([chain(2), Graph([])], ranks=np.arange(2))
+    index = GraphEditMetric().index([chain(2), Graph([])], ranks=np.arange(2))
 
     found = index.open(chain(12)).next(2)
 
@@ -112,7 +112,7 @@ def test_a_query_larger_than_all_of_the_table_is_searched():
 
 
 def test_an_empty_table_is_exhausted_at_once():
-    session = GraphEdit().index([], ranks=np.empty(0, np.int64)).open(chain(3))
+    session = GraphEditMetric().index([], ranks=np.empty(0, np.int64)).open(chain(3))
 
     found = session.next(4)
 
@@ -124,11 +124,11 @@ def test_an_empty_table_is_exhausted_at_once():
 @pytest.mark.parametrize("wrong", [None, "CCO", ([], [])])
 def test_an_invalid_graph_is_refused_by_position(wrong):
     with pytest.raises(TypeError, match="expected a Graph as object 1"):
-        GraphEdit().index([chain(1), wrong], ranks=np.arange(2))
+        GraphEditMetric().index([chain(1), wrong], ranks=np.arange(2))
     with pytest.raises(TypeError, match="expected a Graph as the query"):
-        GraphEdit().index([chain(1)], ranks=np.arange(1)).open(wrong)
+        GraphEditMetric().index([chain(1)], ranks=np.arange(1)).open(wrong)
 
 
 def test_a_wrong_number_of_ranks_is_refused():
     with pytest.raises(ValueError, match="expected 1 integer ranks"):
-        GraphEdit().index([chain(1)], ranks=np.arange(2))
+        GraphEditMetric().index([chain(1)], ranks=np.arange(2))

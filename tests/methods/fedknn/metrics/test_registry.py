@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedneighbors.methods.fedknn.metrics import METRIC_NAMES, metric_of
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 from fedneighbors.methods.fedknn.metrics._sets import JaccardMetric
 
@@ -48,7 +48,7 @@ def test_an_object_with_a_distance_is_searched_correctly(given):
 
     found = metric.index([5, 1, 3], ranks=np.arange(3)).open(2).next(2)
 
-    assert isinstance(metric, PlainMetric)
+    assert isinstance(metric, FunctionMetric)
     assert metric.name == "gap"
     assert found.positions.tolist() == [1, 2]
 

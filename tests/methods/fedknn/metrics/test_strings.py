@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, build_table
 from tests.methods.fedknn.metrics.brute_force import searches
@@ -47,7 +47,7 @@ def test_search_equals_brute_force(search):
 def test_a_deadline_loses_no_string(strings, max_short):
     ranks = np.arange(len(strings))
     session = SizedMetric(max_short, 2).index(strings, ranks=ranks).open(strings[0])
-    expected = PlainMetric(distance).index(strings, ranks=ranks).open(strings[0])
+    expected = FunctionMetric(distance).index(strings, ranks=ranks).open(strings[0])
 
     late = [session.next(3, deadline_s=-1) for _ in range(2)]
     rest = session.next(len(strings))

@@ -15,7 +15,7 @@ from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._radius import hufu
 from fedneighbors.methods.fedknn.algorithm import expected_counts
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.planner._costs import (
     Costs,
     EchoRequest,
@@ -178,8 +178,7 @@ def test_providers_one_after_another_take_the_sum_of_their_times():
     measured = costs(16, round_trip_s=0.0, object_s=0.1)
 
     alone, two, together = (
-        without_broker(make_plan(measured, 16, n_side_by_side=n))["baseline"][2]
-        for n in (1, 2, None)
+        without_broker(make_plan(measured, 16, n_parallel=n))["baseline"][2] for n in (1, 2, None)
     )
 
     assert (alone, two, together) == (6.4, 3.2, 1.6)
@@ -263,7 +262,7 @@ def test_the_table_lists_each_algorithms_prediction():
 
 
 def line_provider(n):
-    metric = PlainMetric(lambda a, b: abs(a - b))
+    metric = FunctionMetric(lambda a, b: abs(a - b))
     return Provider("p0", list(range(n)), metric, decode=lambda raw: float(raw))
 
 
@@ -332,19 +331,19 @@ class Recording:
 
 def test_providers_on_one_machine_are_measured_in_turn():
     federation = Federation({"p0": [1.0], "p1": [2.0]}, 0.0, 1, BoundedLine(0.0, 1))
-    together, apart = (
+    simultaneous, sequential = (
         Recording(federation.providers()),
         Recording(federation.providers()),
     )
 
-    measure(together, [b"0.0"], 1)
-    measure(apart, [b"0.0"], 1, apart=True)
+    measure(simultaneous, [b"0.0"], 1)
+    measure(sequential, [b"0.0"], 1, sequential=True)
 
     sample, echo = "SampleRequest", "EchoRequest"
     both = [(sample, "p0", "p1"), *[(echo, "p0", "p1")] * 9, (sample, "p0", "p1")]
-    assert together.exchanges == both
+    assert simultaneous.exchanges == both
     one_by_one = [*[(echo, "p0")] * 9, *[(echo, "p1")] * 9, (sample, "p0"), (sample, "p1")]
-    assert apart.exchanges == [(sample, "p0", "p1"), *one_by_one]
+    assert sequential.exchanges == [(sample, "p0", "p1"), *one_by_one]
 
 
 def test_an_error_of_a_sample_names_the_provider():
@@ -380,7 +379,7 @@ def test_an_algorithm_with_range_counts_cannot_be_planned():
         ({"k": 0}, "k from 1 to the measured 4, got 0"),
         ({"k": 5}, "got 5; measure with a larger k"),
         ({"candidates": {}}, "at least one algorithm"),
-        ({"n_side_by_side": 0}, "n_side_by_side of 1 or more, got 0"),
+        ({"n_parallel": 0}, "n_parallel of 1 or more, got 0"),
     ],
 )
 def test_invalid_arguments_of_a_plan_are_refused(given, reason):

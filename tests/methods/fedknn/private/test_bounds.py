@@ -12,7 +12,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn._queries import decode_query, encode_query
 from fedneighbors.methods.fedknn.metrics import metric_of
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.private._padding import PaddedBoundRequest
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 
@@ -78,7 +78,7 @@ def test_bounds_are_bounds_and_not_all_zero(case):
     assert bounds[-1] > 0
 
 
-class JointBounds(PlainMetric):
+class JointBounds(FunctionMetric):
     """A metric whose sessions have no separate bounds."""
 
     exact = True

@@ -13,8 +13,8 @@ from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn import _provider
-from fedneighbors.methods.fedknn._provider import Provider, on_grid
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn._provider import Provider, delay_to_grid
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
 from tests.methods.fedknn.federations import KEY, BoundedLine, Federation, federations
@@ -144,7 +144,7 @@ def test_a_count_that_is_too_low_fails_the_certificate():
 
 
 def test_names_that_differ_by_a_final_zero_byte_are_distinct():
-    metric = PlainMetric(lambda a, b: abs(a - b))
+    metric = FunctionMetric(lambda a, b: abs(a - b))
     provider = Provider("p", [1.0, 2.0], metric, decode=float, ids=["a", "a\0"])
 
     answer = run(dann_star(b"0.0", 2, name="q", noise_of=constant_noise(-1, 0)), [provider]).result
@@ -173,7 +173,7 @@ def test_a_fine_grid_never_sleeps_for_negative_time(monkeypatch):
     monkeypatch.setattr(_provider, "time", clock)
 
     for _ in range(200):
-        with on_grid(1e-300):
+        with delay_to_grid(1e-300):
             pass
 
     assert len(slept) == 200

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, least_shift
+from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, min_shift
 from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, counts_of_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
@@ -199,7 +199,7 @@ def test_request_sizes_equal_the_formulas(noise):
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(5, 3), Fraction(200)])
 @pytest.mark.parametrize("chance", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**9)])
 def test_the_shift_is_minimal(scale, chance):
-    shift = least_shift(scale, chance)
+    shift = min_shift(scale, chance)
 
     assert naive.noise_at_most(-shift, scale) <= chance * (1 + ROUNDING)
     assert shift == 0 or naive.noise_at_most(1 - shift, scale) > chance * (1 - ROUNDING)

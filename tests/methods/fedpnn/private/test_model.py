@@ -27,7 +27,9 @@ def naive_log_densities(neurons, units, *, floor_of_noise=0.5):
         noise = np.sqrt(sum((k * s) ** 2 for k, s in zip(kernel, neurons.noise, strict=True)))
         for c, records in enumerate(neurons.totals):
             density = sum(k * w for k, w in zip(kernel, neurons.weights[:, c], strict=True))
-            result[i, c] = np.log(max(density, floor_of_noise * noise, neurons.fewest) / records)
+            result[i, c] = np.log(
+                max(density, floor_of_noise * noise, neurons.density_floor) / records
+            )
     return result
 
 

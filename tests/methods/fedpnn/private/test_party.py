@@ -64,8 +64,8 @@ COST = {
 
 
 MODEL = FedPNNModel(
-    frame=TableScaling("none", *np.zeros((2, 1, 0)), np.zeros(1), *np.zeros((2, 0), np.int64)),
-    metric=np.eye(1),
+    scaling=TableScaling("none", *np.zeros((2, 1, 0)), np.zeros(1), *np.zeros((2, 0), np.int64)),
+    linear_map=np.eye(1),
     classes=(0,),
     centers=np.zeros((1, 1)),
     counts=np.ones((1, 1), np.int64),

@@ -19,7 +19,7 @@ from fedneighbors.methods.fedpnn.private._release import (
     class_sums_sensitivity,
     count_weight,
     directions,
-    origin_reach,
+    max_row_length,
     origin_release,
     origin_sensitivity,
     origin_sums,
@@ -256,11 +256,11 @@ def test_values_are_clipped_and_missing_ones_become_the_middle():
 
 
 @given(st.integers(1, 200), LEVELS)
-def test_weights_and_reach_are_integer_steps(n_columns, levels):
-    reach = origin_reach(n_columns, levels)
+def test_weights_and_lengths_are_integer_steps(n_columns, levels):
+    max_length = max_row_length(n_columns, levels)
 
-    assert reach == int((16 * levels**2 * n_columns // 25) ** 0.5)
-    assert count_weight(reach) == max(1, 2 * reach // 5)
+    assert max_length == int((16 * levels**2 * n_columns // 25) ** 0.5)
+    assert count_weight(max_length) == max(1, 2 * max_length // 5)
 
 
 @given(st.fractions(Fraction(1, 50), 8, max_denominator=100))

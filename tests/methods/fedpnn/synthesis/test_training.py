@@ -103,7 +103,7 @@ def test_informed_generator_starts_at_the_frequencies():
     generator = Generator(4, (), LAYOUT, np.random.default_rng(11))
     frequencies = torch.tensor([0.9, 0.1, 0.2, 0.3, 0.5, 0.6, 0.3, 0.1])
 
-    generator.inform(frequencies)
+    generator.initialize_biases(frequencies)
     logits = generator.logits(torch.zeros(4, 1))
 
     torch.testing.assert_close(logits[2:, 0].exp(), frequencies)

@@ -17,12 +17,12 @@ _HOMES = {
     "BrowsingSession": f"{__name__}._sessions",
     "EditMetric": f"{__name__}._strings",
     "FaissMetric": f"{__name__}._faiss",
-    "Found": f"{__name__}._sessions",
-    "GraphEdit": f"{__name__}._graphs",
+    "Batch": f"{__name__}._sessions",
+    "GraphEditMetric": f"{__name__}._graphs",
     "HaversineMetric": f"{__name__}._places",
     "Index": f"{__name__}._sessions",
     "JaccardMetric": f"{__name__}._sets",
-    "PlainMetric": f"{__name__}._plain",
+    "FunctionMetric": f"{__name__}._function",
     "Session": f"{__name__}._sessions",
     "VectorMetric": f"{__name__}._vectors",
 }
@@ -32,7 +32,7 @@ _CLASSES = {
     "cosine": "VectorMetric",
     "haversine": "HaversineMetric",
     "edit": "EditMetric",
-    "graph_edit": "GraphEdit",
+    "graph_edit": "GraphEditMetric",
     "jaccard": "JaccardMetric",
 }
 METRIC_NAMES = tuple(_CLASSES)
@@ -65,7 +65,7 @@ def metric_of(metric: Any) -> Metric:
     5.0
     """
     if isinstance(metric, str):
-        return _named(metric)
+        return _make_named(metric)
     if isinstance(metric, type):
         raise TypeError(f"expected a metric, got the class {metric.__name__}; pass an instance")
     if isinstance(metric, Metric):
@@ -77,10 +77,10 @@ def metric_of(metric: Any) -> Metric:
             f"got {type(metric).__name__}"
         )
     name = getattr(metric, "name", None) or getattr(metric, "__name__", "custom")
-    return __getattr__("PlainMetric")(function, str(name))  # type: ignore[no-any-return]
+    return __getattr__("FunctionMetric")(function, str(name))  # type: ignore[no-any-return]
 
 
-def _named(name: str) -> Metric:
+def _make_named(name: str) -> Metric:
     if name not in _CLASSES:
         raise ValueError(f"expected a metric among {', '.join(METRIC_NAMES)}, got {name!r}")
     metric_class = __getattr__(_CLASSES[name])

@@ -15,7 +15,7 @@ from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn.metrics._points import Measure
 from fedneighbors.methods.fedknn.metrics._sessions import (
-    Found,
+    Batch,
     check_radius,
     check_ranks,
     check_request,
@@ -59,7 +59,7 @@ class FaissMetric(VectorMetric):
         ValueError
             As for the exact index.
         """
-        rows = self.scaled_rows(objects)
+        rows = self.scale_rows(objects)
         return _FaissIndex(self, rows, check_ranks(ranks, len(rows)))
 
 
@@ -90,7 +90,7 @@ class ApproximateSession:
         """Return zeros, because an approximate index has no bounds."""
         return np.zeros(len(self._ranks))
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:  # noqa: ARG002 - a search cannot be interrupted
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:  # noqa: ARG002 - a search cannot be interrupted
         """Emit the next ``k`` of the candidates; none is certified.
 
         Raises
@@ -106,7 +106,7 @@ class ApproximateSession:
         order = np.lexsort((self._ranks[positions], distances))
         order = order[distances[order] <= cutoff][:k]
         self._emitted[positions[order]] = True
-        return Found(
+        return Batch(
             positions=positions[order],
             distances=distances[order],
             exhausted=len(order) < k or bool(self._emitted.all()),
@@ -139,7 +139,7 @@ class _FaissIndex:
             self._index.add(rows32)
 
     def open(self, query: Any) -> ApproximateSession:
-        point = self._metric.scaled_query(query, self._rows)
+        point = self._metric.scale_query(query, self._rows)
         measure = partial(self._metric.distances, self._rows, point)
         return ApproximateSession(self._ranks, measure, partial(self._find, point))
 

@@ -15,7 +15,7 @@ from fedneighbors.datasets._graphs import Graph
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
-from fedneighbors.methods.fedknn.metrics._sessions import Found, check_ranks, check_request, end_at
+from fedneighbors.methods.fedknn.metrics._sessions import Batch, check_ranks, check_request, end_at
 
 _Int32s = npt.NDArray[np.int32]
 _MAX_PARTS = np.iinfo(np.uint16).max  # nodes or edges; counts of them are stored as uint16
@@ -143,7 +143,7 @@ _CLOCK_CHECK_WORK = 20_000  # units of verify_many between two clock checks
 _SHORT_WORK = 300  # units of verify_many for an upper bound after the deadline
 
 
-class GraphEdit:
+class GraphEditMetric:
     """Edit distance of labelled undirected graphs with unit costs.
 
     An edit inserts, deletes or relabels one node or one edge; only a node without edges can be
@@ -153,7 +153,7 @@ class GraphEdit:
     --------
     >>> ethanol = Graph(["C", "C", "O"], [(0, 1), (1, 2)])
     >>> acetaldehyde = Graph(["C", "C", "O"], [(0, 1), (1, 2)], [1, 2])
-    >>> GraphEdit().distance(ethanol, acetaldehyde)
+    >>> GraphEditMetric().distance(ethanol, acetaldehyde)
     1.0
     """
 
@@ -254,7 +254,7 @@ class _GraphSession:
     def separate_bounds(self) -> Floats:
         return self.bounds()  # each depends on one graph and the query only
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
         check_request(k, cutoff)
         end = end_at(deadline_s)
         batches: list[Integers] = [np.empty(0, np.int64)]
@@ -266,7 +266,7 @@ class _GraphSession:
         certified = np.concatenate(batches)
         rest = np.empty(0, np.int64) if in_time else self._uncertified(n_left, cutoff)
         positions = np.concatenate([certified, rest])
-        return Found(
+        return Batch(
             positions=positions,
             distances=self._upper[positions].astype(np.float64),
             exhausted=not self._enter_level(cutoff),

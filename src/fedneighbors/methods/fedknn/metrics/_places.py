@@ -42,8 +42,8 @@ class HaversineMetric:
             If one is not a pair of finite numbers, a latitude is outside [-90, 90] or a longitude
             outside [-360, 360].
         """
-        query = as_row(first, _check, n_columns=2)
-        other = as_row(second, _check, n_columns=2)
+        query = as_row(first, _find_invalid, n_columns=2)
+        other = as_row(second, _find_invalid, n_columns=2)
         return float(great_circle_m(other[np.newaxis], query, np.zeros(1, np.int64))[0])
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_PlaceIndex":
@@ -54,7 +54,7 @@ class HaversineMetric:
         ValueError
             As for ``distance``; the error names the position of the object.
         """
-        places = as_rows(objects, _check, n_columns=2)
+        places = as_rows(objects, _find_invalid, n_columns=2)
         return _PlaceIndex(places, check_ranks(ranks, len(places)))
 
 
@@ -63,15 +63,15 @@ class _PlaceIndex:
         self.n_objects = len(places)
         self._places = places
         self._ranks = ranks
-        self._points = _on_sphere(places)
+        self._points = _project_to_sphere(places)
         self._tree = cKDTree(self._points) if len(places) >= _MIN_TREE_PLACES else None
 
     def open(self, query: Any) -> Session:
-        place = as_row(query, _check, n_columns=2)
+        place = as_row(query, _find_invalid, n_columns=2)
         measure = partial(_measure, self._places, place)
         if self._tree is None:
             return ScanSession(self._ranks, measure)
-        point = _on_sphere(place[np.newaxis])[0]
+        point = _project_to_sphere(place[np.newaxis])[0]
         scale = ChordScale()
         return TreeSession(
             self._ranks,
@@ -88,8 +88,8 @@ class ChordScale(Scale):
     """Conversion between chords of the unit sphere and metres, with error margins.
 
     Coordinates of a point on the unit sphere, and the sines of the haversine formula, have errors
-    below 2**-48 for angles of up to 360 degrees. So have chords, ``2 sqrt(h)``, computed from
-    either. The margin of a chord is 32 times that, about a micrometre for small distances.
+    below 2**-48 for angles of up to 360 degrees, and so do the chords computed from them. The
+    margin of a chord is 32 times that, about a micrometre for small distances.
     """
 
     power = 2
@@ -113,7 +113,7 @@ def _measure(places: Floats, place: Floats, positions: Integers | None) -> Float
     return great_circle_m(places, place, selected)
 
 
-def _on_sphere(places: Floats) -> Floats:
+def _project_to_sphere(places: Floats) -> Floats:
     longitudes, latitudes = np.radians(places).T
     radii = np.cos(latitudes)  # radii of the circles of latitude
     return np.column_stack(
@@ -121,7 +121,7 @@ def _on_sphere(places: Floats) -> Floats:
     )
 
 
-def _check(rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
+def _find_invalid(rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
     invalid = (np.abs(rows[:, 1]) > 90) | (np.abs(rows[:, 0]) > _MAX_LONGITUDE)
     return invalid, (
         "longitude, latitude in degrees, the latitude within [-90, 90] and the longitude within "

@@ -99,14 +99,14 @@ Measure = Callable[[Integers | None], Floats]
 # of 100,000 points in two dimensions: 9 ms with the tree; 0.3 ms to scan all and 1.5 ms to select
 # the nearest.
 _MAX_TREE_FRACTION = 1 / 16
-_N_EXTRA = 8  # neighbors requested from the tree beyond the number wanted
+_N_EXTRA = 8  # additional neighbors requested from the tree
 _MIN_BATCH = 64  # minimum number of candidates at a time
 
 
 class ScanSession(BrowsingSession):
     """A query session that computes all distances at the first request.
 
-    Also the base class of sessions that compute distances on demand.
+    Subclasses compute them on demand.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class ScanSession(BrowsingSession):
         """Return the distances themselves, the tightest bounds."""
         if self._bounds is None:
             self._bounds = self._measure(None)
-            self._add_rest(self._bounds)
+            self._add_remaining(self._bounds)
         return self._bounds.copy()
 
     def separate_bounds(self) -> Floats:
@@ -135,7 +135,7 @@ class ScanSession(BrowsingSession):
         Bounds in a search space may depend on the whole table.
         """
         distances = self._measure(None)
-        self._add_rest(distances)
+        self._add_remaining(distances)
         return distances
 
     def count(self, radius: float) -> int:
@@ -149,13 +149,13 @@ class ScanSession(BrowsingSession):
 
     def _verify_all(self) -> None:
         if self.n_verified < self._n_objects:
-            self._add_rest(self._measure(None))
+            self._add_remaining(self._measure(None))
 
-    def _add_rest(self, distances: Floats) -> None:
+    def _add_remaining(self, distances: Floats) -> None:
         """Add all unverified objects, given the distances of all objects."""
-        rest = np.flatnonzero(~self._is_verified)
-        self._is_verified[rest] = True
-        self._add_verified(rest, distances[rest], math.inf)
+        remaining = np.flatnonzero(~self._is_verified)
+        self._is_verified[remaining] = True
+        self._add_verified(remaining, distances[remaining], math.inf)
 
     def _verify(self, positions: Integers, frontier: float) -> None:
         """Compute the distances of those objects that are not verified.
@@ -213,10 +213,10 @@ class TreeSession(ScanSession):
         if self.n_verified == self._n_objects:
             return self._n_verified_within(radius)
         outer = self._scale.outer_radius(radius)
-        at_most = self._count_ball(outer)
-        if at_most == self._count_ball(self._scale.inner_radius(radius)):
-            return at_most
-        if at_most > self._n_objects * _MAX_TREE_FRACTION:
+        n_outer = self._count_ball(outer)
+        if n_outer == self._count_ball(self._scale.inner_radius(radius)):
+            return n_outer
+        if n_outer > self._n_objects * _MAX_TREE_FRACTION:
             self._verify_all()
         else:
             inside = self._tree.query_ball_point(self._point, outer, p=self._scale.power)
@@ -292,9 +292,9 @@ class BoundedSession(ScanSession):
         bounds = self._cached_bounds()
         front = self._pool.front(k)
         kth = float(front[-1]) if len(front) == k else math.inf
-        batch = max(_MIN_BATCH, k - len(front), self._n_taken)
-        self._sort_bounds(self._n_taken + batch + 1)
-        end = self._n_taken + batch
+        batch_size = max(_MIN_BATCH, k - len(front), self._n_taken)
+        self._sort_bounds(self._n_taken + batch_size + 1)
+        end = self._n_taken + batch_size
         # Objects beyond the k-th known distance, or the cutoff, cannot be among the next k.
         limit = min(kth, cutoff)
         positions = self._order[self._n_taken : end]

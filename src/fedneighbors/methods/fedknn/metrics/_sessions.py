@@ -24,8 +24,8 @@ from fedneighbors._typing import Floats, Integers
 
 
 @dataclass(frozen=True)
-class Found:
-    """Objects in ascending order of (distance, rank).
+class Batch:
+    """The next objects of a session, in ascending order of (distance, rank).
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ class Found:
     exhausted : bool
         True if no further object is left, or none within the cutoff.
     n_certified : int
-        Number of leading objects that are certified. All are, unless the deadline passed or the
-        index is approximate. For the others, the i-th distance is an upper bound on the distance of
-        the i-th object in exact order.
+        Number of leading objects that are certified: all, unless the deadline passed or the index
+        is approximate. After them, nearer objects may be missing, so that the i-th distance is at
+        least that of the i-th object of an exact batch.
     """
 
     positions: Integers
@@ -60,7 +60,7 @@ class Session(Protocol):
         """Return a lower bound of the distance of each object, shape (n_objects,)."""
         ...
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
         """Emit the next ``k`` objects with distances up to ``cutoff``.
 
         Parameters
@@ -119,7 +119,7 @@ class Metric(Protocol):
     for the edit distance. Searches that vary the radius then try only multiples of ``step``.
 
     A metric can be made from a distance function alone with
-    :class:`~fedneighbors.methods.fedknn.metrics._plain.PlainMetric`.
+    :class:`~fedneighbors.methods.fedknn.metrics._function.FunctionMetric`.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Metric(Protocol):
 _MIN_SORTED = 256  # number of objects sorted first
 _SAMPLE_SIZE = 1024
 _SAMPLE_MARGIN = 8  # positions beyond the quantile, so that it is rarely too low
-_MAX_SURPLUS = 4  # factor by which a limit may include more objects than wanted
+_MAX_SURPLUS = 4  # maximum ratio of the objects within a limit to the objects to sort
 _ANY_RANK = np.iinfo(np.int64).max
 
 
@@ -185,7 +185,7 @@ def check_radius(radius: float) -> None:
 
 
 def end_at(deadline_s: float | None) -> float:
-    """Return the monotonic time of a deadline, infinite for none."""
+    """Return the monotonic time at which a timeout passes; infinity for none."""
     return math.inf if deadline_s is None else time.monotonic() + deadline_s
 
 
@@ -194,9 +194,9 @@ class Pool:
 
     The *front* contains the first objects, in ascending order of (distance, rank). The others are
     greater than a limit (distance, rank) and unsorted. Objects that are moved to the front are not
-    deleted from the unsorted arrays; the limit tells them apart. When the front is used up, twice
-    as many objects as before are sorted. Thus emitting a few of many objects takes linear time, and
-    emitting all of them in small batches takes O(n log n) time.
+    deleted from the unsorted arrays, but they are within the limit. When the front is used up,
+    twice as many objects as before are sorted. Thus emitting a few of many objects takes linear
+    time, and emitting all of them in small batches takes O(n log n) time.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ class Pool:
         unsorted, limit, rank_limit = self._unsorted(), math.inf, _ANY_RANK
         positions, distances = self._positions[unsorted], self._distances[unsorted]
         if self._n_to_sort < len(distances):
-            limit = _limit_for(distances, self._n_to_sort)
+            limit = _choose_limit(distances, self._n_to_sort)
             near = np.flatnonzero(distances <= limit)
             positions, distances = positions[near], distances[near]
             if len(near) > _MAX_SURPLUS * self._n_to_sort:  # most are tied: select by rank
@@ -302,10 +302,10 @@ class Pool:
         return nearer | (ranks <= limit), limit
 
 
-def _limit_for(values: Floats, n: int) -> float:
-    """Return an upper limit on at least the ``n`` lowest values.
+def _choose_limit(values: Floats, n: int) -> float:
+    """Choose a limit that contains at least the ``n`` lowest values.
 
-    Except for ties, at most ``_MAX_SURPLUS * n`` values are within the limit. It is estimated from
+    Except for ties, it contains at most ``_MAX_SURPLUS * n`` values. It is estimated from
     a sample; if there are few values or the estimate is outside these bounds, it is computed
     exactly. For 20,000 values the estimate takes 0.03 ms, the exact computation 0.19 ms.
     """
@@ -350,7 +350,7 @@ class BrowsingSession(ABC):
     def _widen(self, k: int, cutoff: float) -> None:
         """Verify more objects and raise the frontier, to emit ``k`` more."""
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
         """Emit the next ``k`` objects.
 
         The deadline is checked between two calls of ``_widen``; at least one is made if it is
@@ -363,24 +363,24 @@ class BrowsingSession(ABC):
         """
         check_request(k, cutoff)
         end = end_at(deadline_s)
-        late = False
-        while not late and self._n_certain(k, cutoff) < k and self._may_have_more(cutoff):
+        timed_out = False
+        while not timed_out and self._n_certified(k, cutoff) < k and self._may_have_more(cutoff):
             self._widen(k, cutoff)
-            late = time.monotonic() > end
-        late = late and self._n_certain(k, cutoff) < k and self._may_have_more(cutoff)
-        positions, distances = self._pool.take(self._n_certain(k, cutoff))
+            timed_out = time.monotonic() > end
+        timed_out = timed_out and self._n_certified(k, cutoff) < k and self._may_have_more(cutoff)
+        positions, distances = self._pool.take(self._n_certified(k, cutoff))
         self._emitted.append(distances)
         self._n_emitted += len(positions)
-        if late:
-            return self._late_result(positions, distances, k, cutoff)
-        return Found(
+        if timed_out:
+            return self._late_batch(positions, distances, k, cutoff)
+        return Batch(
             positions=positions,
             distances=distances,
             exhausted=len(positions) < k or self._is_exhausted(cutoff),
             n_certified=len(positions),
         )
 
-    def _n_certain(self, k: int, cutoff: float) -> int:
+    def _n_certified(self, k: int, cutoff: float) -> int:
         """Count the certified objects among the next ``k``.
 
         They are before the frontier and within the cutoff.
@@ -401,11 +401,11 @@ class BrowsingSession(ABC):
         pool_is_exhausted = len(front) == 0 or bool(front[0] > cutoff)
         return pool_is_exhausted and not self._may_have_more(cutoff)
 
-    def _late_result(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Found:
-        """Return certified objects, then the pool's nearest, which stay in the pool."""
+    def _late_batch(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Batch:
+        """Return certified objects, then the nearest others, which stay in the pool."""
         more, more_distances = self._pool.peek(k - len(positions))
         more = more[more_distances <= cutoff]
-        return Found(
+        return Batch(
             positions=np.concatenate([positions, more]),
             distances=np.concatenate([distances, more_distances[: len(more)]]),
             exhausted=False,

@@ -38,7 +38,7 @@ _UNDERFLOW = 2.0**-140
 
 
 class DirectionFeatures:
-    """Features of rows under the Euclidean distance.
+    """Features whose distances are lower bounds of the rows' Euclidean distances.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class DirectionFeatures:
 
 
 class ColumnSumFeatures:
-    """Features of rows under the Manhattan distance.
+    """Features whose distances are lower bounds of the rows' Manhattan distances.
 
     Parameters
     ----------
@@ -114,7 +114,8 @@ class ColumnSumFeatures:
 def _main_directions(centered: Floats, n_directions: int) -> Floats:
     """Return orthonormal columns that span most of the variance, by subspace iteration.
 
-    Any orthonormal columns give valid bounds, so the starting point is arbitrary; it is fixed.
+    Any orthonormal columns give valid bounds, so that any start will do. It is fixed, so that
+    results are reproducible.
     """
     start = np.random.default_rng(0).standard_normal((centered.shape[1], n_directions))
     directions = np.linalg.qr(start)[0]
@@ -143,7 +144,7 @@ class VectorMetric:
     ----------
     name : {"euclidean", "manhattan", "cosine"}
         Cosine distance is one minus the cosine of the angle, computed as half the squared distance
-        of the vectors scaled to length one: exact near zero, never negative.
+        of the vectors scaled to length one: accurate near zero, never negative.
 
     Raises
     ------
@@ -170,9 +171,9 @@ class VectorMetric:
             If one is not a vector of finite numbers, the lengths differ, a magnitude is 2**500 or
             more, or, for the cosine, all numbers are zero.
         """
-        query = as_row(first, self._check)
-        other = as_row(second, self._check, n_columns=len(query))
-        rows = self._scaled(np.stack([query, other]))
+        query = as_row(first, self._find_invalid)
+        other = as_row(second, self._find_invalid, n_columns=len(query))
+        rows = self._normalize(np.stack([query, other]))
         return float(self.distances(rows[1:], rows[0], None)[0])
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> "_VectorIndex":
@@ -183,17 +184,17 @@ class VectorMetric:
         ValueError
             As for ``distance``; the error names the position of the object.
         """
-        rows = self.scaled_rows(objects)
+        rows = self.scale_rows(objects)
         return _VectorIndex(self, rows, check_ranks(ranks, len(rows)))
 
-    def scaled_rows(self, objects: Sequence[Any]) -> Floats:
+    def scale_rows(self, objects: Sequence[Any]) -> Floats:
         """Return objects as rows of the space in which distances are computed."""
-        return self._scaled(as_rows(objects, self._check))
+        return self._normalize(as_rows(objects, self._find_invalid))
 
-    def scaled_query(self, query: Any, rows: Floats) -> Floats:
+    def scale_query(self, query: Any, rows: Floats) -> Floats:
         """Return a query as a point in the space of scaled rows."""
-        row = as_row(query, self._check, n_columns=rows.shape[1] if len(rows) else None)
-        return np.asarray(self._scaled(row[np.newaxis])[0])
+        row = as_row(query, self._find_invalid, n_columns=rows.shape[1] if len(rows) else None)
+        return np.asarray(self._normalize(row[np.newaxis])[0])
 
     def distances(self, rows: Floats, point: Floats, positions: Integers | None) -> Floats:
         """Return the distances of a point to scaled rows, optionally at ``positions``."""
@@ -202,21 +203,22 @@ class VectorMetric:
         squares = square_sums(rows, point, positions)
         return np.sqrt(squares) if self.name == "euclidean" else squares * 0.5
 
-    def _scaled(self, rows: Floats) -> Floats:
-        """Return the rows, scaled to length one for the cosine."""
+    def _normalize(self, rows: Floats) -> Floats:
+        """Scale the rows to length one for the cosine; return others unchanged."""
         if self.name != "cosine" or len(rows) == 0:
             return rows
         rows = rows / np.abs(rows).max(axis=1, keepdims=True)  # so that squares do not overflow
         return np.asarray(rows / np.sqrt(square_sums(rows, np.zeros(rows.shape[1])))[:, np.newaxis])
 
-    def _check(self, rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
+    def _find_invalid(self, rows: Floats) -> tuple[npt.NDArray[np.bool_], str]:
         if self.name == "cosine":
             zero = ~np.asarray(rows.any(axis=1))
             return zero, "a number other than zero: a zero vector has no angle"
         large = np.asarray((np.abs(rows) >= MAX_MAGNITUDE).any(axis=1))
         return large, f"magnitudes below {MAX_MAGNITUDE:.3g}; rescale the columns"
 
-    def _scale(self, n_columns: int) -> MinkowskiScale:
+    def make_scale(self, n_columns: int) -> MinkowskiScale:
+        """Return the conversion to distances of the search space."""
         return MinkowskiScale(
             power=1 if self.name == "manhattan" else 2,
             halved_square=self.name == "cosine",
@@ -230,7 +232,7 @@ class _VectorIndex:
         self._metric = metric
         self._rows = rows
         self._ranks = ranks
-        self._scale = metric._scale(rows.shape[1])
+        self._scale = metric.make_scale(rows.shape[1])
         self._tree: cKDTree | None = None
         self._features: DirectionFeatures | ColumnSumFeatures | None = None
         n_rows, n_columns = rows.shape
@@ -245,7 +247,7 @@ class _VectorIndex:
             self._features = ColumnSumFeatures(rows) if is_manhattan else DirectionFeatures(rows)
 
     def open(self, query: Any) -> Session:
-        point = self._metric.scaled_query(query, self._rows)
+        point = self._metric.scale_query(query, self._rows)
         if self.n_objects == 0:
             return ScanSession(self._ranks, lambda _: np.empty(0))
         measure = partial(self._metric.distances, self._rows, point)
@@ -310,7 +312,7 @@ def as_rows(objects: Sequence[Any], check: RowCheck, *, n_columns: int | None = 
 
 
 def as_row(query: Any, check: RowCheck, *, n_columns: int | None = None) -> Floats:
-    """Return a query as a vector.
+    """Return a query as a vector of float64.
 
     Raises
     ------

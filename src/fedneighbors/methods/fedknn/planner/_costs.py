@@ -119,8 +119,8 @@ def sample(
 ) -> SampleReply:
     """Search for the k nearest by doubling steps; return the times.
 
-    A sample computes the bounds, then searches for k objects. A second session searches for one
-    object without bounds: its additional time is that of work which the bounds have already done.
+    A first session computes the bounds, then searches for k objects. A second one searches for one
+    object without computing bounds: if this takes longer, the bounds had done part of the search.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def measure(
     k: int,
     *,
     limit_s: float = _LIMIT_S,
-    apart: bool = False,
+    sequential: bool = False,
 ) -> Costs:
     """Measure links by echoes and local search by sample queries.
 
@@ -253,14 +253,14 @@ def measure(
     federation : ConnectedParties
         The providers, from :func:`~fedneighbors.federation.connected`.
     queries : sequence of bytes
-        Sample queries as bytes for providers, similar to future ones. At the beginning the first is
-        run for one object, so that one-time costs are not measured.
+        Sample queries as bytes for providers, similar to future ones. The first one is run for one
+        object beforehand, so that one-time costs are not measured.
     k : int
         Number of neighbours, 1 or more; plans for fewer use the same samples.
     limit_s : float
         Time limit per sample and provider, in seconds.
-    apart : bool
-        Measure the providers one after another. Providers on the same machine then do not slow each
+    sequential : bool
+        Measure one provider after the other. Providers on the same machine then do not slow each
         other down, and each link is measured separately, but this takes more round trips.
 
     Raises
@@ -277,7 +277,7 @@ def measure(
     if not 0 < limit_s < math.inf:
         raise ValueError(f"expected limit_s above 0, got {limit_s!r}")
     first = federation.run(_ask_samples(SampleRequest(queries[0], 1, limit_s))).result
-    groups = [[name] for name in first] if apart else [list(first)]
+    groups = [[name] for name in first] if sequential else [list(first)]
     links: dict[str, LinkCost] = {}
     for group in groups:
         links |= dict.fromkeys(group, _measure_link(federation, group))

@@ -7,7 +7,7 @@ replies) takes as long as its slowest provider, including the transfer of reques
 
     with connected(providers) as federation:
         costs = measure(federation, sample_queries, k)
-        plan = make_plan(costs, k, n_side_by_side=1)  # in one process, one at a time
+        plan = make_plan(costs, k, n_parallel=1)  # all providers share one process
         print(plan)
         federation.run(CANDIDATES[plan.algorithm](query, k, name="q"))
 
@@ -51,8 +51,8 @@ class Prediction:
     n_returned : float
         Number of objects returned by all providers.
     local_s : float
-        Seconds of local search, summed over the exchanges. In each exchange it takes as long as at
-        the slowest provider, or longer if not all providers can work at the same time.
+        Seconds of local search, summed over the exchanges: in each, those of the slowest provider,
+        or more if not all providers can work at the same time.
     link_s : float
         Seconds on the links.
     broker_s : float
@@ -113,7 +113,7 @@ def make_plan(
     k: int,
     *,
     candidates: Mapping[str, Candidate] = CANDIDATES,
-    n_side_by_side: int | None = None,
+    n_parallel: int | None = None,
 ) -> Plan:
     """Predict the cost of each algorithm and choose the fastest.
 
@@ -125,16 +125,16 @@ def make_plan(
         Number of neighbours, from 1 to ``costs.k``.
     candidates : mapping of str to callable
         Algorithms to choose from; each takes a query, ``k`` and ``name=`` and returns its
-        coordinator. Its requests must be such that a sample can answer: for bounds or nearest
-        objects, plain or padded to a size that does not depend on the objects.
-    n_side_by_side : int, optional
-        Number of providers that can work at the same time. None if each has its own machine; 1 if
-        they answer one after another.
+        coordinator. It may only request bounds or nearest objects, plain or padded, because
+        samples do not answer other requests.
+    n_parallel : int, optional
+        Number of providers that can work at the same time: None if each has its own machine, 1 if
+        they work one after the other.
 
     Raises
     ------
     ValueError
-        If there are no candidates, or ``k`` or ``n_side_by_side`` is out of range.
+        If there are no candidates, or ``k`` or ``n_parallel`` is out of range.
     """
     if not candidates:
         raise ValueError("expected at least one algorithm to choose from")
@@ -142,11 +142,10 @@ def make_plan(
         raise ValueError(
             f"expected k from 1 to the measured {costs.k}, got {k}; measure with a larger k"
         )
-    if n_side_by_side is not None and n_side_by_side < 1:
-        raise ValueError(f"expected n_side_by_side of 1 or more, got {n_side_by_side}")
+    if n_parallel is not None and n_parallel < 1:
+        raise ValueError(f"expected n_parallel of 1 or more, got {n_parallel}")
     predictions = [
-        _predict(name, candidate, costs, k, n_side_by_side)
-        for name, candidate in candidates.items()
+        _predict(name, candidate, costs, k, n_parallel) for name, candidate in candidates.items()
     ]
     predictions.sort(key=lambda prediction: prediction.total_s)
     best = predictions[0]
@@ -178,12 +177,12 @@ def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) 
 
 
 def _predict(
-    name: str, candidate: Candidate, costs: Costs, k: int, n_side_by_side: int | None
+    name: str, candidate: Candidate, costs: Costs, k: int, n_parallel: int | None
 ) -> Prediction:
     replays = [_replay(candidate, sample, costs, k) for sample in costs.samples]
-    local_s = [sum(_local_s(e, n_side_by_side) for e in r.exchanges) for r in replays]
+    local_s = [sum(_local_s(e, n_parallel) for e in r.exchanges) for r in replays]
     total_s = [
-        r.broker_s + sum(_exchange_s(e, costs.links, n_side_by_side) for e in r.exchanges)
+        r.broker_s + sum(_exchange_s(e, costs.links, n_parallel) for e in r.exchanges)
         for r in replays
     ]
     link_s = [
@@ -211,16 +210,14 @@ def _replay(
     return replay(candidate(b"", k, name="plan"), providers)
 
 
-def _local_s(exchange: Round, n_side_by_side: int | None) -> float:
+def _local_s(exchange: Round, n_parallel: int | None) -> float:
     slowest = max(exchange.busy_s.values())
-    if n_side_by_side is None:
+    if n_parallel is None:
         return slowest
-    return max(slowest, sum(exchange.busy_s.values()) / n_side_by_side)
+    return max(slowest, sum(exchange.busy_s.values()) / n_parallel)
 
 
-def _exchange_s(
-    exchange: Round, links: Mapping[str, LinkCost], n_side_by_side: int | None
-) -> float:
+def _exchange_s(exchange: Round, links: Mapping[str, LinkCost], n_parallel: int | None) -> float:
     """Return the seconds from the requests to the last reply."""
     transfer_s = {
         name: links[name].seconds(
@@ -230,9 +227,9 @@ def _exchange_s(
         for name in exchange.busy_s
     }
     slowest = max(transfer_s[name] + busy_s for name, busy_s in exchange.busy_s.items())
-    if n_side_by_side is None:
+    if n_parallel is None:
         return slowest
-    return max(slowest, min(transfer_s.values()) + _local_s(exchange, n_side_by_side))
+    return max(slowest, min(transfer_s.values()) + _local_s(exchange, n_parallel))
 
 
 def _reason(predictions: list[Prediction], k: int) -> str:
@@ -243,12 +240,12 @@ def _reason(predictions: list[Prediction], k: int) -> str:
     return (
         f"expected time for k = {k}: {1e3 * best.total_s:.1f} ms, against "
         f"{1e3 * second.total_s:.1f} ms with {second.algorithm} "
-        f"({_difference(best.local_s - second.local_s, 'in local search')} and "
-        f"{_difference(best.link_s - second.link_s, 'on the link')})"
+        f"({_describe_difference(best.local_s - second.local_s, 'in local search')} and "
+        f"{_describe_difference(best.link_s - second.link_s, 'on the link')})"
     )
 
 
-def _difference(seconds: float, where: str) -> str:
+def _describe_difference(seconds: float, where: str) -> str:
     return f"{abs(1e3 * seconds):.1f} ms {'more' if seconds > 0 else 'less'} {where}"
 
 
@@ -261,14 +258,14 @@ class Chooser:
         Settings of the search.
     n_parties : int
         Number of parties of the federation.
-    side_by_side : bool
-        True if the parties work at the same time; False for one at a time.
+    parallel : bool
+        True if the parties work at the same time, False if one after the other.
     """
 
-    def __init__(self, settings: SearchSettings, n_parties: int, *, side_by_side: bool) -> None:
+    def __init__(self, settings: SearchSettings, n_parties: int, *, parallel: bool) -> None:
         self._settings = settings
         self._n_parties = n_parties
-        self._n_side_by_side = (os.cpu_count() or 1) if side_by_side else 1
+        self._n_parallel = (os.cpu_count() or 1) if parallel else 1
         self._costs: Costs | None = None
         self._plans: dict[int, Plan] = {}
 
@@ -287,24 +284,20 @@ class Chooser:
         if k not in self._plans:
             if self._costs is None or self._costs.k < k:
                 self._costs = measure(
-                    federation, queries[:_MAX_SAMPLES], k, limit_s=_LIMIT_S, apart=True
+                    federation, queries[:_MAX_SAMPLES], k, limit_s=_LIMIT_S, sequential=True
                 )
-            self._plans[k] = make_plan(self._costs, k, n_side_by_side=self._n_side_by_side)
+            self._plans[k] = make_plan(self._costs, k, n_parallel=self._n_parallel)
         return self._plans[k].algorithm, self._plans[k].why
 
     def explain(self, federation: ConnectedParties, query: bytes, k: int) -> Plan:
         """Predict each algorithm's cost for a query, and choose one."""
-        # With a privacy budget, all providers are measured at once: one after another, a provider
-        # could infer the search times of those before it.
-        apart = self._settings.privacy is None
-        costs = measure(federation, [query], k, limit_s=_LIMIT_S, apart=apart)
+        # With a privacy budget, all providers are measured at once. Otherwise, a provider could
+        # infer the search times of those before it.
+        sequential = self._settings.privacy is None
+        costs = measure(federation, [query], k, limit_s=_LIMIT_S, sequential=sequential)
         settings, n_parties = self._settings, self._n_parties
-        plan = make_plan(
-            costs,
-            k,
-            candidates=_candidates(settings, n_parties, k),
-            n_side_by_side=self._n_side_by_side,
-        )
+        candidates = _candidates(settings, n_parties, k)
+        plan = make_plan(costs, k, candidates=candidates, n_parallel=self._n_parallel)
         if settings.algorithm != "auto":
             return replace(plan, algorithm=settings.algorithm, why="chosen by the user")
         if settings.privacy is not None:

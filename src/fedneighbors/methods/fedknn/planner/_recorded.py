@@ -19,7 +19,7 @@ from fedneighbors.federation._loop import Coordinator, Delivery, Replies, read_r
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import nearest_reply
-from fedneighbors.methods.fedknn.metrics._sessions import Found
+from fedneighbors.methods.fedknn.metrics._sessions import Batch
 from fedneighbors.methods.fedknn.planner._costs import SampleReply
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
@@ -51,9 +51,9 @@ class SampledProvider:
     name : str
         Name of the provider.
     sample : SampleReply
-        Its reply to a sample request. If the time limit ended the sample, further objects are
-        assumed at their lower bounds, and k objects to take the time limit, or longer by
-        extrapolation. The real distances and times may be larger.
+        Its reply to a sample request. If the time limit ended the sample, the distances of further
+        objects are assumed to be their lower bounds, and the time for k objects to be the time
+        limit, or longer by extrapolation. Real distances and times may be larger.
     k : int
         Number of objects requested in the sample.
     limit_s : float
@@ -90,11 +90,11 @@ class SampledProvider:
             case NearestRequest():
                 return self._nearest(request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
-                with self._on_grid(request.grid_s):
+                with self._delay_to_grid(request.grid_s):
                     self._open(with_bounds=True)
                     return pad_bounds(self._sample.bounds, request.k, bytes(EPOCH_BYTES))
             case PaddedNearestRequest():
-                with self._on_grid(request.grid_s):
+                with self._delay_to_grid(request.grid_s):
                     return pad_nearest(self._nearest(int(request.count[0])), request.k)
         raise Refused("a recorded sample does not support this", type(request).__name__)
 
@@ -104,14 +104,14 @@ class SampledProvider:
         *,
         cutoff: float = math.inf,
         deadline_s: float | None = None,  # noqa: ARG002 - a replay is never late
-    ) -> Found:
+    ) -> Batch:
         """Emit the next objects, like a session of the real provider."""
         first = self.n_verified
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
         last = min(first + k, max(n_within, first))
         self._search(last, cutoff=cutoff if last < first + k else None)
         self.n_verified = last
-        return Found(
+        return Batch(
             positions=np.arange(first, last),
             distances=self._distances[first:last],
             # nothing is known beyond the end of the sample; exhaustion lets the coordinator finish
@@ -183,7 +183,7 @@ class SampledProvider:
             self._reached_s.append(max(limit_s, extrapolated_s))
 
     @contextmanager
-    def _on_grid(self, grid_s: float) -> Iterator[None]:
+    def _delay_to_grid(self, grid_s: float) -> Iterator[None]:
         before = self.spent_s
         yield
         if grid_s > 0:

@@ -40,7 +40,7 @@ SECOND_COUNT = Sensitivity(
 """Sensitivity of one provider's second count, given all first counts as sent."""
 
 _FIRST_SHARE = Fraction(2, 5)  # part of epsilon for the first counts
-_DIGITS = 60  # precision of least_shift
+_DIGITS = 60  # precision of min_shift
 _ROUNDING = Decimal(10) ** -40  # relative margin, far above the rounding error of 60 digits
 _PAIR = struct.Struct("<qq")  # stored form of the noise on both counts of a provider
 
@@ -225,10 +225,10 @@ def _derive(noise: CountNoise) -> _Derived:
     first = DiscreteLaplace(FIRST_COUNTS.l1 / (epsilon * _FIRST_SHARE))
     second = DiscreteLaplace(SECOND_COUNT.l1 / (epsilon * (1 - _FIRST_SHARE)))
     if noise.promise == "exact":
-        shift = least_shift(second.scale, delta)
+        shift = min_shift(second.scale, delta)
     else:
         chance = exact(noise.failure, "failure") / noise.n_providers
-        shift = max(least_shift(second.scale, chance) - 1, 0)
+        shift = max(min_shift(second.scale, chance) - 1, 0)
     total = first.guarantee(FIRST_COUNTS).epsilon + second.guarantee(SECOND_COUNT).epsilon
     return _Derived(
         first,
@@ -282,15 +282,15 @@ class PaperNoise(Noise):
         self, n: int, *, bits: Callable[[int], bytes] = os.urandom
     ) -> list[tuple[int, int]]:
         """Draw noise on the two counts of ``n`` providers, shifts included."""
-        drawn = self._noise.noise(2 * n, bits=bits) + self.shift
-        return list(zip(drawn[:n].tolist(), drawn[n:].tolist(), strict=True))
+        noise = self._noise.noise(2 * n, bits=bits) + self.shift
+        return list(zip(noise[:n].tolist(), noise[n:].tolist(), strict=True))
 
     @cached_property
     def _noise(self) -> DiscreteLaplace:
         return DiscreteLaplace(2 / exact(self.epsilon, "epsilon"))
 
 
-def least_shift(scale: Fraction, chance: Fraction) -> int:
+def min_shift(scale: Fraction, chance: Fraction) -> int:
     """Return the smallest B with P(L <= -B) <= ``chance``.
 
     B is at least 0 and L is discrete Laplace noise.

@@ -58,8 +58,8 @@ def dann_star(
     noise_of : callable
         Function that returns the noise, see :data:`NoiseOf`.
     always_exact : bool
-        True if the noise rules out requests for too few objects. Then a result that is not
-        certified is an error; otherwise the answer is marked as not exact.
+        True if the noise rules out requests for too few objects. A result that is not certified is
+        then an error; if False, such an answer is marked as not exact.
     grid_s : float
         Replies are delayed to a multiple of this many seconds after the request; 0 for no delay.
 

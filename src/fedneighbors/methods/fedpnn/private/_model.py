@@ -12,7 +12,7 @@ from fedneighbors.methods.fedpnn.private._release import (
     N_CELLS,
     count_weight,
     directions,
-    origin_reach,
+    max_row_length,
     scale_to_cube,
 )
 from fedneighbors.tabular._model_file import ModelFile
@@ -47,7 +47,7 @@ class Neurons:
         Standard deviation of the noise on each weight.
     totals : float64 array of shape (n_classes,)
         Number of records of each class, above 0.
-    fewest : float
+    density_floor : float
         Lower limit of a density, in records.
     sigma : float
         Smoothing.
@@ -58,7 +58,7 @@ class Neurons:
     weights: Floats
     noise: Floats
     totals: Floats
-    fewest: float
+    density_floor: float
     sigma: float
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Neurons:
             raise ValueError("a number is not finite")
         if (self.noise < 0).any() or (self.totals <= 0).any():
             raise ValueError("noise or totals are out of range")
-        if not (0 < self.sigma < np.inf and 0 <= self.fewest < np.inf):
+        if not (0 < self.sigma < np.inf and 0 <= self.density_floor < np.inf):
             raise ValueError("smoothing or floor are out of range")
 
     def log_densities(self, units: Floats) -> Floats:
@@ -84,7 +84,7 @@ class Neurons:
         kernel = _kernel(units @ self.axes, self.positions, self.sigma)
         sums = kernel @ self.weights
         deviation = np.sqrt(kernel**2 @ self.noise**2)
-        floor = np.maximum(_DENSITY_FLOOR * deviation, self.fewest)
+        floor = np.maximum(_DENSITY_FLOOR * deviation, self.density_floor)
         return np.asarray(np.log(np.maximum(sums, floor[:, None]) / self.totals))
 
 
@@ -119,7 +119,7 @@ def estimate_origin(values: Integers, *, n_features: int, levels: int, variance:
     variance : float
         Variance of the noise on each value.
     """
-    weight = count_weight(origin_reach(n_features, levels))
+    weight = count_weight(max_row_length(n_features, levels))
     n_rows = max(float(values[0]), _COUNT_FLOOR * math.sqrt(variance), weight) / weight
     return np.asarray(np.clip(values[1:] / (levels * n_rows), -1, 1))
 
@@ -173,9 +173,9 @@ def cell_neurons(cells: Integers, axis: Floats, means: ClassMeans, *, variance: 
     positions = ((np.arange(N_CELLS) + 0.5) / N_CELLS * 2 - 1)[:, None]
     mass = _kernel(positions, positions, CELL_SIGMA).sum(axis=0)
     counts = cells.reshape(2, N_CELLS).T.astype(np.float64)
-    # variances of the noise on the number of records of a class
-    of_cells, of_sums = N_CELLS * variance, means.spread**2
-    weight = of_sums / (of_cells + of_sums) if of_cells else 1.0
+    # variances of the noise on a class's number of records, in both releases
+    cell_variance, sum_variance = N_CELLS * variance, means.spread**2
+    weight = sum_variance / (cell_variance + sum_variance) if cell_variance else 1.0
     totals = weight * counts.sum(axis=0) + (1 - weight) * means.counts
     return Neurons(
         axes=axis[:, None],
@@ -183,7 +183,7 @@ def cell_neurons(cells: Integers, axis: Floats, means: ClassMeans, *, variance: 
         weights=counts / mass[:, None],
         noise=math.sqrt(variance) / mass,
         totals=np.maximum(totals, 1.0),
-        fewest=_MIN_RECORDS,
+        density_floor=_MIN_RECORDS,
         sigma=CELL_SIGMA,
     )
 
@@ -197,7 +197,7 @@ def mean_neurons(means: Floats) -> Neurons:
         weights=np.eye(n_classes),
         noise=np.zeros(n_classes),
         totals=np.ones(n_classes),
-        fewest=0.0,
+        density_floor=0.0,
         sigma=MEAN_SIGMA,
     )
 

@@ -110,18 +110,18 @@ def choose_levels(budget: PureDP | ZCDP, sensitivity: Callable[[int], Sensitivit
     )
 
 
-def origin_reach(n_features: int, levels: int) -> int:
+def max_row_length(n_features: int, levels: int) -> int:
     """Return the maximum length of a row in the cube, in steps."""
     squared = _RADIUS_FRACTION**2 * levels**2 * n_features
     return math.isqrt(squared.numerator // squared.denominator)
 
 
-def count_weight(reach: int) -> int:
+def count_weight(max_length: int) -> int:
     """Return the weight of one row in a count, in steps.
 
-    ``reach`` is the maximum length, in steps, of the vectors that are released with the count.
+    ``max_length`` is that of the vectors that are released with the count, in steps.
     """
-    return max(1, int(_COUNT_FRACTION * reach))
+    return max(1, int(_COUNT_FRACTION * max_length))
 
 
 def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Sensitivity:
@@ -131,17 +131,17 @@ def origin_sensitivity(n_features: int, levels: int, neighbors: Neighbors) -> Se
     that norm(v, 1) <= sqrt(n_features) R by the Cauchy-Schwarz inequality. Replacing a row leaves
     the count and changes the sum by v - v'.
     """
-    reach = origin_reach(n_features, levels)
-    largest = min(levels, reach)
-    l1 = min(n_features * largest, math.isqrt(n_features * reach**2))
+    max_length = max_row_length(n_features, levels)
+    largest, squared = min(levels, max_length), max_length**2
+    l1 = min(n_features * largest, math.isqrt(n_features * squared))
     if neighbors == "replace_one":
-        return Sensitivity("row", neighbors, l1=2 * l1, l2_squared=4 * reach**2, linf=2 * largest)
-    weight = count_weight(reach)
+        return Sensitivity("row", neighbors, l1=2 * l1, l2_squared=4 * squared, linf=2 * largest)
+    weight = count_weight(max_length)
     return Sensitivity(
         "row",
         neighbors,
         l1=weight + l1,
-        l2_squared=weight**2 + reach**2,
+        l2_squared=weight**2 + squared,
         linf=max(weight, largest),
     )
 
@@ -217,11 +217,11 @@ def origin_sums(cube: Floats, levels: int) -> Integers:
     int64 array of shape (1 + n_features,)
         Weighted count, then sums.
     """
-    reach = origin_reach(cube.shape[1], levels)
+    max_length = max_row_length(cube.shape[1], levels)
     length = np.sqrt((cube**2).sum(axis=1, keepdims=True))
-    clipped = cube * np.minimum(1.0, reach / levels / np.maximum(length, 1e-300))
-    steps = _truncate_to_steps(clipped, levels, reach)
-    return np.concatenate([[count_weight(reach) * len(cube)], steps.sum(axis=0)])
+    clipped = cube * np.minimum(1.0, max_length / levels / np.maximum(length, 1e-300))
+    steps = _truncate_to_steps(clipped, levels, max_length)
+    return np.concatenate([[count_weight(max_length) * len(cube)], steps.sum(axis=0)])
 
 
 def directions(cube: Floats, origin: Floats) -> Floats:
@@ -292,13 +292,13 @@ def project_onto(units: Floats, axis: Floats) -> Floats:
     return np.asarray(np.ascontiguousarray(units * axis).sum(axis=1))
 
 
-def _truncate_to_steps(vectors: Floats, levels: int, reach: int) -> Integers:
-    """Truncate vectors to integer steps, with length at most ``reach``.
+def _truncate_to_steps(vectors: Floats, levels: int, max_length: int) -> Integers:
+    """Truncate vectors to integer steps, with length at most ``max_length``.
 
     While a vector is too long because of rounding errors, each coordinate is shortened by a step.
     """
     steps = np.trunc(vectors * levels).astype(np.int64)
-    while (too_long := (steps**2).sum(axis=1) > reach**2).any():
+    while (too_long := (steps**2).sum(axis=1) > max_length**2).any():
         steps[too_long] -= np.sign(steps[too_long])
     return steps
 

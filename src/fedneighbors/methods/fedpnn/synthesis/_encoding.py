@@ -101,9 +101,9 @@ class NumericCoding:
         self, modes: Modes, values: Floats, rng: np.random.Generator
     ) -> tuple[Codes, Floats]:
         cumulative = np.cumsum(modes.posterior(values), axis=1)
-        drawn = (cumulative < rng.random((len(values), 1)) * cumulative[:, -1:]).sum(axis=1)
-        positions = (values - modes.means[drawn]) / (_MODE_REACH * modes.deviations[drawn])
-        return len(self.repeated) + drawn, np.clip(positions, -_MAX_POSITION, _MAX_POSITION)
+        mode = (cumulative < rng.random((len(values), 1)) * cumulative[:, -1:]).sum(axis=1)
+        positions = (values - modes.means[mode]) / (_MODE_REACH * modes.deviations[mode])
+        return len(self.repeated) + mode, np.clip(positions, -_MAX_POSITION, _MAX_POSITION)
 
     def decode(self, codes: Codes, positions: Floats) -> Column:
         """Return numbers, with NaN where the category is "missing"."""

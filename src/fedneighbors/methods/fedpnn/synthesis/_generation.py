@@ -46,14 +46,14 @@ def draw_noise(
     ----------
     .. [1] FedPNN, section 4.1, step a: the modified CTGAN draws from N(0, 1) and N(0.2, 2).
     """
-    drawn = rng.standard_normal((n_entries, n_rows), dtype=np.float32)
+    values = rng.standard_normal((n_entries, n_rows), dtype=np.float32)
     if noise == "mixture":
         shifted = np.flatnonzero(rng.random(n_rows) < 0.5)
-        drawn[:, shifted] = drawn[:, shifted] * _SPREAD + _SHIFT
+        values[:, shifted] = values[:, shifted] * _SPREAD + _SHIFT
     elif noise == "concat":
         half = n_entries // 2
-        drawn[half:] = drawn[half:] * _SPREAD + _SHIFT
-    return drawn
+        values[half:] = values[half:] * _SPREAD + _SHIFT
+    return values
 
 
 @dataclass(frozen=True)
@@ -256,14 +256,14 @@ class RowsByCategory:
 
     def draw(self, picks: Picks, rng: np.random.Generator) -> Codes:
         """Draw a random row that meets each condition; return row indices."""
-        drawn = np.empty(len(picks.columns), np.int64)
-        fraction = rng.random(len(drawn))
+        indices = np.empty(len(picks.columns), np.int64)
+        fraction = rng.random(len(indices))
         for column, (rows, starts) in enumerate(zip(self.rows, self.starts, strict=True)):
             matching = np.flatnonzero(picks.columns == column)
             first = starts[picks.categories[matching]]
             count = starts[picks.categories[matching] + 1] - first
-            drawn[matching] = rows[first + (fraction[matching] * count).astype(np.int64)]
-        return drawn
+            indices[matching] = rows[first + (fraction[matching] * count).astype(np.int64)]
+        return indices
 
 
 def _cumulate(weights: npt.NDArray[np.floating] | Codes) -> Floats:

@@ -67,7 +67,7 @@ def fit_modes(
 
     The values of a column are first condensed to weighted groups of neighboring values, which are
     smaller at both ends of the column. The updates use the means and variances of the groups, so
-    that every row has an influence and rows are not sampled.
+    that all rows are used, without sampling.
 
     Parameters
     ----------
@@ -231,13 +231,13 @@ def _make_modes(
     state: _State, index: int, center: float, spread: float, min_weight: float
 ) -> Modes:
     weight = state.size[index] / state.size[index].sum()
-    kept = np.flatnonzero(weight >= min(min_weight, weight.max()))
-    kept = kept[np.argsort(state.mean[index][kept], kind="stable")]
-    deviation = np.sqrt(state.rate[index][kept] / state.shape[index][kept])
+    modes = np.flatnonzero(weight >= min(min_weight, weight.max()))
+    modes = modes[np.argsort(state.mean[index][modes], kind="stable")]
+    deviation = np.sqrt(state.rate[index][modes] / state.shape[index][modes])
     return Modes(
-        means=center + spread * state.mean[index][kept],
+        means=center + spread * state.mean[index][modes],
         deviations=spread * np.maximum(deviation, _MIN_DEVIATION),
-        weights=weight[kept] / weight[kept].sum(),
+        weights=weight[modes] / weight[modes].sum(),
     )
 
 

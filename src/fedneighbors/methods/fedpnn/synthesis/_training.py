@@ -97,7 +97,7 @@ class Generator:
         self._output = Dense.initialize(n_inputs, layout.width, rng, trains=True)
 
     @torch.no_grad()
-    def inform(self, frequencies: Tensor) -> None:
+    def initialize_biases(self, frequencies: Tensor) -> None:
         """Set the output biases to the log frequencies of the categories.
 
         Parameters
@@ -391,7 +391,7 @@ class _TrainingLoop:
         self.generator = Generator(settings.embedding + width, settings.generator, layout, rng)
         if settings.informed:
             counts = matrix[:, len(layout.scalars) :].sum(0)
-            self.generator.inform((counts + 0.5) / (len(matrix) + 0.5))
+            self.generator.initialize_biases((counts + 0.5) / (len(matrix) + 0.5))
         n_inputs = settings.pac * (layout.width + width)
         self._critic = Critic(n_inputs, settings.critic, rng, dropout=settings.dropout)
         adam = partial(torch.optim.Adam, lr=settings.learning_rate, betas=_ADAM_BETAS, fused=True)

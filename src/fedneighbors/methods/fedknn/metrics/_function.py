@@ -1,4 +1,4 @@
-"""Metrics from any distance function; a search computes every distance."""
+"""Metrics defined by a distance function; a search computes every distance."""
 
 import math
 import time
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import Found, SessionIndex, end_at
+from fedneighbors.methods.fedknn.metrics._sessions import Batch, SessionIndex, end_at
 
 
-class PlainMetric:
+class FunctionMetric:
     """A metric defined by a distance function.
 
     Parameters
@@ -43,14 +43,14 @@ class PlainMetric:
 
     def index(self, objects: Sequence[Any], *, ranks: Integers) -> SessionIndex:
         """Return an index whose searches compute every distance."""
-        return SessionIndex(len(objects), partial(_PlainSession, self, objects, ranks))
+        return SessionIndex(len(objects), partial(_FunctionSession, self, objects, ranks))
 
 
-class _PlainSession:
+class _FunctionSession:
     exact = True
 
     def __init__(
-        self, metric: PlainMetric, objects: Sequence[Any], ranks: Integers, query: Any
+        self, metric: FunctionMetric, objects: Sequence[Any], ranks: Integers, query: Any
     ) -> None:
         self.n_verified = 0
         self._metric = metric
@@ -66,7 +66,7 @@ class _PlainSession:
     def separate_bounds(self) -> Floats:
         return self.bounds()
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Found:
+    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
         complete = self._compute(deadline_s)
         known = np.flatnonzero(~np.isnan(self._distances))
         order = known[np.lexsort((self._ranks[known], self._distances[known]))]
@@ -74,7 +74,7 @@ class _PlainSession:
         remaining = remaining[self._distances[remaining] <= cutoff]
         positions = remaining[:k]
         self._n_emitted += len(positions) if complete else 0
-        return Found(
+        return Batch(
             positions=positions,
             distances=self._distances[positions],
             exhausted=complete and len(remaining) <= k,

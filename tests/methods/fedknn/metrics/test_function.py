@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedneighbors.methods.fedknn.metrics._plain import PlainMetric
+from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from tests.methods.fedknn.metrics.brute_force import searches
 
 
@@ -14,18 +14,20 @@ def gap(first, second):
 @settings(max_examples=500, deadline=None)
 @given(searches(objects=st.integers(-3, 3)))
 def test_any_distance_function_equals_brute_force(search):
-    search.assert_equals_brute_force(PlainMetric(gap))
+    search.assert_equals_brute_force(FunctionMetric(gap))
 
 
 @settings(max_examples=200, deadline=None)
 @given(searches(objects=st.integers(-3, 3)))
 def test_a_function_without_triangle_inequality_works(search):
-    search.assert_equals_brute_force(PlainMetric(lambda first, second: float(first * second % 3)))
+    search.assert_equals_brute_force(
+        FunctionMetric(lambda first, second: float(first * second % 3))
+    )
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan")])
 def test_an_invalid_distance_is_refused(value):
-    session = PlainMetric(lambda *_: value, "odd").index([1], ranks=np.arange(1)).open(2)
+    session = FunctionMetric(lambda *_: value, "odd").index([1], ranks=np.arange(1)).open(2)
 
     with pytest.raises(ValueError, match="0 or more from 'odd'"):
         session.next(1)
