@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import Batch, Index, Metric, Session
+from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, Index, Metric, Session
 
 _MAX_STEP_S = 1.0
 
@@ -186,7 +186,9 @@ class _RecordedSession:
     def separate_bounds(self) -> Floats:
         return self.bounds()  # only graphs are recorded, whose bounds are separate
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:  # noqa: ARG002 - the recorder has its own limit
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:  # noqa: ARG002 - the recorder has its own limit
         start = time.thread_time()
         first, wanted = self._n_emitted, self._n_emitted + k
         self._n_emitted = max(self._recorder.reach(wanted, cutoff), first)
@@ -194,7 +196,7 @@ class _RecordedSession:
         self._advance(start, cutoff=cutoff, complete=complete)
         positions, distances = self._recorder.found(first, self._n_emitted)
         ended = self._n_emitted == self._recorder.n_objects
-        return Batch(positions, distances, ended or not complete, len(positions))
+        return SessionBatch(positions, distances, ended or not complete, len(positions))
 
     def count(self, radius: float) -> int:
         """Count objects within a radius by emitting all of them."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.metrics._sessions import Batch
+from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch
 
 KEY = b"tests"
 
@@ -117,4 +117,4 @@ def make_federation(rng, *, m, n, k, spread, placement, unit, looseness):
     )
 
 
-__all__ = ["KEY", "BoundedLine", "Federation", "Batch", "federations", "random_federation"]
+__all__ = ["KEY", "BoundedLine", "Federation", "SessionBatch", "federations", "random_federation"]

@@ -20,7 +20,7 @@ from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
-from fedneighbors.methods.fedknn.metrics._sessions import Batch, Metric, Session
+from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, Metric, Session
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
@@ -228,7 +228,9 @@ def nearest_reply(
     )
 
 
-def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integers) -> Batch:
+def next_until(
+    session: Session, k: int, *, cutoff: float, tie: int, ties: Integers
+) -> SessionBatch:
     """Emit the next ``k`` objects up to a limit, few beyond it.
 
     The limit is a distance and a tie key. Objects at the cutoff distance are emitted in growing
@@ -249,7 +251,7 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
 
     Returns
     -------
-    Batch
+    SessionBatch
         ``exhausted`` is true if no further object is up to the limit.
     """
     batches = [session.next(k, cutoff=float(np.nextafter(cutoff, -math.inf)))]
@@ -260,7 +262,7 @@ def next_until(session: Session, k: int, *, cutoff: float, tie: int, ties: Integ
         exhausted = batches[-1].exhausted or bool((ties[last] > tie).any())
         n_left -= len(batches[-1].positions)
         batch_size *= 2
-    return Batch(
+    return SessionBatch(
         positions=np.concatenate([batch.positions for batch in batches]),
         distances=np.concatenate([batch.distances for batch in batches]),
         exhausted=exhausted,

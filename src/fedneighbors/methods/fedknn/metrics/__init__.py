@@ -17,7 +17,7 @@ _HOMES = {
     "BrowsingSession": f"{__name__}._sessions",
     "EditMetric": f"{__name__}._strings",
     "FaissMetric": f"{__name__}._faiss",
-    "Batch": f"{__name__}._sessions",
+    "SessionBatch": f"{__name__}._sessions",
     "GraphEditMetric": f"{__name__}._graphs",
     "HaversineMetric": f"{__name__}._places",
     "Index": f"{__name__}._sessions",

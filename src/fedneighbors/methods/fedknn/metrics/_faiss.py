@@ -15,7 +15,7 @@ from fedneighbors._lazy import optional_module
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.methods.fedknn.metrics._points import Measure
 from fedneighbors.methods.fedknn.metrics._sessions import (
-    Batch,
+    SessionBatch,
     check_radius,
     check_ranks,
     check_request,
@@ -90,7 +90,9 @@ class ApproximateSession:
         """Return zeros, because an approximate index has no bounds."""
         return np.zeros(len(self._ranks))
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:  # noqa: ARG002 - a search cannot be interrupted
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:  # noqa: ARG002 - a search cannot be interrupted
         """Emit the next ``k`` of the candidates; none is certified.
 
         Raises
@@ -106,7 +108,7 @@ class ApproximateSession:
         order = np.lexsort((self._ranks[positions], distances))
         order = order[distances[order] <= cutoff][:k]
         self._emitted[positions[order]] = True
-        return Batch(
+        return SessionBatch(
             positions=positions[order],
             distances=distances[order],
             exhausted=len(order) < k or bool(self._emitted.all()),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import Batch, SessionIndex, end_at
+from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, SessionIndex, end_at
 
 
 class FunctionMetric:
@@ -66,7 +66,9 @@ class _FunctionSession:
     def separate_bounds(self) -> Floats:
         return self.bounds()
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:
         complete = self._compute(deadline_s)
         known = np.flatnonzero(~np.isnan(self._distances))
         order = known[np.lexsort((self._ranks[known], self._distances[known]))]
@@ -74,7 +76,7 @@ class _FunctionSession:
         remaining = remaining[self._distances[remaining] <= cutoff]
         positions = remaining[:k]
         self._n_emitted += len(positions) if complete else 0
-        return Batch(
+        return SessionBatch(
             positions=positions,
             distances=self._distances[positions],
             exhausted=complete and len(remaining) <= k,

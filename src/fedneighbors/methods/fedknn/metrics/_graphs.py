@@ -15,7 +15,12 @@ from fedneighbors.datasets._graphs import Graph
 from fedneighbors.kernels.graph_edit._bounds import Counts, table_bounds
 from fedneighbors.kernels.graph_edit._search import GraphTable, find_twins, new_search, verify_many
 from fedneighbors.kernels.graph_edit._tree import GedSearch
-from fedneighbors.methods.fedknn.metrics._sessions import Batch, check_ranks, check_request, end_at
+from fedneighbors.methods.fedknn.metrics._sessions import (
+    SessionBatch,
+    check_ranks,
+    check_request,
+    end_at,
+)
 
 _Int32s = npt.NDArray[np.int32]
 _MAX_PARTS = np.iinfo(np.uint16).max  # nodes or edges; counts of them are stored as uint16
@@ -254,7 +259,9 @@ class _GraphSession:
     def separate_bounds(self) -> Floats:
         return self.bounds()  # each depends on one graph and the query only
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:
         check_request(k, cutoff)
         end = end_at(deadline_s)
         batches: list[Integers] = [np.empty(0, np.int64)]
@@ -266,7 +273,7 @@ class _GraphSession:
         certified = np.concatenate(batches)
         rest = np.empty(0, np.int64) if in_time else self._uncertified(n_left, cutoff)
         positions = np.concatenate([certified, rest])
-        return Batch(
+        return SessionBatch(
             positions=positions,
             distances=self._upper[positions].astype(np.float64),
             exhausted=not self._enter_level(cutoff),

@@ -24,7 +24,7 @@ from fedneighbors._typing import Floats, Integers
 
 
 @dataclass(frozen=True)
-class Batch:
+class SessionBatch:
     """The next objects of a session, in ascending order of (distance, rank).
 
     Parameters
@@ -60,7 +60,9 @@ class Session(Protocol):
         """Return a lower bound of the distance of each object, shape (n_objects,)."""
         ...
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:
         """Emit the next ``k`` objects with distances up to ``cutoff``.
 
         Parameters
@@ -350,7 +352,9 @@ class BrowsingSession(ABC):
     def _widen(self, k: int, cutoff: float) -> None:
         """Verify more objects and raise the frontier, to emit ``k`` more."""
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:
         """Emit the next ``k`` objects.
 
         The deadline is checked between two calls of ``_widen``; at least one is made if it is
@@ -373,7 +377,7 @@ class BrowsingSession(ABC):
         self._n_emitted += len(positions)
         if timed_out:
             return self._late_batch(positions, distances, k, cutoff)
-        return Batch(
+        return SessionBatch(
             positions=positions,
             distances=distances,
             exhausted=len(positions) < k or self._is_exhausted(cutoff),
@@ -401,11 +405,13 @@ class BrowsingSession(ABC):
         pool_is_exhausted = len(front) == 0 or bool(front[0] > cutoff)
         return pool_is_exhausted and not self._may_have_more(cutoff)
 
-    def _late_batch(self, positions: Integers, distances: Floats, k: int, cutoff: float) -> Batch:
+    def _late_batch(
+        self, positions: Integers, distances: Floats, k: int, cutoff: float
+    ) -> SessionBatch:
         """Return certified objects, then the nearest others, which stay in the pool."""
         more, more_distances = self._pool.peek(k - len(positions))
         more = more[more_distances <= cutoff]
-        return Batch(
+        return SessionBatch(
             positions=np.concatenate([positions, more]),
             distances=np.concatenate([distances, more_distances[: len(more)]]),
             exhausted=False,

@@ -22,7 +22,7 @@ from fedneighbors.kernels.edit._bands import (
 )
 from fedneighbors.kernels.edit._lanes import N_LANES
 from fedneighbors.kernels.edit._slices import Slices, cut_slices, locate_digits, scan_slices
-from fedneighbors.methods.fedknn.metrics._sessions import Batch, check_request, end_at
+from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, check_request, end_at
 
 Codes = npt.NDArray[np.int32]
 
@@ -219,7 +219,9 @@ class StringSession:
         """Return the bounds, which do not depend on the party's other strings."""
         return self.bounds()
 
-    def next(self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None) -> Batch:
+    def next(
+        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+    ) -> SessionBatch:
         """Emit the next ``k`` strings.
 
         Raises
@@ -236,7 +238,7 @@ class StringSession:
         nearest = self._nearest(wanted, limit)
         n_certified = int((self._distances[nearest] <= certain).sum()) if k else 0
         self._n_emitted += n_certified
-        return Batch(
+        return SessionBatch(
             positions=self._table.order[nearest],
             distances=self._distances[nearest].astype(np.float64),
             exhausted=complete and self._is_exhausted(limit),

@@ -19,7 +19,7 @@ from fedneighbors.federation._loop import Coordinator, Delivery, Replies, read_r
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import nearest_reply
-from fedneighbors.methods.fedknn.metrics._sessions import Batch
+from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch
 from fedneighbors.methods.fedknn.planner._costs import SampleReply
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,
@@ -104,14 +104,14 @@ class SampledProvider:
         *,
         cutoff: float = math.inf,
         deadline_s: float | None = None,  # noqa: ARG002 - a replay is never late
-    ) -> Batch:
+    ) -> SessionBatch:
         """Emit the next objects, like a session of the real provider."""
         first = self.n_verified
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
         last = min(first + k, max(n_within, first))
         self._search(last, cutoff=cutoff if last < first + k else None)
         self.n_verified = last
-        return Batch(
+        return SessionBatch(
             positions=np.arange(first, last),
             distances=self._distances[first:last],
             # nothing is known beyond the end of the sample; exhaustion lets the coordinator finish
