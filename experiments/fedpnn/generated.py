@@ -81,7 +81,7 @@ def split_real_rows(name: str, seed: int) -> RealRows:
 def sample_synthetic_rows(
     name: str, generator: str, real: RealRows, *, seed: int, quick: bool
 ) -> Labeled:
-    """Fit a generator and sample rows with the class shares of Table 3.
+    """Fit a generator and sample rows as in Table 3.
 
     There are as many negative rows as in the data set; positive ones make up the share of Table 3.
 

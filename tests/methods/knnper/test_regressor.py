@@ -9,7 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper._task import NUMBERS
+from fedneighbors.methods.knnper._task import REGRESSION
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]
@@ -249,7 +249,7 @@ def test_a_full_coded_memory_evicts_targets_with_keys(strategy):
 def test_a_pool_reads_keys_of_codes():
     found = KNNPerRegressor(**QUICK, memory="8-bit", combine="pool").fit(X, BOTH, parties=CLINIC)
 
-    assert set(found.pool_) == set(NUMBERS.experts)
+    assert set(found.pool_) == set(REGRESSION.experts)
     assert found.score(X, BOTH, parties=CLINIC) > 0.3
 
 

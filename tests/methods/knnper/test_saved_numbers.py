@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.methods.knnper._task import CLASSES, NUMBERS
+from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
 from fedneighbors.tabular._model_file import seal_model
 from tests.methods.knnper.altering import resealed
 
@@ -110,7 +110,7 @@ def test_parameters_and_attributes_that_predict_come_back(fitted, path):
         assert getattr(found, name) == getattr(fitted, name)
     assert found.overall_.tolist() == fitted.overall_.tolist()
     assert found.pool_ == fitted.pool_
-    assert list(found.pool_) == list(NUMBERS.experts)
+    assert list(found.pool_) == list(REGRESSION.experts)
     assert (found.n_outputs_, found.n_features_in_) == (2, 10)
     assert not hasattr(found, "classes_")
     assert found.guarantee_ == ""
@@ -173,8 +173,8 @@ def test_a_foreign_file_is_refused(path):
         (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
-        (resealed(raw, {}, magic=CLASSES.magic), "has no usable model: it has no classes"),
-        (seal_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
+        (resealed(raw, {}, magic=CLASSIFICATION.magic), "has no usable model: it has no classes"),
+        (seal_model(REGRESSION.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -184,7 +184,7 @@ def test_a_foreign_file_is_refused(path):
 def test_classes_in_the_place_of_numbers_are_refused(path, tmp_path):
     labels = np.digitize(Y, [100, 200])
     KNNPerClassifier(**QUICK).fit(X, labels, parties=CLINIC).save(path)
-    path.write_bytes(resealed(path.read_bytes(), {}, magic=NUMBERS.magic))
+    path.write_bytes(resealed(path.read_bytes(), {}, magic=REGRESSION.magic))
 
     with pytest.raises(ModelFileError, match="has classes, in a file of a regression model"):
         KNNPerRegressor.load(path)
@@ -288,12 +288,14 @@ def small(tmp_path_factory):
 )
 def test_an_altered_resealed_file_predicts_or_is_refused(small, changes):
     folder, raw = small
-    frame = bytearray(raw[len(NUMBERS.magic) + 32 :])
+    frame = bytearray(raw[len(REGRESSION.magic) + 32 :])
     for where, what in changes:
         first = int(where * len(frame))
         frame[first : first + len(what)] = what
 
-    (folder / "altered").write_bytes(NUMBERS.magic + hashlib.sha256(frame).digest() + bytes(frame))
+    (folder / "altered").write_bytes(
+        REGRESSION.magic + hashlib.sha256(frame).digest() + bytes(frame)
+    )
 
     try:
         found = KNNPerRegressor.load(folder / "altered")

@@ -49,7 +49,7 @@ def tables():
 @given(tables())
 def test_scatter_is_that_of_its_definition(table):
     rows, labels = table
-    columns = FEATURES.of(rows)
+    columns = FEATURES.transform(rows)
 
     found = Scatter.of(FEATURES, rows, labels)
 
@@ -63,15 +63,15 @@ def test_blockwise_scatter_equals_the_whole(monkeypatch):
     rows, labels = random.normal(size=(50, 3)), random.integers(4, size=50)
     whole = Scatter.of(FEATURES, rows, labels)
     seen = Discriminants.fit(FEATURES, whole, 4)
-    told = seen.of(rows)
+    told = seen.transform(rows)
 
     monkeypatch.setattr(discriminants, "_BLOCK_ROWS", 7)
 
     found = Scatter.of(FEATURES, rows, labels)
     np.testing.assert_allclose(found.within, whole.within, atol=1e-12)
     np.testing.assert_allclose(found.between, whole.between, atol=1e-12)
-    np.testing.assert_allclose(seen.of(rows), told, atol=1e-12)
-    assert seen.of(rows[:0]).shape == (0, 3)
+    np.testing.assert_allclose(seen.transform(rows), told, atol=1e-12)
+    assert seen.transform(rows[:0]).shape == (0, 3)
 
 
 @given(tables(), st.permutations(range(4)))
@@ -92,14 +92,14 @@ def test_discriminants_of_a_row_do_not_depend_on_other_rows():
     seen = Discriminants.fit(features, Scatter.of(features, rows, labels), 4)
     order = random.permutation(300)[:131]
 
-    assert seen.of(rows[order]).tobytes() == seen.of(rows)[order].tobytes()
-    assert seen.of(rows[7:8]).tobytes() == seen.of(rows)[7:8].tobytes()
+    assert seen.transform(rows[order]).tobytes() == seen.transform(rows)[order].tobytes()
+    assert seen.transform(rows[7:8]).tobytes() == seen.transform(rows)[7:8].tobytes()
 
 
 def test_products_of_random_features_come_near_the_kernel():
     rows = np.random.default_rng(1).normal(size=(10, 3))
 
-    columns = RandomFeatures(0, 0.2, 100_000).of(rows)
+    columns = RandomFeatures(0, 0.2, 100_000).transform(rows)
 
     squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
     products = 2 * columns @ columns.T / columns.shape[1]
@@ -108,10 +108,10 @@ def test_products_of_random_features_come_near_the_kernel():
 
 
 def test_random_features_are_the_same_everywhere():
-    found = RandomFeatures(7, 0.5, 2).of(np.array([[0.0, 0.0], [1.0, -1.0]]))
+    found = RandomFeatures(7, 0.5, 2).transform(np.array([[0.0, 0.0], [1.0, -1.0]]))
 
-    assert (found == RandomFeatures(7, 0.5, 2).of(np.array([[0.0, 0.0], [1.0, -1.0]]))).all()
-    assert not np.isclose(found[0], RandomFeatures(8, 0.5, 2).of(np.zeros((1, 2)))).any()
+    assert (found == RandomFeatures(7, 0.5, 2).transform(np.array([[0.0, 0.0], [1.0, -1.0]]))).all()
+    assert not np.isclose(found[0], RandomFeatures(8, 0.5, 2).transform(np.zeros((1, 2)))).any()
     np.testing.assert_allclose(found, PINNED, rtol=1e-12)
 
 
@@ -151,7 +151,7 @@ def test_uninformative_scatter_gives_finite_directions(rows, labels):
     found = Discriminants.fit(FEATURES, scatter, 3)
 
     assert found.directions.shape == (4, 2)
-    assert np.isfinite(found.of(rows)).all()
+    assert np.isfinite(found.transform(rows)).all()
 
 
 @pytest.mark.parametrize(("n_classes", "n_directions"), [(1, 1), (2, 1), (3, 2), (5, 4), (9, 4)])
@@ -195,7 +195,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 rows = np.random.default_rng(0).normal(size=(600, 40))
 model = KNNPerClassifier(hidden=(8,), n_rounds=1, combine="pool")
 model.fit(rows, np.arange(600) % 5, parties=["a", "b", "c"] * 200)
-told = (model._shared.seen.directions, model._shared.seen.of(rows))
+told = (model._shared.seen.directions, model._shared.seen.transform(rows))
 print(hashlib.sha256(b"".join(part.tobytes() for part in told)).hexdigest())
 """
 
@@ -250,7 +250,7 @@ def test_directions_are_those_of_the_scatter_of_all_clients():
     np.testing.assert_allclose(seen.directions, expected * signs, atol=1e-6)
     for party in parties:
         _, beside = party.personal.memory.extras
-        assert beside.tobytes() == seen.of(party.x.double().numpy()).tobytes()
+        assert beside.tobytes() == seen.transform(party.x.double().numpy()).tobytes()
 
 
 def test_held_out_rows_take_no_part_in_the_first_scatter():
