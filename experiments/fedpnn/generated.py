@@ -26,8 +26,8 @@ GENERATORS: Mapping[str, Mapping[str, Any]] = {
     BRIEF: {"noise": "mixture", "per_class": True},
     SINGLE: {"noise": "normal", "per_class": False},
 }
-"""The paper has the first two, both of one generator for each class. The others are ours, to see
-what is there before a generator has learned, and what one for both classes changes."""
+"""The paper has the first two, with one generator per class. The others are ours: a generator that
+has hardly learned, and a single generator for both classes."""
 
 _TEST_SHARE = 0.3
 _N_SELECTED = 500
@@ -40,9 +40,9 @@ class RealRows:
     Parameters
     ----------
     title : str
-        Name of the rows; identifies generated ones.
+        Name of the rows; a surrogate has its own.
     train, test : (X, y)
-        Seven and three tenths, with the same share of 1, the rarer class.
+        Seven and three tenths of the rows, stratified; class 1 is the rarer one.
     """
 
     title: str
@@ -50,17 +50,17 @@ class RealRows:
     test: Labeled
 
 
-def real_rows(name: str, seed: int) -> RealRows:
+def split_real_rows(name: str, seed: int) -> RealRows:
     """Split a set's rows; keep OVA Omentum's most discriminative columns.
 
-    The 500 columns of the largest t are chosen by the rows that generators see.
+    The 500 columns with the largest t statistics are chosen on the training rows.
 
     Parameters
     ----------
     name : str
         A name in :data:`~.printed.PRINTED`.
     seed : int
-        Of the split.
+        Seed of the split.
     """
     title = name
     if name == OMENTUM:
@@ -78,10 +78,12 @@ def real_rows(name: str, seed: int) -> RealRows:
     return RealRows(title, (x, y), (x_test, y_test))
 
 
-def synthetic_rows(name: str, generator: str, real: RealRows, *, seed: int, quick: bool) -> Labeled:
-    """Fit the paper's generator and sample as many rows as Table 3.
+def sample_synthetic_rows(
+    name: str, generator: str, real: RealRows, *, seed: int, quick: bool
+) -> Labeled:
+    """Fit a generator and sample rows as in Table 3.
 
-    Negative rows are as many as the set has, positive ones make up the share of Table 3.
+    There are as many negative rows as in the data set; positive ones make up the share of Table 3.
 
     Parameters
     ----------
@@ -90,11 +92,11 @@ def synthetic_rows(name: str, generator: str, real: RealRows, *, seed: int, quic
     generator : str
         A name in :data:`GENERATORS`.
     real : RealRows
-        The training rows are fitted to.
+        Real rows; the generator is fitted to the training part.
     seed : int
-        Of the training and the rows.
+        Seed of training and sampling.
     quick : bool
-        A single epoch.
+        Train for one epoch.
     """
     paper, settings = PRINTED[name], GENERATORS[generator]
     synthesizer = TabularSynthesizer(
@@ -102,7 +104,7 @@ def synthetic_rows(name: str, generator: str, real: RealRows, *, seed: int, quic
         repeated_share=None,
         random_state=seed,
         **settings,
-        **_networks(
+        **_network_arguments(
             paper.negative,
             paper.positive,
             per_class=settings["per_class"],
@@ -112,18 +114,18 @@ def synthetic_rows(name: str, generator: str, real: RealRows, *, seed: int, quic
     n_negative = int(np.sum(real.train[1] == 0) + np.sum(real.test[1] == 0))
     share = paper.positive_share
     sizes = (n_negative, round(n_negative * share / (1 - share)))
-    made = [
+    parts = [
         synthesizer.sample(n, label, random_state=2 * seed + label) for label, n in enumerate(sizes)
     ]
-    return np.concatenate([x for x, _ in made]), np.concatenate([y for _, y in made])
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
-def _networks(
+def _network_arguments(
     negative: Network, positive: Network, *, per_class: bool, brief: bool
 ) -> dict[str, Any]:
     """Return the synthesizer's arguments.
 
-    One generator for both classes has the negative one's.
+    A single generator for both classes has the architecture of the negative class.
     """
 
     def arguments(network: Network) -> dict[str, Any]:

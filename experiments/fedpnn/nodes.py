@@ -27,9 +27,9 @@ class NodeScore:
     node : str
         ``"client 1"``, ``"client 2"``, ``"server"`` or ``"real rows"``.
     stage : str
-        With the client's own centers, or with those of the server.
+        With the client's own centers (:data:`LOCAL`) or the merged ones (:data:`MERGED`).
     centers : tuple of int
-        Negative and positive centers of the model.
+        Number of negative and of positive centers.
     balanced_accuracy : float
         The paper's AUC.
     roc_auc : float
@@ -51,43 +51,45 @@ class NodeScore:
 def score_nodes(
     rows: Labeled, real: Labeled, thresholds: tuple[float, float], *, seed: int
 ) -> list[NodeScore]:
-    """Run the paper's second phase on rows; score real rows too.
+    """Run the paper's second phase; score its nodes and real rows.
 
-    A tenth stays with the server, the rest is divided among two clients; each keeps a fifth for its
-    test (section 4.1 of the paper, step b, and 4.2, step b). All draws are stratified by class.
+    The server holds out a tenth of the rows; two clients share the others, and each holds out a
+    fifth as its test set (sections 4.1 and 4.2 of the paper, steps b). All splits are stratified.
 
     Parameters
     ----------
     rows : (X, y)
-        Synthetic ones, in the paper.
+        Training rows; synthetic in the paper.
     real : (X, y)
-        Rows that nothing was fitted to.
+        Real rows outside the training of generator and model.
     thresholds : tuple of float
         Dthr of the clients and of the server.
     seed : int
-        Of the dealing.
+        Seed of the splits.
     """
     x, y = rows
-    owners, kept = split_rows(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
-    of_clients, owner = np.flatnonzero(~kept), np.asarray(owners)
+    owners, server_rows = split_rows(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
+    client_rows, owner = np.flatnonzero(~server_rows), np.asarray(owners)
     clients = {}
     for name in np.unique(owner).tolist():
-        own = of_clients[owner == name]
+        rows_of_client = client_rows[owner == name]
         clients[name] = train_test_split(
-            own, test_size=_CLIENT_TEST, stratify=y[own], random_state=seed
+            rows_of_client, test_size=_CLIENT_TEST, stratify=y[rows_of_client], random_state=seed
         )
     model = FedPNNClassifier.paper(*thresholds, share=None, holdout=0.0)
     scores = []
-    for name, (fitted, tested) in clients.items():
-        alone = FedPNNClassifier.paper(*thresholds, share=None, holdout=0.0)
-        alone.set_params(server_threshold=None).fit(x[fitted], y[fitted])
-        scores.append(score_model(alone, (x[tested], y[tested]), node=name, stage=LOCAL))
-    fitted = np.concatenate([own for own, _ in clients.values()])
-    parties = np.repeat(list(clients), [len(own) for own, _ in clients.values()])
-    model.fit(x[fitted], y[fitted], parties=parties)
-    for name, (_, tested) in clients.items():
-        scores.append(score_model(model, (x[tested], y[tested]), node=name, stage=MERGED))
-    scores.append(score_model(model, (x[kept], y[kept]), node=SERVER, stage=MERGED))
+    for name, (train, test) in clients.items():
+        local_model = FedPNNClassifier.paper(*thresholds, share=None, holdout=0.0)
+        local_model.set_params(server_threshold=None).fit(x[train], y[train])
+        scores.append(score_model(local_model, (x[test], y[test]), node=name, stage=LOCAL))
+    train = np.concatenate([rows_of_client for rows_of_client, _ in clients.values()])
+    parties = np.repeat(
+        list(clients), [len(rows_of_client) for rows_of_client, _ in clients.values()]
+    )
+    model.fit(x[train], y[train], parties=parties)
+    for name, (_, test) in clients.items():
+        scores.append(score_model(model, (x[test], y[test]), node=name, stage=MERGED))
+    scores.append(score_model(model, (x[server_rows], y[server_rows]), node=SERVER, stage=MERGED))
     scores.append(score_model(model, real, node=REAL, stage=MERGED))
     return scores
 
@@ -98,11 +100,11 @@ def score_model(model: FedPNNClassifier, rows: Labeled, *, node: str, stage: str
     with threadpool_limits(1):
         shares = model.predict_proba(x)
     negative, positive = np.bincount(model.model_.center_labels, minlength=2).tolist()
-    guess = shares.argmax(axis=1)
+    predicted = shares.argmax(axis=1)
     return NodeScore(
         node,
         stage,
         (negative, positive),
-        balanced_accuracy(y, guess),
+        balanced_accuracy(y, predicted),
         float(roc_auc_score(y, shares[:, 1])),
     )

@@ -1,4 +1,4 @@
-"""Numbers printed in the paper: settings (Table 4) and results (Tables 2 to 7)."""
+"""Numbers from the paper: settings (Table 4) and results (Tables 2, 3 and 5 to 7)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,9 +48,9 @@ class Clients:
     local, merged : tuple of float
         "AUC" of the first and the second client, alone and after meta-clustering.
     local_centers : tuple of tuple of int
-        Negative and positive centers of each client.
+        Number of negative and positive centers of each client.
     merged_centers : tuple of int
-        Those after meta-clustering.
+        Number of negative and positive centers after meta-clustering.
     server : float
         "AUC" on the server's tenth.
     """
@@ -64,18 +64,18 @@ class Clients:
 
 @dataclass(frozen=True)
 class Printed:
-    """Printed numbers of a set.
+    """Printed numbers of a data set.
 
     Parameters
     ----------
     n_rows, n_features : int
-        Of Table 2.
+        Numbers of rows and features, Table 2.
     n_synthetic : int
-        Rows of Table 3.
+        Number of synthetic rows, Table 3.
     positive_share : float
-        Of the synthetic rows, Table 3.
+        Share of positive rows among the synthetic ones, Table 3.
     negative, positive : Network
-        Of the classes, Table 4.
+        Networks of each class, Table 4.
     thresholds : tuple of float
         Dthr of the clients and of the server, Table 4.
     similarity : mapping of str to Similarity
@@ -175,4 +175,4 @@ PRINTED: Mapping[str, Printed] = {
         },
     ),
 }
-"""By the name of the set. The Polish rows are those of year 2, 10,172; ours are of year 1."""
+"""Keys are names of data sets. The paper's Polish rows are of year 2 (10,172), ours of year 1."""

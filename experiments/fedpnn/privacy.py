@@ -37,38 +37,38 @@ GUARDS: Mapping[str, Privacy] = {
     "Gaussian": Privacy(epsilon=1, delta=DELTA),
     "Laplace": Privacy(epsilon=1),
 }
-"""Noise that each party adds by itself, here for an epsilon of 1.
+"""Noise that each party adds by itself; :func:`score_private` replaces epsilon.
 
-Masked sums of two parties take as much: each knows its own share and could take it off the sum."""
+Masked sums of two parties need the same noise: a party can subtract its own noise share."""
 
 _EPSILONS = ("1/10", "1/4", "1/2", "1", "2", "4", "8")
 _N_PARTIES = 2
-_MEASURED = ("balanced accuracy", "deviation", "ROC-AUC", "deviation (AUC)")
+_COLUMNS = ("balanced accuracy", "deviation", "ROC-AUC", "deviation (AUC)")
 
 _Bound = float | tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A set, and the bounds that are declared for it.
+    """A data set and its declared bounds.
 
     Parameters
     ----------
     source : str
-        A name in :data:`~.real.SETS`, or of a set that comes with scikit-learn.
+        A key of :data:`~.real.SETS`, or the name of a scikit-learn data set.
     low, high : float or tuple of float
-        Lowest and highest value, of all columns or of each.
+        Lowest and highest value, one for all columns or one per column.
     wider : float
-        By how much the ranges are stretched around their middles.
-    told_missing : bool
-        Whether each column has a column of 0 and 1 that marks missing cells.
+        Factor by which the ranges are widened around their centers.
+    marks_missing : bool
+        True adds a column of 0 and 1 per column that marks missing cells.
     """
 
     source: str
     low: _Bound
     high: _Bound
     wider: float = 1.0
-    told_missing: bool = False
+    marks_missing: bool = False
 
 
 # Lowest and highest values as the description of scikit-learn's load_breast_cancer lists them.
@@ -95,15 +95,16 @@ CASES: Mapping[str, Case] = {
     "Breast Cancer, diagnostic": DIAGNOSTIC,
     "diagnostic, bounds twice as wide": replace(DIAGNOSTIC, wider=2.0),
     "Polish bankruptcy, year 1": _RATIOS,
-    "Polish, missing cells told": replace(_RATIOS, told_missing=True),
+    "Polish, missing cells told": replace(_RATIOS, marks_missing=True),
     "Credit card, subset": _COMPONENTS,
 }
-"""What is measured; the bounds of the last three are round guesses at ratios and components.
+"""Cases to measure. The bounds of the last three are rough guesses.
 
-For the ratios, -5 to 5 did worse on three fifths of the rows; nothing else was tried."""
+For the ratios of "Polish bankruptcy", -5 to 5 did worse on three fifths of the rows; no others were
+tried."""
 
 
-def rows_of(case: Case) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+def load_case(case: Case) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
     """Return rows, binary labels (1: rarer class), and bounds.
 
     Bounds have shape (n_features, 2).
@@ -116,7 +117,7 @@ def rows_of(case: Case) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
     low, high = (np.broadcast_to(bound, x.shape[1]) for bound in (case.low, case.high))
     middle, half = (low + high) / 2, (high - low) / 2 * case.wider
     bounds = np.stack([middle - half, middle + half], axis=1)
-    if case.told_missing:
+    if case.marks_missing:
         x = np.hstack([x, np.isnan(x).astype(np.float64)])
         bounds = np.vstack([bounds, np.tile([0.0, 1.0], (len(bounds), 1))])
     return x, y, bounds
@@ -125,26 +126,26 @@ def rows_of(case: Case) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
 def score_private(
     name: str, seed: int, fold: int, guard: str, epsilon: str
 ) -> tuple[float, float] | None:
-    """Return balanced accuracy and ROC-AUC on half a set.
+    """Return balanced accuracy and ROC-AUC on half a data set.
 
-    None where nothing is released.
+    The result is None if the release is refused.
 
     Parameters
     ----------
     name : str
         A name in :data:`CASES`.
     seed, fold : int
-        Seed of the halves and of the owners of rows; and the tested half.
+        Seed of the halves and of the owners of rows; index of the half for the test.
     guard : str
         A name in :data:`GUARDS`, or ``"without privacy"``.
     epsilon : str
-        As exact text; empty without privacy.
+        Exact text of the number; empty without privacy.
 
     Notes
     -----
     Noise is seeded by seed and fold, so that the figures are reproducible.
     """
-    x, y, bounds = _read(name)
+    x, y, bounds = _load_cached(name)
     train, test = list(StratifiedKFold(2, shuffle=True, random_state=seed).split(x, y))[fold]
     owners = iid(len(train), _N_PARTIES, seed=seed)
     with threadpool_limits(1):  # splits are measured side by side
@@ -152,25 +153,27 @@ def score_private(
             model = FedPNNClassifier().fit(x[train], y[train], parties=owners)
             shares = model.predict_proba(x[test])[:, 1]
         else:
-            declared = (tuple(bounds[:, 0].tolist()), tuple(bounds[:, 1].tolist()))
+            privacy_bounds = (tuple(bounds[:, 0].tolist()), tuple(bounds[:, 1].tolist()))
             classes = tuple(np.unique(y).tolist())
-            privacy = replace(GUARDS[guard], epsilon=epsilon, bounds=declared, classes=classes)
+            privacy = replace(
+                GUARDS[guard], epsilon=epsilon, bounds=privacy_bounds, classes=classes
+            )
             try:
-                private = _trained(x[train], y[train], owners, privacy, [seed, fold])
-            except PrivacyError:  # so little epsilon that the sums would drown
+                private = _train(x[train], y[train], owners, privacy, [seed, fold])
+            except PrivacyError:  # epsilon is too small: noise would exceed the sums
                 return None
             densities = private.log_densities(x[test])
             shares = 1 / (1 + np.exp(densities[:, 0] - densities[:, 1]))
-    guess = balanced_accuracy(y[test], (shares > 0.5).astype(int))
-    return guess, float(roc_auc_score(y[test], shares))
+    accuracy = balanced_accuracy(y[test], (shares > 0.5).astype(int))
+    return accuracy, float(roc_auc_score(y[test], shares))
 
 
 @lru_cache(maxsize=2)
-def _read(name: str) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
-    return rows_of(CASES[name])
+def _load_cached(name: str) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+    return load_case(CASES[name])
 
 
-def _trained(x: Floats, y: Any, owners: Any, privacy: Privacy, seeds: list[int]) -> Any:
+def _train(x: Floats, y: Any, owners: Any, privacy: Privacy, seeds: list[int]) -> Any:
     with ExitStack() as stack:
         parties = {}
         for place, (name, rows) in enumerate(rows_by_party(owners, len(y)).items()):
@@ -201,7 +204,7 @@ def _jobs(
     ]
 
 
-def _privacy(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     names = list(CASES)[:1] if quick else list(CASES)
     epsilons = ("1", "8") if quick else _EPSILONS
     n_repeats = 1 if quick else 10
@@ -222,31 +225,31 @@ def _privacy(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
         tables=(
             ResultTable(
                 name="scores",
-                title="Balanced accuracy under a budget, two parties",
-                columns=("set", "noise", "epsilon", *_MEASURED),
+                title="Balanced accuracy by privacy budget, two parties",
+                columns=("set", "noise", "epsilon", *_COLUMNS),
                 rows=tuple(
-                    (name, guard, float(Fraction(epsilon)), *_means(each))
+                    (name, guard, float(Fraction(epsilon)), *_summarize(each))
                     for (name, guard, epsilon), each in found.items()
                     if guard != EXACT
                 ),
                 caption="Means and standard deviations over repeated stratified halves, each with "
-                "noise of its own. Gaussian: delta 1e-5. Laplace: delta 0; what would drown is "
-                "refused and left out. Bounds: grades of 1 to 10; as scikit-learn documents them "
-                "(diagnostic); guesses of -1 to 1 (Polish) and -5 to 5 (credit card).",
+                "its own noise. Gaussian: delta 1e-5. Laplace: delta 0; refused releases are left "
+                "out. Bounds: grades of 1 to 10; as scikit-learn documents them (diagnostic); "
+                "guesses of -1 to 1 (Polish) and -5 to 5 (credit card).",
             ),
             ResultTable(
                 name="exact",
                 title="FedPNN without privacy on the same halves",
-                columns=("set", *_MEASURED),
-                rows=tuple((name, *_means(found[name, EXACT, ""])) for name in names),
-                caption="Clusters and quantiles of the rows; bounds make no difference.",
+                columns=("set", *_COLUMNS),
+                rows=tuple((name, *_summarize(found[name, EXACT, ""])) for name in names),
+                caption="Uses clusters and quantiles of the rows; bounds have no effect.",
             ),
         ),
         figures=(
             Figure(
                 name="epsilon",
                 kind="line",
-                title="What a budget costs",
+                title="Balanced accuracy by epsilon",
                 table="scores",
                 x="epsilon",
                 y="balanced accuracy",
@@ -259,7 +262,7 @@ def _privacy(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Find
     )
 
 
-def _means(each: list[tuple[float, float]]) -> tuple[Scalar, ...]:
+def _summarize(each: list[tuple[float, float]]) -> tuple[Scalar, ...]:
     scores = np.array(each)
     cells: list[Scalar] = []
     for place in (0, 1):
@@ -274,6 +277,6 @@ def _label(name: str, seed: int, fold: int, guard: str, epsilon: str) -> str:
 PRIVACY = Study(
     name="fedpnn.privacy",
     title="Privacy budgets",
-    description="Balanced accuracy over epsilon .1 to 8 within public bounds, two parties.",
-    work=_privacy,
+    description="Balanced accuracy for epsilon from .1 to 8, public bounds, two parties.",
+    work=_work,
 )

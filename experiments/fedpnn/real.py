@@ -30,12 +30,12 @@ SETS: Mapping[str, str] = {
 }
 """File of each set."""
 
-OURS, THEIRS = "FedPNN", "FedPNN, the paper's settings"
+OURS, PAPER = "FedPNN", "FedPNN, the paper's settings"
 SCORES = ("balanced accuracy", "ROC-AUC")
 
 
 def load_set(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return rows with NaN for missing cells, 1 for the rarer class."""
+    """Return rows (missing cells: NaN) and labels (rarer class: 1)."""
     table = load_columns(SETS[name])
     y = np.asarray(table.columns["target"])
     labels, sizes = np.unique(y.astype(str), return_counts=True)
@@ -48,14 +48,14 @@ def load_set(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 def ignore_threshold_warnings() -> Iterator[None]:
     """Suppress warnings about the paper's thresholds.
 
-    Some of them make every row a center.
+    Some of those thresholds make every row a center.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(client|server)_threshold", UserWarning)
         yield
 
 
-def _owners(y: npt.NDArray[np.int64], n_parties: int, alpha: float | None, seed: int) -> Any:
+def _assign_owners(y: npt.NDArray[np.int64], n_parties: int, alpha: float | None, seed: int) -> Any:
     if alpha is None:
         return iid(len(y), n_parties, seed=seed)
     return dirichlet(y, n_parties, alpha=alpha, seed=seed)
@@ -73,36 +73,36 @@ def score_split(
     seed : int
         Seed of the halves and of the owners of rows.
     fold : int
-        Which half is tested.
+        Index of the half for the test.
     n_parties : int
-        Parties.
+        Number of parties.
     alpha : float or None
-        Of the Dirichlet label skew; None deals rows evenly.
+        Concentration of the Dirichlet label skew; None splits rows evenly.
     """
     x, y = load_set(name)
     halves = StratifiedKFold(2, shuffle=True, random_state=seed).split(x, y)
     train, test = list(halves)[fold]
-    owners = _owners(y[train], n_parties, alpha, seed)
+    owners = _assign_owners(y[train], n_parties, alpha, seed)
     client, server = PRINTED[name].thresholds
     methods: dict[str, Any] = {
         OURS: FedPNNClassifier(classes=(0, 1)),
-        THEIRS: FedPNNClassifier.paper(client, server, holdout=0.0, share=None, classes=(0, 1)),
-        **{name: make() for name, make in BASELINES.items()},
+        PAPER: FedPNNClassifier.paper(client, server, holdout=0.0, share=None, classes=(0, 1)),
+        **{name: build() for name, build in BASELINES.items()},
     }
     found = {}
     for method, model in methods.items():
         with ignore_threshold_warnings(), threadpool_limits(1):  # splits are measured side by side
             model.fit(x[train], y[train], parties=owners)
             shares = model.predict_proba(x[test])[:, 1]
-        guess = balanced_accuracy(y[test], (shares > 0.5).astype(int))
-        found[method] = (guess, float(roc_auc_score(y[test], shares)))
+        accuracy = balanced_accuracy(y[test], (shares > 0.5).astype(int))
+        found[method] = (accuracy, float(roc_auc_score(y[test], shares)))
     return found
 
 
 def interval(gaps: Sequence[float], *, n_folds: int = 2) -> tuple[float, float]:
     """Return the 95 % interval of a mean gap over repeated cross-validation.
 
-    Training sets overlap, so that the variance is corrected as Nadeau and Bengio (2003) propose:
+    Training sets overlap. The variance has the correction of Nadeau and Bengio (2003):
     1 / n + (test rows) / (training rows) in place of 1 / n.
     """
     n = len(gaps)
@@ -111,18 +111,18 @@ def interval(gaps: Sequence[float], *, n_folds: int = 2) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def _rows(
-    where: tuple[Scalar, ...], each: Sequence[Mapping[str, tuple[float, float]]]
+def _method_rows(
+    key: tuple[Scalar, ...], each: Sequence[Mapping[str, tuple[float, float]]]
 ) -> list[tuple[Scalar, ...]]:
     rows: list[tuple[Scalar, ...]] = []
     for method in each[0]:
         cells: list[Scalar] = []
         for place in range(len(SCORES)):
-            own = [found[method][place] for found in each]
+            scores = [found[method][place] for found in each]
             gaps = [found[method][place] - found[OURS][place] for found in each]
             low, high = interval(gaps) if method != OURS and len(gaps) > 1 else (None, None)
-            cells += [float(np.mean(own)), low, high]
-        rows.append((*where, method, *cells))
+            cells += [float(np.mean(scores)), low, high]
+        rows.append((*key, method, *cells))
     return rows
 
 
@@ -132,7 +132,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _real(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def _compare(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     names = list(SETS)[:1] if quick else list(SETS)
     n_repeats = 2 if quick else 10
     splits = [(draw, fold) for draw in range(seed, seed + n_repeats) for fold in (0, 1)]
@@ -140,8 +140,8 @@ def _real(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     scores = run_each(score_split, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     rows = []
     for name in names:
-        own = [found for found, job in zip(scores, jobs, strict=True) if job[0] == name]
-        rows += _rows((name,), own)
+        scores_of_set = [found for found, job in zip(scores, jobs, strict=True) if job[0] == name]
+        rows += _method_rows((name,), scores_of_set)
     return Findings(
         parameters={"repeats": n_repeats, "folds": 2, "parties": 2},
         tables=(
@@ -150,10 +150,9 @@ def _real(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
                 title="Real rows, two parties",
                 columns=("set", *_COLUMNS),
                 rows=tuple(rows),
-                caption="Means over repeated stratified halves; 95 % intervals of what a method "
-                "has more than FedPNN, corrected for overlapping training sets. All settings are "
-                "defaults, the same for all sets; they were chosen by cross-validation on three "
-                "fifths of the Polish rows.",
+                caption="Means over repeated stratified halves; 95 % intervals of the difference "
+                "to FedPNN, corrected for overlapping training sets. All settings are defaults, "
+                "chosen by cross-validation on three fifths of the Polish rows.",
             ),
         ),
         figures=(
@@ -165,7 +164,7 @@ def _real(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
                 x="set",
                 y="ROC-AUC",
                 hue="method",
-                caption="FedPNN and its rivals on the same splits.",
+                caption="FedPNN and baselines on the same splits.",
             ),
         ),
     )
@@ -175,7 +174,7 @@ def _label(name: str, seed: int, fold: int, n_parties: int, _alpha: float | None
     return f"{name}, {n_parties} parties, split {seed}.{fold + 1}"
 
 
-def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
+def _compare_skewed(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     names = list(SETS)[:1] if quick else list(SETS)[:2]
     parties = (2, 5) if quick else (2, 5, 10, 20)
     n_repeats = 1 if quick else 3
@@ -186,7 +185,7 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
     for name in names:
         for m in parties:
             pairs = zip(scores, jobs, strict=True)
-            rows += _rows(
+            rows += _method_rows(
                 (name, m), [found for found, job in pairs if (job[0], job[3]) == (name, m)]
             )
     return Findings(
@@ -197,9 +196,9 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
                 title="Label skew, Dirichlet .3",
                 columns=("set", "parties", *_COLUMNS),
                 rows=tuple(rows),
-                caption="Means over repeated stratified halves, dealt so that every party has a "
-                "row at least; 95 % intervals of what a method has more than FedPNN, corrected for "
-                "overlapping training sets.",
+                caption="Means over repeated stratified halves; every party has at least one row. "
+                "95 % intervals of the difference to FedPNN, corrected for overlapping training "
+                "sets.",
             ),
         ),
         figures=tuple(
@@ -212,7 +211,7 @@ def _noniid(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findi
                 y=y,
                 hue="method",
                 facet="set",
-                caption="Dirichlet label skew with concentration .3, which the paper never tried.",
+                caption="Dirichlet label skew with concentration .3; not in the paper.",
             )
             for name, y in zip(("balanced-accuracy", "roc-auc"), SCORES, strict=True)
         ),
@@ -223,11 +222,11 @@ REAL = Study(
     name="fedpnn.real",
     title="Real rows",
     description="Trained and tested on real rows, with all baselines, two parties.",
-    work=_real,
+    work=_compare,
 )
 NONIID = Study(
     name="fedpnn.noniid",
     title="Label skew",
     description="Dirichlet .3 label skew over 2 to 20 parties, with all baselines.",
-    work=_noniid,
+    work=_compare_skewed,
 )

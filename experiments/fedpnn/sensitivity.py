@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from experiments.fedpnn.generated import Labeled, real_rows, synthetic_rows
+from experiments.fedpnn.generated import Labeled, sample_synthetic_rows, split_real_rows
 from experiments.fedpnn.nodes import NodeScore, score_model
 from experiments.fedpnn.printed import MODIFIED, PRINTED
 from experiments.fedpnn.real import ignore_threshold_warnings
@@ -18,7 +18,7 @@ from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier, split_rows
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 CLIENT, SERVER = "client", "server"
-MADE, CROSSED, REAL = "synthetic", "synthetic, tested on real", "real"
+SYNTHETIC, CROSSED, REAL = "synthetic", "synthetic, tested on real", "real"
 _STEP, _N_STEPS = 0.02, 4
 _N_DRAWS: Mapping[str, int] = {
     "Breast Cancer Wisconsin": 5,
@@ -26,7 +26,7 @@ _N_DRAWS: Mapping[str, int] = {
     "Credit card, subset": 1,
     "OVA Omentum": 1,
 }
-"""By what a draw costs: from seconds to minutes."""
+"""Number of draws; a draw takes from seconds to minutes."""
 _QUICK: Mapping[str, int] = {"Breast Cancer Wisconsin": 1}
 _SERVER_SHARE = 0.1
 
@@ -38,13 +38,13 @@ class Point:
     Parameters
     ----------
     swept : {"client", "server"}
-        Setting whose threshold differs from Table 4.
+        Role whose threshold is varied; the other has the value of Table 4.
     threshold : float
-        That threshold.
+        Threshold of that role.
     rows : {"synthetic", "synthetic, tested on real", "real"}
         Rows for training and testing.
     score : NodeScore
-        How it does.
+        Scores of the model.
     """
 
     swept: str
@@ -59,7 +59,7 @@ class Point:
 
 
 Sweep = tuple[str, list[Point]]
-"""What rows are called, and all points of a draw."""
+"""Title of the rows, and all points of a draw."""
 
 
 def steps(best: float, *, quick: bool = False) -> list[float]:
@@ -68,9 +68,9 @@ def steps(best: float, *, quick: bool = False) -> list[float]:
     Parameters
     ----------
     best : float
-        The paper's, of Table 4.
+        The paper's threshold (Table 4).
     quick : bool
-        One step to each side.
+        Only one step to each side.
 
     Examples
     --------
@@ -83,70 +83,70 @@ def steps(best: float, *, quick: bool = False) -> list[float]:
 
 
 def sweep(name: str, seed: int, quick: bool) -> Sweep:
-    """Return the row kind and both sweeps on one draw.
+    """Return the title of the rows and both sweeps on one draw.
 
-    Synthetic rows are those of the modified CTGAN; a tenth of them is tested on, as is the server's
-    part in the paper. Real rows that are tested on are those that the generator has not seen.
+    Synthetic rows come from the modified CTGAN; a tenth is the test set, as is the server's part in
+    the paper. Real test rows were not used to train the generator.
 
     Parameters
     ----------
     name : str
         A name in :data:`~.printed.PRINTED`.
     seed : int
-        Of all draws.
+        Seed of all splits, trainings and samples.
     quick : bool
-        A generator of one epoch, and one step to each side.
+        Train the generator for one epoch; one step to each side.
 
     Raises
     ------
     MissingExtraError
         If PyTorch is not installed.
     """
-    real = real_rows(name, seed)
-    x, y = synthetic_rows(name, MODIFIED, real, seed=seed, quick=quick)
-    _, kept = split_rows(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
-    made, held = (x[~kept], y[~kept]), (x[kept], y[kept])
+    real = split_real_rows(name, seed)
+    x, y = sample_synthetic_rows(name, MODIFIED, real, seed=seed, quick=quick)
+    _, is_test = split_rows(y, None, share=2, holdout=_SERVER_SHARE, seed=seed)
+    train, test = (x[~is_test], y[~is_test]), (x[is_test], y[is_test])
     client, server = PRINTED[name].thresholds
     pairs = [(SERVER, step, (client, step)) for step in steps(server, quick=quick)]
     pairs += [(CLIENT, step, (step, server)) for step in steps(client, quick=quick)]
     points: list[Point] = []
     for swept, step, thresholds in pairs:
-        tests = {MADE: held, CROSSED: real.test}
-        points += _points(swept, step, _fitted(made, thresholds, seed), tests)
-        points += _points(swept, step, _fitted(real.train, thresholds, seed), {REAL: real.test})
+        tests = {SYNTHETIC: test, CROSSED: real.test}
+        points += _score_points(swept, step, _fit(train, thresholds, seed), tests)
+        points += _score_points(swept, step, _fit(real.train, thresholds, seed), {REAL: real.test})
     return real.title, points
 
 
-def _fitted(rows: Labeled, thresholds: tuple[float, float], seed: int) -> FedPNNClassifier:
-    """Fit the paper's FedPNN over two clients with the rows."""
+def _fit(rows: Labeled, thresholds: tuple[float, float], seed: int) -> FedPNNClassifier:
+    """Fit the paper's FedPNN on rows split over two clients."""
     model = FedPNNClassifier.paper(*thresholds, holdout=0.0, random_state=seed)
     with ignore_threshold_warnings():
         return model.fit(*rows)
 
 
-def _points(
+def _score_points(
     swept: str, threshold: float, model: FedPNNClassifier, tests: dict[str, Labeled]
 ) -> Iterator[Point]:
     for rows, test in tests.items():
         yield Point(swept, threshold, rows, score_model(model, test, node=rows, stage=swept))
 
 
-def _encoded(found: Sweep) -> list[Any]:
+def _encode(found: Sweep) -> list[Any]:
     title, points = found
     return [title, [asdict(point) for point in points]]
 
 
-def _decoded(raw: list[Any]) -> Sweep:
+def _decode(raw: list[Any]) -> Sweep:
     title, points = raw
     return title, [Point.from_dict(point) for point in points]
 
 
-def _recalled(name: str, seed: int, quick: bool, journal: Path | None) -> Sweep:
+def _recall(name: str, seed: int, quick: bool, journal: Path | None) -> Sweep:
     return Journal(journal).recall(
         ("sensitivity", name, seed, quick),
         measure=partial(sweep, name, seed, quick),
-        encode=_encoded,
-        decode=_decoded,
+        encode=_encode,
+        decode=_decode,
     )
 
 
@@ -165,16 +165,18 @@ def _work(
         for name, n_draws in draws.items()
         if draw < n_draws
     ]
-    found = run_each(_recalled, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+    found = run_each(_recall, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     return Findings(
         parameters={"draws": [f"{name}: {n}" for name, n in draws.items()], "step": _STEP},
         tables=tuple(
-            table for swept in (SERVER, CLIENT) for table in _tables(swept, _groups(swept, found))
+            table
+            for swept in (SERVER, CLIENT)
+            for table in _tables(swept, _group_scores(swept, found))
         ),
         figures=tuple(figure for swept in (SERVER, CLIENT) for figure in _figures(swept)),
         notes=(
-            "The figures of the paper show balanced accuracy and the number of centers on "
-            "synthetic rows. Its text does not give their axes; ours go .08 to both sides of "
+            "The paper's figures show balanced accuracy and the number of centers on synthetic "
+            "rows. Their ranges are not given in the text; ours extend .08 to both sides of "
             "Table 4.",
         ),
     )
@@ -187,7 +189,7 @@ _OTHER = {CLIENT: SERVER, SERVER: CLIENT}
 Groups = dict[tuple[str, str, float], list[NodeScore]]
 
 
-def _groups(swept: str, found: Sequence[Sweep]) -> Groups:
+def _group_scores(swept: str, found: Sequence[Sweep]) -> Groups:
     """Group the scores of all draws by set, rows and threshold."""
     groups: Groups = {}
     for title, points in found:
@@ -205,7 +207,7 @@ def _tables(swept: str, groups: Groups) -> tuple[ResultTable, ResultTable]:
         accuracy = float(np.mean([score.balanced_accuracy for score in scores]))
         area = float(np.mean([score.roc_auc for score in scores]))
         rows.append((title, kind, threshold, accuracy, area, low + high, low, high))
-        if kind != CROSSED:  # the model is that of the synthetic rows
+        if kind != CROSSED:  # same model as SYNTHETIC
             centers.append((title, f"{kind}, negative", threshold, low))
             centers.append((title, f"{kind}, positive", threshold, high))
     return (
@@ -216,7 +218,7 @@ def _tables(swept: str, groups: Groups) -> tuple[ResultTable, ResultTable]:
                 "set", "rows", "Dthr", *_AXES, "centers", "negative centers", "positive centers",
             ),
             rows=tuple(rows),
-            caption=f"That of the {_OTHER[swept]} is the one of Table 4. Means over draws. "
+            caption=f"Dthr of the {_OTHER[swept]} as in Table 4. Means over draws. "
             "omentum_surrogate is generated and has only the shape of OVA Omentum.",
         ),
         ResultTable(
@@ -224,7 +226,7 @@ def _tables(swept: str, groups: Groups) -> tuple[ResultTable, ResultTable]:
             title=f"Centers over Dthr of the {swept}",
             columns=("set", "centers of", "Dthr", "centers"),
             rows=tuple(centers),
-            caption="By the rows that were trained on.",
+            caption="Grouped by training rows.",
         ),
     )  # fmt: skip
 
@@ -240,7 +242,7 @@ def _figures(swept: str) -> Iterator[Figure]:
             y=y,
             hue="rows",
             facet="set",
-            caption=f"FedPNN with the paper's settings but for Dthr of the {swept}.",
+            caption=f"FedPNN with the paper's settings, except Dthr of the {swept}.",
         )
     yield Figure(
         name=f"{swept}-centers",

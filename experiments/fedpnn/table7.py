@@ -1,4 +1,4 @@
-"""Tables 3 to 7 of the paper, and models trained on real rows as an addition to Table 7."""
+"""Tables 3 to 7 of the paper; Table 7 also with models trained on real rows."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,8 +9,8 @@ from experiments.fedpnn.generated import (
     GENERATORS,
     Labeled,
     RealRows,
-    real_rows,
-    synthetic_rows,
+    sample_synthetic_rows,
+    split_real_rows,
 )
 from experiments.fedpnn.nodes import REAL, NodeScore, score_model, score_nodes
 from experiments.fedpnn.printed import PRINTED
@@ -27,7 +27,7 @@ _N_DRAWS: Mapping[str, int] = {
     "Credit card, subset": 2,
     "OVA Omentum": 1,
 }
-"""By what a draw costs: from seconds to minutes."""
+"""Number of draws; a draw takes from seconds to minutes."""
 _QUICK: Mapping[str, int] = {"Breast Cancer Wisconsin": 1}
 
 
@@ -41,17 +41,17 @@ def measure(name: str, generator: str, seed: int, quick: bool) -> Trial:
     generator : str
         A name in :data:`~.generated.GENERATORS`.
     seed : int
-        Of the split, the training, the rows and the dealing.
+        Seed of all splits, trainings and samples.
     quick : bool
-        A single epoch.
+        Train for one epoch.
 
     Raises
     ------
     MissingExtraError
         If PyTorch is not installed.
     """
-    real = real_rows(name, seed)
-    made = synthetic_rows(name, generator, real, seed=seed, quick=quick)
+    real = split_real_rows(name, seed)
+    synthetic = sample_synthetic_rows(name, generator, real, seed=seed, quick=quick)
     with ignore_threshold_warnings():
         return Trial(
             name=name,
@@ -59,33 +59,35 @@ def measure(name: str, generator: str, seed: int, quick: bool) -> Trial:
             title=real.title,
             n_real=len(real.train[1]) + len(real.test[1]),
             n_features=real.train[0].shape[1],
-            n_made=len(made[1]),
-            positive_share=float(made[1].mean()),
-            similarity=_similarity(real.train, made),
-            nodes=tuple(score_nodes(made, real.test, PRINTED[name].thresholds, seed=seed)),
-            trained_on_real=_trained_on_real(name, real, seed),
-            boosting=utility(real.train, made, real.test, random_state=seed),
+            n_made=len(synthetic[1]),
+            positive_share=float(synthetic[1].mean()),
+            similarity=_measure_similarity(real.train, synthetic),
+            nodes=tuple(score_nodes(synthetic, real.test, PRINTED[name].thresholds, seed=seed)),
+            trained_on_real=_score_trained_on_real(name, real, seed),
+            boosting=utility(real.train, synthetic, real.test, random_state=seed),
         )
 
 
-def _similarity(real: Labeled, made: Labeled) -> tuple[tuple[float, float], tuple[float, float]]:
+def _measure_similarity(
+    real: Labeled, synthetic: Labeled
+) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return each class's mean KSComplement and correlation similarity."""
-    shapes, pairs = [], []
+    ks_complements, correlations = [], []
     for label in (0, 1):
-        own = [x[y == label] for x, y in (real, made)]
-        columns = ks_complement(*own).values()
-        shapes.append(sum(columns) / len(columns))
-        pairs.append(correlation_similarity(*own).mean)
-    return (shapes[0], shapes[1]), (pairs[0], pairs[1])
+        rows_of_class = [x[y == label] for x, y in (real, synthetic)]
+        columns = ks_complement(*rows_of_class).values()
+        ks_complements.append(sum(columns) / len(columns))
+        correlations.append(correlation_similarity(*rows_of_class).mean)
+    return (ks_complements[0], ks_complements[1]), (correlations[0], correlations[1])
 
 
-def _trained_on_real(name: str, real: RealRows, seed: int) -> NodeScore:
-    """Fit the paper's FedPNN over two parties with real rows."""
+def _score_trained_on_real(name: str, real: RealRows, seed: int) -> NodeScore:
+    """Score the paper's FedPNN, trained on real rows of two parties."""
     model = FedPNNClassifier.paper(*PRINTED[name].thresholds, holdout=0.0, random_state=seed)
     return score_model(model.fit(*real.train), real.test, node=REAL, stage="trained on real rows")
 
 
-def _recalled(name: str, generator: str, seed: int, quick: bool, journal: Path | None) -> Trial:
+def _recall(name: str, generator: str, seed: int, quick: bool, journal: Path | None) -> Trial:
     return Journal(journal).recall(
         ("table7", name, generator, seed, quick),
         measure=partial(measure, name, generator, seed, quick),
@@ -110,7 +112,7 @@ def _work(
         for generator in GENERATORS
         if draw < n_draws
     ]
-    trials = run_each(_recalled, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+    trials = run_each(_recall, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     return Findings(
         parameters={"draws": [f"{name}: {n}" for name, n in draws.items()]},
         tables=tables(trials),
@@ -122,7 +124,7 @@ def _work(
 TABLE7 = Study(
     name="fedpnn.table7",
     title="Tables 3 to 7",
-    description="The paper's two phases: synthetic rows and FedPNN on them; then real rows.",
+    description="The paper's two phases: synthetic rows, FedPNN on them; also FedPNN on real rows.",
     work=_work,
     keeps_journal=True,
 )

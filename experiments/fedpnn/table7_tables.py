@@ -25,17 +25,17 @@ class Trial:
     title : str
         Name of the rows.
     n_real, n_features, n_made : int
-        Rows and columns; features after the selection, if any.
+        Numbers of real rows, of selected features and of synthetic rows.
     positive_share : float
-        Of the synthetic rows.
+        Share of class 1 in the synthetic rows.
     similarity : tuple of tuple of float
-        Mean KSComplement and correlation similarity, each of the negative and positive class.
+        Mean KSComplement and mean correlation similarity, each for the negative and positive class.
     nodes : tuple of NodeScore
-        FedPNN trained on synthetic rows.
+        Scores of FedPNN trained on synthetic rows.
     trained_on_real : NodeScore
-        FedPNN trained and tested on real rows.
+        Score of FedPNN trained and tested on real rows.
     boosting : Utility
-        Gradient boosting instead of FedPNN.
+        Scores of gradient boosting instead of FedPNN.
     """
 
     name: str
@@ -71,29 +71,29 @@ def tables(trials: Sequence[Trial]) -> tuple[ResultTable, ...]:
     groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.name, trial.generator), []).append(trial)
-    worth = tuple(_worth(groups))
+    utility_rows = tuple(_utility_rows(groups))
     names = {trial.title: trial.name for trial in trials}
     return (
         ResultTable(
             name="sets",
-            title="Sets, and how many rows generators make",
+            title="Data sets and numbers of synthetic rows",
             columns=(
                 "set", "rows", "features", "synthetic rows", "positive share",
                 "rows (paper)", "features (paper)", "synthetic rows (paper)",
             ),
-            rows=tuple(_sets(trials)),
-            caption="Tables 2 and 3 of the paper. Seven tenths of the rows are what generators "
-            "see. omentum_surrogate is generated and has only the shape of OVA Omentum; 500 of its "
-            "10,936 columns are kept. The credit card rows are a subset, the Polish ones of "
+            rows=tuple(_set_rows(trials)),
+            caption="Tables 2 and 3 of the paper. Generators are trained on seven tenths of the "
+            "rows. omentum_surrogate is generated and has only the shape of OVA Omentum; 500 of "
+            "its 10,936 columns are kept. The credit card rows are a subset, the Polish ones of "
             "another year than the paper's.",
         ),
         ResultTable(
             name="similarity",
-            title="How like real rows synthetic ones are",
+            title="Similarity of synthetic and real rows",
             columns=("set", "generator", "measure", "class", "ours", "paper"),
-            rows=tuple(_similarity(groups)),
+            rows=tuple(_similarity_rows(groups)),
             caption="Tables 5 and 6 of the paper: means over columns and over pairs of columns, "
-            "against the rows that generators see.",
+            "compared with the generators' training rows.",
         ),
         ResultTable(
             name="clients",
@@ -103,28 +103,28 @@ def tables(trials: Sequence[Trial]) -> tuple[ResultTable, ...]:
                 "ROC-AUC", "negative centers", "positive centers", "AUC (paper)",
                 "negative centers (paper)", "positive centers (paper)",
             ),
-            rows=tuple(_clients(groups)),
+            rows=tuple(_client_rows(groups)),
             caption="Table 7 of the paper, whose AUC is balanced accuracy. Means and standard "
             "deviations over draws. Real rows are those that the generator has not seen.",
         ),
         ResultTable(
             name="worth",
-            title="By what a classifier is trained and tested on",
+            title="Scores by training and test rows",
             columns=(
                 "set", "generator", "classifier", "real on real", "synthetic on real",
                 "synthetic on synthetic", "gap", "real on real (ROC)", "synthetic on real (ROC)",
                 "synthetic on synthetic (ROC)", "gap (ROC)",
             ),
-            rows=worth,
-            caption="Balanced accuracy, then ROC-AUC. Gap: what a test on synthetic rows promises "
-            "more than real rows keep. FedPNN with the paper's settings.",
+            rows=utility_rows,
+            caption="Balanced accuracy, then ROC-AUC. Gap: the score on synthetic test rows less "
+            "that on real test rows. FedPNN with the paper's settings.",
         ),
-        _promises("promises", "FedPNN", worth, names),
-        _promises("boosting", "gradient boosting", worth, {}),
+        _compare_tests("promises", "FedPNN", utility_rows, names),
+        _compare_tests("boosting", "gradient boosting", utility_rows, {}),
     )  # fmt: skip
 
 
-def _sets(trials: Sequence[Trial]) -> Iterator[tuple[Scalar, ...]]:
+def _set_rows(trials: Sequence[Trial]) -> Iterator[tuple[Scalar, ...]]:
     for trial in {trial.name: trial for trial in trials}.values():
         paper = PRINTED[trial.name]
         yield (
@@ -133,26 +133,26 @@ def _sets(trials: Sequence[Trial]) -> Iterator[tuple[Scalar, ...]]:
         )  # fmt: skip
 
 
-def _similarity(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
+def _similarity_rows(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
     for (name, generator), trials in groups.items():
         paper = PRINTED[name].similarity.get(generator)
         printed = (None, None) if paper is None else (paper.shape, paper.correlation)
         for place, measure in enumerate(("KSComplement", "correlation similarity")):
             ours = np.mean([trial.similarity[place] for trial in trials], axis=0).tolist()
-            theirs = printed[place]
-            for at, label in enumerate(("negative", "positive")):
-                told = None if theirs is None else theirs[at]
-                yield trials[0].title, generator, measure, label, ours[at], told
-            both = None if theirs is None else sum(theirs) / 2
-            yield trials[0].title, generator, measure, "mean", sum(ours) / 2, both
+            paper_values = printed[place]
+            for index, label in enumerate(("negative", "positive")):
+                printed_value = None if paper_values is None else paper_values[index]
+                yield trials[0].title, generator, measure, label, ours[index], printed_value
+            mean = None if paper_values is None else sum(paper_values) / 2
+            yield trials[0].title, generator, measure, "mean", sum(ours) / 2, mean
 
 
-def _clients(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
+def _client_rows(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
     for (name, generator), trials in groups.items():
         for place, node in enumerate(trials[0].nodes):
-            own = [trial.nodes[place] for trial in trials]
-            scores = [score.balanced_accuracy for score in own]
-            centers = np.mean([score.centers for score in own], axis=0).tolist()
+            nodes = [trial.nodes[place] for trial in trials]
+            scores = [score.balanced_accuracy for score in nodes]
+            centers = np.mean([score.centers for score in nodes], axis=0).tolist()
             yield (
                 trials[0].title,
                 generator,
@@ -160,13 +160,13 @@ def _clients(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
                 node.stage,
                 float(np.mean(scores)),
                 float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
-                float(np.mean([score.roc_auc for score in own])),
+                float(np.mean([score.roc_auc for score in nodes])),
                 *centers,
-                *_printed(name, generator, node),
+                *_printed_scores(name, generator, node),
             )
 
 
-def _printed(name: str, generator: str, node: NodeScore) -> tuple[Scalar, Scalar, Scalar]:
+def _printed_scores(name: str, generator: str, node: NodeScore) -> tuple[Scalar, Scalar, Scalar]:
     """Return a node's AUC and centers in the paper, else None."""
     paper = PRINTED[name].clients.get(generator)
     if paper is None or node.node == REAL:
@@ -179,7 +179,7 @@ def _printed(name: str, generator: str, node: NodeScore) -> tuple[Scalar, Scalar
     return paper.merged[client], *paper.merged_centers
 
 
-def _worth(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
+def _utility_rows(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
     for (_, generator), trials in groups.items():
         of_boosting = [
             (trial.boosting.real_on_real, trial.boosting.synthetic_on_real,
@@ -187,44 +187,47 @@ def _worth(groups: Groups) -> Iterator[tuple[Scalar, ...]]:
             for trial in trials
         ]  # fmt: skip
         of_fedpnn = [
-            (trial.trained_on_real, _at(trial, REAL), _at(trial, SERVER)) for trial in trials
+            (trial.trained_on_real, _node_score(trial, REAL), _node_score(trial, SERVER))
+            for trial in trials
         ]
         for classifier, each in (("FedPNN", of_fedpnn), ("gradient boosting", of_boosting)):
             cells: list[Scalar] = []
             for measure in ("balanced_accuracy", "roc_auc"):
                 scores = [[getattr(score, measure) for score in trial] for trial in each]
-                real, kept, promised = np.mean(scores, axis=0).tolist()
-                cells += [real, kept, promised, promised - kept]
+                real_on_real, on_real, on_synthetic = np.mean(scores, axis=0).tolist()
+                cells += [real_on_real, on_real, on_synthetic, on_synthetic - on_real]
             yield trials[0].title, generator, classifier, *cells
 
 
-def _at(trial: Trial, node: str) -> NodeScore:
+def _node_score(trial: Trial, node: str) -> NodeScore:
     return next(score for score in trial.nodes if score.node == node and score.stage == MERGED)
 
 
-def _promises(name: str, classifier: str, worth: Rows, names: Mapping[str, str]) -> ResultTable:
-    """Return a row of scores per classifier, with the paper's."""
+def _compare_tests(
+    name: str, classifier: str, utility_rows: Rows, names: Mapping[str, str]
+) -> ResultTable:
+    """Return scores on synthetic and on real test rows, with the paper's."""
     rows: list[tuple[Scalar, ...]] = []
-    for title, generator, other, _, kept, promised, *_ in worth:
-        if other != classifier:
+    for title, generator, row_classifier, _, on_real, on_synthetic, *_ in utility_rows:
+        if row_classifier != classifier:
             continue
         paper = None
         if str(title) in names:
             paper = PRINTED[names[str(title)]].clients.get(str(generator))
         if paper is not None:
             rows.append((title, generator, "synthetic rows, paper", paper.server))
-        rows.append((title, generator, "synthetic rows, ours", promised))
-        rows.append((title, generator, "real rows, ours", kept))
+        rows.append((title, generator, "synthetic rows, ours", on_synthetic))
+        rows.append((title, generator, "real rows, ours", on_real))
     return ResultTable(
         name=name,
-        title=f"What {classifier} promises on synthetic rows and keeps on real ones",
+        title=f"{classifier} tested on synthetic and on real rows",
         columns=("set", "generator", "tested on", "balanced accuracy"),
         rows=tuple(rows),
         caption="Trained on synthetic rows. Real rows are those that the generator has not seen.",
     )
 
 
-def _pictured(table: str, classifier: str) -> Figure:
+def _test_figure(table: str, classifier: str) -> Figure:
     return Figure(
         name=table,
         kind="bar",
@@ -240,26 +243,25 @@ def _pictured(table: str, classifier: str) -> Figure:
 
 
 FIGURES = (
-    _pictured("promises", "FedPNN"),
-    _pictured("boosting", "Gradient boosting"),
+    _test_figure("promises", "FedPNN"),
+    _test_figure("boosting", "Gradient boosting"),
     Figure(
         name="similarity",
         kind="scatter",
-        title="Quality of synthetic rows, the paper's and ours",
+        title="Similarity of synthetic rows, the paper's and ours",
         table="similarity",
         x="paper",
         y="ours",
         hue="measure",
         diagonal=True,
-        caption="A point for each set, generator of the paper and class, and for the mean of both.",
+        caption="A point for each data set, generator of the paper, and class or mean of both.",
     ),
 )
 
 NOTES = (
-    "Table 7 of the paper tests on rows of the same generators that made the training rows, one "
-    "generator for each class. It measures how well two generators can be told apart; how much of "
-    "that holds on real rows is another question, which the rows 'real rows' and the table of "
-    "promises answer.",
-    "Scores of a generator that was trained for a single epoch are there to show how much of that "
-    "lies in the codings of columns, which are fitted to each class, before anything is learned.",
+    "Table 7 of the paper tests on rows of the same generators as the training rows, with one "
+    "generator per class. It measures how well the two generators can be distinguished. The node "
+    "'real rows' and the table 'promises' show the scores on real rows.",
+    "A generator trained for a single epoch shows how much of the score comes from the encodings "
+    "of columns, which are fitted per class, before the networks have learned anything.",
 )

@@ -1,4 +1,4 @@
-"""Figures 1, 6, 9 and 10: clients with fewer rows, all methods on them, weak and strong clients."""
+"""Figures 1, 6, 9 and 10: clients with fewer rows, and clients of unequal memory size."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,10 +23,10 @@ from experiments.knnper.fixtures import (
     train_clients,
 )
 from experiments.knnper.sweeps import (
-    DRAWN,
+    INTERVALS,
     Point,
-    jobs_of,
     label,
+    list_jobs,
     measure_point,
     mix_equally,
     sweep,
@@ -48,67 +48,69 @@ METHODS = (
 SPREADS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-def _at_share(embedded: EmbeddedClients, name: str, share: float) -> Floats:
-    """Predict with a memory of a client's first rows."""
-    known, asked = embedded.split(name)
-    known = known[: max(1, round(share * len(known)))]
-    found = nearest(embedded.keys(known), embedded.keys(asked), 10)
-    votes = local_votes(found, embedded.bank.labels[known], embedded.scores.shape[1])
+def _predict_at_share(embedded: EmbeddedClients, name: str, share: float) -> Floats:
+    """Predict with a memory of a share of a client's rows."""
+    train, test = embedded.split(name)
+    train = train[: max(1, round(share * len(train)))]
+    neighbors = nearest(embedded.keys(train), embedded.keys(test), 10)
+    votes = local_votes(neighbors, embedded.bank.labels[train], embedded.scores.shape[1])
     return mix_equally(embedded, name, votes)
 
 
 def _shorten(clients: ClientRows, share: float, *, seen: bool = True) -> ClientRows:
-    """Keep only a share of each client's training rows, the first ones.
+    """Keep the first share of each client's training rows.
 
     If ``seen`` is false, clients that took part in training keep all of their rows.
     """
-    kept = clients.test | (~np.isin(clients.owners, clients.unseen) & (not seen))
+    mask = clients.test | (~np.isin(clients.owners, clients.unseen) & (not seen))
     for name in clients.names if seen else clients.unseen:
-        known = clients.rows(name, test=False)
-        kept[known[: max(1, round(share * len(known)))]] = True
+        train = clients.rows(name, test=False)
+        mask[train[: max(1, round(share * len(train)))]] = True
     return replace(
         clients,
-        x=clients.x[kept],
-        y=clients.y[kept],
-        owners=clients.owners[kept],
-        test=clients.test[kept],
+        x=clients.x[mask],
+        y=clients.y[mask],
+        owners=clients.owners[mask],
+        test=clients.test[mask],
     )
 
 
 def _retrain_on_fewer(scope: Scope, alpha: float, seed: int) -> list[Point]:
-    """Return the accuracy with networks trained on fewer rows."""
+    """Train networks on fewer rows; return the hits."""
     clients = make_clients("label skew", scope, seed, alpha=alpha)
     points = []
     for share in TRAINED_SHARES:
         shortened = _shorten(clients, share)
         embedded = embed_clients(train_clients(shortened, scope.n_rounds, seed), shortened)
-        points.append(replace(measure_point(embedded, alpha, 1.0, _at_share), value=share))
+        points.append(replace(measure_point(embedded, alpha, 1.0, _predict_at_share), value=share))
     return points
 
 
-def _all_methods(scope: Scope, alpha: float, seed: int) -> dict[tuple[str, float], HitCounts]:
+def _score_on_fewer_rows(
+    scope: Scope, alpha: float, seed: int
+) -> dict[tuple[str, float], HitCounts]:
     """Score all methods on unseen clients with fewer rows (Figure 10)."""
     clients = make_clients("label skew", scope, seed, alpha=alpha)
     settings = {"hidden": HIDDEN, "n_rounds": scope.n_rounds, "random_state": seed}
     untuned: dict[str, Any] = {method: {} for method in METHODS}
     untuned["rate"] = {"learning_rate": 0.05}
     fitted, _ = fit_methods(clients, settings, chosen=untuned, methods=METHODS)
-    found: dict[tuple[str, float], HitCounts] = {}
+    hits: dict[tuple[str, float], HitCounts] = {}
     for share in TRAINED_SHARES:
         shortened = _shorten(clients, share, seen=False)
         for method in METHODS:
-            test = score_method(method, fitted[method], shortened).test
-            found[method, share] = {name: test[name] for name in clients.unseen}
-    return found
+            test_hits = score_method(method, fitted[method], shortened).test
+            hits[method, share] = {name: test_hits[name] for name in clients.unseen}
+    return hits
 
 
 def _methods_table(each: Sequence[dict[tuple[str, float], HitCounts]]) -> ResultTable:
     rows = []
     for method, share in each[0]:
-        right = [found[method, share] for found in each]
-        ours = [found[OURS, share] for found in each]
-        mean, low, high = accuracy_interval(right)
-        gain = paired_difference(list(zip(ours, right, strict=True)))
+        hits = [result[method, share] for result in each]
+        pool_hits = [result[OURS, share] for result in each]
+        mean, low, high = accuracy_interval(hits)
+        gain = paired_difference(list(zip(pool_hits, hits, strict=True)))
         rows.append((method, share, mean, low, high, (high - low) / 2, *gain))
     return ResultTable(
         name="methods",
@@ -118,15 +120,15 @@ def _methods_table(each: Sequence[dict[tuple[str, float], HitCounts]]) -> Result
             "pool is better by", "from", "to",
         ),
         rows=tuple(rows),
-        caption="Figure 10 of the paper; label skew of alpha = .3, no method is tuned. " + DRAWN,
+        caption="Figure 10 of the paper. Label skew (alpha = .3), without tuning. " + INTERVALS,
     )  # fmt: skip
 
 
 def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    scope, jobs = jobs_of(quick, seed)
+    scope, jobs = list_jobs(quick, seed)
     shortened = run_each(
         sweep,
-        [(*job, SHARES, _at_share) for job in jobs],
+        [(*job, SHARES, _predict_at_share) for job in jobs],
         n_jobs=n_jobs,
         progress=progress,
         label=label,
@@ -135,7 +137,7 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
         _retrain_on_fewer, jobs, n_jobs=n_jobs, progress=progress, label=label
     )
     method_scores = run_each(
-        _all_methods,
+        _score_on_fewer_rows,
         [job for job in jobs if job[1] == 0.3],
         n_jobs=n_jobs,
         progress=progress,
@@ -171,42 +173,42 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
                 y="accuracy",
                 hue="method",
                 error="half the interval",
-                caption="Figure 10 of the paper. FedAvg makes no use of their rows. Bands: as wide "
-                "as the interval (95 %) for which clients are drawn again.",
+                caption="Figure 10 of the paper. FedAvg does not use their rows. Bands: width "
+                "of the 95 % bootstrap interval over clients.",
             ),
         ),
         notes=(
-            "Network and memory weigh alike. Figure 1: the network is the same, the memories are "
-            "cut; the paper: a third of the rows keeps most of the gain. Figure 6 (retrained): "
-            "the network has seen no other rows either.",
+            "Network and memory have equal weights. Figure 1: only the memories have fewer rows; "
+            "in the paper a third of the rows keeps most of the gain. Figure 6 (retrained): the "
+            "network is trained on the same fewer rows.",
         ),
     )
 
 
 def _score_capacities(embedded: EmbeddedClients, seed: int, spread: float) -> HitCounts:
-    """Score unseen clients with alternately fewer and more rows."""
+    """Score unseen clients whose memories are alternately smaller and larger."""
     right = {}
     settings = MemorySettings(seed=seed)
     overall = np.full(embedded.scores.shape[1], 1 / embedded.scores.shape[1])
     for place, name in enumerate(embedded.unseen):
-        known, asked = embedded.split(name)
+        train, test = embedded.split(name)
         share = 0.5 + (spread if place % 2 else -spread)
-        known = known[: round(share * len(known))]
-        if not len(asked):
+        train = train[: round(share * len(train))]
+        if not len(test):
             continue
-        if not len(known):
-            right[name] = embedded.right(name, embedded.scores[asked])
+        if not len(train):
+            right[name] = embedded.right(name, embedded.scores[test])
             continue
         personal = join_client(
             name,
-            RowFeatures(embedded.keys(known)),
-            embedded.scores[known],
-            embedded.bank.labels[known],
+            RowFeatures(embedded.keys(train)),
+            embedded.scores[train],
+            embedded.bank.labels[train],
             overall=overall,
             pool=None,
             settings=settings,
         )
-        shares = personal.predict(RowFeatures(embedded.keys(asked)), embedded.scores[asked])
+        shares = personal.predict(RowFeatures(embedded.keys(test)), embedded.scores[test])
         right[name] = embedded.right(name, shares)
     return right
 
@@ -214,24 +216,24 @@ def _score_capacities(embedded: EmbeddedClients, seed: int, spread: float) -> Hi
 def _sweep_spreads(scope: Scope, alpha: float, seed: int) -> list[Point]:
     embedded = train_and_embed(scope, alpha=alpha, seed=seed)
     return [
-        Point(alpha, each, embedded.by_role(_score_capacities(embedded, seed, each)))
-        for each in SPREADS
+        Point(alpha, spread, embedded.by_role(_score_capacities(embedded, seed, spread)))
+        for spread in SPREADS
     ]
 
 
 def _hardware_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    scope, jobs = jobs_of(quick, seed)
-    each = run_each(_sweep_spreads, jobs, n_jobs=n_jobs, progress=progress, label=label)
-    points = (point for found in each for point in found)
+    scope, jobs = list_jobs(quick, seed)
+    results = run_each(_sweep_spreads, jobs, n_jobs=n_jobs, progress=progress, label=label)
+    points = (point for result in results for point in result)
     axis, title = "spread of capacities", "Weak and strong clients"
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
         tables=sweep_tables(points, axis, title, reference=0.0, who=("unseen",)),
         figures=(sweep_figure("unseen", axis, title),),
         notes=(
-            "Every other unseen client remembers half of its rows less the spread, every other as "
-            "much more: all memories together are as large. Each chooses the weight of its memory "
-            "on held-out rows. The paper: accuracy falls as the spread grows.",
+            "Unseen clients alternately store a share of .5 - spread and .5 + spread of their "
+            "rows, so that the total is about the same. Each client chooses the weight of its "
+            "memory on held-out rows. In the paper accuracy falls as the spread grows.",
         ),
     )
 

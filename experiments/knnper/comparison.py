@@ -35,13 +35,13 @@ class Scores:
 
     Parameters
     ----------
-    test, own : dict of str to (int, int)
-        For each client the number of correct rows and of all rows: of its test rows, and of the
-        rows that its model was trained on.
+    test, train : dict of str to (int, int)
+        Number of correct rows and of all rows of each client: its test rows, and the rows that its
+        model was trained on.
     """
 
     test: HitCounts
-    own: HitCounts
+    train: HitCounts
 
 
 Chosen = dict[str, Mapping[str, Any]]
@@ -59,14 +59,14 @@ def compare_methods(
 
     Parameters
     ----------
-    people : Crowd
-        All clients; the unseen join after training.
+    clients : ClientRows
+        All clients; the unseen ones join after training.
     settings : mapping
-        Parameters that all methods have in common.
+        Parameters shared by all methods.
     chosen : dict, optional
-        Parameters chosen on other clients of the same kind; nothing is tuned then.
+        Parameters chosen earlier on the same kind of federation; nothing is tuned then.
     methods : tuple of str
-        Which of :data:`BASELINES`, :data:`PAPER` and :data:`OURS`.
+        Any of :data:`BASELINES`, :data:`PAPER` and :data:`OURS`.
     rates : tuple of float
         Learning rates to try.
 
@@ -76,8 +76,8 @@ def compare_methods(
     chosen : dict of str to mapping
         Parameters of each method, chosen on held-out rows of the training clients.
     """
-    fitted, found = fit_methods(clients, settings, chosen=chosen, methods=methods, rates=rates)
-    return {method: score_method(method, fitted[method], clients) for method in methods}, found
+    fitted, parameters = fit_methods(clients, settings, chosen=chosen, methods=methods, rates=rates)
+    return {method: score_method(method, fitted[method], clients) for method in methods}, parameters
 
 
 def fit_methods(
@@ -92,27 +92,27 @@ def fit_methods(
 
     Parameters
     ----------
-    people, settings, chosen, methods, rates
+    clients, settings, chosen, methods, rates
         As in :func:`compare_methods`.
     """
-    found = {} if chosen is None else dict(chosen)
-    table = _training(clients)
+    parameters = {} if chosen is None else dict(chosen)
+    table = _training_rows(clients)
     common: dict[str, Any] = dict(settings, classes=range(clients.n_classes), standardize=False)
     if chosen is None:
         average = baselines.FedAvgClassifier(**common)
         grid = [{"learning_rate": rate} for rate in rates]
-        found["rate"] = baselines.tuned(average, *table, grid=grid).parameters
-    common |= found["rate"]
+        parameters["rate"] = baselines.tuned(average, *table, grid=grid).parameters
+    common |= parameters["rate"]
     pool = KNNPerClassifier(combine="pool", **common).fit(table[0], table[1], parties=table[2])
     starts = None
     if chosen is None:
-        asked = baselines.FedAvgClassifier(**common)
-        starts = baselines.average_starts(asked, *table, final=pool)
+        averaging = baselines.FedAvgClassifier(**common)
+        starts = baselines.average_starts(averaging, *table, final=pool)
     fitted: dict[str, Any] = dict.fromkeys((PAPER, OURS), pool)
     for method in methods:
         if method in BASELINES:
-            fitted[method] = _fit_baseline(method, common, table, found, starts, pool)
-    return fitted, found
+            fitted[method] = _fit_baseline(method, common, table, parameters, starts, pool)
+    return fitted, parameters
 
 
 def score_method(method: str, estimator: Any, clients: ClientRows) -> Scores:
@@ -121,10 +121,10 @@ def score_method(method: str, estimator: Any, clients: ClientRows) -> Scores:
     Parameters
     ----------
     method : str
-        Its name.
-    entrant : fitted estimator
+        Name of the method.
+    estimator : fitted estimator
         A result of :func:`fit_methods`; it is not changed.
-    people : Crowd
+    clients : ClientRows
         All clients.
     """
     if method == PAPER:
@@ -134,70 +134,70 @@ def score_method(method: str, estimator: Any, clients: ClientRows) -> Scores:
     return _score_clients(served, clients)
 
 
-def _training(clients: ClientRows) -> tuple[Any, Any, Any]:
+def _training_rows(clients: ClientRows) -> tuple[Any, Any, Any]:
     fitted = clients.fit
     return clients.x[fitted], clients.y[fitted], clients.owners[fitted]
 
 
 def _fit_baseline(
-    method: str, common: Mapping[str, Any], table: Any, found: Chosen, starts: Any, pool: Any
+    method: str, common: Mapping[str, Any], table: Any, parameters: Chosen, starts: Any, pool: Any
 ) -> Any:
-    """Return a fitted baseline; store its settings in ``found``."""
+    """Return a fitted baseline; store its settings in ``parameters``."""
     baseline = getattr(baselines, baselines.TITLES[method])(**common)
     if method in ONE_NETWORK_METHODS:
         baseline.set_params(start=pool)
-    if method in found:
+    if method in parameters:
         try:
-            tuned = clone(baseline).set_params(**found[method])
+            tuned = clone(baseline).set_params(**parameters[method])
             return tuned.fit(table[0], table[1], parties=table[2])
-        except PartyRefused:  # a setting chosen elsewhere diverges here: choose again
+        except PartyRefused:  # the given setting diverges on these clients: tune again
             starts = None
     grid: Any = ({},) if method == "FedAvg" else None
     tuning = baselines.tuned(baseline, *table, grid=grid, starts=starts)
-    found.setdefault(method, tuning.parameters)
+    parameters.setdefault(method, tuning.parameters)
     return tuning.estimator
 
 
 def _score_clients(estimator: Any, clients: ClientRows) -> Scores:
     """Add the unseen clients, and predict for all of them."""
-    found = Scores({}, {})
-    late = np.flatnonzero(~clients.test & np.isin(clients.owners, clients.unseen))
+    scores = Scores({}, {})
+    joining = np.flatnonzero(~clients.test & np.isin(clients.owners, clients.unseen))
     if isinstance(estimator, Baseline):
         with suppress(PartyRefused):
-            estimator.add_clients(clients.x[late], clients.y[late], clients.owners[late])
-    for name in sorted(set(clients.owners[late]) - set(estimator.clients_)):
+            estimator.add_clients(clients.x[joining], clients.y[joining], clients.owners[joining])
+    for name in sorted(set(clients.owners[joining]) - set(estimator.clients_)):
         rows = clients.rows(name, test=False)
-        with suppress(PartyRefused):  # its training diverges: use the shared model
+        with suppress(PartyRefused):  # training diverges: predict with the shared model
             estimator.add_client(name, clients.x[rows], clients.y[rows])
     for name in clients.names:
-        for right, test in ((found.test, True), (found.own, False)):
+        for hits, test in ((scores.test, True), (scores.train, False)):
             rows = clients.rows(name, test=test)
             if len(rows) and len(clients.rows(name, test=False)):
-                guess = estimator.predict(clients.x[rows], parties=[name] * len(rows))
-                right[name] = (int((guess == clients.y[rows]).sum()), len(rows))
-    return found
+                predicted = estimator.predict(clients.x[rows], parties=[name] * len(rows))
+                hits[name] = (int((predicted == clients.y[rows]).sum()), len(rows))
+    return scores
 
 
 def _score_paper_mixture(model: KNNPerClassifier, clients: ClientRows) -> Scores:
     """Predict with the paper's mixture on the pool's network and memories."""
-    view, logs = model._features_and_scores(clients.x)
-    found = Scores({}, {})
+    features, log_probabilities = model._features_and_scores(clients.x)
+    scores = Scores({}, {})
     for name in clients.names:
-        known, asked = clients.rows(name, test=False), clients.rows(name, test=True)
-        if name in clients.unseen and len(known):
+        train, test = clients.rows(name, test=False), clients.rows(name, test=True)
+        if name in clients.unseen and len(train):
             personal = join_client(
                 name,
-                view[known],
-                logs[known],
-                clients.y[known],
+                features[train],
+                log_probabilities[train],
+                clients.y[train],
                 overall=model.overall_,
                 pool=None,
                 settings=model._memory_settings,
             )
-        elif len(known):
+        elif len(train):
             personal = replace(model.clients_[name], pool=None)
-        for right, rows in ((found.test, asked), (found.own, known)):
-            if len(rows) and len(known):
-                guess = personal.predict(view[rows], logs[rows]).argmax(axis=1)
-                right[name] = (int((guess == clients.y[rows]).sum()), len(rows))
-    return found
+        for hits, rows in ((scores.test, test), (scores.train, train)):
+            if len(rows) and len(train):
+                predicted = personal.predict(features[rows], log_probabilities[rows]).argmax(axis=1)
+                hits[name] = (int((predicted == clients.y[rows]).sum()), len(rows))
+    return scores

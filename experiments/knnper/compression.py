@@ -1,4 +1,4 @@
-"""Figure 11, and more: the loss of accuracy by compressed memories."""
+"""Accuracy of compressed memories (Figure 11 of the paper, and further kinds)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope, make_clients
 from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
 from experiments.knnper.prototypes import PrototypeMemory
-from experiments.knnper.sweeps import DRAWN, mix_equally
+from experiments.knnper.sweeps import INTERVALS, mix_equally
 from fedneighbors._typing import Floats, Progress
 from fedneighbors.methods.knnper.memory._codes import (
     Bits,
@@ -28,19 +28,19 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 Build = Callable[[int, int], Memory | PrototypeMemory]
-"""From the width of a key and the number of classes to an empty memory."""
+"""Returns an empty memory, given the width of a key and the number of classes."""
 Outcome = list[tuple[str, str, str, float, HitCounts]]
-"""For seen and unseen clients: kind, setting, share of the bytes, and what each gets right."""
+"""Rows of (seen or unseen, kind, setting, relative size in bytes, hits)."""
 
 FULL = (Scope("mnist", 20_000, 100, 60, (0, 1, 2)), Scope("mnist", 20_000, 10, 60, (0, 1, 2)))
 QUICK = (Scope("digits", 500, 6, 8, (0,)),)
 ALPHA = 0.3
 
 HIDDEN = (256, 128)
-"""Widths of the network, the estimator's own: keys of 128 cells are what is to be compressed."""
+"""Layer widths: the estimator's defaults, so that keys have 128 values."""
 
-NOBODYS = 2000
-"""Most rows of no client, from which books are learned that all clients are given."""
+PUBLIC_ROWS = 2000
+"""Maximum number of rows outside all clients, for training shared codebooks."""
 
 SHARES = {"1/3": 1 / 3, "1/9": 1 / 9, "1/16": 1 / 16, "1/32": 1 / 32}
 
@@ -63,8 +63,8 @@ def _prototypes(n_projected: int, share: float) -> Build:
     )
 
 
-def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
-    """Return every kind of memory at its preset sizes."""
+def _list_memories(public: Floats) -> Mapping[tuple[str, str], Build]:
+    """Return all kinds of memory at their sizes."""
     kinds: dict[tuple[str, str], Build] = {
         ("8-bit", "a byte a cell"): lambda width, classes: CodedDatastore(
             width, n_classes=classes, codec=EightBitCodec(width)
@@ -73,8 +73,8 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
     sizes: tuple[tuple[int, Bits], ...] = ((32, 4), (16, 4), (8, 4))
     for n, bits in sizes:
         kinds["product, own book", f"{n} numbers of {bits} bits"] = _codes(ProductCodec(n, bits))
-    given: tuple[tuple[int, Bits], ...] = ((16, 8), (8, 8), (16, 4))
-    for n, bits in given:
+    shared: tuple[tuple[int, Bits], ...] = ((16, 8), (8, 8), (16, 4))
+    for n, bits in shared:
         codec = shared_codec(public, n_stretches=n, bits=bits)
         kinds["product, given book", f"{n} numbers of {bits} bits"] = _codes(codec)
     for name, share in SHARES.items():
@@ -85,63 +85,63 @@ def _kinds(public: Floats) -> Mapping[tuple[str, str], Build]:
     return kinds
 
 
-def _answered(
+def _predict(
     embedded: EmbeddedClients, name: str, memory: Memory | PrototypeMemory, share: float
 ) -> Floats:
-    """Fill a client's memory; return its held-out mixture shares."""
-    known, asked = embedded.split(name)
-    known = known[: max(1, round(share * len(known)))]
-    memory.add(embedded.keys(known), embedded.bank.labels[known])
-    votes = memory.votes(embedded.keys(asked), embedded.scores.shape[1], n_neighbors=10)
-    shared = np.exp(embedded.scores[asked])
+    """Fill a client's memory; return class shares of its test rows."""
+    train, test = embedded.split(name)
+    train = train[: max(1, round(share * len(train)))]
+    memory.add(embedded.keys(train), embedded.bank.labels[train])
+    votes = memory.votes(embedded.keys(test), embedded.scores.shape[1], n_neighbors=10)
+    shared = np.exp(embedded.scores[test])
     return shared if votes is None else mix_equally(embedded, name, votes)
 
 
-def _at(
+def _score_memories(
     embedded: EmbeddedClients, build: Build, share: float = 1.0
 ) -> dict[str, tuple[float, HitCounts]]:
-    """Return byte share and accuracy of seen and unseen clients."""
+    """Return relative size and hits of seen and unseen clients."""
     right: dict[str, tuple[int, int]] = {}
     n_bytes: dict[str, tuple[int, int]] = {}
     width, n_classes = embedded.bank.embeddings.shape[1], embedded.scores.shape[1]
     for name in embedded.bank.names:
-        known, asked = embedded.split(name)
-        if len(known) and len(asked):
+        train, test = embedded.split(name)
+        if len(train) and len(test):
             memory = build(width, n_classes)
-            shares = _answered(embedded, name, memory, share)
+            shares = _predict(embedded, name, memory, share)
             right[name] = embedded.right(name, shares)
-            narrow = 4 * width + 1  # keys of 32 bits, and a byte for the label
-            own = len(memory) * narrow if build is _exact else memory.nbytes
-            n_bytes[name] = (own, len(known) * narrow)
-    found = {}
-    for who, own_right in embedded.by_role(right).items():
-        size = sum(n_bytes[name][0] for name in own_right)
-        found[who] = size / sum(n_bytes[name][1] for name in own_right), own_right
-    return found
+            row_bytes = 4 * width + 1  # float32 keys and one byte for the label
+            size_in_bytes = len(memory) * row_bytes if build is _exact else memory.nbytes
+            n_bytes[name] = (size_in_bytes, len(train) * row_bytes)
+    result = {}
+    for who, role_hits in embedded.by_role(right).items():
+        size = sum(n_bytes[name][0] for name in role_hits)
+        result[who] = size / sum(n_bytes[name][1] for name in role_hits), role_hits
+    return result
 
 
-def _measured(scope: Scope, seed: int) -> Outcome:
-    """Return size and accuracy of each kind of memory with one network."""
+def _measure(scope: Scope, seed: int) -> Outcome:
+    """Return the outcome of every kind of memory under one network."""
     clients = make_clients("label skew", scope, seed, alpha=ALPHA)
-    wide = make_clients(
+    extended = make_clients(
         "label skew",
-        replace(scope, n_rows=scope.n_rows + min(NOBODYS, scope.n_rows)),
+        replace(scope, n_rows=scope.n_rows + min(PUBLIC_ROWS, scope.n_rows)),
         seed,
         alpha=ALPHA,
     )
     model = train_clients(clients, scope.n_rounds, seed, hidden=HIDDEN)
     embedded = embed_clients(model, clients)
-    public = model.embed(wide.x[scope.n_rows :])[0]
+    public = model.embed(extended.x[scope.n_rows :])[0]
     rows: Outcome = []
 
-    def keep(kind: str, setting: str, found: dict[str, tuple[float, HitCounts]]) -> None:
+    def append(kind: str, setting: str, found: dict[str, tuple[float, HitCounts]]) -> None:
         rows.extend((who, kind, setting, *cells) for who, cells in found.items())
 
-    keep("exact", "all rows", _at(embedded, _exact))
+    append("exact", "all rows", _score_memories(embedded, _exact))
     for name, share in SHARES.items():
-        keep("exact", f"{name} of the rows", _at(embedded, _exact, share))
-    for (kind, setting), build in _kinds(public).items():
-        keep(kind, setting, _at(embedded, build))
+        append("exact", f"{name} of the rows", _score_memories(embedded, _exact, share))
+    for (kind, setting), build in _list_memories(public).items():
+        append(kind, setting, _score_memories(embedded, build))
     return rows
 
 
@@ -152,22 +152,22 @@ def _label(scope: Scope, seed: int) -> str:
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     scopes = QUICK if quick else FULL
     jobs = [(scope, seed + s) for scope in scopes for s in scope.seeds]
-    each = run_each(_measured, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+    each = run_each(_measure, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     tables = []
     for scope in scopes:
-        own = [found for job, found in zip(jobs, each, strict=True) if job[0] == scope]
-        tables += [_table(scope, who, own) for who in ("seen", "unseen")]
+        outcomes = [found for job, found in zip(jobs, each, strict=True) if job[0] == scope]
+        tables += [_table(scope, who, outcomes) for who in ("seen", "unseen")]
     return Findings(
         parameters={"data": scopes[0].data, "alpha": ALPHA, "seeds": len(scopes[0].seeds)},
         tables=tuple(tables),
         figures=tuple(_figure(table) for table in tables),
         notes=(
-            "Network and memory weigh alike, so that the memory alone changes. Sizes are of all "
-            "that a memory needs, labels, counts and own books with it, over keys in 32 bits a "
-            "cell and a byte for a label. Given books are learned from rows of no client, are the "
-            "same for all and part of no memory.",
-            "The paper, CIFAR-10: ProtoNN at a quarter of the size costs .7 points; CIFAR-100: at "
-            "four fifths about 3.",
+            "Network and memory have equal weights. Relative size: all bytes of a memory (codes, "
+            "labels, counts, and a codebook of its own) over those of float32 keys and one byte "
+            "per label. Given codebooks are trained on rows of no client, shared by all clients, "
+            "and not counted.",
+            "In the paper ProtoNN at a quarter of the size costs .7 points on CIFAR-10, and at "
+            "four fifths of the size about 3 points on CIFAR-100.",
         ),
     )
 
@@ -175,26 +175,26 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
 def _table(scope: Scope, who: str, each: list[Outcome]) -> ResultTable:
     """Return means over seeds and gains over exact memories."""
     cells: dict[tuple[str, str], list[tuple[float, HitCounts, HitCounts]]] = {}
-    for found in each:
-        own = [row for row in found if row[0] == who]
-        for _, kind, setting, size, right in own:
-            cells.setdefault((kind, setting), []).append((size, right, own[0][4]))
+    for outcome in each:
+        outcomes = [row for row in outcome if row[0] == who]
+        for _, kind, setting, size, right in outcomes:
+            cells.setdefault((kind, setting), []).append((size, right, outcomes[0][4]))
     rows: list[tuple[Scalar, ...]] = []
-    for (kind, setting), some in cells.items():
-        size = float(np.mean([size for size, _, _ in some]))
-        mean, low, high = accuracy_interval([right for _, right, _ in some])
-        more = paired_difference([(right, exact) for _, right, exact in some])
-        points = (100 * value for value in more)
+    for (kind, setting), entries in cells.items():
+        size = float(np.mean([size for size, _, _ in entries]))
+        mean, low, high = accuracy_interval([right for _, right, _ in entries])
+        gain = paired_difference([(right, exact) for _, right, exact in entries])
+        points = (100 * value for value in gain)
         rows.append((kind, setting, size, 1 / size, mean, low, high, *points))
     return ResultTable(
         name=f"{scope.n_clients}-clients-{who}",
-        title=f"{scope.n_clients} clients of {scope.n_rows} rows: those {who} in training",
+        title=f"{scope.n_clients} clients, {scope.n_rows} rows: clients {who} in training",
         columns=(
             "memory", "setting", "relative size", "times smaller", "accuracy", *ENDS,
             "points above exact", "from", "to",
         ),
         rows=tuple(rows),
-        caption=DRAWN,
+        caption=INTERVALS,
     )  # fmt: skip
 
 
@@ -208,14 +208,14 @@ def _figure(table: ResultTable) -> Figure:
         y="accuracy",
         hue="memory",
         log_x=True,
-        caption="Figure 11 of the paper for ProtoNN; the others are ours.",
+        caption="ProtoNN: Figure 11 of the paper. The other memories are ours.",
     )
 
 
 COMPRESSION = Study(
     name="knnper.compression",
-    title="Memories of fewer bytes",
-    description="Figure 11 of the paper, and four other ways to compress.",
+    title="Compressed memories",
+    description="Figure 11 of the paper, and four other kinds of compression.",
     work=_work,
 )
 """The experiment."""

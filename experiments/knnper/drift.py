@@ -1,4 +1,4 @@
-"""Figures 4 and 14: clients whose rows change, and strategies of their memories."""
+"""Figures 4 and 14: memory strategies under a distribution shift."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,16 +23,16 @@ N_CLASSES = 10
 
 @dataclass(frozen=True)
 class Stream:
-    """Sizes of the streams of rows, and the step of the change.
+    """Sizes of the streams of rows, and the step of the shift.
 
     Parameters
     ----------
     n_steps, shift_at : int
-        Number of batches, and of those before the change.
+        Number of batches, and number of batches before the shift.
     n_first, n_batch, n_test : int
-        Rows of the initial memory, of each batch, and of the test after each batch.
+        Number of rows of the initial memory, of each batch, and of each test.
     n_clients : int
-        Clients.
+        Number of clients.
     """
 
     n_steps: int = 60
@@ -76,8 +76,8 @@ class ClientStream:
 
     def labels(self, embedded: EmbeddedClients, rows: Integers, *, late: bool) -> Integers:
         """Return the labels of rows before or after the change."""
-        own = embedded.bank.labels[rows]
-        return self.meaning[own] if late else own
+        classes = embedded.bank.labels[rows]
+        return self.meaning[classes] if late else classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +112,14 @@ def run_streams(
 
     Parameters
     ----------
-    here : Scene
+    embedded : EmbeddedClients
         Source of the rows.
     stream : Stream
         Sizes of the streams.
     shift : str
         ``"concept"``: the meaning of labels changes; otherwise the shares of the classes change.
     seed : int
-        Of the streams.
+        Seed of the streams.
     """
     rng = np.random.default_rng(seed)
     labels, test = embedded.bank.labels, embedded.test
@@ -134,17 +134,17 @@ def run_streams(
     for client in range(stream.n_clients):
         rows = _draw_stream(rng, stream, pools, shift)
         for name in STRATEGIES:
-            accuracy[name][client], memory, noticed = _run_strategy(embedded, stream, rows, name)
+            accuracy[name][client], memory, detections = _run_strategy(embedded, stream, rows, name)
             n_evictions += memory.n_evictions
             if name == "drift":
-                alarms.append([step - stream.shift_at for step in noticed])
+                alarms.append([step - stream.shift_at for step in detections])
         accuracy[INFORMED][client] = _run_informed(embedded, stream, rows, shift)
-    late = [[delay for delay in own if delay >= 0] for own in alarms]
+    late = [[delay for delay in steps if delay >= 0] for steps in alarms]
     return StreamResults(
         accuracy=accuracy,
-        n_false=sum(len(own) for own in alarms) - sum(len(own) for own in late),
-        delays=[own[0] for own in late if own],
-        n_more=sum(len(own[1:]) for own in late),
+        n_false=sum(len(steps) for steps in alarms) - sum(len(steps) for steps in late),
+        delays=[steps[0] for steps in late if steps],
+        n_more=sum(len(steps[1:]) for steps in late),
         n_evictions=n_evictions,
     )
 
@@ -170,15 +170,15 @@ def _run_strategy(
     capacity = stream.n_first if strategy in ("fifo", "reservoir") else None
     memory = Datastore(keys.shape[1], capacity, strategy, n_classes=N_CLASSES)
     memory.add(keys[rows.first], rows.labels(embedded, rows.first, late=False))
-    found, noticed = np.zeros(stream.n_steps), []
+    accuracy, detections = np.zeros(stream.n_steps), []
     for step, batch in enumerate(rows.batches):
         late = step >= stream.shift_at
-        had = memory.n_evictions + memory.n_reweighings
+        before = memory.n_evictions + memory.n_reweighings
         memory.add(keys[batch], rows.labels(embedded, batch, late=late))
-        if memory.n_evictions + memory.n_reweighings > had:
-            noticed.append(step)
-        found[step] = _accuracy(embedded, rows, memory, late=late)
-    return found, memory, noticed
+        if memory.n_evictions + memory.n_reweighings > before:
+            detections.append(step)
+        accuracy[step] = _accuracy(embedded, rows, memory, late=late)
+    return accuracy, memory, detections
 
 
 def _accuracy(
@@ -190,36 +190,36 @@ def _accuracy(
     weights: Floats | None = None,
 ) -> float:
     """Return the test accuracy, with equal weights of memory and network."""
-    asked = rows.tests[int(late)]
-    votes = memory.votes(embedded.keys(asked), N_CLASSES, n_neighbors=10)
+    test = rows.tests[int(late)]
+    votes = memory.votes(embedded.keys(test), N_CLASSES, n_neighbors=10)
     assert votes is not None
     if weights is not None:
         votes = reweight(votes, weights)
-    guess = mix(votes, np.exp(embedded.scores[asked]), 0.5).argmax(axis=1)
-    return float((guess == rows.labels(embedded, asked, late=late)).mean())
+    predicted = mix(votes, np.exp(embedded.scores[test]), 0.5).argmax(axis=1)
+    return float((predicted == rows.labels(embedded, test, late=late)).mean())
 
 
 def _run_informed(
     embedded: EmbeddedClients, stream: Stream, rows: ClientStream, shift: str
 ) -> Floats:
-    """Return the accuracy of a memory that knows of the change.
+    """Return the accuracy of a memory that is informed of the shift.
 
-    At the change of labels' meanings it forgets all rows; after a change of class shares it
-    reweights votes by the true shares. The strategies have to detect both.
+    At a shift of concept it forgets all rows; after a shift of class shares it reweights votes by
+    the true shares. The strategies must detect the shift themselves.
     """
     memory = Datastore(embedded.bank.embeddings.shape[1], n_classes=N_CLASSES)
     memory.add(embedded.keys(rows.first), rows.labels(embedded, rows.first, late=False))
-    found = np.zeros(stream.n_steps)
+    accuracy = np.zeros(stream.n_steps)
     for step, batch in enumerate(rows.batches):
         late, weights = step >= stream.shift_at, None
         if step == stream.shift_at and shift == "concept":
             memory.keep([])
         memory.add(embedded.keys(batch), rows.labels(embedded, batch, late=late))
         if late and shift != "concept":
-            held = np.bincount(memory.labels, minlength=N_CLASSES) + 1 / N_CLASSES
-            weights = np.maximum(rows.shares, 1e-12) / (held / held.sum())
-        found[step] = _accuracy(embedded, rows, memory, late=late, weights=weights)
-    return found
+            counts = np.bincount(memory.labels, minlength=N_CLASSES) + 1 / N_CLASSES
+            weights = np.maximum(rows.shares, 1e-12) / (counts / counts.sum())
+        accuracy[step] = _accuracy(embedded, rows, memory, late=late, weights=weights)
+    return accuracy
 
 
 SHIFTS = {"labels": 20, "labels, poor network": 3, "concept": 20}
@@ -230,7 +230,7 @@ QUICK = Scope("digits", 900, 10, 5, (0,))
 SHORT = Stream(n_steps=24, shift_at=10, n_first=60, n_test=40, n_clients=3)
 
 
-def _measured(scope: Scope, stream: Stream, shift: str, seed: int) -> Any:
+def _measure(scope: Scope, stream: Stream, shift: str, seed: int) -> Any:
     rounds = min(SHIFTS[shift], scope.n_rounds)
     embedded = train_and_embed(replace(scope, n_rounds=rounds), alpha=0.3, seed=seed)
     return run_streams(embedded, stream, shift=shift, seed=seed)
@@ -243,21 +243,21 @@ def _label(_scope: Scope, _stream: Stream, shift: str, seed: int) -> str:
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     scope, stream = (QUICK, SHORT) if quick else (FULL, Stream())
     jobs = [(scope, stream, shift, seed + s) for shift in SHIFTS for s in scope.seeds]
-    each = run_each(_measured, jobs, n_jobs=n_jobs, progress=progress, label=_label)
+    each = run_each(_measure, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     by_shift = {shift: [f for job, f in zip(jobs, each, strict=True) if job[2] == shift]
                 for shift in SHIFTS}  # fmt: skip
     return Findings(
         parameters={"data": scope.data, "clients": stream.n_clients, "seeds": len(scope.seeds)},
         tables=(
-            _summary(by_shift, stream),
-            _alarms(by_shift, stream),
-            *(_curves(shift, found, stream) for shift, found in by_shift.items()),
+            _summary_table(by_shift, stream),
+            _alarms_table(by_shift, stream),
+            *(_curve_table(shift, found, stream) for shift, found in by_shift.items()),
         ),
         figures=tuple(_figure(shift) for shift in SHIFTS),
         notes=(
-            "Network and memory weigh alike. fifo and reservoir hold as many rows as a client "
-            "begins with; the others are not bounded. What is told of the change is a bound, no "
-            "strategy: it forgets, or weighs votes by the true shares, from the first step on.",
+            "Network and memory have equal weights. fifo and reservoir store as many rows as the "
+            "initial memory; the others are unbounded. 'told of the change' is an upper bound, not "
+            "a strategy: at the shift it forgets all rows, or reweights votes by the true shares.",
         ),
     )
 
@@ -271,17 +271,20 @@ def _eviction_gain(
 ) -> Interval:
     """Return the accuracy gain of ``drift`` in some steps, with an interval."""
 
-    def right(accuracy: Floats) -> dict[str, tuple[int, int]]:
-        asked = n_test * accuracy[:, steps].shape[1]
+    def count_hits(accuracy: Floats) -> dict[str, tuple[int, int]]:
+        n_rows = n_test * accuracy[:, steps].shape[1]
         each = np.rint(accuracy[:, steps].sum(axis=1) * n_test).astype(int)
-        return {str(client): (n, asked) for client, n in enumerate(each.tolist())}
+        return {str(client): (n, n_rows) for client, n in enumerate(each.tolist())}
 
     return paired_difference(
-        [(right(each.accuracy["drift"]), right(each.accuracy[strategy])) for each in found]
+        [
+            (count_hits(each.accuracy["drift"]), count_hits(each.accuracy[strategy]))
+            for each in found
+        ]
     )
 
 
-def _summary(by_shift: Any, stream: Stream) -> ResultTable:
+def _summary_table(by_shift: Any, stream: Stream) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     at = stream.shift_at
     for shift, found in by_shift.items():
@@ -298,12 +301,12 @@ def _summary(by_shift: Any, stream: Stream) -> ResultTable:
             "eviction is better by", "from", "to",
         ),
         rows=tuple(rows),
-        caption="Better in the first ten steps after the shift. Intervals (95 %): clients drawn "
-        "again, the same ones for both.",
+        caption="Differences: first ten steps after the shift. Intervals: 95 %, paired bootstrap "
+        "over clients.",
     )  # fmt: skip
 
 
-def _alarms(by_shift: Any, stream: Stream) -> ResultTable:
+def _alarms_table(by_shift: Any, stream: Stream) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
     for shift, found in by_shift.items():
         steps = len(found) * stream.n_clients * stream.shift_at
@@ -318,19 +321,19 @@ def _alarms(by_shift: Any, stream: Stream) -> ResultTable:
         )
     return ResultTable(
         name="alarms",
-        title="When drift was noticed",
+        title="Detections of drift",
         columns=(
             "shift", "client-steps before", "false alarms", "share", "clients", "noticed by",
             "median delay", "noticed again", "evictions",
         ),
         rows=tuple(rows),
-        caption="A false alarm is a change told before the shift. Delays are steps to the first "
-        "alarm after it. Rows are evicted where labels seem to mean other things; elsewhere votes "
-        "are weighed again.",
+        caption="A false alarm is a detection before the shift. The delay is the number of steps "
+        "from the shift to the first alarm after it. Rows are evicted at a detected shift of "
+        "concept; at a detected shift of class shares, votes are reweighted.",
     )  # fmt: skip
 
 
-def _curves(shift: str, found: Sequence[Any], stream: Stream) -> ResultTable:
+def _curve_table(shift: str, found: Sequence[Any], stream: Stream) -> ResultTable:
     return ResultTable(
         name=f"curve-{_slug(shift)}",
         title=f"Accuracy over time, shift of {shift}",
@@ -351,7 +354,7 @@ def _figure(shift: str) -> Figure:
     return Figure(
         name=_slug(shift),
         kind="line",
-        title=f"Memories when rows change: shift of {shift}",
+        title=f"Memory strategies, shift of {shift}",
         table=f"curve-{_slug(shift)}",
         x="step",
         y="accuracy",
@@ -362,7 +365,7 @@ def _figure(shift: str) -> Figure:
 
 DRIFT = Study(
     name="knnper.drift",
-    title="Rows that change",
+    title="Distribution shift",
     description="Figures 4 and 14 of the paper, and drift-triggered eviction.",
     work=_work,
 )

@@ -20,7 +20,7 @@ from fedneighbors.partition import (
 )
 
 SIDE = 14
-"""Width and height of images, which are halved."""
+"""Width and height of images after downsampling by 2."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ FEDERATIONS: Mapping[str, tuple[str, Partitioner]] = {
 CIFAR-10), "two classes each" is the paper's CIFAR-10 v2. In the next two, labels are only slightly
 skewed and clients are in four groups: each group permutes the labels differently, or rotates its
 images by another multiple of 90 degrees. "drawers" are those of Omniglot, whose alphabets are the
-classes. In "one meaning", "two meanings" and "eight meanings" there are so many groups with
-permuted labels.
+classes. "one meaning", "two meanings" and "eight meanings" are "permuted labels" with that
+number of groups.
 """
 
 
@@ -156,13 +156,13 @@ def make_clients(name: str, scope: Scope, seed: int, *, alpha: float | None = No
     Parameters
     ----------
     name : str
-        A key of :data:`CROWDS`.
+        A key of :data:`FEDERATIONS`.
     scope : Scope
         Size of the experiment; its data set must suit the federation.
     seed : int
         Seed of rows, owners, test rows, and of the unseen clients.
     alpha : float, optional
-        Use label skew of this concentration, whatever ``name`` is.
+        Use label skew of this concentration and ignore ``name``.
     """
     x, y, natural = _rows(scope, seed)
     if alpha is not None:
@@ -174,48 +174,48 @@ def make_clients(name: str, scope: Scope, seed: int, *, alpha: float | None = No
 
 
 LENGTH = 24
-"""Characters of a window of a play; windows do not overlap."""
+"""Number of characters per window of a play; windows do not overlap."""
 
 
-def roles(n_roles: int, n_windows: int, seed: int) -> ClientRows:
-    """Return roles of Shakespeare's plays, to predict next characters.
+def load_roles(n_roles: int, n_windows: int, seed: int) -> ClientRows:
+    """Load roles of Shakespeare's plays, for next-character prediction.
 
     Parameters
     ----------
     n_roles, n_windows : int
-        Number of roles with the most text, and windows of each.
+        Number of roles (those with the most text), and maximum number of windows per role.
     seed : int
         Seed of test rows and of the unseen clients.
     """
-    whole = load("shakespeare")
-    said = np.asarray(whole.parties)
-    names, counts = np.unique(said, return_counts=True)
+    data = load("shakespeare")
+    speakers = np.asarray(data.parties)
+    names, counts = np.unique(speakers, return_counts=True)
     largest = names[np.argsort(-counts, kind="stable")[:n_roles]]
-    apart = [np.flatnonzero(said == name)[:: LENGTH + 1][:n_windows] for name in largest]
-    rows = np.concatenate(apart)
-    classes = np.unique(whole.y[rows], return_inverse=True)[1].astype(np.int64)
-    test = row_roles(said[rows], test=0.25, seed=seed).test
-    tokens = whole.x[rows, -LENGTH:].astype(np.int64)
-    unseen = unseen_parties(said[rows], 0.2, seed=seed)
-    return ClientRows(tokens, classes, said[rows], test, unseen)
+    windows = [np.flatnonzero(speakers == name)[:: LENGTH + 1][:n_windows] for name in largest]
+    rows = np.concatenate(windows)
+    classes = np.unique(data.y[rows], return_inverse=True)[1].astype(np.int64)
+    test = row_roles(speakers[rows], test=0.25, seed=seed).test
+    tokens = data.x[rows, -LENGTH:].astype(np.int64)
+    unseen = unseen_parties(speakers[rows], 0.2, seed=seed)
+    return ClientRows(tokens, classes, speakers[rows], test, unseen)
 
 
 def _rows(scope: Scope, seed: int) -> tuple[Floats, Integers, Any]:
     """Return random rows of a data set, their classes and natural owners."""
-    whole = load(scope.data)
-    x, y = np.asarray(whole.x, np.float64), np.asarray(whole.y)
+    data = load(scope.data)
+    x, y = np.asarray(data.x, np.float64), np.asarray(data.y)
     if scope.data in ("mnist", "omniglot"):
         x = x.reshape(-1, SIDE, 2, SIDE, 2).mean(axis=(2, 4)).reshape(len(x), -1)
     if scope.data == "omniglot":
         y = np.array([label.split("/")[0] for label in y.tolist()])
     rows = np.random.default_rng(seed).permutation(len(x))[: scope.n_rows]
     classes = np.unique(y, return_inverse=True)[1].astype(np.int64)[rows]
-    natural = None if whole.parties is None else np.asarray(whole.parties)[rows]
-    return _scaled(x[rows], scope.data), classes, natural
+    natural = None if data.parties is None else np.asarray(data.parties)[rows]
+    return _scale(x[rows], scope.data), classes, natural
 
 
-def _scaled(x: Floats, data: str) -> Floats:
+def _scale(x: Floats, data: str) -> Floats:
     if data in ("mnist", "omniglot", "digits"):
         return np.asarray(2 * x / x.max() - 1)
-    spread = x.std(axis=0)
-    return np.asarray((x - x.mean(axis=0)) / np.where(spread > 0, spread, 1))
+    deviation = x.std(axis=0)
+    return np.asarray((x - x.mean(axis=0)) / np.where(deviation > 0, deviation, 1))

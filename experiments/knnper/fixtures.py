@@ -17,7 +17,7 @@ from fedneighbors.tabular._ownership import party_name
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingBank:
-    """Embeddings and labels of all clients, each client's rows side by side (Eq 3 of the paper).
+    """Embeddings and labels of all clients, each client's rows contiguous (Eq 3 of the paper).
 
     With it, experiments on memories need no neural network.
 
@@ -65,11 +65,11 @@ class EmbeddingBank:
             or (np.diff(ends) < 0).any()
         ):
             raise ValueError(f"expected offsets from 0 to {n}, ascending, one more than clients")
-        self._refuse_infinite()
+        self._check_finite()
         for array in (self.embeddings, self.labels, self.rows, self.offsets):
             array.flags.writeable = False
 
-    def _refuse_infinite(self) -> None:
+    def _check_finite(self) -> None:
         bad = ~np.isfinite(self.embeddings).all(axis=1)
         if bad.any():
             place = int(np.flatnonzero(bad)[0])
@@ -194,9 +194,9 @@ class EmbeddedClients:
 
     def right(self, name: str, shares: Floats) -> tuple[int, int]:
         """Return a client's numbers of correct and of all test rows."""
-        asked = self.split(name)[1]
-        guess = shares.argmax(axis=1)
-        return int((guess == self.bank.labels[asked]).sum()), len(asked)
+        test = self.split(name)[1]
+        predicted = shares.argmax(axis=1)
+        return int((predicted == self.bank.labels[test]).sum()), len(test)
 
     def by_role(self, right: HitCounts) -> dict[str, HitCounts]:
         """Group the hits by seen and unseen clients."""
@@ -213,14 +213,14 @@ def train_clients(
 
     Parameters
     ----------
-    people : Crowd
+    clients : ClientRows
         The clients.
     n_rounds : int
-        Of the shared network.
+        Training rounds of the shared network.
     seed : int
-        Of training.
+        Seed of the training.
     **parameters
-        Of :class:`KNNPerClassifier`.
+        Further parameters of :class:`KNNPerClassifier`.
     """
     settings: dict[str, Any] = {"standardize": False, "learning_rate": 0.05, "hidden": HIDDEN}
     settings |= {"device": "auto"} | parameters
@@ -229,8 +229,8 @@ def train_clients(
     fitted = clients.fit
     model.fit(clients.x[fitted], clients.y[fitted], parties=clients.owners[fitted])
     for name in clients.unseen:
-        own = clients.rows(name, test=False)
-        model.add_client(name, clients.x[own], clients.y[own])
+        train = clients.rows(name, test=False)
+        model.add_client(name, clients.x[train], clients.y[train])
     return model
 
 
@@ -247,13 +247,13 @@ def train_and_embed(scope: Scope, *, alpha: float, seed: int, **parameters: Any)
     Parameters
     ----------
     scope : Scope
-        How large.
+        Size of the experiment.
     alpha : float
         Concentration of the Dirichlet label skew; lower is more skewed.
     seed : int
-        Of rows, skew, roles and training.
+        Seed of rows, skew, test rows and training.
     **parameters
-        Of :class:`KNNPerClassifier`.
+        Further parameters of :class:`KNNPerClassifier`.
     """
     clients = make_clients("label skew", scope, seed, alpha=alpha)
     return embed_clients(train_clients(clients, scope.n_rounds, seed, **parameters), clients)

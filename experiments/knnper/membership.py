@@ -27,8 +27,8 @@ FALSE_ALARMS = 0.01
 MISLABELLED = 0.1
 DELTA = "1e-4"
 
-ASKED = ("network", "own client", "another client")
-"""Who answers: the network alone, the client that may hold the row, or the next one."""
+TARGETS = ("network", "own client", "another client")
+"""Queried models: the network, the client that may store the row, and another client."""
 
 GUARDS: dict[str, Privacy | None] = {
     "none": None,
@@ -41,22 +41,22 @@ ROWS = ("all", "mislabelled")
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Answers of one model to all rows, half of which it was trained on.
+    """Predictions of one model for all rows, half of which it was trained on.
 
     Parameters
     ----------
     members : bool array of shape (n_rows,)
-        Which.
+        True for the rows of the training.
     shares : dict of str to float64 array of shape (n_rows, n_classes)
-        By queried model, one of :data:`ASKED`.
+        Predictions by queried model, one of :data:`TARGETS`.
     """
 
     members: npt.NDArray[np.bool_]
     shares: dict[str, Floats]
 
 
-def _rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]:
-    """Return digits, labels (a tenth wrong), the wrong ones, and clients."""
+def _load_rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]:
+    """Return digits, labels, a mask of wrong labels, and owners."""
     loaded, rng = load("digits"), np.random.default_rng(seed)
     labels = np.asarray(loaded.y, np.int64).copy()
     wrong = rng.random(len(labels)) < MISLABELLED
@@ -66,20 +66,20 @@ def _rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]
 
 
 def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
-    """Return the answers of a model trained on half the rows.
+    """Return the predictions of a model trained on half the rows.
 
     Parameters
     ----------
     guard : str
-        Budget: ``"none"``, ``"epsilon 8"`` or ``"epsilon 1"``.
+        Privacy budget: ``"none"``, ``"epsilon 8"`` or ``"epsilon 1"``.
     number : int
-        Which half.
+        Number of the random half.
     seed : int
-        Of rows, halves and first weights.
+        Seed of rows, halves and initial weights.
     n_rounds : int
-        Rounds of training.
+        Number of training rounds.
     """
-    x, y, _, owners = _rows(seed)
+    x, y, _, owners = _load_rows(seed)
     members = np.random.default_rng((seed, 1 + number, 1)).random(len(y)) < 0.5
     model = KNNPerClassifier(
         hidden=(64, 32),
@@ -103,20 +103,20 @@ def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
     )
 
 
-def _found(
-    models: list[Answers], asked: str, y: Integers, among: npt.NDArray[np.bool_]
+def _score_attacks(
+    models: list[Answers], target: str, y: Integers, among: npt.NDArray[np.bool_]
 ) -> list[tuple[str, Interval, float]]:
     """Return mean AUC and hit rate of each attack.
 
     Each model is attacked with the help of the others.
     """
-    odds = np.array([log_odds(model.shares[asked], y) for model in models])
+    odds = np.array([log_odds(model.shares[target], y) for model in models])
     absent = np.array([~model.members for model in models])
     each: dict[str, list[tuple[float, float]]] = {"loss": [], "likelihood ratio": []}
     for place, model in enumerate(models):
         rest = np.arange(len(models)) != place
         scores = {
-            "loss": loss_scores(model.shares[asked], y),
+            "loss": loss_scores(model.shares[target], y),
             "likelihood ratio": likelihood_scores(odds[place], odds[rest], absent[rest]),
         }
         for attack, score in scores.items():
@@ -129,49 +129,49 @@ def _found(
     ]
 
 
-def _limit(guard: str, asked: str) -> float | None:
-    """Return the bound for any attack; None without a guarantee."""
+def _auc_limit(guard: str, target: str) -> float | None:
+    """Return the largest AUC of any attack, if bounded."""
     privacy = GUARDS[guard]
-    return None if privacy is None or asked == "own client" else largest_auc(privacy.total)
+    return None if privacy is None or target == "own client" else largest_auc(privacy.total)
 
 
-def _right(models: list[Answers], asked: str, y: Integers) -> Interval:
-    """Return the accuracy on rows outside training, labels as given."""
-    each = [(m.shares[asked].argmax(axis=1) == y)[~m.members].mean() for m in models]
+def _outside_accuracy(models: list[Answers], target: str, y: Integers) -> Interval:
+    """Return the accuracy on non-members, with noisy labels."""
+    each = [(m.shares[target].argmax(axis=1) == y)[~m.members].mean() for m in models]
     return mean_interval([float(share) for share in each])
 
 
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     n_models, n_rounds = (3, 6) if quick else (8, 40)
     jobs = [(guard, number, seed, n_rounds) for guard in GUARDS for number in range(n_models)]
-    made = run_each(
+    trained = run_each(
         answers,
         jobs,
         n_jobs=n_jobs,
         progress=progress,
         label=lambda guard, number, *_: f"{guard}, half {number}",
     )
-    _, y, wrong, _ = _rows(seed)
+    _, y, wrong, _ = _load_rows(seed)
     among = {"all": np.ones(len(y), bool), "mislabelled": wrong}
     rows: list[tuple[Scalar, ...]] = []
     quality: list[tuple[Scalar, ...]] = []
     for guard in GUARDS:
-        models = [made[place] for place, job in enumerate(jobs) if job[0] == guard]
-        for asked in ASKED:
-            quality.append((guard, asked, *_right(models, asked, y)))
+        models = [trained[place] for place, job in enumerate(jobs) if job[0] == guard]
+        for target in TARGETS:
+            quality.append((guard, target, *_outside_accuracy(models, target, y)))
             for kind in ROWS:
-                for attack, area, hits in _found(models, asked, y, among[kind]):
+                for attack, area, hits in _score_attacks(models, target, y, among[kind]):
                     half, panel = (area[2] - area[1]) / 2, f"{kind} rows, {attack}"
-                    limit = _limit(guard, asked)
-                    rows.append((guard, asked, kind, attack, *area, hits, limit, half, panel))
+                    limit = _auc_limit(guard, target)
+                    rows.append((guard, target, kind, attack, *area, hits, limit, half, panel))
     return Findings(
         parameters={"models": n_models, "rounds": n_rounds, "clients": N_CLIENTS, "delta": DELTA},
         tables=(_attacks(rows), _accuracy(quality)),
         figures=(_figure(),),
         notes=(
-            "A tenth of the labels is wrong: such rows are remembered, not learned.",
-            "A budget covers the network. What a client answers from its own memory it does not "
-            "cover, and the memory of another client never held the row.",
+            "A tenth of the labels is wrong; such rows can only be memorized.",
+            "A budget covers the network, but not predictions from a client's own memory. The "
+            "memory of another client never contains the row.",
         ),
     )
 
@@ -179,16 +179,16 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
 def _attacks(rows: list[tuple[Scalar, ...]]) -> ResultTable:
     return ResultTable(
         name="attacks",
-        title="Members told from outsiders by what a model answers",
+        title="Membership inference from predictions",
         columns=(
             "budget", "asked", "rows", "attack", "AUC", *ENDS, "hits at 1 % alarms", "limit",
             "half the interval", "panel",
         ),
         rows=tuple(rows),
         caption=(
-            "Means over models that were trained on random halves; the likelihood ratio knows the "
-            "other models. Intervals (95 %): Student's t over the models, each with its own rows "
-            "and noise. Limit: the AUC that no attack on one row can exceed under the budget."
+            "Means over models trained on random halves; the likelihood-ratio attack uses the "
+            "other models as shadow models. Intervals: 95 %, Student's t over the models. Limit: "
+            "the AUC that no attack on one row can exceed under the budget."
         ),
     )  # fmt: skip
 
@@ -196,11 +196,11 @@ def _attacks(rows: list[tuple[Scalar, ...]]) -> ResultTable:
 def _accuracy(rows: list[tuple[Scalar, ...]]) -> ResultTable:
     return ResultTable(
         name="accuracy",
-        title="What the budgets cost",
+        title="Accuracy under the budgets",
         columns=("budget", "asked", "accuracy", *ENDS),
         rows=tuple(rows),
-        caption="On rows that were not trained on, with the labels as given: .9 is the most. "
-        "Intervals (95 %): Student's t over the models.",
+        caption="On non-members, with wrong labels included: about .9 is the maximum. "
+        "Intervals: 95 %, Student's t over the models.",
     )
 
 
@@ -215,7 +215,7 @@ def _figure() -> Figure:
         hue="budget",
         facet="panel",
         error="half the interval",
-        caption="One half is chance. Lines: as wide as the interval (95 %).",
+        caption="An AUC of .5 is chance. Error bars: width of the 95 % interval.",
     )
 
 

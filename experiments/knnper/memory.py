@@ -9,8 +9,8 @@ from experiments.knnper.fixtures import EmbeddedClients, train_and_embed
 from experiments.knnper.sweeps import (
     Answer,
     Point,
-    jobs_of,
     label,
+    list_jobs,
     measure_point,
     mix_equally,
     sweep,
@@ -24,8 +24,8 @@ from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable, Scalar
 
-Chosen = tuple[str, int, float]
-"""Client, number of its rows, and chosen weight."""
+ChosenWeight = tuple[str, int, float]
+"""Client, its number of rows, and the weight it chose."""
 
 WEIGHTS = tuple(round(0.1 * step, 1) for step in range(11))
 NEIGHBORS = (1, 3, 5, 7, 10, 14, 20, 30, 50)
@@ -36,20 +36,22 @@ SIZES = (0, 20, 50, 100, 200, 500)
 
 def _votes(embedded: EmbeddedClients, name: str, *, k: int = 10, sigma: float = 1.0) -> Floats:
     """Return the votes of a client's memory for its test rows."""
-    known, asked = embedded.split(name)
-    found = nearest(embedded.keys(known), embedded.keys(asked), k)
-    return local_votes(found, embedded.bank.labels[known], embedded.scores.shape[1], sigma=sigma)
+    train, test = embedded.split(name)
+    neighbors = nearest(embedded.keys(train), embedded.keys(test), k)
+    return local_votes(
+        neighbors, embedded.bank.labels[train], embedded.scores.shape[1], sigma=sigma
+    )
 
 
-def _at_weight(embedded: EmbeddedClients, name: str, weight: float) -> Floats:
+def _predict_at_weight(embedded: EmbeddedClients, name: str, weight: float) -> Floats:
     return mix(_votes(embedded, name), np.exp(embedded.scores[embedded.split(name)[1]]), weight)
 
 
-def _at_k(embedded: EmbeddedClients, name: str, k: int) -> Floats:
+def _predict_at_k(embedded: EmbeddedClients, name: str, k: int) -> Floats:
     return mix_equally(embedded, name, _votes(embedded, name, k=k))
 
 
-def _at_sigma(embedded: EmbeddedClients, name: str, sigma: float) -> Floats:
+def _predict_at_sigma(embedded: EmbeddedClients, name: str, sigma: float) -> Floats:
     return mix_equally(embedded, name, _votes(embedded, name, sigma=sigma))
 
 
@@ -67,7 +69,7 @@ def _study(
     """Return an experiment that varies one setting of the memory."""
 
     def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-        scope, jobs = jobs_of(quick, seed)
+        scope, jobs = list_jobs(quick, seed)
         each = run_each(
             sweep,
             [(*job, values, answer) for job in jobs],
@@ -87,26 +89,26 @@ def _study(
     return Study(name=name, title=title, description=f"{figures} of the paper.", work=work)
 
 
-def _weighed(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], list[Chosen]]:
-    """Return the accuracy at every weight and the chosen weights."""
+def _sweep_weights(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], list[ChosenWeight]]:
+    """Return the hits at every weight, and the chosen weights."""
     embedded = train_and_embed(scope, alpha=alpha, seed=seed)
-    return [measure_point(embedded, alpha, w, _at_weight) for w in WEIGHTS], _chosen(
-        embedded, alpha, seed
-    )
+    return [
+        measure_point(embedded, alpha, w, _predict_at_weight) for w in WEIGHTS
+    ], _choose_weights(embedded, alpha, seed)
 
 
-def _chosen(embedded: EmbeddedClients, alpha: float, seed: int) -> list[Chosen]:
-    """Return the weights chosen by unseen clients with shares of their rows.
+def _choose_weights(embedded: EmbeddedClients, alpha: float, seed: int) -> list[ChosenWeight]:
+    """Choose the weights of unseen clients from shares of their rows.
 
-    The weight is chosen on held-out rows; the paper's Figure 8 chooses it on test rows.
+    Weights are chosen on held-out rows; the paper's Figure 8 chooses them on test rows.
     """
-    found = []
+    weights = []
     overall = np.full(embedded.scores.shape[1], 1 / embedded.scores.shape[1])
     settings = MemorySettings(seed=seed)
     for name in embedded.unseen:
-        known, _ = embedded.split(name)
+        train, _ = embedded.split(name)
         for share in SHARES:
-            rows = known[: max(1, round(share * len(known)))]
+            rows = train[: max(1, round(share * len(train)))]
             personal = join_client(
                 name,
                 RowFeatures(embedded.keys(rows)),
@@ -116,38 +118,38 @@ def _chosen(embedded: EmbeddedClients, alpha: float, seed: int) -> list[Chosen]:
                 pool=None,
                 settings=settings,
             )
-            found.append((f"{name} {alpha} {seed}", len(rows), personal.weight))
-    return found
+            weights.append((f"{name} {alpha} {seed}", len(rows), personal.weight))
+    return weights
 
 
-def _sizes(chosen: list[Chosen]) -> ResultTable:
-    """Return the weights that clients choose, by their number of rows."""
+def _chosen_table(chosen: list[ChosenWeight]) -> ResultTable:
+    """Return the mean chosen weight, by number of rows."""
     rows: list[tuple[Scalar, ...]] = []
-    for least, beyond in zip(SIZES, (*SIZES[1:], 10**9), strict=True):
-        own: dict[str, list[float]] = {}
+    for start, end in zip(SIZES, (*SIZES[1:], 10**9), strict=True):
+        weights_by_client: dict[str, list[float]] = {}
         for client, n, weight in chosen:
-            if least <= n < beyond:
-                own.setdefault(client, []).append(weight)
-        if own:
-            name = f"{least} to {beyond - 1}" if beyond < 10**9 else f"{least} or more"
-            mean, low, high = clustered_interval(own)
-            n_chosen = sum(map(len, own.values()))
+            if start <= n < end:
+                weights_by_client.setdefault(client, []).append(weight)
+        if weights_by_client:
+            name = f"{start} to {end - 1}" if end < 10**9 else f"{start} or more"
+            mean, low, high = clustered_interval(weights_by_client)
+            n_chosen = sum(map(len, weights_by_client.values()))
             rows.append((name, n_chosen, mean, low, high, (high - low) / 2))
     return ResultTable(
         name="chosen",
-        title="The weight that unseen clients choose, by their rows",
+        title="Weight chosen by unseen clients, by number of rows",
         columns=("rows", "clients", "mean weight", *ENDS, "half the interval"),
         rows=tuple(rows),
-        caption="Chosen on held-out rows; clients with a tenth, a third and all of their rows. "
-        "Intervals (95 %): clients drawn again, each with all its choices.",
+        caption="Chosen on held-out rows, from a tenth, a third and all of the client's rows. "
+        "Intervals: 95 %, bootstrap over clients.",
     )
 
 
 def _lambda_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    scope, jobs = jobs_of(quick, seed)
-    each = run_each(_weighed, jobs, n_jobs=n_jobs, progress=progress, label=label)
+    scope, jobs = list_jobs(quick, seed)
+    each = run_each(_sweep_weights, jobs, n_jobs=n_jobs, progress=progress, label=label)
     title = "Weight of the memory"
-    sizes = _sizes([pair for _, chosen in each for pair in chosen])
+    sizes = _chosen_table([pair for _, chosen in each for pair in chosen])
     points = [point for found, _ in each for point in found]
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
@@ -157,15 +159,15 @@ def _lambda_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> 
             Figure(
                 name="chosen",
                 kind="bar",
-                title="Weight of the memory that clients choose",
+                title="Weight of the memory, chosen by clients",
                 table="chosen",
                 x="rows",
                 y="mean weight",
                 error="half the interval",
-                caption="Figure 8 of the paper, whose weights are chosen on test rows.",
+                caption="Figure 8 of the paper; the paper chooses the weights on test rows.",
             ),
         ),
-        notes=("In figures by weight all clients have the same; at 0 the network answers alone.",),
+        notes=("In figures over lambda all clients have the same weight. 0 is the network alone.",),
     )
 
 
@@ -177,21 +179,21 @@ LAMBDA = Study(
 )
 K = _study(
     "knnper.k",
-    "Neighbors that vote",
+    "Number of neighbors",
     "k",
     NEIGHBORS,
-    _at_k,
+    _predict_at_k,
     reference=10,
     figures="Figure 5",
-    note="Network and memory weigh alike. The paper: less than .2 points between k = 7 and 14.",
+    note="Equal weights of network and memory. The paper: k = 7 to 14 differ by under .2 points.",
 )
 SIGMA = _study(
     "knnper.sigma",
-    "Unit of the distances",
+    "Scale of the distances",
     "sigma",
     UNITS,
-    _at_sigma,
+    _predict_at_sigma,
     reference=1.0,
     figures="Figure 7",
-    note="Network and memory weigh alike. The paper: almost no effect between .1 and 100.",
+    note="Equal weights of network and memory. The paper: almost no effect between .1 and 100.",
 )

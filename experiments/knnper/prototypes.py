@@ -21,27 +21,27 @@ from fedneighbors.methods.knnper.memory._rows import check_rows
 
 Narrow = npt.NDArray[np.float32]
 
-SHORTEST = 1e-30
-"""Rows of a length below this are all alike: what would stretch them is beyond 32 bits."""
+MIN_LENGTH = 1e-30
+"""Shorter rows count as zero: the factor that scales them to length 1 overflows float32."""
 
-REACH = 2.5
-"""gamma times the median distance of rows to prototypes, as the authors begin with."""
+GAMMA_RATIO = 2.5
+"""Initial gamma times the median distance of rows to prototypes, as in the authors' code."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prototypes:
-    """Memory of three small tables and a number.
+    """Trained parameters of ProtoNN.
 
     Parameters
     ----------
     projection : float32 array of shape (n_dimensions, n_columns)
-        W: brings keys to few dimensions.
+        W: projects keys to fewer dimensions.
     places : float32 array of shape (n_prototypes, n_dimensions)
         B: positions of the prototypes.
     scores : float32 array of shape (n_prototypes, n_labels)
         Z: score of each prototype for each label.
     gamma : float
-        Reach of a prototype: it weighs ``exp(-gamma^2 d^2)``.
+        A prototype at distance d has the weight ``exp(-gamma^2 d^2)``.
     """
 
     projection: Narrow
@@ -55,10 +55,10 @@ class Prototypes:
         return self.projection.nbytes + self.places.nbytes + self.scores.nbytes + 4
 
     def shares(self, queries: Floats) -> Floats:
-        """Return the labels' score shares; equal ones if none is positive.
+        """Return each label's share of the scores; equal if none is positive.
 
-        Prototypes weigh relative to the nearest, which is the same after normalizing and leaves no
-        query without an answer.
+        Weights are relative to the nearest prototype's. Normalized, they are the same, and distant
+        queries do not underflow.
 
         Parameters
         ----------
@@ -71,12 +71,12 @@ class Prototypes:
             Rows sum to 1.
         """
         projected = queries @ self.projection.T.astype(np.float64)
-        squares = _squares(projected, self.places.astype(np.float64))
-        near = np.exp(-(self.gamma**2) * (squares - squares.min(axis=1, keepdims=True)))
-        found = np.maximum(near @ self.scores.astype(np.float64), 0.0)
-        sums = found.sum(axis=1, keepdims=True)
-        even = np.full_like(found, 1 / found.shape[1])
-        return np.asarray(np.divide(found, sums, out=even, where=sums > 0))
+        squares = _squared_distances(projected, self.places.astype(np.float64))
+        weights = np.exp(-(self.gamma**2) * (squares - squares.min(axis=1, keepdims=True)))
+        sums_of_scores = np.maximum(weights @ self.scores.astype(np.float64), 0.0)
+        sums = sums_of_scores.sum(axis=1, keepdims=True)
+        equal = np.full_like(sums_of_scores, 1 / sums_of_scores.shape[1])
+        return np.asarray(np.divide(sums_of_scores, sums, out=equal, where=sums > 0))
 
 
 def loss_and_gradient(
@@ -93,9 +93,9 @@ def loss_and_gradient(
     targets : float64 array of shape (n_rows, n_labels)
         1 at the label of each row, 0 elsewhere.
     n_dimensions : int
-        Of the projection.
+        Dimensions of the projection.
     gamma : float
-        As :class:`Prototypes` takes it.
+        As in :class:`Prototypes`.
 
     Returns
     -------
@@ -103,15 +103,21 @@ def loss_and_gradient(
     gradient : float64 array of shape (n_parameters,)
     """
     shape = (n_dimensions, rows.shape[1], targets.shape[1])
-    projection, places, scores = _taken_apart(parameters, *shape)
+    projection, places, scores = _unpack(parameters, *shape)
     projected = rows @ projection.T
-    near = np.exp(-(gamma**2) * _squares(projected, places))
-    residuals = near @ scores - targets
-    wanted = 2 / len(rows) * residuals
-    pull = -(gamma**2) * near * (wanted @ scores.T)  # the loss by each squared distance
-    to_projected = 2 * (pull.sum(axis=1)[:, None] * projected - pull @ places)
-    to_places = 2 * (pull.sum(axis=0)[:, None] * places - pull.T @ projected)
-    parts = (to_projected.T @ rows, to_places, near.T @ wanted)
+    weights = np.exp(-(gamma**2) * _squared_distances(projected, places))
+    residuals = weights @ scores - targets
+    score_gradient = 2 / len(rows) * residuals
+    distance_gradient = (
+        -(gamma**2) * weights * (score_gradient @ scores.T)
+    )  # gradient by each squared distance
+    to_projected = 2 * (
+        distance_gradient.sum(axis=1)[:, None] * projected - distance_gradient @ places
+    )
+    to_places = 2 * (
+        distance_gradient.sum(axis=0)[:, None] * places - distance_gradient.T @ projected
+    )
+    parts = (to_projected.T @ rows, to_places, weights.T @ score_gradient)
     loss = float((residuals**2).sum() / len(rows))
     return loss, np.concatenate([part.ravel() for part in parts])
 
@@ -126,34 +132,36 @@ def train_prototypes(
     n_steps: int,
     random_state: int = 0,
 ) -> Prototypes:
-    """Train prototypes on rows by L-BFGS steps on all tables.
+    """Train projection, prototypes and scores together by L-BFGS.
 
-    They begin as the principal directions of the rows, the centers of each class there, and
-    certainty about the class of each.
+    Initial values: the principal directions of the rows, cluster centers of each class in that
+    projection, and score 1 for the class of each center.
 
     Parameters
     ----------
     rows : float64 array of shape (n_rows, n_columns)
-        Keys, one at least.
+        Keys; at least one.
     labels : int64 array of shape (n_rows,)
         From 0 to ``n_labels - 1``; each has a row.
     n_labels : int
-        Labels.
+        Number of labels.
     n_dimensions : int
-        Of the projection, at most.
+        Maximum number of dimensions of the projection.
     share : float
-        Prototypes over rows.
+        Number of prototypes over number of rows.
     n_steps : int
-        Most steps.
+        Maximum number of steps.
     random_state : int
-        Of the first centers.
+        Seed of the initial centers.
     """
     length = float(np.sqrt((rows**2).sum(axis=1).mean()))
-    scale = length if length > SHORTEST else 1.0
-    x = rows / scale if length > SHORTEST else np.zeros_like(rows)
+    scale = length if length > MIN_LENGTH else 1.0
+    x = rows / scale if length > MIN_LENGTH else np.zeros_like(rows)
     directions = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][:n_dimensions]
-    places, classes = _first_places(x @ directions.T, labels, n_labels, share, random_state)
-    gamma = _gamma(x @ directions.T, places)
+    places, classes = _initialize_prototypes(
+        x @ directions.T, labels, n_labels, share, random_state
+    )
+    gamma = _initial_gamma(x @ directions.T, places)
     start = np.concatenate([directions.ravel(), places.ravel(), np.eye(n_labels)[classes].ravel()])
     found, _, _ = fmin_l_bfgs_b(
         loss_and_gradient,
@@ -161,7 +169,7 @@ def train_prototypes(
         args=(x, np.eye(n_labels)[labels], len(directions), gamma),
         maxiter=n_steps,
     )
-    projection, places, scores = _taken_apart(found, len(directions), x.shape[1], n_labels)
+    projection, places, scores = _unpack(found, len(directions), x.shape[1], n_labels)
     return Prototypes(
         (projection / scale).astype(np.float32),
         places.astype(np.float32),
@@ -170,29 +178,31 @@ def train_prototypes(
     )
 
 
-def _first_places(
+def _initialize_prototypes(
     projected: Floats, labels: Integers, n_labels: int, share: float, random_state: int
 ) -> tuple[Floats, Integers]:
-    each = [
+    centers = [
         cluster(np.ascontiguousarray(projected[labels == label]), n, random_state=random_state)[0]
         for label, n in enumerate(allocate_centers(np.bincount(labels, minlength=n_labels), share))
     ]
-    return np.concatenate(each), np.repeat(np.arange(n_labels), [len(own) for own in each])
+    return np.concatenate(centers), np.repeat(
+        np.arange(n_labels), [len(of_class) for of_class in centers]
+    )
 
 
-def _gamma(projected: Floats, places: Floats) -> float:
-    middle = float(np.median(np.sqrt(_squares(projected, places))))
-    return REACH / middle if middle > 0 else 1.0
+def _initial_gamma(projected: Floats, places: Floats) -> float:
+    median = float(np.median(np.sqrt(_squared_distances(projected, places))))
+    return GAMMA_RATIO / median if median > 0 else 1.0
 
 
-def _squares(projected: Floats, places: Floats) -> Floats:
-    """Compute squared distances by a product, without all differences."""
+def _squared_distances(projected: Floats, places: Floats) -> Floats:
+    """Compute squared distances by a matrix product."""
     lengths = np.einsum("ij,ij->i", projected, projected)[:, None]
-    reach = np.einsum("ij,ij->i", places, places)
-    return np.asarray(np.maximum(lengths + reach - 2 * (projected @ places.T), 0.0))
+    place_lengths = np.einsum("ij,ij->i", places, places)
+    return np.asarray(np.maximum(lengths + place_lengths - 2 * (projected @ places.T), 0.0))
 
 
-def _taken_apart(
+def _unpack(
     parameters: Floats, n_dimensions: int, n_columns: int, n_labels: int
 ) -> tuple[Floats, Floats, Floats]:
     first = n_dimensions * n_columns
@@ -207,29 +217,29 @@ def _taken_apart(
 
 
 class PrototypeMemory:
-    """Prototypes in a learned projection, trained on the first rows that come.
+    """Memory of ProtoNN prototypes, trained once on the first rows that are added.
 
     Parameters
     ----------
     n_dimensions : int
         Width of a key.
     n_classes : int
-        Classes.
+        Number of classes.
     n_projected : int
         Dimensions of the projection.
     share : float
-        Prototypes over rows, in (0, 1]; each class has one at least.
+        Number of prototypes over number of rows, in (0, 1]; each class has at least one.
     n_steps : int
-        Most steps of the training; more fit a client's few rows too well.
+        Maximum number of training steps; more steps overfit a client's few rows.
     random_state : int
-        Of the first prototypes.
+        Seed of the initial prototypes.
 
     Attributes
     ----------
     prototypes : Prototypes or None
         Trained parameters; None before the first rows.
     counts : unsigned integer array of shape (n_labels,)
-        Rows of each class that has any.
+        Number of rows of each class in ``classes``.
     """
 
     def __init__(
@@ -244,7 +254,7 @@ class PrototypeMemory:
     ) -> None:
         if n_projected < 1 or n_steps < 0 or not 0 < share <= 1:
             raise ValueError(
-                "expected a dimension or more, steps of 0 or more and a share above 0 up to 1, got "
+                "expected n_projected >= 1, n_steps >= 0 and share in (0, 1], got "
                 f"{n_projected}, {n_steps} and {share!r}"
             )
         self.n_dimensions, self.n_classes, self.n_projected = n_dimensions, n_classes, n_projected
@@ -270,7 +280,9 @@ class PrototypeMemory:
         RebuildNeeded
             Always.
         """
-        raise RebuildNeeded("prototypes keep no keys; use another kind of memory where keys count")
+        raise RebuildNeeded(
+            "prototypes keep no keys; use another kind of memory where keys are needed"
+        )
 
     @property
     def labels(self) -> Integers:
@@ -297,7 +309,7 @@ class PrototypeMemory:
         labels: npt.ArrayLike,
         ids: Sequence[str] | None = None,  # noqa: ARG002 - prototypes have no names
     ) -> "PrototypeMemory":
-        """Train on the first rows that come.
+        """Train on the first rows that are added.
 
         Parameters
         ----------
@@ -323,25 +335,25 @@ class PrototypeMemory:
             return self
         if self.prototypes is not None:
             raise RebuildNeeded(
-                "prototypes are trained once, and the rows are not kept; build the memory again "
-                "from all rows"
+                "prototypes are trained once, and rows are not stored; build a new memory from "
+                "all rows"
             )
-        present, own = np.unique(classes, return_inverse=True)
+        present, positions = np.unique(classes, return_inverse=True)
         self.prototypes = train_prototypes(
             rows,
-            own,
+            positions,
             len(present),
             n_dimensions=self.n_projected,
             share=self.share,
             n_steps=self.n_steps,
             random_state=self.random_state,
         )
-        counts = np.bincount(own)
+        counts = np.bincount(positions)
         self.counts = counts.astype(np.min_scalar_type(int(counts.max())))
         self._classes = present.astype(self._classes.dtype)
         return self
 
-    def forget(self, ids: Sequence[str]) -> "PrototypeMemory":  # noqa: ARG002 - none can go
+    def forget(self, ids: Sequence[str]) -> "PrototypeMemory":  # noqa: ARG002 - no row can be removed
         """Raise `RebuildNeeded`: every prototype depends on all rows.
 
         Raises
@@ -350,7 +362,7 @@ class PrototypeMemory:
             Always.
         """
         raise RebuildNeeded(
-            "prototypes are shaped by all rows; build the memory again from the rows that stay"
+            "prototypes depend on all rows; build a new memory from the rows that stay"
         )
 
     def votes(
@@ -358,7 +370,7 @@ class PrototypeMemory:
         queries: Floats,
         n_classes: int,
         *,
-        n_neighbors: int = 0,  # noqa: ARG002 - all prototypes have a say
+        n_neighbors: int = 0,  # noqa: ARG002 - all prototypes vote
     ) -> Floats | None:
         """Return the prototypes' score shares; None before the first rows.
 
@@ -367,7 +379,7 @@ class PrototypeMemory:
         queries : float64 array of shape (n_queries, n_dimensions)
             Finite.
         n_classes : int
-            Classes.
+            Number of classes.
         n_neighbors : int
             Ignored: all prototypes vote, with learned weights.
 

@@ -1,4 +1,4 @@
-"""Figures 3, 12 and 13: dependence of the memory on the network of its embeddings."""
+"""Figures 3, 12 and 13: accuracy of the memory under better and worse networks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from experiments.bootstrap import (
 from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope, make_clients
 from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
-from experiments.knnper.sweeps import DRAWN, WHO, jobs_of, label
+from experiments.knnper.sweeps import INTERVALS, WHO, label, list_jobs
 from fedneighbors._typing import Progress
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import average_accuracy
@@ -26,15 +26,15 @@ QUICK_ROUNDS = (1, 20, 60)
 PARTS = ("network", "memory", "mixture")
 
 
-def _answers(embedded: EmbeddedClients, name: str) -> dict[str, Any]:
-    """Return the answers of network, memory and mixture to test rows."""
-    asked = embedded.split(name)[1]
-    view, scores = RowFeatures(embedded.keys(asked)), embedded.scores[asked]
+def _predict_parts(embedded: EmbeddedClients, name: str) -> dict[str, Any]:
+    """Predict test rows with network, memory and mixture."""
+    test = embedded.split(name)[1]
+    features, scores = RowFeatures(embedded.keys(test)), embedded.scores[test]
     personal = embedded.model.clients_[name]
     return {
         "network": np.exp(scores),
-        "memory": personal.votes(view, np.exp(scores)),
-        "mixture": personal.predict(view, scores),
+        "memory": personal.votes(features, np.exp(scores)),
+        "mixture": personal.predict(features, scores),
     }
 
 
@@ -47,9 +47,9 @@ class Stage:
     alpha : float
         Concentration of the label skew.
     n_rounds : int
-        Of training.
+        Number of training rounds.
     right : dict of str to dict of str to mapping
-        For each of :data:`PARTS`, of seen and of unseen clients.
+        Hits of each of :data:`PARTS`, for seen and unseen clients.
     """
 
     alpha: float
@@ -57,8 +57,8 @@ class Stage:
     right: dict[str, dict[str, HitCounts]]
 
 
-def _stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
-    """Return the parts' accuracy after more and more rounds."""
+def _train_stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
+    """Return the hits of the parts for each number of rounds."""
     clients = make_clients("label skew", scope, seed, alpha=alpha)
     stages = []
     for n_rounds in rounds:
@@ -66,17 +66,17 @@ def _stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> l
         right: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
         for name in embedded.bank.names:
             if len(embedded.split(name)[1]) and name in embedded.model.clients_:
-                for part, shares in _answers(embedded, name).items():
+                for part, shares in _predict_parts(embedded, name).items():
                     right[part][name] = embedded.right(name, shares)
-        found = {part: embedded.by_role(each) for part, each in right.items()}
-        stages.append(Stage(alpha, n_rounds, found))
+        hits = {part: embedded.by_role(each) for part, each in right.items()}
+        stages.append(Stage(alpha, n_rounds, hits))
     return stages
 
 
 Cells = dict[tuple[float, int], list[Stage]]
 
 
-def _cells(stages: Iterable[Stage]) -> Cells:
+def _group_stages(stages: Iterable[Stage]) -> Cells:
     """Return the stages of all seeds, by skew and rounds."""
     cells: Cells = {}
     for stage in stages:
@@ -87,7 +87,7 @@ def _cells(stages: Iterable[Stage]) -> Cells:
 def _table(cells: Cells, who: str) -> ResultTable:
     return ResultTable(
         name=who,
-        title=f"Accuracy under networks of some rounds: clients that were {who} in training",
+        title=f"Accuracy by number of training rounds: clients {who} in training",
         columns=("alpha", "rounds", *PARTS),
         rows=tuple(
             (f"alpha = {alpha}", n_rounds, *(_accuracy(found, part, who) for part in PARTS))
@@ -101,7 +101,7 @@ def _accuracy(stages: Sequence[Stage], part: str, who: str) -> float:
     return float(np.mean([average_accuracy(right, list(right)) for right in each]))
 
 
-def _intervals(cells: Cells, who: str) -> ResultTable:
+def _intervals_table(cells: Cells, who: str) -> ResultTable:
     """Return intervals of the accuracies and of gains over the network."""
     rows: list[tuple[Scalar, ...]] = []
     for (alpha, n_rounds), stages in cells.items():
@@ -112,18 +112,18 @@ def _intervals(cells: Cells, who: str) -> ResultTable:
             rows.append((f"alpha = {alpha}", n_rounds, part, *accuracy_interval(found), *gain))
     return ResultTable(
         name=f"{who}-intervals",
-        title=f"How sure these are: clients that were {who} in training",
+        title=f"Intervals: clients {who} in training",
         columns=(
             "alpha", "rounds", "part", "accuracy", *ENDS, "better than the network by", "from",
             "to",
         ),
         rows=tuple(rows),
-        caption=DRAWN,
+        caption=INTERVALS,
     )  # fmt: skip
 
 
-def _lines(table: ResultTable) -> ResultTable:
-    """Fit the memory's accuracy on the network's, per skew."""
+def _slopes_table(table: ResultTable) -> ResultTable:
+    """Fit the accuracy of the parts on the network's, per skew."""
     rows: list[tuple[Scalar, ...]] = []
     for alpha in dict.fromkeys(row[0] for row in table.rows):
         pairs = [(row[2], row[3], row[4]) for row in table.rows if row[0] == alpha]
@@ -133,23 +133,27 @@ def _lines(table: ResultTable) -> ResultTable:
             rows.append((alpha, part, slope, float(np.corrcoef(network, accuracy)[0, 1])))
     return ResultTable(
         name="lines",
-        title="Accuracy against that of the network, as a line (unseen clients)",
+        title="Linear fit of the accuracy on that of the network (unseen clients)",
         columns=("alpha", "part", "slope", "correlation"),
         rows=tuple(rows),
     )
 
 
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-    scope, jobs = jobs_of(quick, seed)
+    scope, jobs = list_jobs(quick, seed)
     rounds = QUICK_ROUNDS if quick else ROUNDS
     each = run_each(
-        _stages, [(*job, rounds) for job in jobs], n_jobs=n_jobs, progress=progress, label=label
+        _train_stages,
+        [(*job, rounds) for job in jobs],
+        n_jobs=n_jobs,
+        progress=progress,
+        label=label,
     )
-    cells = _cells(stage for stages in each for stage in stages)
+    cells = _group_stages(stage for stages in each for stage in stages)
     tables = tuple(_table(cells, who) for who in WHO)
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": list(rounds)},
-        tables=(*tables, _lines(tables[1]), *(_intervals(cells, who) for who in WHO)),
+        tables=(*tables, _slopes_table(tables[1]), *(_intervals_table(cells, who) for who in WHO)),
         figures=tuple(
             Figure(
                 name=f"{who}-{part}",
@@ -159,15 +163,15 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
                 x="network",
                 y=part,
                 hue="alpha",
-                caption="Each point is a network that was trained for 1 to 32 rounds.",
+                caption="Each point is a network trained for 1 to 32 rounds.",
             )
             for who in WHO
             for part in PARTS[1:]
         ),
         notes=(
-            "The memory alone has weight 1 (Figures 3 and 12); in the mixture each client chooses "
-            "its weight on held-out rows (Figure 13). Networks are trained federatedly, each for "
-            "its number of rounds; the paper trains one centrally and keeps stages of it.",
+            "'memory' has weight 1 (Figures 3 and 12); in the mixture each client chooses its "
+            "weight on held-out rows (Figure 13). A federated network is trained for each number "
+            "of rounds; the paper trains one network centrally and uses checkpoints of it.",
         ),
     )
 

@@ -20,12 +20,12 @@ from fedneighbors.metrics import bottom_decile
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 Answer = Callable[[EmbeddedClients, str, Any], Floats]
-"""Returns the shares of the classes for the test rows of a client, at one value."""
+"""Returns class shares for the test rows of a client at one value of the setting."""
 
 WHO = ("seen", "unseen")
-DRAWN = (
-    "Intervals (95 %): clients drawn again, the same ones for both where two are compared, given "
-    "these trainings."
+INTERVALS = (
+    "Intervals: 95 %, bootstrap over clients, paired for differences; the trained networks are "
+    "fixed."
 )
 
 FULL = Scope("mnist", 20_000, 100, 60, (0, 1, 2))
@@ -33,7 +33,7 @@ QUICK = Scope("digits", 700, 12, 8, (0,))
 SKEWS = (0.1, 0.3, 1.0)
 
 
-def jobs_of(quick: bool, seed: int) -> tuple[Scope, list[tuple[Scope, float, int]]]:
+def list_jobs(quick: bool, seed: int) -> tuple[Scope, list[tuple[Scope, float, int]]]:
     """Return the scope, and one job per label skew and seed."""
     scope = QUICK if quick else FULL
     skews = SKEWS[1:2] if quick else SKEWS
@@ -41,7 +41,7 @@ def jobs_of(quick: bool, seed: int) -> tuple[Scope, list[tuple[Scope, float, int
 
 
 def label(scope: Scope, alpha: float, seed: int, *_: object) -> str:
-    """Return the name of a running job."""
+    """Return the name of a job."""
     return f"{scope.data}, {scope.n_clients} clients, alpha = {alpha:g}, seed {seed}"
 
 
@@ -52,7 +52,7 @@ def mix_equally(embedded: EmbeddedClients, name: str, votes: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Accuracy of clients at one value, under one network.
+    """Hits of clients at one value of a setting, under one network.
 
     Parameters
     ----------
@@ -79,12 +79,12 @@ def sweep(
 
 def measure_point(embedded: EmbeddedClients, alpha: float, value: Any, answer: Answer) -> Point:
     """Return the hits of clients at one value."""
-    right = {}
+    hits = {}
     for name in embedded.bank.names:
-        known, asked = embedded.split(name)
-        if len(known) and len(asked):
-            right[name] = embedded.right(name, answer(embedded, name, value))
-    return Point(alpha, value, embedded.by_role(right))
+        train, test = embedded.split(name)
+        if len(train) and len(test):
+            hits[name] = embedded.right(name, answer(embedded, name, value))
+    return Point(alpha, value, embedded.by_role(hits))
 
 
 def sweep_tables(
@@ -109,28 +109,28 @@ def sweep_tables(
     for point in points:
         cells.setdefault((point.alpha, point.value), []).append(point)
 
-    def row(whose: str, alpha: float, value: Any) -> tuple[Scalar, ...]:
-        found = [point.right[whose] for point in cells[alpha, value]]
-        others = [point.right[whose] for point in cells[alpha, reference]]
-        mean, low, high = accuracy_interval(found)
-        lowest = float(np.mean([bottom_decile(right, list(right)) for right in found]))
-        gain = paired_difference(list(zip(found, others, strict=True)))
+    def row(role: str, alpha: float, value: Any) -> tuple[Scalar, ...]:
+        hits = [point.right[role] for point in cells[alpha, value]]
+        reference_hits = [point.right[role] for point in cells[alpha, reference]]
+        mean, low, high = accuracy_interval(hits)
+        lowest = float(np.mean([bottom_decile(right, list(right)) for right in hits]))
+        gain = paired_difference(list(zip(hits, reference_hits, strict=True)))
         return (
             f"alpha = {alpha}", value, mean, low, high, (high - low) / 2, lowest, *gain,
         )  # fmt: skip
 
     return tuple(
         ResultTable(
-            name=whose,
-            title=f"{title}: clients that were {whose} in training",
+            name=role,
+            title=f"{title}: clients {role} in training",
             columns=(
                 "alpha", axis, "accuracy", *ENDS, "half the interval", "bottom decile",
                 f"better than {reference:g} by", "from", "to",
             ),
-            rows=tuple(row(whose, *key) for key in cells),
-            caption=DRAWN,
+            rows=tuple(row(role, *key) for key in cells),
+            caption=INTERVALS,
         )
-        for whose in who
+        for role in who
     )  # fmt: skip
 
 
@@ -145,6 +145,6 @@ def sweep_figure(who: str, axis: str, title: str) -> Figure:
         y="accuracy",
         hue="alpha",
         error="half the interval",
-        caption="Lower alpha: labels are more skewed over the clients. Bands: as wide as the "
-        "interval (95 %) for which clients are drawn again.",
+        caption="Lower alpha: labels are more skewed over the clients. Bands: width of the 95 % "
+        "bootstrap interval over clients.",
     )

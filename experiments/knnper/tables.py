@@ -18,7 +18,7 @@ from experiments.knnper.comparison import (
     Scores,
     compare_methods,
 )
-from experiments.knnper.federations import FEDERATIONS, ClientRows, Scope, make_clients, roles
+from experiments.knnper.federations import FEDERATIONS, ClientRows, Scope, load_roles, make_clients
 from experiments.knnper.fixtures import HIDDEN
 from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy, bottom_decile
@@ -55,45 +55,45 @@ UNSEEN = {
 }
 
 
-def published(who: str) -> ResultTable:
-    """Return the paper's figures (Table 2 seen, Table 3 unseen).
+def printed_table(who: str) -> ResultTable:
+    """Return the paper's results (Table 2 seen, Table 3 unseen).
 
     Parameters
     ----------
     who : {"seen", "unseen"}
         Seen or unseen clients.
     """
-    lines, second = (SEEN, "bottom decile") if who == "seen" else (UNSEEN, "on its own rows")
+    printed, second = (SEEN, "bottom decile") if who == "seen" else (UNSEEN, "on its own rows")
     rows: list[tuple[Scalar, ...]] = []
-    for data, cells in lines.items():
+    for data, cells in printed.items():
         for method, cell in zip(METHODS, cells.split(), strict=True):
             if cell != "-":
                 first, other = (round(float(part) / 100, 3) for part in cell.split("/"))
                 rows.append((data, method, first, other))
     return ResultTable(
         name=f"paper-{who}",
-        title=f"The paper: clients that were {who} in training",
+        title=f"The paper: clients {who} in training",
         columns=("data", "method", "accuracy", second),
         rows=tuple(rows),
-        caption="MobileNet-v2 and a two-layer LSTM, 200 to 1,000 rounds, other data: they are to "
-        "be compared by their order, not by their height.",
+        caption="MobileNet-v2 and a two-layer LSTM, 200 to 1,000 rounds, other data: compare the "
+        "order of the methods, not the values.",
     )
 
 
 NAMES = ("label skew", "two classes each", "permuted labels", "drawers")
 MORE = ("turned images", "letters")
 LONGEST_FIRST = ("eight meanings", "permuted labels", "turned images", "label skew")
-"""Kinds that are begun first, so that no process waits long for another's last one."""
+"""Federations that are started first, so that all processes end at about the same time."""
 
 MEANINGS = ("one meaning", "two meanings", "permuted labels", "eight meanings")
 
 ALL = (*BASELINES, PAPER, OURS)
 BEST = ("FedAvg", "FedAvg+", "head fine-tuning", "Ditto", "FedRep", PAPER, OURS)
-"""The methods that the pool must not fall behind, and those from which it comes."""
+"""The methods with which the pool is compared, and those that it is built from."""
 
 Result = dict[str, Scores]
-ByCrowd = dict[str, list[tuple[Result, tuple[str, ...]]]]
-"""For each kind of crowd and each seed what methods get right, and who was unseen."""
+ByFederation = dict[str, list[tuple[Result, tuple[str, ...]]]]
+"""For each federation and seed: the scores of the methods, and the unseen clients."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,17 @@ class Plan:
     Parameters
     ----------
     names : tuple of str
-        Kinds of crowds.
+        Federations: keys of :data:`FEDERATIONS`, or ``"roles"``.
     methods : tuple of str
         Methods.
     n_seeds : int
-        Repetitions.
+        Number of repetitions.
     quick : bool
-        Fewer kinds, rows and rounds, and one repetition.
+        True for a small run: fewer rows and two rounds.
     rates : tuple of float
-        Learning rates, of which federated averaging takes the best.
+        Learning rates to try; the best for federated averaging is used for all methods.
     n_rounds : int
-        Of every training.
+        Number of rounds of each training.
     """
 
     names: tuple[str, ...]
@@ -126,12 +126,12 @@ class Plan:
 
 def _make_clients(plan: Plan, name: str, seed: int) -> ClientRows:
     if name == "roles":
-        return roles(*((6, 40) if plan.quick else (30, 400)), seed)
+        return load_roles(*((6, 40) if plan.quick else (30, 400)), seed)
     scope = Scope(FEDERATIONS[name][0], 20_000, 100, 60, ())
     return make_clients(name, Scope("digits", 240, 6, 4, ()) if plan.quick else scope, seed)
 
 
-def _measured(
+def _measure(
     plan: Plan, name: str, seed: int, chosen: Any
 ) -> tuple[Result, tuple[str, ...], dict[str, Any]]:
     clients = _make_clients(plan, name, seed)
@@ -141,17 +141,14 @@ def _measured(
         settings["model"] = _reader()
     else:
         settings["hidden"] = (16,) if plan.quick else HIDDEN
-    scores, found = compare_methods(
+    scores, parameters = compare_methods(
         clients, settings, chosen=chosen, methods=plan.methods, rates=plan.rates
     )
-    return scores, clients.unseen, found
+    return scores, clients.unseen, parameters
 
 
 def _reader() -> Any:
-    """Return the roles' network: two recurrent layers.
-
-    Their last states are the embedding.
-    """
+    """Return the network for roles: two recurrent layers."""
     from fedneighbors.neural._architectures import lstm
 
     return partial(lstm, hidden=48)
@@ -161,10 +158,10 @@ def _label(_plan: Plan, name: str, seed: int, chosen: Any) -> str:
     return f"{name}, seed {seed}" + (", with tuning" if chosen is None else "")
 
 
-def measured(
+def measure(
     plan: Plan, *, seed: int, n_jobs: int, progress: Progress
-) -> tuple[ByCrowd, dict[str, dict[str, Any]]]:
-    """Return the hits of all methods, and their chosen parameters.
+) -> tuple[ByFederation, dict[str, dict[str, Any]]]:
+    """Return the scores of all methods, and their chosen parameters.
 
     Methods are tuned on held-out rows of the first seed; other seeds use the same parameters.
 
@@ -173,73 +170,73 @@ def measured(
     plan : Plan
         Federations to measure.
     seed : int
-        First seed.
+        Seed of the first repetition.
     n_jobs : int
-        Processes.
+        Number of processes.
     progress : callable
         Function called with the current step.
     """
     seeds = range(seed, seed + plan.n_seeds)
     order = sorted(plan.names, key=[*LONGEST_FIRST, *plan.names].index)
 
-    def others(job: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
+    def list_sequels(job: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
         return [(plan, job[1], other, found[2]) for other in seeds[1:]]
 
-    def told(done: int, _: int, message: str) -> None:
+    def report(done: int, _: int, message: str) -> None:
         progress(done, len(order) * len(seeds), message)
 
     jobs = [(plan, name, seeds[0], None) for name in order]
     each = run_with_sequels(
-        _measured, jobs, sequels=others, n_jobs=n_jobs, progress=told, label=_label
+        _measure, jobs, sequels=list_sequels, n_jobs=n_jobs, progress=report, label=_label
     )
     chains = dict(zip(order, each, strict=True))
-    by_crowd = {name: [found[:2] for found in chains[name]] for name in plan.names}
+    by_federation = {name: [found[:2] for found in chains[name]] for name in plan.names}
     chosen = {name: chains[name][0][2] for name in plan.names}
-    return by_crowd, chosen
+    return by_federation, chosen
 
 
-def results_table(by_crowd: ByCrowd, who: str) -> ResultTable:
+def results_table(by_federation: ByFederation, who: str) -> ResultTable:
     """Return every method's scores on seen or unseen clients."""
     rows: list[tuple[Scalar, ...]] = []
-    for name, each in by_crowd.items():
+    for name, each in by_federation.items():
         for method in each[0][0]:
-            found = [_clients(scores[method], unseen, who) for scores, unseen in each]
-            ours = [_clients(scores[OURS], unseen, who) for scores, unseen in each]
-            means = [average_accuracy(test, list(test)) for test, _ in found]
-            lows = [bottom_decile(test, list(test)) for test, _ in found]
-            own = [average_accuracy(right, list(right)) for _, right in found]
+            hits = [_clients(scores[method], unseen, who) for scores, unseen in each]
+            pool_hits = [_clients(scores[OURS], unseen, who) for scores, unseen in each]
+            means = [average_accuracy(test, list(test)) for test, _ in hits]
+            lows = [bottom_decile(test, list(test)) for test, _ in hits]
+            train_means = [average_accuracy(right, list(right)) for _, right in hits]
             gain = paired_difference(
-                [(mine, other) for (mine, _), (other, _) in zip(ours, found, strict=True)]
+                [(mine, other) for (mine, _), (other, _) in zip(pool_hits, hits, strict=True)]
             )
             rows.append(
                 (name, method, float(np.mean(means)), float(np.mean(lows)), float(np.std(means)),
-                 float(np.mean(own)), *gain)
+                 float(np.mean(train_means)), *gain)
             )  # fmt: skip
     return ResultTable(
         name=who,
-        title=f"Accuracy of clients that were {who} in training",
+        title=f"Accuracy of clients {who} in training",
         columns=(
             "clients", "method", "accuracy", "bottom decile", "deviation over seeds",
             "on its own rows", "pool is better by", "from", "to",
         ),
         rows=tuple(rows),
-        caption="Average over the clients' test rows. Intervals (95 %): clients drawn again, the "
-        "same ones for both methods.",
+        caption="Average over the clients' test rows. Intervals: 95 %, paired bootstrap over "
+        "clients.",
     )  # fmt: skip
 
 
 def _clients(scores: Scores, unseen: tuple[str, ...], who: str) -> tuple[Any, Any]:
-    def some(right: Any) -> Any:
+    def select(right: Any) -> Any:
         return {name: n for name, n in right.items() if (name in unseen) == (who == "unseen")}
 
-    return some(scores.test), some(scores.own)
+    return select(scores.test), select(scores.train)
 
 
 def chosen_table(chosen: Mapping[str, Mapping[str, Any]]) -> ResultTable:
     """Return the chosen parameters of the methods."""
     return ResultTable(
         name="chosen",
-        title="What was chosen on held-out rows of the first repetition",
+        title="Parameters chosen on held-out rows of the first repetition",
         columns=("clients", "method", "parameters"),
         rows=tuple(
             (name, method, ", ".join(f"{k} = {v:g}" for k, v in found.items()) or "nothing")
@@ -259,7 +256,7 @@ def _figures(table: ResultTable) -> tuple[Figure, ...]:
             x="clients",
             y=value,
             hue="method",
-            caption="All methods have the same network, rounds and number of tries.",
+            caption="All methods have the same network, number of rounds and tuning budget.",
         )
         for value in ("accuracy", "bottom decile")
     )
@@ -274,20 +271,20 @@ def _study(
     papers: tuple[str, ...] = (),
 ) -> Study:
     def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
-        asked = plan
+        effective = plan
         if quick:
-            one = plan.names[min(2, len(plan.names) - 1)]
-            asked = replace(plan, names=(one,), n_seeds=1, quick=True)
-        by_crowd, chosen = measured(asked, seed=seed, n_jobs=n_jobs, progress=progress)
-        found = tuple(results_table(by_crowd, who) for who in whose)
+            quick_name = plan.names[min(2, len(plan.names) - 1)]
+            effective = replace(plan, names=(quick_name,), n_seeds=1, quick=True)
+        by_federation, chosen = measure(effective, seed=seed, n_jobs=n_jobs, progress=progress)
+        results = tuple(results_table(by_federation, who) for who in whose)
         return Findings(
-            parameters={"crowds": list(asked.names), "seeds": asked.n_seeds},
-            tables=(*found, chosen_table(chosen), *(published(who) for who in papers)),
-            figures=tuple(figure for table in found for figure in _figures(table)),
+            parameters={"crowds": list(effective.names), "seeds": effective.n_seeds},
+            tables=(*results, chosen_table(chosen), *(printed_table(who) for who in papers)),
+            figures=tuple(figure for table in results for figure in _figures(table)),
             notes=(
-                "Every method chooses among at most four settings, on rows of the training "
-                "clients that are held out, in the first repetition; the learning rate is the one "
-                "that is best for federated averaging. No test row is used to choose anything.",
+                "Each method is tuned over at most four settings on held-out rows of the training "
+                "clients, in the first repetition. The learning rate is the best for federated "
+                "averaging. No test row is used for tuning.",
             ),
         )
 
@@ -296,7 +293,7 @@ def _study(
 
 ROLES = _study(
     "knnper.shakespeare",
-    "Roles of plays and their next characters",
+    "Next characters of Shakespeare's roles",
     "The paper's Shakespeare, smaller: 30 roles, two recurrent layers, five repetitions.",
     Plan(("roles",), (*ONE_NETWORK_METHODS, *BEST[3:]), 5, rates=(1.0, 2.0, 4.0)),
     ("seen", "unseen"),
@@ -311,7 +308,7 @@ TABLE2 = _study(
 )
 TABLE3 = _study(
     "knnper.table3",
-    "All methods, clients that come later",
+    "All methods, clients that join later",
     "Table 3 of the paper.",
     Plan(NAMES),
     ("unseen",),
@@ -327,15 +324,15 @@ CLAIMS = _study(
 )
 POOL = _study(
     "knnper.pool",
-    "The pool and what it must not fall behind",
+    "The pool and the best other methods",
     "Ours: six kinds of clients, five repetitions.",
     Plan((*NAMES, *MORE), BEST, 5),
     ("seen", "unseen"),
 )
 CONCEPT = _study(
     "knnper.concept_shift",
-    "Labels that mean other things",
-    "Ours: clients in one, two, four and eight groups, each with meanings of its own.",
+    "Labels with client-specific meanings",
+    "Ours: clients in one, two, four and eight groups, each with its own label permutation.",
     Plan(MEANINGS, ("Local", *BEST[:3], "ClusteredFL", *BEST[3:]), 5),
     ("seen", "unseen"),
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.fedknn.measurement.replay import Late
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, Index, Metric, Session
+from fedneighbors.methods.fedknn.metrics._sessions import Index, Metric, Session, SessionBatch
 
 _MAX_STEP_S = 1.0
 
@@ -188,7 +188,7 @@ class _RecordedSession:
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
-    ) -> SessionBatch:  # noqa: ARG002 - the recorder has its own limit
+    ) -> SessionBatch:
         start = time.thread_time()
         first, wanted = self._n_emitted, self._n_emitted + k
         self._n_emitted = max(self._recorder.reach(wanted, cutoff), first)

@@ -15,7 +15,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._model import KNNPerModel, restore_network
 from fedneighbors.methods.knnper._records import names_to_json, narrow_keys, read_names
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._task import CLASSES
+from fedneighbors.methods.knnper._task import CLASSIFICATION
 from fedneighbors.tabular._model_file import ModelFile, convert_file_errors
 from fedneighbors.tabular._ownership import column_names, party_name
 
@@ -81,7 +81,7 @@ class BaselineFile(ModelFile):
     networks: tuple[npt.NDArray[np.floating[Any]], ...]
 
     def __post_init__(self) -> None:
-        if self.model.task is not CLASSES or self.model.clients:
+        if self.model.task is not CLASSIFICATION or self.model.clients:
             raise ValueError("the shared model is not that of a baseline")
         shape = self.model.shared.weights.shape
         if any(each.shape != shape or not np.isfinite(each).all() for each in self.networks):

@@ -1,4 +1,4 @@
-"""The study of budgets: bounds that are declared, noise that can be drawn again."""
+"""The study of privacy budgets: declared bounds, reproducible noise."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from experiments.fedpnn.privacy import (
     CASES,
     DIAGNOSTIC,
     GUARDS,
-    rows_of,
+    load_case,
     score_private,
 )
 from fedneighbors.records import read_record, write_record
@@ -50,18 +50,18 @@ def test_documented_bounds_are_those_that_scikit_learn_prints():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_has_bounds_of_every_column_and_a_rarer_class(name):
-    x, y, bounds = rows_of(CASES[name])
+    x, y, bounds = load_case(CASES[name])
 
     assert bounds.shape == (x.shape[1], 2)
     assert (bounds[:, 0] < bounds[:, 1]).all()
     assert 0 < y.mean() < 0.5
-    if CASES[name].told_missing:
+    if CASES[name].marks_missing:
         n = x.shape[1] // 2
         assert (x[:, n:] == np.isnan(x[:, :n])).all()
 
 
 def test_wider_bounds_have_the_same_middles():
-    narrow, wide = (rows_of(CASES[name])[2] for name in list(CASES)[:2])
+    narrow, wide = (load_case(CASES[name])[2] for name in list(CASES)[:2])
 
     np.testing.assert_allclose(wide.mean(axis=1), narrow.mean(axis=1))
     np.testing.assert_allclose(np.diff(wide), 2 * np.diff(narrow))

@@ -10,8 +10,8 @@ from experiments.fedpnn.generated import (
     GENERATORS,
     OMENTUM,
     SINGLE,
-    real_rows,
-    synthetic_rows,
+    sample_synthetic_rows,
+    split_real_rows,
 )
 from experiments.fedpnn.nodes import LOCAL, MERGED, REAL, SERVER, score_nodes
 from experiments.fedpnn.printed import MODIFIED, PRINTED, VANILLA
@@ -31,16 +31,16 @@ def as_dicts(table):
 
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
-    """Runs an experiment once, and returns its record, read again, and its journal."""
-    kept = {}
+    """Return a function that runs an experiment once and returns its record and journal."""
+    runs = {}
 
     def run_once(name):
-        if name not in kept:
+        if name not in runs:
             folder = tmp_path_factory.mktemp(name)
             record = find_study(name).run(quick=True, journal=folder / "journal.jsonl")
             write_record(record, folder / "record.jsonl")
-            kept[name] = read_record(folder / "record.jsonl"), folder / "journal.jsonl"
-        return kept[name]
+            runs[name] = read_record(folder / "record.jsonl"), folder / "journal.jsonl"
+        return runs[name]
 
     return run_once
 
@@ -67,7 +67,7 @@ def test_a_quick_run_scores_every_method_and_can_be_read_again(name, tmp_path):
     ("name", "shape", "n_rare"),
     list(zip(SETS, [(699, 9), (7027, 64), (14240, 29)], [241, 271, 23], strict=True)),
 )
-def test_sets_keep_their_missing_cells_and_their_rare_class(name, shape, n_rare):
+def test_sets_have_their_missing_cells_and_rare_class(name, shape, n_rare):
     x, y = load_set(name)
 
     assert x.shape == shape
@@ -138,9 +138,9 @@ def test_similarity_is_reported_by_class_and_as_a_mean(table7):
     rows = {(r["generator"], r["measure"], r["class"]): r for r in table7["similarity"]}
     (size,) = table7["sets"]
 
-    own = [rows[MODIFIED, "KSComplement", which] for which in ("negative", "positive", "mean")]
-    assert own[2]["ours"] == pytest.approx((own[0]["ours"] + own[1]["ours"]) / 2)
-    assert [row["paper"] for row in own] == [0.877, 0.886, 0.8815]
+    cells = [rows[MODIFIED, "KSComplement", label] for label in ("negative", "positive", "mean")]
+    assert cells[2]["ours"] == pytest.approx((cells[0]["ours"] + cells[1]["ours"]) / 2)
+    assert [row["paper"] for row in cells] == [0.877, 0.886, 0.8815]
     assert all(0 <= row["ours"] <= 1 for row in rows.values())
     assert (size["rows"], size["synthetic rows"], size["synthetic rows (paper)"]) == (699, 916, 916)
 
@@ -161,10 +161,10 @@ def test_class_figures_have_the_papers_means(measure, means):
 
 
 def test_one_epoch_per_generator_makes_the_requested_rows():
-    real = real_rows("Breast Cancer Wisconsin", 0)
+    real = split_real_rows("Breast Cancer Wisconsin", 0)
 
     for generator in (SINGLE, BRIEF):
-        x, y = synthetic_rows("Breast Cancer Wisconsin", generator, real, seed=0, quick=True)
+        x, y = sample_synthetic_rows("Breast Cancer Wisconsin", generator, real, seed=0, quick=True)
 
         assert x.shape == (916, 9)
         assert np.bincount(y).tolist() == [458, 458]
@@ -182,7 +182,7 @@ def test_omentum_columns_are_chosen_on_generator_rows(tmp_path, monkeypatch):
     (tmp_path / "fedpnn" / "OVA_Omentum.arff").write_text(text)
     monkeypatch.setenv("FEDNEIGHBORS_DATA", str(tmp_path))
 
-    real = real_rows(OMENTUM, 0)
+    real = split_real_rows(OMENTUM, 0)
 
     assert real.title == "OVA Omentum"
     assert (real.train[0].shape, real.test[0].shape) == ((140, 500), (60, 500))
@@ -191,7 +191,7 @@ def test_omentum_columns_are_chosen_on_generator_rows(tmp_path, monkeypatch):
         assert part[label == 1, -1].min() > part[label == 0, -1].mean() + 3
 
 
-def test_nodes_of_separated_rows_err_never_and_share_centers():
+def test_nodes_of_separable_rows_score_1_and_share_centers():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 2
     x = rng.normal(size=(400, 3)) * 0.1 + 5 * y[:, None]
@@ -221,11 +221,11 @@ def test_larger_thresholds_leave_fewer_centers(quick_run):
             row["negative centers"] for row in as_dicts(table) if row["rows"] == "real"
         ]
         for kind in ("synthetic", "synthetic, tested on real", "real"):
-            own = [row for row in as_dicts(table) if row["rows"] == kind]
-            assert [row["Dthr"] for row in own] == steps(best, quick=True)
-            assert own[0]["centers"] > own[-1]["centers"]
+            sweep = [row for row in as_dicts(table) if row["rows"] == kind]
+            assert [row["Dthr"] for row in sweep] == steps(best, quick=True)
+            assert sweep[0]["centers"] > sweep[-1]["centers"]
             assert all(
-                row["centers"] == row["negative centers"] + row["positive centers"] for row in own
+                row["centers"] == row["negative centers"] + row["positive centers"] for row in sweep
             )
 
 
@@ -243,17 +243,17 @@ def test_a_run_with_a_journal_resumes(name, quick_run, tmp_path):
 
 
 def test_a_measurement_is_made_once(tmp_path):
-    made = []
+    measured = []
 
     def outcome(job, path=tmp_path / "journal.jsonl"):
         return Journal(path).recall(
-            job, measure=lambda: made.append(job) or {"at": job}, encode=dict, decode=dict
+            job, measure=lambda: measured.append(job) or {"at": job}, encode=dict, decode=dict
         )
 
     answers = [outcome(["a", 1]), outcome(["a", 1]), outcome(["a", 2]), outcome(["a", 1], None)]
 
     assert answers == [{"at": ["a", 1]}, {"at": ["a", 1]}, {"at": ["a", 2]}, {"at": ["a", 1]}]
-    assert made == [["a", 1], ["a", 2], ["a", 1]]
+    assert measured == [["a", 1], ["a", 2], ["a", 1]]
 
 
 def test_an_invalid_line_is_refused_by_number(tmp_path):

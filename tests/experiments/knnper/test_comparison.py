@@ -14,7 +14,7 @@ from experiments.knnper.comparison import (
     PAPER,
     compare_methods,
 )
-from experiments.knnper.federations import FEDERATIONS, Scope, make_clients, roles
+from experiments.knnper.federations import FEDERATIONS, Scope, load_roles, make_clients
 from fedneighbors.methods.knnper import KNNPerClassifier
 
 SETTINGS = {"hidden": (16,), "n_rounds": 3, "random_state": 0}
@@ -27,7 +27,7 @@ def clients():
 
 
 @cache
-def scored():
+def compare():
     return compare_methods(clients(), SETTINGS)
 
 
@@ -51,7 +51,7 @@ def test_two_classes_each_means_two():
     assert all(len(set(found.y[found.owners == name].tolist())) == 2 for name in found.names)
 
 
-def test_groups_of_clients_mean_other_things_by_the_same_rows():
+def test_groups_of_clients_have_different_label_meanings():
     same, other = make_clients("one meaning", SMALL, 1), make_clients("permuted labels", SMALL, 1)
 
     assert same.x.tolist() == other.x.tolist()
@@ -60,7 +60,7 @@ def test_groups_of_clients_mean_other_things_by_the_same_rows():
 
 
 def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
-    scores, _ = scored()
+    scores, _ = compare()
 
     assert list(scores) == [*BASELINES, PAPER, OURS]
     expected = {name: len(clients().rows(name, test=True)) for name in clients().names}
@@ -76,11 +76,11 @@ def test_nothing_is_chosen_on_test_rows():
 
     _, chosen = compare_methods(replace(clients(), y=scrambled), SETTINGS)
 
-    assert chosen == scored()[1]
+    assert chosen == compare()[1]
 
 
 def test_the_papers_mixture_equals_a_separate_estimator():
-    scores, chosen = scored()
+    scores, chosen = compare()
     who, fitted = clients(), clients().fit
     settings = {**SETTINGS, **chosen["rate"], "standardize": False, "classes": range(10)}
     alone = KNNPerClassifier(combine="paper", **settings)
@@ -111,7 +111,7 @@ def test_the_tables_name_every_method():
 
 
 def test_windows_of_roles_do_not_overlap():
-    found = roles(5, 30, 2)
+    found = load_roles(5, 30, 2)
 
     assert found.x.shape == (5 * 30, 24)
     assert len(found.names) == 5

@@ -1,4 +1,4 @@
-"""Membership inference: a memory of one neighbor reveals its rows, a private network hardly."""
+"""Membership inference: a memory with k = 1 reveals its rows, a private network hardly."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from experiments.attacks.limits import largest_auc
 from experiments.attacks.membership import hit_rate_at, loss_scores
 from experiments.attacks.scores import auc, auc_margin
-from experiments.knnper.membership import ASKED, MEMBERSHIP
+from experiments.knnper.membership import MEMBERSHIP, TARGETS
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.privacy._policy import Privacy
 
@@ -21,7 +21,7 @@ SETTINGS = {
 }
 
 
-def guessed(n=800):
+def random_labels(n=800):
     """Return rows with random labels, so that a known label proves membership."""
     rng = np.random.default_rng(5)
     return rng.normal(size=(n, 6)), np.arange(n) % N_CLASSES, np.arange(n) // N_CLASSES % 2 == 0
@@ -32,13 +32,13 @@ def scores_of(answer, y, members):
     return found[members], found[~members]
 
 
-def test_a_memory_reveals_its_rows_a_private_network_not():
+def test_a_memory_reveals_members_and_a_private_network_does_not():
     """With 400 rows each, an AUC of one half is within .15 except with a chance below 1e-7.
 
     One outsider in forty has its neighbor's label by chance, which 400 of them exceed fourfold
     with a chance below 1e-10.
     """
-    x, y, members = guessed()
+    x, y, members = random_labels()
     owner = np.arange(800) % 2
     found = KNNPerClassifier(**SETTINGS).fit(x[members], y[members], owner[members])
     for name in ("0", "1"):
@@ -58,14 +58,14 @@ def test_a_memory_reveals_its_rows_a_private_network_not():
 
 
 @pytest.mark.slow
-def test_membership_is_found_without_a_budget_hardly_with_one():
+def test_attacks_succeed_without_a_budget_and_fail_with_one():
     """With about 250 mislabelled rows and three models, random means are within .1."""
     [attacks, accuracy] = MEMBERSHIP.run(quick=True).tables
 
     found = {row[:4]: row[4] for row in attacks.rows}
     assert found["none", "own client", "mislabelled", "loss"] > 0.9
     assert found["epsilon 1", "own client", "mislabelled", "loss"] > 0.9  # not covered
-    for asked in ("network", "another client"):
+    for target in ("network", "another client"):
         for attack in ("loss", "likelihood ratio"):
-            assert abs(found["epsilon 1", asked, "all", attack] - 0.5) < 0.1
-    assert {row[1] for row in accuracy.rows} == set(ASKED)
+            assert abs(found["epsilon 1", target, "all", attack] - 0.5) < 0.1
+    assert {row[1] for row in accuracy.rows} == set(TARGETS)

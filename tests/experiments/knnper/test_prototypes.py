@@ -17,7 +17,7 @@ from tests.methods.knnper.memory.tables import tables
 from tests.naive import compression as naive
 
 
-def drawn(seed, n_rows=7, n_columns=4, n_dimensions=2, n_prototypes=3, n_labels=2):
+def random_problem(seed, n_rows=7, n_columns=4, n_dimensions=2, n_prototypes=3, n_labels=2):
     random = np.random.default_rng(seed)
     shapes = ((n_dimensions, n_columns), (n_prototypes, n_dimensions), (n_prototypes, n_labels))
     rows, labels = random.normal(size=(n_rows, n_columns)), random.integers(n_labels, size=n_rows)
@@ -26,22 +26,22 @@ def drawn(seed, n_rows=7, n_columns=4, n_dimensions=2, n_prototypes=3, n_labels=
 
 @given(st.integers(0, 50), st.sampled_from([0.3, 1.0]))
 @settings(max_examples=20)
-def test_the_gradient_is_that_of_finite_differences(seed, gamma):
-    rows, targets, parts = drawn(seed)
+def test_the_gradient_equals_finite_differences(seed, gamma):
+    rows, targets, parts = random_problem(seed)
     parameters = np.concatenate([part.ravel() for part in parts])
 
     _, gradient = loss_and_gradient(parameters, rows, targets, 2, gamma)
 
-    near = approx_fprime(
+    expected = approx_fprime(
         parameters, lambda at: loss_and_gradient(at, rows, targets, 2, gamma)[0], 1e-7
     )
-    np.testing.assert_allclose(gradient, near, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
 
 
 @given(st.integers(0, 50))
 @settings(max_examples=20)
-def test_the_loss_is_that_of_the_slow_twin(seed):
-    rows, targets, parts = drawn(seed)
+def test_the_loss_equals_that_of_the_slow_twin(seed):
+    rows, targets, parts = random_problem(seed)
 
     loss, _ = loss_and_gradient(
         np.concatenate([part.ravel() for part in parts]), rows, targets, 2, 0.7
@@ -52,36 +52,36 @@ def test_the_loss_is_that_of_the_slow_twin(seed):
 
 @given(st.integers(0, 50))
 @settings(max_examples=20)
-def test_shares_are_the_scores_above_zero(seed):
-    rows, _, parts = drawn(seed)
+def test_shares_are_normalized_nonnegative_scores(seed):
+    rows, _, parts = random_problem(seed)
     narrow = [part.astype(np.float32) for part in parts]
-    kept = Prototypes(*narrow, 0.7)
+    prototypes = Prototypes(*narrow, 0.7)
 
-    shares = kept.shares(rows)
+    shares = prototypes.shares(rows)
 
-    for row, own in zip(rows, shares, strict=True):
-        told = [part.astype(float).tolist() for part in narrow]
-        scores = np.maximum(naive.prototype_scores(row.tolist(), *told, 0.7), 0)
+    for row, share in zip(rows, shares, strict=True):
+        lists = [part.astype(float).tolist() for part in narrow]
+        scores = np.maximum(naive.prototype_scores(row.tolist(), *lists, 0.7), 0)
         expected = scores / scores.sum() if scores.sum() > 0 else np.full(2, 0.5)
-        np.testing.assert_allclose(own, expected, rtol=1e-9)
+        np.testing.assert_allclose(share, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("length", [0.0, 1e-160, 1e-45, 1e-29])
 def test_rows_too_short_to_differ_give_finite_tables(length):
     store = PrototypeMemory(2, 2).add(length * np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1])
 
-    kept = store.prototypes
-    tables = (kept.projection, kept.places, kept.scores)
+    prototypes = store.prototypes
+    tables = (prototypes.projection, prototypes.places, prototypes.scores)
     assert all(table.size and np.isfinite(table).all() for table in tables)
-    assert 0 < kept.gamma < np.finfo(np.float32).max
+    assert 0 < prototypes.gamma < np.finfo(np.float32).max
     assert np.isfinite(store.votes(np.ones((1, 2)), 2)).all()
 
 
-def test_a_query_far_from_all_prototypes_hears_the_nearest():
+def test_a_query_far_from_all_prototypes_gets_the_nearest_scores():
     places, scores = np.array([[0], [1]], np.float32), np.eye(2, dtype=np.float32)
-    kept = Prototypes(np.ones((1, 1), np.float32), places, scores, 9.0)
+    prototypes = Prototypes(np.ones((1, 1), np.float32), places, scores, 9.0)
 
-    shares = kept.shares(np.array([[1e6], [-1e6]]))
+    shares = prototypes.shares(np.array([[1e6], [-1e6]]))
 
     assert shares.tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
@@ -96,12 +96,12 @@ def test_training_lowers_the_loss_and_separates_classes():
     rows, labels = rows_of_three()
 
     def error(n_steps):
-        kept = train_prototypes(rows, labels, 3, n_dimensions=3, share=0.1, n_steps=n_steps)
-        return float(((kept.shares(rows) - np.eye(3)[labels]) ** 2).mean()), kept
+        prototypes = train_prototypes(rows, labels, 3, n_dimensions=3, share=0.1, n_steps=n_steps)
+        return float(((prototypes.shares(rows) - np.eye(3)[labels]) ** 2).mean()), prototypes
 
-    (before, _), (after, kept) = error(0), error(20)
+    (before, _), (after, prototypes) = error(0), error(20)
     assert after < before
-    assert (kept.shares(rows).argmax(axis=1) == labels).mean() > 0.95
+    assert (prototypes.shares(rows).argmax(axis=1) == labels).mean() > 0.95
 
 
 @given(tables(width=4), st.integers(1, 3), st.integers(1, 6))
@@ -126,7 +126,7 @@ def test_it_reports_the_bytes_of_its_tables():
     assert store.nbytes == 4 * (2 * 8 + 6 * 2 + 6 * 3 + 1) + 3 + 3
 
 
-def test_rows_can_neither_come_later_nor_go():
+def test_rows_can_be_neither_added_later_nor_removed():
     rows, labels = rows_of_three()
     store = PrototypeMemory(8, 3).add(rows, labels)
 
@@ -138,7 +138,7 @@ def test_rows_can_neither_come_later_nor_go():
         store.keys  # noqa: B018 - the look-up is the test
 
 
-def test_before_the_first_rows_it_has_nothing_to_say():
+def test_an_empty_memory_has_no_votes():
     store = PrototypeMemory(2, 3).add(np.empty((0, 2)), np.empty(0, int))
 
     assert store.votes(np.zeros((1, 2)), 3, n_neighbors=5) is None
@@ -146,7 +146,7 @@ def test_before_the_first_rows_it_has_nothing_to_say():
 
 
 def test_invalid_arguments_are_refused():
-    with pytest.raises(ValueError, match="a dimension or more"):
+    with pytest.raises(ValueError, match="n_projected >= 1"):
         PrototypeMemory(2, 3, n_projected=0)
     with pytest.raises(DataError, match="overflows float32"):
         PrototypeMemory(1, 2).add([[1e39]], [0])

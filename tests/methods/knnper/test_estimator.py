@@ -9,7 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.methods.knnper._task import CLASSES
+from fedneighbors.methods.knnper._task import CLASSIFICATION
 from tests.methods.knnper.federations import DIGITS, LABELS, N_ROWS, OWNER
 
 X, Y = load_wine(return_X_y=True)
@@ -39,7 +39,7 @@ def fitted():
 
 def test_wine_is_classified(fitted):
     assert fitted.score(X, Y, parties=PARTIES) > 0.95
-    assert tuple(fitted.pool_) == CLASSES.experts
+    assert tuple(fitted.pool_) == CLASSIFICATION.experts
 
 
 def test_probabilities_add_up_and_agree_with_predictions(fitted):

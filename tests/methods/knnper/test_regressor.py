@@ -9,7 +9,7 @@ from torch import nn
 
 from fedneighbors.errors import DataError, ModelFileError, RebuildNeeded
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
-from fedneighbors.methods.knnper._task import NUMBERS
+from fedneighbors.methods.knnper._task import REGRESSION
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:160], Y[:160]
@@ -253,7 +253,7 @@ def test_a_pool_uses_decoded_keys():
         X, TWO_OUTPUTS, parties=PARTIES
     )
 
-    assert set(model.pool_) == set(NUMBERS.experts)
+    assert set(model.pool_) == set(REGRESSION.experts)
     assert model.score(X, TWO_OUTPUTS, parties=PARTIES) > 0.3
 
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.methods.knnper._task import CLASSES, NUMBERS
+from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
 from fedneighbors.tabular._model_file import seal_model
 from tests.methods.knnper.altering import alter_file
 
@@ -110,7 +110,7 @@ def test_parameters_and_attributes_are_restored(fitted, path):
         assert getattr(loaded, name) == getattr(fitted, name)
     assert loaded.overall_.tolist() == fitted.overall_.tolist()
     assert loaded.pool_ == fitted.pool_
-    assert list(loaded.pool_) == list(NUMBERS.experts)
+    assert list(loaded.pool_) == list(REGRESSION.experts)
     assert (loaded.n_outputs_, loaded.n_features_in_) == (2, 10)
     assert not hasattr(loaded, "classes_")
     assert loaded.guarantee_ == ""
@@ -177,8 +177,8 @@ def test_a_foreign_file_is_refused(path):
         (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
-        (alter_file(raw, {}, magic=CLASSES.magic), "has no usable model: it has no classes"),
-        (seal_model(NUMBERS.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
+        (alter_file(raw, {}, magic=CLASSIFICATION.magic), "has no usable model: it has no classes"),
+        (seal_model(REGRESSION.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -188,7 +188,7 @@ def test_a_foreign_file_is_refused(path):
 def test_classes_in_place_of_numbers_are_refused(path, tmp_path):
     labels = np.digitize(Y, [100, 200])
     KNNPerClassifier(**QUICK).fit(X, labels, parties=PARTIES).save(path)
-    path.write_bytes(alter_file(path.read_bytes(), {}, magic=NUMBERS.magic))
+    path.write_bytes(alter_file(path.read_bytes(), {}, magic=REGRESSION.magic))
 
     with pytest.raises(ModelFileError, match="has classes, in a file of a regression model"):
         KNNPerRegressor.load(path)
@@ -292,12 +292,14 @@ def small_file(tmp_path_factory):
 )
 def test_an_altered_file_predicts_or_is_refused(small_file, changes):
     folder, raw = small_file
-    frame = bytearray(raw[len(NUMBERS.magic) + 32 :])
+    frame = bytearray(raw[len(REGRESSION.magic) + 32 :])
     for position, replacement in changes:
         first = int(position * len(frame))
         frame[first : first + len(replacement)] = replacement
 
-    (folder / "altered").write_bytes(NUMBERS.magic + hashlib.sha256(frame).digest() + bytes(frame))
+    (folder / "altered").write_bytes(
+        REGRESSION.magic + hashlib.sha256(frame).digest() + bytes(frame)
+    )
 
     try:
         loaded = KNNPerRegressor.load(folder / "altered")

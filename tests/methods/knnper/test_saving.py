@@ -12,9 +12,9 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._task import CLASSES
+from fedneighbors.methods.knnper._task import CLASSIFICATION
 from fedneighbors.methods.knnper.flower_app import PlanRequest
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import ClientState
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import seal_model
@@ -147,7 +147,7 @@ def test_a_foreign_file_is_refused(fitted, path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (b"", "is not a fedneighbors model"),
-        (seal_model(CLASSES.magic, MemorySettings()), "has no usable model"),
+        (seal_model(CLASSIFICATION.magic, MemorySettings()), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):
@@ -215,7 +215,9 @@ def test_a_private_guarantee_stays_with_its_network(tmp_path):
 
 
 def test_a_file_of_another_version_is_refused(path):
-    path.write_bytes(CLASSES.magic[:-1] + b"1" + path.read_bytes()[len(CLASSES.magic) :])
+    path.write_bytes(
+        CLASSIFICATION.magic[:-1] + b"1" + path.read_bytes()[len(CLASSIFICATION.magic) :]
+    )
 
     with pytest.raises(ModelFileError, match=r"has format version b'1', this release reads b'2'"):
         KNNPerClassifier.load(path)
@@ -241,4 +243,4 @@ def test_every_memory_setting_is_read_back():
 def test_files_store_every_field_of_own_parts():
     stored = {"memory", "weight", "overall", "pool", "settings"}
 
-    assert {field.name for field in fields(OwnPart)} == stored
+    assert {field.name for field in fields(ClientState)} == stored

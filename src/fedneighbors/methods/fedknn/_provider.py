@@ -20,7 +20,7 @@ from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
-from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch, Metric, Session
+from fedneighbors.methods.fedknn.metrics._sessions import Metric, Session, SessionBatch
 from fedneighbors.methods.fedknn.planner._costs import EchoReply, EchoRequest, SampleRequest, sample
 from fedneighbors.methods.fedknn.private._padding import (
     EPOCH_BYTES,

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, MissingExtraError
-from fedneighbors.methods.knnper._task import CLASSES, Task
+from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import accuracy
 from fedneighbors.tabular._ownership import encode_features, party_name, rows_by_party
@@ -37,7 +37,7 @@ class ClientEstimator:
     feature_names_in_: npt.NDArray[Any]
     n_features_in_: int
     _row_shape: tuple[int, ...]
-    _task: ClassVar[Task] = CLASSES
+    _task: ClassVar[Task] = CLASSIFICATION
     _shared: Any
     _network: Any
     _blueprint: Any

@@ -19,7 +19,7 @@ MAGIC = b"FNKC\x03"
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class CheckpointContent:
     """Content of a checkpoint: fingerprint of the run, outputs of the initial network, stage."""
 
     fingerprint: str
@@ -76,7 +76,7 @@ class Checkpoint:
 
     def write(self, stage: Stage) -> None:
         """Write a stage, replacing the one in the file."""
-        stored = Kept(self._fingerprint, self._probe, stage)
+        stored = CheckpointContent(self._fingerprint, self._probe, stage)
         replace_file(self._path, seal_model(MAGIC, stored))
 
     def resume(self) -> Stage | None:
@@ -91,7 +91,7 @@ class Checkpoint:
         if not self._path.exists():
             return None
         raw = read_model_file(self._path)
-        stored = open_model(MAGIC, raw, Kept, source=str(self._path))
+        stored = open_model(MAGIC, raw, CheckpointContent, source=str(self._path))
         if stored.fingerprint != self._fingerprint or not _nearly_equal(stored.probe, self._probe):
             raise ModelFileError(
                 f"{self._path} belongs to another training run: its settings, network, clients or "

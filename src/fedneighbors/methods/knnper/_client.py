@@ -13,10 +13,14 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._task import CLASSES, Task
+from fedneighbors.methods.knnper._task import CLASSIFICATION, Task
 from fedneighbors.methods.knnper.algorithm import weighted_change
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
-from fedneighbors.methods.knnper.personal._client_state import ExpertOutputs, OwnPart, held_out_mask
+from fedneighbors.methods.knnper.personal._client_state import (
+    ClientState,
+    ExpertOutputs,
+    held_out_mask,
+)
 from fedneighbors.methods.knnper.personal._discriminants import (
     Discriminants,
     Scatter,
@@ -44,12 +48,12 @@ from fedneighbors.tabular._schema import Receipt, column_moments
 
 
 def row_features(
-    keys: Floats, x: Tensor, settings: MemorySettings, discriminants: Discriminants | None
+    keys: Floats, x: Tensor, settings: MemorySettings, projection: Discriminants | None
 ) -> RowFeatures:
     """Return embeddings with the additional features for the heads of a pool.
 
-    Only pools with exact memories use them. Rows of tokens are left out, because their numbers are
-    not coordinates.
+    Only pools with exact memories have additional features. Tokens have none, because they are not
+    coordinates.
 
     Parameters
     ----------
@@ -59,14 +63,14 @@ def row_features(
         Rows as network inputs.
     settings : MemorySettings
         Settings of the memory.
-    discriminants : Discriminants or None
-        Projection of rows on discriminants; None for none.
+    projection : Discriminants or None
+        Projection of rows on discriminants, if any.
     """
     if not (settings.uses_rows and x.is_floating_point()):
         return RowFeatures(keys)
     rows = flat_rows(x)
     with one_blas_thread():  # products with several threads are rounded differently
-        return RowFeatures(keys, rows, None if discriminants is None else discriminants.of(rows))
+        return RowFeatures(keys, rows, None if projection is None else projection.transform(rows))
 
 
 def flat_rows(x: Tensor) -> Floats:
@@ -80,7 +84,7 @@ def as_tensor(x: npt.NDArray[Any], center: Floats, scale: Floats, network: Netwo
     Parameters
     ----------
     x : array of shape (n_rows, ...)
-        Numbers, or integer tokens.
+        Rows of numbers, or of integer tokens.
     center, scale : float64 array of shape (n_features,)
         Center and scale of the columns; empty for no scaling.
     network : Network
@@ -128,7 +132,7 @@ def shared_outputs(
     weights: npt.NDArray[Any],
     x: Tensor,
     *,
-    task: Task = CLASSES,
+    task: Task = CLASSIFICATION,
     device: Device = "cpu",
 ) -> tuple[Floats, Floats]:
     """Return embeddings and log-probabilities of the shared model, as float64 arrays.
@@ -242,7 +246,7 @@ class KNNPerParty(TableParty):
     ----------
     x : Tensor of shape (n_rows, ...)
         Rows as network inputs, set when classes or target units are known.
-    personal : OwnPart or None
+    personal : ClientState or None
         Memory and mixture, set when the final model arrives.
     held_out : bool array of shape (n_rows,)
         True for held-out rows.
@@ -256,7 +260,7 @@ class KNNPerParty(TableParty):
         network: Network,
         *,
         settings: MemorySettings | None = None,
-        task: Task = CLASSES,
+        task: Task = CLASSIFICATION,
         device: Device = "cpu",
         **table: Any,
     ) -> None:
@@ -271,7 +275,7 @@ class KNNPerParty(TableParty):
             PoolRequest,
             *task.requests,
         )
-        self.personal: OwnPart | None = None
+        self.personal: ClientState | None = None
         self.settings = settings or MemorySettings()
         self.device: Device = device
         torch_device(device)
@@ -376,14 +380,14 @@ class KNNPerParty(TableParty):
                 features, scores, self._labels, self.held_out, request.overall, self.settings
             )
             return
-        chosen = self._expert_outputs
-        self.personal = OwnPart.of(
+        outputs = self._expert_outputs
+        self.personal = ClientState.of(
             features,
             self._labels,
-            weight=0.0 if chosen is None else chosen.weight,
+            weight=0.0 if outputs is None else outputs.weight,
             overall=request.overall,
             pool=request.pool,
-            settings=self.settings if chosen is None else chosen.settings,
+            settings=self.settings if outputs is None else outputs.settings,
         )
 
     def _scatter(self, request: ScatterRequest) -> ScatterReply:

@@ -1,4 +1,4 @@
-"""Model files: the shared network and the clients' own parts.
+"""Model files: the shared network and the clients' states.
 
 The fields of :class:`KNNPerModel`, and of the dataclasses in it, are the schema of the file.
 """
@@ -13,11 +13,11 @@ import torch
 
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._client import as_tensor, row_features
-from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, client_state
+from fedneighbors.methods.knnper._records import ClientRecord, RowMemory, read_client
 from fedneighbors.methods.knnper._settings import MemorySettings
-from fedneighbors.methods.knnper._task import CLASSES, NUMBERS, Task, task_of
+from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION, Task, task_of
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import ClientState
 from fedneighbors.methods.knnper.personal._discriminants import MAX_FEATURES
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import CUSTOM, Blueprint, Model
@@ -75,7 +75,7 @@ class KNNPerModel(ModelFile):
         """Return the task of the model."""
         return task_of(self.shared.overall)
 
-    def own_parts(self) -> dict[str, OwnPart]:
+    def client_states(self) -> dict[str, ClientState]:
         """Return the state of each client.
 
         Raises
@@ -84,7 +84,7 @@ class KNNPerModel(ModelFile):
             If a memory is invalid.
         """
         return {
-            name: client_state(record, self.shared.overall, self.shared.pool, self.settings.codec)
+            name: read_client(record, self.shared.overall, self.shared.pool, self.settings.codec)
             for name, record in self.clients.items()
         }
 
@@ -101,11 +101,11 @@ class KNNPerModel(ModelFile):
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        task = NUMBERS if raw.startswith(NUMBERS.magic[:-1]) else CLASSES
+        task = REGRESSION if raw.startswith(REGRESSION.magic[:-1]) else CLASSIFICATION
         model = open_model(task.magic, raw, cls, source=source)
         if model.task is not task:
             has_classes = "it has classes, in a file of a regression model"
-            raise _unusable(source, "it has no classes" if task is CLASSES else has_classes)
+            raise _unusable(source, "it has no classes" if task is CLASSIFICATION else has_classes)
         return model
 
 
@@ -135,7 +135,7 @@ def _check_shared(shared: Shared) -> None:
 
 
 def restore_network(stored: KNNPerModel, custom: Model, *, source: str) -> Network:
-    """Return the network of a file; raise unless weights and memories match.
+    """Build the network of a file; raise unless weights and memories match.
 
     Parameters
     ----------
@@ -149,8 +149,8 @@ def restore_network(stored: KNNPerModel, custom: Model, *, source: str) -> Netwo
     Raises
     ------
     ModelFileError
-        If the network is another one or cannot be built, or does not match the weights, rows,
-        outputs or keys in the file.
+        If the network cannot be built, or does not match the weights, rows, outputs or keys in the
+        file.
     ValueError
         If the user's network is missing, or lacks a layer.
     """
@@ -161,15 +161,15 @@ def restore_network(stored: KNNPerModel, custom: Model, *, source: str) -> Netwo
         raise _unusable(
             source, f"its network has {n_outputs} scores, expected {stored.blueprint.n_outputs}"
         )
-    widths = [each.shape[1] for each in (features.embedding, *features.extras)]
+    widths = [table.shape[1] for table in (features.embedding, *features.extras)]
     for name, client in stored.clients.items():
         extras = client.memory.extras if isinstance(client.memory, RowMemory) else ()
-        found = [client.memory.n_dimensions, *(sum(each.shape[1:]) for each in extras)]
-        if found != widths:
+        stored_widths = [client.memory.n_dimensions, *(sum(table.shape[1:]) for table in extras)]
+        if stored_widths != widths:
             raise _unusable(
                 source,
                 f"the memory of {name!r} has embeddings and additional features of widths "
-                f"{found}; its network has {widths}",
+                f"{stored_widths}; its network has {widths}",
             )
     return network
 

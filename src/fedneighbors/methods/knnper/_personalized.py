@@ -225,21 +225,21 @@ class PersonalizedEstimator(ClientEstimator):
     def share_codebook(self, X: Any, *, n_stretches: int = 8, bits: Literal[4, 8] = 8) -> Self:
         """Fit a codebook on public rows and compress all memories with it.
 
-        A key becomes ``n_stretches`` numbers of ``bits`` bits. With the defaults these are 8 bytes
-        instead of 512 for an embedding of 128 numbers. Later clients get the same codebook, and
+        Each key is stored as ``n_stretches`` indices of ``bits`` bits: with the defaults 8 bytes
+        instead of 512, for an embedding of 128 numbers. Later clients get the same codebook, and
         rows can be added and deleted as before. The codebook depends on ``X`` only, so
-        :meth:`forget` removes every trace of a row. Exact keys are discarded: only a new
-        :meth:`fit` restores them. The weight of each client's memory stays the one that :meth:`fit`
-        chose with exact keys.
+        :meth:`forget` removes all information about a row. Exact keys are discarded: only a new
+        :meth:`fit` restores them. The weights of the memories, chosen with exact keys, are not
+        changed.
 
         Parameters
         ----------
         X : array of shape (n_rows, ...)
             Public rows, such as those of a public data set, similar to those of the clients; at
-            least a few hundred. Each part of a key has ``2 ** bits`` codebook entries, or as many
-            as there are rows.
+            least a few hundred. Each segment of a key has ``2 ** bits`` codebook entries, or one
+            per row if there are fewer rows.
         n_stretches : int
-            Number of parts of a key; more parts are more accurate.
+            Number of segments per key; more segments are more accurate.
         bits : {4, 8}
             Bits per codebook index.
 
@@ -272,10 +272,10 @@ class PersonalizedEstimator(ClientEstimator):
         """
         check_is_fitted(self)
         settings: MemorySettings = self._memory_settings
-        _check_codable(settings)
+        _check_encodable(settings)
         keys = in_metric(self.embed(X)[0], settings.metrics[0])
         codec = shared_codec(keys, n_stretches=n_stretches, bits=bits, random_state=settings.seed)
-        self.clients_ = {name: own.with_codec(codec) for name, own in self.clients_.items()}
+        self.clients_ = {name: state.with_codec(codec) for name, state in self.clients_.items()}
         self._memory_settings = replace(settings, memory="product", codec=codec)
         return self
 
@@ -349,7 +349,7 @@ class PersonalizedEstimator(ClientEstimator):
         estimator = cls(**cls._parameters_of(stored, model))
         with convert_file_errors(str(path)):
             estimator._set_fit(network, stored.shared, stored.settings, stored.blueprint)
-            estimator.guarantee_, estimator.clients_ = stored.guarantee, stored.own_parts()
+            estimator.guarantee_, estimator.clients_ = stored.guarantee, stored.client_states()
             estimator._set_task_attributes(stored)
             estimator.n_features_in_ = stored.blueprint.shape[0]
             if (names := stored.shared.agreed.feature_names) is not None:
@@ -364,18 +364,18 @@ class PersonalizedEstimator(ClientEstimator):
     def _parameters_of(cls, stored: Any, model: Any) -> dict[str, Any]:
         """Return the parameters in a model file; the others keep their defaults."""
         settings: MemorySettings = stored.settings
-        known: Mapping[str, Any] = {
+        values: Mapping[str, Any] = {
             **vars(settings),
             "memory": "exact" if settings.codec is not None else settings.memory,
             **stored.blueprint.parameters(model),
             "standardize": len(stored.shared.center) > 0,
             "random_state": settings.seed,
         }
-        return {each.name: known[each.name] for each in fields(cls) if each.name in known}
+        return {each.name: values[each.name] for each in fields(cls) if each.name in values}
 
 
-def _check_codable(settings: MemorySettings) -> None:
-    """Raise ValueError unless one codebook can code the memories."""
+def _check_encodable(settings: MemorySettings) -> None:
+    """Raise ValueError unless a shared codebook can encode the memories."""
     if settings.memory != "exact":
         raise ValueError(
             f"expected exact memories, memory='exact', got {settings.memory!r}; fit "

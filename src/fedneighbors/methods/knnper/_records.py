@@ -14,7 +14,7 @@ from fedneighbors.methods.knnper._task import task_of
 from fedneighbors.methods.knnper.memory._codes import Codebook, ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import ClassCenters, CodedDatastore, Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import ClientState
 
 MIN_LONG_NAME = 19
 """Names with this many digits, which may overflow int64, are stored as texts."""
@@ -83,15 +83,15 @@ class ClientRecord:
     settings: MemorySettings
 
     @classmethod
-    def of(cls, own: OwnPart) -> "ClientRecord":
+    def of(cls, state: ClientState) -> "ClientRecord":
         """Return the record of a client's state."""
-        settings = replace(own.settings, codec=None)
-        return cls(memory_record(own.memory), float(own.weight), settings)
+        settings = replace(state.settings, codec=None)
+        return cls(memory_record(state.memory), float(state.weight), settings)
 
 
-def client_state(
+def read_client(
     record: ClientRecord, overall: Floats, pool: Floats | None, codec: ProductCodec | None = None
-) -> OwnPart:
+) -> ClientState:
     """Return the client state of a record.
 
     Parameters
@@ -117,7 +117,7 @@ def client_state(
     if pool is not None and settings.combine != "pool":
         raise ValueError("the model has a pool, but the memory is for the paper's mixture")
     memory = read_memory(record.memory, settings, overall)
-    return OwnPart(memory, record.weight, overall, pool, settings)
+    return ClientState(memory, record.weight, overall, pool, settings)
 
 
 def memory_record(memory: Memory) -> MemoryRecord:
@@ -185,14 +185,14 @@ def _row_memory(record: RowMemory, settings: MemorySettings, overall: Floats) ->
 
 
 def narrow_keys(keys: Floats) -> npt.NDArray[np.floating[Any]]:
-    """Convert keys to float32 if no value changes."""
+    """Convert keys to float32 if that does not change a value."""
     with np.errstate(over="ignore"):
         narrow = keys.astype(np.float32)
     return narrow if np.array_equal(narrow, keys) else np.ascontiguousarray(keys)
 
 
 def names_to_json(ids: Sequence[str]) -> str:
-    """Return JSON of row names, or of the first of consecutive numbers."""
+    """Return row names as JSON; consecutive numbers as the first one."""
     if ids and ids[0].isdecimal() and len(ids[0]) < MIN_LONG_NAME:
         first = int(ids[0])
         if list(ids) == [str(first + i) for i in range(len(ids))]:
@@ -206,14 +206,14 @@ def read_names(text: str, n_rows: int) -> list[str]:
     Parameters
     ----------
     text : str
-        JSON of a list of texts, or of the first of consecutive numbers.
+        JSON from :func:`names_to_json`.
     n_rows : int
         Number of rows.
 
     Raises
     ------
     ValueError
-        If the text is neither.
+        If the JSON is of another form.
     """
     names = _from_json(text)
     if type(names) is int and names >= 0:

@@ -1,4 +1,4 @@
-"""The learning tasks, classification and regression: all that differs between the two."""
+"""The learning tasks: the differences between classification and regression."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -30,7 +30,7 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore, Strategy
 from fedneighbors.methods.knnper.personal._heads import HEADS
 from fedneighbors.methods.knnper.personal._pool import (
     PoolTerms,
-    linear_pool,
+    linear_pool_steps,
     linear_terms,
     pool,
     pool_steps,
@@ -62,9 +62,9 @@ if TYPE_CHECKING:  # estimators are imported without torch
     from fedneighbors.neural._trainer import Objective
 
 HEAD_SCALE = 5.0
-"""Factor by which outputs of heads, which are fitted to 0 and 1, are scaled to scores."""
+"""Factor that scales the outputs of heads, which are fitted to 0 and 1, to scores."""
 
-NUMBER_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
+ROW_STRATEGIES: tuple[Strategy, ...] = ("concatenate", "fixed", "fifo", "reservoir")
 """Strategies of memories with numeric targets; drift detection needs classes."""
 
 Values = npt.NDArray[Any]
@@ -83,17 +83,17 @@ class _Task(ABC):
     Attributes
     ----------
     requests : tuple of type
-        Classes of requests that clients answer in addition to those of both tasks.
+        Classes of requests that clients answer for this task only.
     experts : tuple of str
         Names of a pool's experts, in order.
     first_weights : tuple of float
-        Weights of a pool without any held-out row.
+        Initial weights of a pool.
     discriminates : bool
-        True if there are classes, whose scatter matrices give discriminants.
+        True if pools have a head on discriminants, which need classes.
     magic : bytes
         First bytes of model files.
     reader : tuple of str
-        Description of the task, and the estimator that loads its models, for error messages.
+        Description of the task and name of its estimator, for error messages.
     """
 
     requests: ClassVar[tuple[type[Any], ...]]
@@ -105,7 +105,7 @@ class _Task(ABC):
 
     @abstractmethod
     def combine(
-        self, found: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
+        self, neighbors: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the neighbors' vote shares or mean targets (Eq 6)."""
 
@@ -122,10 +122,10 @@ class _Task(ABC):
         ``skip`` is the position of a key to leave out for each row; -1 for none.
         """
         assert isinstance(memory, Datastore)  # only classification has centers
-        found = memory.nearest(np.ascontiguousarray(keys), settings.ks[0], skip=skip)
-        if found.positions.shape[1] == 0:
+        neighbors = memory.nearest(np.ascontiguousarray(keys), settings.ks[0], skip=skip)
+        if neighbors.positions.shape[1] == 0:
             return None
-        return self.combine(found, memory.labels, n_outputs, settings)
+        return self.combine(neighbors, memory.labels, n_outputs, settings)
 
     def answers(
         self, memory: Memory, keys: Floats, n_outputs: int, settings: MemorySettings
@@ -137,11 +137,11 @@ class _Task(ABC):
         if len(settings.ks) == 1 or not isinstance(memory, Datastore):
             candidates = [replace(settings, n_neighbors=k) for k in settings.ks]
             return [self.answer(memory, keys, n_outputs, candidate) for candidate in candidates]
-        found = memory.nearest(np.ascontiguousarray(keys), max(settings.ks))
-        if found.positions.shape[1] == 0:
+        neighbors = memory.nearest(np.ascontiguousarray(keys), max(settings.ks))
+        if neighbors.positions.shape[1] == 0:
             return [None] * len(settings.ks)
         labels = memory.labels
-        return [self.combine(found.first(k), labels, n_outputs, settings) for k in settings.ks]
+        return [self.combine(neighbors.first(k), labels, n_outputs, settings) for k in settings.ks]
 
 
 class Classification(_Task):
@@ -261,11 +261,11 @@ class Classification(_Task):
         return weight, float(is_wrong.sum())
 
     def combine(
-        self, found: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
+        self, neighbors: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the class shares of the neighbors' votes."""
         kernel, sigma = settings.kernel, settings.sigma
-        return local_votes(found, values, n_outputs, kernel=kernel, sigma=sigma)
+        return local_votes(neighbors, values, n_outputs, kernel=kernel, sigma=sigma)
 
     def answer(
         self,
@@ -327,15 +327,15 @@ class Regression(_Task):
         moments = replies.summed("the sums of targets")
         if moments.n_rows < 1:
             raise DataError("the clients have no rows to train on; add rows")
-        mean, spread = mean_and_deviation(moments)
-        deviation = np.where(spread > 0, spread, 1.0)
+        mean, deviation = mean_and_deviation(moments)
+        deviation = np.where(deviation > 0, deviation, 1.0)
         replies = yield gather(UnitsRequest(center, scale, mean, deviation))
         replies.complete("the units of targets")
         return int(moments.n_rows), np.stack([mean, deviation])
 
     def pool_steps(self) -> Generator[Floats, PoolTerms, Floats]:
         """Return the single step that solves the least-squares problem."""
-        return linear_pool(self.first_weights)
+        return linear_pool_steps(self.first_weights)
 
     def describe(
         self, table: npt.NDArray[Any], y: npt.NDArray[Any], names: tuple[str, ...] | None
@@ -363,9 +363,9 @@ class Regression(_Task):
 
     def check_settings(self, settings: Any) -> None:
         """Raise ValueError for a strategy or memory that needs classes."""
-        if settings.strategy not in NUMBER_STRATEGIES:
+        if settings.strategy not in ROW_STRATEGIES:
             raise ValueError(
-                f"expected strategy among {NUMBER_STRATEGIES}, got {settings.strategy!r}; drift "
+                f"expected strategy among {ROW_STRATEGIES}, got {settings.strategy!r}; drift "
                 "detection needs classes"
             )
         if settings.memory not in ROW_KINDS:
@@ -425,10 +425,10 @@ class Regression(_Task):
         return weight, float(((mix(local, shared, weight) - values) ** 2).sum())
 
     def combine(
-        self, found: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings
+        self, neighbors: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the means of the neighbors' targets."""
-        return local_means(found, values, kernel=settings.kernel, sigma=settings.sigma)
+        return local_means(neighbors, values, kernel=settings.kernel, sigma=settings.sigma)
 
 
 def _table(y: npt.NDArray[Any]) -> Floats:
@@ -438,8 +438,8 @@ def _table(y: npt.NDArray[Any]) -> Floats:
 
 Task = Classification | Regression
 
-CLASSES = Classification()
-NUMBERS = Regression()
+CLASSIFICATION = Classification()
+REGRESSION = Regression()
 
 
 def task_of(overall: Floats) -> Task:
@@ -450,4 +450,4 @@ def task_of(overall: Floats) -> Task:
     overall : float64 array of shape (n_classes,) or (2, n_outputs)
         Class shares, or means and standard deviations of the targets, over all clients.
     """
-    return NUMBERS if overall.ndim == 2 else CLASSES
+    return REGRESSION if overall.ndim == 2 else CLASSIFICATION

@@ -66,7 +66,7 @@ class Cohort:
             each = self._train(requests)
         else:
             self._trainer = None  # this request may change the clients' rows and targets
-            each = self._answers(requests)
+            each = self._collect_replies(requests)
         if reduce == "gather":
             replies = Replies(dict(each), None, {})
             upload_bytes = {name: len(encode(reply)) for name, reply in replies.each.items()}
@@ -76,7 +76,7 @@ class Cohort:
         first = next(iter(requests.values()))  # requests to all clients have equal sizes
         return Delivery(replies, upload_bytes, dict.fromkeys(requests, len(encode(first))))
 
-    def _answers(self, requests: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
+    def _collect_replies(self, requests: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
         for name in sorted(requests):
             try:
                 yield name, self.parties[name].answer(requests[name])

@@ -24,7 +24,7 @@ MAX_CHANGE_BITS = 6
 """Training has diverged if a weight changes by more than 2 to this power in one round."""
 
 _MAX_PRODUCTS = 1 << 22
-"""Maximum number of distances computed at once, if possible: 32 MiB."""
+"""Maximum number of distances computed at once, or those of one query: 32 MiB."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Neighbors:
 def nearest(keys: Floats, queries: Floats, k: int, *, skip: Integers | None = None) -> Neighbors:
     """Find the k nearest keys of each query, or all if fewer.
 
-    A distance depends on the key and the query only: neither on other rows nor on the machine.
+    A distance depends on the key and the query only, not on other rows or the machine.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def kernel_weights(distances: Floats, *, kernel: Kernel = "paper", sigma: float 
 
 
 def local_votes(
-    found: Neighbors,
+    neighbors: Neighbors,
     labels: Integers,
     n_classes: int,
     *,
@@ -190,7 +190,7 @@ def local_votes(
 
     Parameters
     ----------
-    found : Neighbors
+    neighbors : Neighbors
         Neighbors of n queries, at least one for each.
     labels : int64 array of shape (n_keys,)
         Class of each key, from 0.
@@ -211,12 +211,12 @@ def local_votes(
     ValueError
         If there are no neighbors, or a label is not among the classes.
     """
-    weights = _vote_weights(found, kernel, sigma, counts)
+    weights = _weights(neighbors, kernel, sigma, counts)
     check_classes(labels, n_classes)
     shares = np.zeros((len(weights), n_classes))
     rows = np.arange(len(weights))
     for column in range(weights.shape[1]):  # nearest first: a fixed order of additions
-        shares[rows, labels[found.positions[:, column]]] += weights[:, column]
+        shares[rows, labels[neighbors.positions[:, column]]] += weights[:, column]
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
@@ -232,7 +232,7 @@ def check_classes(classes: npt.NDArray[Any], n_classes: int) -> None:
 
 
 def local_means(
-    found: Neighbors,
+    neighbors: Neighbors,
     targets: Floats,
     *,
     kernel: Kernel = "paper",
@@ -243,7 +243,7 @@ def local_means(
 
     Parameters
     ----------
-    found : Neighbors
+    neighbors : Neighbors
         Neighbors of n queries, at least one for each.
     targets : float64 array of shape (n_keys, n_outputs)
         Target of each key.
@@ -259,18 +259,18 @@ def local_means(
     ValueError
         If there are no neighbors.
     """
-    weights = _vote_weights(found, kernel, sigma, counts)
+    weights = _weights(neighbors, kernel, sigma, counts)
     sums = np.zeros((len(weights), targets.shape[1]))
     for column in range(weights.shape[1]):
-        sums += weights[:, column, None] * targets[found.positions[:, column]]
+        sums += weights[:, column, None] * targets[neighbors.positions[:, column]]
     return np.asarray(sums / weights.sum(axis=1, keepdims=True))
 
 
-def _vote_weights(found: Neighbors, kernel: Kernel, sigma: float, counts: Floats | None) -> Floats:
-    if found.positions.shape[1] == 0:
+def _weights(neighbors: Neighbors, kernel: Kernel, sigma: float, counts: Floats | None) -> Floats:
+    if neighbors.positions.shape[1] == 0:
         raise ValueError("expected at least one neighbor; an empty memory has no votes")
-    weights = kernel_weights(found.distances, kernel=kernel, sigma=sigma)
-    return weights if counts is None else weights * counts[found.positions]
+    weights = kernel_weights(neighbors.distances, kernel=kernel, sigma=sigma)
+    return weights if counts is None else weights * counts[neighbors.positions]
 
 
 def mix(local: Floats, shared: Floats, weight: float) -> Floats:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from fedneighbors._typing import Floats
 from fedneighbors.methods.knnper._base import ClientClassifier, Owners
 from fedneighbors.methods.knnper._personalized import PersonalizedEstimator
-from fedneighbors.methods.knnper._task import NUMBERS, Task
+from fedneighbors.methods.knnper._task import REGRESSION, Task
 from fedneighbors.privacy._guarantees import Guarantee, exact
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Scalar
@@ -109,7 +109,7 @@ class KNNPerClassifier(
     ----------
     classes_ : array of shape (n_classes,)
         Labels, ascending.
-    clients_ : dict of str to OwnPart
+    clients_ : dict of str to ClientState
         Each client's memory and its weight.
     weights_ : float array of shape (n_weights,)
         Weights of the network.
@@ -258,7 +258,7 @@ class KNNPerRegressor(
 
     Attributes
     ----------
-    clients_ : dict of str to OwnPart
+    clients_ : dict of str to ClientState
         Each client's memory and its weight.
     weights_ : float array of shape (n_weights,)
         Weights of the network.
@@ -291,7 +291,7 @@ class KNNPerRegressor(
     [0.0, 5.0]
     """
 
-    _task: ClassVar[Task] = NUMBERS
+    _task: ClassVar[Task] = REGRESSION
 
     strategy: Literal["concatenate", "fixed", "fifo", "reservoir"] = "concatenate"
     memory: Literal["exact", "8-bit", "product"] = "exact"

@@ -29,7 +29,7 @@ from fedneighbors.methods.knnper._client import KNNPerParty, check_network, prob
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import ClientRecord
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._task import CLASSES
+from fedneighbors.methods.knnper._task import CLASSIFICATION
 from fedneighbors.methods.knnper.protocol import (
     ClientMomentsRequest,
     ClientSchemaRequest,
@@ -83,7 +83,7 @@ MAGIC = b"FNKNODE2"
 
 @dataclass(frozen=True, eq=False)
 class RepeatedRequests:
-    """Earlier requests, which a node answers again to restore its client for a new message."""
+    """Stored requests, which a node answers again to restore its client's state."""
 
     plan: PlanRequest
     counts: CountsRequest | None = None
@@ -302,10 +302,10 @@ def _coordinate(config: Config, _privacy: Privacy | None) -> Coordinator[KNNPerM
     draft = _draft_blueprint(config)
     custom = _import(str(config["model"])) if draft.model == CUSTOM else None
     rounds, settings = read_round_settings(config), read_memory_settings(config)
-    return _training(config, draft, rounds, settings, custom)
+    return _train(config, draft, rounds, settings, custom)
 
 
-def _training(
+def _train(
     config: Config, draft: Blueprint, rounds: RoundSettings, settings: MemorySettings, custom: Model
 ) -> Coordinator[KNNPerModel]:
     """Request the schemas, build a network for them, and train it."""
@@ -319,14 +319,14 @@ def _training(
     check_network(network, shape, len(agreed.classes))
     path = _checkpoint_path(config)
     standardize = typed_value(config, "standardize", bool) and len(shape) == 1
-    facts = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
-    fingerprint = compute_fingerprint(*facts)
+    inputs = (network.digest, blueprint, rounds, settings, names, agreed, standardize)
+    fingerprint = compute_fingerprint(*inputs)
     checkpoint = Checkpoint(path, fingerprint, probe_outputs(network, shape)) if path else None
     shared = yield from coordinate(
         rounds,
         settings,
         network,
-        CLASSES,
+        CLASSIFICATION,
         standardize=standardize,
         reserved=reserved,
         checkpoint=checkpoint,

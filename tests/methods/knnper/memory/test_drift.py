@@ -19,7 +19,7 @@ from fedneighbors.methods.knnper.memory._drift import (
     label_evidence,
 )
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
-from fedneighbors.methods.knnper.personal._client_state import OwnPart
+from fedneighbors.methods.knnper.personal._client_state import ClientState
 
 CENTERS = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
 
@@ -282,7 +282,7 @@ def test_class_shares_of_a_pool_are_those_since_the_change():
     memory, overall = changed_shares(), np.full(6, 1 / 6)
     assert memory.n_reweighings == 1
     prior_only = np.array([0.0, 0, 1, 0, 0, 0])
-    personal = OwnPart(memory, 0.5, overall, prior_only, MemorySettings(combine="pool"))
+    personal = ClientState(memory, 0.5, overall, prior_only, MemorySettings(combine="pool"))
 
     probabilities = personal.predict(RowFeatures(CENTERS[:2]), np.zeros((2, 6)))
 

@@ -49,7 +49,7 @@ def tables():
 @given(tables())
 def test_scatter_is_that_of_its_definition(table):
     rows, labels = table
-    columns = FEATURES.of(rows)
+    columns = FEATURES.transform(rows)
 
     scatter = Scatter.of(FEATURES, rows, labels)
 
@@ -63,15 +63,15 @@ def test_blockwise_scatter_equals_the_whole(monkeypatch):
     rows, labels = random.normal(size=(50, 3)), random.integers(4, size=50)
     whole = Scatter.of(FEATURES, rows, labels)
     fitted = Discriminants.fit(FEATURES, whole, 4)
-    expected = fitted.of(rows)
+    expected = fitted.transform(rows)
 
     monkeypatch.setattr(discriminants, "_BLOCK_ROWS", 7)
 
     blockwise = Scatter.of(FEATURES, rows, labels)
     np.testing.assert_allclose(blockwise.within, whole.within, atol=1e-12)
     np.testing.assert_allclose(blockwise.between, whole.between, atol=1e-12)
-    np.testing.assert_allclose(fitted.of(rows), expected, atol=1e-12)
-    assert fitted.of(rows[:0]).shape == (0, 3)
+    np.testing.assert_allclose(fitted.transform(rows), expected, atol=1e-12)
+    assert fitted.transform(rows[:0]).shape == (0, 3)
 
 
 @given(tables(), st.permutations(range(4)))
@@ -92,14 +92,14 @@ def test_discriminants_of_a_row_do_not_depend_on_other_rows():
     fitted = Discriminants.fit(features, Scatter.of(features, rows, labels), 4)
     order = random.permutation(300)[:131]
 
-    assert fitted.of(rows[order]).tobytes() == fitted.of(rows)[order].tobytes()
-    assert fitted.of(rows[7:8]).tobytes() == fitted.of(rows)[7:8].tobytes()
+    assert fitted.transform(rows[order]).tobytes() == fitted.transform(rows)[order].tobytes()
+    assert fitted.transform(rows[7:8]).tobytes() == fitted.transform(rows)[7:8].tobytes()
 
 
 def test_products_of_random_features_come_near_the_kernel():
     rows = np.random.default_rng(1).normal(size=(10, 3))
 
-    columns = RandomFeatures(0, 0.2, 100_000).of(rows)
+    columns = RandomFeatures(0, 0.2, 100_000).transform(rows)
 
     squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
     products = 2 * columns @ columns.T / columns.shape[1]
@@ -108,10 +108,12 @@ def test_products_of_random_features_come_near_the_kernel():
 
 
 def test_random_features_are_the_same_everywhere():
-    features = RandomFeatures(7, 0.5, 2).of(np.array([[0.0, 0.0], [1.0, -1.0]]))
+    features = RandomFeatures(7, 0.5, 2).transform(np.array([[0.0, 0.0], [1.0, -1.0]]))
 
-    assert (features == RandomFeatures(7, 0.5, 2).of(np.array([[0.0, 0.0], [1.0, -1.0]]))).all()
-    assert not np.isclose(features[0], RandomFeatures(8, 0.5, 2).of(np.zeros((1, 2)))).any()
+    assert (
+        features == RandomFeatures(7, 0.5, 2).transform(np.array([[0.0, 0.0], [1.0, -1.0]]))
+    ).all()
+    assert not np.isclose(features[0], RandomFeatures(8, 0.5, 2).transform(np.zeros((1, 2)))).any()
     np.testing.assert_allclose(features, PINNED, rtol=1e-12)
 
 
@@ -153,7 +155,7 @@ def test_uninformative_scatter_gives_finite_directions(rows, labels):
     result = Discriminants.fit(FEATURES, scatter, 3)
 
     assert result.directions.shape == (4, 2)
-    assert np.isfinite(result.of(rows)).all()
+    assert np.isfinite(result.transform(rows)).all()
 
 
 @pytest.mark.parametrize(("n_classes", "n_directions"), [(1, 1), (2, 1), (3, 2), (5, 4), (9, 4)])
@@ -197,7 +199,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 rows = np.random.default_rng(0).normal(size=(600, 40))
 model = KNNPerClassifier(hidden=(8,), n_rounds=1, combine="pool")
 model.fit(rows, np.arange(600) % 5, parties=["a", "b", "c"] * 200)
-parts = (model._shared.seen.directions, model._shared.seen.of(rows))
+parts = (model._shared.seen.directions, model._shared.seen.transform(rows))
 print(hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest())
 """
 
@@ -261,7 +263,7 @@ def test_directions_are_those_of_the_scatter_of_all_clients():
     np.testing.assert_allclose(fitted.directions, expected * signs, atol=1e-6)
     for party in parties:
         _, outputs = party.personal.memory.extras
-        assert outputs.tobytes() == fitted.of(party.x.double().numpy()).tobytes()
+        assert outputs.tobytes() == fitted.transform(party.x.double().numpy()).tobytes()
 
 
 def test_held_out_rows_take_no_part_in_the_first_scatter():

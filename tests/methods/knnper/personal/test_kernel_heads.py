@@ -6,7 +6,7 @@ from fedneighbors.methods.knnper.personal._heads import (
     Head,
     KernelHead,
     RadialMap,
-    kernel_held_out,
+    kernel_leave_one_out,
 )
 
 
@@ -21,7 +21,7 @@ def rings(n, seed=0):
 def test_products_of_columns_are_those_of_the_kernel():
     rows, _ = rings(30)
 
-    columns = RadialMap.of(rows, 2.0).columns(rows)
+    columns = RadialMap.of(rows, 2.0).transform(rows)
 
     squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
     unit = np.median(squares[squares > 0])
@@ -43,7 +43,7 @@ def test_a_left_out_rows_output_ignores_its_label():
     rows, labels = rings(200)
     other = np.where(np.arange(200) == 7, 1 - labels, labels)
 
-    outputs, changed = (kernel_held_out(rows, np.eye(2)[y]) for y in (labels, other))
+    outputs, changed = (kernel_leave_one_out(rows, np.eye(2)[y]) for y in (labels, other))
 
     np.testing.assert_allclose(changed[7], outputs[7], rtol=1e-9)
     assert not np.allclose(changed[8], outputs[8], rtol=1e-9)
@@ -54,7 +54,7 @@ def test_the_number_of_landmarks_is_limited():
 
     head = KernelHead.fit(rows, np.eye(2)[labels])
 
-    assert head.columns.landmarks.shape == (LANDMARKS, 2)
+    assert head.radial_map.landmarks.shape == (LANDMARKS, 2)
     assert (head.outputs(new).argmax(axis=1) == new_labels).mean() > 0.97
 
 
@@ -75,8 +75,8 @@ def test_degenerate_rows_give_finite_scores(rows):
     head = KernelHead.fit(rows, targets)
 
     assert np.isfinite(head.outputs(rows)).all()
-    assert np.isfinite(kernel_held_out(rows, targets)).all()
+    assert np.isfinite(kernel_leave_one_out(rows, targets)).all()
 
 
 def test_a_single_row_has_no_held_out_output():
-    assert kernel_held_out(np.ones((1, 3)), np.array([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]
+    assert kernel_leave_one_out(np.ones((1, 3)), np.array([[0.0, 1.0]])).tolist() == [[0.0, 0.0]]

@@ -11,7 +11,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import run_rounds
 from fedneighbors.methods.knnper._client import KNNPerParty
 from fedneighbors.methods.knnper._settings import MemorySettings, RoundSettings
-from fedneighbors.methods.knnper._task import NUMBERS
+from fedneighbors.methods.knnper._task import REGRESSION
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.algorithm import (
     MEMORY_WEIGHTS,
@@ -19,7 +19,7 @@ from fedneighbors.methods.knnper.algorithm import (
     least_squares_weight,
     local_means,
 )
-from fedneighbors.methods.knnper.personal._pool import linear_pool, linear_terms
+from fedneighbors.methods.knnper.personal._pool import linear_pool_steps, linear_terms
 from fedneighbors.methods.knnper.protocol import CountsRequest, UnitsRequest
 from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._network import Network, state_of
@@ -83,7 +83,7 @@ def test_equal_memory_and_model_give_the_middle_weight():
 
 def solve_pool(experts, targets):
     """Return the weights that the coordinator finds for the rows of one client."""
-    steps = linear_pool(NUMBERS.first_weights)
+    steps = linear_pool_steps(REGRESSION.first_weights)
     first = next(steps)
     with pytest.raises(StopIteration) as stop:
         steps.send(linear_terms(experts, targets, first))
@@ -97,13 +97,18 @@ def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
     weights = solve_pool(experts / 1e3, targets / 1e3)
 
     gradient, size = naive.stacking_gradient(
-        (experts / 1e3).tolist(), (targets / 1e3).tolist(), weights.tolist(), NUMBERS.first_weights
+        (experts / 1e3).tolist(),
+        (targets / 1e3).tolist(),
+        weights.tolist(),
+        REGRESSION.first_weights,
     )
     assert max(abs(slope) for slope in gradient) <= 1e-9 * size
 
 
 def test_without_rows_a_pool_keeps_its_initial_weights():
-    assert solve_pool(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(NUMBERS.first_weights)
+    assert solve_pool(np.empty((0, 2, 5)), np.empty((0, 2))).tolist() == list(
+        REGRESSION.first_weights
+    )
 
 
 def test_terms_are_the_slopes_of_the_loss():
@@ -131,7 +136,9 @@ def members(*, settings=None, y=TARGETS):
     net = perceptron(64, 2, hidden=(16, 8), seed=1)
     x, settings = DIGITS[:N_ROWS] / 16, settings or MemorySettings()
     return [
-        KNNPerParty(name, x[name == OWNER], y[name == OWNER], net, settings=settings, task=NUMBERS)
+        KNNPerParty(
+            name, x[name == OWNER], y[name == OWNER], net, settings=settings, task=REGRESSION
+        )
         for name in np.unique(OWNER).tolist()
     ]
 

@@ -6,7 +6,7 @@ import pytest
 from fedneighbors.methods.knnper.personal._heads import (
     PENALTIES,
     Head,
-    head_held_out,
+    head_leave_one_out,
     ridge,
     ridge_leave_one_out,
     with_ones,
@@ -47,12 +47,12 @@ def test_heads_do_not_depend_on_the_unit_of_keys():
 
     np.testing.assert_allclose(head.outputs(KEYS), scaled_head.outputs(KEYS * 1e6), rtol=1e-9)
     np.testing.assert_allclose(
-        head_held_out(KEYS, TARGETS), head_held_out(KEYS * 1e6, TARGETS), rtol=1e-9
+        head_leave_one_out(KEYS, TARGETS), head_leave_one_out(KEYS * 1e6, TARGETS), rtol=1e-9
     )
 
 
 def test_a_single_row_and_rows_of_zeros_have_a_head():
-    assert head_held_out(KEYS[:1], TARGETS[:1]).tolist() == [[0.0, 0.0, 0.0]]
+    assert head_leave_one_out(KEYS[:1], TARGETS[:1]).tolist() == [[0.0, 0.0, 0.0]]
     assert np.isfinite(Head.fit(KEYS[:1], TARGETS[:1]).outputs(KEYS)).all()
 
     flat = Head.fit(np.zeros((4, 2)), np.full((4, 1), 5.0))

@@ -92,7 +92,7 @@ class ApproximateSession:
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
-    ) -> SessionBatch:  # noqa: ARG002 - a search cannot be interrupted
+    ) -> SessionBatch:
         """Emit the next ``k`` of the candidates; none is certified.
 
         Raises

@@ -9,7 +9,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.kernels.vectors._distances import square_sums
 
 MAX_STEPS = 25
-"""Maximum number of k-means iterations; it bounds the time if they do not converge."""
+"""Maximum number of k-means iterations; it bounds the time without convergence."""
 
 
 def cluster(
@@ -74,18 +74,18 @@ def draw_centers(
     float64 array of shape (n, n_columns)
         Fewer than ``n_centers`` if every other row equals a drawn one.
     """
-    drawn: list[int] = []
+    indices: list[int] = []
     squares = np.ones(len(rows))
-    while len(drawn) < n_centers and len(rows):
+    while len(indices) < n_centers and len(rows):
         sums = np.cumsum(weights * squares)
         if not sums[-1] > 0:
             break
         row = int(np.searchsorted(sums, random.random() * sums[-1], side="right"))
         # random() * sums[-1] can round up to sums[-1]; searchsorted then returns len(rows).
-        drawn.append(min(row, int(np.flatnonzero(squares)[-1])))
-        to_last = square_sums(rows, rows[drawn[-1]])
-        squares = to_last if len(drawn) == 1 else np.minimum(squares, to_last)
-    return rows[drawn]
+        indices.append(min(row, int(np.flatnonzero(squares)[-1])))
+        new_squares = square_sums(rows, rows[indices[-1]])
+        squares = new_squares if len(indices) == 1 else np.minimum(squares, new_squares)
+    return rows[indices]
 
 
 def move_centers(rows: Floats, weights: Floats, centers: Floats, nearest: Integers) -> Floats:

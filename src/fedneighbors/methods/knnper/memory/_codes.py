@@ -41,8 +41,8 @@ SCALE_BYTES = 8
 class EightBitCodec:
     """Codec with 256 levels between the lowest and the highest coordinate of a row.
 
-    Each row has a scale of its own, so that its code depends on no other row. Rows can be added
-    and deleted without changing others, and deleting a code removes every trace of its row.
+    Each row has its own scale, so its code depends on no other row. Rows can be added and deleted
+    without changing others, and deleting a code removes all information about its row.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ class EightBitCodec:
 
     n_dimensions: int
     nbytes: ClassVar[int] = 0
-    """Bytes of a codebook: there is none."""
+    """Bytes of the codebook; this codec has none."""
     learned_here: ClassVar[bool] = False
-    """True if a codebook was fitted on rows of the memory: there is none."""
+    """True if a codebook was fitted on rows of the memory; this codec has none."""
 
     @property
     def n_bytes(self) -> int:
@@ -327,7 +327,7 @@ class ProductCodec:
     ) -> Neighbors:
         """Return the k nearest keys of each query, from tables of distances.
 
-        Queries are not coded, so only keys are approximate (asymmetric distances). Ties go to the
+        Queries are not encoded; only keys are approximate (asymmetric distances). Ties go to the
         earlier key; ``skip`` is as in :func:`~.algorithm.nearest`.
         """
         if k < 1:

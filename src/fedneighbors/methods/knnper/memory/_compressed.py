@@ -90,7 +90,7 @@ class CodedDatastore(Datastore):
         return super().nbytes + (self.codec.nbytes if self.codec.learned_here else 0)
 
     def forget(self, ids: Iterable[object]) -> "CodedDatastore":
-        """Delete keys by name, without a trace.
+        """Delete keys by name.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class CodedDatastore(Datastore):
         if self.codec.learned_here:
             raise RebuildNeeded(
                 "the codebook was fitted on these rows and would still contain information about "
-                "deleted ones; build the memory again from the remaining rows, or use an external "
+                "deleted rows; build the memory again from the remaining rows, or use an external "
                 "codebook"
             )
         super().forget(ids)
@@ -342,10 +342,10 @@ class ClassCenters:
         """
         if not len(self):
             return None
-        found = self._codec.nearest(self.codes, queries, n_neighbors)
+        neighbors = self._codec.nearest(self.codes, queries, n_neighbors)
         counts = self.counts.astype(np.float64)
         return local_votes(
-            found, self.classes, n_classes, kernel=kernel, sigma=sigma, counts=counts
+            neighbors, self.classes, n_classes, kernel=kernel, sigma=sigma, counts=counts
         )
 
     def _recluster(self, rows: Floats, classes: Integers, weights: Floats) -> None:

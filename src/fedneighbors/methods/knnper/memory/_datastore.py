@@ -58,7 +58,7 @@ class Datastore:
     capacity : int, optional
         Maximum number of keys. None: no limit.
     strategy : {"concatenate", "fixed", "fifo", "reservoir", "drift"}
-        Handling of new keys. In a full memory, ``"concatenate"`` drops them, ``"fifo"`` and
+        Treatment of new keys. In a full memory, ``"concatenate"`` drops them, ``"fifo"`` and
         ``"drift"`` evict the oldest keys, and ``"reservoir"`` replaces random keys, so that the
         memory stays a uniform sample of all arrived keys that were not deleted (see below).
         ``"fixed"`` accepts keys only in the first call of :meth:`add`. ``"drift"`` also detects
@@ -202,7 +202,7 @@ class Datastore:
         return self
 
     def forget(self, ids: Iterable[object]) -> "Datastore":
-        """Delete keys by name, without a trace.
+        """Delete keys by name; nothing of them remains in the memory.
 
         Raises
         ------
@@ -311,10 +311,10 @@ class Datastore:
         ValueError
             If a query is not finite, or a label is not among the classes.
         """
-        found = self.nearest(queries, n_neighbors, skip=skip)
-        if found.positions.shape[1] == 0:
+        neighbors = self.nearest(queries, n_neighbors, skip=skip)
+        if neighbors.positions.shape[1] == 0:
             return None
-        votes = local_votes(found, self.labels, n_classes, kernel=kernel, sigma=sigma)
+        votes = local_votes(neighbors, self.labels, n_classes, kernel=kernel, sigma=sigma)
         if self._n_before_change == 0:
             return votes
         return reweight(votes, class_weights(self.labels, self.recent_labels, n_classes))
@@ -433,8 +433,8 @@ def nearest_by_faiss(
     squares = np.empty(positions.shape)
     uncertain = []
     for row, (query, candidates) in enumerate(zip(queries, np.sort(proposed), strict=True)):
-        allowed = candidates[candidates != skip[row]]
-        positions[row], squares[row] = rank(keys, query, allowed, n_found)
+        not_skipped = candidates[candidates != skip[row]]
+        positions[row], squares[row] = rank(keys, query, not_skipped, n_found)
         if not squares[row, -1] < approximate[row, -1] - error[row]:
             uncertain.append(row)
     distances = np.sqrt(squares)

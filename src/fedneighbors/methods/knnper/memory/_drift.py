@@ -104,12 +104,12 @@ def label_evidence(before: Integers, since: Integers) -> float:
         from both samples together.
     """
     weight = 1 / len(before)
-    together = before + since
-    present = together > 0
-    before, since, together = before[present], since[present], together[present]
+    total = before + since
+    occurs = total > 0
+    before, since, total = before[occurs], since[occurs], total[occurs]
     logs = _log_likelihoods(before, weight) + _log_likelihoods(since, weight)
-    alternative = float(logs.sum() - _log_sum_over_splits(together, int(since.sum()), weight))
-    return alternative - _log_draw_probability(together, since)
+    alternative = float(logs.sum() - _log_sum_over_splits(total, int(since.sum()), weight))
+    return alternative - _log_draw_probability(total, since)
 
 
 def _log_likelihoods(counts: Integers, weight: float) -> Floats:
@@ -117,13 +117,13 @@ def _log_likelihoods(counts: Integers, weight: float) -> Floats:
     return np.asarray(gammaln(counts + weight) - gammaln(weight) - gammaln(counts + 1))
 
 
-def _log_sum_over_splits(together: Integers, n_since: int, weight: float) -> float:
+def _log_sum_over_splits(total: Integers, n_since: int, weight: float) -> float:
     """Return the logarithm of the summed likelihoods of all splits.
 
     A split has ``n_since`` rows in the second sample.
     """
     sums, log_scale = np.ones(1), 0.0  # indexed by the number of rows in the second sample
-    for n in together.tolist():
+    for n in total.tolist():
         later = np.arange(min(n, n_since) + 1)
         logs = _log_likelihoods(later, weight) + _log_likelihoods(n - later, weight)
         sums = np.convolve(sums, np.exp(logs - logs.max()))[: n_since + 1]
@@ -132,11 +132,11 @@ def _log_sum_over_splits(together: Integers, n_since: int, weight: float) -> flo
     return float(np.log(sums[n_since]) + log_scale)
 
 
-def _log_draw_probability(together: Integers, since: Integers) -> float:
+def _log_draw_probability(total: Integers, since: Integers) -> float:
     """Return the log-probability of a sample drawn without replacement."""
-    n, n_since = int(together.sum()), int(since.sum())
-    ways = gammaln(together + 1) - gammaln(since + 1) - gammaln(together - since + 1)
-    return float(ways.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
+    n, n_since = int(total.sum()), int(since.sum())
+    logs = gammaln(total + 1) - gammaln(since + 1) - gammaln(total - since + 1)
+    return float(logs.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
 
 
 def error_rise_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
@@ -156,11 +156,11 @@ def error_rise_evidence(before: tuple[int, int], since: tuple[int, int]) -> floa
 
 
 def excess_error_evidence(before: tuple[float, float], since: tuple[int, int]) -> float:
-    """Compute the evidence that the error rate is now another, higher one.
+    """Compute the evidence that the error rate has become higher.
 
-    ``before`` and ``since`` are (number of errors, number of rows); those of ``before`` may be
-    weighted. The evidence is the natural logarithm of the Bayes factor of an unknown rate, whose
-    Beta prior counts as one row, against the rate that was learned from ``before``. It is minus
+    ``before`` and ``since`` are (number of errors, number of rows); ``before`` may be weighted. The
+    evidence is the natural logarithm of the Bayes factor of an unknown rate, whose Beta prior
+    counts as one row, against the rate estimated from ``before``. It is minus
     infinity if the error rate has not risen.
     """
     (wrong, rows), (new_wrong, new_rows) = before, since
@@ -225,12 +225,7 @@ class DriftDetector:
         return float(np.log((2 * self.window + 1) / MAX_FALSE_ALARM_RATE))
 
     def detect(
-        self,
-        keys: Floats,
-        labels: Integers,
-        n_past: int,
-        new_keys: Floats,
-        new_labels: Integers,
+        self, keys: Floats, labels: Integers, n_past: int, new_keys: Floats, new_labels: Integers
     ) -> Change | None:
         """Return the change detected by new rows, if any.
 
@@ -252,15 +247,15 @@ class DriftDetector:
         new = new_keys, new_labels
         recent = np.arange(n_past, len(keys))
         weights = class_weights(labels, labels[recent], self.n_classes)
-        wrong = _is_misclassified(keys, labels, *new, weights)  # mask of new rows; own: of keys
+        row_errors = _is_misclassified(keys, labels, *new, weights)  # mask of new rows
         counts = np.bincount(new_labels, minlength=self.n_classes)
-        self.batches.append(Batch(tuple(counts.tolist()), int(wrong.sum())))
-        own = _is_misclassified(keys, labels, keys[recent], labels[recent], weights, recent)
+        self.batches.append(Batch(tuple(counts.tolist()), int(row_errors.sum())))
+        key_errors = _is_misclassified(keys, labels, keys[recent], labels[recent], weights, recent)
         change = None
         if n_past and self._outdated_evidence(n_past, keys, labels, new) > self.threshold:
             change = Change(n_past, of_meaning=True)
         else:
-            evidence, n_before = self._find_change(labels[recent], own, len(new_labels))
+            evidence, n_before = self._find_change(labels[recent], key_errors, len(new_labels))
             if evidence > self.threshold:
                 n_before += n_past
                 outdated = self._outdated_evidence(n_before, keys, labels, new)
@@ -305,17 +300,17 @@ class DriftDetector:
         """
         old_keys, old_labels = keys[:n_before], labels[:n_before]
         since = np.concatenate([labels[n_before:], new[1]])
-        known = np.isin(since, old_labels)
-        if not known.any():
+        has_old_class = np.isin(since, old_labels)
+        if not has_old_class.any():
             return -np.inf
         old, weights = (old_keys, old_labels), class_weights(old_labels, since, self.n_classes)
-        later = np.concatenate([keys[n_before:], new[0]])[known]
-        wrong = _is_misclassified(*old, later, since[known], weights)
-        own_wrong = _is_misclassified(*old, *old, weights, skip=np.arange(n_before))
-        row_weights = class_weights(old_labels, since[known], self.n_classes)[old_labels]
+        later = np.concatenate([keys[n_before:], new[0]])[has_old_class]
+        row_errors = _is_misclassified(*old, later, since[has_old_class], weights)
+        key_errors = _is_misclassified(*old, *old, weights, skip=np.arange(n_before))
+        row_weights = class_weights(old_labels, since[has_old_class], self.n_classes)[old_labels]
         rows = float(row_weights.sum() ** 2 / (row_weights**2).sum())  # effective number of rows
-        expected = rows * float(row_weights[own_wrong].sum() / row_weights.sum())
-        return excess_error_evidence((expected, rows), (int(wrong.sum()), len(wrong)))
+        expected = rows * float(row_weights[key_errors].sum() / row_weights.sum())
+        return excess_error_evidence((expected, rows), (int(row_errors.sum()), len(row_errors)))
 
     def restore(self, batches: Sequence[tuple[Sequence[int], int]]) -> None:
         """Set :attr:`batches`, after checks.
@@ -344,6 +339,6 @@ def _is_misclassified(
     skip: Integers | None = None,
 ) -> npt.NDArray[np.bool_]:
     """Return a mask of queries with most votes for a wrong class."""
-    found = nearest(keys, queries, N_NEIGHBORS, skip=skip)
-    votes = reweight(local_votes(found, labels, len(weights)), weights)
+    neighbors = nearest(keys, queries, N_NEIGHBORS, skip=skip)
+    votes = reweight(local_votes(neighbors, labels, len(weights)), weights)
     return np.asarray(votes.argmax(axis=1) != truth)

@@ -1,4 +1,4 @@
-"""Rows of a memory: their features, storage with labels and names, and checks of new rows."""
+"""Rows of a memory: features, storage with labels and names, and checks of new rows."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class RowFeatures:
     Parameters
     ----------
     embedding : float64 array of shape (n_rows, n_dimensions)
-        Output of the network's embedding layer, the keys of a memory. Only these have distances.
+        Output of the network's embedding layer: the keys of a memory. Distances use only these.
     rows : float64 array of shape (n_rows, n_features) or None
         Network inputs; None if no head uses them.
     discriminants : float64 array of shape (n_rows, n_discriminants) or None
@@ -50,7 +50,7 @@ class RowFeatures:
         return np.hstack([self.embedding, *self.extras]) if self.extras else self.embedding
 
     def in_metric(self, metric: "Metric") -> "RowFeatures":
-        """Return the same features with embeddings for a metric."""
+        """Return the same features with embeddings transformed for a metric."""
         return replace(self, embedding=in_metric(self.embedding, metric))
 
 
@@ -72,7 +72,7 @@ def in_metric(keys: Floats, metric: "Metric") -> Floats:
     if metric == "euclidean":
         return keys
     largest = np.abs(keys).max(axis=1, keepdims=True, initial=0.0)
-    scaled = keys / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish
+    scaled = keys / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor underflow
     lengths = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
     return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))
 
@@ -185,20 +185,20 @@ class RowWindow:
 
     def keep(self, positions: Sequence[int]) -> None:
         """Delete all rows except those at ``positions``, which must be ascending."""
-        kept = np.asarray(positions, np.int64)
+        indices = np.asarray(positions, np.int64)
         names = self.ids
-        ids = [names[position] for position in kept]
-        self._tables = [table[self._start + kept] for table in self._tables]
-        self._start, self._stop = 0, len(kept)
+        ids = [names[position] for position in indices]
+        self._tables = [table[self._start + indices] for table in self._tables]
+        self._start, self._stop = 0, len(indices)
         self._ids, self._id_set = deque(ids), set(ids)
 
     def _move(self, n_rows: int) -> None:
         """Move rows to new arrays for ``n_rows`` rows and half as many."""
         size, n = n_rows + n_rows // 2, len(self)
         for i, table in enumerate(self._tables):
-            moved = np.zeros((size, *table.shape[1:]), table.dtype)
-            moved[:n] = table[self._start : self._stop]
-            self._tables[i] = moved
+            target = np.zeros((size, *table.shape[1:]), table.dtype)
+            target[:n] = table[self._start : self._stop]
+            self._tables[i] = target
         self._start, self._stop = 0, n
 
 

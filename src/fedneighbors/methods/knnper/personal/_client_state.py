@@ -14,7 +14,7 @@ from fedneighbors.methods.knnper.memory._codes import ProductCodec
 from fedneighbors.methods.knnper.memory._compressed import Memory
 from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
-from fedneighbors.methods.knnper.personal._heads import HEADS, Heads, heads_held_out
+from fedneighbors.methods.knnper.personal._heads import HEADS, Heads, heads_leave_one_out
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
 from fedneighbors.neural._schedule import row_order
 from fedneighbors.tabular._ownership import one_blas_thread
@@ -55,7 +55,7 @@ class ExpertOutputs:
     settings : MemorySettings
         Settings of the memory, with the chosen k and metric.
     overall : float64 array
-        As in :class:`OwnPart`.
+        As in :class:`ClientState`.
     """
 
     experts: Floats
@@ -90,7 +90,7 @@ class ExpertOutputs:
         held_out : bool array of shape (n_rows,)
             True for held-out rows.
         overall : float64 array
-            As in :class:`OwnPart`.
+            As in :class:`ClientState`.
         settings : MemorySettings
             Settings of the memory, with candidates for k and metric.
         """
@@ -100,22 +100,22 @@ class ExpertOutputs:
         for metric in settings.metrics:
             scaled = features.in_metric(metric)
             memory = _build_memory(scaled[~held_out], values[~held_out], overall, settings)
-            answers = task.answers(memory, scaled.embedding[held_out], n_outputs, settings)
-            for k, local in zip(settings.ks, answers, strict=True):
+            outputs = task.answers(memory, scaled.embedding[held_out], n_outputs, settings)
+            for k, local in zip(settings.ks, outputs, strict=True):
                 weight, loss = (0.0, 0.0) if local is None else task.weigh(local, shared, truth)
                 candidate = replace(settings, n_neighbors=k, metric=metric)
                 candidates.append((loss, candidate, weight, local))
         _, settings, weight, local = min(candidates, key=lambda each: each[0])
         features = features.in_metric(settings.metrics[0])
-        # The final memory has all rows: for each held-out row, search all others, if none is
-        # evicted. Not for codes: a codebook fitted on all rows would depend on the row itself.
+        # If none is evicted, the final memory contains all rows: search all but the held-out row.
+        # Not for codes: a codebook fitted on all rows would depend on the held-out row.
         if settings.capacity is None and settings.memory == "exact":
             memory = _build_memory(features, values, overall, settings)
             rows = np.flatnonzero(held_out)
             local = task.answer(memory, features.embedding[rows], n_outputs, settings, rows)
         head_outputs = [np.zeros_like(scores)] * len(HEADS)
         if settings.combine == "pool":
-            head_outputs = heads_held_out(features, task.targets(values, n_outputs))
+            head_outputs = heads_leave_one_out(features, task.targets(values, n_outputs))
         experts = task.stack(
             scores[held_out],
             shared if local is None else local,
@@ -136,8 +136,8 @@ class ExpertOutputs:
 
 
 @dataclass(eq=False)
-class OwnPart:
-    """A client's own part of a model: memory, its weight, settings, and heads of a pool.
+class ClientState:
+    """State of one client: memory, its weight, settings, and heads of a pool.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class OwnPart:
         settings: MemorySettings,
         ids: Any = None,
     ) -> Self:
-        """Return the part of a client with these rows."""
+        """Return the state of a client with these rows."""
         features = features.in_metric(settings.metrics[0])
         memory = _build_memory(features, values, overall, settings, ids)
         return cls(memory, weight, overall, pool, settings)
@@ -221,7 +221,7 @@ class OwnPart:
         return default if local is None else local
 
     def with_codec(self, codec: ProductCodec) -> Self:
-        """Return the same part with product codes instead of exact keys.
+        """Return the same state with product codes instead of exact keys.
 
         Parameters
         ----------
@@ -268,18 +268,18 @@ def join_client(
     pool: Floats | None,
     settings: MemorySettings,
     ids: Any = None,
-) -> OwnPart:
-    """Return the own part of a client that did not train.
+) -> ClientState:
+    """Return the state of a client that did not train.
 
-    k, metric and, without a pool, the weight are chosen on a part of its rows. The memory is then
-    built from all rows.
+    k, metric and, without a pool, the weight are chosen on held-out rows. The memory is then built
+    from all rows.
     """
     weight = 0.0
     if pool is None or settings.has_candidates:
         held_out = held_out_mask(len(values), settings, name)
-        chosen = ExpertOutputs.of(features, scores, values, held_out, overall, settings)
-        weight, settings = chosen.weight, chosen.settings
-    return OwnPart.of(
+        outputs = ExpertOutputs.of(features, scores, values, held_out, overall, settings)
+        weight, settings = outputs.weight, outputs.settings
+    return ClientState.of(
         features, values, weight=weight, overall=overall, pool=pool, settings=settings, ids=ids
     )
 

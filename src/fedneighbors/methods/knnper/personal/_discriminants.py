@@ -1,8 +1,8 @@
 """Fisher's discriminants over all clients, whose labels may have different meanings.
 
 Rows are mapped to random features, the same for all clients. The features' scatter within and
-between the classes of a client does not depend on the names of its classes, so that it can be
-summed over clients. The sums give directions that separate the classes of each client.
+between the classes of a client does not depend on the names of its classes, so it can be summed
+over clients. The sums give directions that separate the classes of each client.
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class RandomFeatures:
         if self.n_features < 1:
             raise ValueError(f"expected 1 feature or more, got {self.n_features}")
 
-    def of(self, rows: Floats) -> Floats:
+    def transform(self, rows: Floats) -> Floats:
         """Return ``cos(w x + b)``, shape (n_rows, n_features).
 
         Parameters
@@ -85,8 +85,8 @@ class RandomFeatures:
 def _multiply(rows: Floats, matrix: Floats) -> Floats:
     """Return ``rows @ matrix``, each row rounded independently of the others.
 
-    BLAS rounds a row differently if it is one of the last rows of a factor whose number of rows is
-    not a multiple of its block size. So all products have the same number of rows.
+    BLAS rounds the last rows of a matrix differently if the number of rows is not a multiple of its
+    block size. So all products have the same number of rows.
     """
     product = np.empty((len(rows), matrix.shape[1]))
     panel = np.zeros((_PANEL_ROWS, rows.shape[1]))
@@ -99,7 +99,7 @@ def _multiply(rows: Floats, matrix: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def _draw(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
-    """Draw normal directions and uniform phases, alike for all versions of NumPy."""
+    """Draw normal directions and uniform phases, independently of the NumPy version."""
     bits = np.random.Philox(key=derive_seed(seed, "random features"))
     uniform = (bits.random_raw((n_columns + 1) * n_features) >> 11).astype(np.float64) + 0.5
     table = (uniform * 2.0**-53).reshape(n_columns + 1, n_features)
@@ -108,7 +108,7 @@ def _draw(seed: int, n_columns: int, n_features: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """Scatter of features within and between classes; that of several clients can be added.
+    """Scatter of features within and between classes; scatter of several clients can be added.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class Scatter:
         sums = np.zeros((n_classes, features.n_features))
         for first in range(0, len(rows), _BLOCK_ROWS):
             block = slice(first, first + _BLOCK_ROWS)
-            columns = features.of(rows[block])
+            columns = features.transform(rows[block])
             products += columns.T @ columns
             sums += np.eye(n_classes)[labels[block]].T @ columns
         counts = np.bincount(labels, minlength=n_classes)
@@ -197,12 +197,12 @@ class Discriminants:
         directions = eigh(scatter.between, within, subset_by_index=largest)[1]
         return cls(features, np.ascontiguousarray(directions[:, ::-1]))
 
-    def of(self, rows: Floats) -> Floats:
+    def transform(self, rows: Floats) -> Floats:
         """Return the discriminants of rows, shape (n_rows, n_discriminants).
 
         They are rounded to float32, so that files can store them without loss.
         """
         starts = range(0, max(len(rows), 1), _BLOCK_ROWS)
-        columns = (self.features.of(rows[i : i + _BLOCK_ROWS]) for i in starts)
+        columns = (self.features.transform(rows[i : i + _BLOCK_ROWS]) for i in starts)
         projected = np.concatenate([_multiply(block, self.directions) for block in columns])
         return projected.astype(np.float32).astype(np.float64)

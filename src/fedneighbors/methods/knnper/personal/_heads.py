@@ -1,4 +1,4 @@
-"""Heads of a pool, which each client fits to its rows: on embeddings, rows and discriminants."""
+"""Heads of a pool: regressions that each client fits on embeddings, rows and discriminants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ PENALTIES = (0.1, 0.5, 2.0, 10.0)
 """Penalties from which each client chooses by leave-one-out error."""
 
 KEY_LENGTH = 3.0
-"""Root mean square length of keys after scaling, so that penalties have the same effect for all."""
+"""Root mean square length of keys after scaling, so that penalties suit every network."""
 
 
 def with_ones(keys: Floats) -> Floats:
@@ -32,7 +32,7 @@ def ridge(keys: Floats, targets: Floats, *, penalty: float) -> Floats:
     targets : float64 array of shape (n_rows, n_outputs)
         Target outputs.
     penalty : float
-        Penalty on all coefficients, those of the ones included; above 0.
+        Penalty on all coefficients, including that of the ones; above 0.
 
     Returns
     -------
@@ -96,7 +96,7 @@ class Head:
         return with_ones(keys * self.scale) @ self.coefficients
 
 
-def head_held_out(keys: Floats, targets: Floats) -> Floats:
+def head_leave_one_out(keys: Floats, targets: Floats) -> Floats:
     """Return each row's output of a head fitted without this row.
 
     The penalty is the one with the lowest leave-one-out error. The output of a single row is 0.
@@ -134,15 +134,15 @@ MIN_EIGENVALUE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class RadialMap:
-    """Feature map of the kernel ``exp(-rate * d^2)``: the product of two rows' features.
+    """Feature map of the kernel ``exp(-rate * d^2)``.
 
-    The product equals the kernel if one of the two rows is a landmark; otherwise it is Nystroem's
-    approximation.
+    The product of two rows' features equals the kernel if one of them is a landmark; otherwise it
+    is Nystroem's approximation.
 
     Parameters
     ----------
     landmarks : float64 array of shape (n_landmarks, n_features)
-        Some of the client's rows.
+        Rows of the client.
     directions : float64 array of shape (n_landmarks, n_columns)
         Matrix that maps a row's kernel values with all landmarks to its features.
     rate : float
@@ -174,7 +174,7 @@ class RadialMap:
         used = eigenvalues > MIN_EIGENVALUE * eigenvalues[-1]
         return cls(landmarks, vectors[:, used] / np.sqrt(eigenvalues[used]), rate)
 
-    def columns(self, rows: Floats) -> Floats:
+    def transform(self, rows: Floats) -> Floats:
         """Return the features of rows, shape (n_rows, n_columns)."""
         return np.asarray(np.exp(-self.rate * _squares(rows, self.landmarks)) @ self.directions)
 
@@ -185,13 +185,13 @@ class KernelHead:
 
     Parameters
     ----------
-    columns : RadialMap
+    radial_map : RadialMap
         Radial map whose exponent has the lowest leave-one-out error.
     head : Head
         Head on its features.
     """
 
-    columns: RadialMap
+    radial_map: RadialMap
     head: Head
 
     @classmethod
@@ -206,14 +206,14 @@ class KernelHead:
             Target outputs.
         """
         best, _ = _best_map(rows, targets)
-        return cls(best, Head.fit(best.columns(rows), targets))
+        return cls(best, Head.fit(best.transform(rows), targets))
 
     def outputs(self, rows: Floats) -> Floats:
         """Return the outputs, shape (n_rows, n_outputs)."""
-        return self.head.outputs(self.columns.columns(rows))
+        return self.head.outputs(self.radial_map.transform(rows))
 
 
-def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
+def kernel_leave_one_out(rows: Floats, targets: Floats) -> Floats:
     """Return each row's output of a kernel head fitted without this row.
 
     Landmarks, exponent and penalty are those of all rows. The output of a single row is 0.
@@ -229,7 +229,7 @@ def kernel_held_out(rows: Floats, targets: Floats) -> Floats:
 def _best_map(rows: Floats, targets: Floats) -> tuple[RadialMap, Floats]:
     """Return the map with the lowest leave-one-out error, and its outputs."""
     maps = [RadialMap.of(rows, exponent) for exponent in EXPONENTS]
-    outputs = [head_held_out(candidate.columns(rows), targets) for candidate in maps]
+    outputs = [head_leave_one_out(candidate.transform(rows), targets) for candidate in maps]
     best = int(np.argmin([((output - targets) ** 2).sum() for output in outputs]))
     return maps[best], outputs[best]
 
@@ -252,7 +252,7 @@ class Heads:
     ----------
     heads : tuple of Head, KernelHead and KernelHead or None
         A head on embeddings; one on rows, or on embeddings if there are no rows; and one on
-        discriminants, None if there are none.
+        discriminants, if any.
     """
 
     heads: tuple[Head | KernelHead | None, ...]
@@ -279,15 +279,15 @@ class Heads:
         return [np.zeros_like(outputs[0]) if output is None else output for output in outputs]
 
 
-def heads_held_out(features: RowFeatures, targets: Floats) -> list[Floats]:
-    """Return each head's outputs, for each row fitted without it.
+def heads_leave_one_out(features: RowFeatures, targets: Floats) -> list[Floats]:
+    """Return the outputs of heads that are fitted without the row.
 
     Parameters
     ----------
     features, targets
         As in :meth:`Heads.fit`.
     """
-    leave_one_out = (head_held_out, kernel_held_out, kernel_held_out)
+    leave_one_out = (head_leave_one_out, kernel_leave_one_out, kernel_leave_one_out)
     pairs = zip(leave_one_out, _head_inputs(features), strict=True)
     return [np.zeros_like(targets) if x is None else outputs(x, targets) for outputs, x in pairs]
 

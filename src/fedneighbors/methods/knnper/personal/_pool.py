@@ -16,12 +16,12 @@ from scipy.special import logsumexp
 from fedneighbors._typing import Floats, Integers
 
 PRIOR_PRECISION = 1.0
-"""Precision of the weights' normal prior around their initial values; it matters for few rows."""
+"""Precision of the normal prior around the initial weights; it has an effect for few rows."""
 
 
 @dataclass(frozen=True)
 class PoolTerms:
-    """Loss and derivatives of a pool on held-out rows; those of several clients can be added.
+    """Loss and derivatives of a pool on held-out rows; terms of several clients can be added.
 
     Parameters
     ----------
@@ -153,8 +153,8 @@ def linear_terms(experts: Floats, targets: Floats, weights: Floats) -> PoolTerms
     )
 
 
-def linear_pool(start: Sequence[float]) -> Generator[Floats, PoolTerms, Floats]:
-    """Compute the least-squares weights, from one sum over all clients.
+def linear_pool_steps(start: Sequence[float]) -> Generator[Floats, PoolTerms, Floats]:
+    """Compute the least-squares weights in one step.
 
     Parameters
     ----------

@@ -144,7 +144,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             case PrivateTrainRequest():
                 return self._train_round(request)
             case ReleaseRequest():
-                return self._build_own_part(request)
+                return self._build_client_state(request)
         raise Refused("unknown request")
 
     def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
@@ -260,7 +260,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             self.accountant.history += accountant.history
         return self.network.vector(state)
 
-    def _build_own_part(self, request: ReleaseRequest) -> Receipt:
+    def _build_client_state(self, request: ReleaseRequest) -> Receipt:
         """Choose the memory weight on held-out rows, then build the memory.
 
         The network is the same for both. The reply does not depend on success, because a row could
