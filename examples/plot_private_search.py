@@ -41,7 +41,7 @@ for distance, place in zip(distances[0], found[0], strict=True):
 
 # %%
 # With DANN, each library learns how many of the nearest titles are its own. DANN* hides this number
-# by noise and has to request more objects than needed. The answer stays the same.
+# with noise and has to request more objects than needed. The answer stays the same.
 
 k, queries = 48, titles[::150]
 terms = {epsilon: Privacy(epsilon=epsilon, delta=1e-6) for epsilon in (8.0, 3.0, 1.0)}
