@@ -1,10 +1,10 @@
 """
-Forget what a change has made untrue
-====================================
+Forget outdated rows after a drift
+==================================
 
-The meaning of a client's rows can change: here the labels of one client are exchanged halfway. A
-memory with ``strategy="drift"`` detects the change and drops rows from before it; a memory that
-keeps all rows goes on voting with them.
+The meaning of a client's rows can change: here the labels of one client are permuted. A
+memory with ``strategy="drift"`` detects the change and drops the rows from before it; a memory that
+keeps all rows still lets them vote.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ X, y = load_digits(return_X_y=True)
 owner = np.where(np.arange(len(y)) % 3, "others", "device")
 rng = np.random.default_rng(0)
 stream = rng.permutation(np.flatnonzero(owner == "device"))
-first = owner == "others"
+is_other = owner == "others"
 changed = np.roll(np.arange(10), 3)  # after the change, 0 means 3, 1 means 4, ...
 
 # %%
@@ -27,7 +27,7 @@ changed = np.roll(np.arange(10), 3)  # after the change, 0 means 3, 1 means 4, .
 figure, axes = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
 for strategy in ("concatenate", "drift"):
     model = KNNPerClassifier(n_rounds=10, strategy=strategy, capacity=2_000)
-    model.fit(X[first], y[first], parties=owner[first])
+    model.fit(X[is_other], y[is_other], parties=owner[is_other])
     model.add_client("device", X[stream[:100]], y[stream[:100]])
     scores = []
     for step, start in enumerate(range(100, len(stream) - 20, 20)):
@@ -38,8 +38,8 @@ for strategy in ("concatenate", "drift"):
     axes.plot(scores, "o-", label=strategy)
 
 # %%
-# After the change both memories are wrong at first. The one that forgets recovers as new rows
-# arrive.
+# Directly after the change both memories predict wrong labels. The one that drops outdated rows
+# recovers as new rows arrive.
 
 axes.axvline(7.5, color="gray", linestyle=":")
 axes.set(xlabel="batch of 20 rows", ylabel="accuracy before the batch is added", ylim=(0, 1.05))

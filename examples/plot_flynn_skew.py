@@ -1,10 +1,10 @@
 """
-What a federation is worth to a party
-=====================================
+Gain from joining a federation
+==============================
 
-Parties that have hardly seen some classes cannot recognise them alone. The more the parties'
-tables differ, the more each gains by joining, while the federated model stays what it is: that of
-the pooled table.
+A party with few rows of a class cannot recognise the class alone. The more the parties' tables
+differ, the more each party gains by joining. The federated model does not depend on the partition:
+it equals the model of the pooled table.
 """
 
 import matplotlib.pyplot as plt
@@ -26,11 +26,11 @@ alone, federated = [], []
 for alpha in alphas:
     parties = dirichlet(y, 6, alpha=alpha, min_rows=20, seed=1)
     federated.append(FlyNNClassifier().fit(X, y, parties=parties).score(X_new, y_new))
-    own = [parties == name for name in np.unique(parties)]
-    alone.append([FlyNNClassifier().fit(X[rows], y[rows]).score(X_new, y_new) for rows in own])
+    masks = [parties == name for name in np.unique(parties)]
+    alone.append([FlyNNClassifier().fit(X[mask], y[mask]).score(X_new, y_new) for mask in masks])
 
 # %%
-# The federated accuracy is one number, whatever the skew.
+# The federated accuracy is the same at every skew.
 
 figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
 for alpha, scores in zip(alphas, alone, strict=True):

@@ -1,9 +1,9 @@
 """
-Memories of fewer bytes
-=======================
+Compressed memories
+===================
 
-A device may not have room for the embeddings of all its rows. kNN-Per can quantize them or keep
-centers. The picture shows accuracy against the size of a saved client.
+A device may not have room for the embeddings of all its rows. kNN-Per can quantize them or store
+centers instead. The picture shows accuracy against the size of the saved model of one client.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ device = dirichlet(y, 4, alpha=0.5, min_rows=60, seed=0)
 X, X_new, y, y_new, device, device_new = train_test_split(X, y, device, random_state=0)
 
 # %%
-# One training for each kind of memory, from the same seed: the networks are equal.
+# Train once for each kind of memory. The seed is the same, so the networks are equal.
 
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
 for memory in ("exact", "8-bit", "product", "centers"):
@@ -36,5 +36,5 @@ for memory in ("exact", "8-bit", "product", "centers"):
     axes.annotate(memory, (size, score), xytext=(6, 4), textcoords="offset points")
     print(f"{memory:8} {size:7.1f} KiB, accuracy {score:.3f}")
 axes.margins(0.2)
-axes.set(xlabel="file of one client (KiB), network included", ylabel="accuracy")
+axes.set(xlabel="file of one client, including the network (KiB)", ylabel="accuracy")
 print(f"{np.sum(device == device[0])} rows in this client's memory")

@@ -3,8 +3,8 @@ Missing cells and rare classes
 ==============================
 
 FedPNN measures distances over the columns that both rows have. The picture shows how its balanced
-accuracy falls as more and more cells are missing, with malignant cases at their true share and
-with two thirds of them left out.
+accuracy falls as more cells are missing, with all malignant cases and with two thirds of them left
+out.
 """
 
 import matplotlib.pyplot as plt
@@ -20,14 +20,14 @@ X_all, y_all = load_breast_cancer(return_X_y=True)
 shares = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
 
 # %%
-# Five draws of the missing cells for each share.
+# Draw the missing cells five times for each share.
 
 
 def balanced_accuracy(X, y, share, seed):
     """Train and score with a share of cells missing."""
     rng = np.random.default_rng(seed)
-    gaps = np.where(rng.random(X.shape) < share, np.nan, X)
-    X_train, X_new, y_train, y_new = train_test_split(gaps, y, stratify=y, random_state=seed)
+    X_missing = np.where(rng.random(X.shape) < share, np.nan, X)
+    X_train, X_new, y_train, y_new = train_test_split(X_missing, y, stratify=y, random_state=seed)
     model = FedPNNClassifier().fit(X_train, y_train, parties=iid(len(y_train), 3, seed=seed))
     return balanced_accuracy_score(y_new, model.predict(X_new))
 

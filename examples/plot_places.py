@@ -2,8 +2,8 @@
 Nearest places over several providers
 =====================================
 
-Four providers hold places on a map. A query finds the nearest of all, in metres on the sphere, and
-each provider returns no more than it has to.
+Four providers hold places on a map. A query finds the nearest places of all providers, in metres on
+the sphere. Each provider returns few places that are not in the answer.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +12,7 @@ import numpy as np
 from fedneighbors import FederatedNeighbors
 
 # %%
-# Generated places around four cities; the providers overlap.
+# Generate places around four cities; the areas of the providers overlap.
 
 rng = np.random.default_rng(0)
 cities = {
@@ -32,13 +32,13 @@ print(f"farthest of the 60 nearest: {distances[0][-1] / 1000:.1f} km")
 print("returned:", record.n_returned)
 
 # %%
-# The nearest places in colour, by provider.
+# Plot the nearest places, coloured by provider.
 
 figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
 axes.plot(*places.T, ".", color="lightgray", markersize=3)
 for name in cities:
-    own = [place for place in found[0] if provider[place] == name]
-    axes.plot(*places[own].T, "o", markersize=4, label=f"{name}: {len(own)}")
+    nearest = [place for place in found[0] if provider[place] == name]
+    axes.plot(*places[nearest].T, "o", markersize=4, label=f"{name}: {len(nearest)}")
 axes.plot(*query[0], "k*", markersize=12, label="query")
 axes.set(xlabel="longitude", ylabel="latitude")
 axes.legend()

@@ -2,9 +2,9 @@
 Accuracy under a privacy budget
 ===============================
 
-Under a budget each party adds its share of the noise under masks, so that the sum of the counts is
-differentially private. The smaller epsilon is, the more noise is needed; the more rows there are,
-the less it matters.
+Under a budget each party adds a share of the noise to its masked counts, so that the sum of the
+counts is differentially private. A smaller epsilon needs more noise; with more rows, the noise
+matters less.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,9 @@ X, y = make_classification(22_000, 12, n_informative=8, class_sep=0.8, random_st
 X, X_new, y, y_new = train_test_split(X, y, test_size=4_000, random_state=0)
 
 # %%
-# Three parties, budgets from .25 to 16. The labels and the range of the values are declared. A
-# tenth of the budget is spent on the number of rows and the scaling, the rest on the counts.
+# Train with three parties and budgets from .25 to 16. The labels and the range of the values are
+# declared. A tenth of the budget is spent on the number of rows and the scaling, the rest on the
+# counts.
 
 budgets = [0.25, 1.0, 4.0, 16.0]
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
@@ -35,9 +36,9 @@ for n_rows in (2_000, 6_000, 18_000):
     axes.axhline(exact, color=lines[0].get_color(), linestyle=":")
 
 # %%
-# Dotted lines are the accuracy without noise. A private model activates fewer units for each row,
-# so that one row changes few counts; this costs accuracy at any epsilon. One draw of the noise is
-# shown. Another run gives slightly different points, since noise never comes from a seed.
+# Dotted lines show the accuracy without noise. A private model has fewer active units per row, so
+# that one row changes few counts; this costs accuracy at any epsilon. The points show one draw of
+# the noise. Another run gives slightly different points, since noise never comes from a seed.
 
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-6)", ylabel="accuracy")
 axes.legend()

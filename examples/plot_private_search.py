@@ -1,9 +1,9 @@
 """
-Finding similar titles over parties
-===================================
+Search for similar titles over parties
+======================================
 
-Libraries hold titles that they may not hand over as a list. A search over all of them finds the
-same titles as one over a pooled list, and the price of asking in private can be read off.
+Libraries hold titles that they may not share as a list. A search over all libraries finds the same
+titles as a search over a pooled list. The picture shows the cost of a private search.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ from fedneighbors import FederatedNeighbors, FederatedNeighborsClassifier, Priva
 from fedneighbors.partition import quantity_skew
 
 # %%
-# Made-up titles of four fields, dealt to six libraries, the first of which holds the most.
+# Generate titles of four fields and split them among six libraries of decreasing size.
 
 rng = np.random.default_rng(4)
 words = {
@@ -32,7 +32,7 @@ for field, terms in words.items():
 libraries = quantity_skew(len(titles), 6, factor=0.6, seed=1)
 
 # %%
-# A title with spelling mistakes finds its neighbors wherever they are.
+# A query with spelling mistakes finds the nearest titles of all libraries.
 
 search = FederatedNeighbors(metric="edit", algorithm="dann").fit(titles, parties=libraries)
 distances, found = search.kneighbors(["Fast gradeint for boosting 2001"], n_neighbors=5)
@@ -40,13 +40,13 @@ for distance, place in zip(distances[0], found[0], strict=True):
     print(f"{distance:4.0f}  {libraries[place]}  {titles[place]}")
 
 # %%
-# Each library learns how many of the nearest are its own, unless noise hides it: then more
-# objects have to be asked for than are needed. The answer stays the same.
+# With DANN, each library learns how many of the nearest titles are its own. DANN* hides this number
+# with noise and has to request more objects than needed. The answer stays the same.
 
 k, queries = 48, titles[::150]
 terms = {epsilon: Privacy(epsilon=epsilon, delta=1e-6) for epsilon in (8.0, 3.0, 1.0)}
 searches = {
-    "ask all for k": FederatedNeighbors("edit", algorithm="baseline"),
+    "k from each\nlibrary": FederatedNeighbors("edit", algorithm="baseline"),
     "dann": FederatedNeighbors("edit", algorithm="dann"),
     **{
         f"dann*\nepsilon {epsilon:g}": FederatedNeighbors("edit", "dann*", privacy, grid_s=0)
@@ -54,10 +54,10 @@ searches = {
     },
 }
 returned, answers = {}, {}
-for name, one in searches.items():
-    answers[name] = one.fit(titles, parties=libraries).kneighbors(queries, k)[1]
-    returned[name] = np.mean([sum(record.n_returned.values()) for record in one.query_records_])
-expected = answers["ask all for k"]
+for name, search in searches.items():
+    answers[name] = search.fit(titles, parties=libraries).kneighbors(queries, k)[1]
+    returned[name] = np.mean([sum(record.n_returned.values()) for record in search.query_records_])
+expected = answers["k from each\nlibrary"]
 for places in answers.values():
     assert all(map(np.array_equal, places, expected))
 
@@ -68,7 +68,7 @@ axes.set(ylabel="objects returned by all libraries", title=f"{k} nearest titles 
 axes.legend()
 
 # %%
-# Neighbors can vote. The labels of those found come from their owners.
+# A classifier lets the neighbors vote; their owners send the labels.
 
 model = FederatedNeighborsClassifier(5, metric="edit").fit(titles, fields, parties=libraries)
 print(model.predict(["a survey on attacks of ciphers", "packets of wireless routing"]))

@@ -2,8 +2,8 @@
 Remove a party's rows from a model
 ==================================
 
-A FlyNN model is a table of counts. ``unlearn`` subtracts the counts of rows, and the result equals
-the model that was trained without them, bit for bit.
+A FlyNN model is a table of counts. ``unlearn`` subtracts the counts of rows; the result is
+bit-identical to a model trained without them.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ X, y = load_digits(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, stratify=y, random_state=0)
 
 # %%
-# Rows arrive in batches of a hundred, and leave again in the same order. ``standardize=False``
+# Add rows in batches of a hundred, then remove them in the same order. ``standardize=False``
 # keeps the features independent of the rows, and equal sizes keep the hash the same.
 
 starts = range(0, len(X) - 99, 100)
@@ -33,16 +33,18 @@ for start in starts[:-1]:
     scores.append(model.score(X_new, y_new))
 
 # %%
-# Only the last batch is left.
+# Only the last batch remains. The counts equal those of a model trained on that batch alone.
 
 last = slice(starts[-1], starts[-1] + 100)
-again = FlyNNClassifier(n_units=2_560, standardize=False)
-again.partial_fit(X[last], y[last], classes=np.arange(10))
-assert np.array_equal(model.counts_, again.counts_)
+retrained = FlyNNClassifier(n_units=2_560, standardize=False)
+retrained.partial_fit(X[last], y[last], classes=np.arange(10))
+assert np.array_equal(model.counts_, retrained.counts_)
 
-turn = len(starts)
+n_added = len(starts)
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
-axes.plot(sizes[:turn], scores[:turn], "o-", label="learning")
-axes.plot(sizes[turn - 1 :], scores[turn - 1 :], "s--", label="unlearning the oldest rows first")
+axes.plot(sizes[:n_added], scores[:n_added], "o-", label="learning")
+axes.plot(
+    sizes[n_added - 1 :], scores[n_added - 1 :], "s--", label="unlearning the oldest rows first"
+)
 axes.set(xlabel="rows in the model", ylabel="accuracy")
 axes.legend()

@@ -62,8 +62,8 @@ axes.legend()
 # What centers reveal
 # -------------------
 #
-# A center is a mean of at least ``min_count`` rows. ``exposures_`` reports what the centers of a
-# party tell of its single rows.
+# A center is a mean of at least ``min_count`` rows. ``exposures_`` reports for each party how much
+# its centers reveal about single rows.
 
 for name, exposure in model.exposures_.items():
     print(name, exposure)
