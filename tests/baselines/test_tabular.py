@@ -24,25 +24,25 @@ def test_every_baseline_classifies_tumors(name):
 
     with threadpool_limits(1):
         model = BASELINES[name]().fit(x[train], y[train], parties=(np.arange(len(y)) % 3)[train])
-        shares = model.predict_proba(x[~train])
+        probabilities = model.predict_proba(x[~train])
 
     assert (model.predict(x[~train]) == y[~train]).mean() > 0.9
-    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
 @pytest.mark.parametrize("make", [FederatedLDA, FederatedNaiveBayes])
 def test_summed_moments_give_the_model_of_the_pooled_rows(make):
-    apart = make().fit(X, Y, parties=OWNER)
+    federated = make().fit(X, Y, parties=OWNER)
     pooled = make().fit(X, Y)
-    pooled.frame_ = apart.frame_
+    pooled.frame_ = federated.frame_
 
     # the scalings of both differ a little; with one scaling, the moments are equal
-    points = apart.frame_.apply(X)
+    points = federated.frame_.apply(X)
     pooled._train(points, Y, {"all": slice(None)})
 
     for name in ("coef_", "means_", "variances_"):
-        assert np.array_equal(getattr(apart, name, 0), getattr(pooled, name, 0))
-    assert (apart.predict_proba(X) == pooled.predict_proba(X)).all()
+        assert np.array_equal(getattr(federated, name, 0), getattr(pooled, name, 0))
+    assert (federated.predict_proba(X) == pooled.predict_proba(X)).all()
 
 
 def test_averaged_models_skip_parties_of_one_class():
@@ -52,9 +52,11 @@ def test_averaged_models_skip_parties_of_one_class():
     model.fit(X, Y, parties=owner)
 
     points = model.frame_.apply(X)
-    each = [m.predict_proba(points) for m in model.models_]
-    assert [m.classes_.tolist() for m in model.models_] == [[0, 1], [0, 1]]
-    np.testing.assert_allclose(model.predict_proba(X)[:, :2], (each[0] + each[1]) / 2)
+    probabilities = [party_model.predict_proba(points) for party_model in model.models_]
+    assert [party_model.classes_.tolist() for party_model in model.models_] == [[0, 1], [0, 1]]
+    np.testing.assert_allclose(
+        model.predict_proba(X)[:, :2], (probabilities[0] + probabilities[1]) / 2
+    )
     assert not model.predict_proba(X)[:, 2].any()
 
 

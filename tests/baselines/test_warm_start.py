@@ -31,27 +31,27 @@ def average():
 @pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("participation", [0.5, 1.0])
 def test_fedavg_gives_knn_pers_network_bit_for_bit(participation, standardize):
-    same = QUICK | {"participation": participation, "standardize": standardize}
+    parameters = QUICK | {"participation": participation, "standardize": standardize}
 
-    baseline = FedAvgClassifier(**same).fit(X, Y, parties=OWNER)
-    ours = KNNPerClassifier(**same).fit(X, Y, parties=OWNER)
+    baseline = FedAvgClassifier(**parameters).fit(X, Y, parties=OWNER)
+    knnper = KNNPerClassifier(**parameters).fit(X, Y, parties=OWNER)
 
-    assert baseline.weights_.tobytes() == ours.weights_.tobytes()
-    assert baseline.overall_.tolist() == ours.overall_.tolist()
-    np.testing.assert_array_equal(baseline.embed(X)[1], ours.embed(X)[1])
+    assert baseline.weights_.tobytes() == knnper.weights_.tobytes()
+    assert baseline.overall_.tolist() == knnper.overall_.tolist()
+    np.testing.assert_array_equal(baseline.embed(X)[1], knnper.embed(X)[1])
 
 
 @pytest.mark.parametrize("method", STARTED)
 def test_a_given_network_equals_a_newly_trained_one(method, average):
-    ours = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
+    knnper = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
 
-    again = method(**QUICK).fit(X, Y, parties=OWNER)
+    trained = method(**QUICK).fit(X, Y, parties=OWNER)
     from_baseline = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
-    from_ours = method(**QUICK, start=ours).fit(X, Y, parties=OWNER)
+    from_knnper = method(**QUICK, start=knnper).fit(X, Y, parties=OWNER)
 
-    expected = again.predict_proba(X, OWNER).tobytes()
+    expected = trained.predict_proba(X, OWNER).tobytes()
     assert from_baseline.predict_proba(X, OWNER).tobytes() == expected
-    assert from_ours.predict_proba(X, OWNER).tobytes() == expected
+    assert from_knnper.predict_proba(X, OWNER).tobytes() == expected
 
 
 def test_using_a_network_does_not_change_its_source(average):
@@ -64,17 +64,17 @@ def test_using_a_network_does_not_change_its_source(average):
 
 
 def test_a_clone_keeps_the_same_start(average):
-    copy = clone(HeadTuningClassifier(start=average, tuning_epochs=3))
+    cloned = clone(HeadTuningClassifier(start=average, tuning_epochs=3))
 
-    assert copy.start is average
-    assert copy.tuning_epochs == 3
-    assert not hasattr(copy, "clients_")
+    assert cloned.start is average
+    assert cloned.tuning_epochs == 3
+    assert not hasattr(cloned, "clients_")
 
 
-def test_the_average_is_the_same_for_all_its_clients(average):
-    shares = [average.predict_proba(X[:5], [name] * 5) for name in NAMES]
+def test_fedavg_predicts_the_same_for_all_clients(average):
+    probabilities = [average.predict_proba(X[:5], [name] * 5) for name in NAMES]
 
-    assert all(each.tobytes() == shares[0].tobytes() for each in shares)
+    assert len({p.tobytes() for p in probabilities}) == 1
 
 
 @pytest.mark.parametrize("method", [FedAvgPlusClassifier, HeadTuningClassifier])
@@ -83,25 +83,25 @@ def test_a_client_that_tunes_fits_its_own_rows_better(method, average):
     tuned.fit(X, Y, parties=OWNER)
 
     assert tuned.score(X, Y, parties=OWNER) > average.score(X, Y, parties=OWNER) + 0.1
-    assert len({own.tobytes() for own in tuned.clients_.values()}) == len(NAMES)
+    assert len({part.tobytes() for part in tuned.clients_.values()}) == len(NAMES)
 
 
 def test_full_tuning_moves_the_body_head_tuning_does_not(average):
-    whole = FedAvgPlusClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    full = FedAvgPlusClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
     head = HeadTuningClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
-    places = head._agreement.head
+    head_mask = head._agreement.head
 
     for name in NAMES:
-        assert (whole.clients_[name] != average.weights_)[~places].any()
+        assert (full.clients_[name] != average.weights_)[~head_mask].any()
         assert head.clients_[name].shape == (8 * 10 + 10,)
-        assert (head.clients_[name] != average.weights_[places]).any()
+        assert (head.clients_[name] != average.weights_[head_mask]).any()
     assert head.weights_.tobytes() == average.weights_.tobytes()
 
 
 def test_a_client_with_the_overall_shares_is_not_corrected(average):
-    even_x, even_y = np.repeat(X[:1], 20, axis=0), np.tile(np.arange(10), 2)
-    start = FedAvgClassifier(**QUICK).fit(even_x, even_y)
-    corrected = PriorCorrectedClassifier(**QUICK, start=start).fit(even_x, even_y)
+    balanced_x, balanced_y = np.repeat(X[:1], 20, axis=0), np.tile(np.arange(10), 2)
+    start = FedAvgClassifier(**QUICK).fit(balanced_x, balanced_y)
+    corrected = PriorCorrectedClassifier(**QUICK, start=start).fit(balanced_x, balanced_y)
 
     np.testing.assert_allclose(
         corrected.predict_proba(X), start.predict_proba(X), rtol=1e-13, atol=0
@@ -134,28 +134,28 @@ def test_without_strength_nothing_is_corrected(average):
 
 @pytest.mark.parametrize("method", STARTED)
 def test_a_later_client_adapts_like_training_clients(method, average):
-    """A client of the training with the same rows adapts the network equally."""
-    found = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    """Add a training client again with the same rows; its weights are equal."""
+    model = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
     name = NAMES[0]
     rows = name == OWNER
-    kept = found.clients_.pop(name)
+    expected = model.clients_.pop(name)
 
-    found.add_client(name, X[rows], Y[rows])
+    model.add_client(name, X[rows], Y[rows])
 
-    np.testing.assert_allclose(found.clients_[name], kept, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.clients_[name], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_later_client_gets_the_average(average):
-    found = FedAvgClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
+    model = FedAvgClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
 
-    found.add_client("new", NEW_X, NEW_Y)
+    model.add_client("new", NEW_X, NEW_Y)
 
     expected = np.exp(average.embed(X)[1])
-    assert found.predict_proba(X, ["new"] * len(X)).tobytes() == expected.tobytes()
+    assert model.predict_proba(X, ["new"] * len(X)).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(
-    ("changed", "kind", "words"),
+    ("parameters", "error", "message"),
     [
         (
             {"start": "network"},
@@ -166,9 +166,9 @@ def test_a_later_client_gets_the_average(average):
         ({"tuning_rate": 0.0}, ValueError, "expected tuning_rate above 0, got 0.0"),
     ],
 )
-def test_parameters_out_of_range_are_named(changed, kind, words):
-    with pytest.raises(kind, match=words):
-        FedAvgPlusClassifier(**QUICK | changed).fit(X, Y, parties=OWNER)
+def test_parameters_out_of_range_are_named(parameters, error, message):
+    with pytest.raises(error, match=message):
+        FedAvgPlusClassifier(**QUICK | parameters).fit(X, Y, parties=OWNER)
 
 
 def test_a_network_for_other_rows_or_labels_is_refused(average):
@@ -181,12 +181,12 @@ def test_a_network_for_other_rows_or_labels_is_refused(average):
 
 
 def test_a_network_that_predicts_numbers_is_refused():
-    numbers = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
+    regressor = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
 
     with pytest.raises(
         TypeError, match=r"a fitted KNNPerClassifier or baseline, got KNNPerRegressor"
     ):
-        FedAvgClassifier(start=numbers).fit(X, Y)
+        FedAvgClassifier(start=regressor).fit(X, Y)
 
 
 def test_diverged_training_raises_and_suggests_a_lower_rate():
