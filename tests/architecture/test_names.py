@@ -34,7 +34,7 @@ def find_loaded_packages(statement):
         "import fedneighbors.cli._main",
     ],
 )
-def test_an_import_loads_nothing_heavy(statement):
+def test_imports_load_no_heavy_packages(statement):
     loaded = find_loaded_packages(statement)
 
     assert "fedneighbors" in loaded
@@ -119,7 +119,7 @@ def documented_objects():
                     yield f"{module.__name__}.{name}.{method}", function
 
 
-def test_a_section_of_parameters_is_read_as_numpydoc_reads_it():
+def test_parameters_sections_are_read_like_numpydoc():
     docstring = """Return nothing.
 
     Parameters
@@ -141,7 +141,7 @@ def test_a_section_of_parameters_is_read_as_numpydoc_reads_it():
     assert names == ["x", "low", "high", "options"]
 
 
-def test_documented_parameters_are_the_real_ones():
+def test_documented_parameters_equal_the_signature():
     differences = {}
     for location, value in documented_objects():
         names = documented_parameters(inspect.getdoc(value) or "")

@@ -34,7 +34,7 @@ VERBS = frozenset(
 
 
 def iterate_texts():
-    """Yield (place, kind, text) of every docstring, comment, help text and error message."""
+    """Yield (location, kind, text) of every docstring, comment, help text and error message."""
     for path in [
         *sources(),
         *(path for root in PROGRAMS for path in sorted((ROOT / root).rglob("*.py"))),
@@ -58,7 +58,7 @@ def iterate_texts():
 
 
 def literal_text(node):
-    """Return the text of a string or an f-string, with {} for its fields; else an empty text."""
+    """Return the text of a string or f-string with {} for fields; otherwise, an empty string."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -69,7 +69,7 @@ def literal_text(node):
 
 
 def iterate_comments(source):
-    """Yield (line, text) of each comment; comments of successive lines are one."""
+    """Yield (line, text) of each comment; comments of successive lines are joined."""
     tokens = [
         (token.start[0], token.start[1], token.string.lstrip("#: "))
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -105,8 +105,8 @@ def test_texts_of_every_kind_are_found(all_texts):
 
 def test_function_summaries_are_short(all_texts):
     violations = [
-        (place, summary(text))
-        for place, kind, text in all_texts
+        (location, summary(text))
+        for location, kind, text in all_texts
         if kind == "function" and len(summary(text).split()) > MAX_WORDS
     ]
 
@@ -115,8 +115,8 @@ def test_function_summaries_are_short(all_texts):
 
 def test_function_summaries_begin_with_a_verb(all_texts):
     violations = [
-        (place, summary(text))
-        for place, kind, text in all_texts
+        (location, summary(text))
+        for location, kind, text in all_texts
         if kind == "function" and re.split(r"\W", text, maxsplit=1)[0].lower() not in VERBS
     ]
 
@@ -124,12 +124,14 @@ def test_function_summaries_begin_with_a_verb(all_texts):
 
 
 def test_no_text_begins_with_an_interrogative(all_texts):
-    assert [(place, text[:80]) for place, _, text in all_texts if INTERROGATIVE.match(text)] == []
+    assert [
+        (location, text[:80]) for location, _, text in all_texts if INTERROGATIVE.match(text)
+    ] == []
 
 
 def test_no_text_contains_a_banned_word(all_texts):
     matches = [
-        (place, BANNED.search(text)[0]) for place, _, text in all_texts if BANNED.search(text)
+        (location, BANNED.search(text)[0]) for location, _, text in all_texts if BANNED.search(text)
     ]
 
     assert matches == []

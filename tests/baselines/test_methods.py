@@ -81,7 +81,7 @@ def test_a_stronger_proximal_term_moves_the_network_less():
     assert changes[0] > 1.2 * changes[1] > 1.2 * 1.2 * changes[2] > 0
 
 
-def test_the_shared_network_is_that_of_fedavg_for_all_methods():
+def test_ditto_and_apfl_share_the_network_of_fedavg():
     average = fit(FedAvgClassifier, participation=0.4).weights_
 
     ditto = fit(DittoClassifier, participation=0.4).weights_
@@ -99,10 +99,10 @@ def test_ditto_networks_differ_between_clients_and_from_shared():
 
 
 def test_ditto_without_proximal_term_trains_alone():
-    ditto, alone = fit(DittoClassifier, proximal=0.0), fit(LocalClassifier)
+    ditto, local = fit(DittoClassifier, proximal=0.0), fit(LocalClassifier)
 
     for name in NAMES:
-        assert ditto.clients_[name].tobytes() == alone.clients_[name].tobytes()
+        assert ditto.clients_[name].tobytes() == local.clients_[name].tobytes()
 
 
 def test_a_strong_proximal_term_keeps_ditto_near_fedavg():
@@ -239,7 +239,7 @@ def make_trainer(model):
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])
-def test_a_later_client_of_heads_trains_only_a_head(method):
+def test_a_later_client_trains_only_its_head(method):
     model = fit(method, tuning_epochs=20, tuning_rate=0.1)
     before = model.weights_.copy()
 

@@ -167,7 +167,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_rows_equal_those_of_a_list_changed_row_by_row(steps):
+def test_rows_equal_a_list_changed_row_by_row(steps):
     rows = OwnRows.new(np.empty((0, 1)), np.empty(0, np.int64))
     naive: list[tuple[str, float, int]] = []
     number, n_added = 0, 0

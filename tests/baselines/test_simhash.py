@@ -10,7 +10,7 @@ from fedneighbors.baselines._simhash import bit_counts, matched_decay, sign_bits
 
 
 @parametrize_with_checks([SimHashBloomClassifier()])
-def test_follows_the_rules_of_scikit_learn(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
@@ -55,7 +55,7 @@ def test_novelty_is_the_sum_over_bits_that_are_on():
             assert novelty[row, label] == pytest.approx(expected, rel=1e-12)
 
 
-def test_counts_of_two_halves_add_up_to_those_of_the_whole():
+def test_counts_of_two_halves_add_up_to_all_counts():
     x, y = make_rows_and_labels()
     bits = sign_bits(x, 50, seed=0)
 
@@ -64,7 +64,7 @@ def test_counts_of_two_halves_add_up_to_those_of_the_whole():
     assert (halves == bit_counts(bits, y, 3)).all()
 
 
-def test_two_classes_have_one_score_whose_sign_is_the_prediction():
+def test_binary_scores_have_the_sign_of_the_prediction():
     x, y = make_rows_and_labels(n_classes=2)
     model = SimHashBloomClassifier(n_bits=100).fit(x, y)
 
@@ -84,7 +84,7 @@ def test_decay_0_predicts_almost_only_the_first_class():
     assert matched.score(x, y) > 0.6
 
 
-def test_matched_decay_weighs_a_mean_load_by_one_over_e():
+def test_matched_decay_weights_the_mean_count_by_one_over_e():
     assert matched_decay(600, 3) ** 100 == pytest.approx(np.exp(-1))
 
 

@@ -46,7 +46,7 @@ def test_the_best_candidate_on_held_out_rows_is_refitted_on_all():
     assert probabilities.tobytes() == refitted.predict_proba(X, OWNER).tobytes()
 
 
-def test_baselines_with_one_start_share_it_in_both_stages():
+def test_a_given_start_is_used_in_both_stages():
     estimator = baselines.FedAvgPlusClassifier(**QUICK)
     starts = average_starts(estimator, X, Y, OWNER)
 
@@ -60,7 +60,7 @@ def test_baselines_with_one_start_share_it_in_both_stages():
     assert probabilities.tobytes() == separate.estimator.predict_proba(X, OWNER).tobytes()
 
 
-def test_the_candidates_common_network_saw_no_held_out_row():
+def test_the_shared_start_is_trained_without_held_out_rows():
     mask, estimator = held_out_rows(), baselines.FedAvgClassifier(**QUICK)
     altered = np.where(mask, (Y + 1) % 10, Y)
 

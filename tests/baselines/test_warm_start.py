@@ -30,7 +30,7 @@ def average():
 
 @pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("participation", [0.5, 1.0])
-def test_fedavg_gives_knn_pers_network_bit_for_bit(participation, standardize):
+def test_fedavg_and_knnper_networks_are_equal_bit_for_bit(participation, standardize):
     parameters = QUICK | {"participation": participation, "standardize": standardize}
 
     baseline = FedAvgClassifier(**parameters).fit(X, Y, parties=OWNER)
@@ -78,7 +78,7 @@ def test_fedavg_predicts_the_same_for_all_clients(average):
 
 
 @pytest.mark.parametrize("method", [FedAvgPlusClassifier, HeadTuningClassifier])
-def test_a_client_that_tunes_fits_its_own_rows_better(method, average):
+def test_tuning_improves_accuracy_on_a_clients_own_rows(method, average):
     tuned = method(**QUICK, start=average, tuning_epochs=20, tuning_rate=0.1)
     tuned.fit(X, Y, parties=OWNER)
 
@@ -86,7 +86,7 @@ def test_a_client_that_tunes_fits_its_own_rows_better(method, average):
     assert len({part.tobytes() for part in tuned.clients_.values()}) == len(NAMES)
 
 
-def test_full_tuning_moves_the_body_head_tuning_does_not(average):
+def test_only_full_tuning_changes_the_body(average):
     full = FedAvgPlusClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
     head = HeadTuningClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
     head_mask = head._agreement.head
@@ -180,7 +180,7 @@ def test_a_network_for_other_rows_or_labels_is_refused(average):
         FedAvgClassifier(start=average).fit(X, np.where(Y == 1, 11, Y))
 
 
-def test_a_network_that_predicts_numbers_is_refused():
+def test_a_regression_network_is_refused():
     regressor = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
 
     with pytest.raises(

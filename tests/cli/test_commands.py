@@ -333,7 +333,7 @@ def test_private_run_with_invalid_terms_is_a_usage_error(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_budget_without_a_schema_is_refused_with_an_explanation(private_command, tmp_path):
+def test_a_budget_without_a_schema_is_refused(private_command, tmp_path):
     command, _ = private_command
 
     result = call(*command, "--epsilon", 1, "--out", tmp_path / "run")

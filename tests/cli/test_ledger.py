@@ -81,7 +81,7 @@ def test_show_explains_a_ledger_without_budgets(tmp_path):
     assert "No budget is set: every release is refused. Set one with: fedneighbors" in output
 
 
-def test_a_charge_without_an_answer_is_shown_as_such(tmp_path):
+def test_show_marks_a_charge_without_an_answer(tmp_path):
     path = tmp_path / "north.ledger"
     with Ledger(path, party="north") as ledger:
         ledger.set_budget("visits", PureDP(1))

@@ -210,7 +210,7 @@ def test_fedpnn_writes_no_model_without_an_expected_party(shared):
     assert not list(shared.folder.rglob("*.model*"))
 
 
-def test_a_node_killed_in_mid_round_is_named_no_model_written(network):
+def test_a_killed_node_is_named_and_no_model_is_written(network):
     write_digits(network.folder, ("ann", "bob"))
     for party in ("ann", "bob"):
         join_network(network, party, named=False)

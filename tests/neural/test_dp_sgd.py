@@ -253,7 +253,9 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("epsilon", "n_rows", "batch_size", "epochs", "n_rounds"), SETTINGS)
-def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size, epochs, n_rounds):
+def test_the_plan_uses_nearly_all_of_the_requested_epsilon(
+    epsilon, n_rows, batch_size, epochs, n_rounds
+):
     allowed = ApproxDP(epsilon, "1e-5")
 
     plan = plan_steps(n_rows, batch_size, epochs=epochs, n_rounds=n_rounds, allowed=allowed)
@@ -267,7 +269,7 @@ def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size,
     assert plan.cost.delta == allowed.delta
 
 
-def test_the_finer_accountant_finds_less_than_is_charged():
+def test_a_tighter_accountant_finds_less_than_the_charge():
     from opacus.accountants import PRVAccountant
 
     plan = plan_steps(200, 20, epochs=1, n_rounds=20, allowed=ApproxDP(1, "1e-5"))
@@ -286,7 +288,7 @@ def test_more_steps_and_smaller_budgets_need_more_noise():
 
 
 @pytest.mark.parametrize("n_rows", [1, 9, 10, 11, 33, 1000, 12345])
-def test_rows_are_drawn_at_rates_that_torch_draws_exactly(n_rows):
+def test_sampling_rates_are_exact_in_torch(n_rows):
     plan = plan_steps(n_rows, 10, epochs=2, n_rounds=1, allowed=ApproxDP(4, "1e-5"))
 
     assert (plan.sample_rate * 2**24).is_integer()

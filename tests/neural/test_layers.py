@@ -107,7 +107,7 @@ def test_running_averages_are_averaged_like_weights():
     assert int(averaged["body.1.num_batches_tracked"]) == 0
 
 
-def test_dropout_and_averages_agree_over_frames_bit_for_bit():
+def test_framed_training_equals_direct_training_bit_for_bit():
     framed_parties, direct_parties = (
         members(make_averaging_network()),
         members(make_averaging_network()),

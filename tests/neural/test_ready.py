@@ -136,7 +136,7 @@ def test_lstm_embeddings_are_both_layers_hidden_and_cell_states():
         assert torch.equal(scores, net.module.head(outputs[:, -1]))
 
 
-def test_an_lstm_reads_windows_of_the_plays_alphabet():
+def test_an_lstm_reads_windows_of_the_alphabet():
     net = lstm((80,), 62)
 
     assert net.n_tokens == len(ALPHABET) == net.module.characters.num_embeddings
