@@ -16,13 +16,13 @@ WITHOUT_OWN_PARTS = (baselines.FedAvgClassifier, baselines.FedProxClassifier)
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda method: method.__name__)
-def trained(request):
+def trained_model(request):
     return request.param(**QUICK).fit(X, Y, parties=OWNER)
 
 
 @pytest.fixture
-def model(trained):
-    return copy_model(trained)
+def model(trained_model):
+    return copy_model(trained_model)
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +39,20 @@ def predict_shared(model):
         return predict_bytes(model, "nobody")
 
 
-def test_rows_in_two_updates_equal_rows_in_one(trained):
-    at_once = copy_model(trained).add_client("new", NEW_X, NEW_Y)
+def test_rows_in_two_updates_equal_rows_in_one(trained_model):
+    at_once = copy_model(trained_model).add_client("new", NEW_X, NEW_Y)
 
-    in_parts = copy_model(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
+    in_parts = copy_model(trained_model).add_client("new", NEW_X[:25], NEW_Y[:25])
     in_parts.update("new", NEW_X[25:26], NEW_Y[25:26]).update("new", NEW_X[26:], NEW_Y[26:])
 
     assert predict_bytes(in_parts, "new") == predict_bytes(at_once, "new")
     assert in_parts.rows_["new"].ids == at_once.rows_["new"].ids
 
 
-def test_deleted_rows_leave_no_trace_in_predictions(trained):
-    expected = copy_model(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
+def test_deleted_rows_leave_no_trace_in_predictions(trained_model):
+    expected = copy_model(trained_model).add_client("new", NEW_X[:25], NEW_Y[:25])
 
-    model = copy_model(trained).add_client("new", NEW_X[:25], NEW_Y[:25])
+    model = copy_model(trained_model).add_client("new", NEW_X[:25], NEW_Y[:25])
     model.update("new", NEW_X[25:], NEW_Y[25:], ids=range(100, 115))
     model.forget("new", range(100, 115))
 
