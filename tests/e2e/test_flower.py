@@ -148,7 +148,7 @@ def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     printed = train_flynn(network, secure_aggregation=True, roster=roster)
 
     assert network.status()[0] == "finished:completed", printed
-    # Two questions are gathered, three summed; a masked sum takes four exchanges.
+    # Two requests gather, three sum; a masked sum takes four exchanges.
     assert printed.count("3 parties answered") == 2 + 3 * 4
     assert printed.count("MaskInput: 3 parties answered") == 3
     assert read_models(network.folder, "flynn") == [expected] * 4
@@ -187,7 +187,7 @@ def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):
 
     assert shared.status()[0] == "finished:completed", printed
     assert printed.count("3 parties answered") == 6
-    # others keep what they have; the last of three rounds goes by shorter steps
+    # two passes of three rounds, each with one participant
     assert printed.count("TrainRequest: 1 parties answered") == 6
     shared_model = KNNPerClassifier.load(shared.folder / "coordinator.model")
     assert shared_model.weights_.tobytes() == model.weights_.tobytes()
