@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.tree import ROOT, SOURCE, sources
 
 MAX_LINES = 500
-DRAWERS = {"utils", "util", "helpers", "common", "core", "misc", "tools", "shared"}
+CATCH_ALL_NAMES = {"utils", "util", "helpers", "common", "core", "misc", "tools", "shared"}
 KERNELS = {  # by folder and name: "edit/bands"
     path.relative_to(SOURCE / "kernels").with_name(path.stem.lstrip("_")).as_posix(): path
     for path in sorted((SOURCE / "kernels").rglob("*.py"))
@@ -22,31 +22,33 @@ METHODS = sorted(
 )
 
 
-def imports_of(path):
+def find_imports(path):
     """Return the names of all modules that a file imports."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return found
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return names
 
 
 def test_imports_keep_their_contracts():
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
     # in a separate process, because lint-imports disables the loggers of all other tests
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 @pytest.mark.parametrize("folder", ["src", "benchmarks"])
-def test_no_file_is_longer_than_one_sitting(folder):
-    lines = {p.name: len(p.read_text().splitlines()) for p in (ROOT / folder).rglob("*.py")}
+def test_no_file_is_too_long(folder):
+    lines = {
+        path.name: len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")
+    }
 
-    assert {name: n for name, n in lines.items() if n > MAX_LINES} == {}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
 def test_one_loop_drives_every_coordinator():
@@ -55,7 +57,7 @@ def test_one_loop_drives_every_coordinator():
     Coordinators are generators. The only other generators, the Newton steps of a pool, are named
     ``steps``.
     """
-    driven = [
+    files = [
         path.relative_to(ROOT).as_posix()
         for path in [*sources(), *sorted((ROOT / "experiments").rglob("*.py"))]
         for node in ast.walk(ast.parse(path.read_text()))
@@ -65,13 +67,13 @@ def test_one_loop_drives_every_coordinator():
         and ast.unparse(node.func.value) != "steps"
     ]
 
-    assert driven == ["src/fedneighbors/federation/_loop.py"]
+    assert files == ["src/fedneighbors/federation/_loop.py"]
 
 
-def test_no_file_or_folder_is_a_drawer():
+def test_no_file_or_folder_has_a_catch_all_name():
     names = {part for path in sources() for part in path.relative_to(SOURCE).with_suffix("").parts}
 
-    assert names & DRAWERS == set()
+    assert names & CATCH_ALL_NAMES == set()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -86,12 +88,12 @@ def test_methods_do_not_import_one_another():
     for method in METHODS:
         others = tuple(f"fedneighbors.methods.{other}" for other in METHODS if other != method)
         for path in (SOURCE / "methods" / method).rglob("*.py"):
-            assert not any(name.startswith(others) for name in imports_of(path) if others), path
+            assert not any(name.startswith(others) for name in find_imports(path) if others), path
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_algorithms_do_not_import_networks(method):
-    imported = imports_of(SOURCE / "methods" / method / "algorithm.py")
+    imported = find_imports(SOURCE / "methods" / method / "algorithm.py")
 
     assert not {name for name in imported if name.startswith("fedneighbors.federation")}
 
@@ -105,8 +107,8 @@ def test_kernel_digests_follow_the_files_they_use(kernel):
     an edit here, and both are recompiled.
     """
     tree = ast.parse(KERNELS[kernel].read_text())
-    foreign = {
-        alias.asname or alias.name: kernel_of(node.module)
+    origins = {
+        alias.asname or alias.name: kernel_name(node.module)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module.startswith("fedneighbors.kernels")
         for alias in node.names
@@ -116,26 +118,29 @@ def test_kernel_digests_follow_the_files_they_use(kernel):
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
         if any(
-            "jit" in ast.unparse(d) or "intrinsic" in ast.unparse(d) for d in node.decorator_list
+            "jit" in ast.unparse(decorator) or "intrinsic" in ast.unparse(decorator)
+            for decorator in node.decorator_list
         )
     ]
-    used = {n.id for node in compiled for n in ast.walk(node) if isinstance(n, ast.Name)}
+    used_names = {n.id for node in compiled for n in ast.walk(node) if isinstance(n, ast.Name)}
 
-    needed = {other: digest_of(other) for name, other in foreign.items() if name in used}
-    assert declared_uses(tree) == needed
+    expected = {
+        other: compute_digest(other) for name, other in origins.items() if name in used_names
+    }
+    assert read_uses(tree) == expected
 
 
-def kernel_of(module):
-    """Convert a dotted name to a kernel file's folder and name."""
+def kernel_name(module):
+    """Return the folder and name of the kernel file with a dotted name."""
     return re.sub(r"(^|/)_", r"\1", module.removeprefix("fedneighbors.kernels.").replace(".", "/"))
 
 
-def digest_of(kernel):
-    raw = KERNELS[kernel].read_bytes()
-    return hashlib.sha256(raw).hexdigest()[:16]
+def compute_digest(kernel):
+    content = KERNELS[kernel].read_bytes()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
-def declared_uses(tree):
+def read_uses(tree):
     """Return the dictionary USES of a kernel file, or an empty one."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "USES":
@@ -145,7 +150,7 @@ def declared_uses(tree):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_has_a_slow_twin_and_a_test_against_it(kernel):
-    if not public_functions(kernel) or kernel in compiled_behind_a_check():
+    if not public_functions(kernel) or kernel in internal_kernels():
         return
 
     twin = ROOT / "tests" / "naive" / f"{kernel}.py"
@@ -162,23 +167,23 @@ def public_functions(kernel):
 
 
 @cache
-def compiled_behind_a_check():
+def internal_kernels():
     """Return the kernel files that only other kernel files use.
 
-    They are tested through these.
+    Tests of the other files cover them.
     """
-    inside = set().union(*map(functions_used, KERNELS.values()))
-    outside = set().union(*map(functions_used, set(sources()) - set(KERNELS.values())))
-    return inside - outside
+    used_by_kernels = set().union(*map(imported_kernels, KERNELS.values()))
+    used_elsewhere = set().union(*map(imported_kernels, set(sources()) - set(KERNELS.values())))
+    return used_by_kernels - used_elsewhere
 
 
-def functions_used(path):
+def imported_kernels(path):
     """Return the kernel files from which a file imports functions."""
     return {
         kernel
-        for name in imports_of(path)
+        for name in find_imports(path)
         if name.startswith("fedneighbors.kernels.")
-        for kernel, _, function in [kernel_of(name).rpartition("/")]
+        for kernel, _, function in [kernel_name(name).rpartition("/")]
         if kernel in KERNELS and function in public_functions(kernel)
     }
 
@@ -209,7 +214,7 @@ def test_only_one_module_imports_flower():
     importers = [
         path.relative_to(SOURCE).as_posix()
         for path in sources()
-        if any(name.split(".")[0] == "flwr" for name in imports_of(path))
+        if any(name.split(".")[0] == "flwr" for name in find_imports(path))
     ]
 
     assert importers == ["federation/_flower.py"]

@@ -12,15 +12,15 @@ from tests.architecture.tree import ROOT, modules, sources
 HEAVY = ("numba", "sklearn", "torch", "flwr", "scipy", "pandas", "matplotlib")
 
 
-def loaded_by(statement):
+def find_loaded_packages(statement):
     """Return the top-level packages that a statement loads."""
     script = (
         f"{statement}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    return set(done.stdout.split())
+    return set(process.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def loaded_by(statement):
         "import fedneighbors.cli._main",
     ],
 )
-def test_an_import_loads_nothing_heavy(statement):
-    loaded = loaded_by(statement)
+def test_imports_load_no_heavy_packages(statement):
+    loaded = find_loaded_packages(statement)
 
     assert "fedneighbors" in loaded
     assert loaded & set(HEAVY) == set()
@@ -60,24 +60,28 @@ def public_objects():
     return [
         (module, name)
         for module in modules()
-        for name, thing in vars(module).items()
-        if name[0] != "_" and getattr(thing, "__module__", None) == module.__name__
-        if inspect.isclass(thing) or inspect.isfunction(thing)
+        for name, value in vars(module).items()
+        if name[0] != "_" and getattr(value, "__module__", None) == module.__name__
+        if inspect.isclass(value) or inspect.isfunction(value)
     ]
 
 
 def test_every_public_name_is_documented():
-    silent = [f"{m.__name__}.{n}" for m, n in public_objects() if not getattr(m, n).__doc__]
+    undocumented = [
+        f"{module.__name__}.{name}"
+        for module, name in public_objects()
+        if not getattr(module, name).__doc__
+    ]
 
-    assert silent == []
+    assert undocumented == []
 
 
 def test_only_packages_list_their_names():
-    listing = [
+    names = [
         path.name for path in sources() if path.stem != "__init__" and "__all__" in path.read_text()
     ]
 
-    assert listing == []
+    assert names == []
 
 
 def test_every_listed_name_of_a_package_resolves():
@@ -94,28 +98,28 @@ def documented_parameters(docstring):
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", docstring, re.M | re.S)
     if section is None:
         return None
-    heads = [line for line in section[1].splitlines() if line and not line[0].isspace()]
-    names = [name for line in heads for name in line.split(" : ")[0].split(", ")]
+    headers = [line for line in section[1].splitlines() if line and not line[0].isspace()]
+    names = [name for line in headers for name in line.split(" : ")[0].split(", ")]
     return [name.lstrip("*") for name in names]
 
 
-def real_parameters(thing):
-    return [name for name in inspect.signature(thing).parameters if name != "self"]
+def real_parameters(function):
+    return [name for name in inspect.signature(function).parameters if name != "self"]
 
 
-def described():
+def documented_objects():
     """Yield public functions, classes and public methods that have docstrings."""
     for module, name in public_objects():
-        thing = getattr(module, name)
-        yield f"{module.__name__}.{name}", thing
-        if inspect.isclass(thing):
-            for method, function in vars(thing).items():
+        value = getattr(module, name)
+        yield f"{module.__name__}.{name}", value
+        if inspect.isclass(value):
+            for method, function in vars(value).items():
                 function = getattr(function, "__func__", function)
                 if inspect.isfunction(function) and method[0] != "_" and function.__doc__:
                     yield f"{module.__name__}.{name}.{method}", function
 
 
-def test_a_section_of_parameters_is_read_as_numpydoc_reads_it():
+def test_parameters_sections_are_read_like_numpydoc():
     docstring = """Return nothing.
 
     Parameters
@@ -137,23 +141,23 @@ def test_a_section_of_parameters_is_read_as_numpydoc_reads_it():
     assert names == ["x", "low", "high", "options"]
 
 
-def test_documented_parameters_are_the_real_ones():
-    wrong = {}
-    for where, thing in described():
-        names = documented_parameters(inspect.getdoc(thing) or "")
+def test_documented_parameters_equal_the_signature():
+    differences = {}
+    for location, value in documented_objects():
+        names = documented_parameters(inspect.getdoc(value) or "")
         if names is None:
             continue
-        real = real_parameters(thing)
-        left_out = set(real) - set(names) - {"cls"}
-        forwards = "options" in names  # the rest is documented where the options go
-        if not set(names) <= set(real) or (left_out and not forwards):
-            wrong[where] = (names, real)
+        actual = real_parameters(value)
+        missing = set(actual) - set(names) - {"cls"}
+        has_options = "options" in names  # the rest is documented where the options go
+        if not set(names) <= set(actual) or (missing and not has_options):
+            differences[location] = (names, actual)
 
-    assert wrong == {}
+    assert differences == {}
 
 
 def test_every_parameter_of_an_estimator_is_documented():
     for module, name in public_objects():
-        thing = getattr(module, name)
-        if inspect.isclass(thing) and issubclass(thing, BaseEstimator):
-            assert documented_parameters(inspect.getdoc(thing)) == real_parameters(thing)
+        value = getattr(module, name)
+        if inspect.isclass(value) and issubclass(value, BaseEstimator):
+            assert documented_parameters(inspect.getdoc(value)) == real_parameters(value)

@@ -11,7 +11,7 @@ from tests.architecture.tree import ROOT, SOURCE, sources
 
 INTERROGATIVE = re.compile(r"(What|Who|Whom|Whose|How|Whether|Of)\b", re.IGNORECASE)
 BANNED = re.compile(r"\b(anew|whom|beside|comes of|came of|tells of)\b", re.IGNORECASE)
-LONGEST = 12
+MAX_WORDS = 12
 PROGRAMS = ("experiments", "benchmarks", "tests")
 VERBS = frozenset(
     """
@@ -33,11 +33,11 @@ VERBS = frozenset(
 )
 
 
-def texts():
-    """Yield (place, kind, text) of every docstring, comment, help text and error message."""
+def iterate_texts():
+    """Yield (location, kind, text) of every docstring, comment, help text and error message."""
     for path in [
         *sources(),
-        *(p for root in PROGRAMS for p in sorted((ROOT / root).rglob("*.py"))),
+        *(path for root in PROGRAMS for path in sorted((ROOT / root).rglob("*.py"))),
     ]:
         source = path.read_text(encoding="utf-8")
         name = path.relative_to(ROOT)
@@ -50,40 +50,42 @@ def texts():
                     yield f"{name}:{getattr(node, 'lineno', 1)}", kind, docstring
             elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and not is_test:
                 for argument in node.exc.args:
-                    yield f"{name}:{node.lineno}", "message", literal(argument)
+                    yield f"{name}:{node.lineno}", "message", literal_text(argument)
             elif isinstance(node, ast.keyword) and node.arg in ("help", "epilog"):
-                yield f"{name}:{node.value.lineno}", "help", literal(node.value)
-        for line, comment in comments(source):
+                yield f"{name}:{node.value.lineno}", "help", literal_text(node.value)
+        for line, comment in iterate_comments(source):
             yield f"{name}:{line}", "comment", comment
 
 
-def literal(node):
-    """Return the text of a string or an f-string, with {} for its fields; else an empty text."""
+def literal_text(node):
+    """Return the text of a string or f-string with {} for fields; otherwise, an empty string."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        return "".join(v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else "{}" for part in node.values
+        )
     return ""
 
 
-def comments(source):
-    """Yield (line, text) of each comment; comments of successive lines are one."""
-    found = [
+def iterate_comments(source):
+    """Yield (line, text) of each comment; comments of successive lines are joined."""
+    tokens = [
         (token.start[0], token.start[1], token.string.lstrip("#: "))
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     ]
-    start, last, column, words = 0, -1, -1, []
-    for line, place, text in found:
-        if words and (line != last + 1 or place != column):
-            yield start, " ".join(words)
-            words = []
-        if not words:
-            start, column = line, place
-        last = line
-        words.append(text)
-    if words:
-        yield start, " ".join(words)
+    start, last_line, column, lines = 0, -1, -1, []
+    for line, offset, text in tokens:
+        if lines and (line != last_line + 1 or offset != column):
+            yield start, " ".join(lines)
+            lines = []
+        if not lines:
+            start, column = line, offset
+        last_line = line
+        lines.append(text)
+    if lines:
+        yield start, " ".join(lines)
 
 
 def summary(docstring):
@@ -92,7 +94,7 @@ def summary(docstring):
 
 @pytest.fixture(scope="module")
 def all_texts():
-    return list(texts())
+    return list(iterate_texts())
 
 
 def test_texts_of_every_kind_are_found(all_texts):
@@ -102,40 +104,44 @@ def test_texts_of_every_kind_are_found(all_texts):
 
 
 def test_function_summaries_are_short(all_texts):
-    long = [
-        (place, summary(text))
-        for place, kind, text in all_texts
-        if kind == "function" and len(summary(text).split()) > LONGEST
+    violations = [
+        (location, summary(text))
+        for location, kind, text in all_texts
+        if kind == "function" and len(summary(text).split()) > MAX_WORDS
     ]
 
-    assert long == []
+    assert violations == []
 
 
 def test_function_summaries_begin_with_a_verb(all_texts):
-    other = [
-        (place, summary(text))
-        for place, kind, text in all_texts
+    violations = [
+        (location, summary(text))
+        for location, kind, text in all_texts
         if kind == "function" and re.split(r"\W", text, maxsplit=1)[0].lower() not in VERBS
     ]
 
-    assert other == []
+    assert violations == []
 
 
 def test_no_text_begins_with_an_interrogative(all_texts):
-    assert [(place, text[:80]) for place, _, text in all_texts if INTERROGATIVE.match(text)] == []
+    assert [
+        (location, text[:80]) for location, _, text in all_texts if INTERROGATIVE.match(text)
+    ] == []
 
 
 def test_no_text_contains_a_banned_word(all_texts):
-    found = [(place, BANNED.search(text)[0]) for place, _, text in all_texts if BANNED.search(text)]
+    matches = [
+        (location, BANNED.search(text)[0]) for location, _, text in all_texts if BANNED.search(text)
+    ]
 
-    assert found == []
+    assert matches == []
 
 
 def test_no_two_classes_have_one_name():
-    homes = {}
+    paths = {}
     for path in sources():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                homes.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+                paths.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
 
-    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+    assert {name: locations for name, locations in paths.items() if len(locations) > 1} == {}

@@ -20,19 +20,19 @@ QUICK = {
 }
 
 
-def fresh(trained):
+def copy_model(model):
     """Return a copy of a model whose clients can change independently."""
-    result = copy(trained)
-    result.clients_, result.rows_ = dict(trained.clients_), dict(trained.rows_)
+    result = copy(model)
+    result.clients_, result.rows_ = dict(model.clients_), dict(model.rows_)
     return result
 
 
-def two_groups(n_clients=6, rows=60, *, seed=0):
+def make_two_groups(n_clients=6, n_rows=60, *, seed=0):
     """Return rows of three clusters, whose labels 0 and 2 are swapped in half of the clients."""
-    random = np.random.default_rng(seed)
-    owner = np.repeat([f"c{n}" for n in range(n_clients)], rows)
-    true = random.integers(3, size=len(owner))
-    x = random.normal(size=(len(owner), 4))
-    x[:, 0] += 3 * (true - 1)
+    rng = np.random.default_rng(seed)
+    owner = np.repeat([f"c{n}" for n in range(n_clients)], n_rows)
+    labels = rng.integers(3, size=len(owner))
+    x = rng.normal(size=(len(owner), 4))
+    x[:, 0] += 3 * (labels - 1)
     swapped = owner >= f"c{n_clients // 2}"
-    return x, np.where(swapped, 2 - true, true), owner
+    return x, np.where(swapped, 2 - labels, labels), owner

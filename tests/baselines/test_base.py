@@ -15,7 +15,7 @@ from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y
 from tests.methods.knnper.federations import OWNER
 
 ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
-TRAINED_TOGETHER = [each for each in ALL if each is not baselines.LocalClassifier]
+WITH_SHARED_TRAINING = [method for method in ALL if method is not baselines.LocalClassifier]
 HALF = QUICK | {"participation": 0.4}
 
 # scikit-learn checks that cannot pass, each with its reason.
@@ -31,112 +31,112 @@ def test_scikit_learn_accepts_a_baseline(estimator, check):
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda method: method.__name__)
-def fitted(request):
+def model(request):
     return request.param(**HALF).fit(X, Y, parties=OWNER)
 
 
-def test_parameters_are_stored_and_cloned(fitted):
-    copy = clone(fitted)
+def test_parameters_are_stored_and_cloned(model):
+    cloned = clone(model)
 
-    assert {k: v for k, v in copy.get_params().items() if v is not None} == {
-        k: v for k, v in fitted.get_params().items() if v is not None
+    assert {name: value for name, value in cloned.get_params().items() if value is not None} == {
+        name: value for name, value in model.get_params().items() if value is not None
     }
-    assert not hasattr(copy, "weights_")
+    assert not hasattr(cloned, "weights_")
 
 
-def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(fitted):
-    again = clone(fitted).fit(X, Y, parties=OWNER)
-    other = clone(fitted).set_params(random_state=1).fit(X, Y, parties=OWNER)
+def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(model):
+    repeated = clone(model).fit(X, Y, parties=OWNER)
+    other = clone(model).set_params(random_state=1).fit(X, Y, parties=OWNER)
 
-    shares = fitted.predict_proba(X, OWNER).tobytes()
-    assert again.weights_.tobytes() == fitted.weights_.tobytes()
-    assert again.predict_proba(X, OWNER).tobytes() == shares
-    assert other.predict_proba(X, OWNER).tobytes() != shares
+    probabilities = model.predict_proba(X, OWNER).tobytes()
+    assert repeated.weights_.tobytes() == model.weights_.tobytes()
+    assert repeated.predict_proba(X, OWNER).tobytes() == probabilities
+    assert other.predict_proba(X, OWNER).tobytes() != probabilities
 
 
-def test_batched_training_equals_training_one_by_one(fitted):
-    alone = clone(fitted).set_params(trainer="reuse").fit(X, Y, parties=OWNER)
+def test_batched_training_equals_training_one_by_one(model):
+    one_by_one = clone(model).set_params(trainer="reuse").fit(X, Y, parties=OWNER)
 
     np.testing.assert_allclose(
-        alone.predict_proba(X, OWNER), fitted.predict_proba(X, OWNER), rtol=1e-4, atol=1e-6
+        one_by_one.predict_proba(X, OWNER), model.predict_proba(X, OWNER), rtol=1e-4, atol=1e-6
     )
 
 
-def test_row_order_of_clients_does_not_matter(fitted):
+def test_row_order_of_clients_does_not_matter(model):
     order = np.argsort(OWNER, kind="stable")
 
-    sorted_rows = clone(fitted).fit(X[order], Y[order], parties=OWNER[order])
+    sorted_rows = clone(model).fit(X[order], Y[order], parties=OWNER[order])
 
-    shares = fitted.predict_proba(X, OWNER)
-    assert sorted_rows.predict_proba(X, OWNER).tobytes() == shares.tobytes()
-
-
-def test_probabilities_add_up_and_agree_with_predictions(fitted):
-    shares = fitted.predict_proba(X, OWNER)
-
-    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
-    assert (shares.argmax(axis=1) == fitted.predict(X, OWNER)).all()
-    assert fitted.score(X, Y, parties=OWNER) == np.mean(fitted.predict(X, OWNER) == Y)
+    probabilities = model.predict_proba(X, OWNER)
+    assert sorted_rows.predict_proba(X, OWNER).tobytes() == probabilities.tobytes()
 
 
-def test_an_unknown_client_gets_the_shared_model(fitted):
+def test_probabilities_add_up_and_agree_with_predictions(model):
+    probabilities = model.predict_proba(X, OWNER)
+
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    assert (probabilities.argmax(axis=1) == model.predict(X, OWNER)).all()
+    assert model.score(X, Y, parties=OWNER) == np.mean(model.predict(X, OWNER) == Y)
+
+
+def test_an_unknown_client_gets_the_shared_model(model):
     with pytest.warns(UserWarning, match=r"clients \['moon'\] are unknown"):
-        unknown = fitted.predict_proba(X[:4], ["moon"] * 4)
+        unknown = model.predict_proba(X[:4], ["moon"] * 4)
     with pytest.warns(UserWarning, match="parties= is missing"):
-        nobody = fitted.predict_proba(X[:4])
+        shared = model.predict_proba(X[:4])
 
-    assert unknown.tobytes() == nobody.tobytes()
-    if isinstance(fitted, baselines.LocalClassifier):
-        np.testing.assert_allclose(nobody, [fitted.overall_] * 4, rtol=1e-14)
+    assert unknown.tobytes() == shared.tobytes()
+    if isinstance(model, baselines.LocalClassifier):
+        np.testing.assert_allclose(shared, [model.overall_] * 4, rtol=1e-14)
     else:
-        assert nobody.tolist() == np.exp(fitted.embed(X[:4])[1]).tolist()
+        assert shared.tolist() == np.exp(model.embed(X[:4])[1]).tolist()
 
 
-def test_a_later_client_is_served_and_changes_no_other(fitted):
-    before, weights = fitted.predict_proba(X, OWNER).tobytes(), fitted.weights_.tobytes()
+def test_a_later_client_is_served_and_changes_no_other(model):
+    before, weights = model.predict_proba(X, OWNER).tobytes(), model.weights_.tobytes()
 
-    fitted.add_client("new", NEW_X, NEW_Y)
+    model.add_client("new", NEW_X, NEW_Y)
 
-    assert fitted.predict_proba(X, OWNER).tobytes() == before
-    assert fitted.weights_.tobytes() == weights
-    assert fitted.predict(NEW_X, ["new"] * len(NEW_X)).shape == NEW_Y.shape
+    assert model.predict_proba(X, OWNER).tobytes() == before
+    assert model.weights_.tobytes() == weights
+    assert model.predict(NEW_X, ["new"] * len(NEW_X)).shape == NEW_Y.shape
     with pytest.raises(ValueError, match="'new' already exists"):
-        fitted.add_client("new", NEW_X, NEW_Y)
-    del fitted.clients_["new"]
+        model.add_client("new", NEW_X, NEW_Y)
+    del model.clients_["new"]
 
 
-def test_a_client_of_one_row_is_served(fitted):
-    fitted.add_client("tiny", NEW_X[:1], NEW_Y[:1])
+def test_a_client_of_one_row_is_served(model):
+    model.add_client("tiny", NEW_X[:1], NEW_Y[:1])
 
-    assert np.isfinite(fitted.predict_proba(NEW_X, ["tiny"] * len(NEW_X))).all()
-    del fitted.clients_["tiny"]
+    assert np.isfinite(model.predict_proba(NEW_X, ["tiny"] * len(NEW_X))).all()
+    del model.clients_["tiny"]
 
 
-def test_rows_that_do_not_fit_are_refused(fitted):
+def test_rows_that_do_not_fit_are_refused(model):
     with pytest.raises(ValueError, match="expected one label for each of 3 rows, got 2"):
-        fitted.add_client("odd", NEW_X[:3], NEW_Y[:2])
+        model.add_client("odd", NEW_X[:3], NEW_Y[:2])
     with pytest.raises(ValueError, match=r"got \['77'\]; list all"):
-        fitted.add_client("odd", NEW_X[:2], [1, 77])
+        model.add_client("odd", NEW_X[:2], [1, 77])
     with pytest.raises(ValueError, match="features"):
-        fitted.predict(X[:, 1:], OWNER)
+        model.predict(X[:, 1:], OWNER)
 
 
-def test_pickling_preserves_the_estimator(fitted):
-    back = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - its own
+def test_pickling_preserves_the_estimator(model):
+    restored = pickle.loads(pickle.dumps(model))  # noqa: S301 - written by this test
 
-    assert back.predict_proba(X, OWNER).tobytes() == fitted.predict_proba(X, OWNER).tobytes()
+    assert restored.predict_proba(X, OWNER).tobytes() == model.predict_proba(X, OWNER).tobytes()
 
 
-@pytest.mark.parametrize("method", TRAINED_TOGETHER)
+@pytest.mark.parametrize("method", WITH_SHARED_TRAINING)
 def test_negligible_steps_leave_the_network_unchanged(method):
     """In Eq 13, a client outside the round counts with the weights before the round."""
     rate = {"learning_rate": 1e-30, "tuning_rate": 1e-30}
     estimator = method(**HALF)
     rates = {name: rate[name] for name in rate if name in estimator.get_params()}
 
-    found = estimator.set_params(**rates).fit(X, Y, parties=OWNER)
+    model = estimator.set_params(**rates).fit(X, Y, parties=OWNER)
 
-    assert found.weights_.tobytes() == found._network.initial.tobytes()
+    assert model.weights_.tobytes() == model._network.initial.tobytes()
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -146,7 +146,7 @@ def test_a_single_class_is_refused(method):
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "words"),
+    ("name", "parameters", "message"),
     [
         ("LocalClassifier", {"n_rounds": 0}, "expected n_rounds"),
         ("FedAvgClassifier", {"participation": 0.0}, "expected participation above 0"),
@@ -165,9 +165,9 @@ def test_a_single_class_is_refused(method):
         ("HeadTuningClassifier", {"tuning_rate": -0.1}, "expected tuning_rate above 0"),
     ],
 )
-def test_parameters_out_of_range_are_named(name, changed, words):
-    with pytest.raises(ValueError, match=words):
-        getattr(baselines, name)(**QUICK | changed).fit(X, Y, parties=OWNER)
+def test_parameters_out_of_range_are_named(name, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(baselines, name)(**QUICK | parameters).fit(X, Y, parties=OWNER)
 
 
 def test_each_row_needs_one_owner():
@@ -189,26 +189,26 @@ def test_an_unknown_name_is_an_attribute_error():
 
 @pytest.mark.parametrize("title", ["Local", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL"])
 def test_adding_clients_together_equals_adding_each(title):
-    found = getattr(baselines, baselines.TITLES[title])(**QUICK).fit(X, Y, parties=OWNER)
-    alone = copy(found)
-    alone.clients_ = dict(found.clients_)
+    together = getattr(baselines, baselines.TITLES[title])(**QUICK).fit(X, Y, parties=OWNER)
+    one_by_one = copy(together)
+    one_by_one.clients_ = dict(together.clients_)
     names = np.repeat(["first", "second"], [25, 15])
 
-    found.add_clients(NEW_X, NEW_Y, names)
+    together.add_clients(NEW_X, NEW_Y, names)
     for name in ("first", "second"):
-        alone.add_client(name, NEW_X[names == name], NEW_Y[names == name])
+        one_by_one.add_client(name, NEW_X[names == name], NEW_Y[names == name])
 
     np.testing.assert_allclose(
-        found.predict_proba(NEW_X, names), alone.predict_proba(NEW_X, names), atol=1e-5
+        together.predict_proba(NEW_X, names), one_by_one.predict_proba(NEW_X, names), atol=1e-5
     )
 
 
 def test_clients_that_join_together_are_added_all_or_none():
-    found = baselines.DittoClassifier(**QUICK).fit(X, Y, parties=OWNER)
-    before = dict(found.clients_)
+    model = baselines.DittoClassifier(**QUICK).fit(X, Y, parties=OWNER)
+    before = dict(model.clients_)
     names = np.repeat(["first", sorted(before)[0]], 20)
 
     with pytest.raises(ValueError, match="already exists"):
-        found.add_clients(NEW_X, NEW_Y, names)
+        model.add_clients(NEW_X, NEW_Y, names)
 
-    assert found.clients_ == before
+    assert model.clients_ == before

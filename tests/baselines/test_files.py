@@ -14,7 +14,7 @@ from fedneighbors.baselines._files import BaselineClient, BaselineFile
 from fedneighbors.errors import MissingExtraError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.tabular._model_file import seal_model
-from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, fresh
+from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, copy_model
 from tests.methods.knnper.altering import alter_record
 from tests.methods.knnper.federations import OWNER
 
@@ -23,126 +23,128 @@ CLUSTERED = {"tolerance": 1.0, "split_after": 0.0}
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda method: method.__name__)
-def fitted(request):
-    own = CLUSTERED if request.param is baselines.ClusteredFLClassifier else {}
-    found = request.param(**QUICK, **own).fit(X, Y, parties=OWNER)
-    return found.add_client("new", NEW_X[:20], NEW_Y[:20], ids=range(50, 70))
+def model(request):
+    options = CLUSTERED if request.param is baselines.ClusteredFLClassifier else {}
+    estimator = request.param(**QUICK, **options).fit(X, Y, parties=OWNER)
+    return estimator.add_client("new", NEW_X[:20], NEW_Y[:20], ids=range(50, 70))
 
 
 @pytest.fixture
-def path(fitted, tmp_path):
-    fitted.save(tmp_path / "baseline.fnk")
+def path(model, tmp_path):
+    model.save(tmp_path / "baseline.fnk")
     return tmp_path / "baseline.fnk"
 
 
-def answers(model, name):
+def predict_bytes(model, name):
     return model.predict_proba(NEW_X, [name] * len(NEW_X)).tobytes()
 
 
-def test_a_loaded_baseline_predicts_and_updates_equally(fitted, path, tmp_path):
-    found = type(fitted).load(path)
+def test_a_loaded_baseline_predicts_and_updates_equally(model, path, tmp_path):
+    loaded = type(model).load(path)
 
     for name in [*NAMES, "new"]:
-        assert answers(found, name) == answers(fitted, name)
+        assert predict_bytes(loaded, name) == predict_bytes(model, name)
     with pytest.warns(UserWarning, match="are unknown"):
-        assert answers(found, "moon") == answers(fitted, "moon")
-    found.save(tmp_path / "again")
+        assert predict_bytes(loaded, "moon") == predict_bytes(model, "moon")
+    loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
-    for each in (found, other := fresh(fitted)):
-        each.update("new", NEW_X[20:], NEW_Y[20:]).forget("new", [50])
-    assert answers(found, "new") == answers(other, "new")
-    assert found.rows_["new"].ids == tuple(map(str, [*range(51, 70), *range(20, 40)]))
+    for estimator in (loaded, other := copy_model(model)):
+        estimator.update("new", NEW_X[20:], NEW_Y[20:]).forget("new", [50])
+    assert predict_bytes(loaded, "new") == predict_bytes(other, "new")
+    assert loaded.rows_["new"].ids == tuple(map(str, [*range(51, 70), *range(20, 40)]))
 
 
-def test_parameters_and_attributes_come_back(fitted, path):
-    found = type(fitted).load(path)
+def test_parameters_and_attributes_are_restored(model, path):
+    loaded = type(model).load(path)
 
-    kept = fitted.get_params(deep=False) | {"classes": None, "hidden": (16, 8)}
-    assert found.get_params(deep=False) == kept
-    assert found.classes_.tolist() == list(range(10))
-    assert found.weights_.tobytes() == fitted.weights_.tobytes()
-    assert found.overall_.tolist() == fitted.overall_.tolist()
-    assert getattr(found, "clusters_", None) == getattr(fitted, "clusters_", None)
+    expected = model.get_params(deep=False) | {"classes": None, "hidden": (16, 8)}
+    assert loaded.get_params(deep=False) == expected
+    assert loaded.classes_.tolist() == list(range(10))
+    assert loaded.weights_.tobytes() == model.weights_.tobytes()
+    assert loaded.overall_.tolist() == model.overall_.tolist()
+    assert getattr(loaded, "clusters_", None) == getattr(model, "clusters_", None)
 
 
-def test_a_client_file_has_only_its_own_part(fitted, path, tmp_path):
-    fitted.save(tmp_path / "own", client="new")
+def test_a_client_file_has_only_its_own_part(model, path, tmp_path):
+    model.save(tmp_path / "own", client="new")
 
-    found = type(fitted).load(tmp_path / "own")
+    loaded = type(model).load(tmp_path / "own")
 
-    assert list(found.clients_) == list(found.rows_) == ["new"]
-    assert found.predict_proba(NEW_X).tobytes() == answers(fitted, "new")
-    raw, own = path.read_bytes(), (tmp_path / "own").read_bytes()
+    assert list(loaded.clients_) == list(loaded.rows_) == ["new"]
+    assert loaded.predict_proba(NEW_X).tobytes() == predict_bytes(model, "new")
+    model_bytes, client_bytes = path.read_bytes(), (tmp_path / "own").read_bytes()
     for other in NAMES:
         row = X[np.flatnonzero(other == OWNER)[0]].astype(np.float32).tobytes()
-        assert row in raw
-        assert row not in own
-    parts = BaselineFile.from_bytes(own)
-    assert not any(name in NAMES for cluster in parts.clusters for name in cluster)
-    assert len(parts.networks) <= 1
+        assert row in model_bytes
+        assert row not in client_bytes
+    client_file = BaselineFile.from_bytes(client_bytes)
+    assert not any(name in NAMES for cluster in client_file.clusters for name in cluster)
+    assert len(client_file.networks) <= 1
     with pytest.raises(ValueError, match="'moon' is unknown"):
-        fitted.save(tmp_path / "moon", client="moon")
+        model.save(tmp_path / "moon", client="moon")
     assert not (tmp_path / "moon").exists()
 
 
-def test_a_file_of_another_method_names_the_one_that_reads_it(fitted, path):
-    other = next(method for method in ALL if not isinstance(fitted, method))
+def test_loading_a_file_of_another_method_names_the_method(model, path):
+    other = next(method for method in ALL if not isinstance(model, method))
 
-    with pytest.raises(ModelFileError, match=rf"of '{type(fitted).__name__}', not of"):
+    with pytest.raises(ModelFileError, match=rf"of '{type(model).__name__}', not of"):
         other.load(path)
     with pytest.raises(ModelFileError, match="is not a fedneighbors model"):
         KNNPerClassifier.load(path)
 
 
 def test_network_parameters_set_after_fit_are_not_saved(tmp_path):
-    kept = baselines.DittoClassifier(**QUICK).fit(X[:40].astype(np.float16), Y[:40])
+    model = baselines.DittoClassifier(**QUICK).fit(X[:40].astype(np.float16), Y[:40])
 
-    kept.set_params(hidden=(3,)).save(tmp_path / "m")
+    model.set_params(hidden=(3,)).save(tmp_path / "m")
 
-    found = baselines.DittoClassifier.load(tmp_path / "m")
-    assert found.hidden == (16, 8)
-    assert found.predict_proba(X[:40]).tobytes() == kept.predict_proba(X[:40]).tobytes()
+    loaded = baselines.DittoClassifier.load(tmp_path / "m")
+    assert loaded.hidden == (16, 8)
+    assert loaded.predict_proba(X[:40]).tobytes() == model.predict_proba(X[:40]).tobytes()
     before = (tmp_path / "m").read_bytes()
     with pytest.raises(ValueError, match="expected n_rounds as an integer"):
-        kept.set_params(n_rounds=0).save(tmp_path / "m")
+        model.set_params(n_rounds=0).save(tmp_path / "m")
     assert (tmp_path / "m").read_bytes() == before
 
 
-def test_without_torch_the_extra_is_named(small, monkeypatch):
+def test_without_torch_the_extra_is_named(ditto_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
 
     with pytest.raises(MissingExtraError, match="torch"):
-        baselines.load(small)
+        baselines.load(ditto_path)
 
 
-def test_the_class_of_a_file_need_not_be_known(small):
-    assert isinstance(baselines.load(small), baselines.DittoClassifier)
+def test_load_finds_the_class_of_a_file(ditto_path):
+    assert isinstance(baselines.load(ditto_path), baselines.DittoClassifier)
 
 
-def test_the_network_of_start_is_in_the_file(tmp_path):
+def test_a_file_contains_the_network_of_start(tmp_path):
     start = KNNPerClassifier(**QUICK, combine="pool").fit(X, Y, parties=OWNER)
-    kept = baselines.HeadTuningClassifier(hidden=(3,), start=start).fit(X, Y, parties=OWNER)
+    model = baselines.HeadTuningClassifier(hidden=(3,), start=start).fit(X, Y, parties=OWNER)
 
-    kept.save(tmp_path / "m")
+    model.save(tmp_path / "m")
 
-    found = baselines.HeadTuningClassifier.load(tmp_path / "m")
-    assert (found.start, found.hidden) == (None, (16, 8))
-    assert answers(found, NAMES[0]) == answers(kept, NAMES[0])
+    loaded = baselines.HeadTuningClassifier.load(tmp_path / "m")
+    assert (loaded.start, loaded.hidden) == (None, (16, 8))
+    assert predict_bytes(loaded, NAMES[0]) == predict_bytes(model, NAMES[0])
 
 
 def test_text_labels_column_names_and_empty_clients_are_restored(tmp_path):
-    frame = pd.DataFrame(X, columns=[f"pixel {place}" for place in range(64)])
-    words = np.array([f"digit {label}" for label in Y])
-    kept = baselines.FedAvgPlusClassifier(hidden=(8,), n_rounds=1).fit(frame, words, parties=OWNER)
-    kept.forget(NAMES[0], list(kept.rows_[NAMES[0]].ids))
+    frame = pd.DataFrame(X, columns=[f"pixel {index}" for index in range(64)])
+    labels = np.array([f"digit {label}" for label in Y])
+    model = baselines.FedAvgPlusClassifier(hidden=(8,), n_rounds=1).fit(
+        frame, labels, parties=OWNER
+    )
+    model.forget(NAMES[0], list(model.rows_[NAMES[0]].ids))
 
-    kept.save(tmp_path / "m")
+    model.save(tmp_path / "m")
 
-    found = baselines.FedAvgPlusClassifier.load(tmp_path / "m")
-    assert found.feature_names_in_.tolist() == frame.columns.tolist()
-    assert found.predict(frame, OWNER).tolist() == kept.predict(frame, OWNER).tolist()
-    assert len(found.rows_[NAMES[0]]) == 0
-    found.update(NAMES[0], frame[:5], words[:5])
+    loaded = baselines.FedAvgPlusClassifier.load(tmp_path / "m")
+    assert loaded.feature_names_in_.tolist() == frame.columns.tolist()
+    assert loaded.predict(frame, OWNER).tolist() == model.predict(frame, OWNER).tolist()
+    assert len(loaded.rows_[NAMES[0]]) == 0
+    loaded.update(NAMES[0], frame[:5], labels[:5])
 
 
 class Square(nn.Module):
@@ -158,34 +160,34 @@ class Square(nn.Module):
 def test_a_custom_network_is_restored_with_its_code(tmp_path):
     torch.manual_seed(0)
     images = X.reshape(-1, 8, 8)
-    kept = baselines.FedRepClassifier(Square(), n_rounds=1).fit(images, Y, parties=OWNER)
-    kept.save(tmp_path / "m")
+    model = baselines.FedRepClassifier(Square(), n_rounds=1).fit(images, Y, parties=OWNER)
+    model.save(tmp_path / "m")
 
-    found = baselines.FedRepClassifier.load(tmp_path / "m", model=Square())
+    loaded = baselines.FedRepClassifier.load(tmp_path / "m", model=Square())
 
-    assert found.predict_proba(images, OWNER).tobytes() == (
-        kept.predict_proba(images, OWNER).tobytes()
+    assert loaded.predict_proba(images, OWNER).tobytes() == (
+        model.predict_proba(images, OWNER).tobytes()
     )
     with pytest.raises(ValueError, match="its code is not stored"):
         baselines.FedRepClassifier.load(tmp_path / "m")
     with pytest.raises(ValueError, match=r"expected rows of shape \(8, 8\), got \(8, 9\)"):
-        found.predict(np.zeros((2, 8, 9)))
+        loaded.predict(np.zeros((2, 8, 9)))
 
 
-# Hostile files
+# Invalid files
 
 
-def resealed(path, client=None, **changed):
-    """Change fields of a file, or of its only client, and seal it again."""
-    parts = BaselineFile.load(path)
-    changed |= {f"clients.all.{name}": value for name, value in (client or {}).items()}
-    path.write_bytes(seal_model(BaselineFile.magic, alter_record(parts, changed)))
+def alter_and_seal(path, client=None, **changes):
+    """Change fields of a file or of its only client; seal the result."""
+    file = BaselineFile.load(path)
+    changes |= {f"clients.all.{name}": value for name, value in (client or {}).items()}
+    path.write_bytes(seal_model(BaselineFile.magic, alter_record(file, changes)))
 
 
 @pytest.fixture
-def small(tmp_path):
-    found = baselines.DittoClassifier(hidden=(4,), n_rounds=1).fit(X[:40], Y[:40])
-    found.save(tmp_path / "m")
+def ditto_path(tmp_path):
+    model = baselines.DittoClassifier(hidden=(4,), n_rounds=1).fit(X[:40], Y[:40])
+    model.save(tmp_path / "m")
     return tmp_path / "m"
 
 
@@ -197,7 +199,7 @@ DITTO = {
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changes",
     [
         {"client": {"own": np.zeros(3, np.float32)}},
         {"client": {"own": np.full(304, np.nan)}},
@@ -227,34 +229,34 @@ DITTO = {
         {"model.flat": True},
         {"method": "KNNPerClassifier"},
     ],
-    ids=lambda changed: str(changed)[:50],
+    ids=lambda changes: str(changes)[:50],
 )
-def test_an_impossible_baseline_is_refused_even_if_sealed(small, changed):
-    assert baselines.DittoClassifier.load(small).clients_["all"].shape == (310,)
+def test_an_invalid_file_is_refused_even_if_sealed(ditto_path, changes):
+    assert baselines.DittoClassifier.load(ditto_path).clients_["all"].shape == (310,)
 
-    resealed(small, **changed)
+    alter_and_seal(ditto_path, **changes)
 
     with pytest.raises(ModelFileError):
-        baselines.DittoClassifier.load(small)
+        baselines.DittoClassifier.load(ditto_path)
 
 
-def test_the_parameters_of_this_release_are_read(small):
-    resealed(small, parameters=DITTO)
+def test_the_parameters_of_this_release_are_read(ditto_path):
+    alter_and_seal(ditto_path, parameters=DITTO)
 
-    assert baselines.DittoClassifier.load(small).proximal == 1.0
+    assert baselines.DittoClassifier.load(ditto_path).proximal == 1.0
 
 
-def test_truncated_and_altered_files_are_refused(small):
-    raw = small.read_bytes()
+def test_truncated_and_altered_files_are_refused(ditto_path):
+    content = ditto_path.read_bytes()
 
-    for changed, words in [
-        (raw[:-1], "truncated or altered"),
-        (raw[:300] + bytes([raw[300] ^ 1]) + raw[301:], "truncated or altered"),
-        (raw[:7] + b"9" + raw[8:], "format version"),
+    for altered, message in [
+        (content[:-1], "truncated or altered"),
+        (content[:300] + bytes([content[300] ^ 1]) + content[301:], "truncated or altered"),
+        (content[:7] + b"9" + content[8:], "format version"),
         (b"", "is not a fedneighbors model"),
     ]:
-        small.write_bytes(changed)
-        with pytest.raises(ModelFileError, match=words):
-            baselines.DittoClassifier.load(small)
+        ditto_path.write_bytes(altered)
+        with pytest.raises(ModelFileError, match=message):
+            baselines.DittoClassifier.load(ditto_path)
     with pytest.raises(ModelFileError, match="cannot read the model"):
-        baselines.DittoClassifier.load(small.with_name("nothing"))
+        baselines.DittoClassifier.load(ditto_path.with_name("nothing"))

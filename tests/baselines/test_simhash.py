@@ -10,39 +10,39 @@ from fedneighbors.baselines._simhash import bit_counts, matched_decay, sign_bits
 
 
 @parametrize_with_checks([SimHashBloomClassifier()])
-def test_follows_the_rules_of_scikit_learn(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-def rows_and_labels(n_classes=3):
+def make_rows_and_labels(n_classes=3):
     return make_classification(
         300, 12, n_informative=8, n_classes=n_classes, class_sep=2.0, random_state=5
     )
 
 
 def test_about_half_of_the_bits_are_on_for_every_row():
-    x, _ = rows_and_labels()
+    x, _ = make_rows_and_labels()
 
-    shares = sign_bits(x, 4000, seed=1).mean(axis=1)
+    fractions = sign_bits(x, 4000, seed=1).mean(axis=1)
 
     # 4000 independent fair bits: six standard deviations are 0.047; false alarm below 1e-6
-    assert np.abs(shares - 0.5).max() < 0.047
+    assert np.abs(fractions - 0.5).max() < 0.047
 
 
 def test_the_first_bits_do_not_depend_on_their_number():
-    x, _ = rows_and_labels()
+    x, _ = make_rows_and_labels()
 
     assert (sign_bits(x, 64, seed=3)[:, :16] == sign_bits(x, 16, seed=3)).all()
 
 
 def test_scaling_a_row_changes_none_of_its_bits():
-    x, _ = rows_and_labels()
+    x, _ = make_rows_and_labels()
 
     assert (sign_bits(x, 200, seed=0) == sign_bits(x * 8.0, 200, seed=0)).all()
 
 
 def test_novelty_is_the_sum_over_bits_that_are_on():
-    x, y = rows_and_labels()
+    x, y = make_rows_and_labels()
     model = SimHashBloomClassifier(n_bits=20, decay=0.9, random_state=7).fit(x, y)
     bits = sign_bits(x, 20, seed=7)
 
@@ -55,8 +55,8 @@ def test_novelty_is_the_sum_over_bits_that_are_on():
             assert novelty[row, label] == pytest.approx(expected, rel=1e-12)
 
 
-def test_counts_of_two_halves_add_up_to_those_of_the_whole():
-    x, y = rows_and_labels()
+def test_counts_of_two_halves_add_up_to_all_counts():
+    x, y = make_rows_and_labels()
     bits = sign_bits(x, 50, seed=0)
 
     halves = bit_counts(bits[:100], y[:100], 3) + bit_counts(bits[100:], y[100:], 3)
@@ -64,8 +64,8 @@ def test_counts_of_two_halves_add_up_to_those_of_the_whole():
     assert (halves == bit_counts(bits, y, 3)).all()
 
 
-def test_two_classes_have_one_score_whose_sign_is_the_prediction():
-    x, y = rows_and_labels(n_classes=2)
+def test_binary_scores_have_the_sign_of_the_prediction():
+    x, y = make_rows_and_labels(n_classes=2)
     model = SimHashBloomClassifier(n_bits=100).fit(x, y)
 
     scores = model.decision_function(x)
@@ -75,7 +75,7 @@ def test_two_classes_have_one_score_whose_sign_is_the_prediction():
 
 
 def test_decay_0_predicts_almost_only_the_first_class():
-    x, y = rows_and_labels()
+    x, y = make_rows_and_labels()
 
     saturated = SimHashBloomClassifier(n_bits=500, decay=0.0).fit(x, y)
     matched = SimHashBloomClassifier(n_bits=500).fit(x, y)
@@ -84,13 +84,13 @@ def test_decay_0_predicts_almost_only_the_first_class():
     assert matched.score(x, y) > 0.6
 
 
-def test_matched_decay_weighs_a_mean_load_by_one_over_e():
+def test_matched_decay_weights_the_mean_count_by_one_over_e():
     assert matched_decay(600, 3) ** 100 == pytest.approx(np.exp(-1))
 
 
-@pytest.mark.parametrize("wrong", [{"n_bits": 0}, {"decay": 1.5}, {"decay": -0.1}])
-def test_parameters_out_of_range_are_refused(wrong):
-    x, y = rows_and_labels()
+@pytest.mark.parametrize("parameters", [{"n_bits": 0}, {"decay": 1.5}, {"decay": -0.1}])
+def test_parameters_out_of_range_are_refused(parameters):
+    x, y = make_rows_and_labels()
 
     with pytest.raises(ValueError, match="expected"):
-        SimHashBloomClassifier(**wrong).fit(x, y)
+        SimHashBloomClassifier(**parameters).fit(x, y)

@@ -24,10 +24,10 @@ def test_every_baseline_classifies_tumors(name):
 
     with threadpool_limits(1):
         model = BASELINES[name]().fit(x[train], y[train], parties=(np.arange(len(y)) % 3)[train])
-        shares = model.predict_proba(x[~train])
+        probabilities = model.predict_proba(x[~train])
 
     assert (model.predict(x[~train]) == y[~train]).mean() > 0.9
-    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
 @pytest.mark.parametrize("make", [FederatedLDA, FederatedNaiveBayes])
@@ -52,9 +52,11 @@ def test_averaged_models_skip_parties_of_one_class():
     model.fit(X, Y, parties=owner)
 
     points = model.scaling_.apply(X)
-    each = [m.predict_proba(points) for m in model.models_]
-    assert [m.classes_.tolist() for m in model.models_] == [[0, 1], [0, 1]]
-    np.testing.assert_allclose(model.predict_proba(X)[:, :2], (each[0] + each[1]) / 2)
+    probabilities = [party_model.predict_proba(points) for party_model in model.models_]
+    assert [party_model.classes_.tolist() for party_model in model.models_] == [[0, 1], [0, 1]]
+    np.testing.assert_allclose(
+        model.predict_proba(X)[:, :2], (probabilities[0] + probabilities[1]) / 2
+    )
     assert not model.predict_proba(X)[:, 2].any()
 
 

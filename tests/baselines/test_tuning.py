@@ -13,12 +13,12 @@ from tests.methods.knnper.federations import OWNER
 ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 
 
-def held_out():
-    held = np.zeros(len(Y), bool)
+def held_out_rows():
+    mask = np.zeros(len(Y), bool)
     for name in NAMES:
         rows = np.flatnonzero(name == OWNER)
-        held[rows] = held_out_mask(len(rows), MemorySettings(), name)
-    return held
+        mask[rows] = held_out_mask(len(rows), MemorySettings(), name)
+    return mask
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -26,88 +26,88 @@ def test_every_baseline_has_four_candidates(method):
     names = set(method().get_params())
 
     assert len(method.grid) == 4
-    assert all(set(each) <= names for each in method.grid)
+    assert all(set(parameters) <= names for parameters in method.grid)
 
 
 def test_the_best_candidate_on_held_out_rows_is_refitted_on_all():
-    held, grid = held_out(), ({"proximal": 0.01}, {"proximal": 10.0})
-    by_hand = []
-    for each in grid:
-        alone = baselines.DittoClassifier(**QUICK, **each)
-        alone.fit(X[~held], Y[~held], parties=OWNER[~held])
-        by_hand.append(alone.score(X[held], Y[held], parties=OWNER[held]))
+    mask, grid = held_out_rows(), ({"proximal": 0.01}, {"proximal": 10.0})
+    scores = []
+    for parameters in grid:
+        candidate = baselines.DittoClassifier(**QUICK, **parameters)
+        candidate.fit(X[~mask], Y[~mask], parties=OWNER[~mask])
+        scores.append(candidate.score(X[mask], Y[mask], parties=OWNER[mask]))
 
-    found = tuned(baselines.DittoClassifier(**QUICK), X, Y, OWNER, grid=grid)
+    result = tuned(baselines.DittoClassifier(**QUICK), X, Y, OWNER, grid=grid)
 
-    assert found.scores == tuple(by_hand)
-    assert found.parameters == grid[int(np.argmax(by_hand))]
-    whole = baselines.DittoClassifier(**QUICK, **found.parameters).fit(X, Y, parties=OWNER)
-    shares = found.estimator.predict_proba(X, OWNER)
-    assert shares.tobytes() == whole.predict_proba(X, OWNER).tobytes()
-
-
-def test_baselines_with_one_start_share_it_in_both_stages():
-    asked = baselines.FedAvgPlusClassifier(**QUICK)
-    starts = average_starts(asked, X, Y, OWNER)
-
-    found = tuned(asked, X, Y, OWNER, starts=starts)
-    alone = tuned(asked, X, Y, OWNER)
-
-    assert found.estimator.start is starts.final
-    assert found.estimator.weights_.tobytes() == starts.final.weights_.tobytes()
-    assert found.scores == alone.scores
-    shares = found.estimator.predict_proba(X, OWNER)
-    assert shares.tobytes() == alone.estimator.predict_proba(X, OWNER).tobytes()
+    assert result.scores == tuple(scores)
+    assert result.parameters == grid[int(np.argmax(scores))]
+    refitted = baselines.DittoClassifier(**QUICK, **result.parameters).fit(X, Y, parties=OWNER)
+    probabilities = result.estimator.predict_proba(X, OWNER)
+    assert probabilities.tobytes() == refitted.predict_proba(X, OWNER).tobytes()
 
 
-def test_the_candidates_common_network_saw_no_held_out_row():
-    held, asked = held_out(), baselines.FedAvgClassifier(**QUICK)
-    altered = np.where(held, (Y + 1) % 10, Y)
+def test_a_given_start_is_used_in_both_stages():
+    estimator = baselines.FedAvgPlusClassifier(**QUICK)
+    starts = average_starts(estimator, X, Y, OWNER)
 
-    plain = average_starts(asked, X, Y, OWNER)
-    other = average_starts(asked, X, altered, OWNER)
+    shared = tuned(estimator, X, Y, OWNER, starts=starts)
+    separate = tuned(estimator, X, Y, OWNER)
+
+    assert shared.estimator.start is starts.final
+    assert shared.estimator.weights_.tobytes() == starts.final.weights_.tobytes()
+    assert shared.scores == separate.scores
+    probabilities = shared.estimator.predict_proba(X, OWNER)
+    assert probabilities.tobytes() == separate.estimator.predict_proba(X, OWNER).tobytes()
+
+
+def test_the_shared_start_is_trained_without_held_out_rows():
+    mask, estimator = held_out_rows(), baselines.FedAvgClassifier(**QUICK)
+    altered = np.where(mask, (Y + 1) % 10, Y)
+
+    plain = average_starts(estimator, X, Y, OWNER)
+    other = average_starts(estimator, X, altered, OWNER)
 
     assert other.without_held_out.weights_.tobytes() == plain.without_held_out.weights_.tobytes()
     assert other.final.weights_.tobytes() != plain.final.weights_.tobytes()
 
 
 def test_training_rates_are_not_tuned_on_a_given_network():
-    asked = baselines.FedAvgClassifier(**QUICK)
+    estimator = baselines.FedAvgClassifier(**QUICK)
     grid = ({"learning_rate": 0.001}, {"learning_rate": 0.1})
 
-    found = tuned(asked, X, Y, OWNER, grid=grid, starts=average_starts(asked, X, Y, OWNER))
+    result = tuned(estimator, X, Y, OWNER, grid=grid, starts=average_starts(estimator, X, Y, OWNER))
 
-    again = baselines.FedAvgClassifier(**QUICK | found.parameters).fit(X, Y, parties=OWNER)
-    assert found.estimator.weights_.tobytes() == again.weights_.tobytes()
-    assert found.estimator.start is None
+    refitted = baselines.FedAvgClassifier(**QUICK | result.parameters).fit(X, Y, parties=OWNER)
+    assert result.estimator.weights_.tobytes() == refitted.weights_.tobytes()
+    assert result.estimator.start is None
 
 
 def test_a_diverged_candidate_is_not_chosen():
     grid = ({"learning_rate": 1e6}, {"learning_rate": 0.1})
 
-    found = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
+    result = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
 
-    assert found.parameters == grid[1]
-    assert found.scores[0] == 0 < found.scores[1]
+    assert result.parameters == grid[1]
+    assert result.scores[0] == 0 < result.scores[1]
 
 
 def test_a_single_candidate_is_fitted_without_held_out_rows():
-    found = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
+    result = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
 
-    assert found.scores == ()
+    assert result.scores == ()
     plain = baselines.LocalClassifier(**QUICK).fit(X, Y, parties=OWNER)
-    assert found.estimator.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
+    assert result.estimator.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
 
 
 def test_tuning_does_not_change_the_estimator():
-    asked = baselines.PriorCorrectedClassifier(**QUICK | {"classes": None})
+    estimator = baselines.PriorCorrectedClassifier(**QUICK | {"classes": None})
 
-    found = tuned(asked, X, Y, OWNER)
+    result = tuned(estimator, X, Y, OWNER)
 
-    assert not hasattr(asked, "weights_")
-    assert asked.start is None
-    assert asked.classes is None
-    assert found.parameters["strength"] in (0.25, 0.5, 0.75, 1.0)
+    assert not hasattr(estimator, "weights_")
+    assert estimator.start is None
+    assert estimator.classes is None
+    assert result.parameters["strength"] in (0.25, 0.5, 0.75, 1.0)
 
 
 def test_too_many_candidates_are_refused():

@@ -15,7 +15,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y
 from tests.methods.knnper.federations import OWNER
 
-STARTED = [
+METHODS = [
     FedAvgClassifier,
     FedAvgPlusClassifier,
     HeadTuningClassifier,
@@ -24,138 +24,138 @@ STARTED = [
 
 
 @pytest.fixture(scope="module")
-def average():
+def fedavg():
     return FedAvgClassifier(**QUICK).fit(X, Y, parties=OWNER)
 
 
 @pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("participation", [0.5, 1.0])
-def test_fedavg_gives_knn_pers_network_bit_for_bit(participation, standardize):
-    same = QUICK | {"participation": participation, "standardize": standardize}
+def test_fedavg_and_knnper_networks_are_equal_bit_for_bit(participation, standardize):
+    parameters = QUICK | {"participation": participation, "standardize": standardize}
 
-    baseline = FedAvgClassifier(**same).fit(X, Y, parties=OWNER)
-    ours = KNNPerClassifier(**same).fit(X, Y, parties=OWNER)
+    baseline = FedAvgClassifier(**parameters).fit(X, Y, parties=OWNER)
+    knnper = KNNPerClassifier(**parameters).fit(X, Y, parties=OWNER)
 
-    assert baseline.weights_.tobytes() == ours.weights_.tobytes()
-    assert baseline.overall_.tolist() == ours.overall_.tolist()
-    np.testing.assert_array_equal(baseline.embed(X)[1], ours.embed(X)[1])
+    assert baseline.weights_.tobytes() == knnper.weights_.tobytes()
+    assert baseline.overall_.tolist() == knnper.overall_.tolist()
+    np.testing.assert_array_equal(baseline.embed(X)[1], knnper.embed(X)[1])
 
 
-@pytest.mark.parametrize("method", STARTED)
-def test_a_given_network_equals_a_newly_trained_one(method, average):
-    ours = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_given_network_equals_a_newly_trained_one(method, fedavg):
+    knnper = KNNPerClassifier(**QUICK).fit(X, Y, parties=OWNER)
 
-    again = method(**QUICK).fit(X, Y, parties=OWNER)
-    from_baseline = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
-    from_ours = method(**QUICK, start=ours).fit(X, Y, parties=OWNER)
+    trained = method(**QUICK).fit(X, Y, parties=OWNER)
+    from_baseline = method(**QUICK, start=fedavg).fit(X, Y, parties=OWNER)
+    from_knnper = method(**QUICK, start=knnper).fit(X, Y, parties=OWNER)
 
-    expected = again.predict_proba(X, OWNER).tobytes()
+    expected = trained.predict_proba(X, OWNER).tobytes()
     assert from_baseline.predict_proba(X, OWNER).tobytes() == expected
-    assert from_ours.predict_proba(X, OWNER).tobytes() == expected
+    assert from_knnper.predict_proba(X, OWNER).tobytes() == expected
 
 
-def test_using_a_network_does_not_change_its_source(average):
-    before = average.weights_.copy()
+def test_using_a_network_does_not_change_its_source(fedavg):
+    before = fedavg.weights_.copy()
 
-    FedAvgPlusClassifier(**QUICK, start=average, tuning_rate=0.1).fit(X, Y, parties=OWNER)
+    FedAvgPlusClassifier(**QUICK, start=fedavg, tuning_rate=0.1).fit(X, Y, parties=OWNER)
 
-    assert average.weights_.tobytes() == before.tobytes()
-    assert set(average.clients_) == set(NAMES)
-
-
-def test_a_clone_keeps_the_same_start(average):
-    copy = clone(HeadTuningClassifier(start=average, tuning_epochs=3))
-
-    assert copy.start is average
-    assert copy.tuning_epochs == 3
-    assert not hasattr(copy, "clients_")
+    assert fedavg.weights_.tobytes() == before.tobytes()
+    assert set(fedavg.clients_) == set(NAMES)
 
 
-def test_the_average_is_the_same_for_all_its_clients(average):
-    shares = [average.predict_proba(X[:5], [name] * 5) for name in NAMES]
+def test_a_clone_keeps_the_same_start(fedavg):
+    cloned = clone(HeadTuningClassifier(start=fedavg, tuning_epochs=3))
 
-    assert all(each.tobytes() == shares[0].tobytes() for each in shares)
+    assert cloned.start is fedavg
+    assert cloned.tuning_epochs == 3
+    assert not hasattr(cloned, "clients_")
+
+
+def test_fedavg_predicts_the_same_for_all_clients(fedavg):
+    probabilities = [fedavg.predict_proba(X[:5], [name] * 5) for name in NAMES]
+
+    assert len({p.tobytes() for p in probabilities}) == 1
 
 
 @pytest.mark.parametrize("method", [FedAvgPlusClassifier, HeadTuningClassifier])
-def test_a_client_that_tunes_fits_its_own_rows_better(method, average):
-    tuned = method(**QUICK, start=average, tuning_epochs=20, tuning_rate=0.1)
+def test_tuning_improves_accuracy_on_a_clients_own_rows(method, fedavg):
+    tuned = method(**QUICK, start=fedavg, tuning_epochs=20, tuning_rate=0.1)
     tuned.fit(X, Y, parties=OWNER)
 
-    assert tuned.score(X, Y, parties=OWNER) > average.score(X, Y, parties=OWNER) + 0.1
-    assert len({own.tobytes() for own in tuned.clients_.values()}) == len(NAMES)
+    assert tuned.score(X, Y, parties=OWNER) > fedavg.score(X, Y, parties=OWNER) + 0.1
+    assert len({part.tobytes() for part in tuned.clients_.values()}) == len(NAMES)
 
 
-def test_full_tuning_moves_the_body_head_tuning_does_not(average):
-    whole = FedAvgPlusClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
-    head = HeadTuningClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
-    places = head._agreement.head
+def test_only_full_tuning_changes_the_body(fedavg):
+    full = FedAvgPlusClassifier(**QUICK, start=fedavg).fit(X, Y, parties=OWNER)
+    head = HeadTuningClassifier(**QUICK, start=fedavg).fit(X, Y, parties=OWNER)
+    head_mask = head._agreement.head
 
     for name in NAMES:
-        assert (whole.clients_[name] != average.weights_)[~places].any()
+        assert (full.clients_[name] != fedavg.weights_)[~head_mask].any()
         assert head.clients_[name].shape == (8 * 10 + 10,)
-        assert (head.clients_[name] != average.weights_[places]).any()
-    assert head.weights_.tobytes() == average.weights_.tobytes()
+        assert (head.clients_[name] != fedavg.weights_[head_mask]).any()
+    assert head.weights_.tobytes() == fedavg.weights_.tobytes()
 
 
-def test_a_client_with_the_overall_shares_is_not_corrected(average):
-    even_x, even_y = np.repeat(X[:1], 20, axis=0), np.tile(np.arange(10), 2)
-    start = FedAvgClassifier(**QUICK).fit(even_x, even_y)
-    corrected = PriorCorrectedClassifier(**QUICK, start=start).fit(even_x, even_y)
+def test_a_client_with_the_overall_shares_is_not_corrected(fedavg):
+    balanced_x, balanced_y = np.repeat(X[:1], 20, axis=0), np.tile(np.arange(10), 2)
+    start = FedAvgClassifier(**QUICK).fit(balanced_x, balanced_y)
+    corrected = PriorCorrectedClassifier(**QUICK, start=start).fit(balanced_x, balanced_y)
 
     np.testing.assert_allclose(
         corrected.predict_proba(X), start.predict_proba(X), rtol=1e-13, atol=0
     )
 
 
-def test_a_correction_multiplies_shares_by_the_ratio_of_priors(average):
-    corrected = PriorCorrectedClassifier(**QUICK, start=average, strength=0.5)
+def test_a_correction_multiplies_shares_by_the_ratio_of_priors(fedavg):
+    corrected = PriorCorrectedClassifier(**QUICK, start=fedavg, strength=0.5)
     corrected.fit(X, Y, parties=OWNER)
 
     name = NAMES[0]
     counts = np.bincount(Y[name == OWNER], minlength=10)
-    prior = (counts + average.overall_) / (counts.sum() + 1)
-    plain = average.predict_proba(X[:9], [name] * 9)
-    expected = plain * (prior / average.overall_) ** 0.5
+    prior = (counts + fedavg.overall_) / (counts.sum() + 1)
+    plain = fedavg.predict_proba(X[:9], [name] * 9)
+    expected = plain * (prior / fedavg.overall_) ** 0.5
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(
         corrected.predict_proba(X[:9], [name] * 9), expected, rtol=1e-12, atol=0
     )
 
 
-def test_without_strength_nothing_is_corrected(average):
-    corrected = PriorCorrectedClassifier(**QUICK, start=average, strength=0.0)
+def test_without_strength_nothing_is_corrected(fedavg):
+    corrected = PriorCorrectedClassifier(**QUICK, start=fedavg, strength=0.0)
     corrected.fit(X, Y, parties=OWNER)
 
     np.testing.assert_allclose(
-        corrected.predict_proba(X, OWNER), average.predict_proba(X, OWNER), rtol=1e-13, atol=0
+        corrected.predict_proba(X, OWNER), fedavg.predict_proba(X, OWNER), rtol=1e-13, atol=0
     )
 
 
-@pytest.mark.parametrize("method", STARTED)
-def test_a_later_client_adapts_like_training_clients(method, average):
-    """A client of the training with the same rows adapts the network equally."""
-    found = method(**QUICK, start=average).fit(X, Y, parties=OWNER)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_later_client_adapts_like_training_clients(method, fedavg):
+    """Add a training client again with the same rows; its weights are equal."""
+    model = method(**QUICK, start=fedavg).fit(X, Y, parties=OWNER)
     name = NAMES[0]
     rows = name == OWNER
-    kept = found.clients_.pop(name)
+    expected = model.clients_.pop(name)
 
-    found.add_client(name, X[rows], Y[rows])
+    model.add_client(name, X[rows], Y[rows])
 
-    np.testing.assert_allclose(found.clients_[name], kept, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.clients_[name], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_later_client_gets_the_average(average):
-    found = FedAvgClassifier(**QUICK, start=average).fit(X, Y, parties=OWNER)
+def test_a_later_client_gets_the_average(fedavg):
+    model = FedAvgClassifier(**QUICK, start=fedavg).fit(X, Y, parties=OWNER)
 
-    found.add_client("new", NEW_X, NEW_Y)
+    model.add_client("new", NEW_X, NEW_Y)
 
-    expected = np.exp(average.embed(X)[1])
-    assert found.predict_proba(X, ["new"] * len(X)).tobytes() == expected.tobytes()
+    expected = np.exp(fedavg.embed(X)[1])
+    assert model.predict_proba(X, ["new"] * len(X)).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(
-    ("changed", "kind", "words"),
+    ("parameters", "error", "message"),
     [
         (
             {"start": "network"},
@@ -166,27 +166,27 @@ def test_a_later_client_gets_the_average(average):
         ({"tuning_rate": 0.0}, ValueError, "expected tuning_rate above 0, got 0.0"),
     ],
 )
-def test_parameters_out_of_range_are_named(changed, kind, words):
-    with pytest.raises(kind, match=words):
-        FedAvgPlusClassifier(**QUICK | changed).fit(X, Y, parties=OWNER)
+def test_parameters_out_of_range_are_named(parameters, error, message):
+    with pytest.raises(error, match=message):
+        FedAvgPlusClassifier(**QUICK | parameters).fit(X, Y, parties=OWNER)
 
 
-def test_a_network_for_other_rows_or_labels_is_refused(average):
+def test_a_network_for_other_rows_or_labels_is_refused(fedavg):
     with pytest.raises(ValueError, match=r"rows of shape \(64,\), X has \(60,\)"):
-        FedAvgClassifier(start=average).fit(X[:, 4:], Y)
+        FedAvgClassifier(start=fedavg).fit(X[:, 4:], Y)
     with pytest.raises(ValueError, match=r"rows of shape \(64,\), X has \(64, 2\)"):
-        FedAvgClassifier(start=average).fit(np.stack([X, X], axis=2), Y)
+        FedAvgClassifier(start=fedavg).fit(np.stack([X, X], axis=2), Y)
     with pytest.raises(ValueError, match=r"y also has \[11\]; list all labels"):
-        FedAvgClassifier(start=average).fit(X, np.where(Y == 1, 11, Y))
+        FedAvgClassifier(start=fedavg).fit(X, np.where(Y == 1, 11, Y))
 
 
-def test_a_network_that_predicts_numbers_is_refused():
-    numbers = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
+def test_a_regression_network_is_refused():
+    regressor = KNNPerRegressor(hidden=(4,), n_rounds=1).fit(X, Y)
 
     with pytest.raises(
         TypeError, match=r"a fitted KNNPerClassifier or baseline, got KNNPerRegressor"
     ):
-        FedAvgClassifier(start=numbers).fit(X, Y)
+        FedAvgClassifier(start=regressor).fit(X, Y)
 
 
 def test_diverged_training_raises_and_suggests_a_lower_rate():

@@ -37,7 +37,7 @@ def read_csv(path):
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory):
-    """Return a file of iris with two further columns: a nominal one, and the owners of rows."""
+    """Return a file of iris with a nominal column and a column of owners."""
     rows = [
         [*values, ["sun", "shade"][row % 2], f"garden-{row % 3}", species]
         for row, (values, species) in enumerate(zip(IRIS.data.tolist(), SPECIES, strict=True))
@@ -47,7 +47,7 @@ def flowers(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(flowers):
+def trained_run(flowers):
     """Return the output folder and the result of ``run flynn``."""
     out = flowers.parent / "run"
     arguments = ["--data", flowers, "--label", "species", "--party-column", "garden"]
@@ -69,8 +69,8 @@ def test_demo_prints_a_summary_and_writes_record_and_report(tmp_path):
     assert html.count("<img") == len(record.figures)
 
 
-def test_run_trains_over_the_parties_in_a_column(trained):
-    out, result = trained
+def test_run_trains_over_the_parties_in_a_column(trained_run):
+    out, result = trained_run
 
     record = read_record(out / "record.jsonl")
 
@@ -82,12 +82,12 @@ def test_run_trains_over_the_parties_in_a_column(trained):
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_predict_writes_the_predictions_of_the_model(trained, flowers, tmp_path):
-    model = FlyNNClassifier.load(trained[0] / "model.fnn")
-    rows = read_rows(flowers, Schema.load(trained[0] / "schema.toml")).x
+def test_predict_writes_the_predictions_of_the_model(trained_run, flowers, tmp_path):
+    model = FlyNNClassifier.load(trained_run[0] / "model.fnn")
+    rows = read_rows(flowers, Schema.load(trained_run[0] / "schema.toml")).x
 
     result = call(
-        *("predict", "--model", trained[0] / "model.fnn", "--data", flowers, "--proba"),
+        *("predict", "--model", trained_run[0] / "model.fnn", "--data", flowers, "--proba"),
         *("--out", tmp_path / "predictions.csv"),
     )
 
@@ -98,14 +98,14 @@ def test_predict_writes_the_predictions_of_the_model(trained, flowers, tmp_path)
     assert np.array_equal(
         np.array([line[1:] for line in lines], dtype=np.float64), model.predict_proba(rows)
     )
-    assert np.mean([line[0] == truth for line, truth in zip(lines, SPECIES, strict=True)]) > 0.8
+    assert np.mean([line[0] == species for line, species in zip(lines, SPECIES, strict=True)]) > 0.8
 
 
-def test_predict_names_a_missing_column_and_writes_nothing(trained, tmp_path):
+def test_predict_names_a_missing_column_and_writes_nothing(trained_run, tmp_path):
     data = write_csv(tmp_path / "new.csv", [*COLUMNS[:3], "light"], [[1, 2, 3, "sun"]])
 
     result = call(
-        *("predict", "--model", trained[0] / "model.fnn", "--data", data),
+        *("predict", "--model", trained_run[0] / "model.fnn", "--data", data),
         *("--out", tmp_path / "predictions.csv"),
     )
 
@@ -130,8 +130,8 @@ def test_predict_uses_column_order_if_the_model_has_no_names(tmp_path):
     assert "trained on 4 columns without names" in refused.stderr
 
 
-def test_a_truncated_model_file_is_refused_in_one_line(trained, flowers, tmp_path):
-    content = (trained[0] / "model.fnn").read_bytes()
+def test_a_truncated_model_file_is_refused_in_one_line(trained_run, flowers, tmp_path):
+    content = (trained_run[0] / "model.fnn").read_bytes()
     (tmp_path / "model.fnn").write_bytes(content[:-10])
 
     result = call("predict", "--model", tmp_path / "model.fnn", "--data", flowers)
@@ -188,10 +188,10 @@ def test_the_manifest_of_a_split_is_written(tmp_path):
     )
 
     assert result.exit_code == 0, result.stderr
-    written = (tmp_path / "manifest.json").read_text("utf-8")
+    text = (tmp_path / "manifest.json").read_text("utf-8")
     expected = describe(parties, y, kind="dirichlet", seed=1, parameters={"alpha": 0.5})
-    assert Manifest.from_json(written) == expected
-    assert json.loads(written)["digest"] == expected.digest
+    assert Manifest.from_json(text) == expected
+    assert json.loads(text)["digest"] == expected.digest
 
 
 @pytest.mark.parametrize("kind", ["iid", "pathological", "pathological_v2", "quantity"])
@@ -222,9 +222,9 @@ def test_a_column_option_without_a_file_is_a_usage_error(command, option, tmp_pa
 
     result = call(*command, option, "nope")
 
-    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    output = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
     assert result.exit_code == 2
-    assert f"{option} 'nope' is for files" in shown
+    assert f"{option} 'nope' is for files" in output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -232,9 +232,9 @@ def test_runs_write_the_manifest_of_their_split(tmp_path):
     split = ["--parties", 3, "--alpha", 5, "--seed", 2]
     call("data", "partition", "wine", *split, "--out", tmp_path / "manifest.json")
 
-    for method, size in (("flynn", ["--n-units", 50]), ("fedpnn", [])):
-        run = ["run", method, "--data", "wine", *split, *size, "--out", tmp_path / method]
-        assert call(*run).exit_code == 0
+    for method, options in (("flynn", ["--n-units", 50]), ("fedpnn", [])):
+        command = ["run", method, "--data", "wine", *split, *options, "--out", tmp_path / method]
+        assert call(*command).exit_code == 0
 
     expected = (tmp_path / "manifest.json").read_text("utf-8")
     for method in ("flynn", "fedpnn"):
@@ -249,13 +249,13 @@ def test_warmup_reports_compiled_kernels():
 
 
 def test_openml_is_used_only_with_its_prefix(monkeypatch):
-    fetched = []
-    monkeypatch.setattr("fedneighbors.datasets._catalog.fetch_openml", fetched.append)
+    requests = []
+    monkeypatch.setattr("fedneighbors.datasets._catalog.fetch_openml", requests.append)
 
     for name in ("openml:61", "openml:blood-transfusion", "iris"):
         read_data(name, label="target", party_column=None)
 
-    assert fetched == [61, "blood-transfusion"]
+    assert requests == [61, "blood-transfusion"]
 
 
 def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
@@ -272,8 +272,8 @@ def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def private(tmp_path_factory):
-    """Return the command of a private run without its terms, and the option of its schema."""
+def private_command(tmp_path_factory):
+    """Return a run without privacy options, and its schema option."""
     folder = tmp_path_factory.mktemp("private")
     cells = load_breast_cancer(as_frame=True).frame
     cells.to_csv(folder / "cells.csv", index=False)
@@ -283,8 +283,8 @@ def private(tmp_path_factory):
     return command, ["--schema", folder / "cells.toml"]
 
 
-def test_all_outputs_of_a_private_run_state_its_guarantee(private, tmp_path):
-    command, schema = private
+def test_all_outputs_of_a_private_run_state_its_guarantee(private_command, tmp_path):
+    command, schema = private_command
     terms = ["--epsilon", "2", "--delta", "1e-6", "--mechanism", "central"]
 
     result = call(*command, *terms, *schema, "--out", tmp_path)
@@ -299,8 +299,8 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(private, tmp_path):
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_a_run_without_a_budget_can_read_by_a_schema(private, tmp_path):
-    command, schema = private
+def test_a_run_without_a_budget_can_use_a_schema(private_command, tmp_path):
+    command, schema = private_command
 
     result = call(*command, *schema, "--out", tmp_path)
 
@@ -310,7 +310,7 @@ def test_a_run_without_a_budget_can_read_by_a_schema(private, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--epsilon", "0"], "expected epsilon above 0"),
         (["--epsilon", "much"], "expected epsilon as a number"),
@@ -320,29 +320,31 @@ def test_a_run_without_a_budget_can_read_by_a_schema(private, tmp_path):
         (["--delta", "1e-6"], "needs --epsilon"),
     ],
 )
-def test_private_run_with_invalid_terms_is_a_usage_error(private, options, words, tmp_path):
-    command, schema = private
+def test_private_run_with_invalid_terms_is_a_usage_error(
+    private_command, options, message, tmp_path
+):
+    command, schema = private_command
 
     result = call(*command, *options, *schema, "--out", tmp_path / "run")
 
-    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    output = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
     assert result.exit_code == 2
-    assert words in shown
+    assert message in output
     assert not (tmp_path / "run").exists()
 
 
-def test_a_budget_without_a_schema_is_refused_with_an_explanation(private, tmp_path):
-    command, _ = private
+def test_a_budget_without_a_schema_is_refused(private_command, tmp_path):
+    command, _ = private_command
 
     result = call(*command, "--epsilon", 1, "--out", tmp_path / "run")
 
     assert result.exit_code == 2
-    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
-    assert "epsilon needs a schema: under a privacy budget, rows must not decide" in shown
+    output = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert "epsilon needs a schema: under a privacy budget, rows must not decide" in output
 
 
-def test_a_schema_is_for_files(private, tmp_path):
-    _, schema = private
+def test_a_schema_for_a_named_data_set_is_refused(private_command, tmp_path):
+    _, schema = private_command
 
     result = call("run", "flynn", "--data", "iris", *schema, "--out", tmp_path / "run")
 

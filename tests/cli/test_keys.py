@@ -39,8 +39,8 @@ def test_a_key_is_never_overwritten(run, tmp_path, existing):
 
 
 def test_a_roster_with_two_keys_of_one_party_is_refused(run, tmp_path):
-    for file in ("one", "two"):
-        run("new", "--party", "north", "--out", f"{file}.pem")
+    for name in ("one", "two"):
+        run("new", "--party", "north", "--out", f"{name}.pem")
 
     result = run("roster", "one.pub", "two.pub")
 

@@ -24,7 +24,7 @@ def printed_words(result):
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """Return a ledger of two data sets and two releases, one of which first failed to be stored."""
+    """Return a ledger of two data sets and two releases; storing one of them first fails."""
     with Ledger(tmp_path / "north.ledger", party="north") as ledger:
         ledger.set_budget("visits", PureDP(1), note="ethics board")
         ledger.set_budget("visits", PureDP("0.5"), user="study")
@@ -32,7 +32,7 @@ def path(tmp_path, monkeypatch):
         terms = {"dataset": "visits", "user": "study", "cost": PureDP("0.25")}
         ledger.release("q1", draw=lambda: b"noised", purpose="first look", **terms)
         with monkeypatch.context() as patch:
-            patch.setattr(ledger._tables, "add_answer", full_disk)
+            patch.setattr(ledger._tables, "add_answer", raise_disk_full)
             with pytest.raises(LedgerError):
                 ledger.release("q2", draw=lambda: b"lost", **terms)
         ledger.release("q2", draw=lambda: b"again", **terms)
@@ -57,7 +57,7 @@ def test_verify_refuses_a_head_of_another_ledger(path):
     assert "does not continue from its head" in " ".join(result.output.split())
 
 
-def full_disk(*_):
+def raise_disk_full(*_):
     raise LedgerError("the disk is full")
 
 
@@ -99,7 +99,7 @@ def test_show_explains_a_ledger_without_budgets(tmp_path):
     assert "No budget is set: every release is refused. Set one with: fedneighbors" in output
 
 
-def test_a_charge_without_an_answer_is_shown_as_such(tmp_path):
+def test_show_marks_a_charge_without_an_answer(tmp_path):
     path = tmp_path / "north.ledger"
     with Ledger(path, party="north") as ledger:
         ledger.set_budget("visits", PureDP(1))
@@ -167,7 +167,7 @@ def test_a_budget_of_no_privacy_definition_is_a_usage_error(path, options):
     ],
 )
 def test_a_failure_is_one_line(path, arguments, reason):
-    result = call(*(str(a).format(folder=path.parent, path=path) for a in arguments))
+    result = call(*(str(argument).format(folder=path.parent, path=path) for argument in arguments))
 
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
@@ -179,7 +179,7 @@ def test_export_has_every_entry_but_no_answers(path):
     lines = [json.loads(line) for line in call("export", path).stdout.splitlines()]
 
     with Ledger(path) as ledger:
-        assert [line["number"] for line in lines] == [e.number for e in ledger.entries()]
+        assert [line["number"] for line in lines] == [entry.number for entry in ledger.entries()]
     kinds = "budget budget budget reserved released reserved voided reserved released"
     assert [line["kind"] for line in lines] == kinds.split()
     assert lines[4] | {"at": ""} == {

@@ -10,26 +10,28 @@ from fedneighbors.cli._main import app
 from fedneighbors.datasets import read_columns
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+REGION = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 NAMES = [f"c{j}" for j in range(13)]
 
 
 @pytest.mark.parametrize("method", [baselines.LocalClassifier, baselines.ClusteredFLClassifier])
 def test_each_row_gets_its_clients_prediction(method, tmp_path):
-    model = method(hidden=(8,), n_rounds=3).fit(X, Y, parties=CELLAR)
+    model = method(hidden=(8,), n_rounds=3).fit(X, Y, parties=REGION)
     model.name_features(NAMES).save(tmp_path / "model.fnk")
     rows = "\n".join(
-        ",".join([*map(repr, row), cellar]) for row, cellar in zip(X.tolist(), CELLAR, strict=True)
+        ",".join([*map(repr, row), region]) for row, region in zip(X.tolist(), REGION, strict=True)
     )
-    (tmp_path / "wine.csv").write_text(",".join([*NAMES, "cellar"]) + "\n" + rows + "\n")
+    (tmp_path / "wine.csv").write_text(",".join([*NAMES, "region"]) + "\n" + rows + "\n")
 
     files = {"--model": "model.fnk", "--data": "wine.csv", "--out": "p.csv"}
-    arguments = [text for option, file in files.items() for text in (option, str(tmp_path / file))]
-    result = CliRunner().invoke(app, ["predict", *arguments, "--party-column", "cellar"])
+    arguments = [
+        argument for option, name in files.items() for argument in (option, str(tmp_path / name))
+    ]
+    result = CliRunner().invoke(app, ["predict", *arguments, "--party-column", "region"])
 
     assert result.exit_code == 0, result.output
     with pytest.warns(UserWarning, match="valid feature names"):
-        expected = model.predict(X, CELLAR)
+        expected = model.predict(X, REGION)
     predictions = read_columns(tmp_path / "p.csv").columns["prediction"]
     assert predictions.astype(int).tolist() == expected.tolist()
 

@@ -35,7 +35,7 @@ def train_and_save(folder, y):
     return model
 
 
-def call(folder, patients, *options):
+def predict(folder, patients, *options):
     files = ("--model", folder / "model.fnk", "--data", patients, "--out", folder / "p.csv")
     return CliRunner().invoke(app, ["predict", *map(str, files), *options])
 
@@ -43,7 +43,7 @@ def call(folder, patients, *options):
 def test_each_row_gets_its_clinics_prediction(patients, tmp_path):
     model = train_and_save(tmp_path, Y)
 
-    result = call(tmp_path, patients, "--party-column", "clinic")
+    result = predict(tmp_path, patients, "--party-column", "clinic")
 
     assert result.exit_code == 0, result.output
     columns = read_columns(tmp_path / "p.csv").columns
@@ -57,7 +57,7 @@ def test_each_row_gets_its_clinics_prediction(patients, tmp_path):
 def test_each_output_gets_its_own_column(patients, tmp_path):
     model = train_and_save(tmp_path, np.column_stack([Y, X[:, 0]]))
 
-    result = call(tmp_path, patients, "--party", "north")
+    result = predict(tmp_path, patients, "--party", "north")
 
     assert result.exit_code == 0, result.output
     columns = read_columns(tmp_path / "p.csv").columns
@@ -70,7 +70,7 @@ def test_each_output_gets_its_own_column(patients, tmp_path):
 def test_probabilities_of_a_regressor_are_a_usage_error(patients, tmp_path):
     train_and_save(tmp_path, Y)
 
-    result = call(tmp_path, patients, "--proba")
+    result = predict(tmp_path, patients, "--proba")
 
     assert result.exit_code == 2
     assert "is for regression, without probabilities" in " ".join(result.output.split())

@@ -58,10 +58,10 @@ def test_strings_of_a_record_are_printed_unchanged(capsys):
 
     print_tables(RunRecord("run", {}, tables=(table,), notes=("[blink]n[/blink]",)))
 
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for text in ("[bold]T[/bold]", "[red]a", "[link=x]b[/link]", "[blink]n[/blink]", " [31mred "):
-        assert text in shown
-    assert "\x1b" not in shown
+        assert text in output
+    assert "\x1b" not in output
 
 
 def test_tables_of_images_are_not_printed(capsys):
@@ -108,7 +108,7 @@ def test_an_error_with_line_breaks_is_one_line(capsys):
     assert capsys.readouterr().err == "first second [bold]third[/bold]\n"
 
 
-def wide_table():
+def make_wide_table():
     columns = tuple(f"a long name of column {number}" for number in range(12))
     return ResultTable("wide", "wide", columns, (tuple(range(12)),))
 
@@ -116,15 +116,15 @@ def wide_table():
 def test_tables_in_a_file_are_not_truncated(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
 
-    print_tables(RunRecord("run", {}, tables=(wide_table(),)))
+    print_tables(RunRecord("run", {}, tables=(make_wide_table(),)))
 
     lines = capsys.readouterr().out.splitlines()
-    assert any(all(name in line for name in wide_table().columns) for line in lines)
+    assert any(all(name in line for name in make_wide_table().columns) for line in lines)
 
 
 def test_tables_on_a_terminal_fit_its_width(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "90")
 
-    print_tables(RunRecord("run", {}, tables=(wide_table(),)))
+    print_tables(RunRecord("run", {}, tables=(make_wide_table(),)))
 
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 90

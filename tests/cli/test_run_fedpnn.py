@@ -20,13 +20,13 @@ def loans(tmp_path):
         writer = csv.writer(file)
         writer.writerow(["income", "age", "home", "bank", "default"])
         for _ in range(300):
-            defaulted = rng.random() < 0.3
-            missing = defaulted and rng.random() < 0.5
-            income = "" if missing else f"{rng.normal(30 - 8 * defaulted, 5):.2f}"
+            is_default = rng.random() < 0.3
+            is_missing = is_default and rng.random() < 0.5
+            income = "" if is_missing else f"{rng.normal(30 - 8 * is_default, 5):.2f}"
             home = rng.choice(["rent", "own", "family"])
             bank = rng.choice(["north", "south"])
             age = int(rng.integers(20, 70))
-            writer.writerow([income, age, home, bank, "yes" if defaulted else "no"])
+            writer.writerow([income, age, home, bank, "yes" if is_default else "no"])
     return path
 
 
@@ -46,7 +46,10 @@ def test_a_run_writes_model_record_report_and_schema(loans, tmp_path):
     assert "FedPNN, federated" in result.output
     record = read_record(out / "record.jsonl")
     assert set(record.rounds[0].upload_bytes) == {"north", "south"}
-    assert [r.request for r in record.rounds][-2:] == ["CentersRequest", "FedPNNModelRelease"]
+    assert [entry.request for entry in record.rounds][-2:] == [
+        "CentersRequest",
+        "FedPNNModelRelease",
+    ]
     model = FedPNNClassifier.load(out / "model.fnp")
     assert model.feature_names_in_.tolist() == [
         "income",
@@ -71,16 +74,18 @@ def test_predict_keeps_missing_cells(loans, tmp_path):
     out = tmp_path / "out"
     call("run", "fedpnn", "--data", loans, "--label", "default", "--party-column", "bank",
          "--out", out)  # fmt: skip
-    new, found = tmp_path / "new.csv", tmp_path / "found.csv"
-    new.write_text("home,age,income\nown,40,\nrent,30,31.5\n")
+    data, predictions = tmp_path / "new.csv", tmp_path / "found.csv"
+    data.write_text("home,age,income\nown,40,\nrent,30,31.5\n")
 
-    result = call("predict", "--model", out / "model.fnp", "--data", new, "--out", found, "--proba")
+    result = call(
+        "predict", "--model", out / "model.fnp", "--data", data, "--out", predictions, "--proba"
+    )
 
     assert result.exit_code == 0, result.output
     model = FedPNNClassifier.load(out / "model.fnp")
     with pytest.warns(UserWarning, match="feature names"):
         expected = model.predict_proba([[np.nan, 40, 0, 1, 0], [31.5, 30, 0, 0, 1]])
-    with found.open(newline="") as file:
+    with predictions.open(newline="") as file:
         header, *rows = csv.reader(file)
     assert header[1:] == ["probability of no", "probability of yes"]
     assert [[float(cell) for cell in row[1:]] for row in rows] == expected.tolist()

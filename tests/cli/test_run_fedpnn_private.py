@@ -24,7 +24,7 @@ def table(tmp_path):
     return tmp_path / "t.csv"
 
 
-def terms(table):
+def privacy_options(table):
     return ["--epsilon", "2", "--schema", table.with_suffix(".toml")]
 
 
@@ -50,13 +50,14 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(
     out = tmp_path / "out"
 
     result = call(
-        "run", "fedpnn", "--data", table, "--parties", 3, *terms(table), *options, "--out", out
-    )
+        "run", "fedpnn", "--data", table, "--parties", 3, *privacy_options(table), *options,
+        "--out", out,
+    )  # fmt: skip
 
     assert result.exit_code == 0, result.output
     record = read_record(out / "record.jsonl")
     assert record.privacy["epsilon"] == 2.0
-    assert [r.request for r in record.rounds if r.reduce == reduce]
+    assert [entry.request for entry in record.rounds if entry.reduce == reduce]
     assert [row[0] for row in record.tables[0].rows][:2] == [
         "FedPNN, federated",
         "FedPNN, without privacy",
@@ -68,17 +69,17 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(
 
 
 def test_predict_reads_the_private_model(table, tmp_path):
-    out, found = tmp_path / "out", tmp_path / "found.csv"
-    call("run", "fedpnn", "--data", table, "--parties", 1, *terms(table), "--out", out)
+    out, predictions = tmp_path / "out", tmp_path / "found.csv"
+    call("run", "fedpnn", "--data", table, "--parties", 1, *privacy_options(table), "--out", out)
 
-    result = call("predict", "--model", out / "model.fnp", "--data", table, "--out", found)
+    result = call("predict", "--model", out / "model.fnp", "--data", table, "--out", predictions)
 
     assert result.exit_code == 0, result.output
-    assert len(found.read_text().split()) == 1 + 240
+    assert len(predictions.read_text().split()) == 1 + 240
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--epsilon", "1"], "epsilon needs a schema"),
         (["--epsilon", "1", "--schema", "none.toml"], "there is no file none.toml"),
@@ -86,26 +87,27 @@ def test_predict_reads_the_private_model(table, tmp_path):
         (["--epsilon", "0", "--schema", "none.toml"], "there is no file none.toml"),
     ],
 )
-def test_invalid_terms_are_a_usage_error(options, words, table, tmp_path):
+def test_invalid_terms_are_a_usage_error(options, message, table, tmp_path):
     result = call("run", "fedpnn", "--data", table, *options, "--out", tmp_path / "out")
 
     assert result.exit_code == 2
-    assert words in " ".join(result.stderr.replace("│", " ").split())
+    assert message in " ".join(result.stderr.replace("│", " ").split())
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--min-count", 7], "private training takes no min_count"),
         (["--mechanism", "paper"], "has no private mechanism"),
     ],
 )
-def test_options_unsuited_to_a_budget_fail_in_one_line(options, words, table, tmp_path):
+def test_options_that_a_budget_excludes_fail_in_one_line(options, message, table, tmp_path):
     result = call(
-        "run", "fedpnn", "--data", table, *terms(table), *options, "--out", tmp_path / "out"
-    )
+        "run", "fedpnn", "--data", table, *privacy_options(table), *options,
+        "--out", tmp_path / "out",
+    )  # fmt: skip
 
     assert result.exit_code == 1
-    assert words in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1

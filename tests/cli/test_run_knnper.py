@@ -28,15 +28,15 @@ def visits(tmp_path_factory):
         writer = csv.writer(file)
         writer.writerow(["fever", "age", "ward", "hospital", "diagnosis"])
         for _ in range(160):
-            ill = rng.random() < 0.4
+            is_ill = rng.random() < 0.4
             hospital = rng.choice(["north", "south"])
             writer.writerow(
                 [
-                    f"{rng.normal(37 + 2 * ill, 0.5):.1f}",
+                    f"{rng.normal(37 + 2 * is_ill, 0.5):.1f}",
                     int(rng.integers(20, 90)),
                     rng.choice(["A", "B"]),
                     hospital,
-                    "flu" if ill else "none",
+                    "flu" if is_ill else "none",
                 ]
             )
     return path
@@ -82,33 +82,33 @@ def test_a_run_writes_record_and_report(visits, tmp_path, combine):
 
 
 @pytest.fixture(scope="module")
-def trained(visits, tmp_path_factory):
+def run_folder(visits, tmp_path_factory):
     """Return the folder of a run over the hospitals."""
     out = tmp_path_factory.mktemp("run")
-    result = call(*run_arguments(visits, out))
+    result = call(*knnper_arguments(visits, out))
     assert result.exit_code == 0, result.output
     return out
 
 
-def run_arguments(visits, out, *options):
+def knnper_arguments(visits, out, *options):
     return (
         "run", "knnper", "--data", visits, "--label", "diagnosis", "--party-column", "hospital",
         "--rounds", 3, "--combine", "pool", "--out", out, *options,
     )  # fmt: skip
 
 
-def test_the_manifest_lists_held_out_rows_and_seen_clients(trained, visits):
+def test_the_manifest_lists_held_out_rows_and_seen_clients(run_folder, visits):
     hospitals = read_columns(visits, nominal=["hospital", "diagnosis"]).columns["hospital"]
     roles = row_roles(hospitals, test=0.25, seed=0)
 
-    manifest = Manifest.from_json((trained / "manifest.json").read_text("utf-8"))
+    manifest = Manifest.from_json((run_folder / "manifest.json").read_text("utf-8"))
 
     assert manifest.kind == "natural"
     assert manifest.parties == ("north", "south")
     assert manifest.unseen == ()
     expected = describe(hospitals, hospitals, kind="natural", roles=roles)
     assert manifest.role_digest == expected.role_digest
-    tables = {table.name: table for table in read_record(trained / "record.jsonl").tables}
+    tables = {table.name: table for table in read_record(run_folder / "record.jsonl").tables}
     clients = [(row[1], 0, row[3]) for row in tables["clients"].rows]
     assert list(manifest.role_counts) == clients
 
@@ -133,32 +133,34 @@ def predict(tmp_path, *arguments):
     return result.output, read_columns(out, nominal=["prediction"]).columns
 
 
-def test_predict_uses_the_memory_of_each_rows_hospital(trained, visits, tmp_path):
-    model, found = trained / "model.fnk", KNNPerClassifier.load(trained / "model.fnk")
+def test_predict_uses_the_memory_of_each_rows_hospital(run_folder, visits, tmp_path):
+    path, model = run_folder / "model.fnk", KNNPerClassifier.load(run_folder / "model.fnk")
     table = read_columns(visits, nominal=["ward", "hospital"]).columns
     x = np.column_stack([table["fever"], table["age"], table["ward"] == "B"]).astype(float)
-    assert found.feature_names_in_.tolist() == ["fever", "age", "ward=B"]
+    assert model.feature_names_in_.tolist() == ["fever", "age", "ward=B"]
 
     _, columns = predict(
-        tmp_path, "--model", model, "--data", visits, "--party-column", "hospital", "--proba"
+        tmp_path, "--model", path, "--data", visits, "--party-column", "hospital", "--proba"
     )
-    _, north = predict(tmp_path, "--model", model, "--data", visits, "--party", "north")
-    output, shared = predict(tmp_path, "--model", model, "--data", visits)
-    moon_output, moon = predict(tmp_path, "--model", model, "--data", visits, "--party", "moon")
+    _, north = predict(tmp_path, "--model", path, "--data", visits, "--party", "north")
+    output, shared = predict(tmp_path, "--model", path, "--data", visits)
+    unknown_output, unknown = predict(
+        tmp_path, "--model", path, "--data", visits, "--party", "moon"
+    )
 
-    expected = found.predict_proba(x, table["hospital"])
-    written = np.column_stack([columns[f"probability of {name}"] for name in found.classes_])
-    assert written.tolist() == expected.tolist()
-    assert north["prediction"].tolist() == found.predict(x, ["north"] * len(x)).tolist()
-    network = found.classes_[found.embed(x)[1].argmax(axis=1)].tolist()
-    assert shared["prediction"].tolist() == moon["prediction"].tolist() == network
+    expected = model.predict_proba(x, table["hospital"])
+    probabilities = np.column_stack([columns[f"probability of {name}"] for name in model.classes_])
+    assert probabilities.tolist() == expected.tolist()
+    assert north["prediction"].tolist() == model.predict(x, ["north"] * len(x)).tolist()
+    network_labels = model.classes_[model.embed(x)[1].argmax(axis=1)].tolist()
+    assert shared["prediction"].tolist() == unknown["prediction"].tolist() == network_labels
     assert "the model has 2 parties and none is given" in " ".join(output.split())
-    assert "parties ['moon'] are not in the model" in " ".join(moon_output.split())
+    assert "parties ['moon'] are not in the model" in " ".join(unknown_output.split())
 
 
-def test_party_and_party_column_are_exclusive(trained, visits):
+def test_party_and_party_column_are_exclusive(run_folder, visits):
     result = call(
-        "predict", "--model", trained / "model.fnk", "--data", visits,
+        "predict", "--model", run_folder / "model.fnk", "--data", visits,
         "--party", "north", "--party-column", "hospital",
     )  # fmt: skip
 
@@ -171,36 +173,36 @@ KILLED_RUN = """
     from fedneighbors.cli._main import app
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
 
-    keep, kept = Checkpoint.write, []
+    write, stages = Checkpoint.write, []
 
-    def keep_twice(self, stage):
-        keep(self, stage)
-        kept.append(stage)
-        if len(kept) == 2:
+    def write_then_kill(self, stage):
+        write(self, stage)
+        stages.append(stage)
+        if len(stages) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Checkpoint.write = keep_twice
+    Checkpoint.write = write_then_kill
     app(sys.argv[1:])
 """
 
 
-def test_an_interrupted_run_resumes_from_its_checkpoint(trained, visits, tmp_path):
+def test_an_interrupted_run_resumes_from_its_checkpoint(run_folder, visits, tmp_path):
     options = ("--checkpoint", tmp_path / "c")
-    arguments = [str(a) for a in run_arguments(visits, tmp_path / "b", *options)]
-    killed = subprocess.run(
+    arguments = [str(argument) for argument in knnper_arguments(visits, tmp_path / "b", *options)]
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED_RUN), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
         capture_output=True,
     )
-    assert killed.returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL
     assert (tmp_path / "c").exists()
 
     result = call(*arguments)
 
     assert result.exit_code == 0, result.output
     resumed = KNNPerModel.load(tmp_path / "b" / "model.fnk")
-    assert resumed.to_bytes() == KNNPerModel.load(trained / "model.fnk").to_bytes()
+    assert resumed.to_bytes() == KNNPerModel.load(run_folder / "model.fnk").to_bytes()
     assert not (tmp_path / "c").exists()
 
 

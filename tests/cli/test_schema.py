@@ -12,7 +12,7 @@ def call(*arguments):
 
 
 @pytest.fixture
-def drafted(tmp_path):
+def draft(tmp_path):
     (tmp_path / "public.csv").write_text("age,ward,died\n41,a,no\n67,b,yes\n,c,no\n")
     out = tmp_path / "schema.toml"
     result = call("schema", "draft", "--data", tmp_path / "public.csv", "--label", "died",
@@ -20,8 +20,8 @@ def drafted(tmp_path):
     return out, result
 
 
-def test_a_draft_has_ranges_and_warns_of_the_disclosure(drafted):
-    out, result = drafted
+def test_a_draft_has_ranges_and_warns_of_the_disclosure(draft):
+    out, result = draft
 
     assert result.exit_code == 0, result.output
     assert Schema.load(out) == Schema(
@@ -36,8 +36,8 @@ def test_a_draft_has_ranges_and_warns_of_the_disclosure(drafted):
     assert "Drafted from rows. If these are private" in out.read_text("utf-8")
 
 
-def test_a_draft_replaces_no_file(drafted, tmp_path):
-    out, _ = drafted
+def test_a_draft_replaces_no_file(draft, tmp_path):
+    out, _ = draft
 
     result = call("schema", "draft", "--data", tmp_path / "public.csv", "--out", out)
 
@@ -45,8 +45,8 @@ def test_a_draft_replaces_no_file(drafted, tmp_path):
     assert "schema.toml exists; delete it, or name another file with --out" in result.stderr
 
 
-def test_a_check_counts_clipped_filled_and_dropped(drafted, tmp_path):
-    out, _ = drafted
+def test_a_check_counts_clipped_filled_and_dropped(draft, tmp_path):
+    out, _ = draft
     (tmp_path / "rows.csv").write_text("ward,age,died\na,50,no\nz,500,yes\nb,,?\nb,1\n")
 
     result = call("schema", "check", "--data", tmp_path / "rows.csv", "--schema", out)
@@ -60,8 +60,8 @@ def test_a_check_counts_clipped_filled_and_dropped(drafted, tmp_path):
     assert "1 rows have no declared label" in result.stdout
 
 
-def test_a_check_without_a_column_fails_in_one_line(drafted, tmp_path):
-    out, _ = drafted
+def test_a_check_without_a_column_fails_in_one_line(draft, tmp_path):
+    out, _ = draft
     (tmp_path / "rows.csv").write_text("age,died\n50,no\n")
 
     result = call("schema", "check", "--data", tmp_path / "rows.csv", "--schema", out)

@@ -40,7 +40,7 @@ def search(*arguments, out):
     return read_record(out / "record.jsonl"), result.stdout
 
 
-def table(record, name):
+def read_table(record, name):
     (match,) = [table for table in record.tables if table.name == name]
     return [dict(zip(match.columns, row, strict=True)) for row in match.rows]
 
@@ -52,12 +52,16 @@ def test_strings_are_found_over_parties_of_zipf_sizes(titles, tmp_path):
         out=tmp_path / "out",
     )
 
-    found = table(record, "neighbors")
-    assert found[0]["object"] == "graph search 4"
-    assert [row["distance"] for row in found] == [1.0, 2.0]
-    assert found[0]["row"] == 5
-    assert {row["party"] for row in table(record, "providers")} == {"party-0", "party-1", "party-2"}
-    assert sum(row["holds"] for row in table(record, "providers")) == len(TITLES)
+    neighbors = read_table(record, "neighbors")
+    assert neighbors[0]["object"] == "graph search 4"
+    assert [row["distance"] for row in neighbors] == [1.0, 2.0]
+    assert neighbors[0]["row"] == 5
+    assert {row["party"] for row in read_table(record, "providers")} == {
+        "party-0",
+        "party-1",
+        "party-2",
+    }
+    assert sum(row["holds"] for row in read_table(record, "providers")) == len(TITLES)
     assert "graph search 4" in printed
     html = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert html.count("<img") == len(record.figures)
@@ -70,12 +74,12 @@ def test_parties_are_read_from_a_column(cities, tmp_path):
         out=tmp_path / "out",
     )
 
-    assert [row["object"] for row in table(record, "neighbors")] == ["Bern", "Basel"]
-    assert [row["party"] for row in table(record, "providers")] == ["CH", "FR"]
+    assert [row["object"] for row in read_table(record, "neighbors")] == ["Bern", "Basel"]
+    assert [row["party"] for row in read_table(record, "providers")] == ["CH", "FR"]
     assert "Basel" in printed
 
 
-def test_a_query_may_be_a_row_or_come_from_a_file(titles, tmp_path):
+def test_queries_are_given_by_row_number_or_in_a_file(titles, tmp_path):
     (tmp_path / "queries.txt").write_text("deep learning 2\nfederated learning 3\n")
 
     record, _ = search(
@@ -84,16 +88,16 @@ def test_a_query_may_be_a_row_or_come_from_a_file(titles, tmp_path):
         out=tmp_path / "out",
     )
 
-    found = [(row["object"], row["distance"]) for row in table(record, "neighbors")]
-    assert found == [
+    neighbors = [(row["object"], row["distance"]) for row in read_table(record, "neighbors")]
+    assert neighbors == [
         ("graph similarity search 1", 0.0),
         ("deep learning 2", 0.0),
         ("federated learning 3", 0.0),
     ]
-    assert len(table(record, "cost")) == 3
+    assert len(read_table(record, "cost")) == 3
 
 
-def test_long_strings_are_cut_in_records_but_found_by_row(tmp_path):
+def test_records_shorten_long_strings_and_keep_their_row(tmp_path):
     (tmp_path / "long.txt").write_text("a" * 500 + "\n" + "b" * 500 + "\n")
 
     record, _ = search(
@@ -102,8 +106,8 @@ def test_long_strings_are_cut_in_records_but_found_by_row(tmp_path):
         out=tmp_path / "out",
     )
 
-    (found,) = table(record, "neighbors")
-    assert (found["object"], found["row"]) == ("b" * 200 + "\N{HORIZONTAL ELLIPSIS}", 2)
+    (neighbor,) = read_table(record, "neighbors")
+    assert (neighbor["object"], neighbor["row"]) == ("b" * 200 + "\N{HORIZONTAL ELLIPSIS}", 2)
 
 
 def test_neighbors_of_the_first_of_many_queries_are_printed(titles, tmp_path):
@@ -112,7 +116,7 @@ def test_neighbors_of_the_first_of_many_queries_are_printed(titles, tmp_path):
         out=tmp_path / "out",
     )
 
-    assert len(table(record, "neighbors")) == len(TITLES)
+    assert len(read_table(record, "neighbors")) == len(TITLES)
     assert printed.count("Nearest to") == 10
     assert f"{len(TITLES) - 10} more queries are in the record." in printed
 
@@ -133,7 +137,7 @@ def test_every_kind_of_object_can_be_searched(name, text, options, nearest, tmp_
         *("--data", tmp_path / name, *options, "-k", 1, "--parties", 2), out=tmp_path / "out"
     )
 
-    assert [row["object"] for row in table(record, "neighbors")] == [nearest]
+    assert [row["object"] for row in read_table(record, "neighbors")] == [nearest]
 
 
 def test_a_limit_uses_only_the_first_objects(titles, tmp_path):
@@ -143,7 +147,7 @@ def test_a_limit_uses_only_the_first_objects(titles, tmp_path):
         out=tmp_path / "out",
     )
 
-    assert len(table(record, "neighbors")) == 2
+    assert len(read_table(record, "neighbors")) == 2
 
 
 @pytest.mark.parametrize(
@@ -199,14 +203,14 @@ def test_an_invalid_command_line_is_a_usage_error(titles, tmp_path, options, mes
         *("--out", tmp_path / "out"),
     )
 
-    shown = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    output = " ".join(result.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
     assert result.exit_code == 2
-    assert message in shown
+    assert message in output
     assert not (tmp_path / "out").exists()
 
 
-def neighbors(record):
-    return [(row["object"], row["distance"]) for row in table(record, "neighbors")]
+def found_neighbors(record):
+    return [(row["object"], row["distance"]) for row in read_table(record, "neighbors")]
 
 
 @pytest.mark.parametrize("algorithm", ["dann", "hufu", "hufu+", "dann*"])
@@ -217,9 +221,9 @@ def test_every_algorithm_finds_the_neighbors_of_the_baseline(algorithm, titles, 
     baseline, _ = search(*query, "--algorithm", "baseline", out=tmp_path / "baseline")
     record, _ = search(*query, "--algorithm", algorithm, *terms, out=tmp_path / "out")
 
-    assert neighbors(record) == neighbors(baseline)
-    assert [row["algorithm"] for row in table(record, "cost")] == [algorithm]
-    assert [row["answer"] for row in table(record, "cost")] == ["exact"]
+    assert found_neighbors(record) == found_neighbors(baseline)
+    assert [row["algorithm"] for row in read_table(record, "cost")] == [algorithm]
+    assert [row["answer"] for row in read_table(record, "cost")] == ["exact"]
 
 
 def test_parties_may_be_processes_behind_slow_links(titles, tmp_path):
@@ -229,7 +233,7 @@ def test_parties_may_be_processes_behind_slow_links(titles, tmp_path):
         out=tmp_path / "out",
     )
 
-    assert [row["distance"] for row in table(record, "neighbors")] == [9.0, 9.0]
+    assert [row["distance"] for row in read_table(record, "neighbors")] == [9.0, 9.0]
     assert record.parameters["round trip in ms"] == 20
 
 
@@ -268,10 +272,10 @@ def test_the_automatic_choice_of_an_algorithm_is_reported(titles, tmp_path):
         out=tmp_path / "out",
     )
 
-    (cost,) = table(record, "cost")
+    (cost,) = read_table(record, "cost")
     assert cost["algorithm"] in ("baseline", "dann")
-    (reason,) = [note for note in record.notes if "Expected time for k = 10" in note]
-    assert reason in " ".join(printed.split())
+    (expectation,) = [note for note in record.notes if "Expected time for k = 10" in note]
+    assert expectation in " ".join(printed.split())
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,13 @@ def test_help_imports_no_slow_packages(command):
     assert process.stdout.endswith("loaded: []\n")
 
 
-def test_commands_of_these_tests_are_complete():
-    found = []
+def test_the_list_of_commands_is_complete():
+    commands = []
     for name, command in typer.main.get_command(app).commands.items():
         parts = command.commands if isinstance(command, Group) else [None]
-        found += [[name, part] if part else [name] for part in parts]
+        commands += [[name, part] if part else [name] for part in parts]
 
-    assert sorted(found) == sorted(COMMANDS)
+    assert sorted(commands) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -27,11 +27,11 @@ def loans(tmp_path):
     return path
 
 
-def call(*arguments):
+def synthesize(*arguments):
     return CliRunner().invoke(app, ["synthesize", *map(str, arguments)])
 
 
-def read(path):
+def read_csv(path):
     with path.open(newline="") as file:
         return list(csv.reader(file))
 
@@ -39,13 +39,13 @@ def read(path):
 def test_training_writes_rows_report_and_model(loans, tmp_path):
     out, report, model = (tmp_path / "new" / name for name in ("rows.csv", "q.html", "m.syn"))
 
-    result = call(
+    result = synthesize(
         "--data", loans, "--label", "default", "--epochs", 2, "--rows", 150,
         "--out", out, "--report", report, "--model", model,
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    header, *rows = read(out)
+    header, *rows = read_csv(out)
     assert header == LABEL_LAST
     assert len(rows) == 150
     assert sorted({row[3] for row in rows}) == ["no", "yes"]
@@ -63,31 +63,31 @@ def test_only_equal_seeds_give_equal_rows(loans, tmp_path):
     options = ["--data", loans, "--label", "default", "--epochs", 1]
 
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        result = call(*options, "--seed", seed, "--out", tmp_path / name)
+        result = synthesize(*options, "--seed", seed, "--out", tmp_path / name)
         assert result.exit_code == 0, result.output
 
-    a, b, c = (read(tmp_path / name) for name in "abc")
-    assert a == b
-    assert a != c
-    assert len(a) == 1 + 120
+    first, repeated, other = (read_csv(tmp_path / name) for name in "abc")
+    assert first == repeated
+    assert first != other
+    assert len(first) == 1 + 120
 
 
 def test_a_saved_model_repeats_the_rows_of_its_training(loans, tmp_path):
     model, options = tmp_path / "loans.syn", ["--label", "default", "--seed", 5]
-    call("--data", loans, *options, "--epochs", 1, "--model", model, "--rows", 40,
+    synthesize("--data", loans, *options, "--epochs", 1, "--model", model, "--rows", 40,
          "--out", tmp_path / "first.csv")  # fmt: skip
 
-    again = call("--model", model, *options, "--rows", 40, "--out", tmp_path / "again.csv")
-    more = call("--model", model, *options, "--out", tmp_path / "more.csv")
+    repeated = synthesize("--model", model, *options, "--rows", 40, "--out", tmp_path / "again.csv")
+    default = synthesize("--model", model, *options, "--out", tmp_path / "more.csv")
 
-    assert (again.exit_code, more.exit_code) == (0, 0), again.output + more.output
-    assert read(tmp_path / "again.csv") == read(tmp_path / "first.csv")
-    assert len(read(tmp_path / "more.csv")) == 1 + 90  # a quarter was held out from training
+    assert (repeated.exit_code, default.exit_code) == (0, 0), repeated.output + default.output
+    assert read_csv(tmp_path / "again.csv") == read_csv(tmp_path / "first.csv")
+    assert len(read_csv(tmp_path / "more.csv")) == 1 + 90  # a quarter was held out from training
 
 
 def test_predict_names_the_command_for_synthesizers(loans, tmp_path):
     model = tmp_path / "loans.syn"
-    call("--data", loans, "--epochs", 1, "--model", model, "--out", tmp_path / "rows.csv")
+    synthesize("--data", loans, "--epochs", 1, "--model", model, "--out", tmp_path / "rows.csv")
 
     result = CliRunner().invoke(app, ["predict", "--model", str(model), "--data", str(loans)])
 
@@ -99,7 +99,7 @@ def test_predict_names_the_command_for_synthesizers(loans, tmp_path):
 def test_one_generator_learns_all_classes_with_given_noise(loans, tmp_path, noise):
     model = tmp_path / "loans.syn"
 
-    result = call(
+    result = synthesize(
         "--data", loans, "--label", "default", "--epochs", 1, "--together", "--noise", noise,
         "--out", tmp_path / "rows.csv", "--model", model,
     )  # fmt: skip
@@ -110,10 +110,10 @@ def test_one_generator_learns_all_classes_with_given_noise(loans, tmp_path, nois
 
 
 def test_without_a_label_all_columns_keep_their_order(loans, tmp_path):
-    result = call("--data", loans, "--epochs", 1, "--out", tmp_path / "rows.csv")
+    result = synthesize("--data", loans, "--epochs", 1, "--out", tmp_path / "rows.csv")
 
     assert result.exit_code == 0, result.output
-    assert read(tmp_path / "rows.csv")[0] == ["default", "income", "age", "home"]
+    assert read_csv(tmp_path / "rows.csv")[0] == ["default", "income", "age", "home"]
     assert "train synthetic, test real" not in result.stdout
 
 
@@ -130,7 +130,7 @@ def test_without_a_label_all_columns_keep_their_order(loans, tmp_path):
     ],
 )
 def test_an_invalid_command_line_exits_with_2(arguments, message):
-    result = call(*arguments)
+    result = synthesize(*arguments)
 
     assert result.exit_code == 2
     output = " ".join(result.output.replace("│", " ").split())
@@ -138,7 +138,7 @@ def test_an_invalid_command_line_exits_with_2(arguments, message):
 
 
 def test_a_missing_column_is_named(loans, tmp_path):
-    result = call("--data", loans, "--label", "paid", "--out", tmp_path / "rows.csv")
+    result = synthesize("--data", loans, "--label", "paid", "--out", tmp_path / "rows.csv")
 
     assert result.exit_code == 1
     assert "has no column 'paid'" in result.stderr
@@ -148,7 +148,7 @@ def test_a_missing_column_is_named(loans, tmp_path):
 def test_a_row_without_a_label_is_reported(loans, tmp_path):
     loans.write_text(loans.read_text() + ",1.0,30,own\n")
 
-    result = call("--data", loans, "--label", "default", "--out", tmp_path / "rows.csv")
+    result = synthesize("--data", loans, "--label", "default", "--out", tmp_path / "rows.csv")
 
     assert result.exit_code == 1
     assert "column 'default' of" in result.stderr
@@ -157,10 +157,10 @@ def test_a_row_without_a_label_is_reported(loans, tmp_path):
 
 def test_a_saved_models_labels_cannot_take_a_column_name(loans, tmp_path):
     model = tmp_path / "loans.syn"
-    call("--data", loans, "--label", "default", "--epochs", 1, "--model", model,
+    synthesize("--data", loans, "--label", "default", "--epochs", 1, "--model", model,
          "--out", tmp_path / "rows.csv")  # fmt: skip
 
-    result = call("--model", model, "--label", "age", "--out", tmp_path / "more.csv")
+    result = synthesize("--model", model, "--label", "age", "--out", tmp_path / "more.csv")
 
     assert result.exit_code == 1
     assert "give the labels another name" in result.stderr
@@ -172,7 +172,7 @@ def test_without_torch_the_extra_is_named_in_one_line(loans, tmp_path, monkeypat
         module = f"fedneighbors.methods.fedpnn.synthesis.{name}"
         monkeypatch.delitem(sys.modules, module, raising=False)
 
-    result = call("--data", loans, "--label", "default", "--out", tmp_path / "rows.csv")
+    result = synthesize("--data", loans, "--label", "default", "--out", tmp_path / "rows.csv")
 
     assert result.exit_code == 1
     assert "pip install 'fedneighbors[torch]'" in result.stderr

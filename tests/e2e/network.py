@@ -74,7 +74,9 @@ class Network:
 
     def start_node(self, party: str, **config: Any) -> "subprocess.Popen[bytes]":
         """Start the SuperNode of a party with an existing key."""
-        pairs = {"party-name": party} | {key.replace("_", "-"): v for key, v in config.items()}
+        pairs = {"party-name": party} | {
+            key.replace("_", "-"): value for key, value in config.items()
+        }
         return self._start(
             party,
             f"flower-supernode --superlink 127.0.0.1:{self.port} --port {free_port()} "
@@ -147,15 +149,15 @@ def kill_processes(home: str) -> None:
 
 
 def _processes(home: str) -> list[int]:
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes()
         except OSError:
             continue
         if f"\0FLWR_HOME={home}".encode() in b"\0" + environment:
-            found.append(int(folder.name))
-    return found
+            pids.append(int(folder.name))
+    return pids
 
 
 def kill(pid: int) -> None:
@@ -180,14 +182,14 @@ def is_listening(port: int) -> bool:
 
 
 def wait_until(
-    condition: Callable[[], bool], what: str, log: Path | None = None, *, limit_s: float = 60
+    condition: Callable[[], bool], description: str, log: Path | None = None, *, limit_s: float = 60
 ) -> None:
     """Return as soon as the condition is true; fail with the log after a timeout."""
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
-            shown = log.read_text() if log else ""
-            raise AssertionError(f"not within {limit_s} s: {what}\n{shown}")
+            text = log.read_text() if log else ""
+            raise AssertionError(f"not within {limit_s} s: {description}\n{text}")
         time.sleep(0.05)
 
 

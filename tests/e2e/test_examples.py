@@ -29,6 +29,6 @@ def test_example_draws_its_pictures(example, tmp_path):
     )  # fmt: skip
 
     assert process.returncode == 0, process.stderr
-    pictures = list(tmp_path.glob("*.png"))
-    assert len(pictures) == example.read_text().count("plt.subplots(")
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+    images = list(tmp_path.glob("*.png"))
+    assert len(images) == example.read_text().count("plt.subplots(")
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in images)

@@ -35,7 +35,7 @@ def hub(tmp_path_factory):
     with Network(tmp_path_factory.mktemp("hub")) as network:
         write_digits(network.folder, PARTIES)
         for party in PARTIES:
-            join(network, party, named=True)
+            join_network(network, party, named=True)
         yield network
 
 
@@ -51,14 +51,14 @@ def write_digits(folder, parties):
     """Write each party's part of the digits, and all of them as the pooled table."""
     x, y = load_digits(return_X_y=True)
     rows = np.column_stack([x, y]).astype(int)
-    header = ",".join([*(f"pixel_{j}" for j in range(64)), "digit"])
+    header = ",".join([*(f"pixel_{pixel}" for pixel in range(64)), "digit"])
     np.savetxt(folder / "pooled.csv", rows, "%d", ",", header=header, comments="")
-    for k, party in enumerate(parties):
-        part = rows[k :: len(parties)]
+    for index, party in enumerate(parties):
+        part = rows[index :: len(parties)]
         np.savetxt(folder / f"{party}.csv", part, "%d", ",", header=header, comments="")
 
 
-def join(network, party, *, named, **more):
+def join_network(network, party, *, named, **settings):
     model_folder = network.folder / f"models-{party}"
     model_folder.mkdir()
     write_node_key(network.folder / party)
@@ -68,12 +68,12 @@ def join(network, party, *, named, **more):
         data=str(network.folder / f"{party}.csv"),
         label="digit",
         model_folder=str(model_folder),
-        **more,
+        **settings,
     )
 
 
 def enroll(folder, parties):
-    """Make each party's signing key and the roster; return the node settings for them."""
+    """Create each party's signing key and the roster; return the settings of the nodes."""
     keys = {party: Identity.new() for party in parties}
     roster = folder / "roster.json"
     roster.write_text(Roster({party: key.public for party, key in keys.items()}).to_json())
@@ -98,7 +98,7 @@ def pooled_model(folder):
 
 
 def fedpnn_model(folder, settings):
-    """Return the model of FedPNN that the parties make in one process."""
+    """Return the FedPNN model of the parties, trained in one process."""
     members = []
     for party in PARTIES:
         table = read_table(folder / f"{party}.csv", label="digit", keep_missing=True)
@@ -107,19 +107,22 @@ def fedpnn_model(folder, settings):
     return run(coordinate_fedpnn(settings), members).result
 
 
-def train_flynn(network, **more):
+def train_flynn(network, **options):
     settings = {"min_parties": 3, "timeout_s": 120.0, "n_units": 2048, "seed": 7}
     settings["model_path"] = str(network.folder / "coordinator.model")
-    return network.start_run(APP, **settings, **more).communicate(timeout=LIMIT_S)[0]
+    return network.start_run(APP, **settings, **options).communicate(timeout=LIMIT_S)[0]
 
 
-def models(folder, method):
+def read_models(folder, method):
     """Return the bytes of the coordinator's and the parties' models."""
-    paths = [folder / "coordinator.model", *(party_model(folder, p, method) for p in PARTIES)]
+    paths = [
+        folder / "coordinator.model",
+        *(party_model_path(folder, party, method) for party in PARTIES),
+    ]
     return [path.read_bytes() for path in paths]
 
 
-def party_model(folder, party, method):
+def party_model_path(folder, party, method):
     return folder / f"models-{party}" / f"{method}.model"
 
 
@@ -130,7 +133,7 @@ def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
 
     assert shared.status()[0] == "finished:completed", printed
     assert printed.count("3 parties answered") == 5
-    assert models(shared.folder, "flynn") == [expected] * 4
+    assert read_models(shared.folder, "flynn") == [expected] * 4
     assert not list(shared.folder.rglob("*.pending"))
 
 
@@ -139,16 +142,16 @@ def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     expected = pooled_model(network.folder).to_bytes()
     masks = enroll(network.folder, PARTIES)
     for party in PARTIES:
-        join(network, party, named=True, **masks[party])
+        join_network(network, party, named=True, **masks[party])
 
     roster = str(network.folder / "roster.json")
     printed = train_flynn(network, secure_aggregation=True, roster=roster)
 
     assert network.status()[0] == "finished:completed", printed
-    # Two questions are gathered, three summed; a masked sum takes four exchanges.
+    # Two requests gather, three sum; a masked sum takes four exchanges.
     assert printed.count("3 parties answered") == 2 + 3 * 4
     assert printed.count("MaskInput: 3 parties answered") == 3
-    assert models(network.folder, "flynn") == [expected] * 4
+    assert read_models(network.folder, "flynn") == [expected] * 4
     assert not list(network.folder.rglob("*.pending"))
 
 
@@ -163,7 +166,7 @@ def test_fedpnn_of_three_nodes_equals_one_process_bit_for_bit(shared):
 
     assert shared.status()[0] == "finished:completed", printed
     assert printed.count("3 parties answered") == 5
-    assert models(shared.folder, "fedpnn") == [expected] * 4
+    assert read_models(shared.folder, "fedpnn") == [expected] * 4
     for party in PARTIES:
         assert "centers of 5 records or more each" in shared.log(party).read_text()
 
@@ -172,10 +175,10 @@ def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):
     tables = [read_table(shared.folder / f"{party}.csv", label="digit") for party in PARTIES]
     x, y = (np.concatenate([getattr(table, name) for table in tables]) for name in "xy")
     owner = np.repeat(PARTIES, [len(table.y) for table in tables])
-    expected = KNNPerClassifier(
+    model = KNNPerClassifier(
         hidden=(8,), n_rounds=3, participation=0.34, standardize=False, trainer="reuse"
     )
-    expected.fit(x, y, parties=owner)
+    model.fit(x, y, parties=owner)
 
     printed = shared.start_run(
         KNNPER, min_parties=3, timeout_s=120.0, hidden="[8]", n_rounds=3, standardize=False,
@@ -184,14 +187,14 @@ def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):
 
     assert shared.status()[0] == "finished:completed", printed
     assert printed.count("3 parties answered") == 6
-    # others keep what they have; the last of three rounds goes by shorter steps
+    # two passes of three rounds, each with one participant
     assert printed.count("TrainRequest: 1 parties answered") == 6
-    common = KNNPerClassifier.load(shared.folder / "coordinator.model")
-    assert common.weights_.tobytes() == expected.weights_.tobytes()
+    shared_model = KNNPerClassifier.load(shared.folder / "coordinator.model")
+    assert shared_model.weights_.tobytes() == model.weights_.tobytes()
     for party in PARTIES:
-        found = KNNPerClassifier.load(party_model(shared.folder, party, "knnper"))
-        asked = expected.predict_proba(x, [party] * len(x))
-        assert found.predict_proba(x).tobytes() == asked.tobytes()
+        loaded = KNNPerClassifier.load(party_model_path(shared.folder, party, "knnper"))
+        probabilities = model.predict_proba(x, [party] * len(x))
+        assert loaded.predict_proba(x).tobytes() == probabilities.tobytes()
     assert not list(shared.folder.rglob("*.pending"))
 
 
@@ -207,15 +210,15 @@ def test_fedpnn_writes_no_model_without_an_expected_party(shared):
     assert not list(shared.folder.rglob("*.model*"))
 
 
-def test_a_node_killed_in_mid_round_is_named_no_model_written(network):
+def test_a_killed_node_is_named_and_no_model_is_written(network):
     write_digits(network.folder, ("ann", "bob"))
     for party in ("ann", "bob"):
-        join(network, party, named=False)
+        join_network(network, party, named=False)
 
     model_path = str(network.folder / "coordinator.model")
     process = network.start_run(APP, min_parties=2, timeout_s=180.0, model_path=model_path)
     log = network.log("bob")
-    wait_until(lambda: "query.ask" in log.read_text(), "bob is asked", log, limit_s=120)
+    wait_until(lambda: "query.ask" in log.read_text(), "a request to bob", log, limit_s=120)
     network.kill_node("bob")
     printed = process.communicate(timeout=LIMIT_S)[0]
 
@@ -228,15 +231,15 @@ def test_a_node_killed_in_mid_round_is_named_no_model_written(network):
     assert not list(network.folder.rglob("*.model*"))
 
 
-def test_node_is_turned_away_until_its_key_is_registered(network):
+def test_a_node_is_rejected_until_its_key_is_registered(network):
     write_node_key(network.folder / "eve")
     log = network.log("eve")
 
-    stranger = network.start_node("eve")
-    exit_code = stranger.wait(timeout=60)
+    process = network.start_node("eve")
+    exit_code = process.wait(timeout=60)
 
     assert exit_code != 0
     assert "Failed to activate SuperNode" in log.read_text()
     network.register("eve", named=True)
     network.start_node("eve")
-    wait_until(lambda: "SuperNode ID:" in log.read_text(), "eve is let in", log)
+    wait_until(lambda: "SuperNode ID:" in log.read_text(), "eve is admitted", log)

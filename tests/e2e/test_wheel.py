@@ -13,7 +13,11 @@ pytestmark = pytest.mark.e2e
 
 
 def run(*command, cwd):
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PIP_CONSTRAINT")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PIP_CONSTRAINT")
+    }
     process = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -27,7 +31,7 @@ def run(*command, cwd):
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def folder(tmp_path_factory):
     """Return a folder with an environment of only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = (sys.executable, "-m", "pip", "--quiet")
@@ -38,30 +42,30 @@ def installed(tmp_path_factory):
     return folder
 
 
-def test_the_command_line_shows_its_help(installed):
-    output = run(installed / "env" / "bin" / "fedneighbors", "--help", cwd=installed)
+def test_the_command_line_shows_its_help(folder):
+    output = run(folder / "env" / "bin" / "fedneighbors", "--help", cwd=folder)
 
     assert "demo" in output
 
 
-def test_the_demo_writes_a_record(installed):
-    run(installed / "env" / "bin" / "fedneighbors", "demo", "--out", "demo", cwd=installed)
+def test_the_demo_writes_a_record(folder):
+    run(folder / "env" / "bin" / "fedneighbors", "demo", "--out", "demo", cwd=folder)
 
-    assert list((installed / "demo").glob("*.jsonl"))
+    assert list((folder / "demo").glob("*.jsonl"))
 
 
-def test_the_first_example_of_the_readme_runs(installed):
-    first = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))[2]
+def test_the_first_example_of_the_readme_runs(folder):
+    code = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))[2]
 
-    output = run(installed / "env" / "bin" / "python", "-c", first, cwd=installed)
+    output = run(folder / "env" / "bin" / "python", "-c", code, cwd=folder)
 
     assert output.endswith("bytes sent\n")
 
 
-def test_the_wheel_has_only_the_package(installed):
+def test_the_wheel_has_only_the_package(folder):
     script = "import importlib.util as u; print(u.find_spec('experiments'), u.find_spec('tests'))"
 
-    assert run(installed / "env" / "bin" / "python", "-c", script, cwd=installed).split() == [
+    assert run(folder / "env" / "bin" / "python", "-c", script, cwd=folder).split() == [
         "None",
         "None",
     ]

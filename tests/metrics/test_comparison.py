@@ -47,8 +47,8 @@ def test_swapping_sides_turns_wins_into_losses(columns):
     result = compare_paired(method, baseline)
 
     swapped = compare_paired(baseline, method)
-    turned = compare_paired(method, baseline, higher_is_better=False)
-    assert swapped == turned
+    lower_is_better = compare_paired(method, baseline, higher_is_better=False)
+    assert swapped == lower_is_better
     assert (swapped.wins, swapped.ties, swapped.losses) == (
         result.losses,
         result.ties,
@@ -86,15 +86,15 @@ def test_incomparable_scores_are_refused(method, baseline, message):
 
 
 def test_average_accuracy_weights_clients_by_rows():
-    right = {"a": (1, 1), "b": (0, 3)}
+    correct = {"a": (1, 1), "b": (0, 3)}
 
-    assert average_accuracy(right, ["a", "b"]) == 0.25
+    assert average_accuracy(correct, ["a", "b"]) == 0.25
 
 
 def test_bottom_decile_of_a_hundred_is_the_tenth_worst():
-    right = {str(place): (place, 100) for place in range(100)}
+    correct = {str(number): (number, 100) for number in range(100)}
 
-    assert bottom_decile(right, list(right)) == 0.09
+    assert bottom_decile(correct, list(correct)) == 0.09
     assert bottom_decile({"a": (1, 2), "b": (2, 2)}, ["a", "b"]) == 0.5
 
 

@@ -27,9 +27,9 @@ def test_accuracy_is_the_fraction_of_correct_rows():
 def test_agreement_is_symmetric_and_equals_accuracy(rows):
     first, second = zip(*rows, strict=True)
 
-    both_ways = agreement(first, second), agreement(second, first)
+    results = agreement(first, second), agreement(second, first)
 
-    assert both_ways == (accuracy(first, second), accuracy(first, second))
+    assert results == (accuracy(first, second), accuracy(first, second))
 
 
 def test_balanced_accuracy_weights_true_classes_equally():
@@ -44,9 +44,9 @@ def test_balanced_accuracy_weights_true_classes_equally():
 def test_balanced_accuracy_equals_scikit_learn(rows):
     true, predicted = zip(*rows, strict=True)
 
-    ours = balanced_accuracy(true, predicted)
+    score = balanced_accuracy(true, predicted)
 
-    np.testing.assert_allclose(ours, balanced_accuracy_score(true, predicted), rtol=1e-12)
+    np.testing.assert_allclose(score, balanced_accuracy_score(true, predicted), rtol=1e-12)
 
 
 def test_confusion_follows_the_given_class_order():
@@ -74,16 +74,16 @@ def test_normalized_accuracy_refuses_invalid_accuracies(a, a_knn):
         normalized_accuracy(a, a_knn)
 
 
-@pytest.mark.parametrize("measure", [accuracy, agreement, balanced_accuracy])
-def test_incomparable_lists_are_refused(measure):
+@pytest.mark.parametrize("metric", [accuracy, agreement, balanced_accuracy])
+def test_incomparable_lists_are_refused(metric):
     with pytest.raises(ValueError, match="must be a non-empty list"):
-        measure([], [])
+        metric([], [])
     with pytest.raises(ValueError, match=r"has 2 labels and .* 1; they must belong to the same"):
-        measure([0, 1], [0])
+        metric([0, 1], [0])
     with pytest.raises(ValueError, match="both must be text or both numbers"):
-        measure([0, 1], ["0", "1"])
+        metric([0, 1], ["0", "1"])
     with pytest.raises(ValueError, match=r"got shape \(1, 2\)"):
-        measure([[0, 1]], [[0, 1]])
+        metric([[0, 1]], [[0, 1]])
 
 
 def test_text_in_object_arrays_compares_with_text():
@@ -91,7 +91,7 @@ def test_text_in_object_arrays_compares_with_text():
 
 
 def test_brier_score_sums_the_squares_of_all_classes():
-    # (0.2**2 + 0.5**2 + 0.3**2 + 2 * 1**2) / 2 with exact binary fractions in their place
+    # like (0.2**2 + 0.5**2 + 0.3**2 + 2 * 1**2) / 2, but with exact binary fractions
     score = brier_score([[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]], ["b", "c"], ["a", "b", "c"])
 
     assert score == (0.0625 + 0.25 + 0.0625 + 2.0) / 2
@@ -100,12 +100,12 @@ def test_brier_score_sums_the_squares_of_all_classes():
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30))
 @settings(deadline=None)
 def test_brier_score_of_two_classes_is_twice_single_column(rows):
-    share, y = zip(*rows, strict=True)
-    proba = np.column_stack([1 - np.array(share), share])
+    positive, y = zip(*rows, strict=True)
+    proba = np.column_stack([1 - np.array(positive), positive])
 
     score = brier_score(proba, np.array(y, dtype=int), [0, 1])
 
-    one_column = brier_score_loss(np.array(y, dtype=int), share, pos_label=1, labels=[0, 1])
+    one_column = brier_score_loss(np.array(y, dtype=int), positive, pos_label=1, labels=[0, 1])
     np.testing.assert_allclose(score, 2 * one_column, rtol=1e-12, atol=1e-15)
 
 
@@ -141,7 +141,7 @@ def test_perfect_forecast_scores_zero():
     assert reliability(proba, [0, 1, 2], [0, 1, 2]).expected_calibration_error == 0
 
 
-@pytest.mark.parametrize("measure", [brier_score, reliability])
+@pytest.mark.parametrize("metric", [brier_score, reliability])
 @pytest.mark.parametrize(
     ("proba", "y", "classes", "message"),
     [
@@ -155,9 +155,9 @@ def test_perfect_forecast_scores_zero():
         ([[0.5, 0.5]], [2], [0, 1], "1 labels of y are not among the classes"),
     ],
 )
-def test_mismatched_forecasts_are_refused(measure, proba, y, classes, message):
+def test_mismatched_forecasts_are_refused(metric, proba, y, classes, message):
     with pytest.raises(ValueError, match=message):
-        measure(proba, y, classes)
+        metric(proba, y, classes)
 
 
 def test_zero_bins_are_refused():

@@ -31,11 +31,11 @@ from tests.methods.knnper.private.clients import two_cells
 PLAIN = Regime(learning_rate=1.0, momentum=0.0, weight_decay=0.0)
 
 
-def plan(*, noise=0.0, rate=1.0, batch_size=1, n_steps=1):
+def make_plan(*, noise=0.0, rate=1.0, batch_size=1, n_steps=1):
     return StepPlan(rate, batch_size, n_steps, 1, noise, ApproxDP(1, "1e-5"))
 
 
-def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
+def train_cells(x, y, *, bound=1.0, plan=None, regime=PLAIN, generator=None):
     """Return the weight changes of two cells, shape (2, 2), and the accountant."""
     net = two_cells()
     x = torch.tensor(x, dtype=torch.float32).reshape(-1, 2)
@@ -44,7 +44,7 @@ def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
         state_of(net.module),
         x,
         torch.tensor(y, dtype=torch.int64),
-        plan=planned or plan(),
+        plan=plan or make_plan(),
         regime=regime,
         bound=bound,
         generator=generator,
@@ -52,56 +52,58 @@ def moved(x, y, *, bound=1.0, planned=None, regime=PLAIN, generator=None):
     return state["head.weight"].numpy().astype(float), accountant
 
 
-def test_a_short_gradient_is_left_as_it_is():
-    change, _ = moved([[1.0, 0.0]], [0], bound=10.0)
+def test_a_short_gradient_is_unchanged():
+    change, _ = train_cells([[1.0, 0.0]], [0], bound=10.0)
 
     np.testing.assert_allclose(change, [[0.5, 0], [-0.5, 0]], atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [10.0, 1e4, 1e15, 1e25])
 def test_no_row_moves_the_weights_by_more_than_the_bound(size):
-    change, _ = moved([[size, 0.0]], [0], bound=0.5)
+    change, _ = train_cells([[size, 0.0]], [0], bound=0.5)
 
     assert np.linalg.norm(change) <= 0.5 * (1 + 1e-6)
-    assert np.linalg.norm(change) > 0.49 or size > 1e18  # beyond, its square is infinite
+    assert np.linalg.norm(change) > 0.49 or size > 1e18  # above, its square is infinite
 
 
-def test_each_row_is_cut_before_rows_are_added_up():
-    change, _ = moved([[1e4, 0.0], [-1e4, 0.0], [0.0, 1e4]], [0, 0, 0], bound=1.0)
+def test_each_row_is_clipped_before_the_sum():
+    change, _ = train_cells([[1e4, 0.0], [-1e4, 0.0], [0.0, 1e4]], [0, 0, 0], bound=1.0)
 
     np.testing.assert_allclose(np.abs(change), [[0, 0.5**0.5]] * 2, atol=1e-5)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_without_a_finite_gradient_counts_as_zero(bad):
-    alone, _ = moved([[1.0, 0.0]], [0])
-    beside, _ = moved([[1.0, 0.0], [bad, 0.0]], [0, 1])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_row_without_a_finite_gradient_counts_as_zero(value):
+    without_row, _ = train_cells([[1.0, 0.0]], [0])
+    with_row, _ = train_cells([[1.0, 0.0], [value, 0.0]], [0, 1])
 
-    assert (alone == beside).all()
+    assert (without_row == with_row).all()
 
 
 def test_a_client_without_rows_sends_noise_only():
-    still, accountant = moved(np.empty((0, 2)), [], planned=plan(n_steps=3))
-    noised, _ = moved(np.empty((0, 2)), [], planned=plan(noise=1.0, n_steps=3))
+    without_noise, accountant = train_cells(np.empty((0, 2)), [], plan=make_plan(n_steps=3))
+    with_noise, _ = train_cells(np.empty((0, 2)), [], plan=make_plan(noise=1.0, n_steps=3))
 
-    assert (still == 0).all()
-    assert (noised != 0).all()
+    assert (without_noise == 0).all()
+    assert (with_noise != 0).all()
     assert accountant.history == [(0.0, 1.0, 3)]
 
 
 def test_the_accountant_records_every_step():
-    _, accountant = moved([[1.0, 0.0]] * 8, [0] * 8, planned=plan(noise=2.0, rate=0.25, n_steps=7))
+    _, accountant = train_cells(
+        [[1.0, 0.0]] * 8, [0] * 8, plan=make_plan(noise=2.0, rate=0.25, n_steps=7)
+    )
 
     assert accountant.history == [(2.0, 0.25, 7)]
 
 
 def test_rows_are_sampled_and_divided_by_the_declared_batch():
     # 4,000 rows at 1/4, each moving the first cell by 1/2 * 1/1000: five deviations are 137 rows
-    change, _ = moved(
+    change, _ = train_cells(
         [[1.0, 0.0]] * 4000,
         [0] * 4000,
         bound=10.0,
-        planned=plan(rate=0.25, batch_size=1000),
+        plan=make_plan(rate=0.25, batch_size=1000),
         generator=torch.Generator().manual_seed(3),
     )
 
@@ -110,30 +112,30 @@ def test_rows_are_sampled_and_divided_by_the_declared_batch():
 
 
 def test_the_generator_is_seeded_by_the_operating_system(monkeypatch):
-    words = np.random.default_rng(0).bytes(4 * 624)
-    monkeypatch.setattr("os.urandom", lambda n: words[:n])
-    twister = np.random.MT19937()
-    twister.state = {
+    key = np.random.default_rng(0).bytes(4 * 624)
+    monkeypatch.setattr("os.urandom", lambda n: key[:n])
+    reference = np.random.MT19937()
+    reference.state = {
         "bit_generator": "MT19937",
-        "state": {"key": np.frombuffer(words, "<u4"), "pos": 624},
+        "state": {"key": np.frombuffer(key, "<u4"), "pos": 624},
     }
 
-    drawn = torch.randint(0, 2**24, (2000,), generator=fresh_generator())
+    samples = torch.randint(0, 2**24, (2000,), generator=fresh_generator())
 
-    assert drawn.tolist() == (twister.random_raw(2000) % 2**24).tolist()
+    assert samples.tolist() == (reference.random_raw(2000) % 2**24).tolist()
 
 
 def test_noise_is_fresh_and_torchs_generator_unchanged():
     before = torch.random.get_rng_state()
 
-    first, _ = moved([[1.0, 0.0]], [0], planned=plan(noise=1.0))
-    second, _ = moved([[1.0, 0.0]], [0], planned=plan(noise=1.0))
+    first, _ = train_cells([[1.0, 0.0]], [0], plan=make_plan(noise=1.0))
+    second, _ = train_cells([[1.0, 0.0]], [0], plan=make_plan(noise=1.0))
 
     assert (first != second).all()
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def named(**layers):
+def make_network(**layers):
     return Network(nn.Sequential(OrderedDict(layers)), embedding="body")
 
 
@@ -156,10 +158,10 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("network", "words"),
+    ("network", "message"),
     [
         (
-            named(body=nn.Linear(2, 2), norm=nn.BatchNorm1d(2), head=nn.Linear(2, 2)),
+            make_network(body=nn.Linear(2, 2), norm=nn.BatchNorm1d(2), head=nn.Linear(2, 2)),
             "BatchNorm cannot support .* GroupNorm or LayerNorm",
         ),
         (Network(Recurrent(), embedding="body"), r"do not support nn\.LSTM"),
@@ -167,46 +169,49 @@ class Recurrent(nn.Module):
     ],
     ids=["batch norm", "recurrent", "idle"],
 )
-def test_networks_that_mix_rows_are_refused(network, words):
-    with pytest.raises(ValueError, match=words):
+def test_networks_that_mix_rows_are_refused(network, message):
+    with pytest.raises(ValueError, match=message):
         check_private(network, torch.zeros(0, 2))
 
 
 @pytest.mark.parametrize(
     "network",
-    [two_cells(), named(body=nn.Linear(2, 4), norm=nn.GroupNorm(2, 4), head=nn.Linear(4, 2))],
+    [
+        two_cells(),
+        make_network(body=nn.Linear(2, 4), norm=nn.GroupNorm(2, 4), head=nn.Linear(4, 2)),
+    ],
 )
-def test_networks_that_see_one_row_at_a_time_are_taken(network):
+def test_networks_that_see_one_row_at_a_time_are_accepted(network):
     before = state_of(network.module)
 
     check_private(network, torch.zeros(0, 2))
 
-    assert all(torch.equal(before[k], v) for k, v in state_of(network.module).items())
+    assert all(torch.equal(before[name], value) for name, value in state_of(network.module).items())
 
 
-def sums_of_steps(n_rows, monkeypatch, *, seed, n=300, noise=1.0, rate=1.0):
-    """Return noisy sums of steps with or without a clipped canary, along its gradient, in quarters.
+def sample_step_sums(n_rows, monkeypatch, *, seed, n=300, noise=1.0, rate=1.0):
+    """Return the noisy sum of each step along the gradient of a canary row, in quarters.
 
-    The learning rate is so small that every step finds the first weights: they are independent.
+    The learning rate is so small that the weights stay the same: the steps are independent.
     """
-    seen = []
-    step = torch.optim.SGD.step
+    gradients = []
+    original_step = torch.optim.SGD.step
 
-    def recorded(self):
-        seen.append(self.param_groups[0]["params"][0].grad.numpy().copy())
-        return step(self)
+    def record_gradient(self):
+        gradients.append(self.param_groups[0]["params"][0].grad.numpy().copy())
+        return original_step(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(torch.optim.SGD, "step", recorded)
-        moved(
+        patch.setattr(torch.optim.SGD, "step", record_gradient)
+        train_cells(
             [[100.0, 0.0]] * n_rows,
             [0] * n_rows,
-            planned=plan(noise=noise, rate=rate, n_steps=n),
+            plan=make_plan(noise=noise, rate=rate, n_steps=n),
             regime=Regime(learning_rate=1e-30, momentum=0.0, weight_decay=0.0),
             generator=torch.Generator().manual_seed(seed),
         )
-    first = np.array(seen)[:, :, 0]
-    return np.floor(4 * (first[:, 1] - first[:, 0]) / 2**0.5).astype(np.int64)
+    columns = np.array(gradients)[:, :, 0]
+    return np.floor(4 * (columns[:, 1] - columns[:, 0]) / 2**0.5).astype(np.int64)
 
 
 def test_an_audit_of_private_steps_finds_planted_breaches_only(monkeypatch):
@@ -218,22 +223,22 @@ def test_an_audit_of_private_steps_finds_planted_breaches_only(monkeypatch):
         accountant.step(noise_multiplier=1.0, sample_rate=rate)
         claims[rate] = accountant.get_epsilon(delta, alphas=ORDERS)
 
-    def found(seed, **breach):
-        members = sums_of_steps(1, monkeypatch, seed=seed, **breach)
-        outsiders = sums_of_steps(0, monkeypatch, seed=seed + 1, **breach)
+    def audit(seed, **settings):
+        members = sample_step_sums(1, monkeypatch, seed=seed, **settings)
+        outsiders = sample_step_sums(0, monkeypatch, seed=seed + 1, **settings)
         return certified_epsilon(members, outsiders, delta=delta).epsilon(delta)
 
-    honest, thinned, halved = found(10), found(20, rate=0.25), found(30, noise=0.5, n=1300)
-    monkeypatch.setattr(DPOptimizer, "clip_and_accumulate", not_clipped)
-    unclipped = found(40)
+    correct, sampled, half_noise = audit(10), audit(20, rate=0.25), audit(30, noise=0.5, n=1300)
+    monkeypatch.setattr(DPOptimizer, "clip_and_accumulate", sum_unclipped)
+    unclipped = audit(40)
 
-    assert honest <= claims[1.0]
-    assert thinned <= claims[0.25]
-    assert halved > claims[1.0]
+    assert correct <= claims[1.0]
+    assert sampled <= claims[0.25]
+    assert half_noise > claims[1.0]
     assert unclipped > claims[1.0]
 
 
-def not_clipped(self):
+def sum_unclipped(self):
     """Return the plain sum of gradients."""
     for parameter in self.params:
         parameter.summed_grad = parameter.grad_sample.sum(dim=0)
@@ -248,7 +253,9 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("epsilon", "n_rows", "batch_size", "epochs", "n_rounds"), SETTINGS)
-def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size, epochs, n_rounds):
+def test_the_plan_uses_nearly_all_of_the_requested_epsilon(
+    epsilon, n_rows, batch_size, epochs, n_rounds
+):
     allowed = ApproxDP(epsilon, "1e-5")
 
     plan = plan_steps(n_rows, batch_size, epochs=epochs, n_rounds=n_rounds, allowed=allowed)
@@ -256,13 +263,13 @@ def test_the_accountant_is_tight_within_the_request(epsilon, n_rows, batch_size,
     accountant = new_accountant()
     for _ in range(plan.n_steps * n_rounds):
         accountant.step(noise_multiplier=plan.noise_multiplier, sample_rate=plan.sample_rate)
-    asked = float(allowed.epsilon)
-    assert 0.9 * asked < accountant.get_epsilon(1e-5, alphas=ORDERS) <= asked
+    limit = float(allowed.epsilon)
+    assert 0.9 * limit < accountant.get_epsilon(1e-5, alphas=ORDERS) <= limit
     assert 0.9 * allowed.epsilon < plan.cost.epsilon <= allowed.epsilon
     assert plan.cost.delta == allowed.delta
 
 
-def test_the_finer_accountant_finds_less_than_is_charged():
+def test_a_tighter_accountant_finds_less_than_the_charge():
     from opacus.accountants import PRVAccountant
 
     plan = plan_steps(200, 20, epochs=1, n_rounds=20, allowed=ApproxDP(1, "1e-5"))
@@ -272,7 +279,7 @@ def test_the_finer_accountant_finds_less_than_is_charged():
     assert 0.8 < finer.get_epsilon(1e-5) < float(plan.cost.epsilon)
 
 
-def test_more_steps_and_smaller_budgets_ask_for_more_noise():
+def test_more_steps_and_smaller_budgets_need_more_noise():
     def noise(n_rounds, epsilon):
         allowed = ApproxDP(epsilon, "1e-5")
         return plan_steps(100, 10, epochs=1, n_rounds=n_rounds, allowed=allowed).noise_multiplier
@@ -281,7 +288,7 @@ def test_more_steps_and_smaller_budgets_ask_for_more_noise():
 
 
 @pytest.mark.parametrize("n_rows", [1, 9, 10, 11, 33, 1000, 12345])
-def test_rows_are_drawn_at_rates_that_torch_draws_exactly(n_rows):
+def test_sampling_rates_are_exact_in_torch(n_rows):
     plan = plan_steps(n_rows, 10, epochs=2, n_rounds=1, allowed=ApproxDP(4, "1e-5"))
 
     assert (plan.sample_rate * 2**24).is_integer()
@@ -291,12 +298,12 @@ def test_rows_are_drawn_at_rates_that_torch_draws_exactly(n_rows):
 
 
 def test_the_parts_of_a_budget_add_up_to_it():
-    whole = Privacy(epsilon="1.5", delta="1e-6", constants_share="1/5")
+    privacy = Privacy(epsilon="1.5", delta="1e-6", constants_share="1/5")
 
-    parts = Budget.of(whole)
+    budget = Budget.of(privacy)
 
-    assert parts.counts == PureDP("0.3")
-    assert parts.steps == ApproxDP("1.2", "1e-6")
+    assert budget.counts == PureDP("0.3")
+    assert budget.steps == ApproxDP("1.2", "1e-6")
 
 
 def test_an_impossible_budget_is_refused_with_a_remedy():

@@ -23,7 +23,7 @@ IMAGES, CLASSES = torch.rand(8, 32, 32, generator=RANDOM), torch.arange(8) % 3
 
 
 class Averaging(nn.Module):
-    """Digits through a layer that is normalized over the batch, and units that are dropped."""
+    """A classifier of digits with batch normalization and dropout."""
 
     def __init__(self):
         super().__init__()
@@ -34,14 +34,14 @@ class Averaging(nn.Module):
         return self.head(self.body(x))
 
 
-def averaging():
+def make_averaging_network():
     with torch.random.fork_rng():
         torch.manual_seed(4)
         return Network(Averaging(), "body")
 
 
-def same(one, other):
-    return all(torch.equal(one[name], other[name]) for name in one)
+def are_equal(first, second):
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_mobilenet_trains_by_name_and_moves_its_averages():
@@ -50,24 +50,24 @@ def test_mobilenet_trains_by_name_and_moves_its_averages():
     trainer = Trainer(net, IMAGES, CLASSES)
     before = torch.get_rng_state()
 
-    [one], [again], [other] = (
-        trainer.train([LocalTask(np.arange(8), start, (word,))], Regime(batch_size=4))
-        for word in ("a", "a", "b")
+    [first], [repeated], [other] = (
+        trainer.train([LocalTask(np.arange(8), start, (seed,))], Regime(batch_size=4))
+        for seed in ("a", "a", "b")
     )
 
     assert trainer.method == "reuse"
-    assert same(one, again)
-    assert not same(one, other)
+    assert are_equal(first, repeated)
+    assert not are_equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)
     averages = [name for name in start if "running" in name]
     assert len(averages) == 2 * 52
-    assert not any(torch.equal(one[name], start[name]) for name in averages)
-    assert {int(one[name]) for name in start if "batches" in name} == {2}
-    assert all(torch.isfinite(tensor).all() for tensor in one.values())
+    assert not any(torch.equal(first[name], start[name]) for name in averages)
+    assert {int(first[name]) for name in start if "batches" in name} == {2}
+    assert all(torch.isfinite(tensor).all() for tensor in first.values())
 
 
 def test_dropout_does_not_depend_on_other_clients():
-    net = averaging()
+    net = make_averaging_network()
     x, y = torch.rand(20, 64, generator=RANDOM), torch.arange(20) % 10
     start = state_of(net.module)
     first, second = (LocalTask(np.arange(i, i + 10), start, ("seed", i)) for i in (0, 10))
@@ -76,11 +76,11 @@ def test_dropout_does_not_depend_on_other_clients():
     together = trainer.train([first, second], Regime(batch_size=4))
 
     alone = trainer.train([second], Regime(batch_size=4))
-    assert same(together[1], alone[0])
+    assert are_equal(together[1], alone[0])
 
 
 def test_running_averages_are_averaged_like_weights():
-    parties = members(averaging())
+    parties = members(make_averaging_network())
     rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
     stages, network = [], parties[0].network
 
@@ -102,38 +102,43 @@ def test_running_averages_are_averaged_like_weights():
             [party.local_task(request)], regime
         )
         expected += state["body.1.running_var"] * (party.n_rows / total)
-    found = network.state(stages[-1].weights)
-    np.testing.assert_allclose(found["body.1.running_var"], expected, rtol=1e-5)
-    assert int(found["body.1.num_batches_tracked"]) == 0
+    averaged = network.state(stages[-1].weights)
+    np.testing.assert_allclose(averaged["body.1.running_var"], expected, rtol=1e-5)
+    assert int(averaged["body.1.num_batches_tracked"]) == 0
 
 
-def test_dropout_and_averages_agree_over_frames_bit_for_bit():
-    apart, together = members(averaging()), members(averaging())
+def test_framed_training_equals_direct_training_bit_for_bit():
+    framed_parties, direct_parties = (
+        members(make_averaging_network()),
+        members(make_averaging_network()),
+    )
 
-    framed = run(build_coordinator(apart), apart)
-    direct = run_rounds(build_coordinator(together), Cohort(together))
+    framed = run(build_coordinator(framed_parties), framed_parties)
+    direct = run_rounds(build_coordinator(direct_parties), Cohort(direct_parties))
 
     assert framed.result.weights.tobytes() == direct.result.weights.tobytes()
 
 
 def test_head_training_keeps_averages_and_drops_nothing():
-    net = averaging()
+    net = make_averaging_network()
     x, y = torch.rand(12, 64, generator=RANDOM), torch.arange(12) % 10
     start = state_of(net.module)
     regime = Regime(batch_size=12, momentum=0.0, weight_decay=0.0, learning_rate=0.5)
 
-    [found] = Trainer(net, x, y).train(
+    [trained] = Trainer(net, x, y).train(
         [LocalTask(np.arange(12), start, ("a",))], regime, only=net.head_names
     )
 
-    assert same({k: v for k, v in found.items() if k.startswith("body")}, start)
+    assert are_equal(
+        {name: tensor for name, tensor in trained.items() if name.startswith("body")}, start
+    )
     keys, _ = net.embed(start, x)
     head = nn.Linear(6, 10)
     head.load_state_dict({"weight": start["head.weight"], "bias": start["head.bias"]})
     order = row_order(12, "a", 0)
     nn.functional.cross_entropy(head(keys[order]), y[order]).backward()
     expected = start["head.weight"] - 0.5 * head.weight.grad
-    np.testing.assert_allclose(found["head.weight"], expected, atol=1e-6)
+    np.testing.assert_allclose(trained["head.weight"], expected, atol=1e-6)
 
 
 def test_a_last_single_row_joins_the_batch_before():
@@ -142,25 +147,27 @@ def test_a_last_single_row_joins_the_batch_before():
     plan = batch_plan([[rows], [rows[:1]], [rows[:0]], [rows[:6]]], 4, min_rows=2)
 
     sizes = {
-        int(client): [int((w[place] > 0).sum()) for w in plan.weights if place < len(w)]
-        for place, client in enumerate(plan.order)
+        int(client): [
+            int((weights[index] > 0).sum()) for weights in plan.weights if index < len(weights)
+        ]
+        for index, client in enumerate(plan.order)
     }
     assert sizes == {0: [4, 5], 1: [], 2: [], 3: [4, 2]}
     assert plan.rows[1][0].tolist() == [4, 5, 6, 7, 8]
 
 
 def test_a_single_row_is_not_normalized_and_changes_nothing():
-    net = averaging()
+    net = make_averaging_network()
     x, y = torch.rand(5, 64, generator=RANDOM), torch.arange(5)
     start = state_of(net.module)
     trainer = Trainer(net, x, y)
 
-    lone, five = trainer.train(
+    one_row, five_rows = trainer.train(
         [LocalTask(np.arange(n), start, ("a",)) for n in (1, 5)], Regime(batch_size=4)
     )
 
-    assert same(lone, start)
-    assert int(five["body.1.num_batches_tracked"]) == 1
+    assert are_equal(one_row, start)
+    assert int(five_rows["body.1.num_batches_tracked"]) == 1
     with pytest.raises(ValueError, match="raise batch_size to 2"):
         trainer.train([], Regime(batch_size=1))
 
@@ -171,25 +178,25 @@ def test_an_lstm_trains_as_torch_would():
     y = torch.arange(9) % 5
     regime = Regime(epochs=2, batch_size=4, learning_rate=0.3)
 
-    [found] = Trainer(net, x, y).train(
+    [trained] = Trainer(net, x, y).train(
         [LocalTask(np.arange(9), state_of(net.module), ("a",))], regime
     )
 
     module = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=2).module
-    steps = torch.optim.SGD(module.parameters(), 0.3, 0.9, weight_decay=regime.weight_decay)
+    optimizer = torch.optim.SGD(module.parameters(), 0.3, 0.9, weight_decay=regime.weight_decay)
     for number in range(2):
         order = row_order(9, "a", number)
         for first in (0, 4, 8):
             batch = order[first : first + 4]
-            steps.zero_grad()
+            optimizer.zero_grad()
             nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()
-            steps.step()
+            optimizer.step()
     for name, weights in module.state_dict().items():
-        np.testing.assert_allclose(found[name], weights, atol=1e-6)
+        np.testing.assert_allclose(trained[name], weights, atol=1e-6)
 
 
-def test_running_averages_travel_in_the_vector_and_counts_do_not():
-    network = averaging()
+def test_the_weight_vector_has_running_averages_but_no_counts():
+    network = make_averaging_network()
 
     assert {"body.1.running_mean", "body.1.running_var"} <= set(network.weight_names)
     assert "body.1.num_batches_tracked" not in network.weight_names
@@ -210,6 +217,6 @@ def test_stacked_convolutions_equal_clients_one_by_one(shape):
     )
 
     assert Trainer(net, x, y).method == "reuse"
-    for one, other in zip(stacked, reused, strict=True):
-        for name in one:
-            np.testing.assert_allclose(one[name], other[name], atol=1e-6)
+    for actual, expected in zip(stacked, reused, strict=True):
+        for name in actual:
+            np.testing.assert_allclose(actual[name], expected[name], atol=1e-6)

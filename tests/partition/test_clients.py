@@ -25,50 +25,50 @@ LABELS = np.arange(210) % 10
 def test_groups_are_balanced_and_keep_parties_whole():
     group = groups(PARTIES, 3, seed=0)
 
-    each = {name: set(group[name == PARTIES]) for name in np.unique(PARTIES)}
-    assert all(len(found) == 1 for found in each.values())
-    sizes = np.bincount([found.pop() for found in each.values()])
+    party_groups = {name: set(group[name == PARTIES]) for name in np.unique(PARTIES)}
+    assert all(len(values) == 1 for values in party_groups.values())
+    sizes = np.bincount([values.pop() for values in party_groups.values()])
     assert sorted(sizes) == [2, 2, 3]
 
 
 def test_labels_are_permuted_except_in_the_first_group():
     group = groups(PARTIES, 4, seed=5)
 
-    shifted = permute_labels(LABELS, PARTIES, n_groups=4, seed=5)
+    permuted = permute_labels(LABELS, PARTIES, n_groups=4, seed=5)
 
-    assert (shifted[group == 0] == LABELS[group == 0]).all()
+    assert (permuted[group == 0] == LABELS[group == 0]).all()
     for number in range(1, 4):
-        pairs = set(zip(LABELS[group == number], shifted[group == number], strict=True))
-        assert len(pairs) == len({b for _, b in pairs}) == 10
-        assert any(a != b for a, b in pairs)
+        pairs = set(zip(LABELS[group == number], permuted[group == number], strict=True))
+        assert len(pairs) == len({new for _, new in pairs}) == 10
+        assert any(old != new for old, new in pairs)
 
 
 def test_text_labels_stay_text():
-    shifted = permute_labels(np.array(["a", "b"] * 4), ["x", "y"] * 4, n_groups=2, seed=1)
+    permuted = permute_labels(np.array(["a", "b"] * 4), ["x", "y"] * 4, n_groups=2, seed=1)
 
-    assert set(shifted) <= {"a", "b"}
+    assert set(permuted) <= {"a", "b"}
 
 
 def test_parties_of_a_group_have_the_same_column_shift():
     x = np.random.default_rng(0).normal(size=(210, 3))
     group = groups(PARTIES, 3, seed=2)
 
-    moved = shift_features(x, PARTIES, n_groups=3, size=2.0, seed=2) - x
+    shifts = shift_features(x, PARTIES, n_groups=3, size=2.0, seed=2) - x
 
-    assert (moved[group == 0] == 0).all()
+    assert (shifts[group == 0] == 0).all()
     for number in (1, 2):
-        assert np.ptp(moved[group == number], axis=0).max() < 1e-9
-        assert abs(moved[group == number][0]).min() > 0
+        assert np.ptp(shifts[group == number], axis=0).max() < 1e-9
+        assert abs(shifts[group == number][0]).min() > 0
 
 
 def test_images_are_rotated_by_quarter_turns():
     images = np.arange(210 * 9).reshape(210, 1, 3, 3)
     group = groups(PARTIES, 4, seed=2)
 
-    turned = shift_features(images, PARTIES, n_groups=4, seed=2)
+    rotated = shift_features(images, PARTIES, n_groups=4, seed=2)
 
     for row in range(210):
-        assert (turned[row, 0] == np.rot90(images[row, 0], group[row])).all()
+        assert (rotated[row, 0] == np.rot90(images[row, 0], group[row])).all()
 
 
 def test_unsupported_images_are_refused():
@@ -87,13 +87,13 @@ def test_parties_are_consecutive_periods(times, n_parties):
 
     parties = by_time(times, n_parties)
 
-    when = np.array(times)
+    values = np.array(times)
     sizes = []
     for number in range(n_parties):
-        own = when[parties == f"party-{number}"]
-        later = when[parties == f"party-{number + 1}"]
-        sizes.append(len(own))
-        assert not len(later) or own.max() <= later.min()
+        period = values[parties == f"party-{number}"]
+        next_period = values[parties == f"party-{number + 1}"]
+        sizes.append(len(period))
+        assert not len(next_period) or period.max() <= next_period.min()
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -148,12 +148,12 @@ def test_label_permutation_depends_only_on_label_and_party(parties, seed, data):
     n_rows = len(parties)
     y = data.draw(st.lists(st.integers(-3, 3), min_size=n_rows, max_size=n_rows))
 
-    shifted = permute_labels(y, parties, n_groups=n_groups, seed=seed).tolist()
+    permuted = permute_labels(y, parties, n_groups=n_groups, seed=seed).tolist()
 
-    meant = set(zip(parties, y, shifted, strict=True))
-    assert len(meant) == len({(party, label) for party, label, _ in meant})
-    assert len(meant) == len({(party, new) for party, _, new in meant})
-    assert set(shifted) <= set(y)
+    mappings = set(zip(parties, y, permuted, strict=True))
+    assert len(mappings) == len({(party, label) for party, label, _ in mappings})
+    assert len(mappings) == len({(party, new) for party, _, new in mappings})
+    assert set(permuted) <= set(y)
 
 
 def test_number_of_labels_must_match_rows():
@@ -174,26 +174,28 @@ def test_more_groups_than_parties_are_refused():
 def test_roles_are_disjoint_and_every_party_trains(parties, validation, test):
     roles = row_roles(parties, validation=validation, test=test, seed=1)
 
-    together = roles.train.astype(int) + roles.validation + roles.test
-    assert (together == 1).all()
+    counts = roles.train.astype(int) + roles.validation + roles.test
+    assert (counts == 1).all()
     for party in set(parties):
-        own = np.array(parties) == party
-        n = own.sum()
-        assert roles.train[own].any()
-        assert roles.test[own].sum() == min(int(test * n + 0.5), n - 1)
-        held = roles.test[own].sum() + roles.validation[own].sum()
-        assert held == max(min(int((validation + test) * n + 0.5), n - 1), roles.test[own].sum())
+        rows = np.array(parties) == party
+        n = rows.sum()
+        assert roles.train[rows].any()
+        assert roles.test[rows].sum() == min(int(test * n + 0.5), n - 1)
+        n_held_out = roles.test[rows].sum() + roles.validation[rows].sum()
+        assert n_held_out == max(
+            min(int((validation + test) * n + 0.5), n - 1), roles.test[rows].sum()
+        )
 
 
 def test_the_same_seed_gives_the_same_roles():
     parties = ["a"] * 20
 
-    once, again, other = (row_roles(parties, seed=seed).test.tolist() for seed in (1, 1, 2))
+    first, repeated, other = (row_roles(parties, seed=seed).test.tolist() for seed in (1, 1, 2))
 
-    assert once == again != other
+    assert first == repeated != other
 
 
-NO_NUMBERS = [float("nan"), float("inf"), -float("inf")]
+NOT_FINITE = [float("nan"), float("inf"), -float("inf")]
 
 
 @pytest.mark.parametrize(
@@ -202,8 +204,8 @@ NO_NUMBERS = [float("nan"), float("inf"), -float("inf")]
         (0.5, 0.5),
         (-0.1, 0.2),
         (0.0, 1.0),
-        *((share, 0.2) for share in NO_NUMBERS),
-        *((0.2, share) for share in NO_NUMBERS),
+        *((share, 0.2) for share in NOT_FINITE),
+        *((0.2, share) for share in NOT_FINITE),
     ],
 )
 def test_invalid_role_shares_are_refused(validation, test):
@@ -213,7 +215,7 @@ def test_invalid_role_shares_are_refused(validation, test):
         ordered_roles(["a"], validation=validation, test=test)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, *NO_NUMBERS])
+@pytest.mark.parametrize("share", [-0.1, 1.0, *NOT_FINITE])
 def test_invalid_share_of_unseen_parties_is_refused(share):
     with pytest.raises(ValueError, match="share of parties"):
         unseen_parties(["a", "b"], share, seed=0)
@@ -236,13 +238,13 @@ def test_unseen_parties_are_distinct_parties(parties, share, seed):
 def test_roles_and_unseen_need_one_party_per_row():
     table = [["a"], ["b"]]
 
-    for refused in (
+    for call in (
         lambda: row_roles(table, seed=0),
         lambda: ordered_roles(table),
         lambda: unseen_parties(table, 0.5, seed=0),
     ):
         with pytest.raises(ValueError, match="one party for each row"):
-            refused()
+            call()
 
 
 def test_at_least_one_party_takes_part_in_training():
@@ -259,25 +261,25 @@ def test_at_least_one_party_takes_part_in_training():
     st.integers(0, 4),
 )
 def test_later_rows_are_tested_after_a_gap(parties, validation, test, gap):
-    drawn = row_roles(parties, validation=validation, test=test, seed=1)
+    shuffled = row_roles(parties, validation=validation, test=test, seed=1)
 
     roles = ordered_roles(parties, validation=validation, test=test, gap=gap)
 
     for party in set(parties):
-        own = np.flatnonzero(np.array(parties) == party)
-        n_test, n_validation = drawn.test[own].sum(), drawn.validation[own].sum()
-        kinds = ["train"] * (len(own) - n_test - n_validation)
-        kinds += ["validation"] * n_validation + ["test"] * n_test
-        for begin, (one, next_one) in enumerate(pairwise(list(kinds))):
-            if one != next_one:
-                for place in range(max(begin + 1 - gap, 0), begin + 1):
-                    kinds[place] = "nothing"
-        assert [kind == "train" for kind in kinds] == roles.train[own].tolist()
-        assert [kind == "validation" for kind in kinds] == roles.validation[own].tolist()
-        assert [kind == "test" for kind in kinds] == roles.test[own].tolist()
+        rows = np.flatnonzero(np.array(parties) == party)
+        n_test, n_validation = shuffled.test[rows].sum(), shuffled.validation[rows].sum()
+        expected = ["train"] * (len(rows) - n_test - n_validation)
+        expected += ["validation"] * n_validation + ["test"] * n_test
+        for position, (role, next_role) in enumerate(pairwise(list(expected))):
+            if role != next_role:
+                for index in range(max(position + 1 - gap, 0), position + 1):
+                    expected[index] = "nothing"
+        assert [role == "train" for role in expected] == roles.train[rows].tolist()
+        assert [role == "validation" for role in expected] == roles.validation[rows].tolist()
+        assert [role == "test" for role in expected] == roles.test[rows].tolist()
 
 
-@pytest.mark.parametrize("gap", [-1, 1.5, *NO_NUMBERS])
+@pytest.mark.parametrize("gap", [-1, 1.5, *NOT_FINITE])
 def test_gap_must_be_a_non_negative_integer(gap):
     with pytest.raises(ValueError, match="gap of 0 rows or more"):
         ordered_roles(["a"], gap=gap)

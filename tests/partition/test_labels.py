@@ -40,16 +40,16 @@ def test_shares_follow_the_dirichlet_distribution():
     # below 1e-8, and the seed is fixed.
     y = np.repeat(np.arange(2000), 200)
 
-    shares = counts_by_class_fast(dirichlet(y, 4, alpha=0.5, seed=3), y, n_parties=4) / 200
+    shares = fast_counts_by_class(dirichlet(y, 4, alpha=0.5, seed=3), y, n_parties=4) / 200
 
     assert abs(shares.mean(axis=0) - 0.25).max() < 6 * 0.25 / np.sqrt(2000)
     assert abs(shares.var(axis=0) - 1 / 16).max() < 0.012
 
 
-def counts_by_class_fast(parties, y, *, n_parties):
+def fast_counts_by_class(parties, y, *, n_parties):
     owner = np.array([int(name[6:]) for name in parties])
-    flat = np.bincount(y * n_parties + owner, minlength=(y.max() + 1) * n_parties)
-    return flat.reshape(-1, n_parties)
+    counts = np.bincount(y * n_parties + owner, minlength=(y.max() + 1) * n_parties)
+    return counts.reshape(-1, n_parties)
 
 
 @given(
@@ -72,10 +72,10 @@ def test_no_party_has_fewer_rows_than_the_minimum(y, alpha, min_rows, seed):
 def test_unreachable_minimum_reports_the_attempts():
     y = np.zeros(100, dtype=int)
 
-    with pytest.raises(PartitionError) as caught:
+    with pytest.raises(PartitionError) as error:
         dirichlet(y, 10, alpha=0.01, min_rows=10, max_tries=7, seed=0)
 
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "found no partition into 10 parties with at least 10 rows each at alpha=0.01; in 7 draws "
         "the smallest party had at most 0 of 100 rows. Raise alpha, lower n_parties or min_rows, "
         "or allow empty parties with min_rows=0"
@@ -96,9 +96,9 @@ def test_zero_tries_and_negative_minimum_are_refused():
 
 
 def test_dirichlet_reproduces_the_recorded_partition():
-    found = dirichlet(["a"] * 6 + ["b"] * 6, 3, alpha=1.0, seed=7)
+    parties = dirichlet(["a"] * 6 + ["b"] * 6, 3, alpha=1.0, seed=7)
 
-    assert "".join(name[-1] for name in found) == "221011220222"
+    assert "".join(name[-1] for name in parties) == "221011220222"
 
 
 @given(
@@ -110,9 +110,9 @@ def test_dirichlet_reproduces_the_recorded_partition():
 @settings(deadline=None)
 def test_no_party_exceeds_classes_per_party(y, n_parties, classes_per_party, seed):
     y = np.array(y)
-    possible = n_parties * classes_per_party >= len(np.unique(y))
+    is_possible = n_parties * classes_per_party >= len(np.unique(y))
 
-    if not possible:
+    if not is_possible:
         with pytest.raises(PartitionError, match="raise n_parties or classes_per_party"):
             pathological(y, n_parties, classes_per_party=classes_per_party, seed=seed)
         return
@@ -159,30 +159,32 @@ def test_fewer_rows_than_shards_are_refused():
 
 
 def test_pathological_reproduces_the_recorded_partition():
-    found = pathological(["a"] * 6 + ["b"] * 6, 3, classes_per_party=1, seed=7)
+    parties = pathological(["a"] * 6 + ["b"] * 6, 3, classes_per_party=1, seed=7)
 
-    assert "".join(name[-1] for name in found) == "002022111111"
+    assert "".join(name[-1] for name in parties) == "002022111111"
 
 
-@pytest.mark.parametrize(("n_classes", "n_parties", "each"), [(10, 20, 2), (10, 7, 3), (4, 4, 1)])
-def test_parties_have_exactly_classes_per_party(n_classes, n_parties, each):
+@pytest.mark.parametrize(
+    ("n_classes", "n_parties", "classes_per_party"), [(10, 20, 2), (10, 7, 3), (4, 4, 1)]
+)
+def test_parties_have_exactly_classes_per_party(n_classes, n_parties, classes_per_party):
     y = np.repeat(np.arange(n_classes), 60)
 
-    parties = pathological_v2(y, n_parties, classes_per_party=each, seed=0)
+    parties = pathological_v2(y, n_parties, classes_per_party=classes_per_party, seed=0)
 
-    holds = np.array(
+    counts = np.array(
         [
             [(y[parties == f"party-{p}"] == c).sum() for c in range(n_classes)]
             for p in range(n_parties)
         ]
     )
-    assert ((holds > 0).sum(axis=1) == each).all()
-    holders = (holds > 0).sum(axis=0)
-    assert holders.max() - holders.min() <= 1
-    assert holds.sum() == len(y)
-    shared = holds[:, holders > 1]
+    assert ((counts > 0).sum(axis=1) == classes_per_party).all()
+    parties_by_class = (counts > 0).sum(axis=0)
+    assert parties_by_class.max() - parties_by_class.min() <= 1
+    assert counts.sum() == len(y)
+    shared = counts[:, parties_by_class > 1]
     weights = [column[column > 0] for column in shared.T]
-    assert all(w.max() <= 1.5 * w.min() + 3 for w in weights)  # .6 over .4
+    assert all(weight.max() <= 1.5 * weight.min() + 3 for weight in weights)  # 1.5 = 0.6 / 0.4
 
 
 def test_unheld_classes_or_too_few_rows_are_refused():
@@ -212,17 +214,17 @@ def test_every_row_has_a_party_and_parties_are_balanced(fine, n_parties, alpha, 
     sizes = np.unique(parties, return_counts=True)[1]
     assert len(sizes) == n_parties
     assert sizes.max() - sizes.min() <= 1
-    again = pachinko(coarse, fine, n_parties, alpha=alpha, beta=alpha, seed=seed)
-    assert parties.tolist() == again.tolist()
+    repeated = pachinko(coarse, fine, n_parties, alpha=alpha, beta=alpha, seed=seed)
+    assert parties.tolist() == repeated.tolist()
 
 
-def coarse_labels_of(alpha):
+def mean_coarse_labels(alpha):
     parties = pachinko(COARSE, FINE, 20, alpha=alpha, seed=3)
     return np.mean([len(set(COARSE[parties == name])) for name in np.unique(parties)])
 
 
 def test_a_small_alpha_gives_a_party_few_coarse_labels():
-    assert coarse_labels_of(0.01) < 2 < 3.9 < coarse_labels_of(100.0)
+    assert mean_coarse_labels(0.01) < 2 < 3.9 < mean_coarse_labels(100.0)
 
 
 def test_draws_follow_the_distributions_of_both_levels():

@@ -19,7 +19,7 @@ from fedneighbors.partition import (
 )
 
 
-def example():
+def make_example():
     parties = ["party-10", "party-2", "party-2", "party-10", "party-2"]
     return describe(
         parties, ["x", "x", "y", "x", "z"], kind="dirichlet", seed=4, parameters={"alpha": 0.5}
@@ -27,7 +27,7 @@ def example():
 
 
 def test_manifest_counts_rows_and_classes_of_each_party():
-    manifest = example()
+    manifest = make_example()
 
     assert manifest.parties == ("party-2", "party-10")
     assert manifest.rows_per_party == (3, 2)
@@ -43,20 +43,20 @@ def test_manifest_round_trips_through_json(rows):
     parties, y = zip(*[(name.replace("\0", ""), label) for name, label in rows], strict=True)
     manifest = describe(parties, y, kind="natural")
 
-    again = Manifest.from_json(manifest.to_json())
+    restored = Manifest.from_json(manifest.to_json())
 
-    assert again == manifest
+    assert restored == manifest
 
 
 def test_manifest_digest_identifies_the_split():
     y = np.repeat([0, 1], 30)
 
-    first, again, other = (
+    first, repeated, other = (
         describe(dirichlet(y, 3, alpha=5.0, seed=seed), y, kind="dirichlet", seed=seed)
         for seed in (1, 1, 2)
     )
 
-    assert first == again
+    assert first == repeated
     assert first.digest != other.digest
 
 
@@ -74,7 +74,7 @@ def test_invalid_manifest_text_is_refused(text):
 
 
 def edit_example(**fields):
-    return json.dumps({**json.loads(example().to_json()), **fields})
+    return json.dumps({**json.loads(make_example().to_json()), **fields})
 
 
 def test_a_later_format_is_refused():
@@ -88,7 +88,7 @@ def test_a_later_format_is_refused():
      "class_counts", "digest"],
 )  # fmt: skip
 def test_missing_field_or_wrong_type_is_refused(field):
-    content = json.loads(example().to_json())
+    content = json.loads(make_example().to_json())
     del content[field]
 
     with pytest.raises(DataError, match=f"lacks {field}; it is truncated or was edited"):
@@ -119,7 +119,7 @@ def test_a_negative_count_is_refused():
         Manifest.from_json(edit_example(class_counts=[[1, 3, -1], [2, 0, 0]]))
 
 
-def full_manifest():
+def make_full_manifest():
     """Return a manifest with all optional fields."""
     parties = ["b", "a", "a", "b", "a", "a", "c"]
     roles = ordered_roles(parties, test=0.3, gap=1)
@@ -129,7 +129,7 @@ def full_manifest():
 
 
 def test_manifest_records_roles_unseen_and_groups():
-    manifest = full_manifest()
+    manifest = make_full_manifest()
 
     assert manifest.parties == ("a", "b", "c")
     assert manifest.role_counts == ((2, 0, 1), (0, 0, 1), (1, 0, 0))
@@ -141,12 +141,12 @@ def test_manifest_records_roles_unseen_and_groups():
 def test_role_digest_distinguishes_equal_counts():
     parties = ["a"] * 20
 
-    first, again, other = (
+    first, repeated, other = (
         describe(parties, parties, kind="natural", roles=row_roles(parties, seed=seed))
         for seed in (1, 1, 2)
     )
 
-    assert first.role_digest == again.role_digest != other.role_digest
+    assert first.role_digest == repeated.role_digest != other.role_digest
     assert first.role_counts == other.role_counts == ((16, 0, 4),)
 
 
@@ -176,18 +176,18 @@ def test_roles_in_a_manifest_count_every_row_once(owners, validation, test, seed
 
 
 def test_manifest_without_roles_is_read():
-    content = json.loads(example().to_json())
+    content = json.loads(make_example().to_json())
     for name in ("role_counts", "role_digest", "unseen", "groups"):
         assert content.pop(name) is None
 
-    again = Manifest.from_json(json.dumps(content))
+    restored = Manifest.from_json(json.dumps(content))
 
-    assert again == example()
-    assert again.unseen is None
+    assert restored == make_example()
+    assert restored.unseen is None
 
 
 @pytest.mark.parametrize(
-    ("fields", "what"),
+    ("fields", "subject"),
     [
         ({"role_counts": [[1, 0, 0]]}, "roles"),
         ({"role_counts": [[5, 0, 0], [0, 0, 1], [1, 0, 0]]}, "roles"),
@@ -198,10 +198,10 @@ def test_manifest_without_roles_is_read():
         ({"groups": [0, 1]}, "groups"),
     ],
 )
-def test_roles_of_other_parties_are_refused(fields, what):
-    content = json.loads(full_manifest().to_json()) | fields
+def test_roles_of_other_parties_are_refused(fields, subject):
+    content = json.loads(make_full_manifest().to_json()) | fields
 
-    with pytest.raises(DataError, match=f"manifest's {what} do not match its 3 parties"):
+    with pytest.raises(DataError, match=f"manifest's {subject} do not match its 3 parties"):
         Manifest.from_json(json.dumps(content))
 
 
@@ -210,17 +210,17 @@ def test_roles_of_other_parties_are_refused(fields, what):
     [{"role_counts": 3}, {"role_digest": 3}, {"unseen": [1]}, {"groups": [-1, 0, 0]}],
 )
 def test_roles_of_another_type_are_refused(fields):
-    content = json.loads(full_manifest().to_json()) | fields
+    content = json.loads(make_full_manifest().to_json()) | fields
 
     with pytest.raises(DataError, match="damaged: "):
         Manifest.from_json(json.dumps(content))
 
 
 def test_mismatched_roles_and_groups_are_refused():
-    three = row_roles(["a"] * 3, seed=0)
+    roles = row_roles(["a"] * 3, seed=0)
 
     with pytest.raises(ValueError, match="expected roles of 2 rows"):
-        describe(["a", "a"], [0, 1], kind="natural", roles=three)
+        describe(["a", "a"], [0, 1], kind="natural", roles=roles)
     with pytest.raises(ValueError, match="expected the group of 2 rows"):
         describe(["a", "a"], [0, 1], kind="natural", groups=[0])
     with pytest.raises(ValueError, match="the same group for all rows of a party"):

@@ -126,7 +126,7 @@ def test_parameter_of_another_kind_is_refused():
 def test_split_by_name_equals_the_named_function():
     y = np.repeat([0, 1, 2], 40)
 
-    named = [
+    by_name = [
         split("iid", y, 4, seed=3),
         split("quantity_skew", y, 4, seed=3, factor=2.0),
         split("dirichlet", y, 4, seed=3, alpha=0.7),
@@ -143,9 +143,9 @@ def test_split_by_name_equals_the_named_function():
         pathological_v2(y, 4, seed=3, classes_per_party=1),
         pachinko(y // 2, y, 4, seed=3, alpha=0.3, beta=2.0),
     ]
-    assert len(named) == len(KINDS)
-    for one, other in zip(named, direct, strict=True):
-        assert one.tolist() == other.tolist()
+    assert len(by_name) == len(KINDS)
+    for actual, expected in zip(by_name, direct, strict=True):
+        assert actual.tolist() == expected.tolist()
 
 
 def test_only_pachinko_takes_coarse_labels():
@@ -155,7 +155,7 @@ def test_only_pachinko_takes_coarse_labels():
         split("iid", [0, 1], 2, seed=0, coarse=[0, 0])
 
 
-def sizes(parties):
+def party_sizes(parties):
     names, counts = np.unique(parties, return_counts=True)
     by_name = dict(zip(names.tolist(), counts.tolist(), strict=True))
     return [by_name[f"party-{i}"] for i in range(len(names))]
@@ -166,27 +166,27 @@ def sizes(parties):
 def test_equal_shares_differ_by_at_most_one_row(n_parties, extra, seed):
     n_rows = n_parties + extra
 
-    found = sizes(iid(n_rows, n_parties, seed=seed))
+    sizes = party_sizes(iid(n_rows, n_parties, seed=seed))
 
-    small, larger = divmod(n_rows, n_parties)
-    assert found == [small + 1] * larger + [small] * (n_parties - larger)
+    size, n_larger = divmod(n_rows, n_parties)
+    assert sizes == [size + 1] * n_larger + [size] * (n_parties - n_larger)
 
 
 def test_zipf_sizes_follow_the_power_of_the_rank():
     # 1 + 1/2 + 1/3 + 1/4 = 25/12, and 1200 * 12/25 = 576
-    assert sizes(quantity_skew(1200, 4, factor=1.0, seed=0)) == [576, 288, 192, 144]
+    assert party_sizes(quantity_skew(1200, 4, factor=1.0, seed=0)) == [576, 288, 192, 144]
 
 
 def test_zipf_fractions_are_rounded_by_largest_remainder():
     # shares of 10: 10 * 6/11 = 5.45, 10 * 3/11 = 2.73, 10 * 2/11 = 1.82
-    assert sizes(quantity_skew(10, 3, factor=1.0, seed=0)) == [5, 3, 2]
+    assert party_sizes(quantity_skew(10, 3, factor=1.0, seed=0)) == [5, 3, 2]
 
 
 def test_minimum_is_met_and_the_rest_is_proportional():
     # Shares 1 : 1/4 : 1/9 : 1/16 of 1,000 are 702, 176, 78 and 44; the first two divide 800.
-    found = sizes(quantity_skew(1000, 4, factor=2.0, min_rows=100, seed=0))
+    sizes = party_sizes(quantity_skew(1000, 4, factor=2.0, min_rows=100, seed=0))
 
-    assert found == [640, 160, 100, 100]
+    assert sizes == [640, 160, 100, 100]
 
 
 @given(
@@ -199,11 +199,11 @@ def test_minimum_is_met_and_the_rest_is_proportional():
 def test_zipf_sizes_decrease_and_keep_the_minimum(n_parties, min_rows, extra, factor):
     n_rows = n_parties * min_rows + extra
 
-    found = sizes(quantity_skew(n_rows, n_parties, factor=factor, min_rows=min_rows, seed=1))
+    sizes = party_sizes(quantity_skew(n_rows, n_parties, factor=factor, min_rows=min_rows, seed=1))
 
-    assert sum(found) == n_rows
-    assert found == sorted(found, reverse=True)
-    assert min(found) >= min_rows
+    assert sum(sizes) == n_rows
+    assert sizes == sorted(sizes, reverse=True)
+    assert min(sizes) >= min_rows
 
 
 @pytest.mark.parametrize("factor", [-1.0, float("nan"), float("inf")])
@@ -218,9 +218,9 @@ def test_minimum_beyond_the_rows_is_refused():
 
 
 def test_recorded_partition_is_reproduced():
-    found = iid(12, 3, seed=7)
+    parties = iid(12, 3, seed=7)
 
-    assert "".join(name[-1] for name in found) == "012102011202"
+    assert "".join(name[-1] for name in parties) == "012102011202"
 
 
 def test_natural_uses_the_ids_as_party_names():
@@ -229,10 +229,10 @@ def test_natural_uses_the_ids_as_party_names():
     assert natural([3.0, 10.0]).tolist() == ["3", "10"]
 
 
-@pytest.mark.parametrize("gone", [None, float("nan"), ""])
-def test_a_row_without_an_id_is_refused(gone):
+@pytest.mark.parametrize("missing", [None, float("nan"), ""])
+def test_a_row_without_an_id_is_refused(missing):
     with pytest.raises(DataError, match="missing in 1 rows, first in row 1"):
-        natural(np.array(["a", gone, "b"], dtype=object))
+        natural(np.array(["a", missing, "b"], dtype=object))
 
 
 @pytest.mark.parametrize("ids", [[], [["a"], ["b"]]])

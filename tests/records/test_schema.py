@@ -11,12 +11,12 @@ from fedneighbors.records import environment
 
 
 def test_environment_contains_installed_versions():
-    found = environment()
+    values = environment()
 
-    assert found["python"] == platform.python_version()
-    assert found["numpy"] == version("numpy")
-    assert found["numba"] == version("numba")
-    assert int(found["cores"]) >= 1
+    assert values["python"] == platform.python_version()
+    assert values["numpy"] == version("numpy")
+    assert values["numba"] == version("numba")
+    assert int(values["cores"]) >= 1
 
 
 def test_environment_contains_no_host_name_or_path():

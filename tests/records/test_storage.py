@@ -116,9 +116,9 @@ def test_numpy_values_are_written_as_python_values(tmp_path):
 
     write_record(RunRecord("run", parameters, tables=(table,)), tmp_path / "run.jsonl")
 
-    found = read_record(tmp_path / "run.jsonl")
-    assert repr(found.tables[0].rows) == repr(((3, 0.5, 0.25, True, "a"),))
-    assert repr(found.parameters) == "{'grid': [1, 2], 'alpha': nan}"
+    record = read_record(tmp_path / "run.jsonl")
+    assert repr(record.tables[0].rows) == repr(((3, 0.5, 0.25, True, "a"),))
+    assert repr(record.parameters) == "{'grid': [1, 2], 'alpha': nan}"
 
 
 def test_unsupported_value_is_a_type_error(tmp_path):
@@ -135,7 +135,7 @@ FIGURE = Figure("f", "line", "", table="t", x="a", y="b")
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "message"),
     [
         ({"figures": (dataclasses.replace(FIGURE, table="u"),)}, "expected a table 'u'"),
         ({"figures": (dataclasses.replace(FIGURE, hue="c"),)}, "expected a column 'c'"),
@@ -147,10 +147,10 @@ FIGURE = Figure("f", "line", "", table="t", x="a", y="b")
         ({"parameters": {"grid": [[1]]}}, "field 'parameters' of a header line"),
     ],
 )
-def test_inconsistent_record_is_not_written(change, complaint, tmp_path):
+def test_inconsistent_record_is_not_written(change, message, tmp_path):
     record = dataclasses.replace(BASE, **change)
 
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         write_record(record, tmp_path / "run.jsonl")
 
     assert list(tmp_path.iterdir()) == []
@@ -190,10 +190,10 @@ def edit_line(path, number, **fields):
 
 
 def test_truncated_file_is_refused_with_name_and_line(path):
-    whole = path.read_bytes()
+    content = path.read_bytes()
 
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
         with pytest.raises(RecordError, match=r"run\.jsonl, line \d"):
             read_record(path)
 
@@ -232,7 +232,7 @@ def test_another_version_is_refused_and_named(path):
 
 
 @pytest.mark.parametrize(
-    ("number", "fields", "complaint"),
+    ("number", "fields", "message"),
     [
         (1, {"name": 5}, "line 1: expected a string in field 'name'"),
         (1, {"parameters": {"a": {"float": "one"}}}, "line 1: expected a string, number"),
@@ -251,14 +251,14 @@ def test_another_version_is_refused_and_named(path):
         (6, {"lines": 7}, "line 6: lines are missing"),
     ],
 )
-def test_malformed_line_error_names_the_expectation(path, number, fields, complaint):
+def test_malformed_line_error_names_the_expectation(path, number, fields, message):
     edit_line(path, number, **fields)
 
-    with pytest.raises(RecordError) as refusal:
+    with pytest.raises(RecordError) as error:
         read_record(path)
 
-    assert str(path) in str(refusal.value)
-    assert complaint in str(refusal.value)
+    assert str(path) in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_missing_field_is_named(path):
@@ -309,10 +309,10 @@ def test_failed_write_keeps_only_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "run.jsonl"
     write_record(RunRecord("old", {}), path)
 
-    def full_disk(file_descriptor):
+    def raise_disk_full(file_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full_disk)
+    monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(OSError, match="No space left"):
         write_record(RunRecord("new", {}), path)
 

@@ -156,11 +156,11 @@ def test_a_cell_that_is_not_an_image_raises_record_error():
 
 
 def test_series_have_the_order_and_numbers_of_the_table():
-    data = build_chart(figure("line"), NUMBERS)
+    chart = build_chart(figure("line"), NUMBERS)
 
-    here, there = data.panels
+    here, there = chart.panels
     assert (here.title, there.title) == ("here", "there")
-    assert data.hues == ("FlyNN", "1NN")
+    assert chart.hues == ("FlyNN", "1NN")
     assert [series.name for series in here.series] == ["FlyNN", "1NN"]
     assert here.series[0].x.tolist() == [1, 2, 3]
     assert here.series[0].y.tolist() == [0.6, 0.7, 0.8]
@@ -170,20 +170,20 @@ def test_series_have_the_order_and_numbers_of_the_table():
 def test_names_on_the_x_axis_become_positions_in_order():
     table = ResultTable("t", "", ("a", "b"), (("z", 1.0), ("a", 2.0), ("z", 3.0)))
 
-    data = build_chart(Figure("f", "line", "", "t", "a", "b"), table)
+    chart = build_chart(Figure("f", "line", "", "t", "a", "b"), table)
 
-    assert data.categories == ("z", "a")
-    assert data.panels[0].series[0].x.tolist() == [0, 1, 0]
+    assert chart.categories == ("z", "a")
+    assert chart.panels[0].series[0].x.tolist() == [0, 1, 0]
 
 
 def test_a_note_gives_the_number_of_drawn_panels():
     rows = tuple((1.0, 2.0, f"panel {number}") for number in range(30))
     table = ResultTable("t", "", ("a", "b", "c"), rows)
 
-    data = build_chart(Figure("f", "line", "", "t", "a", "b", facet="c"), table)
+    chart = build_chart(Figure("f", "line", "", "t", "a", "b", facet="c"), table)
 
-    assert len(data.panels) == 24
-    assert data.omitted == ("the first 24 of 30 panels",)
+    assert len(chart.panels) == 24
+    assert chart.omitted == ("the first 24 of 30 panels",)
 
 
 @pytest.mark.parametrize("n_colors", [1, 2, 7, 8, 10, 12, 13, 14])
@@ -194,9 +194,9 @@ def test_colours_differ(n_colors):
 def test_the_sign_of_a_half_width_is_ignored():
     table = ResultTable("t", "", ("a", "b", "c"), ((1.0, 2.0, -0.5),))
 
-    data = build_chart(Figure("f", "line", "", "t", "a", "b", error="c"), table)
+    chart = build_chart(Figure("f", "line", "", "t", "a", "b", error="c"), table)
 
-    assert data.panels[0].series[0].error.tolist() == [0.5]
+    assert chart.panels[0].series[0].error.tolist() == [0.5]
 
 
 def test_a_record_without_figures_saves_none(tmp_path):
@@ -210,17 +210,17 @@ def test_long_names_right_of_a_square_panel_widen_the_figure():
         (row[0], row[1], f"{row[2]}, trained on all the data", *row[3:]) for row in rows
     )
 
-    short_one = draw_panels(description, NUMBERS)
-    long_one = draw_panels(description, dataclasses.replace(NUMBERS, rows=renamed))
+    narrow = draw_panels(description, NUMBERS)
+    wide = draw_panels(description, dataclasses.replace(NUMBERS, rows=renamed))
 
-    added = long_one.get_figwidth() - short_one.get_figwidth()
-    assert added > 1.5  # inches for 25 letters more
-    assert long_one.get_figheight() == short_one.get_figheight()
+    extra_width = wide.get_figwidth() - narrow.get_figwidth()
+    assert extra_width > 1.5  # inches, for 25 more letters
+    assert wide.get_figheight() == narrow.get_figheight()
 
 
 def draw_one_row(values):
     """Draw a heat map with one row of values and long column names; return its axes."""
-    names = [f"a column with a long name {place}" for place in range(len(values))]
+    names = [f"a column with a long name {index}" for index in range(len(values))]
     rows = tuple(("row", name, value) for name, value in zip(names, values, strict=True))
     description = Figure("map", "heatmap", "A map", "t", x="column", y="line", hue="value")
     fig = MplFigure()

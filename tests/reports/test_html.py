@@ -22,35 +22,35 @@ class Page(HTMLParser):
     def __init__(self, html):
         super().__init__()
         self.elements = []
-        self.words = []
+        self.texts = []
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data):
-        self.words.append(data)
+        self.texts.append(data)
 
     @property
     def text(self):
-        return " ".join(" ".join(self.words).split())
+        return " ".join(" ".join(self.texts).split())
 
-    def all(self, tag):
+    def find_all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def page_of(record, folder):
+def write_page(record, folder):
     write_report([record], folder / "report.html")
     return Page((folder / "report.html").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return page_of(RECORD, tmp_path_factory.mktemp("report"))
+    return write_page(RECORD, tmp_path_factory.mktemp("report"))
 
 
 def test_report_shows_facts_notes_tables_rounds_and_settings(page):
-    for part in (
+    for text in (
         "flynn.example",
         "20 November 2026, 11:12 UTC",
         "run time 75 s",
@@ -64,11 +64,11 @@ def test_report_shows_facts_notes_tables_rounds_and_settings(page):
         "classes a, b",
         "numpy 2.4.6",
     ):
-        assert part in page.text
+        assert text in page.text
 
 
 def test_every_figure_is_embedded_with_alternative_text(page):
-    images = page.all("img")
+    images = page.find_all("img")
 
     assert len(images) == len(RECORD.figures)
     assert images[0]["alt"] == "A line figure. Caption of a line figure."
@@ -83,11 +83,11 @@ def test_report_links_to_no_other_file(page, tmp_path):
     write_report([record, record], tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
 
-    links = [attributes["href"] for attributes in page.all("a")]
-    policy = next(entry["content"] for entry in page.all("meta") if "http-equiv" in entry)
+    links = [attributes["href"] for attributes in page.find_all("a")]
+    policy = next(entry["content"] for entry in page.find_all("meta") if "http-equiv" in entry)
     assert all(link.startswith("#") for link in links)
     assert policy.startswith("default-src 'none'; img-src data:;")
-    assert page.all("link") == page.all("script") == page.all("iframe") == []
+    assert page.find_all("link") == page.find_all("script") == page.find_all("iframe") == []
     assert not re.search(r"url\(|@import|https?://", html)
 
 
@@ -112,10 +112,10 @@ def test_no_string_of_a_record_becomes_markup(tmp_path):
         privacy={MARKUP: MARKUP, "epsilon": MARKUP},
     )
 
-    page = page_of(record, tmp_path)
+    page = write_page(record, tmp_path)
 
-    assert page.all("script") == []
-    assert [set(image) for image in page.all("img")] == [{"src", "alt"}]
+    assert page.find_all("script") == []
+    assert [set(image) for image in page.find_all("img")] == [{"src", "alt"}]
     assert page.text.count("<script>alert(1)</script>") > 15
     assert "49" not in page.text
 
@@ -134,14 +134,14 @@ def test_each_record_is_a_chapter_in_the_table_of_contents(tmp_path):
 
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
 
-    assert [link["href"] for link in page.all("a")] == ["#run-1", "#run-2"]
-    assert [article["id"] for article in page.all("article")] == ["run-1", "run-2"]
+    assert [link["href"] for link in page.find_all("a")] == ["#run-1", "#run-2"]
+    assert [article["id"] for article in page.find_all("article")] == ["run-1", "run-2"]
 
 
 def test_a_long_table_is_truncated_with_a_count(tmp_path):
     table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(250)))
 
-    page = page_of(RunRecord("run", {}, tables=(table,)), tmp_path)
+    page = write_page(RunRecord("run", {}, tables=(table,)), tmp_path)
 
     assert "50 more rows are in the record." in page.text
 
@@ -150,13 +150,13 @@ def test_a_long_table_is_truncated_with_a_count(tmp_path):
 def test_a_long_table_without_a_figure_is_collapsed(n_rows, n_collapsed, tmp_path):
     table = ResultTable("t", "Long", ("a",), tuple((value,) for value in range(n_rows)))
 
-    page = page_of(RunRecord("run", {}, tables=(table,)), tmp_path)
+    page = write_page(RunRecord("run", {}, tables=(table,)), tmp_path)
 
     assert page.text.count(f"Table of {n_rows} rows") == n_collapsed
 
 
 def test_an_empty_record_has_a_report(tmp_path):
-    assert "run" in page_of(RunRecord("run", {}), tmp_path).text
+    assert "run" in write_page(RunRecord("run", {}), tmp_path).text
 
 
 def test_a_report_without_records_raises_value_error(tmp_path):
@@ -176,9 +176,9 @@ def test_the_error_names_a_missing_package_and_its_extra(package, tmp_path, monk
         lambda: write_report([RECORD], tmp_path / "r"),
         lambda: save_figures(RECORD, tmp_path),
     ):
-        with pytest.raises(MissingExtraError, match=r"fedneighbors\[report\]") as raised:
+        with pytest.raises(MissingExtraError, match=r"fedneighbors\[report\]") as error:
             write()
-        assert (raised.value.package, raised.value.extra) == (package, "report")
+        assert (error.value.package, error.value.extra) == (package, "report")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -187,7 +187,11 @@ class _RecordedSession:
         return self.bounds()  # only graphs are recorded, whose bounds are separate
 
     def next(
-        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+        self,
+        k: int,
+        *,
+        cutoff: float = math.inf,
+        deadline_s: float | None = None,  # noqa: ARG002 - never interrupted
     ) -> SessionBatch:
         start = time.thread_time()
         first, wanted = self._n_emitted, self._n_emitted + k

@@ -91,7 +91,11 @@ class ApproximateSession:
         return np.zeros(len(self._ranks))
 
     def next(
-        self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
+        self,
+        k: int,
+        *,
+        cutoff: float = math.inf,
+        deadline_s: float | None = None,  # noqa: ARG002 - never interrupted
     ) -> SessionBatch:
         """Emit the next ``k`` of the candidates; none is certified.
 

@@ -14,13 +14,13 @@ from fedneighbors.neural._network import state_of
 RANDOM = torch.Generator().manual_seed(0)
 
 
-def pictures(*shape):
+def make_images(*shape):
     return torch.rand(*shape, generator=RANDOM)
 
 
-def named(name, shape, *, seed=0):
-    asked = SimpleNamespace(model=name, embedding="no", head="no", hidden=(6, 5))
-    return build_network(asked, shape, 7, seed=seed)
+def build(name, shape, *, seed=0):
+    settings = SimpleNamespace(model=name, embedding="no", head="no", hidden=(6, 5))
+    return build_network(settings, shape, 7, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def named(name, shape, *, seed=0):
     ],
 )
 def test_a_built_in_network_gives_scores_and_embeddings(name, shape, width):
-    net = named(name, shape)
-    x = pictures(3, *shape) if name != "lstm" else torch.randint(80, (3, *shape))
+    net = build(name, shape)
+    x = make_images(3, *shape) if name != "lstm" else torch.randint(80, (3, *shape))
 
     keys, scores = net.embed(state_of(net.module), x)
 
@@ -49,32 +49,32 @@ def test_a_built_in_network_gives_scores_and_embeddings(name, shape, width):
     ("name", "shape"),
     [("perceptron", (12,)), ("cnn", (8, 8)), ("mobilenet", (8, 8)), ("lstm", (9,))],
 )
-def test_first_weights_follow_the_seed_and_spare_torch(name, shape):
+def test_initial_weights_depend_on_the_seed_alone(name, shape):
     before = torch.get_rng_state()
 
-    one, again, other = (state_of(named(name, shape, seed=seed).module) for seed in (3, 3, 4))
+    first, repeated, other = (state_of(build(name, shape, seed=seed).module) for seed in (3, 3, 4))
 
     assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(one[key], again[key]) for key in one)
-    assert not all(torch.equal(one[key], other[key]) for key in one)
+    assert all(torch.equal(first[key], repeated[key]) for key in first)
+    assert not all(torch.equal(first[key], other[key]) for key in first)
 
 
 def test_unknown_network_names_list_the_known_ones():
     assert BUILT_IN == ("perceptron", "cnn", "mobilenet", "lstm")
     with pytest.raises(TypeError, match=r"'perceptron', 'cnn', 'mobilenet', 'lstm'.* got 'resnet'"):
-        named("resnet", (8, 8))
+        build("resnet", (8, 8))
 
 
 @pytest.mark.parametrize("make", [cnn, mobilenet])
-def test_images_without_channels_are_those_of_a_single_one(make):
-    x = pictures(4, 12, 12)
+def test_images_without_channels_have_one_channel(make):
+    x = make_images(4, 12, 12)
     flat, deep = make((12, 12), 3, seed=1), make((1, 12, 12), 3, seed=1)
 
     keys, scores = flat.embed(state_of(flat.module), x)
 
-    others, again = deep.embed(state_of(deep.module), x[:, None])
-    assert torch.equal(keys, others)
-    assert torch.equal(scores, again)
+    deep_keys, deep_scores = deep.embed(state_of(deep.module), x[:, None])
+    assert torch.equal(keys, deep_keys)
+    assert torch.equal(scores, deep_scores)
 
 
 @pytest.mark.parametrize("make", [cnn, mobilenet])
@@ -87,7 +87,7 @@ def test_invalid_images_are_refused(make, shape):
 def test_a_small_network_halves_images_of_odd_sides():
     net = cnn((9, 11), 2, channels=(4, 5, 6), width=3)
 
-    keys, _ = net.embed(state_of(net.module), pictures(2, 9, 11))
+    keys, _ = net.embed(state_of(net.module), make_images(2, 9, 11))
 
     assert keys.shape == (2, 3)
     with pytest.raises(ValueError, match="images of 8 x 8 pixels or more"):
@@ -102,23 +102,25 @@ def test_mobilenet_has_as_many_weights_as_its_reference(width, n):
 
 
 @pytest.mark.parametrize(
-    ("side", "stride", "left"),
+    ("side", "stride", "final_side"),
     [(32, None, 4), (28, None, 4), (64, None, 2), (32, 16, 2), (40, 32, 2)],
 )
-def test_small_images_are_halved_less_often(side, stride, left):
+def test_small_images_are_halved_less_often(side, stride, final_side):
     net = mobilenet((side, side), 2, stride=stride, width=0.25)
-    maps = []
-    net.module.body[-2].register_forward_hook(lambda _own, given, _out: maps.append(given[0].shape))
+    shapes = []
+    net.module.body[-2].register_forward_hook(
+        lambda _module, inputs, _out: shapes.append(inputs[0].shape)
+    )
 
-    net.embed(state_of(net.module), pictures(1, side, side))
+    net.embed(state_of(net.module), make_images(1, side, side))
 
-    assert maps == [(1, 1280, left, left)]
+    assert shapes == [(1, 1280, final_side, final_side)]
 
 
-@pytest.mark.parametrize("changed", [{"stride": 4}, {"width": 0.0}, {"dropout": 1.0}])
-def test_mobilenet_refuses_invalid_parameters(changed):
-    with pytest.raises(ValueError, match=f"expected {next(iter(changed))}"):
-        mobilenet((32, 32), 2, **changed)
+@pytest.mark.parametrize("parameters", [{"stride": 4}, {"width": 0.0}, {"dropout": 1.0}])
+def test_mobilenet_refuses_invalid_parameters(parameters):
+    with pytest.raises(ValueError, match=f"expected {next(iter(parameters))}"):
+        mobilenet((32, 32), 2, **parameters)
 
 
 def test_lstm_embeddings_are_both_layers_hidden_and_cell_states():
@@ -134,7 +136,7 @@ def test_lstm_embeddings_are_both_layers_hidden_and_cell_states():
         assert torch.equal(scores, net.module.head(outputs[:, -1]))
 
 
-def test_an_lstm_reads_windows_of_the_plays_alphabet():
+def test_an_lstm_reads_windows_of_the_alphabet():
     net = lstm((80,), 62)
 
     assert net.n_tokens == len(ALPHABET) == net.module.characters.num_embeddings
@@ -148,19 +150,19 @@ def test_an_lstm_uses_the_given_state():
     other = lstm((6,), 5, n_tokens=11, width=3, hidden=4, seed=3)
     x = torch.randint(11, (7, 6), generator=RANDOM)
 
-    found = net.embed(state_of(other.module), x)
+    result = net.embed(state_of(other.module), x)
 
     expected = other.embed(state_of(other.module), x)
-    assert all(torch.equal(one, same) for one, same in zip(found, expected, strict=True))
+    assert all(torch.equal(actual, wanted) for actual, wanted in zip(result, expected, strict=True))
 
 
-def test_only_networks_that_look_tokens_up_read_them():
-    looks_up = nn.Sequential()
-    looks_up.add_module("body", nn.EmbeddingBag(4, 3))
-    looks_up.add_module("head", nn.Linear(3, 2))
+def test_only_networks_with_embedding_tables_read_tokens():
+    with_table = nn.Sequential()
+    with_table.add_module("body", nn.EmbeddingBag(4, 3))
+    with_table.add_module("head", nn.Linear(3, 2))
 
-    asked = SimpleNamespace(model=looks_up, embedding="body", head="head", hidden=())
-    assert build_network(asked, (5,), 2, seed=0).reads_tokens
+    settings = SimpleNamespace(model=with_table, embedding="body", head="head", hidden=())
+    assert build_network(settings, (5,), 2, seed=0).reads_tokens
     assert not cnn((8, 8), 2).reads_tokens
     assert np.array_equal(
         [net.has_convolutions for net in (cnn((8, 8), 2), lstm((3,), 2))], [True, False]

@@ -10,7 +10,7 @@ from fedneighbors import baselines
 from fedneighbors.methods.knnper import KNNPerClassifier
 
 X, Y = load_wine(return_X_y=True)
-CELLAR = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
+REGION = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
 
 
 class Small(nn.Module):
@@ -27,7 +27,7 @@ ALL = [KNNPerClassifier, *(getattr(baselines, name) for name in baselines.TITLES
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize(
-    ("module", "words"),
+    ("module", "message"),
     [
         (Small(n_outputs=7), "expected a model with 3 scores for each row"),
         (Small(n_outputs=2), "expected a model with 3 scores for each row"),
@@ -35,16 +35,16 @@ ALL = [KNNPerClassifier, *(getattr(baselines, name) for name in baselines.TITLES
         (Small().half(), "weights of 32 or 64 bits, got torch.float16"),
     ],
 )
-def test_a_network_of_other_sizes_is_refused(method, module, words):
-    with pytest.raises(ValueError, match=words):
-        method(module, n_rounds=1).fit(X, Y, parties=CELLAR)
+def test_a_network_of_other_sizes_is_refused(method, module, message):
+    with pytest.raises(ValueError, match=message):
+        method(module, n_rounds=1).fit(X, Y, parties=REGION)
 
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("hidden", [(), (0,), (-1,), (8.5,), 8, "ab"])
 def test_invalid_hidden_layers_are_refused(method, hidden):
     with pytest.raises(ValueError, match=r"in hidden|expected hidden"):
-        method(hidden=hidden, n_rounds=1).fit(X, Y, parties=CELLAR)
+        method(hidden=hidden, n_rounds=1).fit(X, Y, parties=REGION)
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -53,7 +53,7 @@ def test_frozen_parameters_do_not_change(method):
     module.body.weight.requires_grad_(False)
     before = module.body.weight.detach().clone()
 
-    fitted = method(module, n_rounds=2).fit(X, Y, parties=CELLAR)
+    fitted = method(module, n_rounds=2).fit(X, Y, parties=REGION)
 
     state = fitted._network.state(fitted.weights_)
     assert torch.equal(state["body.weight"], before)
@@ -66,4 +66,4 @@ def test_a_frozen_head_is_refused(method):
     module = Small()
     module.head.requires_grad_(False)
     with pytest.raises(ValueError, match="do not freeze it"):
-        method(module, n_rounds=1).fit(X, Y, parties=CELLAR)
+        method(module, n_rounds=1).fit(X, Y, parties=REGION)
