@@ -24,7 +24,7 @@ def test_centers_are_those_of_the_slow_twin(rows, n_centers, seed, data):
 
     centers, owners = cluster(rows, n_centers, weights=weights, random_state=seed)
 
-    twin = naive.clustered(rows.tolist(), n_centers, weights.tolist(), draws(seed), MAX_STEPS)
+    twin = naive.cluster_rows(rows.tolist(), n_centers, weights.tolist(), draws(seed), MAX_STEPS)
     assert centers.tolist() == twin[0]
     assert owners.tolist() == twin[1]
 

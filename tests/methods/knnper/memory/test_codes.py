@@ -30,7 +30,7 @@ def test_codes_are_those_of_the_slow_twin(rows):
 
     scale = codes[:, :SCALE_BYTES].copy().view("<f4")
     for row, (low, step), code in zip(rows, scale.tolist(), codes[:, SCALE_BYTES:], strict=True):
-        assert naive.eight_bits(row.tolist()) == (low, step, code.tolist())
+        assert naive.quantize_row(row.tolist()) == (low, step, code.tolist())
 
 
 @given(tables())
@@ -125,7 +125,7 @@ def test_numbers_are_those_of_the_slow_twin(rows, n_stretches, bits):
 
     codes = codec.encode(rows)
 
-    expected = [naive.numbers(row, entries) for row in rows.tolist()]
+    expected = [naive.nearest_entries(row, entries) for row in rows.tolist()]
     if bits == 4:
         expected = [[*code, 0] if len(code) % 2 else code for code in expected]
         expected = [
@@ -146,7 +146,7 @@ def test_neighbors_are_those_of_the_slow_twin(rows, n_stretches, bits, k):
         found = codec.nearest(codes, queries, k, skip=left_out)
 
         entries = codec.book.entries.astype(float).tolist()
-        numbers = [naive.numbers(row, entries) for row in rows.tolist()]
+        numbers = [naive.nearest_entries(row, entries) for row in rows.tolist()]
         positions, distances = naive.asymmetric_nearest(
             numbers, entries, queries.tolist(), k, left_out
         )
