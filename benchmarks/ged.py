@@ -23,7 +23,7 @@ import numpy as np
 
 from fedneighbors.datasets._graphs import read_graphs
 from fedneighbors.kernels.graph_edit._search import new_search, verify_many
-from fedneighbors.methods.fedknn.metrics._graphs import Alphabet, GraphEditMetric, pack
+from fedneighbors.methods.fedknn.metrics._graphs import Alphabet, GraphEditMetric, pack_graphs
 
 K = 8
 BOUNDS_TARGET_MS = 5.0
@@ -172,13 +172,13 @@ def argument_seconds(*arguments):
 
 def run_ours(graphs, tasks):
     """Return answers and seconds of the kernel."""
-    labels, bonds = Alphabet(), Alphabet()
-    table = pack(graphs, labels, bonds)
+    labels, edge_labels = Alphabet(), Alphabet()
+    table = pack_graphs(graphs, labels, edge_labels)
     lower, upper = np.zeros(len(graphs), np.int32), np.full(len(graphs), UNKNOWN, np.int32)
     answers, seconds, searches = [], [], {}
     for query_id, graph_id, threshold in tasks:
         if query_id not in searches:
-            query = pack([graphs[query_id]], labels, bonds)
+            query = pack_graphs([graphs[query_id]], labels, edge_labels)
             searches[query_id] = query, new_search(table, query)
         query, search = searches[query_id]
         target = np.array([graph_id])

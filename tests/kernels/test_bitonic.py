@@ -39,13 +39,13 @@ def padded_lists(draw):
     return [row + [PADDING] * (length - len(row)) for row in rows]
 
 
-def entries(rows):
+def make_entries(rows):
     columns = zip(*(zip(*row, strict=True) for row in rows), strict=True)
     distances, *keys = columns
     return Entries(np.array(distances, np.float64), *(np.array(key, np.int64) for key in keys))
 
 
-def rows_of(merged):
+def list_rows(merged):
     return list(zip(*(column.tolist() for column in merged), strict=True))
 
 
@@ -54,9 +54,9 @@ def rows_of(merged):
 def test_merged_lists_match_sorted_entries(rows, data):
     k = data.draw(st.integers(0, len(rows[0])))
 
-    merged = merge_sorted(entries(rows), k)
+    merged = merge_sorted(make_entries(rows), k)
 
-    assert rows_of(merged) == naive.merge_sorted(rows, k)
+    assert list_rows(merged) == naive.merge_sorted(rows, k)
 
 
 @pytest.mark.parametrize(("n_lists", "length"), [(1, 1), (2, 1), (3, 5), (8, 128), (16, 100)])
@@ -75,28 +75,28 @@ def test_large_lists_are_merged_in_order(n_lists, length):
     assert merged.positions.tolist() == (order % 7).tolist()
 
 
-def flat(payloads):
+def flatten(payloads):
     return payloads.reshape(-1, PAYLOAD_WORDS)
 
 
-def random_payloads(rng, n_lists, length):
+def draw_payloads(rng, n_lists, length):
     return rng.integers(-(2**63), 2**63, (n_lists, length, PAYLOAD_WORDS), dtype=np.int64)
 
 
 @settings(max_examples=200, deadline=None)
 @given(padded_lists(), st.integers(0, 2**32), st.data())
 def test_payloads_follow_their_entries(rows, seed, data):
-    lists, k = entries(rows), data.draw(st.integers(0, len(rows[0])))
-    payloads = random_payloads(np.random.default_rng(seed), *lists.distances.shape)
+    lists, k = make_entries(rows), data.draw(st.integers(0, len(rows[0])))
+    payloads = draw_payloads(np.random.default_rng(seed), *lists.distances.shape)
     n_before = Counter(
-        zip((entry for row in rows for entry in row), map(bytes, flat(payloads)), strict=True)
+        zip((entry for row in rows for entry in row), map(bytes, flatten(payloads)), strict=True)
     )
 
     merge = merge_with_swaps(lists, k)
     moved = move_payloads(payloads, merge)
 
-    assert rows_of(merge.smallest) == naive.merge_sorted(rows, k)
-    n_after = Counter(zip(rows_of(merge.smallest), map(bytes, moved), strict=True))
+    assert list_rows(merge.smallest) == naive.merge_sorted(rows, k)
+    n_after = Counter(zip(list_rows(merge.smallest), map(bytes, moved), strict=True))
     unpadded = {pair: number for pair, number in n_after.items() if pair[0] != PADDING}
     assert all(number <= n_before[pair] for pair, number in unpadded.items())
 
@@ -111,34 +111,34 @@ def test_empty_lists_have_no_payloads(shape):
 
 
 def test_payloads_of_wrong_shape_are_rejected():
-    merge = merge_with_swaps(entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
+    merge = merge_with_swaps(make_entries([[(0.0, 0, 0, 0)], [(1.0, 1, 1, 1)]]))
 
     for shape in ((2, 1, PAYLOAD_WORDS - 1), (3, 1, PAYLOAD_WORDS), (2, 2, PAYLOAD_WORDS)):
         with pytest.raises(ValueError, match="for each merged entry"):
             move_payloads(np.zeros(shape, np.int64), merge)
 
 
-class Watched:
+class RecordingTable:
     """Table that records which rows are read and written, in order."""
 
     def __init__(self, table):
         self.table = table
-        self.touched = []
+        self.accesses = []
 
-    def __getitem__(self, where):
-        self.touched.append(("read", row_of(where)))
-        return self.table[where]
+    def __getitem__(self, index):
+        self.accesses.append(("read", get_row(index)))
+        return self.table[index]
 
-    def __setitem__(self, where, value):
-        self.touched.append(("write", row_of(where)))
-        self.table[where] = value
-
-
-def row_of(where):
-    return int(where[0] if isinstance(where, tuple) else where)
+    def __setitem__(self, index, value):
+        self.accesses.append(("write", get_row(index)))
+        self.table[index] = value
 
 
-def random_table(n_lists, size, seed):
+def get_row(index):
+    return int(index[0] if isinstance(index, tuple) else index)
+
+
+def draw_table(n_lists, size, seed):
     rng = np.random.default_rng(seed)
     table = np.zeros((n_lists, size, 4), np.int64)
     table[:, :, 0] = np.sort(rng.integers(0, rng.integers(1, 10**6), (n_lists, size)), axis=1)
@@ -147,38 +147,36 @@ def random_table(n_lists, size, seed):
     return table.reshape(-1, 4)
 
 
-def touched_by_network(table, n_lists, size):
-    watched = Watched(table)
+def record_network(table, n_lists, size):
+    recording = RecordingTable(table)
     pairs = list_exchanges(n_lists, size)
     # run the uncompiled function in Python, on a table that records accesses
-    swap_masks = Watched(np.zeros((len(pairs), 1), np.int8))
-    bitonic._exchange.py_func(watched, pairs, swap_masks)
-    assert swap_masks.touched == [("write", e) for e in range(len(pairs))]
-    return watched.touched
+    swap_masks = RecordingTable(np.zeros((len(pairs), 1), np.int8))
+    bitonic._exchange.py_func(recording, pairs, swap_masks)
+    assert swap_masks.accesses == [("write", e) for e in range(len(pairs))]
+    return recording.accesses
 
 
-def touched_by_payloads(table, n_lists, size):
+def record_payloads(table, n_lists, size):
     """Return the accesses made when payloads follow the entries of a table."""
     pairs = list_exchanges(n_lists, size)
     swap_masks = np.empty(len(pairs), np.int8)
     bitonic._exchange(table.copy(), pairs, swap_masks)
-    watched = Watched(np.repeat(table[:, :1], PAYLOAD_WORDS, axis=1))
-    bitonic._move.py_func(watched, pairs, swap_masks)
-    assert watched.table[:size, 0].tolist() == sorted(table[:, 0].tolist())[:size]
-    return watched.touched
+    recording = RecordingTable(np.repeat(table[:, :1], PAYLOAD_WORDS, axis=1))
+    bitonic._move.py_func(recording, pairs, swap_masks)
+    assert recording.table[:size, 0].tolist() == sorted(table[:, 0].tolist())[:size]
+    return recording.accesses
 
 
-def touched_by_heap(table, n_lists, size):
-    watched = Watched(table)
-    naive.merge_by_heap(watched, n_lists, size, size)
-    return watched.touched
+def record_heap(table, n_lists, size):
+    recording = RecordingTable(table)
+    naive.merge_by_heap(recording, n_lists, size, size)
+    return recording.accesses
 
 
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
 def test_memory_access_of_merge_depends_only_on_shape(n_lists, size):
-    traces = [
-        touched_by_network(random_table(n_lists, size, seed), n_lists, size) for seed in range(100)
-    ]
+    traces = [record_network(draw_table(n_lists, size, seed), n_lists, size) for seed in range(100)]
 
     expected = [
         (call, row)
@@ -186,14 +184,13 @@ def test_memory_access_of_merge_depends_only_on_shape(n_lists, size):
         for call in ("read", "write")
         for row in [i] * 4 + [j] * 4
     ]
-    assert all(touched == expected for touched in traces)
+    assert all(accesses == expected for accesses in traces)
 
 
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
 def test_memory_access_of_payloads_depends_only_on_shape(n_lists, size):
     traces = {
-        tuple(touched_by_payloads(random_table(n_lists, size, seed), n_lists, size))
-        for seed in range(50)
+        tuple(record_payloads(draw_table(n_lists, size, seed), n_lists, size)) for seed in range(50)
     }
 
     expected = [
@@ -210,9 +207,9 @@ def test_memory_access_of_payloads_depends_only_on_shape(n_lists, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("touched", [touched_by_network, touched_by_payloads])
-def test_all_inputs_leave_the_same_access_trace(touched):
-    traces = {tuple(touched(random_table(3, 4, seed), 3, 4)) for seed in range(100_000)}
+@pytest.mark.parametrize("record", [record_network, record_payloads])
+def test_all_inputs_leave_the_same_access_trace(record):
+    traces = {tuple(record(draw_table(3, 4, seed), 3, 4)) for seed in range(100_000)}
 
     assert len(traces) == 1
 
@@ -220,18 +217,17 @@ def test_all_inputs_leave_the_same_access_trace(touched):
 @pytest.mark.parametrize(("n_lists", "size"), [(2, 8), (5, 16), (8, 4)])
 def test_heap_merge_leaves_data_dependent_traces(n_lists, size):
     traces = {
-        tuple(touched_by_heap(random_table(n_lists, size, seed), n_lists, size))
-        for seed in range(100)
+        tuple(record_heap(draw_table(n_lists, size, seed), n_lists, size)) for seed in range(100)
     }
 
     assert len(traces) > 50
 
 
-def test_the_watched_network_sorts():
-    table = random_table(4, 8, seed=0)
+def test_recorded_network_sorts_its_table():
+    table = draw_table(4, 8, seed=0)
     expected = sorted(map(tuple, table.tolist()))[:8]
 
-    touched_by_network(table, 4, 8)
+    record_network(table, 4, 8)
 
     assert list(map(tuple, table[:8].tolist())) == expected
 
@@ -261,7 +257,7 @@ def test_empty_lists_merge_to_an_empty_result(shape):
 
 
 def test_merge_does_not_modify_its_input():
-    lists = entries([[(1.0, 0, 0, 0)], [(0.0, 1, 1, 1)]])
+    lists = make_entries([[(1.0, 0, 0, 0)], [(0.0, 1, 1, 1)]])
 
     merge_sorted(lists)
 
@@ -279,13 +275,13 @@ def test_merge_does_not_modify_its_input():
 )
 def test_unsorted_or_invalid_distances_are_rejected(rows, reason):
     with pytest.raises(ValueError, match=reason):
-        merge_sorted(entries(rows))
+        merge_sorted(make_entries(rows))
 
 
 @pytest.mark.parametrize("k", [-1, 2])
 def test_k_out_of_range_is_rejected(k):
     with pytest.raises(ValueError, match="from 0 to"):
-        merge_sorted(entries([[(0.0, 0, 0, 0)]]), k)
+        merge_sorted(make_entries([[(0.0, 0, 0, 0)]]), k)
 
 
 def test_columns_of_different_shapes_are_rejected():

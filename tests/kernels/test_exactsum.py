@@ -12,7 +12,7 @@ HOSTILE = st.floats(-1e60, 1e60, allow_nan=False) | st.sampled_from(
 )
 
 
-def value_of(limbs):
+def combine_limbs(limbs):
     return [sum(int(limb) << 32 * k for k, limb in enumerate(row)) for row in limbs]
 
 
@@ -27,7 +27,7 @@ def test_sums_match_rational_arithmetic(x):
 
     expected = naive.exact_moments(x, x.shape[1])
 
-    assert list(zip(value_of(sums), value_of(squares), strict=True)) == expected
+    assert list(zip(combine_limbs(sums), combine_limbs(squares), strict=True)) == expected
 
 
 @settings(max_examples=200, deadline=None)
@@ -43,7 +43,7 @@ def test_limbs_of_parts_add_up_in_any_order(x, order, cut):
     parts = exact_moments(shuffled[:cut]), exact_moments(shuffled[cut:])
 
     for pooled, first, second in zip(whole, *parts, strict=True):
-        assert value_of(first + second) == value_of(pooled)
+        assert combine_limbs(first + second) == combine_limbs(pooled)
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 2.0**200])

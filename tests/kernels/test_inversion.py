@@ -8,7 +8,7 @@ from tests.naive import inversion as naive
 N_BITS = 10
 
 
-def guide_of(limits, guide_bits, n_bits=N_BITS):
+def make_guide(limits, guide_bits, n_bits=N_BITS):
     starts = np.arange(1 << guide_bits, dtype=np.uint64) << np.uint64(n_bits - guide_bits)
     return np.searchsorted(limits, starts).astype(np.int32)
 
@@ -27,7 +27,7 @@ def test_inverted_words_match_naive_version(limits, guide_bits, symmetric):
     n_undecided = invert_words(
         words,
         limits,
-        guide_of(limits, guide_bits),
+        make_guide(limits, guide_bits),
         n_bits=N_BITS,
         symmetric=symmetric,
         values=values,
@@ -43,7 +43,7 @@ def test_all_bits_of_63_bit_words_are_used():
     words = np.array([p << 1 | sign for p in prefixes for sign in (0, 1)], np.uint64)
     values = np.empty(len(words), np.int64)
 
-    invert_words(words, limits, guide_of(limits, 8, 63), n_bits=63, symmetric=True, values=values)
+    invert_words(words, limits, make_guide(limits, 8, 63), n_bits=63, symmetric=True, values=values)
 
     assert values.tolist() == naive.invert_words(words, limits, symmetric=True)
     assert values.tolist() == [0, 0, 0, 0, *[UNDECIDED] * 4, 1, -1, 2, -2]

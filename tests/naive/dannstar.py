@@ -10,10 +10,10 @@ def first_counts(bounds, k):
 
     Ties go to the lower name.
     """
-    every = sorted(
+    merged = sorted(
         (bound, name, j) for name in bounds for j, bound in enumerate(sorted(bounds[name]))
     )
-    return {name: sum(owner == name for _, owner, _ in every[:k]) for name in bounds}
+    return {name: sum(owner == name for _, owner, _ in merged[:k]) for name in bounds}
 
 
 def rank_of_last(objects, prefixes, viewer, k):
@@ -35,81 +35,84 @@ def noise_at_most(value, scale):
 
 
 @lru_cache(maxsize=100_000)
-def clipped_law(center, scale, low, high, *, floor=-math.inf):
+def clipped_distribution(center, scale, low, high, *, floor=-math.inf):
     """Return the distribution of clipped noisy counts as a dict.
 
     The counts are ``center + max(noise, floor)``, clipped to [low, high].
     """
-    law = {}
+    distribution = {}
     for value in range(low, high + 1):
-        at_most = 1.0 if value == high else _sum_at_most(value - center, scale, floor)
-        below = 0.0 if value == low else _sum_at_most(value - 1 - center, scale, floor)
-        law[value] = at_most - below
-    return law
+        at_most = 1.0 if value == high else _noisy_at_most(value - center, scale, floor)
+        below = 0.0 if value == low else _noisy_at_most(value - 1 - center, scale, floor)
+        distribution[value] = at_most - below
+    return distribution
 
 
-def _sum_at_most(value, scale, floor):
+def _noisy_at_most(value, scale, floor):
     return 0.0 if value < floor else noise_at_most(value, scale)
 
 
-def view(bounds, objects, viewer, k, law):
+def view(bounds, objects, viewer, k, noise):
     """Return the distribution of the two counts requested from the viewer.
 
-    The result maps (first count, second count) of a DANN* query to probabilities. ``law`` is a
+    The result maps (first count, second count) of a DANN* query to probabilities. ``noise`` is a
     ``CountNoise``. Counts are totals, as in the paper.
     """
     counts = first_counts(bounds, k)
     firsts = {
-        name: clipped_law(counts[name] + law.first_shift, law.first_scale, 1, k) for name in counts
+        name: clipped_distribution(counts[name] + noise.first_shift, noise.first_scale, 1, k)
+        for name in counts
     }
-    floor = -law.second_shift if law.promise == "exact" else -math.inf
+    floor = -noise.second_shift if noise.promise == "exact" else -math.inf
 
-    def second(asked, rank):
-        center = asked[viewer] + k - rank + law.second_shift
-        return clipped_law(center, law.second_scale, asked[viewer], k, floor=floor)
+    def second(requested, rank):
+        center = requested[viewer] + k - rank + noise.second_shift
+        return clipped_distribution(center, noise.second_scale, requested[viewer], k, floor=floor)
 
-    return _joint(objects, viewer, k, firsts, second)
+    return _joint_distribution(objects, viewer, k, firsts, second)
 
 
-def printed_view(bounds, objects, viewer, k, law):
+def printed_view(bounds, objects, viewer, k, noise):
     """Return the distribution for Algorithm 2 as printed in the paper.
 
-    ``law`` is a ``PaperNoise``; otherwise as for :func:`view`.
+    ``noise`` is a ``PaperNoise``; otherwise as for :func:`view`.
     """
     counts = {name: max(count, 1) for name, count in first_counts(bounds, k).items()}
-    firsts = {name: clipped_law(counts[name] + law.shift, law.scale, 1, k) for name in counts}
+    firsts = {
+        name: clipped_distribution(counts[name] + noise.shift, noise.scale, 1, k) for name in counts
+    }
 
-    def second(asked, rank):
-        return clipped_law(counts[viewer] + k - rank + law.shift, law.scale, 1, k)
+    def second(requested, rank):
+        return clipped_distribution(counts[viewer] + k - rank + noise.shift, noise.scale, 1, k)
 
-    return _joint(objects, viewer, k, firsts, second)
+    return _joint_distribution(objects, viewer, k, firsts, second)
 
 
-def _joint(objects, viewer, k, firsts, second):
-    names, seen = sorted(objects), {}
-    for asked in itertools.product(range(1, k + 1), repeat=len(names)):
-        counts = dict(zip(names, asked, strict=True))
-        chance = math.prod(firsts[name][counts[name]] for name in names)
+def _joint_distribution(objects, viewer, k, firsts, second):
+    names, joint = sorted(objects), {}
+    for values in itertools.product(range(1, k + 1), repeat=len(names)):
+        counts = dict(zip(names, values, strict=True))
+        probability = math.prod(firsts[name][counts[name]] for name in names)
         rank = rank_of_last(objects, counts, viewer, k)
-        for total, likely in second(counts, rank).items():
+        for total, conditional in second(counts, rank).items():
             key = counts[viewer], total
-            seen[key] = seen.get(key, 0.0) + chance * likely
-    return seen
+            joint[key] = joint.get(key, 0.0) + probability * conditional
+    return joint
 
 
-def loss(first, second):
+def privacy_loss(first, second):
     """Return the largest absolute log-ratio of a view's probabilities."""
-    worst = 0.0
+    largest = 0.0
     for key in {*first, *second}:
         p, q = first.get(key, 0.0), second.get(key, 0.0)
         if p > 0 and q > 0:
-            worst = max(worst, abs(math.log(p / q)))
+            largest = max(largest, abs(math.log(p / q)))
         elif max(p, q) > 0:
             return math.inf
-    return worst
+    return largest
 
 
-def beyond(first, second, epsilon):
+def excess_probability(first, second, epsilon):
     """Return the probability mass beyond exp(epsilon), in the worse direction."""
     factor = math.exp(epsilon)
     keys = {*first, *second}

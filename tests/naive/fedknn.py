@@ -8,11 +8,11 @@ def nearest(tables, query, k, *, key):
 
     Ties are ordered by the keyed digest of the objects' names.
     """
-    everything = []
+    objects = []
     for provider, table in tables.items():
         names = [str(i) for i in range(len(table))]
-        for value, name, tie in zip(
+        for number, name, tie in zip(
             table, names, tie_keys(names, owner=provider, key=key).tolist(), strict=True
         ):
-            everything.append((abs(value - query), tie, provider, name))
-    return [(d, provider, name) for d, _, provider, name in sorted(everything)[:k]]
+            objects.append((abs(number - query), tie, provider, name))
+    return [(distance, provider, name) for distance, _, provider, name in sorted(objects)[:k]]

@@ -17,7 +17,10 @@ def fly_hash(x, matrix, n_active):
 
     Ties go to the lower index. Floats are added in float64 from left to right, integers exactly.
     """
-    values = [sum((v for v, one in zip(x, row, strict=True) if one), start=0) for row in matrix]
+    values = [
+        sum((value for value, is_input in zip(x, row, strict=True) if is_input), start=0)
+        for row in matrix
+    ]
     by_value = sorted(range(len(matrix)), key=lambda unit: (-values[unit], unit))
     return sorted(by_value[:n_active])
 
@@ -63,7 +66,7 @@ def normalized_novelty(x, matrix, counts, *, n_active, classes, gamma, sizes):
     ]
 
 
-def mean_and_deviation(column):
+def mean_and_variance(column):
     """Return the mean and the variance of a column as rational numbers."""
     values = [Fraction(v) for v in column]
     mean = sum(values) / len(values)

@@ -5,48 +5,48 @@ import math
 from tests.naive.vectors.distances import square_sums
 
 
-def nearest(keys, queries, k, own=None):
+def nearest(keys, queries, k, excluded=None):
     """Return positions and distances of each query's k nearest keys.
 
     Ties go to the lower row.
     """
     positions, distances = [], []
-    for number, query in enumerate(queries):
-        near = [
+    for q, query in enumerate(queries):
+        candidates = [
             (square, row)
             for row, square in enumerate(square_sums(keys, query))
-            if own is None or own[number] != row
+            if excluded is None or excluded[q] != row
         ]
-        found = sorted(near)[:k]
-        positions.append([row for _, row in found])
-        distances.append([math.sqrt(square) for square, _ in found])
+        nearest_keys = sorted(candidates)[:k]
+        positions.append([row for _, row in nearest_keys])
+        distances.append([math.sqrt(square) for square, _ in nearest_keys])
     return positions, distances
 
 
-def votes(labels, distances, n_classes, sigma):
+def label_votes(labels, distances, n_classes, sigma):
     """Return Eq 6 for one query, given its neighbors' labels and distances."""
-    nearest_of_all = min(distances)
-    shares = [0.0] * n_classes
+    least = min(distances)
+    votes = [0.0] * n_classes
     for label, distance in zip(labels, distances, strict=True):
-        shares[label] += math.exp(-(distance - nearest_of_all) / sigma)
-    return [share / sum(shares) for share in shares]
+        votes[label] += math.exp(-(distance - least) / sigma)
+    return [vote / sum(votes) for vote in votes]
 
 
-def mixed(local, shared, weight):
+def mix_predictions(local, shared, weight):
     """Return Eq 7 for one query."""
     return [weight * a + (1 - weight) * b for a, b in zip(local, shared, strict=True)]
 
 
-def average(before, updates, shares):
+def average_weight(previous, updates, shares):
     """Return Eq 13 for one weight.
 
     Clients that did not take part count with the weight that was sent to them.
     """
-    took_part = sum(shares[name] * updates[name] for name in updates)
-    return took_part + (1 - sum(shares[name] for name in updates)) * before
+    updated = sum(shares[name] * updates[name] for name in updates)
+    return updated + (1 - sum(shares[name] for name in updates)) * previous
 
 
-def means(targets, distances, sigma):
+def target_means(targets, distances, sigma):
     """Return Eq 6 for one query with targets instead of labels."""
     weights = [math.exp(-(distance - min(distances)) / sigma) for distance in distances]
     columns = range(len(targets[0]))
@@ -59,28 +59,28 @@ def mixture_errors(local, shared, targets, grid):
     errors = []
     for weight in grid:
         error = 0.0
-        for a, b, right in zip(local, shared, targets, strict=True):
-            for one, truth in zip(mixed(a, b, weight), right, strict=True):
-                error += (one - truth) ** 2
+        for a, b, target in zip(local, shared, targets, strict=True):
+            for predicted, value in zip(mix_predictions(a, b, weight), target, strict=True):
+                error += (predicted - value) ** 2
         errors.append(error)
     return errors
 
 
-def stacking_gradient(experts, targets, weights, first):
+def stacking_gradient(experts, targets, weights, initial):
     """Return the gradient of the stacking loss and its terms' size.
 
     The loss is half the squared error plus half the squared change of the weights.
     """
-    slopes = [weight - start for weight, start in zip(weights, first, strict=True)]
+    gradient = [weight - start for weight, start in zip(weights, initial, strict=True)]
     size = 1.0 + max(abs(weight) for weight in weights)
-    for outputs, right in zip(experts, targets, strict=True):
-        for values, truth in zip(outputs, right, strict=True):
-            gap = sum(w * s for w, s in zip(weights, values, strict=True)) - truth
-            for place, one in enumerate(values):
-                slopes[place] += one * gap
-                size += sum(abs(w * s * one) for w, s in zip(weights, values, strict=True))
-                size += abs(one * truth)
-    return slopes, size
+    for outputs, target in zip(experts, targets, strict=True):
+        for predictions, value in zip(outputs, target, strict=True):
+            gap = sum(w * s for w, s in zip(weights, predictions, strict=True)) - value
+            for j, output in enumerate(predictions):
+                gradient[j] += output * gap
+                size += sum(abs(w * s * output) for w, s in zip(weights, predictions, strict=True))
+                size += abs(output * value)
+    return gradient, size
 
 
 def cosine(a, b):

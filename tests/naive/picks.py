@@ -4,25 +4,27 @@ import math
 from collections import defaultdict
 
 
-def laplace(k, scale):
+def laplace_probability(k, scale):
     a = math.exp(-1 / scale)
     return (1 - a) / (1 + a) * a ** abs(k)
 
 
-def law(counts, epsilon, n_picks, reach):
-    """Return {released counts: probability}, with noise truncated at +-reach."""
+def released_distribution(counts, epsilon, n_picks, max_noise):
+    """Return {released counts: probability}, with noise truncated at +-max_noise."""
     states = {(tuple(counts), frozenset()): 1.0}
     for _ in range(n_picks):  # lines 18-23
-        after = defaultdict(float)
-        for (c, picked), mass in states.items():
+        next_states = defaultdict(float)
+        for (c, picked), probability in states.items():
             total = sum(math.exp(epsilon * x / (4 * n_picks)) for x in c)
             for i, x in enumerate(c):
-                chance = mass * math.exp(epsilon * x / (4 * n_picks)) / total
-                for eta in range(-reach, reach + 1):
-                    changed = (*c[:i], max(x + eta, 0), *c[i + 1 :])
-                    after[changed, picked | {i}] += chance * laplace(eta, 2 * n_picks / epsilon)
-        states = after
+                pick_probability = probability * math.exp(epsilon * x / (4 * n_picks)) / total
+                for eta in range(-max_noise, max_noise + 1):
+                    noisy_counts = (*c[:i], max(x + eta, 0), *c[i + 1 :])
+                    next_states[noisy_counts, picked | {i}] += (
+                        pick_probability * laplace_probability(eta, 2 * n_picks / epsilon)
+                    )
+        states = next_states
     released = defaultdict(float)
-    for (c, picked), mass in states.items():
-        released[tuple(x if i in picked else 0 for i, x in enumerate(c))] += mass
+    for (c, picked), probability in states.items():
+        released[tuple(x if i in picked else 0 for i, x in enumerate(c))] += probability
     return dict(released)

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 
-def root(value):
+def square_root(value):
     """Return the square root of a non-negative rational number, rounded twice."""
     try:
         return math.sqrt(value.numerator / value.denominator)
@@ -12,45 +12,45 @@ def root(value):
         return math.inf
 
 
-def spread(values):
+def variance_of_mean(values):
     """Return the unbiased estimate of the variance of the mean."""
     mean = sum(values) / len(values)
     return sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)
 
 
-def welch(first, second):
+def welch_t(first, second):
     """Return |t| of two lists, None if undefined."""
     if len(first) < 2 or len(second) < 2:
         return None
     gap = abs(sum(first) / len(first) - sum(second) / len(second))
-    noise = spread(first) + spread(second)
-    if noise == 0:
+    variance = variance_of_mean(first) + variance_of_mean(second)
+    if variance == 0:
         return math.inf if gap else None
-    return root(gap * gap / noise)
+    return square_root(gap * gap / variance)
 
 
 def statistics(rows, labels):
     """Return each column's largest one-vs-rest |t|; missing cells are NaN."""
-    found = []
+    largest = []
     for column in zip(*rows, strict=True):
         cells = [
             (Fraction(float(value)), label)
             for value, label in zip(column, labels, strict=True)
             if not math.isnan(value)
         ]
-        each = [
-            welch([v for v, k in cells if k == label], [v for v, k in cells if k != label])
+        t_values = [
+            welch_t([v for v, k in cells if k == label], [v for v, k in cells if k != label])
             for label in sorted(set(labels))
         ]
-        found.append(max((t for t in each if t is not None), default=None))
-    return found
+        largest.append(max((t for t in t_values if t is not None), default=None))
+    return largest
 
 
-def kept(statistics, n):
+def select_columns(statistics, n):
     """Return positions of the n largest, ties to the lower, None last."""
 
-    def place(column):
+    def sort_key(column):
         t = statistics[column]
         return (t is None, 0.0 if t is None else -t, column)
 
-    return sorted(sorted(range(len(statistics)), key=place)[:n])
+    return sorted(sorted(range(len(statistics)), key=sort_key)[:n])

@@ -13,10 +13,10 @@ from tests.seeds import over_seeds
 CASES = 10_000
 LARGE_CASES = 60  # with enough rows for every path through the loops
 
-AHEAD = [None, 1, 3, 8, 256]
+BLOCK_SIZES = [None, 1, 3, 8, 256]
 
 
-def columns(rng, shape):
+def draw_points(rng, shape):
     """Draw points for which ties, order and range matter."""
     normal = rng.normal(size=shape)
     kinds = [
@@ -38,25 +38,25 @@ def columns(rng, shape):
     return kinds[rng.integers(len(kinds))]()
 
 
-def hostile(seed):
+def draw_case(seed):
     """Draw rows, parameters of the clustering and a block size."""
     rng = np.random.default_rng(seed)
-    x = columns(rng, (int(rng.choice([0, 1, 2, 3, 7, 15])), int(rng.integers(1, 8))))
+    x = draw_points(rng, (int(rng.choice([0, 1, 2, 3, 7, 15])), int(rng.integers(1, 8))))
     if x.size and rng.random() < 0.3:
         x[:, rng.integers(x.shape[1])] = x[0, 0]
     if len(x) and rng.random() < 0.4:
         x = x[rng.integers(len(x), size=len(x))]
     spread = float(np.ptp(x[:, 0] / 2)) if x.size else 1.0
     limit = float(rng.choice([0.1, 0.5, 1.0, 3.0])) * (spread if 0 < spread < 1e300 else 1.0)
-    terms = {
+    parameters = {
         "limit": limit or 1.0,
         "original": bool(rng.integers(2)),
         "max_centers": int(rng.integers(1, 6)) if rng.random() < 0.2 else None,
     }
-    return x, terms, AHEAD[rng.integers(len(AHEAD))]
+    return x, parameters, BLOCK_SIZES[rng.integers(len(BLOCK_SIZES))]
 
 
-def bits(centers, radii, labels, n_outside):
+def to_bits(centers, radii, labels, n_outside):
     """Convert a result to values that are equal only bit for bit."""
     return (
         np.array(centers, np.float64).tobytes(),
@@ -69,31 +69,31 @@ def bits(centers, radii, labels, n_outside):
 @pytest.mark.filterwarnings("error")
 @over_seeds(CASES)
 def test_centers_match_naive_version(seed):
-    x, terms, ahead = hostile(seed)
+    x, parameters, ahead = draw_case(seed)
 
-    found = evolve(x, x[:0], np.empty(0), ahead=ahead, **terms)
+    found = evolve(x, x[:0], np.empty(0), ahead=ahead, **parameters)
 
-    assert bits(*found) == bits(*naive.evolve(x.tolist(), [], [], **terms))
+    assert to_bits(*found) == to_bits(*naive.evolve(x.tolist(), [], [], **parameters))
 
 
 @settings(max_examples=2_000, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 15))
 def test_rows_in_pieces_give_the_same_centers(seed, cut):
-    x, terms, ahead = hostile(seed)
-    whole = evolve(x, x[:0], np.empty(0), **terms)
+    x, parameters, ahead = draw_case(seed)
+    whole = evolve(x, x[:0], np.empty(0), **parameters)
 
-    first = evolve(x[:cut], x[:0], np.empty(0), ahead=ahead, **terms)
-    second = evolve(x[cut:], first.centers, first.radii, ahead=ahead, **terms)
+    first = evolve(x[:cut], x[:0], np.empty(0), ahead=ahead, **parameters)
+    second = evolve(x[cut:], first.centers, first.radii, ahead=ahead, **parameters)
 
     labels = [*first.labels, *second.labels]
-    assert bits(second.centers, second.radii, labels, first.n_outside + second.n_outside) == bits(
-        *whole
-    )
+    assert to_bits(
+        second.centers, second.radii, labels, first.n_outside + second.n_outside
+    ) == to_bits(*whole)
 
 
 @over_seeds(2_000)
 def test_nearest_centers_match_naive_version(seed):
-    x, _, _ = hostile(seed)
+    x, _, _ = draw_case(seed)
     if len(x) < 2:
         return
     centers = x[len(x) // 2 :]
@@ -104,50 +104,50 @@ def test_nearest_centers_match_naive_version(seed):
     assert (labels.tolist(), distances.tolist()) == expected
 
 
-def crowd(rng, n_rows, n_columns, n_groups):
+def draw_clusters(rng, n_rows, n_columns, n_groups):
     """Draw rows around a few points, so that centers change rarely after the first rows."""
-    places = rng.random((n_groups, n_columns))
-    return places[rng.integers(n_groups, size=n_rows)] + rng.normal(
+    centers = rng.random((n_groups, n_columns))
+    return centers[rng.integers(n_groups, size=n_rows)] + rng.normal(
         scale=0.03, size=(n_rows, n_columns)
     )
 
 
 @settings(max_examples=LARGE_CASES, deadline=None)
-@given(st.integers(0, 2**64 - 1), st.sampled_from(AHEAD), st.integers(1, 3), st.booleans())
+@given(st.integers(0, 2**64 - 1), st.sampled_from(BLOCK_SIZES), st.integers(1, 3), st.booleans())
 def test_many_rows_in_several_threads_match_naive_version(seed, ahead, n_threads, original):
     rng = np.random.default_rng(seed)
     shape = int(rng.choice([300, 700])), int(rng.choice([2, 5, 9]))
-    x = crowd(rng, *shape, n_groups=int(rng.choice([3, 40])))
+    x = draw_clusters(rng, *shape, n_groups=int(rng.choice([3, 40])))
     x[rng.integers(len(x), size=20)] = x[0]
-    terms = {"limit": 0.2, "original": original}
+    parameters = {"limit": 0.2, "original": original}
 
-    found = evolve(x, x[:0], np.empty(0), n_threads=n_threads, ahead=ahead, **terms)
+    found = evolve(x, x[:0], np.empty(0), n_threads=n_threads, ahead=ahead, **parameters)
 
-    assert bits(*found) == bits(*naive.evolve(x.tolist(), [], [], **terms))
+    assert to_bits(*found) == to_bits(*naive.evolve(x.tolist(), [], [], **parameters))
 
 
 def test_threads_and_growing_tables_do_not_affect_result():
     rng = np.random.default_rng(0)
-    x = crowd(rng, 12_000, 4, n_groups=400)
-    alone = evolve(x, x[:0], np.empty(0), limit=0.05)
+    x = draw_clusters(rng, 12_000, 4, n_groups=400)
+    single = evolve(x, x[:0], np.empty(0), limit=0.05)
 
-    shared = evolve(x, x[:0], np.empty(0), limit=0.05, n_threads=2, ahead=4_000)
+    parallel = evolve(x, x[:0], np.empty(0), limit=0.05, n_threads=2, ahead=4_000)
 
-    assert len(alone.centers) > evolving._N_SPARE  # otherwise no table grew
-    assert bits(*shared) == bits(*alone)
-    assert nearest(x, alone.centers, n_threads=2)[0].tolist() == (
-        nearest(x, alone.centers)[0].tolist()
+    assert len(single.centers) > evolving._N_SPARE  # otherwise no table grew
+    assert to_bits(*parallel) == to_bits(*single)
+    assert nearest(x, single.centers, n_threads=2)[0].tolist() == (
+        nearest(x, single.centers)[0].tolist()
     )
 
 
 def test_read_only_arrays_are_accepted():
-    x = crowd(np.random.default_rng(0), 50, 3, n_groups=3)
-    locked = x.copy()
-    locked.flags.writeable = False
+    x = draw_clusters(np.random.default_rng(0), 50, 3, n_groups=3)
+    read_only = x.copy()
+    read_only.flags.writeable = False
 
-    found = evolve(locked, locked[:2], np.zeros(2), limit=0.2)
+    found = evolve(read_only, read_only[:2], np.zeros(2), limit=0.2)
 
-    assert bits(*found) == bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
+    assert to_bits(*found) == to_bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
 
 
 def test_too_many_features_for_float32_bounds_are_supported():
@@ -169,18 +169,18 @@ def test_radii_never_shrink_and_balls_nest(seed, original):
     centers, radii = x[:0], np.empty(0)
 
     for row in x:
-        before = centers, radii
+        previous = centers, radii
         centers, radii, labels, _ = evolve(
             row[None], centers, radii, limit=limit, original=original
         )
 
-        n, place = len(before[1]), labels[0]
-        assert (radii[:n] >= before[1]).all()
+        n, label = len(previous[1]), labels[0]
+        assert (radii[:n] >= previous[1]).all()
         assert (radii <= limit / 2).all()
-        moved = np.sqrt(np.mean((centers[:n] - before[0]) ** 2, axis=1))
+        shift = np.sqrt(np.mean((centers[:n] - previous[0]) ** 2, axis=1))
         # 1e-14 covers the rounding of a few numbers of size 1
-        assert (moved + before[1] <= radii[:n] + 1e-14).all()
-        assert np.sqrt(np.mean((row - centers[place]) ** 2)) <= radii[place] + 1e-14
+        assert (shift + previous[1] <= radii[:n] + 1e-14).all()
+        assert np.sqrt(np.mean((row - centers[label]) ** 2)) <= radii[label] + 1e-14
 
 
 @pytest.mark.parametrize("n_columns", [1, 5, 29, 300])
@@ -199,10 +199,10 @@ def test_float32_bound_keeps_the_nearest_center(n_columns, scale):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["rows", "centers"])
-def test_values_that_are_not_finite_are_rejected(bad, where):
+@pytest.mark.parametrize("array", ["rows", "centers"])
+def test_values_that_are_not_finite_are_rejected(bad, array):
     x, centers = np.zeros((3, 2)), np.ones((2, 2))
-    (x if where == "rows" else centers)[1, 1] = bad
+    (x if array == "rows" else centers)[1, 1] = bad
 
     with pytest.raises(ValueError, match="expected finite numbers"):
         evolve(x, centers, np.zeros(2), limit=1.0)

@@ -8,7 +8,7 @@ from tests.seeds import over_seeds
 CASES = 1_500  # for each kernel
 
 
-def hostile(seed):
+def draw_case(seed):
     """Draw rows, centers by class, sigma and each row's omitted center."""
     rng = np.random.default_rng(seed)
     n_columns, n_classes = int(rng.integers(1, 10)), int(rng.integers(1, 5))
@@ -27,12 +27,12 @@ def hostile(seed):
 def test_log_sums_match_naive_version(activation):
     @over_seeds(CASES)
     def check(seed):
-        x, centers, starts, sigma, without = hostile(seed)
-        terms = {"sigma": sigma, "activation": activation, "without": without}
+        x, centers, starts, sigma, without = draw_case(seed)
+        options = {"sigma": sigma, "activation": activation, "without": without}
 
-        found = log_sums(x, centers, starts, **terms)
+        found = log_sums(x, centers, starts, **options)
 
-        expected = naive.log_sums(x.tolist(), centers.tolist(), starts.tolist(), **terms)
+        expected = naive.log_sums(x.tolist(), centers.tolist(), starts.tolist(), **options)
         assert found.shape == (len(x), len(starts) - 1)
         # a log sum has the relative error of its exponent, or that of a sum of kernels: a few ulp
         np.testing.assert_allclose(
@@ -77,10 +77,10 @@ def test_number_of_threads_does_not_affect_log_sums(activation):
     x, centers = rng.random((1_500, 5)), rng.random((40, 5))
     starts = np.array([0, 13, 40])
 
-    alone = log_sums(x, centers, starts, sigma=0.1, activation=activation)
+    single = log_sums(x, centers, starts, sigma=0.1, activation=activation)
 
-    shared = log_sums(x, centers, starts, sigma=0.1, activation=activation, n_threads=3)
-    assert alone.tobytes() == shared.tobytes()
+    parallel = log_sums(x, centers, starts, sigma=0.1, activation=activation, n_threads=3)
+    assert single.tobytes() == parallel.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def searches(draw):
             cut = draw(st.integers(0, 70))
             strings.append(query[cut:] + query[:cut])
         else:
-            strings.append(edited(query, draw(st.integers(0, 20)), n_letters, rng))
+            strings.append(edit_string(query, draw(st.integers(0, 20)), n_letters, rng))
     return query, strings
 
 
-def edited(query, n_edits, n_letters, rng):
+def edit_string(query, n_edits, n_letters, rng):
     string = list(query)
     for _ in range(n_edits):
         position = int(rng.integers(0, len(string) + 1))
@@ -47,15 +47,15 @@ def edited(query, n_edits, n_letters, rng):
     return string
 
 
-def strings_of(lists):
+def make_strings(lists):
     codes = np.array([code for letters in lists for code in letters], np.int32)
     return Strings(codes, np.cumsum([0, *map(len, lists)]))
 
 
-def bounds_of(query, strings):
-    counts = count_pieces(strings_of([query]))[0]
+def compute_bounds(query, strings):
+    counts = count_pieces(make_strings([query]))[0]
     lengths = np.array([len(string) for string in strings], np.int64)
-    return bound_bands(count_pieces(strings_of(strings)), lengths, counts, len(query))
+    return bound_bands(count_pieces(make_strings(strings)), lengths, counts, len(query))
 
 
 def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budget=2**62):
@@ -69,7 +69,7 @@ def verify(query, strings, *, limit, wanted=10**6, order=None, bounds=None, budg
     distances = np.full(len(strings), UNKNOWN, np.int32)
     order = np.arange(len(strings)) if order is None else order
     coded_query, known = (letter_of, indices), KnownDistances(distances, tally, state)
-    n_processed = verify_bands(strings_of(strings), order, coded_query, bounds, known, budget)
+    n_processed = verify_bands(make_strings(strings), order, coded_query, bounds, known, budget)
     return n_processed, bounds, distances, state
 
 
@@ -82,7 +82,7 @@ def test_distances_within_limit_match_naive_version(search, limit):
 
     limit = min(limit, max([len(query), *map(len, strings)]))
     for string, bound, distance in zip(strings, bounds, distances.tolist(), strict=True):
-        expected = naive.within(query, string, limit)
+        expected = naive.distance_within(query, string, limit)
         assert (bound, distance) == (
             (limit + 1, UNKNOWN) if expected is None else (expected, expected)
         )
@@ -93,19 +93,19 @@ def test_distances_within_limit_match_naive_version(search, limit):
 def test_bounds_never_exceed_distance_or_exact_count_bounds(search):
     query, strings = search
 
-    bounds = bounds_of(query, strings).tolist()
+    bounds = compute_bounds(query, strings).tolist()
 
     for string, bound in zip(strings, bounds, strict=True):
-        assert abs(len(query) - len(string)) <= bound <= naive.distance(query, string)
+        assert abs(len(query) - len(string)) <= bound <= naive.edit_distance(query, string)
         assert bound <= naive.bound_without_buckets(query, string, PIECE_LENGTH)
 
 
 def test_counts_saturate_without_overflow():
     repeated = [1] * 70_000
 
-    bounds = bounds_of(repeated[:10], [repeated, [1] * 66_000])
+    bounds = compute_bounds(repeated[:10], [repeated, [1] * 66_000])
 
-    assert count_pieces(strings_of([repeated])).max() == 65535
+    assert count_pieces(make_strings([repeated])).max() == 65535
     assert bounds.tolist() == [69_990, 65_990]
 
 
@@ -146,11 +146,11 @@ def test_limit_is_always_the_kth_smallest_value(before, after, limit, wanted):
 
     state = init_state(tally, limit=limit, wanted=wanted)
 
-    assert state[LIMIT] == naive.limit(before, limit, wanted)
+    assert state[LIMIT] == naive.kth_smallest(before, limit, wanted)
     counted = list(before)
     for value in after:
         count_value(tally, state, value)
         counted.append(value)
-        assert state[LIMIT] == naive.limit(counted, limit, wanted)
+        assert state[LIMIT] == naive.kth_smallest(counted, limit, wanted)
         assert state[WITHIN] == sum(value <= state[LIMIT] for value in counted)
     assert tally.tolist() == np.bincount(counted, minlength=13).tolist()

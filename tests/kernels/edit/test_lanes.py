@@ -29,7 +29,7 @@ def test_operations_match_512_bit_python_integers(words, word):
 
     first, second = naive.load(words, 0), naive.load(words, N_WORDS)
     expected = [first & second, first | second, first ^ second, naive.ALL ^ first, naive.fill(word)]
-    assert results.tolist() == [part for value in expected for part in naive.split(value)]
+    assert results.tolist() == [part for value in expected for part in naive.split_words(value)]
     assert N_LANES == 512
 
 

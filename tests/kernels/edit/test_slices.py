@@ -10,11 +10,11 @@ UNKNOWN = np.iinfo(np.int32).max
 CODES = st.one_of(st.integers(1, 2), st.integers(1, 15), st.integers(1, 2**21 - 1))
 
 
-def strings_of(codes):
+def string_lists(codes):
     return st.lists(st.lists(codes, max_size=9), min_size=1, max_size=12)
 
 
-def slices_of(strings, n_bits, firsts=None):
+def make_slices(strings, n_bits, firsts=None):
     codes = np.array([code for string in strings for code in string], np.int32)
     offsets = np.cumsum([0, *map(len, strings)])
     firsts = np.array([0, len(strings)] if firsts is None else firsts)
@@ -39,24 +39,24 @@ def scan(slices, query, *, groups=None, bounds=None, wanted=10**6, limit=None, b
 
 
 @settings(max_examples=200, deadline=None)
-@given(CODES.flatmap(lambda top: strings_of(st.integers(1, top))), st.data())
+@given(CODES.flatmap(lambda top: string_lists(st.integers(1, top))), st.data())
 def test_distances_match_naive_version(strings, data):
     letters = sorted({0, *(code for string in strings for code in string)})
     query = data.draw(st.lists(st.sampled_from(letters), max_size=9))
-    slices = slices_of(strings, n_bits=max(letters).bit_length() or 1)
+    slices = make_slices(strings, n_bits=max(letters).bit_length() or 1)
 
     _, distances, tally, _ = scan(slices, query)
 
     # A letter of the query that no string has gets code 0, which no string contains.
-    expected = [naive.distance(query, string) for string in strings]
+    expected = [naive.edit_distance(query, string) for string in strings]
     assert distances.tolist() == expected
     assert tally.tolist() == np.bincount(expected, minlength=len(tally)).tolist()
 
 
 @settings(max_examples=50, deadline=None)
-@given(strings_of(st.integers(1, 6)))
+@given(string_lists(st.integers(1, 6)))
 def test_bit_planes_match_naive_version(strings):
-    assert slices_of(strings, n_bits=3).planes.tolist() == naive.planes(strings, 3)
+    assert make_slices(strings, n_bits=3).planes.tolist() == naive.bit_planes(strings, 3)
 
 
 def test_full_group_spanning_several_row_blocks_is_exact():
@@ -64,18 +64,18 @@ def test_full_group_spanning_several_row_blocks_is_exact():
     base = rng.integers(1, 5, 150)
     lengths = rng.integers(120, 150, 520)
     strings = [np.where(rng.random(n) < 0.1, 1, base[:n]).tolist() for n in lengths]
-    slices = slices_of(strings, n_bits=3, firsts=[0, 512, 520])
+    slices = make_slices(strings, n_bits=3, firsts=[0, 512, 520])
 
     _, distances, _, _ = scan(slices, base.tolist()[:131])
 
     sample = [0, 1, 63, 64, 65, 300, 511, 512, 519]
-    expected = [naive.distance(base.tolist()[:131], strings[i]) for i in sample]
+    expected = [naive.edit_distance(base.tolist()[:131], strings[i]) for i in sample]
     assert distances[sample].tolist() == expected
 
 
 def test_scan_stops_at_first_group_bound_above_limit():
     strings = [[1, 1], [1, 2], [1, 1, 1, 1], [2] * 6]
-    slices = slices_of(strings, n_bits=2, firsts=[0, 2, 3, 4])
+    slices = make_slices(strings, n_bits=2, firsts=[0, 2, 3, 4])
     bounds = np.array([0, 2, 4])
 
     n_scanned, distances, _, state = scan(slices, [1, 1], bounds=bounds, wanted=2)
@@ -85,7 +85,7 @@ def test_scan_stops_at_first_group_bound_above_limit():
 
 
 def test_group_with_bound_equal_to_limit_is_scanned():
-    slices = slices_of([[1, 2], [1, 1, 1]], n_bits=2, firsts=[0, 1, 2])
+    slices = make_slices([[1, 2], [1, 1, 1]], n_bits=2, firsts=[0, 1, 2])
 
     n_scanned, distances, _, _ = scan(slices, [1, 1], bounds=np.array([0, 1]), wanted=1)
 
@@ -95,7 +95,7 @@ def test_group_with_bound_equal_to_limit_is_scanned():
 
 def test_scan_stops_when_budget_is_spent():
     strings = [[1] * n for n in (2, 3, 4)]
-    slices = slices_of(strings, n_bits=1, firsts=[0, 1, 2, 3])
+    slices = make_slices(strings, n_bits=1, firsts=[0, 1, 2, 3])
 
     n_scanned, distances, _, _ = scan(slices, [1, 1], budget=1)
 
@@ -104,7 +104,7 @@ def test_scan_stops_when_budget_is_spent():
 
 
 def test_rescanned_strings_are_not_counted_again():
-    slices = slices_of([[1], [2]], n_bits=2)
+    slices = make_slices([[1], [2]], n_bits=2)
 
     n_scanned, _, tally, state = scan(slices, [1], groups=np.array([0, 0]))
 

@@ -10,7 +10,7 @@ from tests.seeds import over_seeds
 CASES = 10_000
 
 
-def filters(rng):
+def draw_filters(rng):
     n_rows, n_active = rng.integers(0, 6), rng.integers(0, 5)
     n_units, n_classes = rng.integers(1, 7), rng.integers(1, 5)
     active = rng.integers(0, n_units, (n_rows, n_active)).astype(np.int32)
@@ -24,7 +24,7 @@ def filters(rng):
 @over_seeds(CASES)
 def test_counts_match_naive_version(seed):
     rng = np.random.default_rng(seed)
-    active, labels, counts, _, _ = filters(rng)
+    active, labels, counts, _, _ = draw_filters(rng)
     step = int(rng.choice([1, -1]))
     expected = counts.tolist()
     naive.accumulate(active.tolist(), labels.tolist(), expected, step)
@@ -36,7 +36,7 @@ def test_counts_match_naive_version(seed):
 
 @over_seeds(CASES)
 def test_novelty_matches_naive_version_bit_for_bit(seed):
-    active, _, counts, weights, offsets = filters(np.random.default_rng(seed))
+    active, _, counts, weights, offsets = draw_filters(np.random.default_rng(seed))
 
     result = novelty(active, counts, weights, offsets)
 
@@ -64,10 +64,10 @@ def test_novelty_does_not_depend_on_the_number_of_threads(n_threads):
     counts = rng.integers(0, 9, (50, 12)).astype(np.int32)
     weights, offsets = rng.random(9), np.zeros(12, np.int64)
 
-    alone = novelty(active, counts, weights, offsets)
+    single = novelty(active, counts, weights, offsets)
 
     np.testing.assert_array_equal(
-        alone, novelty(active, counts, weights, offsets, n_threads=n_threads)
+        single, novelty(active, counts, weights, offsets, n_threads=n_threads)
     )
 
 
@@ -128,24 +128,24 @@ def test_novelty_rejects_invalid_arguments(change, message):
 
 
 @st.composite
-def cases(draw):
+def grid_cases(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n_rows, n_active = draw(st.integers(0, 5)), draw(st.integers(1, 4))
     n_units, n_classes = draw(st.integers(n_active, 6)), draw(st.integers(1, 4))
-    top = draw(st.integers(1, 4))
+    max_count = draw(st.integers(1, 4))
     leave_one_out = draw(st.booleans())
-    left = rng.integers(int(leave_one_out), top + 1, (n_units, n_classes)).astype(np.int32)
-    held_out = rng.integers(0, 3, left.shape).astype(np.uint16)
+    used = rng.integers(int(leave_one_out), max_count + 1, (n_units, n_classes)).astype(np.int32)
+    held_out = rng.integers(0, 3, used.shape).astype(np.uint16)
     active = rng.integers(0, n_units, (n_rows, n_active)).astype(np.int32)
     labels = rng.integers(0, n_classes, n_rows)
-    weights = rng.integers(0, 3, ((top + 1) * n_classes, draw(st.integers(1, 4)))) / 2
-    offsets = np.arange(n_classes) * (top + 1)
+    weights = rng.integers(0, 3, ((max_count + 1) * n_classes, draw(st.integers(1, 4)))) / 2
+    offsets = np.arange(n_classes) * (max_count + 1)
     offsets[rng.random(n_classes) < 0.2] = -1
-    return active, labels, left + held_out, held_out, weights, offsets, leave_one_out
+    return active, labels, used + held_out, held_out, weights, offsets, leave_one_out
 
 
 @settings(max_examples=3_000, deadline=None)
-@given(cases())
+@given(grid_cases())
 def test_grid_hits_match_naive_version(case):
     *arrays, leave_one_out = case
 

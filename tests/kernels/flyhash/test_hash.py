@@ -21,7 +21,7 @@ LARGE_CASES = 12  # for each path through the kernel, with enough units to cover
 INTEGERS = [np.uint8, np.int8, np.int16, np.uint16, np.int32, np.int64]
 
 
-def integers(rng, dtype, shape, n_inputs):
+def draw_integers(rng, dtype, shape, n_inputs):
     """Draw integers from small ranges, the whole range, or its extremes.
 
     int64 is limited to values whose sums fit.
@@ -38,7 +38,7 @@ def integers(rng, dtype, shape, n_inputs):
     return x.astype(dtype)
 
 
-def floats(rng, dtype, shape, n_inputs):
+def draw_floats(rng, dtype, shape, n_inputs):
     """Draw floats of one kind.
 
     Kinds are ordinary, huge, denormal, whole, nearly equal, signed zeros, or with outliers.
@@ -69,15 +69,15 @@ def add_ties(rng, x):
     return x
 
 
-def hostile(seed, dtype):
+def draw_case(seed, dtype):
     rng = np.random.default_rng(seed)
     n_features = int(rng.integers(1, 9))
     n_inputs = int(rng.integers(1, n_features + 1))
     n_units = int(rng.integers(1, 25))
     n_active = n_units if rng.random() < 0.1 else int(rng.integers(1, n_units // 3 + 2))
     shape = (int(rng.choice([0, 1, 2, 3])), n_features)
-    make = floats if np.dtype(dtype).kind == "f" else integers
-    x = add_ties(rng, make(rng, dtype, shape, n_inputs))
+    draw = draw_floats if np.dtype(dtype).kind == "f" else draw_integers
+    x = add_ties(rng, draw(rng, dtype, shape, n_inputs))
     units = draw_wiring(n_features, n_units, n_inputs, int(rng.integers(100)))
     return x, units, min(n_active, n_units)
 
@@ -86,7 +86,7 @@ def hostile(seed, dtype):
 def test_winners_match_naive_version(dtype):
     @over_seeds(FEWER_CASES if dtype in (np.int8, np.uint16) else CASES)
     def check(seed):
-        x, units, n_active = hostile(seed, dtype)
+        x, units, n_active = draw_case(seed, dtype)
 
         ranked = winners(x, units, n_active, ranked=True)
 
@@ -116,12 +116,12 @@ PATHS = {
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("n_inputs", [1, 2, 3, 4, 5, 11])
 def test_every_code_path_matches_naive_version(name, n_inputs):
-    dtype, top, n_units, n_active, n_stored = PATHS[name]
+    dtype, largest, n_units, n_active, n_stored = PATHS[name]
     rng = np.random.default_rng(n_inputs)
-    x = rng.random((67, 14)) * top  # a full block of 64 rows and a partial one
+    x = rng.random((67, 14)) * largest  # a full block of 64 rows and a partial one
     x = x.astype(dtype) if dtype == np.float64 else np.rint(x).astype(dtype)
     x[3] = x[3, 0]
-    x[:, 0], x[0, 1] = top, 0
+    x[:, 0], x[0, 1] = largest, 0
     units = draw_wiring(14, n_units, n_inputs, 1)
 
     narrow = flyhash._narrow_rows(x, n_inputs)
@@ -197,9 +197,9 @@ def test_number_of_threads_does_not_affect_winners(dtype, n_threads):
     x = np.random.default_rng(0).integers(0, 256, (1_500, 30)).astype(dtype)
     units = draw_wiring(30, 2_000, 7, 0)
 
-    shared = winners(x, units, 20, n_threads=n_threads)
+    parallel = winners(x, units, 20, n_threads=n_threads)
 
-    np.testing.assert_array_equal(shared, winners(x, units, 20))
+    np.testing.assert_array_equal(parallel, winners(x, units, 20))
 
 
 def test_concurrent_callers_do_not_affect_each_other():
@@ -228,12 +228,12 @@ def test_winners_of_a_row_do_not_depend_on_other_rows():
 def test_strided_and_read_only_arrays_are_accepted(dtype):
     x = np.random.default_rng(2).integers(0, 100, (40, 24)).astype(dtype)
     units = draw_wiring(12, 500, 5, 0)
-    backwards = x[::-1, ::2]
-    backwards.flags.writeable = units.flags.writeable = False
+    strided = x[::-1, ::2]
+    strided.flags.writeable = units.flags.writeable = False
 
-    found = winners(backwards, np.asfortranarray(units), 8)
+    found = winners(strided, np.asfortranarray(units), 8)
 
-    np.testing.assert_array_equal(found, winners(backwards.copy(), units, 8))
+    np.testing.assert_array_equal(found, winners(strided.copy(), units, 8))
 
 
 def test_shifting_or_scaling_integers_keeps_winners():
@@ -250,14 +250,14 @@ def test_thresholds_never_exclude_a_unit_that_reaches_them(dtype):
     units = draw_wiring(12, 200, 5, 9)
     for seed, lane in itertools.product(range(300), (0, 31, 32, 63)):
         rng = np.random.default_rng(seed)
-        make = floats if dtype == np.float64 else integers
-        row = flyhash._narrow_rows(make(rng, dtype, (1, 12), 5), 5)[0]
-        lines = np.zeros(64 * 12, np.uint8)
+        draw = draw_floats if dtype == np.float64 else draw_integers
+        row = flyhash._narrow_rows(draw(rng, dtype, (1, 12), 5), 5)[0]
+        quantized = np.zeros(64 * 12, np.uint8)
 
-        affine = np.array([lanes._quantize(row, 5, lane, lines)] * 64)
+        affine = np.array([lanes._quantize(row, 5, lane, quantized)] * 64)
 
-        place = 2 * lane if lane < 32 else 2 * lane - 63
-        stored = lines.reshape(12, 64)[units, place].sum(axis=1, dtype=int)
+        column = 2 * lane if lane < 32 else 2 * lane - 63
+        stored = quantized.reshape(12, 64)[units, column].sum(axis=1, dtype=int)
         exact = np.array(naive.unit_sums(row.tolist(), units.tolist()), dtype=object)
         for unit in range(0, 200, 17):
             may_tie = int(lanes._threshold(affine, 0, exact[unit], False))

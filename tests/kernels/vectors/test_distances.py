@@ -78,7 +78,7 @@ LATITUDES = st.floats(-90, 90) | st.sampled_from([0.0, 90.0, -90.0, 1e-9])
 PLACES = st.tuples(LONGITUDES, LATITUDES)
 
 
-def metres(first, second):
+def distance_m(first, second):
     return great_circle_m(np.array([second]), np.array(first), np.array([0]))[0]
 
 
@@ -93,9 +93,9 @@ def test_great_circle_matches_naive_version_bit_for_bit(places, query):
 @settings(max_examples=1_000, deadline=None)
 @given(PLACES, PLACES)
 def test_great_circle_distance_is_symmetric_and_bounded(first, second):
-    assert metres(first, second) == metres(second, first)
-    assert metres(first, first) == 0.0
-    assert 0.0 <= metres(first, second) <= math.pi * EARTH_RADIUS_M
+    assert distance_m(first, second) == distance_m(second, first)
+    assert distance_m(first, first) == 0.0
+    assert 0.0 <= distance_m(first, second) <= math.pi * EARTH_RADIUS_M
 
 
 @settings(max_examples=200, deadline=None)
@@ -106,11 +106,11 @@ def test_distance_of_a_place_does_not_depend_on_its_position(places, query, orde
 
     found = great_circle_m(many, np.array(query), positions)
 
-    assert found.reshape(40, 3).tolist() == [[metres(query, places[p]) for p in order]] * 40
+    assert found.reshape(40, 3).tolist() == [[distance_m(query, places[p]) for p in order]] * 40
 
 
 def test_one_degree_on_the_equator_has_the_known_length():
-    assert metres((0.0, 0.0), (1.0, 0.0)) == pytest.approx(
+    assert distance_m((0.0, 0.0), (1.0, 0.0)) == pytest.approx(
         math.pi / 180 * EARTH_RADIUS_M, rel=1e-14
     )
 

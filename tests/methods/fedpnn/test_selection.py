@@ -65,7 +65,7 @@ def test_statistics_over_parties_match_exact_pooled_ones(data, n, n_features, n_
     expected = naive.statistics(quanta.tolist(), y.tolist())
     assert [None if np.isnan(t) else t for t in found.tolist()] == expected
     for k in range(n_features + 1):
-        assert select_columns(found, k).columns.tolist() == naive.kept(expected, k)
+        assert select_columns(found, k).columns.tolist() == naive.select_columns(expected, k)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 6))

@@ -33,7 +33,7 @@ def test_votes_are_those_of_equation_6(distances, data, sigma):
 
     votes = local_votes(neighbors, np.array(labels), 4, sigma=sigma)
 
-    expected = naive.votes(labels, distances, 4, sigma)
+    expected = naive.label_votes(labels, distances, 4, sigma)
     np.testing.assert_allclose(votes[0], expected, rtol=1e-12, atol=1e-300)
 
 
@@ -86,7 +86,7 @@ def test_mixtures_are_those_of_equation_7(weight, local):
 
     mixture = mix(np.array([local]), np.array([shared]), weight)
 
-    assert mixture[0].tolist() == naive.mixed(local, shared, weight)
+    assert mixture[0].tolist() == naive.mix_predictions(local, shared, weight)
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
@@ -125,7 +125,9 @@ def test_the_average_is_that_of_equation_13(before, updates, rows):
     average = average_changes(np.array([before]), total, n_rows=n, bits=bits)
 
     shares = {name: rows / n for name, rows in rows_by_name.items()}
-    assert average[0] == pytest.approx(naive.average(before, updates, shares), rel=0, abs=1e-13)
+    assert average[0] == pytest.approx(
+        naive.average_weight(before, updates, shares), rel=0, abs=1e-13
+    )
 
 
 def test_clients_without_changes_keep_the_shared_weights():

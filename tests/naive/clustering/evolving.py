@@ -5,14 +5,14 @@ import math
 
 def distance(row, center):
     squares = [(a - b) * (a - b) for a, b in zip(row, center, strict=True)]
-    whole = len(squares) - len(squares) % 4
+    n_in_lanes = len(squares) - len(squares) % 4
     lanes = [0.0] * 4
     for k, square in enumerate(squares):
-        lanes[k % 4 if k < whole else 0] += square
+        lanes[k % 4 if k < n_in_lanes else 0] += square
     return math.sqrt(((lanes[0] + lanes[2]) + (lanes[1] + lanes[3])) / len(squares))
 
 
-def _first_least(values):
+def _argmin(values):
     return min(range(len(values)), key=values.__getitem__)
 
 
@@ -20,31 +20,31 @@ def evolve(x, centers, radii, *, limit, original=False, max_centers=None):
     centers, radii = [list(center) for center in centers], list(radii)
     labels, n_outside = [], 0
     for row in x:
-        far = [distance(row, center) for center in centers]
-        holding = [j for j in range(len(centers)) if far[j] <= radii[j]]
+        distances = [distance(row, center) for center in centers]
+        containing = [j for j in range(len(centers)) if distances[j] <= radii[j]]
         if not original:
-            holding = [j for j in holding if j == _first_least(far)]
-        if holding:
-            labels.append(min(holding, key=far.__getitem__))
+            containing = [j for j in containing if j == _argmin(distances)]
+        if containing:
+            labels.append(min(containing, key=distances.__getitem__))
             continue
-        sums = [d + radius for d, radius in zip(far, radii, strict=True)]
+        sums = [d + radius for d, radius in zip(distances, radii, strict=True)]
         if not centers or min(sums) > limit:
             if max_centers is not None and len(centers) == max_centers:
                 n_outside += 1
-                labels.append(_first_least(far))
+                labels.append(_argmin(distances))
                 continue
             labels.append(len(centers))
             centers.append(list(row))
             radii.append(0.0)
             continue
-        j = _first_least(sums)
+        j = _argmin(sums)
         labels.append(j)
         radii[j] = max(0.5 * sums[j], radii[j])
-        share = max(far[j] - radii[j], 0.0) / far[j]
+        share = max(distances[j] - radii[j], 0.0) / distances[j]
         centers[j] = [c + (v - c) * share for c, v in zip(centers[j], row, strict=True)]
     return centers, radii, labels, n_outside
 
 
 def nearest(x, centers):
-    far = [[distance(row, center) for center in centers] for row in x]
-    return [_first_least(row) for row in far], [min(row) for row in far]
+    distances = [[distance(row, center) for center in centers] for row in x]
+    return [_argmin(row) for row in distances], [min(row) for row in distances]

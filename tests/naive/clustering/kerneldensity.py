@@ -31,10 +31,10 @@ def log_sum_exp(terms):
 
 
 def log_sums(x, centers, starts, *, sigma, activation="gaussian", without=None):
-    out = []
+    sums = []
     for i, row in enumerate(x):
         terms = [log_kernel(mean_square(row, center), sigma, activation) for center in centers]
         if without is not None and without[i] >= 0:
             terms[without[i]] = -math.inf
-        out.append([log_sum_exp(terms[a:b]) for a, b in itertools.pairwise(starts)])
-    return out
+        sums.append([log_sum_exp(terms[a:b]) for a, b in itertools.pairwise(starts)])
+    return sums

@@ -2,31 +2,35 @@
 
 from collections import Counter
 
-from tests.naive.edit.slices import distance
+from tests.naive.edit.slices import edit_distance
 
 
-def bound_without_buckets(first, second, piece):
+def bound_without_buckets(first, second, piece_length):
     """Bound the distance by length, letters and pieces, counted exactly."""
-    letters = excess(Counter(first), Counter(second))
-    pieces = excess(pieces_of(first, piece), pieces_of(second, piece))
-    return max(abs(len(first) - len(second)), letters, -(-pieces // piece))
+    letter_bound = max_excess(Counter(first), Counter(second))
+    excess_pieces = max_excess(
+        count_pieces(first, piece_length), count_pieces(second, piece_length)
+    )
+    return max(abs(len(first) - len(second)), letter_bound, -(-excess_pieces // piece_length))
 
 
-def pieces_of(string, piece):
-    return Counter(tuple(string[i : i + piece]) for i in range(len(string) - piece + 1))
+def count_pieces(string, piece_length):
+    return Counter(
+        tuple(string[i : i + piece_length]) for i in range(len(string) - piece_length + 1)
+    )
 
 
-def excess(first, second):
+def max_excess(first, second):
     return max((first - second).total(), (second - first).total())
 
 
-def within(first, second, limit):
+def distance_within(first, second, limit):
     """Return the distance, or None if it is above the limit."""
-    found = distance(first, second)
-    return found if found <= limit else None
+    distance = edit_distance(first, second)
+    return distance if distance <= limit else None
 
 
-def limit(values, start, wanted):
+def kth_smallest(values, start, wanted):
     """Return the k-th smallest value up to ``start``.
 
     This is ``start`` itself if fewer than k values are up to it.

@@ -9,7 +9,7 @@ def load(words, index):
     return sum(int(word) << (64 * i) for i, word in enumerate(words[index : index + WORDS]))
 
 
-def split(value):
+def split_words(value):
     """Return the eight words of an integer."""
     return [(value >> (64 * i)) & ((1 << 64) - 1) for i in range(WORDS)]
 

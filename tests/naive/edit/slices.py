@@ -1,7 +1,7 @@
 """Edit distance by the Wagner-Fischer table, and bit planes set bit by bit."""
 
 
-def distance(first, second):
+def edit_distance(first, second):
     """Return the least number of insertions, deletions and replacements."""
     above = list(range(len(second) + 1))
     for i, a in enumerate(first, 1):
@@ -12,7 +12,7 @@ def distance(first, second):
     return above[-1]
 
 
-def planes(strings, n_bits):
+def bit_planes(strings, n_bits):
     """Return the words of one group of strings.
 
     Each row and bit has eight words for 64 strings each.

@@ -19,13 +19,13 @@ def philox(counter, key):
     return c
 
 
-def words(seed, unit):
+def stream_words(seed, unit):
     """Yield the endless stream of 32-bit words of one unit."""
     for block in count():
         yield from philox([block, unit % WORD, unit // WORD, 0], [seed % WORD, seed // WORD])
 
 
-def below(bound, stream):
+def draw_below(bound, stream):
     for word in stream:
         high, low = divmod(word * bound, WORD)
         if low >= WORD % bound:
@@ -34,13 +34,13 @@ def below(bound, stream):
 
 
 def draw_wiring(n_features, n_units, n_inputs, seed):
-    return [inputs(n_features, n_inputs, words(seed, unit)) for unit in range(n_units)]
+    return [draw_inputs(n_features, n_inputs, stream_words(seed, unit)) for unit in range(n_units)]
 
 
-def inputs(n_features, n_inputs, stream):
+def draw_inputs(n_features, n_inputs, stream):
     chosen = set()
     for last in range(n_features - n_inputs, n_features):
-        feature = below(last + 1, stream)
+        feature = draw_below(last + 1, stream)
         chosen.add(last if feature in chosen else feature)
     return sorted(chosen)
 

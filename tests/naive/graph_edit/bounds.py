@@ -1,21 +1,16 @@
-"""Naive lower bounds of graph edit distances by multisets."""
+"""Naive lower bounds of graph edit distances from multisets of labels and degrees."""
 
 from collections import Counter
+from itertools import zip_longest
 
 
-def bound(first, second):
+def bound_distance(first, second):
     """Bound the distance between two graphs (node labels, {(u, v): edge label})."""
     nodes = max(len(first[0]), len(second[0]))
     nodes -= (Counter(first[0]) & Counter(second[0])).total()
     common = (Counter(first[1].values()) & Counter(second[1].values())).total()
-    own, theirs = degrees(first), degrees(second)
-    length = max(len(own), len(theirs))
-    gaps = [
-        a - b
-        for a, b in zip(
-            own + [0] * (length - len(own)), theirs + [0] * (length - len(theirs)), strict=True
-        )
-    ]
+    pairs = zip_longest(list_degrees(first), list_degrees(second), fillvalue=0)
+    gaps = [a - b for a, b in pairs]
     deleted = -(-sum(max(gap, 0) for gap in gaps) // 2)
     inserted = -(-sum(max(-gap, 0) for gap in gaps) // 2)
     return nodes + max(
@@ -26,7 +21,7 @@ def bound(first, second):
     )
 
 
-def degrees(graph):
+def list_degrees(graph):
     """Return the degrees of all nodes in descending order."""
-    found = [sum(v in pair for pair in graph[1]) for v in range(len(graph[0]))]
-    return sorted(found, reverse=True)
+    degrees = [sum(v in pair for pair in graph[1]) for v in range(len(graph[0]))]
+    return sorted(degrees, reverse=True)

@@ -1,4 +1,4 @@
-"""Strategy for small graphs, including edge cases, and a naive conversion to arrays."""
+"""Hypothesis strategy for small graphs, and a naive conversion to arrays."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -16,26 +16,30 @@ def graphs(draw, max_nodes):
     n = draw(st.integers(0, max_nodes))
     labels = draw(st.lists(st.integers(0, draw(st.integers(0, 3))), min_size=n, max_size=n))
     pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
-    bonds = st.integers(-draw(st.integers(0, 3)), draw(st.integers(0, 2)))
-    drawn = draw(st.lists(bonds, min_size=len(pairs), max_size=len(pairs)))
-    return labels, {pair: bond for pair, bond in zip(pairs, drawn, strict=True) if bond >= 0}
+    edge_label = st.integers(-draw(st.integers(0, 3)), draw(st.integers(0, 2)))
+    edge_labels = draw(st.lists(edge_label, min_size=len(pairs), max_size=len(pairs)))
+    return labels, {
+        pair: label for pair, label in zip(pairs, edge_labels, strict=True) if label >= 0
+    }
 
 
-def table_of(items):
+def make_table(graphs):
     """Convert graphs to the arrays that the kernels take."""
     first_node, first_arc = [0], [0]
-    label, end, bond, twin = [], [], [], []
-    for labels, edges in items:
-        label += labels
-        first_node.append(len(label))
-        twin += search.twins(labels, edges)
+    node_labels, targets, edge_labels, prior_twins = [], [], [], []
+    for labels, edges in graphs:
+        node_labels += labels
+        first_node.append(len(node_labels))
+        prior_twins += search.find_twins(labels, edges)
         for v in range(len(labels)):
             arcs = sorted(
-                (b if a == v else a, name) for (a, b), name in edges.items() if v in (a, b)
+                (b if a == v else a, label) for (a, b), label in edges.items() if v in (a, b)
             )
-            end += [arc[0] for arc in arcs]
-            bond += [arc[1] for arc in arcs]
-            first_arc.append(len(end))
-    places = [np.array(x, np.int64) for x in (first_node, first_arc)]
-    label, end, bond, twin = (np.array(x, np.int32) for x in (label, end, bond, twin))
-    return GraphTable(places[0], label, places[1], end, bond, twin)
+            targets += [arc[0] for arc in arcs]
+            edge_labels += [arc[1] for arc in arcs]
+            first_arc.append(len(targets))
+    starts = [np.array(x, np.int64) for x in (first_node, first_arc)]
+    node_labels, targets, edge_labels, prior_twins = (
+        np.array(x, np.int32) for x in (node_labels, targets, edge_labels, prior_twins)
+    )
+    return GraphTable(starts[0], node_labels, starts[1], targets, edge_labels, prior_twins)

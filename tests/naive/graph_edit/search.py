@@ -1,87 +1,95 @@
-"""Graph edit distance by definition: the minimum over all ways to match the nodes."""
+"""Graph edit distance by definition: the minimum cost of all mappings of the nodes."""
 
 from itertools import permutations
 
 
-def distance(first, second):
-    """Return the least number of edits over all maps of nodes.
+def edit_distance(first, second):
+    """Return the least number of edits over all mappings of nodes.
 
-    Maps assign each node of the smaller graph a node of the larger one. Each graph is (node labels,
-    {(u, v): edge label} with u < v). Deletions of nodes of the smaller graph need not be
+    A mapping assigns each node of the smaller graph a node of the larger one. Each graph is (node
+    labels, {(u, v): edge label} with u < v). Deletions of nodes of the smaller graph need not be
     considered, because a deletion and an insertion can be replaced by one relabelling.
     """
     small, large = sorted((first, second), key=lambda graph: len(graph[0]))
     return min(
-        cost_of(small, large, images)
-        for images in permutations(range(len(large[0])), len(small[0]))
+        mapping_cost(small, large, mapping)
+        for mapping in permutations(range(len(large[0])), len(small[0]))
     )
 
 
-def cost_of(small, large, images):
-    """Return the number of edits of one map.
+def mapping_cost(small, large, mapping):
+    """Return the number of edits of one mapping.
 
-    ``images[v]`` is the node of the larger graph to which v is mapped.
+    Node v of the smaller graph is mapped to ``mapping[v]``.
     """
     cost = len(large[0]) - len(small[0])
-    cost += sum(label != large[0][u] for label, u in zip(small[0], images, strict=True))
-    mapped = {
-        (min(images[u], images[v]), max(images[u], images[v])): bond
-        for (u, v), bond in small[1].items()
+    cost += sum(label != large[0][u] for label, u in zip(small[0], mapping, strict=True))
+    mapped_edges = {
+        (min(mapping[u], mapping[v]), max(mapping[u], mapping[v])): label
+        for (u, v), label in small[1].items()
     }
     return cost + sum(
-        mapped.get(pair) != large[1].get(pair) for pair in mapped.keys() | large[1].keys()
+        mapped_edges.get(pair) != large[1].get(pair)
+        for pair in mapped_edges.keys() | large[1].keys()
     )
 
 
 def distance_with_deletions(first, second):
     """Return the least number of edits, allowing unmatched nodes in both graphs."""
     n, m = len(first[0]), len(second[0])
-    padded = [*first[0], *[None] * m], first[1]
-    goal = [*second[0], *[None] * n], second[1]
+    padded_first = [*first[0], *[None] * m], first[1]
+    padded_second = [*second[0], *[None] * n], second[1]
     # a pair of padding nodes costs nothing, since their labels are equal and they have no edges
-    return min(cost_of(padded, goal, images) for images in permutations(range(n + m)))
+    return min(
+        mapping_cost(padded_first, padded_second, mapping) for mapping in permutations(range(n + m))
+    )
 
 
 def pruned_distance(first, second):
-    """Return the same as `distance`, skipping maps that cost too much.
+    """Return the same as `edit_distance`, skipping mappings that cost too much.
 
     Feasible for graphs of up to about 10 nodes.
     """
     small, large = sorted((first, second), key=lambda graph: len(graph[0]))
-    rest = len(large[0]) - len(small[0])
+    n_inserted = len(large[0]) - len(small[0])
     best = len(large[0]) + len(small[1]) + len(large[1])
 
-    def bond(graph, u, v):
+    def edge_label(graph, u, v):
         return graph[1].get((min(u, v), max(u, v)))
 
-    def extend(images, cost):
+    def extend(mapping, cost):
         nonlocal best
-        if len(images) == len(small[0]):
-            added = sum(not {u, v} <= set(images) for u, v in large[1])
-            best = min(best, cost + rest + added)
+        if len(mapping) == len(small[0]):
+            n_added_edges = sum(not {u, v} <= set(mapping) for u, v in large[1])
+            best = min(best, cost + n_inserted + n_added_edges)
             return
-        v = len(images)
-        for u in set(range(len(large[0]))) - set(images):
-            more = small[0][v] != large[0][u]
-            more += sum(bond(small, v, w) != bond(large, u, x) for w, x in enumerate(images))
-            if cost + more < best:
-                extend([*images, u], cost + more)
+        v = len(mapping)
+        for u in set(range(len(large[0]))) - set(mapping):
+            added_cost = small[0][v] != large[0][u]
+            added_cost += sum(
+                edge_label(small, v, w) != edge_label(large, u, x) for w, x in enumerate(mapping)
+            )
+            if cost + added_cost < best:
+                extend([*mapping, u], cost + added_cost)
 
     extend([], 0)
     return best
 
 
-def twins(labels, edges):
-    """Return the previous interchangeable node of each node, or -1.
+def find_twins(labels, edges):
+    """Return the last interchangeable node before each node, or -1.
 
     Exchanging the two nodes does not change the graph. ``edges`` is {(u, v): label} with u < v.
     """
 
-    def exchanged(a, b):
+    def is_exchangeable(a, b):
         swap = {a: b, b: a}
-        ends = {
-            tuple(sorted((swap.get(u, u), swap.get(v, v)))): bond for (u, v), bond in edges.items()
+        exchanged_edges = {
+            tuple(sorted((swap.get(u, u), swap.get(v, v)))): label
+            for (u, v), label in edges.items()
         }
-        return labels[a] == labels[b] and ends == edges
+        return labels[a] == labels[b] and exchanged_edges == edges
 
-    return [max((b for b in range(a) if exchanged(a, b)), default=-1) for a in range(len(labels))]
+    return [
+        max((b for b in range(a) if is_exchangeable(a, b)), default=-1) for a in range(len(labels))
+    ]

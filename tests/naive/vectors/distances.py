@@ -3,11 +3,11 @@
 import math
 
 
-def _in_lanes(terms):
+def _sum_in_lanes(terms):
     lanes = [0.0] * 8
-    whole = len(terms) - len(terms) % 8
+    n_in_lanes = len(terms) - len(terms) % 8
     for j, term in enumerate(terms):
-        lanes[j % 8 if j < whole else 0] += term
+        lanes[j % 8 if j < n_in_lanes else 0] += term
     even = (lanes[0] + lanes[4]) + (lanes[2] + lanes[6])
     odd = (lanes[1] + lanes[5]) + (lanes[3] + lanes[7])
     return even + odd
@@ -18,21 +18,23 @@ def _differences(row, query):
 
 
 def square_sums(x, query):
-    return [_in_lanes([gap * gap for gap in _differences(row, query)]) for row in x]
+    return [_sum_in_lanes([gap * gap for gap in _differences(row, query)]) for row in x]
 
 
 def absolute_sums(x, query):
-    return [_in_lanes([abs(gap) for gap in _differences(row, query)]) for row in x]
+    return [_sum_in_lanes([abs(gap) for gap in _differences(row, query)]) for row in x]
 
 
 def great_circle_m(places, query):
     radians = math.pi / 180.0
     longitude, latitude = (float(degrees) * radians for degrees in query)
-    found = []
+    distances = []
     for lon, lat in places:
-        other = float(lat) * radians
-        up = math.sin((latitude - other) * 0.5)
-        along = math.sin((longitude - float(lon) * radians) * 0.5)
-        h = up * up + math.cos(latitude) * math.cos(other) * (along * along)
-        found.append(2.0 * 6_371_008.8 * math.asin(min(1.0, math.sqrt(h))))
-    return found
+        place_latitude = float(lat) * radians
+        sine_latitude = math.sin((latitude - place_latitude) * 0.5)
+        sine_longitude = math.sin((longitude - float(lon) * radians) * 0.5)
+        h = sine_latitude * sine_latitude + math.cos(latitude) * math.cos(place_latitude) * (
+            sine_longitude * sine_longitude
+        )
+        distances.append(2.0 * 6_371_008.8 * math.asin(min(1.0, math.sqrt(h))))
+    return distances

@@ -4,12 +4,12 @@ For every row, the dot products with all centers are computed in float32. They g
 the distances. Distances are computed in float64 only to centers that the bound cannot rule out, and
 all decisions rest on these distances, so the result equals that of the plain loop bit for bit.
 
-A block of rows is measured ahead against the current centers, optionally by several threads. The
-rows are then processed in order, and a row is measured again if a center that changed in the
-meantime could affect it.
+A block of rows is measured ahead, optionally by several threads: the nearest of the current centers
+is computed for each row. The rows are then processed in order, and a row is measured again if a
+center that changed in the meantime could affect it.
 
-This file checks and scales the rows and divides them among threads; it compiles nothing. The
-loops are in ``_evolvingrows``.
+This file checks and scales the rows and divides them among threads. The compiled loops are in
+``_evolvingrows``.
 """
 
 import math
@@ -34,10 +34,10 @@ from fedneighbors.kernels.clustering._evolvingrows import (
 )
 from fedneighbors.kernels.vectors._dottiles import TILE
 
-_N_SPARE = 224  # number of additional centers for which the first tables have space
+_N_SPARE = 224  # additional centers for which the first tables have space
 _MIN_BLOCK = 256  # minimum number of rows measured ahead
 _MAX_BLOCK = 16_384
-_MIN_ROWS_PER_CHANGE = 16  # with fewer, measuring ahead is slower
+_MIN_ROWS_PER_CHANGE = 16  # with fewer, measuring ahead takes longer than it saves
 _ROWS_PER_TASK = 512  # minimum number of rows per thread; for fewer, one thread is faster
 _UNLIMITED = 1 << 62
 # Outside these ranges, float32 values could overflow or underflow, or the bounds could be too wide
@@ -132,7 +132,7 @@ def evolve(
     ([[0.25], [2.0]], [0.25, 0.0], [0, 0, 1, 0])
     """
     rows, centers = _make_writable(x), _make_writable(centers)
-    _check(rows, centers, radii)
+    _check_arrays(rows, centers, radii)
     _check_sizes(limit, max_centers, n_threads, ahead)
     n, n_outside, row = len(centers), 0, 0
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
@@ -149,8 +149,8 @@ def evolve(
                 arguments = n, state, scaler, *out
                 threads.share(partial(_write_nearest, rows, arguments), row, end)
             start = row
-            row, n, n_changes, more = process_rows(rows, row, end, n, rule, state, scaler, *out)
-            n_outside += more
+            row, n, n_changes, n_more = process_rows(rows, row, end, n, rule, state, scaler, *out)
+            n_outside += n_more
             if ahead is None:
                 measures_ahead = n_changes * _MIN_ROWS_PER_CHANGE <= row - start
                 block = _next_block(block, n_changes, _min_block(n_threads))
@@ -186,7 +186,7 @@ def nearest(x: Floats, centers: Floats, *, n_threads: int = 1) -> tuple[Integers
         If shapes disagree, a value is not finite, or there is no center.
     """
     rows, centers = _make_writable(x), _make_writable(centers)
-    _check(rows, centers, np.zeros(len(centers)))
+    _check_arrays(rows, centers, np.zeros(len(centers)))
     if len(centers) == 0:
         raise ValueError("expected at least one center, got none")
     out = np.zeros(len(rows), np.int64), np.empty(len(rows))
@@ -224,7 +224,7 @@ def _make_writable(x: Floats) -> Floats:
     return np.require(x, np.float64, ["C", "W"])
 
 
-def _check(x: Floats, centers: Floats, radii: Floats) -> None:
+def _check_arrays(x: Floats, centers: Floats, radii: Floats) -> None:
     """Check the arrays that the loops read without checks."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"expected rows of shape (n_rows, 1 or more), got {x.shape}")

@@ -26,7 +26,7 @@ from fedneighbors.kernels.vectors._dottiles import (
 USES = {"emission": "5e83461cfaba370e", "vectors/dottiles": "b1a59a9f6fdc24a3"}
 
 NO_CENTER = np.float32(-3e38)  # below any dot product with a center
-_MAX_CHANGED = 16  # after this number of changed centers, a new block of rows is measured ahead
+_MAX_CHANGED = 16  # changes of centers after which a new block of rows is measured
 _FLOAT32_UNDERFLOW = 2.0**-100  # bound on a sum's underflow: 2**-146 for each of 2**18 features
 # Bound on the relative error of a squared distance: below 2**-52 for each of 2**18 features.
 _FLOAT64_ERROR = 2.0**-30
@@ -60,14 +60,14 @@ class PassParameters(NamedTuple):
     limit: float  # largest sum of distance and radius for which a ball is enlarged
     original: bool  # True for the rule of Song and Kasabov
     max_centers: int
-    is_measured: bool  # True if labels and distances of the rows were computed ahead
+    is_measured: bool  # True if nearest centers and distances of the rows were computed before
 
 
 # Small functions are inlined, because a call copies array arguments field by field, which took a
 # third of the time of a pass.
 @njit(cache=True, nogil=True, inline="always")
 def _square_sum(x: Any, i: Any, centers: Any, j: Any) -> Any:
-    # Separate lanes let additions in a fixed order use vector instructions.
+    # Separate lanes allow vector instructions although the order of additions is fixed.
     n = x.shape[1]
     n_in_lanes = n - n % 4
     s0 = s1 = s2 = s3 = 0.0
@@ -111,7 +111,7 @@ def write_centers(state: Any, scaler: Any, n: Any) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _narrow(x: Any, i: Any, scaler: Any, out: Any) -> Any:
+def _write_narrow(x: Any, i: Any, scaler: Any, out: Any) -> Any:
     """Write row ``i`` as narrow values and return their squared norm."""
     n = x.shape[1]
     for k in range(n):
@@ -148,9 +148,7 @@ def _allocate_buffers(state: Any) -> Any:
 def _lowest_dot(norm2: Any, reach: Any, scaler: Any) -> Any:
     """Bound the dot product with any center within ``reach`` from below.
 
-    ``norm2`` is the squared norm of the narrow row.
-
-    NaN means that no center can be ruled out.
+    ``norm2`` is the squared norm of the narrow row. NaN means that no center can be ruled out.
     """
     square = reach * reach * scaler.square_factor * (1.0 + _FLOAT64_ERROR)
     bound = 0.5 * (norm2 * (1.0 - 2.0 * scaler.error) - square)
@@ -174,7 +172,7 @@ def _find_nearest(
     distance = _distance(x, i, state.centers, best)
     lowest = _lowest_dot(norm2, distance, scaler)
     offsets = positions_from(maxima, r, lowest)
-    if offsets & (offsets - 1) == 0:  # often only the best center itself reaches it
+    if offsets & (offsets - 1) == 0:  # often only the best center itself reaches ``lowest``
         n_left = 0
         for j in range(offset, n, TILE):
             n_left += 0 if dots[r, j] < lowest else 1
@@ -199,7 +197,7 @@ def _nearest_to_row(x: Any, i: Any, n: Any, state: Any, scaler: Any, arrays: Any
     """
     rows, dots, maxima = arrays
     n_features, stride = rows.shape[1], state.table.shape[1]
-    norm2 = _narrow(x, i, scaler, rows[0])
+    norm2 = _write_narrow(x, i, scaler, rows[0])
     maxima[0] = NO_CENTER
     for first_column in range(0, n, TILE):
         multiply_one(rows, state.table, first_column, n_features, stride, dots, maxima)
@@ -222,7 +220,7 @@ def nearest_centers(
     for start in range(first, end, GROUP):
         size = min(GROUP, end - start)
         for r in range(size):
-            norms2[r] = _narrow(x, start + r, scaler, rows[r])
+            norms2[r] = _write_narrow(x, start + r, scaler, rows[r])
         maxima[:] = NO_CENTER
         for first_column in range(0, n, TILE):
             multiply_group(rows, state.table, first_column, n_features, stride, dots, maxima)
@@ -258,7 +256,7 @@ def _least_sum(
     least = best_distance + state.radii[best]
     for j in range(n):
         radius = state.radii[j]
-        # upper bound of the distances whose sum could be the least: ``least`` is rounded
+        # distances above this cannot give the least sum, even though ``least`` is rounded
         reach = (least - radius) * (1.0 + 2.0**-50) + least * 2.0**-50
         if reach < 0.0 or dots[j] < _lowest_dot(norm2, reach, scaler):
             continue

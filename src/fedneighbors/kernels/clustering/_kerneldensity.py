@@ -197,7 +197,7 @@ def log_sums(
     array([[ 0., -2.]])
     """
     left_out = np.full(len(x), -1) if without is None else without
-    _check(x, centers, starts, left_out)
+    _check_arrays(x, centers, starts, left_out)
     if not _MIN_SIGMA <= sigma <= _MAX_SIGMA:
         raise ValueError(f"expected sigma from {_MIN_SIGMA} to {_MAX_SIGMA}, got {sigma!r}")
     if activation not in ACTIVATIONS:
@@ -218,7 +218,7 @@ def log_sums(
     return out
 
 
-def _check(x: Floats, centers: Floats, starts: Integers, without: Integers) -> None:
+def _check_arrays(x: Floats, centers: Floats, starts: Integers, without: Integers) -> None:
     """Check the arrays that the loop reads without checks."""
     if x.ndim != 2 or centers.ndim != 2 or x.shape[1] != centers.shape[1] or x.shape[1] == 0:
         raise ValueError(

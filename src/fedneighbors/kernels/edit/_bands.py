@@ -1,8 +1,8 @@
 """Edit distances from one query to long strings, by lower bounds and banded computation.
 
 Counts of letters and of six-letter pieces (q-grams) give a lower bound of a distance. The distance
-itself is computed by Myers' bit-parallel algorithm with 64 rows in a word, restricted to words that
-intersect the band of diagonals that a path within the limit can reach.
+itself is computed by Myers' bit-parallel algorithm with 64 rows in a word. Only words in the band
+are computed: the diagonals that a path of at most the limit's cost can reach.
 
 The limit decreases as strings are compared: a tally of the distances found so far maintains the
 k-th smallest in constant time. ``_slices`` uses the tally too.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 LIMIT, WITHIN, WANTED = 0, 1, 2
-"""Indices of the state: limit above which values are ignored, number of values up to it, and k."""
+"""Indices of the state: limit above which values are ignored, number of values within it, and k."""
 
 
 def init_state(tally: npt.NDArray[np.int64], *, limit: int, wanted: int) -> npt.NDArray[np.int64]:
@@ -50,12 +50,12 @@ def count_value(tally: Any, state: Any, value: Any) -> Any:
     Once at least k values are within the limit, it becomes the k-th smallest value.
     """
     tally[value] += 1
-    if value > state[0]:
+    if value > state[LIMIT]:
         return
-    state[1] += 1
-    while state[1] - tally[state[0]] >= state[2]:
-        state[1] -= tally[state[0]]
-        state[0] -= 1
+    state[WITHIN] += 1
+    while state[WITHIN] - tally[state[LIMIT]] >= state[WANTED]:
+        state[WITHIN] -= tally[state[LIMIT]]
+        state[LIMIT] -= 1
 
 
 class KnownDistances(NamedTuple):
@@ -177,14 +177,15 @@ def bound_bands(counts: Any, lengths: Any, query_counts: Any, query_length: int)
 
 
 @njit(cache=True, nogil=True)
-def _path_bound(block: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_rows: Any) -> Any:
+def _path_bound(word: Any, ups: Any, downs: Any, bottom: Any, ahead: Any, n_rows: Any) -> Any:
     """Return a lower bound of the distance along paths through one word.
 
     It is the least sum, over the rows of the word, of the value and the distance to the diagonal of
-    the last cell. ``ahead`` is the number of remaining columns minus the number of rows; ``bottom``
-    is the value in the last row of the word.
+    the last cell. ``ups`` and ``downs`` are the rows in which the value rises or falls by one;
+    ``bottom`` is the value in the last row of the word. ``ahead`` is the number of remaining
+    columns minus the number of rows.
     """
-    value, row = bottom, 64 * block + 64
+    value, row = bottom, 64 * word + 64
     least = np.int64(1) << np.int64(40)
     for bit in range(63, -1, -1):
         if row <= n_rows:
@@ -223,9 +224,9 @@ def _value_at(row: Any, ups: Any, downs: Any, bottom: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, buffers: Any) -> Any:
-    """Return the distance, or a number above ``limit`` if the distance is.
+    """Return the distance; any number above ``limit`` if it exceeds that.
 
-    ``masks[letter, word]`` are the rows of the query that contain a letter, ``letters`` is the
+    ``masks[letter, word]`` are the rows of the query that contain a letter; ``letters`` is the
     string. A value outside the band is assumed to be one more than its neighbor inside. Therefore
     each computed value is the cost of some path, and it is exact if the best path stays in the
     band.
@@ -235,7 +236,8 @@ def _distance(masks: Any, n_rows: Any, letters: Any, limit: Any, buffers: Any) -
         return limit + 1
     if n_rows == 0 or letters.size == 0:
         return max(n_rows, letters.size)
-    n_below = (limit + n_rows - letters.size) // 2  # rows below the diagonal that a path may reach
+    # diagonals below and above the main one that a path within the limit may reach
+    n_below = (limit + n_rows - letters.size) // 2
     n_above = (limit - n_rows + letters.size) // 2
     last_word = -1
     for column in range(letters.size):
@@ -279,7 +281,7 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
     bounds : int32 array of shape (n_strings,)
         Lower bounds, updated for verified strings: to the distance if it is at most the limit,
         otherwise to the limit plus one.
-    known : Known
+    known : KnownDistances
         Distances of the strings, updated.
     budget : int
         Maximum work, in steps of one word; the function stops once it is used up.
@@ -313,7 +315,7 @@ def verify_bands(strings: Any, order: Any, query: Any, bounds: Any, known: Any, 
     n_processed = 0
     while n_processed < order.size and budget > 0:
         string = order[n_processed]
-        limit = state[0]
+        limit = state[LIMIT]
         if bounds[string] > limit:
             break
         start, end = strings.offsets[string], strings.offsets[string + 1]

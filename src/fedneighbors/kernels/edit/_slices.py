@@ -1,9 +1,8 @@
 """Edit distances from one query to groups of 512 strings of similar length, one bit per string.
 
-The table of an edit distance is filled cell by cell. Each cell is represented by its differences of
--1, 0 or 1 to its neighbors, in two bits. One value contains the bits of 512 strings, so that
-computing a cell of all their tables takes five instructions. The letters of a group are stored as
-bit planes.
+The table of an edit distance is filled cell by cell. A difference between neighboring cells is -1,
+0 or 1 and takes two bits. One value contains a bit for each of 512 strings, so that five
+instructions compute a cell in all their tables. The letters of a group are stored as bit planes.
 """
 
 from typing import Any, NamedTuple
@@ -12,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint64
 
-from fedneighbors.kernels.edit._bands import count_value
+from fedneighbors.kernels.edit._bands import LIMIT, count_value
 from fedneighbors.kernels.edit._lanes import N_LANES, N_WORDS, fill, load, store
 
 # Digests of the kernel files used here; Numba's cache does not notice edits in other files.
-USES = {"edit/lanes": "029b9eee946b9bf8", "edit/bands": "08867b65aeab2851"}
+USES = {"edit/lanes": "029b9eee946b9bf8", "edit/bands": "7452ccf5865ed880"}
 
 _BLOCK_ROWS = 64  # rows whose letter masks and differences fit into the second-level cache
 # Rows per letter; odd, since otherwise all letters would compete for the same cache lines.
@@ -107,7 +106,7 @@ def cut_slices(
 
 @njit(cache=True, nogil=True)
 def _match_digits(planes: Any, offset: Any, n_bits: Any, digits: Any) -> Any:
-    """Write masks of the matching strings for each value and digit.
+    """Write masks of the matching strings by digit and value.
 
     A digit is a group of ``_DIGIT_BITS`` bits of a code.
     """
@@ -129,7 +128,7 @@ def _match_digits(planes: Any, offset: Any, n_bits: Any, digits: Any) -> Any:
 def _match_letters(
     planes: Any, start: Any, n_rows: Any, n_bits: Any, letters: Any, digits: Any, equal: Any
 ) -> Any:
-    """Write masks of the matching strings for each query letter and row."""
+    """Write masks of the matching strings by row and query letter."""
     n_letters, n_digits = letters.shape
     for row in range(n_rows):
         _match_digits(planes, start + row * n_bits * N_WORDS, n_bits, digits)
@@ -156,6 +155,7 @@ def _cell(equal: Any, up: Any, down: Any, right: Any, left: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _column(equal: Any, at: Any, n_rows: Any, vertical: Any, horizontal: Any, column: Any) -> Any:
+    """Compute one column of the cells of a block."""
     right = load(horizontal, 2 * N_WORDS * column)
     left = load(horizontal, 2 * N_WORDS * column + N_WORDS)
     for row in range(n_rows):
@@ -281,7 +281,7 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
     query : tuple of int64 arrays
         Result of :func:`locate_digits` for the query's distinct letters, with code 0 for a letter
         that no string has; and the query as indices of these letters.
-    known : Known
+    known : KnownDistances
         Distances of the strings, updated for scanned groups. Strings whose distance was already
         known are not counted again.
     budget : int
@@ -307,7 +307,7 @@ def scan_slices(slices: Any, groups: Any, bounds: Any, query: Any, known: Any, b
     )
     values = np.empty(N_LANES, np.uint64)
     n_scanned = 0
-    while n_scanned < groups.size and bounds[n_scanned] <= state[0] and budget > 0:
+    while n_scanned < groups.size and bounds[n_scanned] <= state[LIMIT] and budget > 0:
         group = groups[n_scanned]
         n_counts = 1
         while (2 * slices.rows[group]) >> n_counts:

@@ -6,21 +6,21 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-_BLOCK = 2048  # graphs in a block, whose four sums fit into the first-level cache
+_BLOCK = 2048  # graphs per block: their four sums fit into the first-level cache
 
 
 @njit(cache=True, nogil=True)
-def _add_common(sums: Any, counts: Any, own: Any) -> None:
+def _add_min(sums: Any, counts: Any, query_count: Any) -> None:
     for i in range(sums.shape[0]):
-        sums[i] += min(own, np.int32(counts[i]))
+        sums[i] += min(query_count, np.int32(counts[i]))
 
 
 @njit(cache=True, nogil=True)
-def _add_excess(more: Any, fewer: Any, counts: Any, own: Any) -> None:
-    for i in range(more.shape[0]):
-        gap = own - np.int32(counts[i])
-        more[i] += max(gap, 0)
-        fewer[i] += max(-gap, 0)
+def _add_excess(excess: Any, deficit: Any, counts: Any, query_count: Any) -> None:
+    for i in range(excess.shape[0]):
+        gap = query_count - np.int32(counts[i])
+        excess[i] += max(gap, 0)
+        deficit[i] += max(-gap, 0)
 
 
 class Counts(NamedTuple):
@@ -30,9 +30,9 @@ class Counts(NamedTuple):
     ----------
     n_nodes, n_edges : int32 arrays of shape (n_graphs,)
         Sizes.
-    labels : uint16 array of shape (n_labels, n_graphs)
+    labels : uint16 array of shape (n_node_labels, n_graphs)
         Number of nodes with each label.
-    bonds : uint16 array of shape (n_bonds, n_graphs)
+    edge_labels : uint16 array of shape (n_edge_labels, n_graphs)
         Number of edges with each label.
     degrees : uint16 array of shape (n_degrees, n_graphs)
         Row t contains the number of nodes with a degree above t.
@@ -41,22 +41,22 @@ class Counts(NamedTuple):
     n_nodes: npt.NDArray[np.int32]
     n_edges: npt.NDArray[np.int32]
     labels: npt.NDArray[np.uint16]
-    bonds: npt.NDArray[np.uint16]
+    edge_labels: npt.NDArray[np.uint16]
     degrees: npt.NDArray[np.uint16]
 
 
 @njit(cache=True, nogil=True)
 def table_bounds(table: Any, query: Any) -> Any:
-    """Bound each distance by multisets of labels, edge labels and degrees.
+    """Bound each distance by counts of node labels, edge labels and degrees.
 
     Parameters
     ----------
     table : Counts
         Counts of the graphs.
     query : Counts
-        Counts of one graph, with the same rows as the table. Labels that no graph of the table has
-        are omitted. Degrees above those in the table are counted in additional rows, in which all
-        graphs of the table have zeros.
+        Counts of one graph. Its arrays have at least the rows of the table's; further rows of
+        labels, which no graph of the table has, are ignored. The degrees of both have the same
+        number of rows.
 
     Returns
     -------
@@ -65,32 +65,36 @@ def table_bounds(table: Any, query: Any) -> Any:
 
     Notes
     -----
-    Every edit script relabels or inserts at least as many nodes as have no counterpart with the
-    same label. Let D be the number of deleted and I the number of inserted edges. With both degree
-    sequences sorted, D is at least half the query's excess in degrees, and I at least half its
-    deficit. Kept edges are relabelled, except for common ones. Hence the number of edge edits is at
-    least each of D + I, D + edges - common, I + own edges - common, and the larger number of edges
-    - common.
+    Consider edit scripts that turn the query into a graph. Let ``common`` be the size of the
+    intersection of two multisets of labels. The number of node edits is at least the larger number
+    of nodes minus the common node labels.
+
+    Let D be the number of deleted and I the number of inserted edges. With both degree sequences
+    sorted, D is at least half the sum of the query's excess degrees, and I at least half that of
+    its missing degrees. At most ``common`` of the edges that are neither deleted nor inserted keep
+    their label; the others are relabelled. The number of edge edits is therefore at least each of
+    D + I, D + (edges of the graph) - common, I + (edges of the query) - common, and the larger
+    number of edges minus common.
     """
-    n_nodes, n_edges, labels, bonds, degrees = table
-    own_nodes, own_edges = query.n_nodes[0], query.n_edges[0]
+    n_nodes, n_edges, labels, edge_labels, degrees = table
+    query_nodes, query_edges = query.n_nodes[0], query.n_edges[0]
     bounds, sums = np.empty(n_nodes.shape[0], np.int32), np.empty((4, _BLOCK), np.int32)
     for low in range(0, n_nodes.shape[0], _BLOCK):
         high = min(low + _BLOCK, n_nodes.shape[0])
-        common, same, more, fewer = sums[:, : high - low]
+        common_nodes, common_edges, excess, deficit = sums[:, : high - low]
         sums[:] = 0
         for k in range(labels.shape[0]):
             if query.labels[k, 0] > 0:
-                _add_common(common, labels[k, low:high], np.int32(query.labels[k, 0]))
-        for k in range(bonds.shape[0]):
-            if query.bonds[k, 0] > 0:
-                _add_common(same, bonds[k, low:high], np.int32(query.bonds[k, 0]))
+                _add_min(common_nodes, labels[k, low:high], np.int32(query.labels[k, 0]))
+        for k in range(edge_labels.shape[0]):
+            if query.edge_labels[k, 0] > 0:
+                _add_min(common_edges, edge_labels[k, low:high], np.int32(query.edge_labels[k, 0]))
         for k in range(degrees.shape[0]):
-            _add_excess(more, fewer, degrees[k, low:high], np.int32(query.degrees[k, 0]))
+            _add_excess(excess, deficit, degrees[k, low:high], np.int32(query.degrees[k, 0]))
         for i in range(high - low):
-            edges = n_edges[low + i]
-            deleted, inserted = (more[i] + 1) // 2, (fewer[i] + 1) // 2
-            edits = max(max(own_edges, edges) - same[i], deleted + inserted)
-            edits = max(edits, deleted + edges - same[i], inserted + own_edges - same[i])
-            bounds[low + i] = max(own_nodes, n_nodes[low + i]) - common[i] + edits
+            edges, common = n_edges[low + i], common_edges[i]
+            deleted, inserted = (excess[i] + 1) // 2, (deficit[i] + 1) // 2
+            edits = max(max(query_edges, edges) - common, deleted + inserted)
+            edits = max(edits, deleted + edges - common, inserted + query_edges - common)
+            bounds[low + i] = max(query_nodes, n_nodes[low + i]) - common_nodes[i] + edits
     return bounds

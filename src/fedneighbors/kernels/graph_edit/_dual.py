@@ -1,16 +1,19 @@
 """Branch and bound for the edit distance of two graphs, with bounds by dual decomposition.
 
-The edge cost of mapping the smaller graph's nodes is the number of all edges of both graphs minus
-the savings of the edges that are kept. Each cell (r, c), which maps node r to node c, counts the
-best matching of the arcs of r with the arcs of c. A kept edge belongs to two cells, and its saving
-may be split between them arbitrarily. Every split gives a lower bound: the minimum assignment over
-the cells. (Splitting in halves gives the branch bound.)
+Let a mapping assign each node of the smaller graph a node of the larger one. Its edge cost is the
+number of edges of both graphs minus the savings: 1 for each edge that is mapped to an edge, and 1
+more if both labels are equal. A cell (r, c) stands for mapping node r to node c; it counts the
+maximum savings of a matching of the arcs of r with the arcs of c. An edge that is mapped to an edge
+belongs to two cells, and its saving may be split between them in any way. For every split, the cost
+of the minimum assignment of the cells is a lower bound. (Splitting in halves gives the branch
+bound.)
 
-Sweeps first transfer the slack of cells; subgradient steps then shift savings where the two cells
-of an edge disagree. The bound approaches the linear program F2 of Lerouge, Abu-Aisheh, Raveaux,
-Heroux, Adam, *New binary linear programming formulation to compute the graph edit distance*,
-Pattern Recognition 72 (2017), and exceeds the branch bound by several edits for molecules. All
-prices are integer multiples of 1 / `UNIT`, so that bounds are not rounded.
+Sweeps first transfer the slack of cells to other cells; subgradient steps then shift savings
+between the two cells of an edge if only one of them uses it. The bound approaches the linear
+program F2 of Lerouge, Abu-Aisheh, Raveaux, Heroux, Adam, *New binary linear programming formulation
+to compute the graph edit distance*, Pattern Recognition 72 (2017), and exceeds the branch bound by
+several edits for molecules. All costs are integer multiples of 1 / `UNIT`, so that bounds are not
+rounded.
 """
 
 from typing import Any
@@ -18,24 +21,24 @@ from typing import Any
 from numba import njit
 
 from fedneighbors.kernels.graph_edit._cells import (
-    BASE,
-    BEST,
+    BASE_COST,
     DEPTH,
-    NEVER,
-    OPEN,
-    REFUSED,
+    FORBIDDEN,
+    FOUND_COST,
+    IS_BRANCHED,
+    MIN_PRUNED,
     UNIT,
     A,
     B,
     M,
     N,
-    assign,
+    compute_cell_cost,
     match_arcs,
-    price_cell,
+    solve_assignment,
 )  # fmt: skip
-from fedneighbors.kernels.graph_edit._paths import BIG, insert_child, latest_image
+from fedneighbors.kernels.graph_edit._paths import BIG, find_largest_image, insert_child
 
-USES = {"graph_edit/paths": "64207419a4fff0e3", "graph_edit/cells": "4c2ba608dc828251"}
+USES = {"graph_edit/paths": "134976efef0d3e88", "graph_edit/cells": "201fb83f0f741a5a"}
 
 _jit: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 _jit_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]
@@ -45,336 +48,339 @@ _ROOT_STEPS, _NODE_STEPS = 100, 12  # a step takes about 6 microseconds for 30 n
 
 
 @_jit_inline
-def fits(room: Any, n: int, m: int, arcs: int, others: int) -> bool:
-    """Return whether the search of two graphs fits into ``room``.
+def has_space(dual: Any, n: int, m: int, n_arcs: int, m_arcs: int) -> bool:
+    """Return whether the search of two graphs fits into ``dual``.
 
-    ``n`` and ``m`` are their numbers of nodes, ``arcs`` and ``others`` those of arcs.
+    The graphs have ``n`` and ``m`` nodes, and ``n_arcs`` and ``m_arcs`` arcs.
     """
     return (
-        (n + 2) * arcs * others <= room.saving.shape[0]
+        (n + 2) * n_arcs * m_arcs <= dual.saving.shape[0]
         and n > 0
-        and (n + 2) * (n + 1) * m <= room.price.shape[0]
+        and (n + 2) * (n + 1) * m <= dual.cell_cost.shape[0]
     )
 
 
 @_jit
-def _sweep(small: Any, large: Any, room: Any, backwards: bool) -> None:
+def _sweep(small: Any, large: Any, dual: Any, is_backward: bool) -> None:
     """Transfer the slack of each cell of slot 0 along its edges.
 
     The slack goes to the cells at the other ends of the edges. Cells are processed one after the
-    other, so that each sees the transfers of those before.
+    other, each with the transfers of the cells before it.
     """
-    n, m, width = room.head[N], room.head[M], room.head[B]
-    saving, local = room.saving, room.local
+    n, m, width = dual.state[N], dual.state[M], dual.state[B]
+    saving, matching = dual.saving, dual.matching
     for step in range(n * m):
-        r, c = divmod(n * m - 1 - step if backwards else step, m)
-        a, b = small.start[r], large.start[c]
-        p, q = small.start[r + 1] - a, large.start[c + 1] - b
+        r, c = divmod(n * m - 1 - step if is_backward else step, m)
+        a, b = small.first_arc[r], large.first_arc[c]
+        p, q = small.first_arc[r + 1] - a, large.first_arc[c + 1] - b
         if p == 0 or q == 0:
             continue
-        most = match_arcs(saving, width, a, p, b, q, local)
-        differs = small.label[r] != large.label[c]
-        spare = (UNIT if differs else 0) - most - room.row[0, r] - room.column[0, c]
-        share = 2 * max(spare, 0) // (3 * min(p, q))
+        savings = match_arcs(saving, width, a, p, b, q, matching)
+        relabel = small.label[r] != large.label[c]
+        slack = (UNIT if relabel else 0) - savings - dual.row_price[0, r] - dual.column_price[0, c]
+        share = 2 * max(slack, 0) // (3 * min(p, q))
         for x in range(p):
             for y in range(q):
-                own, other = (x, y) if p <= q else (y, x)
+                i, j = (x, y) if p <= q else (y, x)
                 at = (a + x) * width + b + y
-                gift = share - local[0, own] - local[1, other] - saving[at]
-                saving[at] += gift
-                saving[room.back[0, a + x] * width + room.back[1, b + y]] -= gift
+                transfer = share - matching[0, i] - matching[1, j] - saving[at]
+                saving[at] += transfer
+                saving[dual.reverse[0, a + x] * width + dual.reverse[1, b + y]] -= transfer
     for r in range(n):
         for c in range(m):
-            price_cell(small, large, room, 0, r, c)
+            compute_cell_cost(small, large, dual, 0, r, c)
 
 
 @_jit
-def _cost(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Return the cost of the map given by a slot's assignment."""
-    n, at_row = room.head[N], room.at_row[s]
-    cost = room.head[BASE] // UNIT
+def _compute_assignment_cost(small: Any, large: Any, dual: Any, s: int) -> Any:
+    """Return the edit cost of the mapping given by a slot's assignment."""
+    n, column_of = dual.state[N], dual.column_of[s]
+    cost = dual.state[BASE_COST] // UNIT
     for v in range(n):
-        cost += small.label[v] != large.label[at_row[v]]
-        for t in range(small.start[v], small.start[v + 1]):
-            if small.end[t] < v:
-                bond = large.adjacent[at_row[v], at_row[small.end[t]]]
-                cost -= (bond > 0) + (bond == small.bond[t])
+        cost += small.label[v] != large.label[column_of[v]]
+        for t in range(small.first_arc[v], small.first_arc[v + 1]):
+            if small.target[t] < v:
+                label = large.adjacency[column_of[v], column_of[small.target[t]]]
+                cost -= (label > 0) + (label == small.edge_label[t])
     return cost
 
 
 @_jit
-def _copy_slot(room: Any, source: int, goal: int) -> None:
-    n, m, size = room.head[N], room.head[M], room.head[A] * room.head[B]
+def _copy_slot(dual: Any, source: int, target: int) -> None:
+    n, m, size = dual.state[N], dual.state[M], dual.state[A] * dual.state[B]
     for i in range(size):
-        room.saving[goal * size + i] = room.saving[source * size + i]
+        dual.saving[target * size + i] = dual.saving[source * size + i]
     size = (n + 1) * m
     for i in range(size):
-        room.price[goal * size + i] = room.price[source * size + i]
+        dual.cell_cost[target * size + i] = dual.cell_cost[source * size + i]
     for i in range(m):
-        room.row[goal, i], room.column[goal, i] = room.row[source, i], room.column[source, i]
-        room.at_row[goal, i] = room.at_row[source, i]
-        room.at_column[goal, i] = room.at_column[source, i]
-    room.total[goal] = room.total[source]
+        dual.row_price[target, i] = dual.row_price[source, i]
+        dual.column_price[target, i] = dual.column_price[source, i]
+        dual.column_of[target, i] = dual.column_of[source, i]
+        dual.row_of[target, i] = dual.row_of[source, i]
+    dual.bound[target] = dual.bound[source]
 
 
 @_jit
-def _disagreements(small: Any, large: Any, room: Any, s: int) -> Any:
-    """Count the arcs that only one of their two cells keeps.
+def _count_disagreements(small: Any, large: Any, dual: Any, s: int) -> Any:
+    """Count the arcs that only one of their two cells matches.
 
-    The arcs kept by the assignment are recorded in ``room.kept``.
+    Only cells of the slot's assignment count; their matchings are stored in ``dual.matched_arc``.
     """
-    width = room.head[B]
-    saving = room.saving[s * room.head[A] * width :]
-    kept, local, count = room.kept, room.local, 0
-    for r in range(room.head[N]):
-        a, c = small.start[r], room.at_row[s, r]
-        b = large.start[c]
-        p, q = small.start[r + 1] - a, large.start[c + 1] - b
+    width = dual.state[B]
+    saving = dual.saving[s * dual.state[A] * width :]
+    matched_arc, matching, count = dual.matched_arc, dual.matching, 0
+    for r in range(dual.state[N]):
+        a, c = small.first_arc[r], dual.column_of[s, r]
+        b = large.first_arc[c]
+        p, q = small.first_arc[r + 1] - a, large.first_arc[c + 1] - b
         for x in range(p):
-            kept[a + x] = -1
-        if p == 0 or q == 0 or room.image[r] >= 0:
+            matched_arc[a + x] = -1
+        if p == 0 or q == 0 or dual.fixed_column[r] >= 0:
             continue
-        match_arcs(saving, width, a, p, b, q, local)
+        match_arcs(saving, width, a, p, b, q, matching)
         for x in range(min(p, q)):
-            y = local[2, x]
+            y = matching[2, x]
             if y >= 0 and p <= q:
-                kept[a + x] = b + y
+                matched_arc[a + x] = b + y
             elif y >= 0:
-                kept[a + y] = b + x
-    for a in range(room.head[A]):
-        b = kept[a]
-        if b >= 0 and room.image[small.end[a]] < 0:
-            count += kept[room.back[0, a]] != room.back[1, b]
+                matched_arc[a + y] = b + x
+    for a in range(dual.state[A]):
+        b = matched_arc[a]
+        if b >= 0 and dual.fixed_column[small.target[a]] < 0:
+            count += matched_arc[dual.reverse[0, a]] != dual.reverse[1, b]
     return count
 
 
 @_jit
-def _shift(small: Any, large: Any, room: Any, s: int, amount: int) -> None:
+def _shift_savings(small: Any, large: Any, dual: Any, s: int, amount: int) -> None:
     """Move savings of disputed arcs to the other cell.
 
-    An arc is disputed if exactly one of its two cells keeps it; that cell gives ``amount`` to the
-    other. The prices of both cells are updated.
+    An arc is disputed if exactly one of its two cells matches it; that cell gives ``amount`` to the
+    other. The costs of both cells are updated.
     """
-    width = room.head[B]
-    saving = room.saving[s * room.head[A] * width :]
-    for a in range(room.head[A]):
-        b = room.kept[a]
-        if b >= 0 and room.image[small.end[a]] < 0:
-            to, there = room.back[0, a], room.back[1, b]
-            if room.kept[to] != there:
+    width = dual.state[B]
+    saving = dual.saving[s * dual.state[A] * width :]
+    for a in range(dual.state[A]):
+        b = dual.matched_arc[a]
+        if b >= 0 and dual.fixed_column[small.target[a]] < 0:
+            reverse_a, reverse_b = dual.reverse[0, a], dual.reverse[1, b]
+            if dual.matched_arc[reverse_a] != reverse_b:
                 saving[a * width + b] -= amount
-                saving[to * width + there] += amount
-    for r in range(room.head[N]):
-        changed = False
-        for a in range(small.start[r], small.start[r + 1]):
-            b = room.kept[a]
-            agreed = b < 0 or room.kept[room.back[0, a]] == room.back[1, b]
-            if not agreed and room.image[small.end[a]] < 0:
-                changed = True
-                price_cell(small, large, room, s, small.end[a], large.end[b])
-        if changed:
-            price_cell(small, large, room, s, r, room.at_row[s, r])
+                saving[reverse_a * width + reverse_b] += amount
+    for r in range(dual.state[N]):
+        is_changed = False
+        for a in range(small.first_arc[r], small.first_arc[r + 1]):
+            b = dual.matched_arc[a]
+            is_agreed = b < 0 or dual.matched_arc[dual.reverse[0, a]] == dual.reverse[1, b]
+            if not is_agreed and dual.fixed_column[small.target[a]] < 0:
+                is_changed = True
+                compute_cell_cost(small, large, dual, s, small.target[a], large.target[b])
+        if is_changed:
+            compute_cell_cost(small, large, dual, s, r, dual.column_of[s, r])
 
 
 @_jit
-def _ascend(small: Any, large: Any, room: Any, s: int, tau: int, steps: int) -> Any:
+def _raise_bound(small: Any, large: Any, dual: Any, s: int, tau: int, max_steps: int) -> Any:
     """Raise the bound of a slot by subgradient steps.
 
-    Stops when the bound exceeds the threshold ``tau``, all cells agree, or a map within ``tau`` is
-    found. Returns the number of steps.
+    Stops when the bound exceeds the threshold ``tau``, no arc is disputed, or a mapping of cost at
+    most ``tau`` is found. Returns the number of steps.
     """
-    work, limit = room.head[N] + 1, tau * UNIT
-    _copy_slot(room, s, work)
-    value, goal = room.total[s], limit + UNIT + limit // 10
-    for step in range(steps):
-        count = _disagreements(small, large, room, work)
+    scratch, limit = dual.state[N] + 1, tau * UNIT
+    _copy_slot(dual, s, scratch)
+    bound, target = dual.bound[s], limit + UNIT + limit // 10
+    for step in range(max_steps):
+        count = _count_disagreements(small, large, dual, scratch)
         if count == 0:
             return step
-        _shift(small, large, room, work, max((goal - value) // count, 1))
-        value = assign(room, work)
-        room.total[work] = value
-        if value > room.total[s]:
-            _copy_slot(room, work, s)
-        if value > limit:
+        _shift_savings(small, large, dual, scratch, max((target - bound) // count, 1))
+        bound = solve_assignment(dual, scratch)
+        dual.bound[scratch] = bound
+        if bound > dual.bound[s]:
+            _copy_slot(dual, scratch, s)
+        if bound > limit:
             return step
-        cost = _cost(small, large, room, work)
+        cost = _compute_assignment_cost(small, large, dual, scratch)
         if cost <= tau:
-            room.head[BEST] = cost
+            dual.state[FOUND_COST] = cost
             return step
-    return steps
+    return max_steps
 
 
 @_jit
-def _init_search(small: Any, large: Any, room: Any, n: int, m: int, tau: int) -> Any:
+def _init_search(small: Any, large: Any, dual: Any, n: int, m: int, tau: int) -> Any:
     """Set up the search: split savings in halves, then sweep.
 
     Returns the work.
     """
-    head, arcs, others = room.head, small.start[n], large.start[m]
-    head[N], head[M], head[A], head[B], head[DEPTH], head[OPEN] = n, m, arcs, others, 0, 0
-    head[REFUSED], head[BASE], head[BEST] = BIG, UNIT * (m - n + (arcs + others) // 2), -1
+    state, n_arcs, m_arcs = dual.state, small.first_arc[n], large.first_arc[m]
+    state[N], state[M], state[A], state[B] = n, m, n_arcs, m_arcs
+    state[DEPTH], state[IS_BRANCHED], state[MIN_PRUNED] = 0, 0, BIG
+    state[BASE_COST], state[FOUND_COST] = UNIT * (m - n + (n_arcs + m_arcs) // 2), -1
     for k in range(2):
-        side, size = (small, n) if k == 0 else (large, m)
+        graph, size = (small, n) if k == 0 else (large, m)
         for v in range(size):
-            for t in range(side.start[v], side.start[v + 1]):
-                room.origin[k, t] = v
-                w = side.end[t]
-                for back in range(side.start[w], side.start[w + 1]):
-                    if side.end[back] == v:
-                        room.back[k, t] = back
-    for a in range(arcs):
-        for b in range(others):
-            room.saving[a * others + b] = UNIT if small.bond[a] == large.bond[b] else UNIT // 2
+            for t in range(graph.first_arc[v], graph.first_arc[v + 1]):
+                dual.source[k, t] = v
+                w = graph.target[t]
+                for reverse in range(graph.first_arc[w], graph.first_arc[w + 1]):
+                    if graph.target[reverse] == v:
+                        dual.reverse[k, t] = reverse
+    for a in range(n_arcs):
+        for b in range(m_arcs):
+            is_same = small.edge_label[a] == large.edge_label[b]
+            dual.saving[a * m_arcs + b] = UNIT if is_same else UNIT // 2
     for c in range(m):
-        room.price[n * m + c] = 0
-        room.column[0, c], room.at_row[0, c], room.at_column[0, c] = 0, -1, -1
-        room.holder[c] = -1
+        dual.cell_cost[n * m + c] = 0
+        dual.column_price[0, c], dual.column_of[0, c], dual.row_of[0, c] = 0, -1, -1
+        dual.fixed_row[c] = -1
     for r in range(n):
-        room.image[r] = -1
+        dual.fixed_column[r] = -1
         for c in range(m):
-            price_cell(small, large, room, 0, r, c)
-    room.total[0] = assign(room, 0)
+            compute_cell_cost(small, large, dual, 0, r, c)
+    dual.bound[0] = solve_assignment(dual, 0)
     for i in range(_SWEEPS):
-        if room.total[0] <= tau * UNIT:
-            _sweep(small, large, room, i % 2 == 1)
-            room.total[0] = assign(room, 0)
+        if dual.bound[0] <= tau * UNIT:
+            _sweep(small, large, dual, i % 2 == 1)
+            dual.bound[0] = solve_assignment(dual, 0)
     return (1 + _SWEEPS) * n * m // 10
 
 
 @_jit
-def _fix(small: Any, large: Any, room: Any, s: int, r: int, c: int) -> None:
+def _fix_pair(small: Any, large: Any, dual: Any, s: int, r: int, c: int) -> None:
     """Map a row to a column.
 
     Savings of its edges move to the cells at the other ends; other cells of the row and of the
-    column are closed.
+    column are forbidden.
     """
-    n, m, width = room.head[N], room.head[M], room.head[B]
-    saving, price = room.saving[s * room.head[A] * width :], room.price[s * (n + 1) * m :]
-    for a in range(small.start[r], small.start[r + 1]):
-        if room.image[small.end[a]] < 0:
-            to = room.back[0, a] * width
+    n, m, width = dual.state[N], dual.state[M], dual.state[B]
+    saving, cell_cost = dual.saving[s * dual.state[A] * width :], dual.cell_cost[s * (n + 1) * m :]
+    for a in range(small.first_arc[r], small.first_arc[r + 1]):
+        if dual.fixed_column[small.target[a]] < 0:
+            offset = dual.reverse[0, a] * width
             for b in range(width):
-                if room.origin[1, b] != c:
-                    saving[to + room.back[1, b]] = -NEVER
+                if dual.source[1, b] != c:
+                    saving[offset + dual.reverse[1, b]] = -FORBIDDEN
                 else:
-                    saving[to + room.back[1, b]] += saving[a * width + b]
+                    saving[offset + dual.reverse[1, b]] += saving[a * width + b]
                     saving[a * width + b] = 0
-    for b in range(large.start[c], large.start[c + 1]):
-        if room.holder[large.end[b]] < 0:
-            for a in range(room.head[A]):
-                if room.origin[0, a] != r:
-                    saving[room.back[0, a] * width + room.back[1, b]] = -NEVER
-    room.image[r], room.holder[c] = c, r
+    for b in range(large.first_arc[c], large.first_arc[c + 1]):
+        if dual.fixed_row[large.target[b]] < 0:
+            for a in range(dual.state[A]):
+                if dual.source[0, a] != r:
+                    saving[dual.reverse[0, a] * width + dual.reverse[1, b]] = -FORBIDDEN
+    dual.fixed_column[r], dual.fixed_row[c] = c, r
     for i in range(m):
-        price[r * m + i] = NEVER
+        cell_cost[r * m + i] = FORBIDDEN
     for i in range(n + 1):
-        price[i * m + c] = NEVER
-    price_cell(small, large, room, s, r, c)
-    for a in range(small.start[r], small.start[r + 1]):
-        if room.image[small.end[a]] < 0:
+        cell_cost[i * m + c] = FORBIDDEN
+    compute_cell_cost(small, large, dual, s, r, c)
+    for a in range(small.first_arc[r], small.first_arc[r + 1]):
+        if dual.fixed_column[small.target[a]] < 0:
             for i in range(m):
-                if room.holder[i] < 0:
-                    price_cell(small, large, room, s, small.end[a], i)
-    for b in range(large.start[c], large.start[c + 1]):
-        if room.holder[large.end[b]] < 0:
+                if dual.fixed_row[i] < 0:
+                    compute_cell_cost(small, large, dual, s, small.target[a], i)
+    for b in range(large.first_arc[c], large.first_arc[c + 1]):
+        if dual.fixed_row[large.target[b]] < 0:
             for i in range(n):
-                if room.image[i] < 0:
-                    price_cell(small, large, room, s, i, large.end[b])
-    at_row, at_column = room.at_row[s], room.at_column[s]
-    if at_row[r] != c:
-        other, there = at_column[c], at_row[r]
-        at_column[there], at_row[other] = -1, -1
-        at_row[r], at_column[c] = c, r
+                if dual.fixed_column[i] < 0:
+                    compute_cell_cost(small, large, dual, s, i, large.target[b])
+    column_of, row_of = dual.column_of[s], dual.row_of[s]
+    if column_of[r] != c:
+        old_row, old_column = row_of[c], column_of[r]
+        row_of[old_column], column_of[old_row] = -1, -1
+        column_of[r], row_of[c] = c, r
 
 
 @_jit
-def _branch(small: Any, large: Any, room: Any, d: int, tau: int) -> None:
-    """Choose the row with the fewest feasible columns and list its children.
+def _list_children(small: Any, large: Any, dual: Any, d: int, tau: int) -> None:
+    """List the feasible columns of the row that has the fewest.
 
-    The children are feasible columns, cheapest first.
+    They are the children of the tree node, cheapest first.
     """
-    n, m, row, column = room.head[N], room.head[M], room.row[d], room.column[d]
-    slack = tau * UNIT - room.total[d]
-    chosen, fewest = -1, BIG
+    row_price, column_price = dual.row_price[d], dual.column_price[d]
+    n, m, slack = dual.state[N], dual.state[M], tau * UNIT - dual.bound[d]
+    branch_row, lowest = -1, BIG
     for r in range(n):
-        if room.image[r] < 0:
-            at = (d * (n + 1) + r) * m
-            line, top, fit = room.price[at : at + m], row[r] + slack, 0
+        if dual.fixed_column[r] < 0:
+            cell = (d * (n + 1) + r) * m
+            costs, limit, n_feasible = dual.cell_cost[cell : cell + m], row_price[r] + slack, 0
             for c in range(m):
-                fit += line[c] - column[c] <= top
-            degree = small.start[r + 1] - small.start[r]
-            score = 4096 * fit - min(degree, 60)
-            if score < fewest:
-                chosen, fewest = r, score
-    floor = latest_image(small, room.image, n, chosen)
-    at = (d * (n + 1) + chosen) * m
-    children, n_children, excess, over = room.children[d], 0, room.line[3], BIG
+                n_feasible += costs[c] - column_price[c] <= limit
+            degree = small.first_arc[r + 1] - small.first_arc[r]
+            score = 4096 * n_feasible - min(degree, 60)
+            if score < lowest:
+                branch_row, lowest = r, score
+    largest = find_largest_image(small, dual.fixed_column, n, branch_row)
+    cell = (d * (n + 1) + branch_row) * m
+    children, n_children, excesses, min_pruned = dual.children[d], 0, dual.buffers[3], BIG
     for c in range(m):
-        above = room.price[at + c] - row[chosen] - column[c]
-        if above > slack:
-            over = min(over, above)
-        elif c > floor and (large.twin[c] < 0 or room.holder[large.twin[c]] >= 0):
-            insert_child(children, excess, n_children, c, above)
+        excess = dual.cell_cost[cell + c] - row_price[branch_row] - column_price[c]
+        if excess > slack:
+            min_pruned = min(min_pruned, excess)
+        elif c > largest and (large.prior_twin[c] < 0 or dual.fixed_row[large.prior_twin[c]] >= 0):
+            insert_child(children, excesses, n_children, c, excess)
             n_children += 1
-    _refuse(room, room.total[d] + over)
-    room.chosen[d], room.n_children[d], room.place[d] = chosen, n_children, 0
+    _record_pruned(dual, dual.bound[d] + min_pruned)
+    dual.branch_row[d], dual.n_children[d], dual.next_child[d] = branch_row, n_children, 0
 
 
 @_jit_inline
-def _refuse(room: Any, bound: int) -> None:
-    room.head[REFUSED] = min(room.head[REFUSED], (bound + UNIT - 1) // UNIT)
+def _record_pruned(dual: Any, bound: int) -> None:
+    dual.state[MIN_PRUNED] = min(dual.state[MIN_PRUNED], (bound + UNIT - 1) // UNIT)
 
 
 @_jit
-def _release(room: Any, d: int) -> None:
-    r = room.chosen[d]
-    room.holder[room.image[r]], room.image[r] = -1, -1
+def _unfix_pair(dual: Any, d: int) -> None:
+    r = dual.branch_row[d]
+    dual.fixed_row[dual.fixed_column[r]], dual.fixed_column[r] = -1, -1
 
 
 @_jit
 def branch_and_bound(
-    small: Any, large: Any, room: Any, n: int, m: int, tau: int, budget: int, fresh: bool
+    small: Any, large: Any, dual: Any, n: int, m: int, tau: int, budget: int, is_new: bool
 ) -> Any:
     """Decide whether the edit distance is at most ``tau``.
 
-    Returns (result, work). The result is the cost of a map if that is at most ``tau``, a lower
-    bound above ``tau``, or -1 if the budget was spent; the next call then continues unless
-    ``fresh``.
+    Returns (result, work). The result is the cost of a mapping, at most ``tau``, if one was found;
+    a lower bound of the distance, above ``tau``, if there is none; or -1 if ``work`` exceeded
+    ``budget``, in which case another call continues the search unless ``is_new``.
     """
-    head, work, limit = room.head, 0, tau * UNIT
-    if fresh:
-        work = _init_search(small, large, room, n, m, tau)
-        if room.total[0] <= limit:
-            work += n // 4 * _ascend(small, large, room, 0, tau, _ROOT_STEPS)
-        if room.total[0] > limit:
-            return (room.total[0] + UNIT - 1) // UNIT, work
+    state, work, limit = dual.state, 0, tau * UNIT
+    if is_new:
+        work = _init_search(small, large, dual, n, m, tau)
+        if dual.bound[0] <= limit:
+            work += n // 4 * _raise_bound(small, large, dual, 0, tau, _ROOT_STEPS)
+        if dual.bound[0] > limit:
+            return (dual.bound[0] + UNIT - 1) // UNIT, work
     while True:
-        d = head[DEPTH]
-        if head[OPEN] == 0:
-            if head[BEST] < 0:
-                cost = _cost(small, large, room, d)
-                head[BEST] = cost if cost <= tau else -1
-            if head[BEST] >= 0:
-                return head[BEST], work
-            _branch(small, large, room, d, tau)
-            head[OPEN] = 1
+        d = state[DEPTH]
+        if state[IS_BRANCHED] == 0:
+            if state[FOUND_COST] < 0:
+                cost = _compute_assignment_cost(small, large, dual, d)
+                state[FOUND_COST] = cost if cost <= tau else -1
+            if state[FOUND_COST] >= 0:
+                return state[FOUND_COST], work
+            _list_children(small, large, dual, d, tau)
+            state[IS_BRANCHED] = 1
         if work > budget:
             return -1, work
-        place = room.place[d]
-        if place < room.n_children[d]:
-            room.place[d] = place + 1
-            _copy_slot(room, d, d + 1)
-            _fix(small, large, room, d + 1, room.chosen[d], room.children[d, place])
-            room.total[d + 1], work = assign(room, d + 1), work + n // 4 + 1
-            if room.total[d + 1] <= limit:
-                work += n // 4 * _ascend(small, large, room, d + 1, tau, _NODE_STEPS)
-            if room.total[d + 1] > limit:
-                _refuse(room, room.total[d + 1])
-                _release(room, d)
+        k = dual.next_child[d]
+        if k < dual.n_children[d]:
+            dual.next_child[d] = k + 1
+            _copy_slot(dual, d, d + 1)
+            _fix_pair(small, large, dual, d + 1, dual.branch_row[d], dual.children[d, k])
+            dual.bound[d + 1], work = solve_assignment(dual, d + 1), work + n // 4 + 1
+            if dual.bound[d + 1] <= limit:
+                work += n // 4 * _raise_bound(small, large, dual, d + 1, tau, _NODE_STEPS)
+            if dual.bound[d + 1] > limit:
+                _record_pruned(dual, dual.bound[d + 1])
+                _unfix_pair(dual, d)
             else:
-                head[DEPTH], head[OPEN] = d + 1, 0
+                state[DEPTH], state[IS_BRANCHED] = d + 1, 0
         elif d == 0:
-            return head[REFUSED], work
+            return state[MIN_PRUNED], work
         else:
-            head[DEPTH] = d - 1
-            _release(room, d - 1)
+            state[DEPTH] = d - 1
+            _unfix_pair(dual, d - 1)

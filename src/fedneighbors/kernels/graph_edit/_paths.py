@@ -1,4 +1,4 @@
-"""Steps shared by both graph searches: shortest augmenting paths and the order of branches."""
+"""Functions shared by both graph searches: shortest augmenting paths and ordering of branches."""
 
 from typing import Any
 
@@ -11,68 +11,68 @@ BIG: Any = np.int32(1 << 28)  # above any cost; four times this still fits into 
 
 
 @_jit_inline
-def relax(ways: Any, line: Any, column: Any, m: int, i: int, offset: int) -> Any:
+def relax(paths: Any, costs: Any, column_price: Any, m: int, i: int, offset: int) -> Any:
     """Relax the paths to ``m`` columns through row ``i``.
 
-    Returns the least distance of a column that was not passed yet.
+    Returns the least distance of a column that is not blocked.
     """
-    distance, through, passed = ways
+    distance, predecessor, blocked = paths
     least = 2 * BIG
     for c in range(m):
-        way = offset + line[c] - column[c]
-        through[c] = i if way < distance[c] else through[c]
-        distance[c] = min(way, distance[c])
-        least = min(least, distance[c] + passed[c])
+        length = offset + costs[c] - column_price[c]
+        predecessor[c] = i if length < distance[c] else predecessor[c]
+        distance[c] = min(length, distance[c])
+        least = min(least, distance[c] + blocked[c])
     return least
 
 
 @_jit_inline
-def nearest_column(ways: Any, at_column: Any, m: int, least: int) -> Any:
-    """Return a column at the least distance.
+def find_nearest_column(paths: Any, row_of: Any, m: int, least: int) -> Any:
+    """Return an unblocked column at the least distance.
 
-    This is the first such column that is matched to no row; if there is none, the last one.
+    This is the first such column without a row; if all have a row, the last such column.
     """
-    distance, _, passed = ways
+    distance, _, blocked = paths
     nearest = -1
     for c in range(m):
-        if distance[c] + passed[c] == least:
+        if distance[c] + blocked[c] == least:
             nearest = c
-            if at_column[c] < 0:
+            if row_of[c] < 0:
                 break
     return nearest
 
 
 @_jit_inline
-def match_along(through: Any, at_row: Any, at_column: Any, loose: int, sink: int) -> None:
-    """Match the rows and columns along a path from a loose row."""
+def match_path(predecessor: Any, column_of: Any, row_of: Any, start: int, sink: int) -> None:
+    """Match rows and columns along a path from an unassigned row."""
     i = -1
-    while i != loose:
-        i, c = through[sink], sink
-        at_column[c], sink, at_row[i] = i, at_row[i], c
+    while i != start:
+        i, c = predecessor[sink], sink
+        row_of[c], sink, column_of[i] = i, column_of[i], c
 
 
 @_jit_inline
-def latest_image(side: Any, image: Any, n: int, chosen: int) -> Any:
-    """Return the largest image of the twins of a node, or -1.
+def find_largest_image(graph: Any, images: Any, n: int, v: int) -> Any:
+    """Return the largest image of a node's twins, or -1.
 
-    Of two interchangeable nodes (twins), the one mapped later gets the larger image, which avoids
-    equivalent branches.
+    Twins are interchangeable nodes. Of two twins, the one that is mapped later gets the larger
+    image, so that equivalent branches are not searched.
     """
-    floor = -1
+    largest = -1
     for w in range(n):
-        if side.kin[w] == side.kin[chosen]:
-            floor = max(floor, image[w])
-    return floor
+        if graph.first_twin[w] == graph.first_twin[v]:
+            largest = max(largest, images[w])
+    return largest
 
 
 @_jit_inline
-def insert_child(children: Any, excess: Any, n_children: int, c: int, above: int) -> None:
-    """Insert a column into the children in ascending order of excess.
+def insert_child(children: Any, excesses: Any, n_children: int, column: int, excess: int) -> None:
+    """Insert a column into the children, which ascend by excess.
 
-    The excess is the cost above the least; that of the new column is ``above``.
+    The excess of a column is its reduced cost.
     """
     place = n_children
-    while place > 0 and excess[place - 1] > above:
-        excess[place], children[place] = excess[place - 1], children[place - 1]
+    while place > 0 and excesses[place - 1] > excess:
+        excesses[place], children[place] = excesses[place - 1], children[place - 1]
         place -= 1
-    excess[place], children[place] = above, c
+    excesses[place], children[place] = excess, column

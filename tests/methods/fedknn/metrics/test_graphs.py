@@ -31,7 +31,7 @@ def test_search_equals_brute_force(search):
 def test_a_distance_equals_the_naive_one(first, second):
     distance = GraphEditMetric().distance(first, second)
 
-    assert distance == naive.distance(to_naive(first), to_naive(second))
+    assert distance == naive.edit_distance(to_naive(first), to_naive(second))
     assert distance == GraphEditMetric().distance(second, first)
 
 
@@ -43,7 +43,7 @@ def test_bounds_equal_the_naive_ones(objects, query):
     bounds = index.open(query).bounds()
 
     assert bounds.tolist() == [
-        naive_bounds.bound(to_naive(query), to_naive(item)) for item in objects
+        naive_bounds.bound_distance(to_naive(query), to_naive(item)) for item in objects
     ]
 
 

@@ -10,7 +10,7 @@ from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.metrics._sessions import Metric
 from fedneighbors.methods.fedknn.metrics._strings import EditMetric, StringIndex, build_table
 from tests.methods.fedknn.metrics.brute_force import searches
-from tests.naive.edit.slices import distance
+from tests.naive.edit.slices import edit_distance
 
 LETTERS = st.sampled_from(["ab", "abcdefgh", "aé\U0001f600\ud800"])
 STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12))
@@ -20,7 +20,7 @@ class SizedMetric:
     """The metric with other size limits of short strings and groups."""
 
     def __init__(self, max_short, min_group):
-        self.distance = distance
+        self.distance = edit_distance
         self._sizes = {"max_short": max_short, "min_group": min_group}
 
     def index(self, objects, *, ranks):
@@ -47,7 +47,7 @@ def test_search_equals_brute_force(search):
 def test_a_deadline_loses_no_string(strings, max_short):
     ranks = np.arange(len(strings))
     session = SizedMetric(max_short, 2).index(strings, ranks=ranks).open(strings[0])
-    expected = FunctionMetric(distance).index(strings, ranks=ranks).open(strings[0])
+    expected = FunctionMetric(edit_distance).index(strings, ranks=ranks).open(strings[0])
 
     late = [session.next(3, deadline_s=-1) for _ in range(2)]
     rest = session.next(len(strings))
@@ -78,7 +78,7 @@ def test_near_long_strings_need_few_comparisons(long_strings):
 
     found = session.next(5)
 
-    family = {i: distance(long_strings[7], long_strings[i]) for i in range(5, 10)}
+    family = {i: edit_distance(long_strings[7], long_strings[i]) for i in range(5, 10)}
     assert found.positions.tolist() == sorted(family, key=lambda i: (family[i], i))
     assert found.distances.tolist() == sorted(family.values())
     assert session.n_verified < len(long_strings) / 2
@@ -92,7 +92,7 @@ def test_every_bound_of_long_strings_is_at_most_the_distance(long_strings):
     after = session.bounds()
 
     sample = range(0, 150, 10)
-    exact = [distance(long_strings[0], long_strings[i]) for i in sample]
+    exact = [edit_distance(long_strings[0], long_strings[i]) for i in sample]
     assert (before[sample] <= exact).all()
     assert (after[sample] <= exact).all()
     assert (before <= after).all()

@@ -60,9 +60,9 @@ def test_all_tables_of_two_records_stay_within_the_cost(promise):
     for one, other in neighbors_of_five_records():
         views = [naive.view(*table, "p0", 3, noise) for table in (one, other)]
         if promise == "exact":
-            worst = max(worst, naive.beyond(*views, 1.0) / float(DELTA))
+            worst = max(worst, naive.excess_probability(*views, 1.0) / float(DELTA))
         else:
-            worst = max(worst, naive.loss(*views))
+            worst = max(worst, naive.privacy_loss(*views))
 
     assert 0.3 < worst <= 1 + ROUNDING  # a lower value would mean that views do not differ
 
@@ -99,9 +99,11 @@ def test_random_tables_stay_within_the_cost(m, k, epsilon, relation):
         for noise in (*noises, *map(unshifted, noises)):
             views = [naive.view(*table, "p0", k, noise) for table in pair]
             if noise.promise == "exact":
-                assert naive.beyond(*views, float(epsilon)) <= float(DELTA) * (1 + ROUNDING)
+                assert naive.excess_probability(*views, float(epsilon)) <= float(DELTA) * (
+                    1 + ROUNDING
+                )
             else:
-                assert naive.loss(*views) <= float(epsilon) * (1 + ROUNDING)
+                assert naive.privacy_loss(*views) <= float(epsilon) * (1 + ROUNDING)
 
 
 def test_algorithm_2_as_printed_costs_1_5_times_its_claim():
@@ -110,7 +112,8 @@ def test_algorithm_2_as_printed_costs_1_5_times_its_claim():
     for _ in range(200):
         pair = random_pair(rng, 2, 6, relation="replace_one")
         worst = max(
-            worst, naive.loss(*(naive.printed_view(*table, "p0", 6, noise) for table in pair))
+            worst,
+            naive.privacy_loss(*(naive.printed_view(*table, "p0", 6, noise) for table in pair)),
         )
 
     assert worst == pytest.approx(1.5)
@@ -123,7 +126,9 @@ def test_half_the_noise_on_the_second_count_is_detected():
     worst = 0.0
     for _ in range(60):
         pair = random_pair(rng, 2, 5, relation="replace_one")
-        worst = max(worst, naive.loss(*(naive.view(*table, "p0", 5, noise) for table in pair)))
+        worst = max(
+            worst, naive.privacy_loss(*(naive.view(*table, "p0", 5, noise) for table in pair))
+        )
 
     assert worst > 1.2
 
@@ -135,7 +140,7 @@ def test_a_clamp_without_its_shift_is_detected():
     for _ in range(60):
         pair = random_pair(rng, 2, 5, relation="replace_one")
         views = [naive.view(*table, "p0", 5, noise) for table in pair]
-        worst = max(worst, naive.beyond(*views, 1.0))
+        worst = max(worst, naive.excess_probability(*views, 1.0))
 
     assert worst > 10 * DELTA
 

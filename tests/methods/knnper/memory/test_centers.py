@@ -15,7 +15,7 @@ from tests.naive import knnper
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
 def test_center_allocation_equals_the_naive_one(n_rows, share):
-    assert allocate_centers(np.array(n_rows), share) == naive.dealt(n_rows, share)
+    assert allocate_centers(np.array(n_rows), share) == naive.allocate_centers(n_rows, share)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))

@@ -24,7 +24,7 @@ def test_centers_equal_the_naive_ones(rows, n_centers, seed, data):
 
     centers, owners = cluster(rows, n_centers, weights=weights, random_state=seed)
 
-    expected = naive.clustered(
+    expected = naive.cluster_rows(
         rows.tolist(), n_centers, weights.tolist(), uniform_draws(seed), MAX_STEPS
     )
     assert centers.tolist() == expected[0]

@@ -30,7 +30,7 @@ def test_eight_bit_codes_equal_the_naive_ones(rows):
 
     scale = codes[:, :SCALE_BYTES].copy().view("<f4")
     for row, (low, step), code in zip(rows, scale.tolist(), codes[:, SCALE_BYTES:], strict=True):
-        assert naive.eight_bits(row.tolist()) == (low, step, code.tolist())
+        assert naive.quantize_row(row.tolist()) == (low, step, code.tolist())
 
 
 @given(tables())
@@ -125,7 +125,7 @@ def test_product_codes_equal_the_naive_ones(rows, n_stretches, bits):
 
     codes = codec.encode(rows)
 
-    expected = [naive.numbers(row, entries) for row in rows.tolist()]
+    expected = [naive.nearest_entries(row, entries) for row in rows.tolist()]
     if bits == 4:
         expected = [[*code, 0] if len(code) % 2 else code for code in expected]
         expected = [
@@ -146,7 +146,7 @@ def test_neighbors_of_product_codes_equal_the_naive_ones(rows, n_stretches, bits
         neighbors = codec.nearest(codes, queries, k, skip=skip)
 
         entries = codec.book.entries.astype(float).tolist()
-        numbers = [naive.numbers(row, entries) for row in rows.tolist()]
+        numbers = [naive.nearest_entries(row, entries) for row in rows.tolist()]
         positions, distances = naive.asymmetric_nearest(numbers, entries, queries.tolist(), k, skip)
         assert neighbors.positions.tolist() == positions
         assert neighbors.distances.tolist() == distances

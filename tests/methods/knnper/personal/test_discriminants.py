@@ -26,7 +26,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
 )
 from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest, ScatterRequest
 from tests.methods.knnper.federations import build_coordinator, members
-from tests.naive.discriminants import scatter as naive_scatter
+from tests.naive.discriminants import scatter_matrices as naive_scatter
 
 FEATURES = RandomFeatures(3, 0.5, 4)
 

@@ -59,7 +59,7 @@ def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, 
 
     means = local_means(neighbors, targets, sigma=sigma)
 
-    expected = naive.means(targets.tolist(), distances, sigma)
+    expected = naive.target_means(targets.tolist(), distances, sigma)
     np.testing.assert_allclose(means[0], expected, rtol=1e-9, atol=1e-9)
 
 

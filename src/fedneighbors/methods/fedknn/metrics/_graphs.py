@@ -23,7 +23,7 @@ from fedneighbors.methods.fedknn.metrics._sessions import (
 )
 
 _Int32s = npt.NDArray[np.int32]
-_MAX_PARTS = np.iinfo(np.uint16).max  # nodes or edges; counts of them are stored as uint16
+_MAX_COUNT = np.iinfo(np.uint16).max  # nodes or edges of a graph; counts are uint16
 
 
 class Alphabet:
@@ -41,7 +41,7 @@ class Alphabet:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def numbers(self, labels: Iterable[str]) -> _Int32s:
+    def number(self, labels: Iterable[str]) -> _Int32s:
         """Return each label's number; new labels get the next numbers."""
         known = self._numbers
         return np.array([known.setdefault(label, len(known)) for label in labels], np.int32)
@@ -51,46 +51,46 @@ class Alphabet:
         return Alphabet(self._numbers)
 
 
-def pack(graphs: Sequence[Graph], labels: Alphabet, bonds: Alphabet) -> GraphTable:
+def pack_graphs(graphs: Sequence[Graph], labels: Alphabet, edge_labels: Alphabet) -> GraphTable:
     """Convert graphs to arrays.
 
     Parameters
     ----------
     graphs : sequence of Graph
-    labels, bonds : Alphabet
-        Numbers of the labels of nodes, and of those of edges (bonds); new labels are added.
+    labels, edge_labels : Alphabet
+        Numbers of node and edge labels; new labels are added.
     """
     first_node = np.zeros(len(graphs) + 1, np.int64)
     np.cumsum([graph.n_nodes for graph in graphs], out=first_node[1:])
-    owner = np.repeat(np.arange(len(graphs)), [graph.n_edges for graph in graphs])
+    graph_of = np.repeat(np.arange(len(graphs)), [graph.n_edges for graph in graphs])
     pairs = np.array(list(chain.from_iterable(graph.edges for graph in graphs)), np.int64).reshape(
         -1, 2
     )
-    bond = bonds.numbers(chain.from_iterable(graph.edge_labels for graph in graphs))
-    shift = first_node[owner]
-    start = np.concatenate([pairs[:, 0] + shift, pairs[:, 1] + shift])
-    end = np.concatenate([pairs[:, 1], pairs[:, 0]])
-    order = np.lexsort((end, start))
+    edge_label = edge_labels.number(chain.from_iterable(graph.edge_labels for graph in graphs))
+    offset = first_node[graph_of]
+    source = np.concatenate([pairs[:, 0] + offset, pairs[:, 1] + offset])
+    target = np.concatenate([pairs[:, 1], pairs[:, 0]])
+    order = np.lexsort((target, source))
     first_arc = np.zeros(first_node[-1] + 1, np.int64)
-    np.cumsum(np.bincount(start, minlength=first_node[-1]), out=first_arc[1:])
+    np.cumsum(np.bincount(source, minlength=first_node[-1]), out=first_arc[1:])
     table = GraphTable(
         first_node=first_node,
-        label=labels.numbers(chain.from_iterable(graph.node_labels for graph in graphs)),
+        label=labels.number(chain.from_iterable(graph.node_labels for graph in graphs)),
         first_arc=first_arc,
-        end=end[order].astype(np.int32),
-        bond=np.concatenate([bond, bond])[order],
-        twin=np.empty(0, np.int32),
+        target=target[order].astype(np.int32),
+        edge_label=np.concatenate([edge_label, edge_label])[order],
+        prior_twin=np.empty(0, np.int32),
     )
-    return table._replace(twin=find_twins(*table[:5]))
+    return table._replace(prior_twin=find_twins(*table[:5]))
 
 
-def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
-    """Count the labels, bonds and degrees of each graph, for bounds.
+def count_labels(table: GraphTable, n_labels: int, n_edge_labels: int) -> Counts:
+    """Count the node labels, edge labels and degrees of each graph.
 
     Parameters
     ----------
     table : GraphTable
-    n_labels, n_bonds : int
+    n_labels, n_edge_labels : int
         Numbers of distinct node and edge labels.
 
     Raises
@@ -101,26 +101,26 @@ def count_parts(table: GraphTable, n_labels: int, n_bonds: int) -> Counts:
     n_graphs = len(table.first_node) - 1
     n_nodes = np.diff(table.first_node).astype(np.int32)
     n_edges = (np.diff(table.first_arc[table.first_node]) // 2).astype(np.int32)
-    for what, sizes in (("nodes", n_nodes), ("edges", n_edges)):
-        if n_graphs and sizes.max() > _MAX_PARTS:
+    for kind, sizes in (("nodes", n_nodes), ("edges", n_edges)):
+        if n_graphs and sizes.max() > _MAX_COUNT:
             raise ValueError(
-                f"graph {sizes.argmax()} has {sizes.max()} {what}, and at most {_MAX_PARTS} "
+                f"graph {sizes.argmax()} has {sizes.max()} {kind}, and at most {_MAX_COUNT} "
                 "are supported; remove it"
             )
-    owner, degree = np.repeat(np.arange(n_graphs), n_nodes), np.diff(table.first_arc)
-    arcs = _counts(table.bond, np.repeat(owner, degree), n_bonds, n_graphs)
-    exact = _counts(degree, owner, int(degree.max(initial=0)) + 1, n_graphs)
+    graph_of, degree = np.repeat(np.arange(n_graphs), n_nodes), np.diff(table.first_arc)
+    arcs = _count_values(table.edge_label, np.repeat(graph_of, degree), n_edge_labels, n_graphs)
+    degree_counts = _count_values(degree, graph_of, int(degree.max(initial=0)) + 1, n_graphs)
     return Counts(
         n_nodes,
         n_edges,
-        labels=_counts(table.label, owner, n_labels, n_graphs).astype(np.uint16),
-        bonds=(arcs // 2).astype(np.uint16),
-        degrees=np.ascontiguousarray(exact[:0:-1].cumsum(axis=0)[::-1], dtype=np.uint16),
+        labels=_count_values(table.label, graph_of, n_labels, n_graphs).astype(np.uint16),
+        edge_labels=(arcs // 2).astype(np.uint16),
+        degrees=np.ascontiguousarray(degree_counts[:0:-1].cumsum(axis=0)[::-1], dtype=np.uint16),
     )
 
 
 def bound_distances(table: Counts, query: Counts) -> _Int32s:
-    """Compute lower bounds of each graph's distance to the query."""
+    """Return a lower bound of each graph's distance to the query."""
     n_degrees = max(len(table.degrees), len(query.degrees))
     bounds: _Int32s = table_bounds(
         table._replace(degrees=_pad(table.degrees, n_degrees)),
@@ -129,11 +129,11 @@ def bound_distances(table: Counts, query: Counts) -> _Int32s:
     return bounds
 
 
-def _counts(
-    values: npt.NDArray[Any], owner: npt.NDArray[np.int64], n_values: int, n_owners: int
+def _count_values(
+    values: npt.NDArray[Any], owners: npt.NDArray[np.int64], n_values: int, n_owners: int
 ) -> npt.NDArray[np.int64]:
-    """Return how often each owner has each value, shape (n_values, n_owners)."""
-    counts = np.bincount(values * np.int64(n_owners) + owner, minlength=n_values * n_owners)
+    """Count the values of each owner, shape (n_values, n_owners)."""
+    counts = np.bincount(values * np.int64(n_owners) + owners, minlength=n_values * n_owners)
     return counts.reshape(n_values, n_owners)
 
 
@@ -144,8 +144,8 @@ def _pad(rows: npt.NDArray[np.uint16], n_rows: int) -> npt.NDArray[np.uint16]:
 
 
 _UNKNOWN = np.int32(1 << 30)  # upper bound of an unknown distance
-_CLOCK_CHECK_WORK = 20_000  # units of verify_many between two clock checks
-_SHORT_WORK = 300  # units of verify_many for an upper bound after the deadline
+_CLOCK_CHECK_WORK = 20_000  # budget of verify_many between two clock checks
+_SHORT_WORK = 300  # budget of verify_many for an upper bound after the deadline
 
 
 class GraphEditMetric:
@@ -168,13 +168,13 @@ class GraphEditMetric:
     def distance(self, first: Graph, second: Graph) -> float:
         """Return the distance of two graphs.
 
-        The time grows exponentially with size and distance: two different molecules of 30 atoms
-        can take seconds or practically forever. A session's ``next`` accepts a deadline.
+        The time grows exponentially with size and distance: for two different molecules of 30
+        atoms it can be seconds or too long to wait for. A session's ``next`` accepts a deadline.
 
         Raises
         ------
         TypeError
-            If one is not a `Graph`.
+            If an argument is not a `Graph`.
         """
         found = self.index([first], ranks=np.zeros(1, np.int64)).open(second).next(1)
         return float(found.distances[0])
@@ -187,7 +187,7 @@ class GraphEditMetric:
         objects : sequence of Graph
             May be empty, and so may each graph.
         ranks : int64 array of shape (n_objects,)
-            Distinct ranks; of graphs of equal distance, those of lower rank come first.
+            Distinct ranks; graphs of equal distance are ordered by rank.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class GraphEditMetric:
             nodes or edges.
         """
         for position, graph in enumerate(objects):
-            _check(graph, f"object {position}")
+            _check_graph(graph, f"object {position}")
         return _GraphIndex(objects, check_ranks(ranks, len(objects)))
 
 
@@ -206,47 +206,49 @@ class _GraphIndex:
     def __init__(self, graphs: Sequence[Graph], ranks: Integers) -> None:
         self.n_objects = len(graphs)
         self.ranks = ranks
-        self.labels, self.bonds = Alphabet(), Alphabet()
-        self.table = pack(graphs, self.labels, self.bonds)
-        self.counts = count_parts(self.table, len(self.labels), len(self.bonds))
+        self.labels, self.edge_labels = Alphabet(), Alphabet()
+        self.table = pack_graphs(graphs, self.labels, self.edge_labels)
+        self.counts = count_labels(self.table, len(self.labels), len(self.edge_labels))
 
     def open(self, query: Graph) -> "_GraphSession":
-        _check(query, "the query")
+        _check_graph(query, "the query")
         return _GraphSession(self, query)
 
 
 class _GraphSession:
-    """Session that emits all graphs of distance 0 in order of rank, then those of 1, and so on.
+    """Session that returns all graphs of distance 0 by rank, then those of distance 1, and so on.
 
-    The *level* is the distance of the graphs that are emitted now. Each graph with this lower bound
-    is verified with the level as threshold, which yields its distance or a higher lower bound.
+    The *level* is the distance of the graphs that are returned next. Each graph whose lower bound
+    equals the level is verified with the level as threshold, which yields its distance or a higher
+    lower bound.
     """
 
     exact = True
 
     def __init__(self, index: _GraphIndex, query: Graph) -> None:
         self._index = index
-        labels, bonds = index.labels.copy(), index.bonds.copy()
-        self._query = pack([query], labels, bonds)
-        counts = count_parts(self._query, len(labels), len(bonds))
+        labels, edge_labels = index.labels.copy(), index.edge_labels.copy()
+        self._query = pack_graphs([query], labels, edge_labels)
+        counts = count_labels(self._query, len(labels), len(edge_labels))
         self._lower = bound_distances(index.counts, counts)
         self._upper = np.full(index.n_objects, _UNKNOWN)
         self._emitted = np.zeros(index.n_objects, np.bool_)
         self._level = -1
-        self._members: Integers = np.empty(0, np.int64)  # graphs with this lower bound, by rank
-        self._n_passed = 0  # number of members that were verified
+        # graphs whose lower bound is the level, by rank, and the number of those verified so far
+        self._members: Integers = np.empty(0, np.int64)
+        self._n_verified_members = 0
 
-    @cached_property  # bounds do not need the buffers
+    @cached_property  # allocated late, since bounds do not need it
     def _level_search(self) -> GedSearch:
-        """Return the search buffers for members of the level.
+        """Return the working memory for members of the level.
 
-        They preserve the state of an interrupted verification.
+        It preserves the state of an interrupted verification.
         """
         return new_search(self._index.table, self._query)
 
     @cached_property
     def _count_search(self) -> GedSearch:
-        """Return the search buffers for range counts."""
+        """Return the working memory for range counts."""
         return new_search(self._index.table, self._query)
 
     @property
@@ -257,7 +259,7 @@ class _GraphSession:
         return self._lower.astype(np.float64)
 
     def separate_bounds(self) -> Floats:
-        return self.bounds()  # each depends on one graph and the query only
+        return self.bounds()  # each bound depends only on one graph and the query
 
     def next(
         self, k: int, *, cutoff: float = math.inf, deadline_s: float | None = None
@@ -288,28 +290,28 @@ class _GraphSession:
         return int((self._upper <= tau).sum())
 
     def _enter_level(self, cutoff: float) -> bool:
-        """Continue with the next level if this is completed.
+        """Begin the next level if the current one is completed.
 
-        Returns whether there is a level within the cutoff.
+        Returns whether the level is within the cutoff; False if no graph is left.
         """
-        if self._n_passed == len(self._members):
+        if self._n_verified_members == len(self._members):
             rest = np.flatnonzero(~self._emitted)
             if not len(rest):
                 return False
             self._level = int(self._lower[rest].min())
             members = rest[self._lower[rest] == self._level]
             self._members = members[np.argsort(self._index.ranks[members])]
-            self._n_passed = 0
+            self._n_verified_members = 0
         return self._level <= cutoff
 
     def _emit(self, n_wanted: int, end: float) -> Integers:
-        """Emit up to ``n_wanted`` graphs of this level; fewer at ``end``."""
+        """Emit up to ``n_wanted`` graphs of this level, fewer after ``end``."""
         budget = None if end == math.inf else _CLOCK_CHECK_WORK
         batches: list[Integers] = [np.empty(0, np.int64)]
         n_left, in_time = n_wanted, True
-        while in_time and n_left > 0 and self._n_passed < len(self._members):
-            first = self._n_passed
-            self._n_passed, n_found = self._verify(
+        while in_time and n_left > 0 and self._n_verified_members < len(self._members):
+            first = self._n_verified_members
+            self._n_verified_members, n_found = self._verify(
                 self._members,
                 self._level,
                 self._level_search,
@@ -317,7 +319,7 @@ class _GraphSession:
                 n_wanted=n_left,
                 budget=budget,
             )
-            verified = self._members[first : self._n_passed]
+            verified = self._members[first : self._n_verified_members]
             batches.append(verified[self._upper[verified] <= self._level])
             n_left -= n_found
             in_time = time.monotonic() < end
@@ -340,9 +342,9 @@ class _GraphSession:
         )
 
     def _uncertified(self, k: int, cutoff: float) -> Integers:
-        """Return the ``k`` graphs of lowest upper bound among probable ones.
+        """Return the ``k`` graphs of lowest upper bound among candidates.
 
-        These are 2 k + 8 graphs of lowest lower bound.
+        The candidates are the 2 k + 8 graphs of lowest lower bound.
         """
         rest = np.flatnonzero(~self._emitted & (self._lower <= cutoff))
         ranks = self._index.ranks
@@ -365,6 +367,6 @@ class _GraphSession:
             low = low if n_found else tau + 1
 
 
-def _check(graph: Any, what: str) -> None:
+def _check_graph(graph: Any, what: str) -> None:
     if not isinstance(graph, Graph):
         raise TypeError(f"expected a Graph as {what}, got {type(graph).__name__}")
