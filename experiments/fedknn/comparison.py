@@ -75,7 +75,7 @@ def compare(
             ),
         ),
         notes=(
-            "All algorithms return the same answers."
+            "All algorithms give the same answers."
             if is_equal
             else "The algorithms return different answers, which is a defect.",
         ),
