@@ -1,5 +1,6 @@
 """The commands of the page "Deploy with Flower", run for a hub and three parties on loopback."""
 
+import getpass
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ PARTIES = {
 }
 LIMIT_S = 400
 NGINX = """
-pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off; events {{}}
+user {user}; pid {folder}/nginx.pid; error_log {folder}/nginx.log; daemon off; events {{}}
 http {{
   access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
@@ -126,7 +127,9 @@ def start_hub(hub, nginx):
     hub.start(block("flower-superlink"))
     wait_until(lambda: is_listening(hub.ports["superlink"]), "the SuperLink listens", hub.log)
     server = hub.adapt(block("server {"))
-    (hub.folder / "nginx.conf").write_text(NGINX.format(folder=hub.folder, server=server))
+    (hub.folder / "nginx.conf").write_text(
+        NGINX.format(user=getpass.getuser(), folder=hub.folder, server=server)
+    )
     proxy = hub.start(f"exec {nginx} -c {hub.folder}/nginx.conf -p {hub.folder}")
     wait_until(lambda: is_listening(hub.ports["https"]), "nginx listens", hub.log)
     (hub.folder / "flower" / "config.toml").write_text(hub.adapt(block("[superlink]")))
