@@ -172,7 +172,9 @@ def reconcile(
     path: LedgerArgument,
     head: Annotated[Path, typer.Option(help="Head file of the ledger (ledger-head of a node).")],
 ) -> None:
-    """Accept a ledger that was restored from a backup, and write its head file again.
+    """Accept a ledger that was restored from a backup.
+
+    The head file is written again.
 
     Releases after the backup were paid, but the ledger does not know them. Set budgets that leave
     their cost out before you reconcile.

@@ -187,7 +187,7 @@ class Training:
             self._write_manifest(data_split, roles)
 
     def _write_manifest(self, data_split: SplitData, roles: list[Any]) -> None:
-        """Write the manifest of the split; add the roles of the rows, if any."""
+        """Write the manifest of the split, with the roles of its rows."""
         from fedneighbors.partition import describe
 
         manifest = data_split.manifest

@@ -296,7 +296,7 @@ _ADVICE = {
 
 
 def _check_mode(path: str) -> None:
-    """Raise if other users of the machine may read or write a ledger."""
+    """Raise if other users may read or write a ledger."""
     if os.name == "posix" and os.stat(path).st_mode & 0o077:
         raise LedgerError(
             f"other users may read or write ledger {path}; expected mode 0600: chmod 600 {path}"

@@ -437,12 +437,14 @@ class LedgerTables:
         )
 
     def head(self) -> tuple[int, str]:
-        """Return the number and the chain digest of the last entry; 0 and "" if there is none."""
+        """Return the number and digest of the last entry.
+
+        They are 0 and "" if there is none."""
         rows = self._file.rows("SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1")
         return rows[0] if rows else (0, "")
 
     def check_chain(self) -> None:
-        """Raise if an entry, a charge or an answer was altered, added or removed.
+        """Raise if the ledger was altered by other programs.
 
         Raises
         ------
