@@ -439,7 +439,8 @@ class LedgerTables:
     def head(self) -> tuple[int, str]:
         """Return the number and digest of the last entry.
 
-        They are 0 and "" if there is none."""
+        They are 0 and "" if there is none.
+        """
         rows = self._file.rows("SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1")
         return rows[0] if rows else (0, "")
 
