@@ -14,7 +14,7 @@ from pylint.checkers import symilar
 
 from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 
-MAX_CODE_LINES = 31_900  # includes 500 for declared schemas and row-wise readers
+MAX_CODE_LINES = 32_060  # chain and head of the ledger, folders of models: 160 more
 MAX_KNNPER_LINES = 5_000
 MAX_FILES = 280
 MAX_FILE_LINES = 500

@@ -1,7 +1,6 @@
 """The ledger of one party: every release is charged durably before its noise is drawn."""
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Self
 from fedneighbors.errors import LedgerError
 from fedneighbors.privacy._accounting import spent_by_counts
 from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy.ledger._chain import check_chain, check_head, last_entry, read_head
 from fedneighbors.privacy.ledger._file import LedgerFile
 from fedneighbors.privacy.ledger._tables import (
     BudgetState,
@@ -90,9 +90,9 @@ class Ledger:
         self._to_void: dict[str, ChargeTerms] = {}
         self._head = None if head is None else Path(head)
         try:
-            self._tables.check_chain()
+            check_chain(self._file)
             if self._head is not None and self._head.exists():
-                self._tables.check_head(*_parse_head(_read_head(self._head)))
+                check_head(self._file, read_head(self._head))
         except BaseException:
             self._file.close()
             raise
@@ -294,7 +294,7 @@ class Ledger:
 
     def head(self) -> str:
         """Return the number and digest of the last entry, as ``number:digest``."""
-        number, chain = self._tables.head()
+        number, chain = last_entry(self._file)
         return f"{number}:{chain}"
 
     def check_head(self, head: str) -> None:
@@ -310,7 +310,7 @@ class Ledger:
         LedgerError
             If it is not a head, or the ledger was rolled back or rewritten since then.
         """
-        self._tables.check_head(*_parse_head(head))
+        check_head(self._file, head)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -397,20 +397,6 @@ class Ledger:
                     log.warning("query %s stays charged for now: %s", query, error)
                     return
             self._to_void.pop(query, None)
-
-
-def _read_head(path: Path) -> str:
-    try:
-        return path.read_text("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LedgerError(f"the head {path} of a ledger cannot be read ({error})") from error
-
-
-def _parse_head(text: str) -> tuple[int, str]:
-    found = re.fullmatch(r"(0):|([1-9]\d{0,18}):([0-9a-f]{64})", text.strip())
-    if not found:
-        raise LedgerError(f"expected the head of a ledger, such as 12:5f0c..., got {text[:80]!r}")
-    return int(found[1] or found[2]), found[3] or ""
 
 
 def _answers(

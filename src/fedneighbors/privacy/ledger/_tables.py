@@ -1,7 +1,6 @@
 """Rows and SQL queries of a ledger: budgets, charges, answers."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Literal
 from fedneighbors.errors import BudgetExceeded, LedgerError
 from fedneighbors.privacy._accounting import difference, spent_by_counts, within
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP
+from fedneighbors.privacy.ledger._chain import extend_chain, last_entry
 from fedneighbors.privacy.ledger._file import LedgerFile
 
 EntryKind = Literal["budget", "reserved", "released", "voided"]
@@ -429,84 +429,12 @@ class LedgerTables:
         size: int = 0,
     ) -> None:
         columns = (*to_columns(guarantee), query, note, sha256, size)
-        number, chain = self.head()
+        number, chain = last_entry(self._file)
         content = (number + 1, now(), kind, dataset, user, *columns)
         self._file.write(
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*content, _link(chain, content)),
+            (*content, extend_chain(chain, content)),
         )
-
-    def head(self) -> tuple[int, str]:
-        """Return the number and digest of the last entry.
-
-        They are 0 and "" if there is none.
-        """
-        rows = self._file.rows("SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1")
-        return rows[0] if rows else (0, "")
-
-    def check_chain(self) -> None:
-        """Raise if the ledger was altered by other programs.
-
-        Raises
-        ------
-        LedgerError
-            With the first entry whose digest does not fit, or the tables that differ.
-        """
-        number, chain = 0, ""
-        for *content, stored in self._file.rows("SELECT * FROM entry ORDER BY number"):
-            number, chain = number + 1, _link(chain, content)
-            if content[0] != number or stored != chain:
-                raise self._altered(f"entry {number}")
-        for name, statement in (("charge", _OTHER_CHARGES), ("answer", _OTHER_ANSWERS)):
-            if self._file.rows(statement):
-                raise self._altered(f"table {name}, which differs from the entries,")
-
-    def check_head(self, number: int, chain: str) -> None:
-        """Raise unless the ledger continues from an earlier head.
-
-        Raises
-        ------
-        LedgerError
-            If that entry is missing or another one.
-        """
-        last, _ = self.head()
-        rows = self._file.rows("SELECT chain FROM entry WHERE number = ?", (number,))
-        if number and rows != [(chain,)]:
-            raise LedgerError(
-                f"ledger {self._file.path} does not continue from its head: expected entry "
-                f"{number} with digest {chain[:16]}..., the last entry is {last}. If the file was "
-                "restored from a backup, it does not know the releases after it: set budgets "
-                "without their cost, then run fedneighbors ledger reconcile"
-            )
-
-    def _altered(self, what: str) -> LedgerError:
-        return LedgerError(
-            f"ledger {self._file.path}: {what} was altered after it was written; restore the file, "
-            "with its -wal file, from a backup made after the last release"
-        )
-
-
-_OTHER_CHARGES = """
-WITH latest AS (
-    SELECT query, dataset, user, notion, first, second, kind, max(number) FROM entry
-    WHERE kind IN ('reserved', 'voided') GROUP BY query
-), expected AS (
-    SELECT query, dataset, user, notion, first, second FROM latest WHERE kind = 'reserved'
-)
-SELECT * FROM (SELECT * FROM expected EXCEPT SELECT * FROM charge)
-UNION ALL SELECT * FROM (SELECT * FROM charge EXCEPT SELECT * FROM expected) LIMIT 1
-"""
-_OTHER_ANSWERS = """
-WITH expected AS (SELECT query, sha256, size FROM entry WHERE kind = 'released'),
-found AS (SELECT query, sha256, length(content) FROM answer)
-SELECT * FROM (SELECT * FROM expected EXCEPT SELECT * FROM found)
-UNION ALL SELECT * FROM (SELECT * FROM found EXCEPT SELECT * FROM expected) LIMIT 1
-"""
-
-
-def _link(chain: str, content: Sequence[object]) -> str:
-    """Return the digest of an entry and of those before it."""
-    return hashlib.sha256(json.dumps([chain, *content]).encode("utf-8")).hexdigest()
 
 
 def now() -> str:
