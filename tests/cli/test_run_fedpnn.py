@@ -58,7 +58,7 @@ def test_a_run_writes_model_record_report_and_schema(loans, tmp_path):
         "home=own",
         "home=rent",
     ]
-    assert model.model_.frame.indicators.tolist() == [0]
+    assert model.model_.scaling.indicators.tolist() == [0]
     assert Schema.load(out / "schema.toml").columns[0].missing == "keep"
     assert "<html" in (out / "report.html").read_text("utf-8")
 

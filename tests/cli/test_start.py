@@ -30,6 +30,8 @@ COMMANDS = [
     ["ledger", "show"],
     ["ledger", "budget"],
     ["ledger", "export"],
+    ["ledger", "verify"],
+    ["ledger", "reconcile"],
     ["preflight"],
     ["schema", "check"],
     ["schema", "draft"],

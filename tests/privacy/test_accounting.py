@@ -230,3 +230,9 @@ def test_a_missing_opendp_is_named(monkeypatch):
 
     with pytest.raises(MissingExtraError, match="opendp"):
         zcdp_to_approx("0.123456789", "1e-5")
+
+
+def test_an_equal_number_of_another_type_has_no_cached_epsilon():
+    binary = zcdp_to_approx(Fraction(0.3), 1e-6)  # 0.3 as a float, slightly below 3/10
+
+    assert zcdp_to_approx(0.3, 1e-6) == zcdp_to_approx("0.3", "1e-6") > binary

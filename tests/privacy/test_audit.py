@@ -199,3 +199,17 @@ def test_a_verdict_names_the_pair_and_the_event():
     assert verdict.pair == ((5,), (4,))
     assert verdict.certificate.event.startswith(("cell", "sum", "support", "extreme", "evidence"))
     assert 0.5 < verdict.loss <= 1
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace_one"])
+@pytest.mark.parametrize(
+    ("l1", "l2_squared", "linf"), [(6, 9, 2), (6, 12, 2), (5, 5, 1), (9, 4, 2)]
+)
+def test_audited_pairs_stay_within_all_norms(l1, l2_squared, linf, neighbors):
+    sensitivity = Sensitivity("row", neighbors, l1, l2_squared, linf)
+
+    for first, second in neighboring_pairs(sensitivity, 7):
+        move = np.abs(np.subtract(first, second))
+        assert move.max() == linf
+        assert move.sum() <= l1
+        assert (move**2).sum() <= l2_squared

@@ -309,8 +309,8 @@ class Verdict:
 def neighboring_pairs(sensitivity: Sensitivity, n_cells: int) -> list[Pair]:
     """Return neighboring vectors with the largest difference allowed by a sensitivity.
 
-    An added record raises the first cells by ``linf`` each; a replaced record raises the first half
-    of them and lowers the same number of other cells.
+    An added record raises the first cells by ``linf`` each, as many as all norms allow; a replaced
+    record raises the first half of them and lowers the rest.
 
     Parameters
     ----------
@@ -324,7 +324,8 @@ def neighboring_pairs(sensitivity: Sensitivity, n_cells: int) -> list[Pair]:
     ValueError
         If the vectors are too short for the sensitivity.
     """
-    n_moved = sensitivity.l1 // max(sensitivity.linf, 1)
+    step = max(sensitivity.linf, 1)
+    n_moved = min(sensitivity.l1 // step, sensitivity.l2_squared // step**2)
     if not 1 <= n_moved <= n_cells:
         raise ValueError(f"expected n_cells of {max(n_moved, 1)} or more, got {n_cells}")
     move = np.zeros(n_cells, np.int64)
