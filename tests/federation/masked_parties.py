@@ -17,7 +17,6 @@ from fedneighbors.federation._masking import (
     DealShares,
     MaskedInput,
     MaskInput,
-    MemoryStore,
     OpenSum,
     Revealed,
     SealedShares,
@@ -25,6 +24,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.federation._roles import Refusal, serve
+from fedneighbors.federation._stores import MemoryStore
 from fedneighbors.secure_sum._keys import Identity, Roster
 
 REQUESTS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
@@ -40,6 +40,15 @@ class Values:
 @message
 class ValuesRequest:
     reply: ClassVar[type] = Values
+    page: int = 0
+
+
+@message
+class SingleUseRequest:
+    """Request that is answered once in masked sums."""
+
+    reply: ClassVar[type] = Values
+    single_use: ClassVar[str] = "masked"
     page: int = 0
 
 
@@ -66,12 +75,16 @@ class OneByOneRequest:
 class ValueParty:
     """Party that answers with its values and records the masked sums it contributed to."""
 
-    accepts = (ValuesRequest, NoisedRequest, OneByOneRequest)
+    accepts = (ValuesRequest, NoisedRequest, OneByOneRequest, SingleUseRequest)
 
     def __init__(self, name, items):
         self.name = name
         self.items = np.asarray(items)
         self.rounds = []
+
+    @property
+    def table_digest(self):
+        return self.items.tobytes()
 
     def answer(self, request):
         return Values(len(self.items), self.items)

@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 from fedneighbors.errors import AggregationError, FederationError, WireError
 from fedneighbors.federation._loop import FrameTransport, run_rounds, sum_replies
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._masking import MaskInput, OpenSum
+from fedneighbors.federation._masking import (
+    MaskInput,
+    OpenSum,
+)
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import Refusal, serve
 from tests.federation.masked_parties import (

@@ -7,14 +7,17 @@ import pytest
 from fedneighbors.errors import AggregationError
 from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._masking import (
-    MAX_OPEN_ROUNDS,
-    FolderStore,
     MaskInput,
-    MemoryStore,
     OpenSum,
     Unmask,
 )
 from fedneighbors.federation._roles import Refused
+from fedneighbors.federation._stores import (
+    MAX_OPEN_ROUNDS,
+    POLICY,
+    FolderStore,
+    MemoryStore,
+)
 from tests.federation.masked_parties import Wire, enroll, masked_sum, value_parties
 
 ROUNDS = [f"{k:032x}" for k in range(3 * MAX_OPEN_ROUNDS)]
@@ -49,11 +52,13 @@ def test_erased_step_still_counts_as_taken(store):
 
 
 def test_oldest_unfinished_rounds_are_erased(store):
+    store.keep(POLICY, "table", b"digest")
     for k, round_id in enumerate(ROUNDS):
         store.keep(round_id, "open", b"secret")
         if isinstance(store, FolderStore):  # the times of fast writes may be equal
             os.utime(store._path(round_id, "open"), (k, k))
 
+    assert store.keep(POLICY, "table", b"later") == b"digest"
     not_erased = [round_id for round_id in ROUNDS if store.get(round_id, "open") == b"secret"]
     assert not_erased == ROUNDS[-MAX_OPEN_ROUNDS:]
     assert all(store.get(round_id, "open") is not None for round_id in ROUNDS)
@@ -117,7 +122,8 @@ def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
     masked_sum(Wire(parties), roster)
 
     for k in range(3):
-        sizes = {p.name.split(".")[1]: p.stat().st_size for p in (tmp_path / f"p{k}").iterdir()}
+        files = [p for p in (tmp_path / f"p{k}").iterdir() if p.stem != POLICY]
+        sizes = {p.name.split(".")[1]: p.stat().st_size for p in files}
         assert {step for step, size in sizes.items() if size} == {"settle", "unmask"}
         assert set(sizes) == {"open", "deal", "hold", "mask", "settle", "unmask"}
 

@@ -225,7 +225,7 @@ def test_parties_of_a_sum_must_get_the_same_request():
 
 def test_masked_sum_over_a_subset_of_the_parties():
     masked, roster = enroll(value_parties(5))
-    requests = {name: ValuesRequest() for name in ("p1", "p3", "p4")}
+    requests = {name: ValuesRequest() for name in ("p0", "p1", "p3", "p4")}
 
     replies, rounds = masked_sum(Wire(masked), roster, request=requests)
 
@@ -233,6 +233,16 @@ def test_masked_sum_over_a_subset_of_the_parties():
         {p.name: p.answer(None) for p in value_parties(5) if p.name in requests}
     )
     assert set(rounds[0].download_bytes) == set(requests)
+
+
+def test_noised_sum_over_a_small_subset_of_the_parties():
+    parties = value_parties(5)
+    masked, roster = enroll(parties)
+    requests = {name: NoisedRequest() for name in ("p3", "p4")}
+
+    replies, _ = masked_sum(Wire(masked), roster, request=requests)
+
+    assert replies.total.items.tolist() == (parties[3].items + parties[4].items).tolist()
 
 
 def test_unenrolled_party_is_named():

@@ -413,7 +413,7 @@ def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:
     if not any(config.get(key) for key in NODE_KEYS):
         return party
     from fedneighbors.federation._masked_party import MaskedParty
-    from fedneighbors.federation._masking import FolderStore
+    from fedneighbors.federation._stores import FolderStore
     from fedneighbors.secure_sum._keys import Identity, Roster
 
     paths = {key: Path(str(_get_required(config, key))) for key in NODE_KEYS}

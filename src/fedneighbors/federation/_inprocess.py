@@ -463,7 +463,7 @@ def _enroll_parties(
     """Wrap parties for masked sums with new keys and a roster."""
     from fedneighbors.federation._masked_party import MaskedParty
     from fedneighbors.federation._masked_sums import MaskedSums
-    from fedneighbors.federation._masking import MemoryStore
+    from fedneighbors.federation._stores import MemoryStore
     from fedneighbors.secure_sum._keys import Identity, Roster
 
     identities = {party.name: Identity.new() for party in parties}

@@ -18,7 +18,6 @@ from fedneighbors.federation._masking import (
     DealShares,
     MaskedInput,
     MaskInput,
-    MaskStore,
     OpenSum,
     Revealed,
     SealedShares,
@@ -33,6 +32,7 @@ from fedneighbors.federation._masking import (
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, decode, encode, message
+from fedneighbors.federation._party_policy import check_quoted, remember, sign_reply
 from fedneighbors.federation._roles import (
     MALFORMED,
     MASKED_ONLY,
@@ -41,7 +41,8 @@ from fedneighbors.federation._roles import (
     Party,
     Refused,
 )
-from fedneighbors.secure_sum._keys import Identity, Roster, seal, unseal
+from fedneighbors.federation._stores import MaskStore
+from fedneighbors.secure_sum._keys import Identity, Roster, digest, seal, unseal
 from fedneighbors.secure_sum._masks import (
     Secrets,
     layout_of,
@@ -199,6 +200,7 @@ class MaskedParty:
         self._party = party
         self._identity = identity
         self._roster = roster
+        self._store = store
         self._state = _StepStore(store)
 
     @property
@@ -226,7 +228,9 @@ class MaskedParty:
         request_class = type(request)
         if is_summable(request_class.reply) and not getattr(request_class, "one_by_one", False):
             raise Refused(MASKED_ONLY, request_class.__name__)
-        return self._party.answer(request)
+        check_quoted(request, name=self._enrolled, roster=self._roster)
+        reply = self._party.answer(request)
+        return sign_reply(reply, name=self._enrolled, identity=self._identity)
 
     def _open(self, request: OpenSum) -> Advert:
         def make() -> bytes:
@@ -246,8 +250,11 @@ class MaskedParty:
             if name not in self._roster.keys:
                 raise _refusal("a party is not in this party's roster", name)
         noised = bool(getattr(self._find_request(request.request_name), "noised", False))
+        # without noise, a group that the coordinator chooses must not be small
+        n_parties = len(request.names) if noised else len(self._roster.keys)
         with _refuse_on_error():
             check_threshold(len(request.names), request.threshold, noised=noised)
+            check_threshold(n_parties, request.threshold, noised=noised)
 
     def _find_request(self, name: str) -> type[Any]:
         for request_class in self._party.accepts:
@@ -376,6 +383,7 @@ class MaskedParty:
             request = decode(frame, (request_class,))
         except WireError:
             raise Refused(MALFORMED) from None
+        check_quoted(request, name=self._enrolled, roster=self._roster)
         if not getattr(request_class, "masked_only", False):
             return self._party.answer(request)
         masked = MaskedRound(
@@ -401,7 +409,25 @@ class MaskedParty:
         if len(survivors) < decode(opened.request, (OpenSum,)).threshold:
             raise _refusal("fewer parties are left than the threshold", str(len(survivors)))
         self._state.confirm_survivors(round_id, survivors_digest(held.context, survivors))
+        self._remember_sum(decode(opened.request, (OpenSum,)), survivors)
         return held
+
+    def _remember_sum(self, opening: OpenSum, survivors: tuple[str, ...]) -> None:
+        """Refuse to unmask a second sum of one request over other parties.
+
+        Without noise, the difference of the sums would be the part of one party. For a single-use
+        request class the request and the table are the same in all sums, too.
+        """
+        request_class = self._find_request(opening.request_name)
+        if getattr(request_class, "noised", False):
+            return
+        request, names = opening.request_digest, digest("parties of a sum", survivors)
+        refusal = MASKED_SUM_PREFIX + "another sum of this kind was unmasked before"
+        if hasattr(request_class, "single_use"):
+            content = digest("single use", request, names, self._party.table_digest)  # type: ignore[attr-defined]
+            remember(self._store, opening.request_name, content, refusal=refusal)
+        else:
+            remember(self._store, request.hex(), names, refusal=refusal)
 
     def _unmask(self, request: Unmask) -> Revealed:
         frame = self._state.take(request, "unmask", lambda: encode(self._reveal_shares(request)))

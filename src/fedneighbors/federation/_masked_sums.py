@@ -56,7 +56,8 @@ class MaskedSums:
         The enrolled parties. The parties do not rely on it; each has its own roster.
     threshold : int, optional
         Minimum number of parties in a sum, at least two thirds of the n parties that get the
-        request. By default floor(2 n / 3) + 1, see :mod:`~fedneighbors.secure_sum._shares`.
+        request, and of all enrolled parties if replies have no noise. By default floor(2 n / 3) +
+        1, or two thirds of the enrolled parties if that is more.
     """
 
     def __init__(self, roster: Roster, *, threshold: int | None = None) -> None:
@@ -91,8 +92,16 @@ class MaskedSums:
                 f"{type(request).__name__}: all parties of a masked sum must get the same request, "
                 "so that none can be singled out"
             )
-        threshold = default_threshold(len(names)) if self._threshold is None else self._threshold
         noised = bool(getattr(type(request), "noised", False))
+        n_required = 0 if noised else -(-2 * len(self._roster.keys) // 3)  # parties check this
+        if len(names) < n_required:
+            raise AggregationError(
+                f"a sum without noise needs {n_required} of the {len(self._roster.keys)} enrolled "
+                f"parties, got {len(names)}; start more of them, or use a privacy budget"
+            )
+        threshold = self._threshold
+        if threshold is None:
+            threshold = max(default_threshold(len(names)), n_required)
         check_threshold(len(names), threshold, noised=noised)
         for name in names:
             if name not in self._roster.keys:

@@ -88,10 +88,22 @@ def table_apps(
         privacy = _party_privacy(node) if make_private else None
         table = party_table(node, method, keep_missing=keep_missing)
         if make_private is None or privacy is None:
-            return make_party(table, node)
+            return _limit_requests(make_party(table, node), node)
         return make_private({**table, "privacy": privacy, **party_account(node)}, node)
 
     return server_app(coordinator, save), client_app(party)
+
+
+def _limit_requests(party: Any, node: Config) -> Party:
+    """Return a party that answers single-use requests once, also after restarts."""
+    if all(getattr(request, "single_use", None) != "always" for request in party.accepts):
+        return party
+    from fedneighbors.federation._party_policy import SingleUseParty
+    from fedneighbors.federation._stores import FolderStore
+
+    return SingleUseParty(
+        party, store=FolderStore(Path(node_value(node, "model-folder"), "answers"))
+    )
 
 
 def typed_value(config: Mapping[str, Any], key: str, *kinds: type) -> Any:

@@ -13,17 +13,19 @@ from fedneighbors.errors import DataError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedpnn._model import release_centers
-from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
-from fedneighbors.methods.fedpnn._scaling import (
+from fedneighbors.methods.fedpnn._moments import (
     PointMomentsReply,
     PointMomentsRequest,
-    ScalingReply,
     class_moments,
+    suppress_few_pairs,
+)
+from fedneighbors.methods.fedpnn._party import CentersReply, CentersRequest, FedPNNParty
+from fedneighbors.methods.fedpnn._scaling import (
+    ScalingReply,
     column_constants,
     make_scaling,
     suppress_few_cells,
     suppress_few_indicators,
-    suppress_few_pairs,
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, mask_omitted_cells
 from fedneighbors.methods.fedpnn.algorithm import (

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
+from fedneighbors.methods.fedpnn._moments import (
+    PointMomentsReply,
+    class_moments,
+)
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_SCORE,
-    PointMomentsReply,
     ScalingReply,
-    class_moments,
     column_constants,
     make_scaling,
 )

@@ -7,7 +7,11 @@ from sklearn.datasets import load_wine
 from fedneighbors.errors import AggregationError, PartyMissing
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation._masking import (
+    MaskInput,
+    OpenSum,
+    Unmask,
+)
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.knnper import KNNPerClassifier
 from tests.federation.masked_parties import enroll

@@ -11,7 +11,10 @@ from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._roles import MaskedRound, Refusal, Refused, serve
 from fedneighbors.methods.fedpnn._model import FedPNNModel
 from fedneighbors.methods.fedpnn._party import FedPNNModelRelease, FedPNNSchemaRequest
-from fedneighbors.methods.fedpnn._scaling import ScalingRequest, TableScaling
+from fedneighbors.methods.fedpnn._scaling import (
+    ScalingRequest,
+    TableScaling,
+)
 from fedneighbors.methods.fedpnn.private import _party as party_module
 from fedneighbors.methods.fedpnn.private._release import (
     class_sums,

@@ -15,7 +15,11 @@ from fedneighbors.errors import (
 )
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation._masking import (
+    MaskInput,
+    OpenSum,
+    Unmask,
+)
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.fedpnn.private._model import axis_between, estimate_means, estimate_origin
 from fedneighbors.methods.fedpnn.private._release import (
