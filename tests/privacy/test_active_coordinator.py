@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedneighbors.federation._masked_party import MaskedParty
 from fedneighbors.federation._messages import decode, encode
@@ -11,6 +13,7 @@ from fedneighbors.federation._stores import MemoryStore
 from fedneighbors.methods.fedpnn._moments import QUANTA, PointMomentsRequest
 from fedneighbors.methods.fedpnn._party import FedPNNParty
 from fedneighbors.methods.fedpnn._scaling import ScalingRequest, TableScaling
+from fedneighbors.methods.fedpnn._selection import SelectionRequest
 from fedneighbors.secure_sum._keys import Identity, Roster
 
 MIN_COUNT = 5
@@ -131,7 +134,7 @@ def find_shortest_difference(party, sequence, n_rows):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(requests, max_size=12), st.integers(MIN_COUNT, 60))
-def test_no_sequence_of_requests_isolates_fewer_than_min_count_values(sequence, n_rows):
+def test_no_sequence_of_requests_isolates_few_values(sequence, n_rows):
     party = guarded_party(*make_table(0, n=n_rows))
 
     assert find_shortest_difference(party, sequence, n_rows) >= MIN_COUNT
