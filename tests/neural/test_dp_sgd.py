@@ -174,9 +174,53 @@ def test_networks_that_mix_rows_are_refused(network, message):
         check_private(network, torch.zeros(0, 2))
 
 
+class Mixing(nn.Module):
+    """Network whose ``forward`` combines rows by an operation."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.body, self.head = nn.Linear(2, 4), nn.Linear(4, 2)
+        self.mix = mix
+
+    def forward(self, x):
+        return self.head(self.mix(torch.relu(self.body(x))))
+
+
+class Memory:
+    """Operation that adds the mean of the previous batch."""
+
+    mean = 0.0
+
+    def __call__(self, x):
+        before, self.mean = self.mean, x.detach().mean()
+        return x + before
+
+
+MIXING = {
+    "centered": lambda x: x - x.mean(dim=0),
+    "detached mean": lambda x: x - x.mean(dim=0).detach(),
+    "rolled": lambda x: x.roll(1, dims=0),
+    "cumulative": lambda x: x.cumsum(dim=0),
+    "scaled by the largest row": lambda x: x / (1e-3 + x.detach().abs().max()),
+    "softmax over rows": lambda x: x.softmax(dim=0),
+    "mean of large batches": lambda x: x - x.mean(dim=0) if len(x) > 2 else x,
+    "scaled by the number of rows": lambda x: x * len(x),
+    "sorted": lambda x: x.sort(dim=0).values,
+    "memory": Memory(),
+}
+
+
+@pytest.mark.parametrize("mix", MIXING.values(), ids=MIXING)
+def test_networks_that_mix_rows_in_forward_are_refused(mix):
+    with pytest.raises(ValueError, match="the gradient of a row depends on other rows"):
+        check_private(Network(Mixing(mix), embedding="body"), torch.zeros(0, 2))
+
+
 @pytest.mark.parametrize(
     "network",
     [
+        Network(Mixing(torch.tanh), embedding="body"),
+        Network(Mixing(nn.Dropout(0.5)), embedding="body"),
         two_cells(),
         make_network(body=nn.Linear(2, 4), norm=nn.GroupNorm(2, 4), head=nn.Linear(4, 2)),
     ],

@@ -235,8 +235,9 @@ def check_private(network: Network, x: Tensor) -> None:
     MissingExtraError
         If Opacus is not installed.
     ValueError
-        If a layer mixes rows, such as batch normalization, if Opacus does not support a layer, or
-        if a parameter does not affect the output.
+        If the gradient of a row depends on other rows of the batch, on the size of the batch or on
+        earlier batches, if Opacus does not support a layer, or if a parameter does not affect the
+        output.
     """
     validators = optional_module("opacus.validators", "dpsgd")
     module = copy.deepcopy(network.module).train()
@@ -251,19 +252,75 @@ def check_private(network: Network, x: Tensor) -> None:
         )
     try:
         wrapped, _ = _wrap(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
-        zeros = torch.zeros((2, *x.shape[1:]), dtype=x.dtype)
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            _backward(wrapped(zeros), torch.zeros(2, dtype=torch.int64))
+        _sample_gradients(wrapped, torch.zeros((2, *x.shape[1:]), dtype=x.dtype), seed=0)
         named = module.named_parameters()
         unused = [name for name, p in named if getattr(p, "grad_sample", None) is None]
+        is_mixing = not unused and _mixes_rows(wrapped, x, n_tokens=network.n_tokens or 2)
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(f"the model cannot be trained with DP-SGD: {error}") from None
+    if is_mixing:
+        raise ValueError(
+            "the model cannot be trained with DP-SGD: the gradient of a row depends on other rows. "
+            "Remove what combines rows of a batch or remembers earlier ones from its forward()"
+        )
     if unused:
         raise ValueError(
             f"the model cannot be trained with DP-SGD: parameters {unused[:5]} do not affect its "
             "output; remove them"
         )
+
+
+def _sample_gradients(wrapped: Any, rows: Tensor, *, seed: int) -> list[Tensor]:
+    """Return the per-sample gradients of each parameter."""
+    for parameter in wrapped.parameters():
+        parameter.grad_sample = None
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        torch.manual_seed(seed)  # of dropout
+        _backward(wrapped(rows), torch.zeros(len(rows), dtype=torch.int64))
+    return [p.grad_sample.clone() for p in wrapped.parameters() if p.grad_sample is not None]
+
+
+def _mixes_rows(wrapped: Any, x: Tensor, *, n_tokens: int) -> bool:
+    """Return whether other rows change the per-sample gradient of a row.
+
+    Opacus detects such layers by their type, but not operations in ``forward``. Rows are random.
+    """
+    generator = fresh_generator()
+
+    def draw(n_rows: int, scale: float) -> Tensor:
+        shape = (n_rows, *x.shape[1:])
+        if x.is_floating_point():
+            return scale * torch.randn(shape, generator=generator, dtype=x.dtype)
+        return torch.randint(n_tokens, shape, generator=generator, dtype=x.dtype)
+
+    for n_rows, scale in ((2, 1.0), (5, 1.0), (5, 30.0)):
+        rows = draw(n_rows, scale)
+        before = _sample_gradients(wrapped, rows, seed=0)
+        for position in (0, n_rows - 1):
+            others = draw(n_rows, scale)
+            others[position] = rows[position]
+            after = _sample_gradients(wrapped, others, seed=0)
+            if not _are_close(before, after, position, tolerance=0.0):
+                return True
+        is_random = not _are_close(
+            before, _sample_gradients(wrapped, rows, seed=1), 0, tolerance=0.0
+        )
+        alone = _sample_gradients(wrapped, rows[:1], seed=0)
+        # sums of products may be rounded in another order; dropout has another mask
+        if not is_random and not _are_close(before, alone, 0, tolerance=1e-3):
+            return True
+    return False
+
+
+def _are_close(first: list[Tensor], second: list[Tensor], row: int, *, tolerance: float) -> bool:
+    """Return whether a row has the same gradients; NaN equals NaN.
+
+    The tolerance is relative to the largest component.
+    """
+    before, after = (torch.cat([g[row].flatten() for g in grads]) for grads in (first, second))
+    largest = float(before.nan_to_num().abs().max())
+    return torch.allclose(before, after, rtol=0.0, atol=tolerance * largest, equal_nan=True)
 
 
 def train_private(
