@@ -220,15 +220,18 @@ def fresh_generator() -> torch.Generator:
     return generator
 
 
-def check_private(network: Network, x: Tensor) -> None:
+@lru_cache(maxsize=8)  # all clients of a simulation share a network
+def check_private(network: Network, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raise unless the network can be trained with DP-SGD.
 
     Parameters
     ----------
     network : Network
         Network to train.
-    x : Tensor of shape (n_rows, ...)
-        Rows of the expected shape and dtype; their values are not used.
+    shape : tuple of int
+        Shape of a row.
+    dtype : torch.dtype
+        Type of the rows.
 
     Raises
     ------
@@ -252,10 +255,10 @@ def check_private(network: Network, x: Tensor) -> None:
         )
     try:
         wrapped, _ = _wrap(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
-        _sample_gradients(wrapped, torch.zeros((2, *x.shape[1:]), dtype=x.dtype), seed=0)
+        _sample_gradients(wrapped, torch.zeros((2, *shape), dtype=dtype), seed=0)
         named = module.named_parameters()
         unused = [name for name, p in named if getattr(p, "grad_sample", None) is None]
-        is_mixing = not unused and _mixes_rows(wrapped, x, n_tokens=network.n_tokens or 2)
+        is_mixing = not unused and _mixes_rows(wrapped, shape, dtype, network.n_tokens or 2)
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(f"the model cannot be trained with DP-SGD: {error}") from None
     if is_mixing:
@@ -281,7 +284,7 @@ def _sample_gradients(wrapped: Any, rows: Tensor, *, seed: int) -> list[Tensor]:
     return [p.grad_sample.clone() for p in wrapped.parameters() if p.grad_sample is not None]
 
 
-def _mixes_rows(wrapped: Any, x: Tensor, *, n_tokens: int) -> bool:
+def _mixes_rows(wrapped: Any, shape: tuple[int, ...], dtype: torch.dtype, n_tokens: int) -> bool:
     """Return whether other rows change the per-sample gradient of a row.
 
     Opacus detects such layers by their type, but not operations in ``forward``. Rows are random.
@@ -289,10 +292,10 @@ def _mixes_rows(wrapped: Any, x: Tensor, *, n_tokens: int) -> bool:
     generator = fresh_generator()
 
     def draw(n_rows: int, scale: float) -> Tensor:
-        shape = (n_rows, *x.shape[1:])
-        if x.is_floating_point():
-            return scale * torch.randn(shape, generator=generator, dtype=x.dtype)
-        return torch.randint(n_tokens, shape, generator=generator, dtype=x.dtype)
+        size = (n_rows, *shape)
+        if dtype.is_floating_point:
+            return scale * torch.randn(size, generator=generator, dtype=dtype)
+        return torch.randint(n_tokens, size, generator=generator, dtype=dtype)
 
     for n_rows, scale in ((2, 1.0), (5, 1.0), (5, 30.0)):
         rows = draw(n_rows, scale)

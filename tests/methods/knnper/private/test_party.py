@@ -66,6 +66,29 @@ def test_all_steps_are_charged_before_the_first():
     ] * 2
 
 
+class Centered(nn.Module):
+    """Network that subtracts the mean of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        hidden = self.body(x)
+        return self.head(hidden - hidden.mean(dim=0))
+
+
+def test_network_that_mixes_rows_is_refused_without_a_charge():
+    party = client(net=Network(Centered(), embedding="body"))
+    party.answer(COUNTS)
+    spent = party.spent
+
+    with pytest.raises(Refused, match="its network cannot be trained with noise"):
+        party.answer(BEGIN)
+
+    assert party.spent == spent
+
+
 def test_the_optimizers_steps_are_those_charged():
     party = begin(client())
 
