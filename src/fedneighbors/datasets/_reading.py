@@ -148,6 +148,7 @@ def dataset_from_table(
     name: str,
     party: str | None = None,
     keep_missing: bool = False,
+    schema: Schema | None = None,
 ) -> Dataset:
     """Build a labelled data set from columns in memory.
 
@@ -163,6 +164,8 @@ def dataset_from_table(
         Column with the owner of each row.
     keep_missing : bool, default=False
         Leave missing cells of numeric columns NaN.
+    schema : Schema, optional
+        Columns of the features; by default derived from ``table``.
 
     Returns
     -------
@@ -175,7 +178,7 @@ def dataset_from_table(
     """
     roles = [label] if party is None else [label, party]
     features = table.without(roles)
-    schema = Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
+    schema = schema or Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
     owners = None if party is None else np.array(_text_cells(table, party), dtype=np.str_)
     return Dataset(
         name=name,
