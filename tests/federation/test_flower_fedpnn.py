@@ -1,6 +1,7 @@
 """FedPNN on Flower: parties rebuilt for each message give the same model as one process."""
 
 import logging
+import shutil
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -107,6 +108,22 @@ def test_masked_sums_give_a_byte_identical_model(folder):
     train(folder, grid, roster=str(folder / "roster.json"), **{"secure-aggregation": True})
 
     assert models(folder) == [train_in_one_process(folder, FedPNNSettings())] * 4
+
+
+def test_node_answers_one_training_about_one_table(folder):
+    nodes = [node(folder, name) for name in PARTIES]
+    train(folder, ProcessGrid(flower_app.client, *nodes))
+    first = (folder / "coordinator" / "fedpnn.model").read_bytes()
+
+    train(folder, ProcessGrid(flower_app.client, *nodes))  # the same run again
+
+    assert (folder / "coordinator" / "fedpnn.model").read_bytes() == first
+    with pytest.raises(PartyRefused, match="another request of this kind was answered before"):
+        train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-knots": 7})
+    for name in PARTIES:
+        shutil.rmtree(folder / name / "answers")
+    train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-knots": 7})
+    assert (folder / "coordinator" / "fedpnn.model").read_bytes() != first
 
 
 def test_no_model_is_written_if_a_node_is_missing(folder):
