@@ -67,7 +67,7 @@ def test_the_second_round_returns_few_objects_tied_at_the_end():
     federation = Federation(tables, 0.0, 40, BoundedLine(1.0, 1))
     few = dict.fromkeys(tables, 9) | {"p0": 13}
 
-    answer = federation.ask(dann, estimate=lambda bounds, k: few)
+    answer = federation.search(dann, estimate=lambda bounds, k: few)
 
     assert answer.exact
     assert sum(answer.n_returned.values()) <= 60

@@ -139,7 +139,7 @@ def test_others_replace_the_objects_of_a_missing_provider():
 
 
 def test_answers_name_all_providers_and_the_trust_mode():
-    answer = FEDERATION.ask(dann)
+    answer = FEDERATION.search(dann)
 
     assert (answer.answered, answer.missing, answer.trust) == (("p0", "p1", "p2"), {}, "trusted")
 

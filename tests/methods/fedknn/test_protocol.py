@@ -30,7 +30,7 @@ def result_of(answer):
 @settings(max_examples=1500, deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS))
 def test_every_algorithm_equals_the_naive_search(federation, algorithm):
-    answer = federation.ask(algorithm)
+    answer = federation.search(algorithm)
 
     expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
     assert result_of(answer) == expected
@@ -40,7 +40,7 @@ def test_every_algorithm_equals_the_naive_search(federation, algorithm):
 @settings(max_examples=500, deadline=None)
 @given(federations(), st.integers(1, 12), st.booleans())
 def test_at_least_and_cutoff_of_dann_change_no_answer(federation, at_least, with_cutoff):
-    answer = federation.ask(dann, at_least=at_least, with_cutoff=with_cutoff)
+    answer = federation.search(dann, at_least=at_least, with_cutoff=with_cutoff)
 
     assert result_of(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
 
@@ -48,7 +48,10 @@ def test_at_least_and_cutoff_of_dann_change_no_answer(federation, at_least, with
 @settings(max_examples=300, deadline=None)
 @given(federations())
 def test_dann_requests_at_most_as_much_as_the_baseline(federation):
-    of_dann, of_baseline = federation.ask(dann).n_returned, federation.ask(baseline).n_returned
+    of_dann, of_baseline = (
+        federation.search(dann).n_returned,
+        federation.search(baseline).n_returned,
+    )
 
     assert all(of_dann[name] <= max(of_baseline[name], 1) for name in of_dann)
 

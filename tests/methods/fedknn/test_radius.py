@@ -87,7 +87,7 @@ def test_distances_of_any_scale_are_found_in_few_rounds(algorithm, unit):
 
     outcome = federation.run(algorithm)
 
-    assert outcome.result.merged.ids == federation.ask(baseline).merged.ids
+    assert outcome.result.merged.ids == federation.search(baseline).merged.ids
     assert len(outcome.rounds) <= 135
 
 
@@ -111,7 +111,7 @@ def test_corner_cases_need_few_rounds(algorithm, tables, k):
 
     answer = outcome.result
     assert answer.exact
-    assert answer.merged.ids == federation.ask(baseline).merged.ids
+    assert answer.merged.ids == federation.search(baseline).merged.ids
     assert len(outcome.rounds) <= 10
 
 
@@ -129,7 +129,7 @@ def radii_of(algorithm, federation, **options):
             requests.append(ask.requests)
             replies = yield ask
 
-    federation.ask(recording, **options)
+    federation.search(recording, **options)
     return [r.radius for r in requests if isinstance(r, RangeCountRequest) and r.radius is not None]
 
 
@@ -138,7 +138,7 @@ def test_ascending_radii_end_at_the_kth_distance(looseness):
     rng = np.random.default_rng(2)
     tables = {f"p{i}": rng.integers(0, 1000, 300).astype(float).tolist() for i in range(3)}
     federation = Federation(tables, 0.0, 40, BoundedLine(looseness, 1))
-    kth = federation.ask(baseline).merged.distances[-1]
+    kth = federation.search(baseline).merged.distances[-1]
 
     ascending = radii_of(hufu_plus, federation, step=1.0)
     halving = radii_of(hufu, federation, step=1.0)

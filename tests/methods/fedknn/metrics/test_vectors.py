@@ -88,7 +88,7 @@ def test_a_search_by_features_equals_brute_force(name, data):
 
 
 def table(n_rows, n_columns, seed):
-    """Return clusters with repeated rows on a grid, index have ties and duplicates."""
+    """Return clustered rows; half lie on a grid and some are repeated, so that ties occur."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(20, n_columns)) * 4
     x = centers[rng.integers(0, 20, n_rows)] + rng.normal(size=(n_rows, n_columns))
