@@ -126,7 +126,7 @@ def test_each_client_can_get_exactly_two_classes(tmp_path):
 
 
 def predict(tmp_path, *arguments):
-    """Run ``predict``; return its output and the columns that it writes."""
+    """Run ``predict`` and return its output and the columns it writes."""
     out = tmp_path / "p.csv"
     result = call("predict", "--out", out, *arguments)
     assert result.exit_code == 0, result.output
