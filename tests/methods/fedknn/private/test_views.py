@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, min_shift
-from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, counts_of_bounds
+from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, count_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
 from fedneighbors.methods.fedknn.protocol import NearestReply
@@ -185,7 +185,7 @@ def test_counts_and_ranks_equal_the_naive_ones(tables):
     padded = {name: np.array((values + [np.inf] * k)[:k]) for name, values in bounds.items()}
 
     counts, ranks = (
-        counts_of_bounds(padded, k),
+        count_bounds(padded, k),
         returned_objects(objects, prefixes, k).ranks_of_last(),
     )
 
