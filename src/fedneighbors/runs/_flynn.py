@@ -116,11 +116,12 @@ def _each_alone(
     """Return each party's accuracy with its own rows only."""
     result = {}
     for party in np.unique(parties):
-        own = parties == party
-        if len(np.unique(y[own])) < 2:
-            result[str(party)] = accuracy(y_test, np.full(len(y_test), y[own][0]))
+        mask = parties == party
+        if len(np.unique(y[mask])) < 2:
+            result[str(party)] = accuracy(y_test, np.full(len(y_test), y[mask][0]))
         else:
-            result[str(party)] = accuracy(y_test, clone(model).fit(x[own], y[own]).predict(x_test))
+            predicted = clone(model).fit(x[mask], y[mask]).predict(x_test)
+            result[str(party)] = accuracy(y_test, predicted)
     return result
 
 
@@ -232,8 +233,8 @@ def _demo_notes(
         "The federated and the pooled model are "
         + ("equal bit for bit." if same else "NOT equal, which is a defect."),
         f"Brier score of the probabilities, lower is better: {scores}.",
-        "Counts are sent without protection and can reveal records; use them among parties that "
-        "trust the coordinator, or with secure aggregation or noise.",
+        "Counts are sent without protection and can reveal single rows; use them among parties "
+        "that trust the coordinator, or with secure aggregation or noise.",
     )
 
 

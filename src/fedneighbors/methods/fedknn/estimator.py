@@ -206,19 +206,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         queries = encode_queries(X)
         with self._connect() as federation:
             frames = [frame for _, frame in queries]
-            algorithm, why = settings.algorithm, ""
+            algorithm, why, n_parties = settings.algorithm, "", len(self._ids_of)
             if algorithm == "auto":
                 algorithm, why = self._chooser.choose(federation, frames, k)
             return self._run_queries(
                 federation,
                 queries,
                 lambda query, name: settings.make_coordinator(
-                    algorithm,
-                    query,
-                    k,
-                    name=name,
-                    n_parties=len(self._ids_of),
-                    ledger=self.ledger_,
+                    algorithm, query, k, name=name, n_parties=n_parties, ledger=self.ledger_
                 ),
                 why=why,
                 return_distance=return_distance,

@@ -226,11 +226,10 @@ class TreeSession(ScanSession):
     def _count_ball(self, radius: float) -> int:
         if radius < 0:
             return 0
-        return int(
-            self._tree.query_ball_point(
-                self._point, radius, p=self._scale.power, return_length=True
-            )
+        n = self._tree.query_ball_point(
+            self._point, radius, p=self._scale.power, return_length=True
         )
+        return int(n)
 
     def _widen(self, k: int, cutoff: float) -> None:
         wanted = self._n_emitted + k
