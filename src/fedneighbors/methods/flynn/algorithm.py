@@ -412,9 +412,9 @@ def _compute_intercepts(noisy: Floats, rows: Floats, pseudocount: float, varianc
     slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + pseudocount), 0.0)
     mean = (noisy.T @ logs) / rows[:, None]  # [k, l]: score of class l on a row of class k
     mean[np.diag_indices(len(rows))] -= variance * slopes.sum(axis=0) / rows
-    own = np.diag(mean)
+    diagonal = np.diag(mean)
     # [k, l]: intercept that class k needs in excess of that of class l
-    differences = (own[None, :] - mean.T - own[:, None] + mean) / 2
+    differences = (diagonal[None, :] - mean.T - diagonal[:, None] + mean) / 2
     return np.asarray(differences.mean(axis=1))
 
 
