@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles, row_roles
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
-from fedneighbors.runs._figures import reliability_curves, rows_by_class, traffic
+from fedneighbors.runs._figures import tabulate_reliability, tabulate_rows, tabulate_traffic
 
 Labels = npt.NDArray[Any]
 
@@ -98,9 +98,9 @@ def run(
             model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
         )
     tables_and_figures = [
-        rows_by_class(y[~test], parties[~test]),
-        traffic(_first_rounds(model)),
-        reliability_curves({OURS: proba[OURS]}, y[test], model.classes_),
+        tabulate_rows(y[~test], parties[~test]),
+        tabulate_traffic(_first_rounds(model)),
+        tabulate_reliability({OURS: proba[OURS]}, y[test], model.classes_),
     ]
     correct = {name: _correct(p, y, parties, test, model.classes_) for name, p in proba.items()}
     model.name_features(feature_names)

@@ -352,12 +352,7 @@ class _Training(PrivateTraining):
         n_picks = min(self.privacy.n_picks or default_picks(plan.n_units), plan.n_units * n_classes)
         replies = yield gather(
             PicksRequest(
-                self.run,
-                terms(self.privacy),
-                plan,
-                self.schema.classes,
-                totals.paid,
-                n_picks,
+                self.run, terms(self.privacy), plan, self.schema.classes, totals.paid, n_picks
             )
         )
         by_class = np.zeros(n_classes * plan.n_units, np.int64)
