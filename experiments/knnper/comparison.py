@@ -101,13 +101,13 @@ def fit_methods(
     if chosen is None:
         average = baselines.FedAvgClassifier(**common)
         grid = [{"learning_rate": rate} for rate in rates]
-        parameters["rate"] = baselines.tuned(average, *table, grid=grid).parameters
+        parameters["rate"] = baselines.tune(average, *table, grid=grid).parameters
     common |= parameters["rate"]
     pool = KNNPerClassifier(combine="pool", **common).fit(table[0], table[1], parties=table[2])
     starts = None
     if chosen is None:
         averaging = baselines.FedAvgClassifier(**common)
-        starts = baselines.average_starts(averaging, *table, final=pool)
+        starts = baselines.train_start_networks(averaging, *table, final=pool)
     fitted: dict[str, Any] = dict.fromkeys((PAPER, OURS), pool)
     for method in methods:
         if method in BASELINES:
@@ -153,7 +153,7 @@ def _fit_baseline(
         except PartyRefused:  # the given setting diverges on these clients: tune again
             starts = None
     grid: Any = ({},) if method == "FedAvg" else None
-    tuning = baselines.tuned(baseline, *table, grid=grid, starts=starts)
+    tuning = baselines.tune(baseline, *table, grid=grid, starts=starts)
     parameters.setdefault(method, tuning.parameters)
     return tuning.estimator
 

@@ -191,7 +191,7 @@ def _baseline_proba(
         if "start" in baseline.get_params(deep=False):
             baseline.set_params(start=model)
         grid: Any = ({},) if title == "FedAvg" else None
-        estimator = baselines.tuned(baseline, *table, grid=grid).estimator
+        estimator = baselines.tune(baseline, *table, grid=grid).estimator
         proba[title] = estimator.predict_proba(x[test], parties=parties[test])
     return proba
 
