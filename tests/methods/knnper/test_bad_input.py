@@ -83,10 +83,10 @@ def test_a_client_without_rows_changes_nothing_for_the_others(combine):
     result = run_rounds(build_coordinator(with_it), Cohort(with_it)).result
 
     assert result.weights.tobytes() == expected.weights.tobytes()
-    assert len(empty.personal.memory) == 0
+    assert len(empty.client_state.memory) == 0
     view = RowFeatures(np.zeros((2, 8)), np.zeros((2, 64)), np.zeros((2, 9)))
     scores = np.log(np.full((2, 10), 0.1))
-    assert np.isfinite(empty.personal.predict(view, scores)).all()
+    assert np.isfinite(empty.client_state.predict(view, scores)).all()
 
 
 def test_clients_without_rows_raise_an_error():

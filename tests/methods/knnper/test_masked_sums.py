@@ -93,7 +93,7 @@ def test_a_client_lost_before_its_sum_ends_the_training(step):
 
     assert set(caught.value.missing) == {clients[4].name}
     assert stages == []
-    assert [member.personal for member in clients] == [None] * 5
+    assert [member.client_state for member in clients] == [None] * 5
 
 
 def test_a_client_lost_after_its_sum_is_in_that_round():

@@ -46,7 +46,7 @@ def test_stacked_clients_equal_frames_bit_for_bit(combine):
         assert first.upload_bytes == second.upload_bytes
         assert first.download_bytes == second.download_bytes
     for first, second in zip(framed_clients, direct_clients, strict=True):
-        assert first.personal.weight == second.personal.weight
+        assert first.client_state.weight == second.client_state.weight
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
@@ -146,8 +146,8 @@ def test_a_memory_has_exactly_its_clients_rows():
     run_rounds(build_coordinator(parties), Cohort(parties))
 
     for party in parties:
-        assert len(party.personal.memory) == party.n_rows
-        assert party.personal.memory.labels.tolist() == party._labels.tolist()
+        assert len(party.client_state.memory) == party.n_rows
+        assert party.client_state.memory.labels.tolist() == party._labels.tolist()
 
 
 def test_a_client_with_another_network_is_named():
@@ -173,7 +173,7 @@ def test_a_client_of_one_row_takes_part():
     run_rounds(build_coordinator(parties), Cohort(parties))
 
     tiny = next(party for party in parties if party.name == "tiny")
-    assert len(tiny.personal.memory) == 1
+    assert len(tiny.client_state.memory) == 1
     assert not tiny.held_out.any()
 
 

@@ -322,9 +322,9 @@ def coordinate(
     agreed = task.agree(replies.complete("the schema").each, reserved)
     averaging = _Averaging(rounds, tuple(replies.each), checkpoint)
     standardize = standardize and not network.reads_tokens
-    discriminate = settings.uses_rows and task.discriminates and not network.reads_tokens
+    needs_discriminants = settings.uses_rows and task.has_discriminants and not network.reads_tokens
     center, scale, rate = np.empty(0), np.empty(0), 0.0
-    if standardize or discriminate:
+    if standardize or needs_discriminants:
         center, scale, rate = yield from _column_units(standardize=standardize)
     n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, network.initial)
@@ -333,7 +333,7 @@ def coordinate(
         stage = yield from averaging.run_remaining(stage, n_rows)
         chosen_on = stage.weights
         stage = Stage(0, network.initial, chosen_on)
-    features = (rounds.seed, rate) if discriminate else None
+    features = (rounds.seed, rate) if needs_discriminants else None
     seen = yield from _discriminants(features, overall, n_rows, held_out=True)
     yield from _release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:

@@ -262,7 +262,7 @@ def test_directions_are_those_of_the_scatter_of_all_clients():
     signs = np.sign((fitted.directions * expected).sum(axis=0))
     np.testing.assert_allclose(fitted.directions, expected * signs, atol=1e-6)
     for party in parties:
-        _, outputs = party.personal.memory.extras
+        _, outputs = party.client_state.memory.extras
         assert outputs.tobytes() == fitted.transform(party.x.double().numpy()).tobytes()
 
 

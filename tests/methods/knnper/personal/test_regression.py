@@ -176,8 +176,10 @@ def test_stacked_clients_equal_frames_and_masks_bit_for_bit():
         assert first.upload_bytes == other.upload_bytes
         assert first.download_bytes == other.download_bytes
     for first, other in zip(framed_clients, direct_clients, strict=True):
-        assert first.personal.weight == other.personal.weight
-        assert first.personal.memory.labels.tobytes() == other.personal.memory.labels.tobytes()
+        assert first.client_state.weight == other.client_state.weight
+        assert (
+            first.client_state.memory.labels.tobytes() == other.client_state.memory.labels.tobytes()
+        )
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
@@ -206,7 +208,7 @@ def test_units_are_those_of_the_rows_trained_on():
     for (center, scale), rows in zip(units, (training_rows, TARGETS), strict=True):
         np.testing.assert_allclose(center, rows.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(scale, rows.std(axis=0), rtol=1e-12)
-    assert parties[0].personal.overall.tolist() == np.stack(units[-1]).tolist()
+    assert parties[0].client_state.overall.tolist() == np.stack(units[-1]).tolist()
 
 
 def test_pool_weights_are_those_of_all_held_out_rows():

@@ -243,7 +243,7 @@ def test_no_value_of_a_row_makes_a_training_fail(value):
     shared = train(members).result
 
     assert np.isfinite(shared.weights).all()
-    assert all(member.personal is not None for member in members)
+    assert all(member.client_state is not None for member in members)
 
 
 class Steep(nn.Module):
@@ -270,8 +270,8 @@ def test_a_broken_memory_does_not_change_the_reply(caplog):
 
     train(members)
 
-    assert members[0].personal is None
-    assert members[1].personal is not None
+    assert members[0].client_state is None
+    assert members[1].client_state is not None
     assert caplog.messages == ["no memory was built: Refused"]
 
 
@@ -292,7 +292,7 @@ def test_clients_of_at_most_one_row_reply_as_others_do(n):
 
     assert outcome.result.weights.dtype == np.float32
     assert all(record.upload_bytes["c0"] == record.upload_bytes["c1"] for record in outcome.rounds)
-    assert len(members[0].personal.memory) == n
+    assert len(members[0].client_state.memory) == n
 
 
 def test_counts_carry_noise_of_their_part_of_the_budget():

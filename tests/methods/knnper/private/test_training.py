@@ -29,7 +29,7 @@ def test_every_client_gets_the_network_and_a_full_memory():
 
     shared = train(members).result
 
-    assert [len(member.personal.memory) for member in members] == [40] * 3
+    assert [len(member.client_state.memory) for member in members] == [40] * 3
     assert shared.pool is None
     assert shared.overall.sum() == pytest.approx(1)
 
