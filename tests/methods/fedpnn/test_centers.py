@@ -67,14 +67,14 @@ def test_merge_small_matches_a_plain_loop(seed, n, min_count):
     counts = rng.integers(0, 4, (n, 3))
     counts[np.arange(n), rng.integers(0, 3, n)] += 1
 
-    merged, added, into = merge_small(centers, counts, min_count=min_count)
+    new_centers, new_counts, targets = merge_small(centers, counts, min_count=min_count)
 
     expected = merge_naively(centers, counts, min_count)
-    assert added.tolist() == [n for _, n in expected]
-    np.testing.assert_allclose(merged, [c for c, _ in expected], rtol=1e-12)
-    assert (added.sum(axis=1) >= min_count).all() or len(added) == 1
-    sums = [counts[into == j].sum(axis=0).tolist() for j in range(len(merged))]
-    assert sums == added.tolist()
+    assert new_counts.tolist() == [n for _, n in expected]
+    np.testing.assert_allclose(new_centers, [c for c, _ in expected], rtol=1e-12)
+    assert (new_counts.sum(axis=1) >= min_count).all() or len(new_counts) == 1
+    sums = [counts[targets == j].sum(axis=0).tolist() for j in range(len(new_centers))]
+    assert sums == new_counts.tolist()
 
 
 def test_merge_small_does_not_modify_its_input():
@@ -102,13 +102,13 @@ def test_choose_threshold_is_the_smallest_with_few_centers(n):
 
 
 def test_identical_rows_give_one_center():
-    found = release_centers(
+    result = release_centers(
         np.ones((9, 2)), np.zeros(9, np.int64), 1,
         threshold=None, factor=2.0, classwise=True, min_count=5,
     )  # fmt: skip
 
-    assert found.centers.tolist() == [[1, 1]]
-    assert found.counts.tolist() == [[9]]
+    assert result.centers.tolist() == [[1, 1]]
+    assert result.counts.tolist() == [[9]]
 
 
 @pytest.mark.parametrize("classwise", [True, False])
@@ -116,17 +116,17 @@ def test_all_rows_of_large_classes_are_counted(classwise):
     rng = np.random.default_rng(5)
     labels = np.repeat([0, 1, 2], [30, 3, 20])
 
-    found = release_centers(
+    result = release_centers(
         rng.normal(size=(53, 2)), labels, 4,
         threshold=0.3, factor=2.0, classwise=classwise, min_count=5,
     )  # fmt: skip
 
-    assert found.counts.sum() == 50
-    assert not found.counts[:, [1, 3]].any()
-    assert found.suppressed.tolist() == [False, True, False, True]
+    assert result.counts.sum() == 50
+    assert not result.counts[:, [1, 3]].any()
+    assert result.suppressed.tolist() == [False, True, False, True]
     if classwise:
-        assert found.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
-        assert ((found.counts > 0).sum(axis=1) == 1).all()
+        assert result.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
+        assert ((result.counts > 0).sum(axis=1) == 1).all()
 
 
 def test_exposure_counts_single_records():
@@ -184,13 +184,13 @@ def test_counts_do_not_disclose_few_records_of_a_class():
     rng = np.random.default_rng(4)
     labels = np.repeat([0, 1], [40, 6])
 
-    found = release_centers(
+    result = release_centers(
         rng.normal(size=(46, 2)), labels, 2,
         threshold=0.6, factor=2.0, classwise=False, min_count=5,
     )  # fmt: skip
 
-    assert ((found.counts == 0) | (found.counts >= 5)).all()
-    assert found.counts.sum() == 46
+    assert ((result.counts == 0) | (result.counts >= 5)).all()
+    assert result.counts.sum() == 46
 
 
 QUANTUM = 1 << 16
@@ -302,11 +302,11 @@ def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, share):
     x = rng.normal(size=(42, 3))
     x[rng.random(x.shape) < 0.1 + 0.8 * share] = np.nan
     for label in (0, 1):
-        few = np.flatnonzero(y == label)[: rng.integers(0, min_count)]
+        known_rows = np.flatnonzero(y == label)[: rng.integers(0, min_count)]
         x[y == label, 0] = np.nan
-        x[few, 0] = rng.normal(size=len(few))
-    other = x.copy()
-    other[:, 0] = np.nan
+        x[known_rows, 0] = rng.normal(size=len(known_rows))
+    without_cells = x.copy()
+    without_cells[:, 0] = np.nan
     constants = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
     scaling = make_scaling("quantile", [constants], min_count=min_count)
 
@@ -314,7 +314,7 @@ def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, share):
         FedPNNParty("p", table, y, min_count=2).answer(
             PointMomentsRequest(scaling, (0, 1), min_count)
         )
-        for table in (x, other)
+        for table in (x, without_cells)
     ]
 
     assert replies[0] == replies[1]
@@ -335,15 +335,17 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
     informative = np.hstack([~np.isnan(x), points[:, 3:] > 0])
     moments = class_moments(points, np.zeros(20, np.int64), 1)
 
-    found = suppress_few_pairs(moments, points, base, informative, n_columns=3, min_count=min_count)
+    result = suppress_few_pairs(
+        moments, points, base, informative, n_columns=3, min_count=min_count
+    )
 
     point_steps = np.rint(points * QUANTUM).astype(np.int64)
     base_steps = np.rint(base * QUANTUM).astype(np.int64)
     for a in range(5):
         for b in range(5):
-            both = informative[:, a] & informative[:, b]
+            known_pairs = informative[:, a] & informative[:, b]
             product = sum(
-                int(u) * int(v) - (0 if both.sum() >= min_count else int(u - p) * int(v - q))
+                int(u) * int(v) - (0 if known_pairs.sum() >= min_count else int(u - p) * int(v - q))
                 for u, v, p, q in zip(
                     point_steps[:, a],
                     point_steps[:, b],
@@ -353,12 +355,12 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
                 )
             )
             if a >= 3 and b >= 3 and a != b:
-                n = int(both.sum()) if both.sum() >= min_count else 0
+                n = int(known_pairs.sum()) if known_pairs.sum() >= min_count else 0
                 product = min_count * round(n / min_count) * QUANTUM**2
             if a == b and a >= 3:
-                product = int(both.sum()) * QUANTUM**2
-            assert found.products[a, b] == product
-    assert (found.sums == moments.sums).all()
+                product = int(known_pairs.sum()) * QUANTUM**2
+            assert result.products[a, b] == product
+    assert (result.sums == moments.sums).all()
 
 
 def test_centers_do_not_disclose_cells_of_few_records():
@@ -372,11 +374,11 @@ def test_centers_do_not_disclose_cells_of_few_records():
         scaling, "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
     )
 
-    found = FedPNNParty("p", x, y).answer(request)
+    reply = FedPNNParty("p", x, y).answer(request)
 
-    assert found.counts[:, 0].tolist() == [8] * 5
-    assert found.centers[:, 1].tolist() == [scaling.fill[1]] * 5
-    assert found.centers[:, 2].tolist() == [1.0] * 5  # disclosed as missing in all of them
+    assert reply.counts[:, 0].tolist() == [8] * 5
+    assert reply.centers[:, 1].tolist() == [scaling.fill[1]] * 5
+    assert reply.centers[:, 2].tolist() == [1.0] * 5  # disclosed as missing in all of them
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
@@ -444,15 +446,15 @@ def test_class_rare_at_every_party_is_omitted_with_a_warning():
     x = rng.normal(size=(48, 3)) + (y == "other")[:, None] * 3
 
     with pytest.warns(UserWarning, match=r"no party has min_count=5 rows of classes \['rare'\]"):
-        found = FedPNNClassifier().fit(x, y, parties=owner)
+        model = FedPNNClassifier().fit(x, y, parties=owner)
     with_rare = FedPNNClassifier(classes=["common", "other", "rare"]).fit(x, y, parties=owner)
 
-    assert found.classes_.tolist() == ["common", "other"]
+    assert model.classes_.tolist() == ["common", "other"]
     assert with_rare.classes_.tolist() == ["common", "other", "rare"]
     assert not with_rare.predict_proba(x)[:, 2].any()
-    assert (found.centers_ == with_rare.centers_).all()
-    assert [exposure.n_withheld for exposure in found.exposures_.values()] == [4, 4]
-    assert [exposure.n_records for exposure in found.exposures_.values()] == [24, 24]
+    assert (model.centers_ == with_rare.centers_).all()
+    assert [exposure.n_withheld for exposure in model.exposures_.values()] == [4, 4]
+    assert [exposure.n_records for exposure in model.exposures_.values()] == [24, 24]
     with pytest.raises(ValueError, match="list all"):
         FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
 

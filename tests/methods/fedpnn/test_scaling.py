@@ -215,9 +215,9 @@ def test_boost_stretches_only_directions_between_means():
 
 
 def test_one_class_and_constant_coordinates_have_a_linear_map():
-    one = class_moments(np.ones((9, 3)), np.zeros(9, np.int64), 2)
+    moments = class_moments(np.ones((9, 3)), np.zeros(9, np.int64), 2)
 
-    linear_map = derive_linear_map(one, ridge=0.03, boost=3.0)
+    linear_map = derive_linear_map(moments, ridge=0.03, boost=3.0)
 
-    assert isinstance(one, PointMomentsReply)
+    assert isinstance(moments, PointMomentsReply)
     assert np.isfinite(linear_map).all()

@@ -170,11 +170,11 @@ def keys_and_queries(draw):
 def test_neighbors_equal_the_naive_ones(case):
     keys, queries, k = case
 
-    found = nearest(keys, queries, k)
+    neighbors = nearest(keys, queries, k)
 
     positions, distances = naive.nearest(keys, queries, k)
-    assert found.positions.tolist() == positions
-    assert found.distances.tolist() == distances
+    assert neighbors.positions.tolist() == positions
+    assert neighbors.distances.tolist() == distances
 
 
 @given(keys_and_queries())
@@ -182,28 +182,28 @@ def test_a_query_can_exclude_its_own_key(case):
     keys, _, k = case
     skipped = np.arange(len(keys))[::-1].copy()
 
-    found = nearest(keys, keys[::-1].copy(), k, skip=skipped)
+    neighbors = nearest(keys, keys[::-1].copy(), k, skip=skipped)
 
     positions, distances = naive.nearest(keys, keys[::-1], k, skipped)
-    assert found.positions.tolist() == positions
-    assert found.distances.tolist() == distances
+    assert neighbors.positions.tolist() == positions
+    assert neighbors.distances.tolist() == distances
 
 
 def test_equally_near_keys_are_ordered_by_row():
     keys = np.zeros((50, 3))
 
-    found = nearest(keys, np.zeros((2, 3)), 4)
+    neighbors = nearest(keys, np.zeros((2, 3)), 4)
 
-    assert found.positions.tolist() == [[0, 1, 2, 3]] * 2
+    assert neighbors.positions.tolist() == [[0, 1, 2, 3]] * 2
 
 
 def test_distant_similar_keys_are_distinguished():
     """Squares of lengths of 1e16 hide differences of 1; products alone would confuse them."""
     keys = 1e8 + np.arange(64.0)[::-1, None] * np.ones(8)
 
-    found = nearest(keys, np.full((1, 8), 1e8), 64)
+    neighbors = nearest(keys, np.full((1, 8), 1e8), 64)
 
-    assert found.positions.tolist() == [list(range(64))[::-1]]
+    assert neighbors.positions.tolist() == [list(range(64))[::-1]]
 
 
 def test_blockwise_queries_equal_a_single_block(monkeypatch):

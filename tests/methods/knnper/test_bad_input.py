@@ -19,8 +19,8 @@ from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.flower_app import OpeningRequest, PlanRequest
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.protocol import ClientSchemaRequest
-from tests.methods.knnper.altering import alter_record
 from tests.methods.knnper.federations import build_coordinator, members, network
+from tests.methods.knnper.tampering import alter_record
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")

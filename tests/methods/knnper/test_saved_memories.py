@@ -17,8 +17,8 @@ from fedneighbors.methods.knnper._records import memory_record, read_memory
 from fedneighbors.methods.knnper._settings import MEMORY_KINDS, MemorySettings
 from fedneighbors.methods.knnper.memory._codes import Codebook
 from fedneighbors.tabular._model_file import open_model, seal_model
-from tests.methods.knnper.altering import alter_file, alter_record
 from tests.methods.knnper.memory.tables import tables
+from tests.methods.knnper.tampering import alter_file, alter_record
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")

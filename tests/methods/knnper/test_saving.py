@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper.personal._client_state import ClientState
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import seal_model
-from tests.methods.knnper.altering import alter_file
+from tests.methods.knnper.tampering import alter_file
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")

@@ -142,10 +142,12 @@ def test_breast_cancer_is_classified_at_epsilon_1():
 
 def test_two_fits_have_different_noise():
     x, y = blobs(2)
-    one, two = (FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y).model_ for _ in range(2))
+    first, second = (
+        FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y).model_ for _ in range(2)
+    )
 
-    assert (one.origin != two.origin).any()
-    assert (one.neurons.weights != two.neurons.weights).any()
+    assert (first.origin != second.origin).any()
+    assert (first.neurons.weights != second.neurons.weights).any()
 
 
 def test_record_states_guarantee_and_spent_budget():
@@ -174,13 +176,13 @@ def test_upload_size_does_not_depend_on_the_number_of_rows():
 
 def test_bounds_can_be_given_in_privacy():
     x, y = blobs(2)
-    within = Privacy(epsilon=1e6, classes=CLASSES, bounds=(-20.0, 20.0))
-    separate = Privacy(epsilon=1e6, classes=CLASSES)
+    with_bounds = Privacy(epsilon=1e6, classes=CLASSES, bounds=(-20.0, 20.0))
+    without_bounds = Privacy(epsilon=1e6, classes=CLASSES)
 
-    one = FedPNNClassifier(privacy=within).fit(x, y)
-    two = FedPNNClassifier(privacy=separate, bounds=BOUNDS).fit(x, y)
+    first = FedPNNClassifier(privacy=with_bounds).fit(x, y)
+    second = FedPNNClassifier(privacy=without_bounds, bounds=BOUNDS).fit(x, y)
 
-    assert (one.predict(x) == two.predict(x)).all()
+    assert (first.predict(x) == second.predict(x)).all()
 
 
 @pytest.mark.parametrize(

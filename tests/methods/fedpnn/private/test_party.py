@@ -437,8 +437,8 @@ def test_audit_of_releases_finds_exactly_the_faults(monkeypatch, ask, name, faul
     without = draw_releases((x[1:], y[1:]), ask, 600, seed=2)
 
     # 99.9 % confidence and fixed seeds.
-    found = certified_epsilon(with_row, without).epsilon()
-    assert (found > CLAIM[ask]) == (fault is not None), found
+    epsilon = certified_epsilon(with_row, without).epsilon()
+    assert (epsilon > CLAIM[ask]) == (fault is not None), epsilon
 
 
 def test_masked_origin_request_is_answered():

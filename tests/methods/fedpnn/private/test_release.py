@@ -72,9 +72,9 @@ def assert_within_sensitivity(change, sensitivity):
 def test_origin_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     rng = np.random.default_rng(seed)
     x, y = draw_table(rng, 5, n_columns)
-    other, _ = neighbor(rng, relation, x, y)
+    neighbor_x, _ = neighbor(rng, relation, x, y)
 
-    change = origin_sums(cube_of(x), levels) - origin_sums(cube_of(other), levels)
+    change = origin_sums(cube_of(x), levels) - origin_sums(cube_of(neighbor_x), levels)
 
     assert_within_sensitivity(change, origin_sensitivity(n_columns, levels, relation))
 
@@ -118,12 +118,12 @@ def test_projection_of_a_row_does_not_depend_on_other_rows(n_columns):
     cube, origin = cube_of(rng.normal(size=(257, n_columns))), np.full(n_columns, 0.1)
     axis = rng.normal(size=n_columns)
 
-    projected = project_onto(directions(cube, origin), axis)
+    together = project_onto(directions(cube, origin), axis)
 
-    alone = [project_onto(directions(cube[[row]], origin), axis)[0] for row in range(257)]
+    one_by_one = [project_onto(directions(cube[[row]], origin), axis)[0] for row in range(257)]
     without_first = project_onto(directions(cube[1:], origin), axis)
-    assert projected.tolist() == alone
-    assert projected[1:].tolist() == without_first.tolist()
+    assert together.tolist() == one_by_one
+    assert together[1:].tolist() == without_first.tolist()
 
 
 # These rows reach the sensitivity exactly: a smaller one would be wrong.
@@ -175,11 +175,11 @@ def test_class_sums_sensitivity_is_reached(unit, norms):
     ],
 )
 def test_class_sums_sensitivity_is_reached_by_a_replacement(units, labels, norms):
-    one, other = (
+    first, second = (
         class_sums(np.array([unit]), np.array([label]), 3, 1024)
         for unit, label in zip(units, labels, strict=True)
     )
-    change = np.abs(one - other)
+    change = np.abs(first - second)
 
     sensitivity = class_sums_sensitivity(4, 1024, "replace_one")
     reached = {"l1": change.sum(), "l2_squared": (change**2).sum(), "linf": change.max()}
@@ -188,9 +188,11 @@ def test_class_sums_sensitivity_is_reached_by_a_replacement(units, labels, norms
 
 def test_replacement_changes_two_cells():
     axis = np.array([1.0, 0.0])
-    one, other = (cell_counts(np.array([[side, 0.0]]), np.array([0]), axis) for side in (0.9, -0.9))
+    first, second = (
+        cell_counts(np.array([[side, 0.0]]), np.array([0]), axis) for side in (0.9, -0.9)
+    )
 
-    assert np.abs(one - other).sum() == cell_sensitivity("replace_one").l1 == 2
+    assert np.abs(first - second).sum() == cell_sensitivity("replace_one").l1 == 2
 
 
 def release_vectors(x, y):

@@ -38,9 +38,9 @@ def test_modes_of_a_column_do_not_depend_on_other_columns():
     columns = [rng.normal(size=700), rng.gamma(1.0, size=30), three_modes(seed=4)]
 
     together = fit_modes(columns)
-    alone = [fit_modes([column])[0] for column in columns]
+    one_by_one = [fit_modes([column])[0] for column in columns]
 
-    for a, b in zip(together, alone, strict=True):
+    for a, b in zip(together, one_by_one, strict=True):
         np.testing.assert_allclose(a.means, b.means, rtol=1e-9)
         np.testing.assert_allclose(a.weights, b.weights, rtol=1e-9)
 

@@ -57,9 +57,9 @@ def sequential_log_probability(counts, weights):
     return total
 
 
-def splits(together, n):
+def splits(counts, n):
     """Yield all samples of ``n`` rows that can be drawn from rows of some kinds."""
-    for sample in product(*(range(count + 1) for count in together)):
+    for sample in product(*(range(count + 1) for count in counts)):
         if sum(sample) == n:
             yield sample
 
@@ -75,63 +75,63 @@ pairs = st.integers(1, 4).flatmap(
 
 
 @given(pairs)
-def test_label_evidence_equals_the_sum_over_all_splits(pair):
-    before, since = pair
+def test_label_evidence_equals_the_sum_over_all_splits(samples):
+    before, after = samples
     prior = [1 / len(before)] * len(before)
-    together = [b + s for b, s in zip(before, since, strict=True)]
+    counts = [b + s for b, s in zip(before, after, strict=True)]
 
-    def probability(part):
-        rest = [n - m for n, m in zip(together, part, strict=True)]
+    def probability(sample):
+        remaining = [n - m for n, m in zip(counts, sample, strict=True)]
         return (
-            orders(part) * exp(sequential_log_probability(part, prior))
-            * orders(rest) * exp(sequential_log_probability(rest, prior))
+            orders(sample) * exp(sequential_log_probability(sample, prior))
+            * orders(remaining) * exp(sequential_log_probability(remaining, prior))
         )  # fmt: skip
 
-    same_law = prod(comb(n, m) for n, m in zip(together, since, strict=True))
-    same_law /= comb(sum(together), sum(since))
-    total = sum(probability(part) for part in splits(together, sum(since)))
+    random_draw = prod(comb(n, m) for n, m in zip(counts, after, strict=True))
+    random_draw /= comb(sum(counts), sum(after))
+    total = sum(probability(sample) for sample in splits(counts, sum(after)))
 
-    evidence = label_evidence(np.array(before), np.array(since))
+    evidence = label_evidence(np.array(before), np.array(after))
 
-    assert evidence == pytest.approx(log(probability(since) / total / same_law), abs=1e-9)
+    assert evidence == pytest.approx(log(probability(after) / total / random_draw), abs=1e-9)
 
 
 @given(pairs)
-def test_the_mean_likelihood_ratio_is_one_without_drift(pair):
-    before, since = pair
-    together = [b + s for b, s in zip(before, since, strict=True)]
+def test_the_mean_likelihood_ratio_is_one_without_drift(samples):
+    before, after = samples
+    counts = [b + s for b, s in zip(before, after, strict=True)]
 
     mean = 0.0
-    for part in splits(together, sum(since)):
-        n_draws = prod(comb(n, m) for n, m in zip(together, part, strict=True))
-        rest = np.array(together) - part
-        mean += n_draws * exp(label_evidence(rest, np.array(part)))
+    for sample in splits(counts, sum(after)):
+        n_draws = prod(comb(n, m) for n, m in zip(counts, sample, strict=True))
+        remaining = np.array(counts) - sample
+        mean += n_draws * exp(label_evidence(remaining, np.array(sample)))
 
-    assert mean / comb(sum(together), sum(since)) == pytest.approx(1, abs=1e-9)
+    assert mean / comb(sum(counts), sum(after)) == pytest.approx(1, abs=1e-9)
 
 
 @given(rates, rates)
-def test_evidence_of_errors_is_that_of_labels_right_and_wrong(before, since):
-    evidence = error_rise_evidence(before, since)
+def test_evidence_of_errors_is_that_of_labels_right_and_wrong(before, after):
+    evidence = error_rise_evidence(before, after)
 
-    if since[0] * before[1] <= before[0] * since[1]:
+    if after[0] * before[1] <= before[0] * after[1]:
         assert evidence == -inf
         return
-    split = np.array([since[0], since[1] - since[0]])
+    split = np.array([after[0], after[1] - after[0]])
     assert evidence == label_evidence(np.array([before[0], before[1] - before[0]]), split)
 
 
 @given(rates, rates)
-def test_excess_evidence_is_that_of_sequential_errors(before, since):
-    evidence = excess_error_evidence(before, since)
+def test_excess_evidence_is_that_of_sequential_errors(before, after):
+    evidence = excess_error_evidence(before, after)
 
-    if since[0] * before[1] <= before[0] * since[1]:
+    if after[0] * before[1] <= before[0] * after[1]:
         assert evidence == -inf
         return
-    split = (since[0], since[1] - since[0])
-    known = (0.5 + before[0], 0.5 + before[1] - before[0])
-    expected = sequential_log_probability(split, (0.5, 0.5)) - sequential_log_probability(
-        split, known
+    outcomes = (after[0], after[1] - after[0])
+    prior = (0.5 + before[0], 0.5 + before[1] - before[0])
+    expected = sequential_log_probability(outcomes, (0.5, 0.5)) - sequential_log_probability(
+        outcomes, prior
     )
     assert evidence == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -267,11 +267,11 @@ def test_votes_weigh_current_shares_over_stored_ones():
     plain.add(memory.keys, memory.labels)
     queries, _ = rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
 
-    found = memory.votes(queries, 6, n_neighbors=10)
+    reweighted = memory.votes(queries, 6, n_neighbors=10)
 
     stored = [(memory.labels == c).sum() + 1 / 6 for c in range(6)]
     current = [(memory.recent_labels == c).sum() + 1 / 6 for c in range(6)]
-    for votes, before in zip(found, plain.votes(queries, 6, n_neighbors=10), strict=True):
+    for votes, before in zip(reweighted, plain.votes(queries, 6, n_neighbors=10), strict=True):
         expected = [
             before[c] * (current[c] / sum(current)) / (stored[c] / sum(stored)) for c in range(6)
         ]

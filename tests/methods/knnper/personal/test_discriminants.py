@@ -316,15 +316,15 @@ def test_clients_with_other_class_names_learn_together():
     model.fit(X[is_known], y[is_known], parties=owners[is_known])
     model.add_client("client-7", X[~is_known][:20], y[~is_known][:20])
 
-    new, new_y, new_owners = make_rings(1)
-    alone = KNNPerClassifier(hidden=(4, 2), n_rounds=2, combine="pool", classes=range(4))
-    alone.fit(X[~is_known][:20], y[~is_known][:20], parties=owners[~is_known][:20])
-    is_late = new_owners == "client-7"
+    new_x, new_y, new_owners = make_rings(1)
+    local_model = KNNPerClassifier(hidden=(4, 2), n_rounds=2, combine="pool", classes=range(4))
+    local_model.fit(X[~is_known][:20], y[~is_known][:20], parties=owners[~is_known][:20])
+    is_new = new_owners == "client-7"
     joint_accuracy = (
-        model.predict(new[is_late], parties=new_owners[is_late]) == new_y[is_late]
+        model.predict(new_x[is_new], parties=new_owners[is_new]) == new_y[is_new]
     ).mean()
     local_accuracy = (
-        alone.predict(new[is_late], parties=new_owners[is_late]) == new_y[is_late]
+        local_model.predict(new_x[is_new], parties=new_owners[is_new]) == new_y[is_new]
     ).mean()
     assert model.pool_["discriminant head"] > 0.5
     assert joint_accuracy > local_accuracy + 0.1
