@@ -13,7 +13,7 @@ from tests.methods.knnper.federations import OWNER
 ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 
 
-def held_out_rows():
+def mark_held_out_rows():
     mask = np.zeros(len(Y), bool)
     for name in NAMES:
         rows = np.flatnonzero(name == OWNER)
@@ -30,7 +30,7 @@ def test_every_baseline_has_four_candidates(method):
 
 
 def test_the_best_candidate_on_held_out_rows_is_refitted_on_all():
-    mask, grid = held_out_rows(), ({"proximal": 0.01}, {"proximal": 10.0})
+    mask, grid = mark_held_out_rows(), ({"proximal": 0.01}, {"proximal": 10.0})
     scores = []
     for parameters in grid:
         candidate = baselines.DittoClassifier(**QUICK, **parameters)
@@ -61,7 +61,7 @@ def test_a_given_start_is_used_in_both_stages():
 
 
 def test_the_shared_start_is_trained_without_held_out_rows():
-    mask, estimator = held_out_rows(), baselines.FedAvgClassifier(**QUICK)
+    mask, estimator = mark_held_out_rows(), baselines.FedAvgClassifier(**QUICK)
     altered = np.where(mask, (Y + 1) % 10, Y)
 
     plain = train_start_networks(estimator, X, Y, OWNER)

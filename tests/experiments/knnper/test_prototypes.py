@@ -96,7 +96,9 @@ def test_training_lowers_the_loss_and_separates_classes():
     rows, labels = rows_of_three()
 
     def error(n_steps):
-        prototypes = train_prototypes(rows, labels, 3, n_dimensions=3, prototypes_per_row=0.1, n_steps=n_steps)
+        prototypes = train_prototypes(
+            rows, labels, 3, n_dimensions=3, prototypes_per_row=0.1, n_steps=n_steps
+        )
         return float(((prototypes.score_shares(rows) - np.eye(3)[labels]) ** 2).mean()), prototypes
 
     (before, _), (after, prototypes) = error(0), error(20)

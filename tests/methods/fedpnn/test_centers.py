@@ -218,7 +218,7 @@ class RecordingParty:
         return reply
 
 
-def common_party(seed=0):
+def make_common_party(seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(80, 4))
     x[rng.random(x.shape) < 0.3] = np.nan
@@ -242,7 +242,7 @@ def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, siz
     without_rare = FedPNNParty("rare", x[frequent], y[frequent], min_count=2)
 
     model = run(
-        coordinate(FedPNNSettings(**kind, min_count=min_count)), [with_rare, common_party()]
+        coordinate(FedPNNSettings(**kind, min_count=min_count)), [with_rare, make_common_party()]
     ).result
 
     announced = np.unique(np.append(y[frequent], [0, 1])).tolist()
@@ -262,7 +262,7 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
     party = RecordingParty(FedPNNParty("other", x, y, min_count=min_count))
 
     settings_ = FedPNNSettings(n_features_to_select=3, min_count=min_count)
-    model = run(coordinate(settings_), [party, common_party(seed)]).result
+    model = run(coordinate(settings_), [party, make_common_party(seed)]).result
 
     scaling, n = model.scaling, model.scaling.n_features
     n_rows = np.bincount(y, minlength=len(model.classes))

@@ -17,7 +17,7 @@ from fedneighbors.methods.fedpnn.algorithm import SIGMAS, evolve_rows
 from tests.naive.clustering.kerneldensity import log_kernel, log_sum_exp
 
 
-def naive_loss(x, y, centers, counts, assigned, sigma, activation):
+def compute_loss(x, y, centers, counts, assigned, sigma, activation):
     """Sum the losses row by row, from the counts without the row."""
     total = 0.0
     n_classes = len(counts[0])
@@ -47,7 +47,7 @@ def test_losses_match_a_network_without_the_row(seed, activation):
     )
 
     expected = [
-        naive_loss(x, y, grown.centers, grown.counts.tolist(), grown.rows, sigma, activation)
+        compute_loss(x, y, grown.centers, grown.counts.tolist(), grown.rows, sigma, activation)
         for sigma in sigmas
     ]
     np.testing.assert_allclose(losses, expected, rtol=1e-10, atol=1e-12)

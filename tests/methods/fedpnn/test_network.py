@@ -25,7 +25,7 @@ def test_network_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def kernel(u, activation):
+def compute_kernel(u, activation):
     if activation == "gaussian":
         return np.exp(-(u**2) / 2)
     if activation == "logistic":
@@ -44,7 +44,8 @@ def test_probabilities_match_equation_1_and_bayes(activation, priors):
 
     distances = np.sqrt(((x[:, None] - patterns) ** 2).mean(axis=2))
     densities = np.stack(
-        [kernel(distances[:, y == k] / 0.2, activation).mean(axis=1) for k in range(3)], axis=1
+        [compute_kernel(distances[:, y == k] / 0.2, activation).mean(axis=1) for k in range(3)],
+        axis=1,
     )
     prior_values = {"equal": np.full(3, 1 / 3), "empirical": np.bincount(y) / 30}
     joint = densities * (prior_values[priors] if isinstance(priors, str) else np.array(priors))

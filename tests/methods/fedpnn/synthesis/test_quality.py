@@ -18,7 +18,7 @@ columns = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=30).map(
 )
 
 
-def largest_gap(a, b):
+def find_largest_gap(a, b):
     """Compute Eq 6 directly: compare empirical distributions at every value."""
     return max(abs((a <= x).mean() - (b <= x).mean()) for x in np.concatenate([a, b]))
 
@@ -26,7 +26,7 @@ def largest_gap(a, b):
 @settings(max_examples=80)
 @given(columns, columns)
 def test_ks_complement_matches_its_definition(a, b):
-    expected = 1.0 - largest_gap(a, b)
+    expected = 1.0 - find_largest_gap(a, b)
 
     assert ks_complement(a, b)["x0"] == pytest.approx(expected, abs=1e-12)
 
@@ -126,7 +126,7 @@ def test_single_real_row_raises():
         nearest_records(np.zeros((1, 2)), np.zeros((3, 2)))
 
 
-def two_classes(n, shift, seed, *, marked=False):
+def make_two_classes(n, shift, seed, *, marked=False):
     """Draw two classes ``shift`` apart; ``marked`` writes the class into column 2."""
     rng = np.random.default_rng(seed)
     y = np.repeat(["no", "yes"], n // 2)
@@ -138,7 +138,9 @@ def two_classes(n, shift, seed, *, marked=False):
 
 
 def test_rows_of_the_real_distribution_have_equal_utility():
-    result = utility(two_classes(400, 3.0, 0), two_classes(400, 3.0, 1), two_classes(400, 3.0, 2))
+    result = utility(
+        make_two_classes(400, 3.0, 0), make_two_classes(400, 3.0, 1), make_two_classes(400, 3.0, 2)
+    )
 
     assert result.synthetic_on_real.roc_auc > 0.9
     assert abs(result.separability_gap.roc_auc) < 0.1
@@ -146,7 +148,9 @@ def test_rows_of_the_real_distribution_have_equal_utility():
 
 def test_marked_classes_have_a_separability_gap():
     result = utility(
-        two_classes(400, 1.0, 0), two_classes(400, 0.0, 1, marked=True), two_classes(400, 1.0, 2)
+        make_two_classes(400, 1.0, 0),
+        make_two_classes(400, 0.0, 1, marked=True),
+        make_two_classes(400, 1.0, 2),
     )
 
     assert result.synthetic_on_synthetic.balanced_accuracy == 1.0
@@ -170,10 +174,10 @@ def test_utility_supports_many_classes_text_and_missing_cells():
 
 
 def test_roc_auc_of_one_class_is_nan():
-    x, y = two_classes(200, 3.0, 4)
+    x, y = make_two_classes(200, 3.0, 4)
 
     result = utility(
-        two_classes(200, 3.0, 5), two_classes(200, 3.0, 6), (x[y == "no"], y[y == "no"])
+        make_two_classes(200, 3.0, 5), make_two_classes(200, 3.0, 6), (x[y == "no"], y[y == "no"])
     )
 
     assert np.isnan(result.real_on_real.roc_auc)
@@ -181,8 +185,8 @@ def test_roc_auc_of_one_class_is_nan():
 
 
 def test_rows_unsuitable_for_training_are_rejected():
-    real = two_classes(60, 1.0, 7)
-    x, y = two_classes(60, 1.0, 8)
+    real = make_two_classes(60, 1.0, 7)
+    x, y = make_two_classes(60, 1.0, 8)
 
     with pytest.raises(DataError, match="synthetic rows to train on are all of class 'no'"):
         utility(real, (x[y == "no"], y[y == "no"]), real)

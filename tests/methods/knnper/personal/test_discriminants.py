@@ -25,7 +25,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     choose_n_features,
 )
 from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest, ScatterRequest
-from tests.methods.knnper.federations import build_coordinator, members
+from tests.methods.knnper.federations import build_coordinator, make_members
 from tests.naive.discriminants import scatter_matrices as naive_scatter
 
 FEATURES = RandomFeatures(3, 0.5, 4)
@@ -232,7 +232,7 @@ def test_columns_without_a_scale_have_a_rate(deviations):
 
 
 def build_pooling_clients(order=1):
-    return members(settings=MemorySettings(combine="pool"))[::order]
+    return make_members(settings=MemorySettings(combine="pool"))[::order]
 
 
 def test_the_order_of_clients_does_not_change_a_bit():
@@ -285,7 +285,7 @@ def test_held_out_rows_take_no_part_in_the_first_scatter():
 
 
 def test_without_a_pool_no_scatter_is_requested():
-    parties = members()
+    parties = make_members()
 
     outcome = run_rounds(build_coordinator(parties), Cohort(parties))
 

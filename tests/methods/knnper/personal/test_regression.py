@@ -40,7 +40,7 @@ ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=32))
 VALUES = st.one_of(st.floats(-1e3, 1e3), st.sampled_from([0.0, 1.0, -1.0, 1e6]))
 
 
-def table(data, n_rows, n_outputs):
+def make_table(data, n_rows, n_outputs):
     row = st.lists(VALUES, min_size=n_outputs, max_size=n_outputs)
     rows = data.draw(st.lists(row, min_size=n_rows, max_size=n_rows))
     return np.array(rows).reshape(n_rows, n_outputs)
@@ -54,7 +54,7 @@ def table(data, n_rows, n_outputs):
     st.sampled_from([0.01, 1.0, 100.0]),
 )
 def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, sigma):
-    targets = table(data, len(distances), 2)
+    targets = make_table(data, len(distances), 2)
     neighbors = Neighbors(np.arange(len(distances))[None], np.array([distances]))
 
     means = local_means(neighbors, targets, sigma=sigma)
@@ -65,7 +65,7 @@ def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, 
 
 @given(st.integers(0, 6), st.integers(1, 3), st.data())
 def test_the_least_squares_weight_is_the_middle_of_equals(n_rows, n_outputs, data):
-    local, shared, targets = (table(data, n_rows, n_outputs) for _ in range(3))
+    local, shared, targets = (make_table(data, n_rows, n_outputs) for _ in range(3))
 
     weight = least_squares_weight(local, shared, targets)
 
@@ -92,8 +92,8 @@ def solve_pool(experts, targets):
 
 @given(st.integers(0, 6), st.integers(1, 3), st.data())
 def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
-    experts = np.stack([table(data, n_rows, n_outputs) for _ in range(5)], axis=2)
-    targets = table(data, n_rows, n_outputs)
+    experts = np.stack([make_table(data, n_rows, n_outputs) for _ in range(5)], axis=2)
+    targets = make_table(data, n_rows, n_outputs)
     weights = solve_pool(experts / 1e3, targets / 1e3)
 
     gradient, size = naive.stacking_gradient(
@@ -131,7 +131,7 @@ def test_terms_are_the_slopes_of_the_loss():
 TARGETS = np.column_stack([LABELS[:N_ROWS] * 1.0, DIGITS[:N_ROWS, 20] - 3])
 
 
-def members(*, settings=None, y=TARGETS):
+def make_members(*, settings=None, y=TARGETS):
     """Return clients that predict a digit as a number, and the brightness of a pixel."""
     net = perceptron(64, 2, hidden=(16, 8), seed=1)
     x, settings = DIGITS[:N_ROWS] / 16, settings or MemorySettings()
@@ -157,7 +157,9 @@ def record_exchanges(parties):
 
 def test_stacked_clients_equal_frames_and_masks_bit_for_bit():
     settings = MemorySettings(combine="pool")
-    framed_clients, masked_clients, direct_clients = (members(settings=settings) for _ in "abc")
+    framed_clients, masked_clients, direct_clients = (
+        make_members(settings=settings) for _ in "abc"
+    )
 
     framed = run(build_number_coordinator(framed_clients, standardize=True), framed_clients)
     masked = run(
@@ -183,7 +185,7 @@ def test_stacked_clients_equal_frames_and_masks_bit_for_bit():
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
-    stacked_clients, reused_clients = members(), members()
+    stacked_clients, reused_clients = make_members(), make_members()
 
     stacked = run_rounds(
         build_number_coordinator(stacked_clients), Cohort(stacked_clients, method="stacked")
@@ -196,7 +198,7 @@ def test_one_batched_product_gives_the_same_up_to_rounding():
 
 
 def test_units_are_those_of_the_rows_trained_on():
-    parties = members()
+    parties = make_members()
 
     units = [
         (request.target_center, request.target_scale)
@@ -212,7 +214,7 @@ def test_units_are_those_of_the_rows_trained_on():
 
 
 def test_pool_weights_are_those_of_all_held_out_rows():
-    parties = members(settings=MemorySettings(combine="pool"))
+    parties = make_members(settings=MemorySettings(combine="pool"))
 
     outcome = run_rounds(build_number_coordinator(parties), Cohort(parties))
 
@@ -224,7 +226,7 @@ def test_pool_weights_are_those_of_all_held_out_rows():
 
 
 def test_gathered_replies_reveal_no_targets():
-    parties = members(settings=MemorySettings(combine="pool"))
+    parties = make_members(settings=MemorySettings(combine="pool"))
 
     gathered = [
         reply for _, replies in record_exchanges(parties) for reply in replies.each.values()
@@ -236,13 +238,13 @@ def test_gathered_replies_reveal_no_targets():
 
 def test_a_resumed_training_is_bit_identical():
     settings, stages = MemorySettings(combine="pool"), []
-    parties = members(settings=settings)
+    parties = make_members(settings=settings)
     expected = run_rounds(
         build_number_coordinator(parties, on_stage=stages.append), Cohort(parties)
     )
 
     for stage in stages[1:-1:2]:
-        resumed_parties = members(settings=settings)
+        resumed_parties = make_members(settings=settings)
         outcome = run_rounds(
             build_number_coordinator(resumed_parties, resumed=stage), Cohort(resumed_parties)
         )
@@ -254,14 +256,14 @@ def test_a_resumed_training_is_bit_identical():
 def test_a_client_with_missing_targets_is_named():
     broken = TARGETS.copy()
     broken[np.flatnonzero(OWNER == "party-3")[0], 1] = np.nan
-    parties = members(y=broken)
+    parties = make_members(y=broken)
 
     with pytest.raises(PartyRefused, match=r"party-3.*a target is missing or not a finite number"):
         run_rounds(build_number_coordinator(parties), Cohort(parties))
 
 
 def test_clients_of_different_outputs_or_columns_are_named():
-    parties, narrow = members(), members(y=TARGETS[:, :1])
+    parties, narrow = make_members(), make_members(y=TARGETS[:, :1])
     with pytest.raises(ProtocolError, match="'party-1' is"):
         run_rounds(
             build_number_coordinator([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]])
@@ -273,7 +275,7 @@ def test_clients_of_different_outputs_or_columns_are_named():
 
 
 def test_a_client_that_predicts_numbers_counts_no_classes():
-    party = members()[0]
+    party = make_members()[0]
     request = CountsRequest((0, 1), False, np.empty(0), np.empty(0))
 
     assert CountsRequest not in party.accepts
