@@ -42,7 +42,7 @@ def test_local_training_uses_own_rows_only():
     plain, other = fit(LocalClassifier), LocalClassifier(**QUICK)
     other.fit(X, altered_labels, parties=OWNER)
 
-    # the batched products of the other clients are next to it, in the same places
+    # the client has the same position in the batched products, so its bits are equal
     assert other.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
     assert other.clients_[NAMES[1]].tobytes() != plain.clients_[NAMES[1]].tobytes()
 

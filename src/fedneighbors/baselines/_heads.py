@@ -106,7 +106,7 @@ class SharedBody:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedPerClassifier(SharedBody, Baseline):
-    """A shared body with own heads; each client trains both together [1]_.
+    """A shared body and a head per client; each client trains both together [1]_.
 
     A client added after training trains a head with a fixed body.
 
@@ -146,7 +146,7 @@ class FedPerClassifier(SharedBody, Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedRepClassifier(SharedBody, Baseline):
-    """A shared body with own heads; each client trains its head first [1]_.
+    """A shared body and a head per client; each client trains its head first [1]_.
 
     In a round a client trains its head for ``head_epochs`` with a fixed body, and then the body for
     ``local_epochs`` with a fixed head. A client added after training trains a head with a fixed

@@ -26,7 +26,7 @@ from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import MAX_STACKED, LocalTask, Objective, Trainer, cross_entropy
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import (
-    Agreed,
+    JointSchema,
     Label,
     agree,
     column_moments,
@@ -160,7 +160,7 @@ class Agreement:
         return shared_outputs(self.network, weights, x, device=device)[1]
 
 
-def _agree_on_schema(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
+def _agree_on_schema(holdings: Holdings, reserved: tuple[Label, ...]) -> JointSchema:
     """Return the common schema of the clients' rows."""
     described = {}
     for name, rows in holdings.owned.items():

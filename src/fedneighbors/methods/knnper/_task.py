@@ -44,7 +44,7 @@ from fedneighbors.methods.knnper.protocol import (
     UnitsRequest,
 )
 from fedneighbors.tabular._schema import (
-    Agreed,
+    JointSchema,
     Label,
     Receipt,
     SchemaReply,
@@ -169,12 +169,12 @@ class Classification(_Task):
         """Return the number of classes: those of ``y``, and reserved ones."""
         return len(set(np.unique(y).tolist()) | set(reserved))
 
-    def agree(self, schemas: Mapping[str, SchemaReply], reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, SchemaReply], reserved: tuple[Label, ...]) -> JointSchema:
         """Return the common columns and all classes of the clients."""
         return agree(schemas, reserved)
 
     def prepare(
-        self, agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
+        self, agreed: JointSchema, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
         """Sum class counts; return the number of rows and class shares."""
         replies = yield total(CountsRequest(agreed.classes, held_out, center, scale))
@@ -317,12 +317,12 @@ class Regression(_Task):
         """
         return int(_table(y).shape[1])
 
-    def agree(self, schemas: Mapping[str, SchemaReply], _reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, SchemaReply], _: tuple[Label, ...]) -> JointSchema:
         """Return the common columns of the clients."""
         return agree_columns(schemas)
 
     def prepare(
-        self, _agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
+        self, _agreed: JointSchema, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
         """Sum targets and squares, send their units, and return them."""
         replies = yield total(TargetsRequest(held_out))

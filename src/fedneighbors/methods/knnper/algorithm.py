@@ -67,7 +67,7 @@ def nearest(keys: Floats, queries: Floats, k: int, *, skip: Integers | None = No
     Returns
     -------
     Neighbors
-        With ``min(k, n_keys)`` columns; one less if keys are skipped.
+        With k columns, or as many as there are keys that are not skipped, if fewer.
 
     Raises
     ------

@@ -55,7 +55,7 @@ from fedneighbors.tabular._app_config import (
 )
 from fedneighbors.tabular._model_file import open_model, read_model_file, seal_model
 from fedneighbors.tabular._ownership import TableParty, one_thread
-from fedneighbors.tabular._schema import Agreed, SchemaReply, agree
+from fedneighbors.tabular._schema import JointSchema, SchemaReply, agree
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class NodeParty(TableParty):
             pool=final.pool,
             center=counts.center,
             scale=counts.scale,
-            agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
+            agreed=JointSchema(self._x.shape[1], self._feature_names, counts.classes),
             seen=final.seen,
         )
         clients = {self.name: ClientRecord.of(client.client_state)}

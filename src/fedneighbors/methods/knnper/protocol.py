@@ -29,7 +29,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._schema import (
-    Agreed,
+    JointSchema,
     Label,
     MomentsReply,
     Receipt,
@@ -217,7 +217,7 @@ class Shared:
         Weights of the pool's experts; None for the paper's mixture.
     center, scale : float64 array of shape (n_features,)
         Center and scale of the columns of a table; empty for no standardization.
-    agreed : Agreed
+    agreed : JointSchema
         Common schema of the clients' tables.
     seen : Discriminants or None
         Discriminants from the scatter of all clients, for a pool with heads on rows.
@@ -229,7 +229,7 @@ class Shared:
     pool: npt.NDArray[np.float64] | None
     center: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
-    agreed: Agreed
+    agreed: JointSchema
     seen: Discriminants | None = None
 
 
