@@ -25,7 +25,7 @@ DISTANCES = st.lists(
 
 
 @given(DISTANCES, st.data(), st.sampled_from([0.01, 1.0, 100.0]))
-def test_votes_are_those_of_equation_6(distances, data, sigma):
+def test_votes_match_equation_6(distances, data, sigma):
     labels = data.draw(
         st.lists(st.integers(0, 3), min_size=len(distances), max_size=len(distances))
     )
@@ -81,7 +81,7 @@ def test_a_memory_without_keys_has_no_vote():
 
 
 @given(st.floats(0, 1), st.lists(st.floats(0, 1), min_size=2, max_size=2))
-def test_mixtures_are_those_of_equation_7(weight, local):
+def test_mixtures_match_equation_7(weight, local):
     shared = [0.25, 0.75]
 
     mixture = mix(np.array([local]), np.array([shared]), weight)
@@ -114,7 +114,7 @@ def test_without_rows_the_weight_is_the_middle_one():
     st.dictionaries(st.sampled_from("abcd"), st.floats(-10, 10)),
     st.lists(st.integers(1, 9), min_size=4, max_size=4),
 )
-def test_the_average_is_that_of_equation_13(before, updates, rows):
+def test_the_average_matches_equation_13(before, updates, rows):
     n, bits = sum(rows), binary_places(sum(rows))
     rows_by_name = dict(zip("abcd", rows, strict=True))
 

@@ -62,7 +62,7 @@ def test_a_one_row_client_has_weight_one_half():
 
     shared = np.exp(model.embed(X[:2])[1])
     local = np.eye(3)[Y[5]]
-    assert model.clients_["lone"].weight == 0.5  # the middle of all that are equally good
+    assert model.clients_["lone"].weight == 0.5  # the middle of equally good weights
     np.testing.assert_allclose(
         model.predict_proba(X[:2], ["lone"] * 2), (local + shared) / 2, rtol=1e-12
     )

@@ -97,7 +97,7 @@ def test_a_damaged_or_newer_stage_is_refused(tmp_path):
         Checkpoint(path, "mine").resume()
 
 
-def test_fingerprints_tell_settings_and_rows_apart():
+def test_fingerprints_differ_for_other_settings_and_rows():
     x = np.zeros((2, 3))
 
     fingerprints = {

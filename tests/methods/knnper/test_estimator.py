@@ -76,7 +76,7 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
     assert probabilities[0].tolist() == np.exp(scores[0]).tolist()
     np.testing.assert_allclose(
         probabilities[1], single, rtol=1e-5
-    )  # products of one row round otherwise
+    )  # products of a single row are rounded differently
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])

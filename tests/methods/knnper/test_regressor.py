@@ -72,7 +72,7 @@ def test_targets_are_standardized_as_those_of_the_pooled_table():
     )
 
 
-def test_an_outlying_client_is_served_by_its_memory():
+def test_an_outlying_client_is_predicted_by_its_memory():
     higher = Y + 500 * (PARTIES == "south")
 
     model = KNNPerRegressor(n_rounds=10, hidden=(16,)).fit(X, higher, parties=PARTIES)

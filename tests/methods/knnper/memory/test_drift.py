@@ -58,14 +58,14 @@ def compute_log_probability(counts, weights):
 
 
 def list_splits(counts, n):
-    """Yield all samples of ``n`` rows that can be drawn from rows of some kinds."""
+    """Yield all samples of ``n`` rows, as numbers of rows by kind."""
     for sample in product(*(range(count + 1) for count in counts)):
         if sum(sample) == n:
             yield sample
 
 
 def count_orders(counts):
-    """Return the number of orders of rows of some kinds."""
+    """Return the number of distinct orders of rows with these counts by kind."""
     return prod(comb(sum(counts[: k + 1]), n) for k, n in enumerate(counts))
 
 

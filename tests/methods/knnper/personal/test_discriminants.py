@@ -47,7 +47,7 @@ def tables():
 
 
 @given(tables())
-def test_scatter_is_that_of_its_definition(table):
+def test_scatter_matches_its_definition(table):
     rows, labels = table
     columns = FEATURES.transform(rows)
 
@@ -58,7 +58,7 @@ def test_scatter_is_that_of_its_definition(table):
     np.testing.assert_allclose(scatter.between, between, atol=1e-12 * len(rows))
 
 
-def test_blockwise_scatter_equals_the_whole(monkeypatch):
+def test_scatter_by_blocks_equals_scatter_at_once(monkeypatch):
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(50, 3)), random.integers(4, size=50)
     whole = Scatter.of(FEATURES, rows, labels)
@@ -96,7 +96,7 @@ def test_discriminants_of_a_row_do_not_depend_on_other_rows():
     assert fitted.transform(rows[7:8]).tobytes() == fitted.transform(rows)[7:8].tobytes()
 
 
-def test_products_of_random_features_come_near_the_kernel():
+def test_random_features_approximate_the_kernel():
     rows = np.random.default_rng(1).normal(size=(10, 3))
 
     columns = RandomFeatures(0, 0.2, 100_000).transform(rows)
@@ -117,7 +117,7 @@ def test_random_features_are_the_same_everywhere():
     np.testing.assert_allclose(features, PINNED, rtol=1e-12)
 
 
-def test_directions_have_most_scatter_between_for_that_within():
+def test_directions_maximize_the_ratio_of_scatters():
     random = np.random.default_rng(2)
     labels = random.integers(3, size=200)
     rows = random.normal(size=(200, 2)) + 2 * random.normal(size=(3, 2))[labels]
@@ -245,7 +245,7 @@ def test_the_order_of_clients_does_not_change_a_bit():
     assert forward.seen.directions.tobytes() == backward.seen.directions.tobytes()
 
 
-def test_directions_are_those_of_the_scatter_of_all_clients():
+def test_directions_come_from_the_scatter_of_all_clients():
     parties = build_pooling_clients()
 
     fitted = run_rounds(build_coordinator(parties), Cohort(parties)).result.seen

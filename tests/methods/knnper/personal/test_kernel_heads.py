@@ -18,7 +18,7 @@ def make_rings(n, seed=0):
     return np.column_stack([radius * np.cos(angles), radius * np.sin(angles)]), outside
 
 
-def test_products_of_columns_are_those_of_the_kernel():
+def test_products_of_columns_equal_the_kernel():
     rows, _ = make_rings(30)
 
     columns = RadialMap.of(rows, 2.0).transform(rows)

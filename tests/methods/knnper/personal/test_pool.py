@@ -27,7 +27,7 @@ def make_experts(n=60, n_classes=4, n_experts=3, seed=0):
     return scores, labels
 
 
-def test_gradient_and_hessian_are_those_of_the_loss():
+def test_gradient_and_hessian_match_the_loss():
     scores, labels = make_experts()
     weights, step = np.array([0.7, -0.2, 0.4]), 1e-5
 
@@ -42,7 +42,7 @@ def test_gradient_and_hessian_are_those_of_the_loss():
         )
 
 
-def test_weights_are_those_of_most_likelihood():
+def test_weights_maximize_the_likelihood():
     scores, labels = make_experts()
     start = np.array([1.0, 0.5, 0.5])
 
@@ -86,7 +86,7 @@ def test_too_long_steps_are_halved_until_the_loss_falls(scale):
     assert np.abs(final.gradient + weights - 1).max() < 1e-2 * max(scale, 1)
 
 
-def test_without_rows_the_weights_stay():
+def test_without_rows_the_weights_do_not_change():
     weights = fit_pool([1.0, 0.5], lambda w: pool_terms(np.empty((0, 3, 2)), np.empty(0, int), w))
 
     assert weights.tolist() == [1.0, 0.5]
@@ -104,7 +104,7 @@ def test_softened_votes_have_no_infinite_logarithm():
     np.testing.assert_allclose(np.exp(logs), [[0.985, 0.005, 0.005, 0.005]], rtol=1e-12)
 
 
-def test_a_prior_adds_one_row_of_the_overall_law():
+def test_a_prior_adds_one_row_of_the_overall_shares():
     overall = np.array([0.5, 0.25, 0.25])
 
     assert local_prior(np.array([1, 1, 2]), overall).tolist() == [0.125, 0.5625, 0.3125]

@@ -64,7 +64,7 @@ def test_forgotten_rows_leave_no_trace_in_heads(pooled):
 
 
 def compute_center_distances(seed):
-    """Return the rows of :func:`shifted_rings` and their distances from the centers."""
+    """Return the rows of :func:`make_shifted_rings` and their distances from the centers."""
     X, _, owners = make_shifted_rings(seed)
     centers = 3 * np.random.default_rng(0).normal(size=(6, 2)).repeat(60, axis=0)
     return X, np.linalg.norm(X - centers, axis=1), owners

@@ -111,7 +111,7 @@ def test_without_rows_a_pool_keeps_its_initial_weights():
     )
 
 
-def test_terms_are_the_slopes_of_the_loss():
+def test_terms_are_derivatives_of_the_loss():
     random = np.random.default_rng(0)
     experts, targets = random.normal(size=(9, 2, 5)), random.normal(size=(9, 2))
     weights, step = random.normal(size=5), 1e-6
@@ -197,7 +197,7 @@ def test_one_batched_product_gives_the_same_up_to_rounding():
     np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
 
 
-def test_units_are_those_of_the_rows_trained_on():
+def test_units_are_computed_from_training_rows():
     parties = make_members()
 
     units = [
@@ -213,7 +213,7 @@ def test_units_are_those_of_the_rows_trained_on():
     assert parties[0].client_state.overall.tolist() == np.stack(units[-1]).tolist()
 
 
-def test_pool_weights_are_those_of_all_held_out_rows():
+def test_pool_weights_are_fitted_on_all_held_out_rows():
     parties = make_members(settings=MemorySettings(combine="pool"))
 
     outcome = run_rounds(build_number_coordinator(parties), Cohort(parties))
@@ -274,7 +274,7 @@ def test_clients_of_different_outputs_or_columns_are_named():
         run_rounds(build_number_coordinator(parties), Cohort(parties))
 
 
-def test_a_client_that_predicts_numbers_counts_no_classes():
+def test_a_regression_client_refuses_class_counts():
     party = make_members()[0]
     request = CountsRequest((0, 1), False, np.empty(0), np.empty(0))
 

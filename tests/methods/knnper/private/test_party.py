@@ -254,7 +254,7 @@ def test_no_value_of_a_row_makes_a_training_fail(value):
 
 
 class Steep(nn.Module):
-    """An embedding that is not finite for rows far away."""
+    """Network whose embeddings are not finite for distant rows."""
 
     def __init__(self):
         super().__init__()

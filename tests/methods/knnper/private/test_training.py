@@ -58,7 +58,7 @@ def test_masked_sums_of_noised_parts_give_the_bits_of_plain_ones(n):
     assert (masked.overall == plain.overall).all()
 
 
-def test_equal_run_names_give_equal_networks_at_one_price():
+def test_equal_run_names_give_equal_networks_for_one_charge():
     members = make_clients(2)
     first = train(members).result.weights
     spent = [member.spent for member in members]
@@ -69,7 +69,7 @@ def test_equal_run_names_give_equal_networks_at_one_price():
     assert [member.spent for member in members] == spent
 
 
-def test_clients_pay_for_the_rounds_they_take_part_in():
+def test_clients_are_charged_for_their_own_rounds():
     rounds = RoundSettings(n_rounds=6, participation=0.5, regime=Regime(batch_size=10))
     members = make_clients(4)
 
