@@ -33,7 +33,7 @@ def _predict_parts(embedded: EmbeddedClients, name: str) -> dict[str, Any]:
     state = embedded.model.clients_[name]
     return {
         "network": np.exp(scores),
-        "memory": state.votes(features, np.exp(scores)),
+        "memory": state.predict_from_memory(features, np.exp(scores)),
         "mixture": state.predict(features, scores),
     }
 

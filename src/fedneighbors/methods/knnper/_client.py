@@ -359,7 +359,7 @@ class KNNPerParty(TableParty):
 
     def _prepare(self, request: Any) -> Message:
         """Return the task's reply; set targets and network inputs once known."""
-        reply, values = self.task.answer_counts(
+        reply, values = self.task.answer_request(
             request, self._y, lambda flag: self.training_rows(without_held_out=flag)
         )
         if values is not None:

@@ -194,7 +194,7 @@ class Classification(_Task):
         """Return the columns, and the distinct labels of the rows."""
         return describe(table, y, names, "target")
 
-    def answer_counts(
+    def answer_request(
         self, request: Message, y: npt.NDArray[Any], rows: RowSelector
     ) -> tuple[Message, Values | None]:
         """Return class counts of selected rows, and all class indices."""
@@ -347,7 +347,7 @@ class Regression(_Task):
             raise Refused("a target is missing or not a finite number", "target")
         return describe(table, np.empty(0), names, "target")
 
-    def answer_counts(
+    def answer_request(
         self, request: Message, y: npt.NDArray[Any], rows: RowSelector
     ) -> tuple[Message, Values | None]:
         """Return sums of targets, or a receipt and the standardized targets."""

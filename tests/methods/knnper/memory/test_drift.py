@@ -284,9 +284,9 @@ def test_class_shares_of_a_pool_are_those_since_the_change():
     memory, overall = change_shares(), np.full(6, 1 / 6)
     assert memory.n_reweighings == 1
     prior_only = np.array([0.0, 0, 1, 0, 0, 0])
-    personal = ClientState(memory, 0.5, overall, prior_only, MemorySettings(combine="pool"))
+    state = ClientState(memory, 0.5, overall, prior_only, MemorySettings(combine="pool"))
 
-    probabilities = personal.predict(RowFeatures(CENTERS[:2]), np.zeros((2, 6)))
+    probabilities = state.predict(RowFeatures(CENTERS[:2]), np.zeros((2, 6)))
 
     counts = [memory.recent_labels.tolist().count(c) for c in range(6)]
     expected = [(n + 1 / 6) / (sum(counts) + 1) for n in counts]

@@ -154,16 +154,16 @@ def test_one_candidate_equals_no_choice():
 def test_cosine_ignores_the_length_of_keys():
     _, scores, _, _ = make_client_data(3)
     model = KNNPerClassifier(**QUICK, metric="cosine").fit(X, Y, parties=PARTIES)
-    personal = model.clients_["north"]
-    width = personal.memory.keys.shape[1]
+    state = model.clients_["north"]
+    width = state.memory.keys.shape[1]
     queries = np.abs(np.random.default_rng(0).normal(size=(5, width)))
 
-    votes = personal.votes(RowFeatures(queries), scores[:5])
+    votes = state.predict_from_memory(RowFeatures(queries), scores[:5])
 
     np.testing.assert_allclose(
-        personal.votes(RowFeatures(queries * 64.0), scores[:5]), votes, rtol=1e-12
+        state.predict_from_memory(RowFeatures(queries * 64.0), scores[:5]), votes, rtol=1e-12
     )
-    lengths = np.sqrt((personal.memory.keys**2).sum(axis=1))
+    lengths = np.sqrt((state.memory.keys**2).sum(axis=1))
     assert ((np.abs(lengths - 1) < 1e-12) | (lengths == 0)).all()
 
 

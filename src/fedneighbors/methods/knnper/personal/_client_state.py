@@ -215,8 +215,8 @@ class ClientState:
         experts = self._task.stack_experts(scores, shared if local is None else local, prior, heads)
         return self._task.pool(experts, self.pool)
 
-    def votes(self, features: RowFeatures, default: Floats) -> Floats:
-        """Return the memory's outputs, or ``default`` if it is empty."""
+    def predict_from_memory(self, features: RowFeatures, default: Floats) -> Floats:
+        """Predict rows by the memory alone; return ``default`` if it is empty."""
         local = self._memory_outputs(features)
         return default if local is None else local
 
