@@ -213,7 +213,7 @@ class RecordingParty:
         self.replies.append(self._party.answer(request))
         return self.replies[-1]
 
-    def only(self, kind):
+    def find_reply(self, kind):
         (reply,) = (reply for reply in self.replies if isinstance(reply, kind))
         return reply
 
@@ -232,7 +232,7 @@ def make_common_party(seed=0):
     st.integers(2, 8),
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
 )
-def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, sizes):
+def test_rows_of_rare_classes_do_not_change_any_reply(seed, options, min_count, sizes):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     x = rng.normal(size=(len(y), 4)) + y[:, None]
@@ -242,33 +242,35 @@ def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, siz
     without_rare = FedPNNParty("rare", x[frequent], y[frequent], min_count=2)
 
     model = run(
-        coordinate(FedPNNSettings(**kind, min_count=min_count)), [with_rare, make_common_party()]
+        coordinate(FedPNNSettings(**options, min_count=min_count)), [with_rare, make_common_party()]
     ).result
 
     announced = np.unique(np.append(y[frequent], [0, 1])).tolist()
     assert list(model.classes) == announced
-    assert with_rare.only(SchemaReply).labels == tuple(np.unique(y[frequent]).tolist())
+    assert with_rare.find_reply(SchemaReply).labels == tuple(np.unique(y[frequent]).tolist())
     for request, reply in zip(with_rare.requests, with_rare.replies, strict=True):
         assert encode(without_rare.answer(request)) == encode(reply)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0), st.integers(1, 3))
-def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, share, n_classes):
+def test_replies_do_not_disclose_few_missing_or_present_cells(
+    seed, min_count, missing_rate, n_classes
+):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, 60)
     x = rng.normal(size=(60, 4)) * 9
-    x[rng.random(x.shape) < share * rng.random(4)] = np.nan
+    x[rng.random(x.shape) < missing_rate * rng.random(4)] = np.nan
     party = RecordingParty(FedPNNParty("other", x, y, min_count=min_count))
 
-    settings_ = FedPNNSettings(n_features_to_select=3, min_count=min_count)
-    model = run(coordinate(settings_), [party, make_common_party(seed)]).result
+    config = FedPNNSettings(n_features_to_select=3, min_count=min_count)
+    model = run(coordinate(config), [party, make_common_party(seed)]).result
 
     scaling, n = model.scaling, model.scaling.n_features
     n_rows = np.bincount(y, minlength=len(model.classes))
     n_rows[n_rows < min_count] = 0
 
-    def no_few(counts):
+    def has_no_small_counts(counts):
         return ((counts == 0) | (counts >= min_count)).all()
 
     n_missing = np.array([np.isnan(x[y == k]).sum(axis=0) for k in range(len(n_rows))])
@@ -277,30 +279,32 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
     n_missing = np.where(n_known < min_count, n_rows[:, None], n_disclosed * (n_rows > 0)[:, None])
     selected = slice(None) if model.selection is None else model.selection.columns
 
-    sums, constants, moments = map(party.only, (SelectionReply, ScalingReply, PointMomentsReply))
-    assert no_few(sums.counts)
-    assert no_few(n_rows[:, None] - sums.counts)
-    assert no_few(constants.sizes)
+    sums, constants, moments = map(
+        party.find_reply, (SelectionReply, ScalingReply, PointMomentsReply)
+    )
+    assert has_no_small_counts(sums.counts)
+    assert has_no_small_counts(n_rows[:, None] - sums.counts)
+    assert has_no_small_counts(constants.sizes)
     # the moments disclose these numbers too
     assert constants.n_missing.tolist() == n_missing.sum(axis=0)[selected].tolist()
     indicator_sums = moments.sums[:, n:] / QUANTUM
-    assert no_few(indicator_sums)
-    assert no_few(n_rows[:, None] - indicator_sums)
+    assert has_no_small_counts(indicator_sums)
+    assert has_no_small_counts(n_rows[:, None] - indicator_sums)
     joint = moments.products[n:, n:] / QUANTUM**2
-    assert no_few(joint)
+    assert has_no_small_counts(joint)
     off_diagonal = ~np.eye(len(joint), dtype=bool)
     assert (joint[off_diagonal] % min_count == 0).all()
-    assert no_few(party.only(CentersReply).counts)
+    assert has_no_small_counts(party.find_reply(CentersReply).counts)
     assert len(scaling.indicators) + (len(scaling.pooled) > 0) == len(joint)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0))
-def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, share):
+def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, missing_rate):
     rng = np.random.default_rng(seed)
     y = np.repeat([0, 1], [12, 30])
     x = rng.normal(size=(42, 3))
-    x[rng.random(x.shape) < 0.1 + 0.8 * share] = np.nan
+    x[rng.random(x.shape) < 0.1 + 0.8 * missing_rate] = np.nan
     for label in (0, 1):
         known_rows = np.flatnonzero(y == label)[: rng.integers(0, min_count)]
         x[y == label, 0] = np.nan
@@ -382,8 +386,8 @@ def test_centers_do_not_disclose_cells_of_few_records():
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, share):
-    missing = np.random.default_rng(seed).random((12, 5)) < share
+def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, missing_rate):
+    missing = np.random.default_rng(seed).random((12, 5)) < missing_rate
 
     omitted = mask_omitted_cells(missing, min_count=min_count)
 
@@ -399,10 +403,10 @@ def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, share):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_few_cells_and_indicators_are_suppressed_by_class(seed, min_count, share):
+def test_few_cells_and_indicators_are_suppressed_by_class(seed, min_count, missing_rate):
     rng = np.random.default_rng(seed)
     labels = np.repeat([0, 2], [min_count, 15])
-    missing = rng.random((len(labels), 4)) < share
+    missing = rng.random((len(labels), 4)) < missing_rate
     x = np.where(missing, np.nan, 1.0)
 
     cells = suppress_few_cells(x, labels, min_count=min_count)

@@ -53,27 +53,27 @@ def make_parties(x, y, owner, **options):
     ]
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("config", SETTINGS)
 @pytest.mark.parametrize("seed", range(3))
-def test_model_does_not_depend_on_the_order_of_parties(kind, seed):
+def test_model_does_not_depend_on_the_order_of_parties(config, seed):
     x, y = make_table(seed)
     owner = np.random.default_rng(seed).integers(0, 4, len(y))
     renamed = np.array([2, 0, 3, 1])[owner]
 
     first, second = (
-        run(coordinate(kind), make_parties(x, y, own)).result for own in (owner, renamed)
+        run(coordinate(config), make_parties(x, y, names)).result for names in (owner, renamed)
     )
 
     assert first.to_bytes() == second.to_bytes()
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_every_party_holds_the_coordinators_model(kind, tmp_path):
+@pytest.mark.parametrize("config", SETTINGS)
+def test_every_party_holds_the_coordinators_model(config, tmp_path):
     x, y = make_table()
     members = make_parties(x, y, np.arange(len(y)) % 3)
     members[0]._path = tmp_path / "model"
 
-    model = run(coordinate(kind), members).result
+    model = run(coordinate(config), members).result
 
     assert {member.model.to_bytes() for member in members} == {model.to_bytes()}
     assert FedPNNModel.load(tmp_path / "model").to_bytes() == model.to_bytes()
@@ -82,8 +82,8 @@ def test_every_party_holds_the_coordinators_model(kind, tmp_path):
 def test_rounds_match_the_settings():
     x, y = make_table()
     requests = {
-        kind: [r.request for r in run(coordinate(kind), make_parties(x, y, y)).rounds]
-        for kind in (SETTINGS[0], SETTINGS[1], SETTINGS[2])
+        config: [r.request for r in run(coordinate(config), make_parties(x, y, y)).rounds]
+        for config in (SETTINGS[0], SETTINGS[1], SETTINGS[2])
     }
 
     assert requests[SETTINGS[2]] == ["FedPNNSchemaRequest", "CentersRequest", "FedPNNModelRelease"]
@@ -100,11 +100,11 @@ class RecordingParty:
 
     def __init__(self, party):
         self.name, self.accepts = party.name, party.accepts
-        self._party, self.sent = party, []
+        self._party, self.replies = party, []
 
     def answer(self, request):
-        self.sent.append(self._party.answer(request))
-        return self.sent[-1]
+        self.replies.append(self._party.answer(request))
+        return self.replies[-1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,17 +114,17 @@ class RecordingParty:
     st.integers(2, 8),
     st.lists(st.integers(0, 12), min_size=1, max_size=4),
 )
-def test_replies_describe_at_least_min_count_records(seed, kind, min_count, sizes):
-    kind = FedPNNSettings(**{**vars(kind), "min_count": min_count})
+def test_replies_describe_at_least_min_count_records(seed, config, min_count, sizes):
+    config = FedPNNSettings(**{**vars(config), "min_count": min_count})
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
     rare = RecordingParty(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y, min_count=2))
     other = FedPNNParty("frequent", rng.normal(size=(60, 3)), np.arange(60) % 2, min_count=2)
 
-    model = run(coordinate(kind), [rare, other]).result
+    model = run(coordinate(config), [rare, other]).result
 
-    (constants,) = (reply for reply in rare.sent if isinstance(reply, ScalingReply))
-    (centers,) = (reply for reply in rare.sent if isinstance(reply, CentersReply))
+    (constants,) = (reply for reply in rare.replies if isinstance(reply, ScalingReply))
+    (centers,) = (reply for reply in rare.replies if isinstance(reply, CentersReply))
     n_rows = np.bincount(y, minlength=10)[list(model.classes)]
     disclosed = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
     assert (constants.sizes[constants.sizes > 0] >= min_count).all()

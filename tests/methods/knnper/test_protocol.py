@@ -87,7 +87,7 @@ def test_weights_depend_on_sums_only():
     }
     assert {kind.__name__ for kind in kinds} == {"ClientSchemaRequest", "ReleaseRequest"}
     for reply in (ClientSchemaRequest.reply, TrainRequest.reply):
-        assert "personal" not in reply.__dataclass_fields__
+        assert "client_state" not in reply.__dataclass_fields__
 
 
 def test_only_participants_get_requests():
