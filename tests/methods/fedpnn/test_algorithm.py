@@ -163,10 +163,10 @@ def test_classwise_merging_keeps_rare_classes():
     centers = np.array([[0.50], [0.51], [0.52]])
     counts = np.array([[9, 0], [0, 1], [9, 0]])
 
-    together = merge_centers(centers, counts, threshold=0.1)
+    jointly = merge_centers(centers, counts, threshold=0.1)
     by_class = merge_centers(centers, counts, threshold=0.1, classwise=True)
 
-    assert majority(together.counts).tolist() == [0]
+    assert majority(jointly.counts).tolist() == [0]
     assert by_class.counts.tolist() == [[18, 0], [0, 1]]
 
 

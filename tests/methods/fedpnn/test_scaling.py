@@ -166,12 +166,12 @@ def test_moments_of_parts_add_up_to_the_whole(seed, n_parts):
 
 def test_products_are_exact_integers():
     x, y = make_rows(0, n=40_000)
-    quanta = np.rint(np.clip(x, -8, 8) * 2**16).astype(np.int64)
+    integer_steps = np.rint(np.clip(x, -8, 8) * 2**16).astype(np.int64)
 
     moments = class_moments(x, y, 3)
 
-    assert (moments.products == quanta.T @ quanta).all()
-    assert (moments.sums == [quanta[y == c].sum(axis=0) for c in range(3)]).all()
+    assert (moments.products == integer_steps.T @ integer_steps).all()
+    assert (moments.sums == [integer_steps[y == c].sum(axis=0) for c in range(3)]).all()
     assert moments.counts.tolist() == np.bincount(y).tolist()
 
 

@@ -61,8 +61,8 @@ def test_statistics_over_parties_match_exact_pooled_ones(data, n, n_features, n_
 
     statistics = welch_statistics(sum_parties(x, y, owner, n_classes))
 
-    quanta = np.where(np.isnan(x), np.nan, np.trunc(np.ldexp(x, 200)) * 2.0**-200)
-    expected = naive.statistics(quanta.tolist(), y.tolist())
+    truncated = np.where(np.isnan(x), np.nan, np.trunc(np.ldexp(x, 200)) * 2.0**-200)
+    expected = naive.statistics(truncated.tolist(), y.tolist())
     assert [None if np.isnan(t) else t for t in statistics.tolist()] == expected
     for k in range(n_features + 1):
         assert select_columns(statistics, k).columns.tolist() == naive.select_columns(expected, k)

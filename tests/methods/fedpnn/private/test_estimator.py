@@ -95,10 +95,10 @@ def test_missing_cells_are_supported():
 
 def test_rows_with_labels_not_declared_are_left_out():
     x, y = make_table(2)
-    odd = y.astype(object)
-    odd[::10] = [None, "q", 7, float("nan"), b"a"] * 18
+    unusual_labels = y.astype(object)
+    unusual_labels[::10] = [None, "q", 7, float("nan"), b"a"] * 18
 
-    model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, odd, parties=OWNERS)
+    model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, unusual_labels, parties=OWNERS)
 
     assert model.classes_.tolist() == ["a", "b"]
 

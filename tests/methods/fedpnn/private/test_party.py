@@ -63,7 +63,7 @@ def make_masked_request(privacy=CENTRAL, n_shares=2):
 
 
 ALL_REQUESTS = pytest.mark.parametrize(
-    "ask", [make_origin_request, make_sums_request, make_cells_request]
+    "make_request", [make_origin_request, make_sums_request, make_cells_request]
 )
 COST = {
     make_origin_request: Fraction(1, 5),
@@ -104,7 +104,7 @@ def test_requests_of_training_without_privacy_are_refused(request_):
 
 
 @ALL_REQUESTS
-def test_release_is_charged_before_its_noise_is_drawn(ask):
+def test_release_is_charged_before_its_noise_is_drawn(make_request):
     spent_at_draws = []
 
     def bits(n):
@@ -112,15 +112,15 @@ def test_release_is_charged_before_its_noise_is_drawn(ask):
         return np.random.default_rng(0).bytes(n)
 
     north = make_party(bits=bits)
-    north.answer(ask())
+    north.answer(make_request())
 
-    assert set(spent_at_draws) == {PureDP(COST[ask])}
+    assert set(spent_at_draws) == {PureDP(COST[make_request])}
 
 
 def test_three_releases_exhaust_the_budget():
     north = make_party()
-    for ask in COST:
-        north.answer(ask())
+    for make_request in COST:
+        north.answer(make_request())
 
     with pytest.raises(Refused, match="privacy budget does not allow"):
         north.answer(make_sums_request(origin=-ORIGIN))
@@ -129,13 +129,13 @@ def test_three_releases_exhaust_the_budget():
 
 
 @ALL_REQUESTS
-def test_repeated_request_is_idempotent(ask):
+def test_repeated_request_is_idempotent(make_request):
     north = make_party()
 
-    first, second = (encode(north.answer(ask())) for _ in range(2))
+    first, second = (encode(north.answer(make_request())) for _ in range(2))
 
     assert first == second
-    assert read_spent(north) == PureDP(COST[ask])
+    assert read_spent(north) == PureDP(COST[make_request])
 
 
 def test_stored_reply_survives_a_restart(tmp_path):
@@ -187,11 +187,11 @@ def test_two_data_sets_of_one_ledger_are_charged_separately():
     ids=lambda change: next(iter(change)),
 )
 @ALL_REQUESTS
-def test_terms_not_agreed_are_refused_without_a_charge(ask, change):
+def test_terms_not_agreed_are_refused_without_a_charge(make_request, change):
     north = make_party()
 
     with pytest.raises(Refused, match="differ from the agreed ones"):
-        north.answer(ask(replace(LOCAL, **change)))
+        north.answer(make_request(replace(LOCAL, **change)))
 
     assert [entry.kind for entry in north._gate.ledger.entries()] == ["budget"]
 
@@ -255,20 +255,20 @@ def test_labels_are_not_disclosed():
 
 
 @ALL_REQUESTS
-def test_failure_after_the_charge_stays_charged_without_details(ask):
+def test_failure_after_the_charge_stays_charged_without_details(make_request):
     def bits(n):
         raise OSError("the operating system has no entropy")
 
     north = make_party(bits=bits)
 
     with pytest.raises(Refused) as caught:
-        north.answer(ask())
+        north.answer(make_request())
 
     assert caught.value.code == (
         "a release failed; if it was charged, it stays charged; see the party's log"
     )
     assert caught.value.detail == ""
-    assert read_spent(north) == PureDP(COST[ask])
+    assert read_spent(north) == PureDP(COST[make_request])
 
 
 def test_party_with_an_unusable_ledger_refuses_requests():
@@ -280,8 +280,8 @@ def test_party_with_an_unusable_ledger_refuses_requests():
 
 
 @ALL_REQUESTS
-def test_noise_differs_between_processes(ask):
-    replies = [make_party().answer(ask()).values for _ in range(2)]
+def test_noise_differs_between_processes(make_request):
+    replies = [make_party().answer(make_request()).values for _ in range(2)]
 
     assert (replies[0] != replies[1]).any()
 
@@ -321,17 +321,17 @@ def test_axis_of_other_columns_raises():
 
 @ALL_REQUESTS
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, np.inf, -np.inf, np.nan])
-def test_extreme_values_do_not_make_a_party_fail(ask, value):
+def test_extreme_values_do_not_make_a_party_fail(make_request, value):
     x, y = make_table()
     x[3, 2] = value
     north = make_party(rows=(x, y))
 
-    assert isinstance(north.answer(ask()), NoisyReply)
+    assert isinstance(north.answer(make_request()), NoisyReply)
     assert north.answer(PublicSchemaRequest()).labels == ()
 
 
 @ALL_REQUESTS
-def test_rows_with_labels_not_agreed_are_dropped_silently(ask):
+def test_rows_with_labels_not_agreed_are_dropped_silently(make_request):
     x, y = make_table()
     policy = replace(LOCAL, classes=(0, 1))
     other_labels = y.copy()
@@ -339,7 +339,7 @@ def test_rows_with_labels_not_agreed_are_dropped_silently(ask):
     agreed = np.delete(np.arange(len(y)), 3)
 
     answers = [
-        make_party(privacy=policy, rows=rows, bits_seed=4).answer(ask(policy)).values
+        make_party(privacy=policy, rows=rows, bits_seed=4).answer(make_request(policy)).values
         for rows in ((x, other_labels), (x[agreed], y[agreed]))
     ]
 
@@ -351,8 +351,8 @@ def test_party_without_rows_replies_with_noise():
     policy = replace(LOCAL, classes=(0, 1))
     empty = make_party(privacy=policy, rows=(x[:0], y[:0]))
 
-    for ask in COST:
-        assert empty.answer(ask(policy)).values.any()
+    for make_request in COST:
+        assert empty.answer(make_request(policy)).values.any()
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def scale_cells_to_the_farthest_row(units, labels, axis):
 honest_cells = party_module.cell_counts
 
 
-def draw_releases(rows, ask, n, seed):
+def draw_releases(rows, make_request, n, seed):
     """Draw many releases of a small table from parties."""
     bits = np.random.default_rng(seed).bytes
     answers = []
@@ -423,12 +423,12 @@ def draw_releases(rows, ask, n, seed):
             privacy=LOOSE, rows=rows, bits=bits, ledger=open_ledger("n", PureDP(500))
         )
         for k in range(start, start + 50):
-            answers.append(member.answer(ask(LOOSE, run=str(k))).values)
+            answers.append(member.answer(make_request(LOOSE, run=str(k))).values)
     return np.stack(answers)
 
 
 @pytest.mark.parametrize(
-    ("ask", "name", "fault"),
+    ("make_request", "name", "fault"),
     [
         (make_sums_request, None, None),
         (make_cells_request, None, None),
@@ -437,7 +437,7 @@ def draw_releases(rows, ask, n, seed):
         (make_cells_request, "cell_counts", scale_cells_to_the_farthest_row),
     ],
 )
-def test_audit_of_releases_finds_exactly_the_faults(monkeypatch, ask, name, fault):
+def test_audit_of_releases_finds_exactly_the_faults(monkeypatch, make_request, name, fault):
     if fault is not None:
         monkeypatch.setattr(party_module, name, fault)
     rng = np.random.default_rng(3)
@@ -445,12 +445,12 @@ def test_audit_of_releases_finds_exactly_the_faults(monkeypatch, ask, name, faul
     x[1:] -= np.outer((x[1:] - ORIGIN * 4) @ AXIS * 0.8, AXIS)  # the first row is the farthest
     y = np.arange(13) % 2
 
-    with_row = draw_releases((x, y), ask, 600, seed=1)
-    without = draw_releases((x[1:], y[1:]), ask, 600, seed=2)
+    with_row = draw_releases((x, y), make_request, 600, seed=1)
+    without = draw_releases((x[1:], y[1:]), make_request, 600, seed=2)
 
     # 99.9 % confidence and fixed seeds.
     epsilon = certified_epsilon(with_row, without).epsilon()
-    assert (epsilon > CLAIM[ask]) == (fault is not None), epsilon
+    assert (epsilon > CLAIM[make_request]) == (fault is not None), epsilon
 
 
 def test_masked_origin_request_is_answered():

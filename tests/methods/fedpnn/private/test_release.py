@@ -40,8 +40,10 @@ LEVELS = st.sampled_from([16, 100, 1024])
 def draw_table(rng, n_rows, n_columns):
     """Draw values of all sizes, out of bounds, infinite and missing."""
     x = rng.normal(size=(n_rows, n_columns)) * 10.0 ** rng.integers(-9, 9, size=(n_rows, 1))
-    odd = rng.random(x.shape) < 0.2
-    x[odd] = rng.choice([np.nan, np.inf, -np.inf, -1.0, 1.0, 0.0, 1.7e308], int(odd.sum()))
+    is_unusual = rng.random(x.shape) < 0.2
+    x[is_unusual] = rng.choice(
+        [np.nan, np.inf, -np.inf, -1.0, 1.0, 0.0, 1.7e308], int(is_unusual.sum())
+    )
     return x, rng.integers(0, 3, n_rows)
 
 

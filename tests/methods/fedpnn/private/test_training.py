@@ -84,14 +84,16 @@ def test_training_spends_the_whole_budget_of_every_party(privacy, n_classes):
 
 
 def test_refused_training_releases_nothing():
-    poor = make_party("p1", ledger=open_ledger("p1", replace(LOCAL, epsilon="1/10").total))
-    rich = make_party("p0", rows=make_table(seed=1))
+    with_small_budget = make_party(
+        "p1", ledger=open_ledger("p1", replace(LOCAL, epsilon="1/10").total)
+    )
+    with_full_budget = make_party("p0", rows=make_table(seed=1))
 
     with pytest.raises(PartyRefused, match="'p1' refused: its privacy budget"):
-        train([rich, poor], LOCAL)
+        train([with_full_budget, with_small_budget], LOCAL)
 
-    assert [entry.kind for entry in poor._gate.ledger.entries()] == ["budget"]
-    assert (rich.model, poor.model) == (None, None)
+    assert [entry.kind for entry in with_small_budget._gate.ledger.entries()] == ["budget"]
+    assert (with_full_budget.model, with_small_budget.model) == (None, None)
 
 
 def compute_pooled_neurons(privacy, n):
@@ -109,11 +111,11 @@ def compute_pooled_neurons(privacy, n):
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
 def test_neurons_with_negligible_noise_match_pooled_rows(mechanism):
-    generous = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
+    large_budget = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
 
-    model = train(make_parties(4, generous), generous).result
+    model = train(make_parties(4, large_budget), large_budget).result
 
-    origin, axis, counts = compute_pooled_neurons(generous, 4)
+    origin, axis, counts = compute_pooled_neurons(large_budget, 4)
     assert (model.origin == origin).all()
     assert (model.neurons.axes[:, 0] == axis).all()
     assert (np.rint(model.neurons.weights * kernel_mass(model)[:, None]) == counts).all()
@@ -155,15 +157,15 @@ def test_noise_of_the_cells_has_the_stated_variance(privacy):
 
 def make_lossy_exchange(members, step, lost):
     """Make an exchange that loses parties at a step of masked sums."""
-    lost_now = set()
+    lost_names = set()
 
     def exchange(frames):
         if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
-            lost_now.update(lost)
+            lost_names.update(lost)
         answers = {
             name: serve(members[name], frame)
             for name, frame in frames.items()
-            if name not in lost_now
+            if name not in lost_names
         }
         return answers, {name: "gone" for name in frames if name not in answers}
 
