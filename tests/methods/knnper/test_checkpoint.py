@@ -25,9 +25,9 @@ KILLED = """
     from fedneighbors.federation._loop import run_rounds
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
     from fedneighbors.methods.knnper._training import Cohort
-    from tests.methods.knnper.federations import build_coordinator, members
+    from tests.methods.knnper.federations import build_coordinator, make_members
 
-    file, stages, parties = Checkpoint(sys.argv[1], "mine"), [], members()
+    file, stages, parties = Checkpoint(sys.argv[1], "mine"), [], make_members()
 
     def write(stage):
         file.write(stage)

@@ -168,13 +168,13 @@ def test_budget_and_answers_survive_a_restart(tmp_path):
 KILLED = """
     import os, signal, sys
     from fedneighbors.methods.knnper.private import _party as home
-    from tests.methods.knnper.private.clients import client, ledger_of
-    from tests.methods.knnper.private.test_party import begin, round_of
+    from tests.methods.knnper.private.clients import make_client, open_ledger
+    from tests.methods.knnper.private.test_party import begin, make_round_request
 
-    party = begin(client(ledger=ledger_of("north", path=sys.argv[1])))
-    party.answer(round_of(party, 0))
+    party = begin(make_client(ledger=open_ledger("north", path=sys.argv[1])))
+    party.answer(make_round_request(party, 0))
     home.train_private = lambda *args, **options: os.kill(os.getpid(), signal.SIGKILL)
-    party.answer(round_of(party, 1))
+    party.answer(make_round_request(party, 1))
 """
 
 
