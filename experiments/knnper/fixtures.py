@@ -193,7 +193,7 @@ class EmbeddedClients:
         return np.ascontiguousarray(self.bank.embeddings[rows], np.float64)
 
     def count_hits(self, name: str, probabilities: Floats) -> tuple[int, int]:
-        """Return the numbers of a client's correct and of all its test rows."""
+        """Count a client's correct test rows, and all its test rows."""
         test = self.split(name)[1]
         predicted = probabilities.argmax(axis=1)
         return int((predicted == self.bank.labels[test]).sum()), len(test)

@@ -106,7 +106,7 @@ def train_and_predict(budget: str, number: int, seed: int, n_rounds: int) -> Pre
 def _score_attacks(
     models: list[Predictions], target: str, y: Integers, mask: npt.NDArray[np.bool_]
 ) -> list[tuple[str, Interval, float]]:
-    """Return mean AUC and hit rate of each attack on the rows in ``mask``.
+    """Return each attack's mean AUC and hit rate on masked rows.
 
     The likelihood-ratio attack on a model uses the others as shadow models.
     """

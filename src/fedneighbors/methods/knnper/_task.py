@@ -117,7 +117,7 @@ class _Task(ABC):
         settings: MemorySettings,
         skip: Integers | None = None,
     ) -> Floats | None:
-        """Predict rows by a memory (Eq 6); return None if it is empty.
+        """Predict rows by a memory (Eq 6); None if it is empty.
 
         ``keys`` are the embeddings of the rows. ``skip`` is the position of a key to leave out for
         each row; -1 for none.
