@@ -51,7 +51,7 @@ def test_the_report_compares_knnper_with_the_baselines(visits, tmp_path):
 
     result = call(
         "run", "knnper", "--data", visits, "--label", "diagnosis", "--party-column", "hospital",
-        "--rounds", 2, "--rivals", "--out", out,
+        "--rounds", 2, "--baselines", "--out", out,
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output

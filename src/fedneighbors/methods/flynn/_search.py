@@ -29,7 +29,7 @@ from fedneighbors.methods.flynn.protocol import (
     SchemaRequest,
     check_moments,
 )
-from fedneighbors.tabular._schema import Agreed, Label, MomentsReply, agree, blocks
+from fedneighbors.tabular._schema import JointSchema, Label, MomentsReply, agree, blocks
 
 LEAVE_ONE_OUT = 0
 """Value of ``n_folds`` that selects leave-one-out."""
@@ -334,7 +334,7 @@ def coordinate_search(
 
 
 def _make_plans(
-    candidate: Candidate, grid: ScoringGrid, moments: MomentsReply, schema: Agreed, seed: int
+    candidate: Candidate, grid: ScoringGrid, moments: MomentsReply, schema: JointSchema, seed: int
 ) -> list[HashPlan]:
     """Return one plan for each rho that fits the number of units.
 
