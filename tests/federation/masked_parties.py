@@ -136,7 +136,7 @@ class Wire:
             answers[name] = encode(reply)
         return answers, {name: "no answer" for name in frames if name not in answers}
 
-    def sent(self, kind, name=None):
+    def get_messages(self, kind, name=None):
         """Return the messages of a class, of one party or of all."""
         messages = self.requests + self.replies
         return [item for party, item in messages if type(item) is kind and name in (None, party)]

@@ -176,7 +176,7 @@ def test_late_reply_never_answers_a_later_request():
     with connected([blocked, Counter("bob", ())], deadline_s=1) as federation:
         (early,) = federation.run(greet("first")).result
         blocked.may_answer.set()
-        while not federation._connections["ann"].idle:  # wait until its late reply was sent
+        while not federation._connections["ann"].is_idle:  # wait until its late reply was sent
             pass
         (later,) = federation.run(greet("second")).result
 
@@ -207,7 +207,7 @@ def test_abandoned_request_is_not_started():
     with connected([blocked], deadline_s=1) as federation:
         federation.run(greet("first", "second"))
         blocked.may_answer.set()
-        while not federation._connections["ann"].idle:
+        while not federation._connections["ann"].is_idle:
             pass
 
     assert blocked.greetings == ["first"]

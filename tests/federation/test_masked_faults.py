@@ -6,7 +6,7 @@ import pytest
 
 from fedneighbors.errors import AggregationError, WireError
 from fedneighbors.federation._loop import sum_replies
-from fedneighbors.federation._masked_party import Opened
+from fedneighbors.federation._masked_party import OpenState
 from fedneighbors.federation._masking import (
     Advert,
     Confirmation,
@@ -19,7 +19,7 @@ from fedneighbors.federation._masking import (
     sealed_digest,
 )
 from fedneighbors.secure_sum._keys import Identity, Roster
-from fedneighbors.secure_sum._masks import new_private
+from fedneighbors.secure_sum._masks import generate_secret
 from tests.federation.masked_parties import (
     Wire,
     alter_reply,
@@ -47,7 +47,7 @@ def test_party_replaying_a_reply_of_an_earlier_round_is_named():
     masked, roster = enroll(value_parties(4))
     earlier = Wire(masked)
     masked_sum(earlier, roster)
-    (old_reply,) = earlier.sent(MaskedInput, "p1")
+    (old_reply,) = earlier.get_messages(MaskedInput, "p1")
 
     with pytest.raises(AggregationError, match="'p1': its reply is of another round or step"):
         masked_sum(Wire(masked, on_reply=alter_reply(MaskedInput, lambda _: old_reply)), roster)
@@ -96,7 +96,7 @@ def test_party_copying_the_keys_of_another_is_named():
         if isinstance(reply, Advert) and name == "p0":
             copied["keys"] = reply.mask_key, reply.seal_key
         if isinstance(reply, Advert) and name == "p1":
-            (opening,) = wire.sent(OpenSum, "p1")
+            (opening,) = wire.get_messages(OpenSum, "p1")
             to_sign = advert_digest(opening, "p1", *copied["keys"])
             return Advert(reply.round_id, *copied["keys"], identity.sign(to_sign))
         return reply
@@ -185,10 +185,10 @@ def test_holder_names_the_dealer_of_a_false_share(monkeypatch):
     masked, roster = enroll(value_parties(4))
     honest = masked[1]._seal_pair
 
-    def seal_false_share(holder, pair, seal_key, dealt_digest):
-        sealed, *_ = honest(holder, (bytes(32), pair[1]), seal_key, dealt_digest)
-        _, seed, key, _ = honest(holder, pair, seal_key, dealt_digest)
-        to_sign = sealed_digest(dealt_digest, "p1", holder, sealed, seed, key)
+    def seal_false_share(holder, pair, seal_key, keys_digest):
+        sealed, *_ = honest(holder, (bytes(32), pair[1]), seal_key, keys_digest)
+        _, seed, key, _ = honest(holder, pair, seal_key, keys_digest)
+        to_sign = sealed_digest(keys_digest, "p1", holder, sealed, seed, key)
         return sealed, seed, key, masked[1]._identity.sign(to_sign)
 
     monkeypatch.setattr(masked[1], "_seal_pair", seal_false_share)
@@ -207,8 +207,8 @@ def test_dealer_is_named_for_shares_of_another_key(monkeypatch):
     honest = masked[7]._make_shares
 
     def share_other_key(request, opening, opened):
-        other = Opened(
-            opened.request, new_private(), opened.seal_private, opened.seed, opened.reply
+        other = OpenState(
+            opened.request, generate_secret(), opened.seal_private, opened.seed, opened.reply
         )
         return honest(request, opening, other)
 

@@ -128,8 +128,12 @@ def test_rebuilt_party_refuses_a_finished_round(tmp_path):
     masked_sum(wire, roster)
 
     with pytest.raises(Refused, match="the round is over"):
-        parties[0].answer(wire.sent(OpenSum, "p0")[0])
-    assert parties[0].answer(wire.sent(Unmask, "p0")[0]).seed_shares.keys() == {"p0", "p1", "p2"}
+        parties[0].answer(wire.get_messages(OpenSum, "p0")[0])
+    assert parties[0].answer(wire.get_messages(Unmask, "p0")[0]).seed_shares.keys() == {
+        "p0",
+        "p1",
+        "p2",
+    }
 
 
 def test_party_that_lost_its_state_is_named(tmp_path):

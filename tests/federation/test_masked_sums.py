@@ -250,7 +250,7 @@ def test_modulus_is_the_smallest_sufficient_one():
 
         masked_sum(wire, roster, request=NoisedRequest())
 
-        assert {x.cells.dtype.str for x in wire.sent(MaskedInput)} == {modulus}
+        assert {x.cells.dtype.str for x in wire.get_messages(MaskedInput)} == {modulus}
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("u4", 31), ("i4", 31), ("u8", 63), ("i8", 63)])

@@ -14,10 +14,10 @@ from fedneighbors.federation._masking import (
     MaskInput,
     OpenSum,
     Revealed,
-    dealt_context,
+    keys_context,
     sum_context,
 )
-from fedneighbors.secure_sum._masks import lift
+from fedneighbors.secure_sum._masks import unmask
 from fedneighbors.secure_sum._shares import combine
 from tests.federation.masked_parties import NoisedRequest, ValueParty, Wire, enroll, masked_sum
 
@@ -65,15 +65,15 @@ def masked_numbers(kind, dtype):
     masked, roster = enroll([ValueParty(f"p{k}", sample_numbers(kind, dtype)) for k in range(N)])
     wire = Wire(masked)
     masked_sum(wire, roster, request=NoisedRequest())
-    (reply,) = wire.sent(MaskedInput, "p1")
-    shares = {k: wire.sent(Revealed, f"p{k}")[0].seed_shares["p1"] for k in range(N)}
-    opening, dealing = wire.sent(OpenSum)[0], wire.sent(DealShares)[0]
+    (reply,) = wire.get_messages(MaskedInput, "p1")
+    shares = {k: wire.get_messages(Revealed, f"p{k}")[0].seed_shares["p1"] for k in range(N)}
+    opening, dealing = wire.get_messages(OpenSum)[0], wire.get_messages(DealShares)[0]
     context = sum_context(
-        dealt_context(opening, dealing.adverts), wire.sent(MaskInput, "p1")[0].members
+        keys_context(opening, dealing.adverts), wire.get_messages(MaskInput, "p1")[0].members
     )
     without_own = reply.cells.copy()
     seeds = {"p1": combine(shares, threshold=opening.threshold)}
-    lift(without_own, seeds=seeds, dropped={}, publics={}, context=context)
+    unmask(without_own, seeds=seeds, dropped={}, public_keys={}, context=context)
     return reply.cells, without_own
 
 

@@ -4,18 +4,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.secure_sum._masks import Secrets, lift, mask, new_private, public_of
+from fedneighbors.secure_sum._masks import Secrets, derive_public_key, generate_secret, mask, unmask
 
 CONTEXT = b"c" * 32
 
 
 def make_secrets(n):
-    return [Secrets(f"p{k}", new_private(), new_private()) for k in range(n)]
+    return [Secrets(f"p{k}", generate_secret(), generate_secret()) for k in range(n)]
 
 
-def masked(values, own, publics, context=CONTEXT):
+def masked(values, own, public_keys, context=CONTEXT):
     vector = values.copy()
-    mask(vector, own, publics, context=context)
+    mask(vector, own, public_keys, context=context)
     return vector
 
 
@@ -30,17 +30,17 @@ def test_lifted_sum_is_that_of_the_survivors(n, n_dropped, length, dtype):
     random = np.random.default_rng(length)
     values = random.integers(0, np.iinfo(dtype).max, (n, length), dtype, endpoint=True)
     parties = make_secrets(n)
-    public_keys = {party.name: public_of(party.private) for party in parties}
+    public_keys = {party.name: derive_public_key(party.private) for party in parties}
     n_left = max(1, n - n_dropped)
 
     vector = np.zeros(length, dtype)
     for value, party in zip(values[:n_left], parties[:n_left], strict=True):
         vector += masked(value, party, public_keys)
-    lift(
+    unmask(
         vector,
         seeds={party.name: party.seed for party in parties[:n_left]},
         dropped={party.name: party.private for party in parties[n_left:]},
-        publics=public_keys,
+        public_keys=public_keys,
         context=CONTEXT,
     )
 
@@ -50,14 +50,14 @@ def test_lifted_sum_is_that_of_the_survivors(n, n_dropped, length, dtype):
 @pytest.mark.parametrize("length", [65_535, 65_536, 65_537, 200_001])
 def test_streams_longer_than_one_chunk_cancel(length):
     parties = make_secrets(2)
-    public_keys = {party.name: public_of(party.private) for party in parties}
+    public_keys = {party.name: derive_public_key(party.private) for party in parties}
 
     vector = sum(masked(np.zeros(length, "<u4"), party, public_keys) for party in parties)
-    lift(
+    unmask(
         vector,
         seeds={party.name: party.seed for party in parties},
         dropped={},
-        publics=public_keys,
+        public_keys=public_keys,
         context=CONTEXT,
     )
 
@@ -66,7 +66,7 @@ def test_streams_longer_than_one_chunk_cancel(length):
 
 def test_chunks_of_a_stream_do_not_repeat():
     (party, other) = make_secrets(2)
-    vector = masked(np.zeros(300_000, "<u4"), party, {"p1": public_of(other.private)})
+    vector = masked(np.zeros(300_000, "<u4"), party, {"p1": derive_public_key(other.private)})
 
     # no block of ten values (40 bytes) occurs twice
     assert len(set(vector.reshape(-1, 10).view("V40").ravel().tolist())) == 30_000
@@ -74,15 +74,15 @@ def test_chunks_of_a_stream_do_not_repeat():
 
 def test_masks_of_another_context_do_not_cancel():
     parties = make_secrets(2)
-    public_keys = {party.name: public_of(party.private) for party in parties}
+    public_keys = {party.name: derive_public_key(party.private) for party in parties}
 
     vector = masked(np.zeros(100, "<u4"), parties[0], public_keys)
     vector += masked(np.zeros(100, "<u4"), parties[1], public_keys, b"d" * 32)
-    lift(
+    unmask(
         vector,
         seeds={party.name: party.seed for party in parties},
         dropped={},
-        publics=public_keys,
+        public_keys=public_keys,
         context=CONTEXT,
     )
 

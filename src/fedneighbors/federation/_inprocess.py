@@ -168,7 +168,7 @@ class PartyConnection:
         self._lock = threading.Lock()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no frame is pending."""
         return self._n_pending == 0
 
@@ -186,7 +186,7 @@ class PartyConnection:
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
         """Stop pending work; return whether the connection is or becomes idle."""
-        return self.idle
+        return self.is_idle
 
     def close(self) -> None:
         """Release the party once no frame is pending."""
@@ -196,7 +196,7 @@ class PartyConnection:
         while not is_last:
             job = self._jobs[0]
             reply = None if job.cancelled.is_set() else self._make_reply(job.frame)
-            with self._lock:  # before the reply is queued, so that its receiver sees `idle`
+            with self._lock:  # before the reply is queued, so that its receiver sees `is_idle`
                 self._jobs.popleft()
                 self._n_pending -= 1
                 is_last = self._n_pending == 0

@@ -156,7 +156,7 @@ class Transport(Protocol):
         """Return the names of the parties."""
         ...
 
-    def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
+    def deliver(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
         """Deliver the requests and return the replies or their sum."""
         ...
 
@@ -247,10 +247,10 @@ class _RecordedExchanges:
         requests = ask.for_parties(self._transport.names)
         if ask.reduce == "sum" and sums is not None:
             during = f"{_request_name(requests)}: "
-            return sums.total(requests, partial(self._carry, label="masked", during=during))
-        return self._carry(requests, reduce=ask.reduce)
+            return sums.total(requests, partial(self._deliver, label="masked", during=during))
+        return self._deliver(requests, reduce=ask.reduce)
 
-    def _carry(
+    def _deliver(
         self,
         requests: Mapping[str, Message],
         *,
@@ -259,7 +259,7 @@ class _RecordedExchanges:
         during: str = "",
     ) -> Replies:
         started = time.perf_counter()
-        delivery = self._transport.carry(requests, reduce=reduce)
+        delivery = self._transport.deliver(requests, reduce=reduce)
         record = Round(
             index=len(self.rounds),
             request=during + _request_name(requests),
@@ -325,7 +325,7 @@ class FrameTransport:
         self.names = names
         self._exchange = exchange
 
-    def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
+    def deliver(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
         """Deliver the requests and return the replies or their sum."""
         frames = _encode_once(requests)
         answers, missing, busy_s = ExchangeResult(*self._exchange(frames))
@@ -431,7 +431,7 @@ def build_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
 def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
     first = next(iter(parts.values()))
     for party, part in parts.items():
-        if not holds_integers(part):
+        if not is_integral(part):
             raise ProtocolError(f"{where} of party {party!r} is not an integer or integer array")
         if _layout(part) != _layout(first):
             raise ProtocolError(
@@ -448,7 +448,7 @@ def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
     return result
 
 
-def holds_integers(part: Any) -> bool:
+def is_integral(part: Any) -> bool:
     """Return whether a value is an integer or an integer array."""
     if isinstance(part, np.ndarray):
         return np.issubdtype(part.dtype, np.integer)

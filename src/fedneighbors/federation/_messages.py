@@ -317,19 +317,19 @@ def _check_hint(hint: Any, *, where: str) -> None:
         _check_hint(choice, where=where)
 
 
-def fits(value: Any, hint: Any) -> bool:
+def has_type(value: Any, hint: Any) -> bool:
     """Return whether a value has a declared type.
 
     numpy scalars count as the corresponding Python types.
 
     Examples
     --------
-    >>> fits((1, 2), tuple[int, ...]), fits((1, 2), tuple[int, str]), fits(True, int)
+    >>> has_type((1, 2), tuple[int, ...]), has_type((1, 2), tuple[int, str]), has_type(True, int)
     (True, False, False)
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, choice) for choice in arguments)
+        return any(has_type(value, choice) for choice in arguments)
     if origin is typing.Literal:
         return any(type(value) is type(choice) and value == choice for choice in arguments)
     if origin is tuple:
@@ -337,7 +337,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is np.ndarray:
         return isinstance(value, np.ndarray) and _fits_dtype(value.dtype, arguments[1])
     if _is_mapping(origin):
-        return isinstance(value, Mapping) and all(fits(x, arguments[1]) for x in value.values())
+        return isinstance(value, Mapping) and all(has_type(x, arguments[1]) for x in value.values())
     if hint is int and isinstance(value, bool):
         return False
     return isinstance(value, _SCALARS.get(hint, hint))
@@ -374,8 +374,8 @@ def _is_mapping(origin: Any) -> bool:
 
 def _fits_tuple(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return all(fits(entry, arguments[0]) for entry in value)
-    return len(value) == len(arguments) and all(map(fits, value, arguments))
+        return all(has_type(entry, arguments[0]) for entry in value)
+    return len(value) == len(arguments) and all(map(has_type, value, arguments))
 
 
 def _fits_dtype(dtype: np.dtype[Any], hint: Any) -> bool:
@@ -437,7 +437,7 @@ def encode(item: Message) -> bytes:
         if hint is float and type(value) is int and type(item) not in _messages:
             value = float(value)  # a field of a saved model may be set to 1 instead of 1.0
         writer.value(value, where=f"{name}.{field}")
-        if not fits(value, hint):
+        if not has_type(value, hint):
             raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")
     return writer.frame()
 
@@ -486,7 +486,7 @@ def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
     values = {}
     for field, hint in hints.items():
         values[field] = _decode_nested(reader.value(), hint)
-        if not fits(values[field], hint):
+        if not has_type(values[field], hint):
             raise WireError(f"{name}.{field} is not of the declared type")
     if reader.n_left:
         raise WireError(f"{name}: {reader.n_left} unexpected bytes after the last field")

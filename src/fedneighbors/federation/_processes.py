@@ -31,7 +31,7 @@ class ProcessConnection(PartyConnection):
 
     def stop(self, *, at_once: bool) -> bool:
         """Kill the process if ``at_once`` or not idle; return True."""
-        if at_once or not self.idle:
+        if at_once or not self.is_idle:
             self._process.kill()
         return True
 
