@@ -105,7 +105,7 @@ class Replies:
         return self
 
     def summed(self, during: str) -> Message:
-        """Return the sum of all parties' replies; ``during`` is as for :meth:`complete`.
+        """Return the sum of all parties' replies; ``during`` as for :meth:`complete`.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Delivery:
 
 
 class Transport(Protocol):
-    """Connection between a coordinator and its parties; the only part specific to a runtime.
+    """Connection of a coordinator to its parties; the only part that depends on the runtime.
 
     Attributes
     ----------
@@ -397,8 +397,8 @@ def sum_replies(replies: Mapping[str, Message]) -> Message:
     ------
     ProtocolError
         If there is no reply; if replies differ in type, or fields in shape or dtype; if a field is
-        not of integers; if the sum could overflow its dtype, judged by the sums of the parts'
-        minima and maxima; or if the message class rejects the sum.
+        not of integers; if the minima or maxima of the parts add up to more than the dtype holds;
+        or if the message class rejects the sum.
     """
     if not replies:
         raise ProtocolError("there is no reply to add up")
@@ -433,27 +433,27 @@ def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
     for party, part in parts.items():
         if not is_integral(part):
             raise ProtocolError(f"{where} of party {party!r} is not an integer or integer array")
-        if _layout(part) != _layout(first):
+        if _describe(part) != _describe(first):
             raise ProtocolError(
-                f"{where} of party {party!r} is {_layout(part)}, others sent {_layout(first)}"
+                f"{where} of party {party!r} is {_describe(part)}, others sent {_describe(first)}"
             )
     limits = np.iinfo(first.dtype if isinstance(first, np.ndarray) else np.int64)
     low = sum(int(np.min(part, initial=0)) for part in parts.values())
     high = sum(int(np.max(part, initial=0)) for part in parts.values())
     if low < limits.min or high > limits.max:
         raise ProtocolError(f"the sum of {where} could overflow {limits.dtype}")
-    result = first.copy() if isinstance(first, np.ndarray) else first
+    result = first.copy() if isinstance(first, np.ndarray) else first  # `+=` changes arrays
     for part in list(parts.values())[1:]:
         result += part
     return result
 
 
-def is_integral(part: Any) -> bool:
+def is_integral(value: Any) -> bool:
     """Return whether a value is an integer or an integer array."""
-    if isinstance(part, np.ndarray):
-        return np.issubdtype(part.dtype, np.integer)
-    return isinstance(part, int) and not isinstance(part, bool)
+    if isinstance(value, np.ndarray):
+        return np.issubdtype(value.dtype, np.integer)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _layout(part: Any) -> str:
+def _describe(part: Any) -> str:
     return f"{part.dtype}{part.shape}" if isinstance(part, np.ndarray) else "int"

@@ -353,8 +353,7 @@ class KNNPerParty(TableParty):
             change = weighted_change(request.weights, after, n_rows=n, bits=request.bits)
         except FloatingPointError:
             raise Refused(
-                "training has diverged: lower the learning rate, and scale rows to numbers of "
-                "about 1, such as pixels divided by 255"
+                "training has diverged: lower the learning rate or scale rows to about 1"
             ) from None
         return UpdateReply(change)
 
