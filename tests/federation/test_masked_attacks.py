@@ -34,8 +34,8 @@ from tests.federation.masked_parties import (
     change_round,
     enroll,
     flip_bit,
-    masked_sum,
-    value_parties,
+    make_parties,
+    run_masked_sum,
 )
 
 P7_SILENT = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
@@ -141,7 +141,7 @@ def test_party_refuses_keys_forged_by_the_coordinator():
 
     With keys of its own in place of p2's, the coordinator would know p2's shared streams.
     """
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     forged = Identity.new()
 
     def replace_keys(request):
@@ -152,27 +152,27 @@ def test_party_refuses_keys_forged_by_the_coordinator():
 
     wire = Wire(masked, on_request=alter_request(DealShares, replace_keys))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2") as caught:
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
 
     assert caught.value.party == "p1"
     assert wire.get_messages(MaskedInput) == []
 
 
 def test_party_refuses_keys_of_an_earlier_round():
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     earlier = Wire(masked)
-    masked_sum(earlier, roster)
+    run_masked_sum(earlier, roster)
     old_entry = earlier.get_messages(DealShares, "p1")[0].adverts["p2"]
 
     replay = alter_request(DealShares, lambda x: replace(x, adverts={**x.adverts, "p2": old_entry}))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2"):
-        masked_sum(Wire(masked, on_request=replay), roster)
+        run_masked_sum(Wire(masked, on_request=replay), roster)
 
 
 def test_finished_round_cannot_be_replayed():
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     wire = Wire(masked)
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
     requests = [request for name, request in wire.requests if name == "p1"]
     *steps, unmask = requests
@@ -187,7 +187,7 @@ def test_finished_round_cannot_be_replayed():
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Confirm, Unmask])
 def test_repeated_request_gets_the_same_bytes(step):
-    masked, roster = enroll(value_parties(8))
+    masked, roster = enroll(make_parties(8))
     repeated = []
 
     def repeat(name, request):
@@ -196,7 +196,7 @@ def test_repeated_request_gets_the_same_bytes(step):
         return request
 
     wire = Wire(masked, P7_SILENT, on_request=repeat)
-    replies, _ = masked_sum(wire, roster)
+    replies, _ = run_masked_sum(wire, roster)
 
     assert replies.total.n == 5 * 7
     assert repeated[0] == repeated[1]
@@ -217,7 +217,7 @@ def change_request(request):
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
 def test_altered_second_request_for_a_step_is_refused(step):
-    masked, roster = enroll(value_parties(8))
+    masked, roster = enroll(make_parties(8))
     refusals = []
 
     def send_altered_second(name, request):
@@ -228,14 +228,14 @@ def test_altered_second_request_for_a_step_is_refused(step):
             refusals.append(caught.value)
         return request
 
-    masked_sum(Wire(masked, P7_SILENT, on_request=send_altered_second), roster)
+    run_masked_sum(Wire(masked, P7_SILENT, on_request=send_altered_second), roster)
 
     assert len(refusals) == 1
 
 
 def run_until_masked(n=8, silent=None):
     """Run a sum until all masked numbers have arrived; return the parties and the wire."""
-    masked, roster = enroll(value_parties(n))
+    masked, roster = enroll(make_parties(n))
     wire = Wire(masked, silent)
 
     def abort(name, request):
@@ -245,7 +245,7 @@ def run_until_masked(n=8, silent=None):
 
     wire.on_request = abort
     with pytest.raises(AbortError):
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
     return masked, wire
 
 
@@ -300,13 +300,15 @@ def test_confirmations_of_other_lists_or_dropouts_are_refused():
     round_id = wire.get_messages(OpenSum)[0].round_id
     survivors = tuple(f"p{k}" for k in range(7))
     everyone = tuple(f"p{k}" for k in range(8))
-    of_other_list = {p.name: p.answer(Confirm(round_id, everyone)).signature for p in masked[1:7]}
-    of_drop_out = masked[7]._identity.sign(survivors_digest(context_of(wire), survivors))
+    other_list_signatures = {
+        p.name: p.answer(Confirm(round_id, everyone)).signature for p in masked[1:7]
+    }
+    drop_out_signature = masked[7]._identity.sign(survivors_digest(context_of(wire), survivors))
 
     with pytest.raises(Refused, match="not signed by a survivor"):
-        masked[0].answer(Unmask(round_id, survivors, of_other_list))
+        masked[0].answer(Unmask(round_id, survivors, other_list_signatures))
     with pytest.raises(Refused, match="not signed by a survivor"):
-        masked[0].answer(Unmask(round_id, survivors, {"p7": of_drop_out}))
+        masked[0].answer(Unmask(round_id, survivors, {"p7": drop_out_signature}))
 
 
 def test_party_without_masked_input_reveals_nothing():
@@ -318,10 +320,10 @@ def test_party_without_masked_input_reveals_nothing():
 
 
 def test_digest_of_the_request_is_that_of_its_frame():
-    masked, roster = enroll(value_parties(3))
+    masked, roster = enroll(make_parties(3))
     wire = Wire(masked)
 
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
     expected = hashlib.sha256(encode(ValuesRequest())).digest()
     assert {x.request_digest for x in wire.get_messages(OpenSum)} == {expected}
@@ -336,10 +338,10 @@ def test_repr_hides_secrets():
 
 
 def test_party_reveals_only_one_secret_of_each_party():
-    masked, roster = enroll(value_parties(8))
+    masked, roster = enroll(make_parties(8))
     wire = Wire(masked, P7_SILENT)
 
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
     revealed = [(set(x.seed_shares), set(x.key_shares)) for x in wire.get_messages(Revealed)]
     assert revealed == [({f"p{k}" for k in range(7)}, {"p7"})] * 7

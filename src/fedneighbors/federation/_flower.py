@@ -57,8 +57,8 @@ _KIND = "fedneighbors.frame"  # serialization type of the array that is a frame
 _REASONS = {  # by flwr.common.constant.ErrorCode; Flower's texts may quote a node's exception
     1: "its node could not load the app; install the same fedneighbors there",
     2: "the app failed on its node",
-    3: "its message got lost",
-    4: "its reply got lost",
+    3: "the request to it was lost",
+    4: "its reply was lost",
     5: "its node is not connected any more",
     7: "its node does not trust the app",
     8: "the process of the app ended on its node",
