@@ -439,7 +439,7 @@ def _get_required(config: Mapping[str, Any], key: str) -> Any:
 
 
 def parse_masked_sums(config: Mapping[str, Any]) -> "MaskedSums | None":
-    """Return the secure aggregation of a run, or None if it is off.
+    """Return the secure aggregation of a run, or None if off.
 
     Parameters
     ----------

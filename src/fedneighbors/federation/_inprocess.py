@@ -82,7 +82,7 @@ def resolve_links(link: Link | Mapping[str, Link] | None, names: Sequence[str]) 
 
 
 _START_TIMEOUT_S = 5.0
-"""Maximum wait for a thread to start: usually milliseconds, never after an early interrupt."""
+"""Maximum wait for a thread to start, which takes milliseconds unless an interrupt prevents it."""
 
 
 class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no error of the caller
@@ -298,6 +298,7 @@ class ConnectedParties:
         unsent = list(frames)[::-1]  # `pop` takes the last
         n_sent = 0
         while True:
+            # after an error no further party is asked
             while unsent and not errors and n_sent - len(received) < self._n_workers:
                 name = unsent.pop()
                 self._connections[name].put(Job(frames[name], replies, cancelled))
@@ -320,7 +321,7 @@ class ConnectedParties:
 
 def _next_reply(replies: "SimpleQueue[PartyReply]", deadline: float) -> PartyReply | None:
     """Return the next reply, or None if none arrives before the deadline."""
-    if deadline == math.inf:
+    if deadline == math.inf:  # not a valid timeout
         return replies.get()
     try:
         return replies.get(timeout=max(deadline - time.monotonic(), 0.0))
@@ -353,8 +354,8 @@ def connected(
         Run parties as threads or processes. With ``"processes"`` each party has its own
         process, which keeps its state from the first coordinator to the last.
     n_workers : int, optional
-        Maximum number of parties that answer concurrently. None means all with ``"processes"``,
-        a link or a deadline, else one.
+        Maximum number of parties that answer concurrently. None means all parties with
+        ``"processes"``, a link or a deadline, otherwise one.
     link : Link or mapping of str to Link, optional
         Emulated link to all parties, or to each party by name; a party that is not in the mapping
         has a link without delay.

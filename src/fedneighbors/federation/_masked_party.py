@@ -24,11 +24,11 @@ from fedneighbors.federation._masking import (
     SealedShares,
     Unmask,
     advert_digest,
+    commit_share,
     integer_fields,
     is_summable,
     keys_context,
     sealed_digest,
-    share_commitment,
     sum_context,
     survivors_digest,
 )
@@ -288,7 +288,7 @@ class MaskedParty:
             if name in request.adverts:
                 sealed[name] = self._seal_pair(name, pair, request.adverts[name][1], keys_digest)
         # the whole seed has no holder: the coordinator checks the combined shares against it
-        commitment = share_commitment(keys_digest, self._enrolled, "", "whole seed", opened.seed)
+        commitment = commit_share(keys_digest, self._enrolled, "", "whole seed", opened.seed)
         reply = encode(SealedShares(request.round_id, commitment, sealed))
         mask_keys = {name: entry[0] for name, entry in request.adverts.items()}
         return DealState(keys_digest, mask_keys, *own_pair, reply)
@@ -440,6 +440,6 @@ def _commit_pair(
     keys_digest: bytes, dealer: str, holder: str, pair: tuple[bytes, bytes]
 ) -> tuple[bytes, bytes]:
     return (
-        share_commitment(keys_digest, dealer, holder, "seed", pair[0]),
-        share_commitment(keys_digest, dealer, holder, "key", pair[1]),
+        commit_share(keys_digest, dealer, holder, "seed", pair[0]),
+        commit_share(keys_digest, dealer, holder, "key", pair[1]),
     )

@@ -29,9 +29,9 @@ from fedneighbors.federation._masking import (
     Unmask,
     advert_digest,
     build_summed_reply,
+    commit_share,
     keys_context,
     sealed_digest,
-    share_commitment,
     sum_context,
     survivors_digest,
 )
@@ -139,7 +139,7 @@ class _SumRound:
         drop_outs = sorted(set(members) - set(inputs))
         private_keys = self._combine_secrets(drop_outs, "key", revealed, shares, keys_digest)
         for name, seed in seeds.items():
-            commitment = share_commitment(keys_digest, name, "", "whole seed", seed)
+            commitment = commit_share(keys_digest, name, "", "whole seed", seed)
             if commitment != shares[name].seed_commitment:
                 raise AggregationError("its shares do not combine to its seed", name)
         for name, private in private_keys.items():
@@ -162,6 +162,7 @@ class _SumRound:
         return adverts
 
     def _check_distinct(self, adverts: Mapping[str, tuple[bytes, bytes, bytes]]) -> None:
+        """Check that all advertised keys differ, as in Bonawitz et al. (2017)."""
         seen: set[bytes] = set()
         for name, (mask_key, seal_key, _) in adverts.items():
             if {mask_key, seal_key} & seen or mask_key == seal_key:
@@ -243,7 +244,7 @@ class _SumRound:
             for holder, reply in revealed.items():
                 share = (reply.seed_shares if kind == "seed" else reply.key_shares)[dealer]
                 commitment = shares[dealer].sealed[holder][1 if kind == "seed" else 2]
-                if share_commitment(keys_digest, dealer, holder, kind, share) != commitment:
+                if commit_share(keys_digest, dealer, holder, kind, share) != commitment:
                     raise AggregationError(f"it revealed a false share of {dealer!r}", holder)
                 by_position[self._opening.names.index(holder)] = share
             combined[dealer] = combine(by_position, threshold=self._opening.threshold)

@@ -1,6 +1,6 @@
 """Messages, digests, state stores and integer fields of masked sums.
 
-A masked sum takes four exchanges, or five if a party drops out after it dealt shares::
+A masked sum takes four exchanges, or five if there are drop-outs::
 
     coordinator                                    party
     OpenSum: names, threshold, request digest  ->  Advert: fresh public keys, signed
@@ -41,7 +41,7 @@ KEY_BYTES = 32  # X25519
 DIGEST_BYTES = 32  # SHA-256
 SIGNATURE_BYTES = 64  # Ed25519
 SEALED_BYTES = 2 * SECRET_BYTES + SEAL_OVERHEAD_BYTES  # shares of seed and private mask key
-_ROUND_ID = re.compile(r"[0-9a-f]{32}")  # 128 random bits do not repeat; part of file names
+_ROUND_ID = re.compile(r"[0-9a-f]{32}")  # 128 random bits, so no collision; safe in a file name
 
 Advertised = tuple[bytes, bytes, bytes]
 """Mask key, sealing key, signature."""
@@ -258,9 +258,7 @@ def sum_context(keys_digest: bytes, members: tuple[str, ...]) -> bytes:
     return digest("members", keys_digest, members)
 
 
-def share_commitment(
-    keys_digest: bytes, dealer: str, holder: str, kind: str, share: bytes
-) -> bytes:
+def commit_share(keys_digest: bytes, dealer: str, holder: str, kind: str, share: bytes) -> bytes:
     """Return the commitment to the share that a party holds.
 
     It needs no blinding, because the share itself is random.
@@ -293,7 +291,10 @@ def _opening_fields(opening: OpenSum) -> tuple[Any, ...]:
 
 
 MAX_OPEN_ROUNDS = 16
-"""Maximum number of rounds with contents, concurrent or aborted; one more erases the oldest."""
+"""Maximum number of rounds with stored contents; another one erases the oldest.
+
+A sum thus fails only if 16 others are opened during it, and aborted sums leave few secrets.
+"""
 
 
 class MaskStore(Protocol):

@@ -83,6 +83,7 @@ class Writer:
             If the value is out of range.
         """
         self._count_value(where, depth)
+        # timedelta64, longdouble and MaskedArray would lose their unit, precision or mask
         if value is None:
             self.write_raw(b"N")
         elif isinstance(value, bool | np.bool_):
@@ -346,7 +347,7 @@ def has_type(value: Any, hint: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _bytes_types(hint: Any) -> tuple[type[Any], ...]:
-    """Return the types in a hint that are written as bytes: ``bytes`` and dataclasses."""
+    """Return ``bytes`` and the dataclasses in a hint; both encode to bytes."""
     if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return (hint,)
     return tuple(kind for inner in typing.get_args(hint) for kind in _bytes_types(inner))

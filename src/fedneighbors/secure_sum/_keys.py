@@ -198,7 +198,7 @@ def digest(purpose: str, *parts: Part) -> bytes:
 
 
 def _encode(part: Part) -> bytes:
-    """Return a type tag, the length of a part of variable length, and its content."""
+    """Encode a part with its type and, if it varies, its length."""
     if isinstance(part, tuple):
         return b"t" + len(part).to_bytes(8, "little") + b"".join(map(_encode, part))
     if isinstance(part, int):

@@ -41,7 +41,7 @@ _ZEROS = bytes(_CHUNK_BYTES)
 
 
 def generate_secret() -> bytes:
-    """Return 32 random bytes of the operating system: a private X25519 key or a seed."""
+    """Return 32 random bytes for a private X25519 key or a seed."""
     return os.urandom(KEY_BYTES)
 
 
@@ -69,16 +69,14 @@ class Secrets:
     seed: bytes = field(repr=False)
 
 
-def mask(
-    cells: Cells, secrets: Secrets, public_keys: Mapping[str, bytes], *, context: bytes
-) -> None:
+def mask(cells: Cells, party: Secrets, public_keys: Mapping[str, bytes], *, context: bytes) -> None:
     """Mask a party's vector in place.
 
     Parameters
     ----------
     cells : uint32 or uint64 array of shape (n_cells,)
         The party's residues; afterwards uniformly distributed for anyone without the secrets.
-    secrets : Secrets
+    party : Secrets
         The party's secrets, for this vector only.
     public_keys : mapping of str to bytes
         Public mask key of each member of the sum; that of the party itself is ignored.
@@ -90,11 +88,11 @@ def mask(
     AggregationError
         If a key is invalid; the error names its party.
     """
-    _add(cells, _seed_key(secrets.seed, secrets.name, context))
+    _add(cells, _seed_key(party.seed, party.name, context))
     for name, public in public_keys.items():
-        if name != secrets.name:
-            key = _pair_key(secrets.private, public, (secrets.name, name), context)
-            _add(cells, key, negative=name < secrets.name)
+        if name != party.name:
+            key = _pair_key(party.private, public, (party.name, name), context)
+            _add(cells, key, negative=name < party.name)
 
 
 def unmask(
@@ -131,7 +129,7 @@ def unmask(
     for absent, private in dropped.items():
         for name in seeds:
             key = _pair_key(private, public_keys[name], (absent, name), context)
-            _add(cells, key, negative=name < absent)  # what the absent party's vector would add
+            _add(cells, key, negative=name < absent)  # as the vector of the absent party would
 
 
 def _seed_key(seed: bytes, name: str, context: bytes) -> bytes:
@@ -153,7 +151,7 @@ def _derive(secret: bytes, info: bytes) -> bytes:
 
 
 def _add(cells: Cells, key: bytes, *, negative: bool = False) -> None:
-    """Add or subtract the ChaCha20 stream of a key; unsigned arithmetic wraps around."""
+    """Add or subtract the ChaCha20 stream of a key; sums wrap around."""
     stream = Cipher(algorithms.ChaCha20(key, _NONCE), mode=None).encryptor()
     buffer = bytearray(_CHUNK_BYTES)
     residues = np.frombuffer(buffer, cells.dtype)
@@ -202,7 +200,7 @@ def n_cells(layout: Layout) -> int:
 
 
 def modulus_bits(layout: Layout) -> int:
-    """Return the bits of the modulus: 32 if no dtype has more, else 64."""
+    """Return 32 if no dtype has more bits, otherwise 64."""
     return 32 if all(np.dtype(code).itemsize <= 4 for code, _ in layout) else 64
 
 
