@@ -251,8 +251,8 @@ def run_until_masked(n=8, silent=None):
 
 def context_of(wire):
     opening = wire.get_messages(OpenSum)[0]
-    dealt = keys_context(opening, wire.get_messages(DealShares)[0].adverts)
-    return sum_context(dealt, wire.get_messages(MaskInput)[0].members)
+    keys_digest = keys_context(opening, wire.get_messages(DealShares)[0].adverts)
+    return sum_context(keys_digest, wire.get_messages(MaskInput)[0].members)
 
 
 def test_differing_survivor_lists_never_reveal_both_secrets():

@@ -48,7 +48,7 @@ R = TypeVar("R")
 Config = Mapping[str, str | int | float | bool]
 """Configuration of a run or a node, as provided by Flower."""
 
-POLL_S = 0.2  # seconds between pulls: little compared to the start of a process on each node
+POLL_S = 0.2  # seconds between pulls, little in an exchange for which nodes start processes
 MAX_NAME_LENGTH = 100  # characters: one line of a log; must equal that of secure_sum/_keys.py
 
 _FRAME = "frame"
