@@ -195,10 +195,10 @@ class _RecordingTransport(FrameTransport):
         super().__init__(exchange, names)
         self._log = log
 
-    def carry(
+    def deliver(
         self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
     ) -> Delivery:
         """Record the requests and send them."""
         n_requested = sum(int(np.sum(getattr(r, "count", 0))) for r in requests.values())
         self._log.append((type(next(iter(requests.values()))).__name__, n_requested))
-        return super().carry(requests, reduce=reduce)
+        return super().deliver(requests, reduce=reduce)

@@ -39,8 +39,8 @@ class RecordingCohort(Cohort):
         super().__init__(parties, **options)
         self.exchanges = []
 
-    def carry(self, requests, *, reduce):
-        delivery = super().carry(requests, reduce=reduce)
+    def deliver(self, requests, *, reduce):
+        delivery = super().deliver(requests, reduce=reduce)
         self.exchanges.append((requests, reduce, delivery.replies))
         return delivery
 

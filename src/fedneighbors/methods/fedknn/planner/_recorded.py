@@ -246,7 +246,7 @@ class _SampleTransport:
         self._providers = providers
         self._watch = watch
 
-    def carry(
+    def deliver(
         self,
         requests: Mapping[str, Message],
         *,
