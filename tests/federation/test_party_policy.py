@@ -20,64 +20,64 @@ from tests.federation.masked_parties import (
     ValuesRequest,
     Wire,
     enroll,
-    masked_sum,
-    value_parties,
+    run_masked_sum,
+    make_parties,
 )
 
 
 @pytest.mark.parametrize("request_class", [ValuesRequest, SingleUseRequest])
 def test_second_sum_over_other_parties_is_refused(request_class):
-    masked, roster = enroll(value_parties(5))
-    masked_sum(Wire(masked), roster, request=request_class())
+    masked, roster = enroll(make_parties(5))
+    run_masked_sum(Wire(masked), roster, request=request_class())
 
     wire = Wire(masked, silent={MaskInput: ("p4",)})
     with pytest.raises(AggregationError, match="another sum of this kind was unmasked before"):
-        masked_sum(wire, roster, request=request_class())
+        run_masked_sum(wire, roster, request=request_class())
 
-    assert wire.sent(Unmask) == []
+    assert wire.get_messages(Unmask) == []
 
 
 @pytest.mark.parametrize("request_class", [ValuesRequest, SingleUseRequest])
 def test_sum_over_the_same_parties_can_be_repeated(request_class):
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
 
     first, second = (
-        masked_sum(Wire(masked), roster, request=request_class())[0].total for _ in range(2)
+        run_masked_sum(Wire(masked), roster, request=request_class())[0].total for _ in range(2)
     )
 
     assert first == second
 
 
 def test_single_use_sum_refuses_another_request():
-    masked, roster = enroll(value_parties(4))
-    masked_sum(Wire(masked), roster, request=SingleUseRequest())
+    masked, roster = enroll(make_parties(4))
+    run_masked_sum(Wire(masked), roster, request=SingleUseRequest())
 
     with pytest.raises(AggregationError, match="another sum of this kind was unmasked before"):
-        masked_sum(Wire(masked), roster, request=SingleUseRequest(page=1))
-    masked_sum(Wire(masked), roster, request=ValuesRequest())
-    masked_sum(Wire(masked), roster, request=ValuesRequest(page=1))
+        run_masked_sum(Wire(masked), roster, request=SingleUseRequest(page=1))
+    run_masked_sum(Wire(masked), roster, request=ValuesRequest())
+    run_masked_sum(Wire(masked), roster, request=ValuesRequest(page=1))
 
 
 def test_single_use_sum_refuses_a_changed_table():
-    parties = value_parties(4)
+    parties = make_parties(4)
     masked, roster = enroll(parties)
-    masked_sum(Wire(masked), roster, request=SingleUseRequest())
+    run_masked_sum(Wire(masked), roster, request=SingleUseRequest())
     parties[2].items = parties[2].items + 1
 
     with pytest.raises(AggregationError, match=r"'p2': .*another sum of this kind was unmasked"):
-        masked_sum(Wire(masked), roster, request=SingleUseRequest())
+        run_masked_sum(Wire(masked), roster, request=SingleUseRequest())
 
 
 def test_sum_without_noise_over_a_minority_is_refused():
-    masked, roster = enroll(value_parties(9))
+    masked, roster = enroll(make_parties(9))
     requests = {name: ValuesRequest() for name in ("p1", "p3", "p4")}
 
     with pytest.raises(AggregationError, match="needs 6 of the 9 enrolled parties, got 3"):
-        masked_sum(Wire(masked), roster, request=requests)
+        run_masked_sum(Wire(masked), roster, request=requests)
 
 
 def test_party_refuses_a_sum_without_noise_over_a_minority():
-    masked, _ = enroll(value_parties(9))
+    masked, _ = enroll(make_parties(9))
     names = ("p1", "p3", "p4")
     opening = OpenSum("0" * 32, names, 3, ValuesRequest.__name__, b"0" * 32)
 

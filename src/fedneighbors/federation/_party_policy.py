@@ -130,7 +130,7 @@ def check_quoted(request: Any, *, name: str, roster: "Roster") -> None:
     if 3 * len(quoted) < 2 * len(roster.keys):  # the minimum threshold of a masked sum
         raise Refused("the request quotes fewer than two thirds of the enrolled parties")
     for party, reply in quoted.items():
-        if not roster.signed(party, _reply_digest(party, reply), reply.signature):
+        if not roster.has_signed(party, _reply_digest(party, reply), reply.signature):
             raise Refused("the request quotes a reply not signed by the enrolled party", party)
     try:
         request.check_quoted()

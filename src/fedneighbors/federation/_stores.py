@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 MAX_OPEN_ROUNDS = 16
-"""Maximum number of rounds whose secrets are kept; opening another erases the oldest."""
+"""Maximum number of rounds with stored contents; another one erases the oldest.
+
+A sum thus fails only if 16 others are opened during it, and aborted sums leave few secrets.
+"""
 
 
 POLICY = "policy"
@@ -14,7 +17,7 @@ POLICY = "policy"
 
 
 class MaskStore(Protocol):
-    """Storage of one content for each step that a party took in a round.
+    """Storage of one content per step of a round.
 
     With it, a party answers a repeated request with the same bytes. Empty content means erased.
     """
@@ -119,7 +122,7 @@ class FolderStore:
 
     def _sync_folder(self) -> None:
         """Sync the folder, so that a crash cannot undo a step."""
-        if os.name != "posix":
+        if os.name != "posix":  # other systems cannot sync a folder
             return
         descriptor = os.open(self._folder, os.O_RDONLY)
         try:

@@ -279,7 +279,7 @@ def _sample_gradients(wrapped: Any, rows: Tensor, *, seed: int) -> list[Tensor]:
         parameter.grad_sample = None
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        torch.manual_seed(seed)  # of dropout
+        torch.manual_seed(seed)  # dropout draws from the global generator
         _backward(wrapped(rows), torch.zeros(len(rows), dtype=torch.int64))
     return [p.grad_sample.clone() for p in wrapped.parameters() if p.grad_sample is not None]
 

@@ -88,9 +88,10 @@ def table_apps(
         privacy = privacy_from(config)
         if privacy is not None:
             _check_masked(privacy, config)
-        training = coordinate(config, privacy)
-        is_declared = privacy is not None or config.get("schema")
-        return training if is_declared else _agree_and_train(training, config)
+        if privacy is not None or config.get("schema"):
+            return coordinate(config, privacy)
+        next(coordinate(config, None)).for_parties(("any",))  # raises for invalid settings
+        return _agree_and_train(coordinate(config, None), config)
 
     def party(node: Config) -> Party:
         privacy = _party_privacy(node) if make_private else None
@@ -106,16 +107,12 @@ def table_apps(
 def _agree_and_train(
     training: Coordinator[_Model], config: Mapping[str, Any]
 ) -> Coordinator[_Model]:
-    """Agree on a schema before the training; write it next to the model."""
-    ask = next(training)  # raises for an invalid setting before any message
+    """Train after an agreement on a schema, which is written next to the model."""
     schema = yield from agree_on_schema()
-    while True:
-        try:
-            ask = training.send((yield ask))
-        except StopIteration as stop:
-            path = Path(str(config["model-path"])).with_name(SCHEMA_FILE)
-            replace_file(path, schema.to_toml().encode("utf-8"))
-            return stop.value
+    model = yield from training
+    path = Path(str(config["model-path"])).with_name(SCHEMA_FILE)
+    replace_file(path, schema.to_toml().encode("utf-8"))
+    return model
 
 
 def _agreeing_party(party: Party, node: Config, *, keep_missing: bool) -> Party:

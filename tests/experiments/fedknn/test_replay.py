@@ -99,7 +99,7 @@ def test_all_objects_within_a_cutoff_are_found_at_a_cost():
     recorder = make_recorder()
     complete = make_recorder()
     complete.reach(len(GRAPHS))
-    _, distances = complete.found(0, len(GRAPHS))
+    _, distances = complete.get_emitted(0, len(GRAPHS))
     cutoff = float(distances[20])
 
     n_within = recorder.reach(len(GRAPHS), cutoff)
@@ -115,7 +115,7 @@ def test_a_recording_may_be_longer_than_its_replay():
     long.reach(50)
 
     assert [short.reach(9), long.reach(9)] == [9, 9]
-    for expected, actual in zip(short.found(0, 9), long.found(0, 9), strict=True):
+    for expected, actual in zip(short.get_emitted(0, 9), long.get_emitted(0, 9), strict=True):
         assert (actual == expected).all()
 
 
@@ -156,7 +156,7 @@ def test_the_slowest_provider_of_every_exchange_counts():
     costs = replay(baseline(encode_query(GRAPHS[0]), 5, name="q"), parties, clocks=clocks)
 
     assert [exchange.request for exchange in costs.exchanges] == [NearestRequest.__name__]
-    assert [exchange.wanted for exchange in costs.exchanges] == [20]
+    assert [exchange.n_requested for exchange in costs.exchanges] == [20]
     assert {name: round(spent) for name, spent in costs.local_s.items()} == {
         "p0": 100, "p1": 300, "p2": 200, "p3": 0,
     }  # fmt: skip

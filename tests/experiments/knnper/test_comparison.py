@@ -120,7 +120,7 @@ def test_windows_of_roles_do_not_overlap():
     assert len({tuple(row) for row in found.x.tolist()}) > 145
 
 
-def test_the_pool_and_its_rivals_predict_next_characters():
+def test_kinds_of_knnper_and_baselines_predict_characters():
     record = find_study("knnper.shakespeare").run(quick=True)
 
     seen, unseen, _ = record.tables

@@ -57,7 +57,7 @@ def test_shares_are_normalized_nonnegative_scores(seed):
     narrow = [part.astype(np.float32) for part in parts]
     prototypes = Prototypes(*narrow, 0.7)
 
-    shares = prototypes.shares(rows)
+    shares = prototypes.score_shares(rows)
 
     for row, share in zip(rows, shares, strict=True):
         lists = [part.astype(float).tolist() for part in narrow]
@@ -81,7 +81,7 @@ def test_a_query_far_from_all_prototypes_gets_the_nearest_scores():
     places, scores = np.array([[0], [1]], np.float32), np.eye(2, dtype=np.float32)
     prototypes = Prototypes(np.ones((1, 1), np.float32), places, scores, 9.0)
 
-    shares = prototypes.shares(np.array([[1e6], [-1e6]]))
+    shares = prototypes.score_shares(np.array([[1e6], [-1e6]]))
 
     assert shares.tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
@@ -96,12 +96,14 @@ def test_training_lowers_the_loss_and_separates_classes():
     rows, labels = rows_of_three()
 
     def error(n_steps):
-        prototypes = train_prototypes(rows, labels, 3, n_dimensions=3, share=0.1, n_steps=n_steps)
-        return float(((prototypes.shares(rows) - np.eye(3)[labels]) ** 2).mean()), prototypes
+        prototypes = train_prototypes(
+            rows, labels, 3, n_dimensions=3, prototypes_per_row=0.1, n_steps=n_steps
+        )
+        return float(((prototypes.score_shares(rows) - np.eye(3)[labels]) ** 2).mean()), prototypes
 
     (before, _), (after, prototypes) = error(0), error(20)
     assert after < before
-    assert (prototypes.shares(rows).argmax(axis=1) == labels).mean() > 0.95
+    assert (prototypes.score_shares(rows).argmax(axis=1) == labels).mean() > 0.95
 
 
 @given(tables(width=4), st.integers(1, 3), st.integers(1, 6))
@@ -121,7 +123,7 @@ def test_any_rows_can_be_learned_from(rows, n_classes, n_projected):
 def test_it_reports_the_bytes_of_its_tables():
     rows, labels = rows_of_three()
 
-    store = PrototypeMemory(8, 10, n_projected=2, share=0.1).add(rows, labels)
+    store = PrototypeMemory(8, 10, n_projected=2, prototypes_per_row=0.1).add(rows, labels)
 
     assert store.nbytes == 4 * (2 * 8 + 6 * 2 + 6 * 3 + 1) + 3 + 3
 
@@ -132,9 +134,9 @@ def test_rows_can_be_neither_added_later_nor_removed():
 
     with pytest.raises(RebuildNeeded, match="trained once"):
         store.add(rows[:1], labels[:1])
-    with pytest.raises(RebuildNeeded, match="from the rows that stay"):
+    with pytest.raises(RebuildNeeded, match="from the remaining rows"):
         store.forget(["0"])
-    with pytest.raises(RebuildNeeded, match="keep no keys"):
+    with pytest.raises(RebuildNeeded, match="do not store keys"):
         store.keys  # noqa: B018 - the look-up is the test
 
 
