@@ -23,9 +23,11 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,7 @@ from fedneighbors.neural._network import Network, State
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP, exact
 from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.audit._row_mixing import mixes_rows
 
 TOLERANCE = 0.01
 """Fraction of epsilon that the search for a noise multiplier may leave unused."""
@@ -255,10 +258,12 @@ def check_private(network: Network, shape: tuple[int, ...], dtype: torch.dtype) 
         )
     try:
         wrapped, _ = _wrap(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
-        _sample_gradients(wrapped, torch.zeros((2, *shape), dtype=dtype), seed=0)
+        gradients = partial(_sample_gradients, wrapped, dtype=dtype)
+        gradients(np.zeros((2, *shape)), 0)
         named = module.named_parameters()
         unused = [name for name, p in named if getattr(p, "grad_sample", None) is None]
-        is_mixing = not unused and _mixes_rows(wrapped, shape, dtype, network.n_tokens or 2)
+        n_values = None if dtype.is_floating_point else network.n_tokens or 2
+        is_mixing = not unused and mixes_rows(gradients, shape, n_values=n_values)
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(f"the model cannot be trained with DP-SGD: {error}") from None
     if is_mixing:
@@ -273,57 +278,18 @@ def check_private(network: Network, shape: tuple[int, ...], dtype: torch.dtype) 
         )
 
 
-def _sample_gradients(wrapped: Any, rows: Tensor, *, seed: int) -> list[Tensor]:
-    """Return the per-sample gradients of each parameter."""
+def _sample_gradients(
+    wrapped: Any, rows: npt.NDArray[Any], seed: int, *, dtype: torch.dtype
+) -> npt.NDArray[Any]:
+    """Return the per-sample gradients of all used parameters, one row per sample."""
     for parameter in wrapped.parameters():
         parameter.grad_sample = None
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         torch.manual_seed(seed)  # dropout draws from the global generator
-        _backward(wrapped(rows), torch.zeros(len(rows), dtype=torch.int64))
-    return [p.grad_sample.clone() for p in wrapped.parameters() if p.grad_sample is not None]
-
-
-def _mixes_rows(wrapped: Any, shape: tuple[int, ...], dtype: torch.dtype, n_tokens: int) -> bool:
-    """Return whether other rows change the per-sample gradient of a row.
-
-    Opacus detects such layers by their type, but not operations in ``forward``. Rows are random.
-    """
-    generator = fresh_generator()
-
-    def draw(n_rows: int, scale: float) -> Tensor:
-        size = (n_rows, *shape)
-        if dtype.is_floating_point:
-            return scale * torch.randn(size, generator=generator, dtype=dtype)
-        return torch.randint(n_tokens, size, generator=generator, dtype=dtype)
-
-    for n_rows, scale in ((2, 1.0), (5, 1.0), (5, 30.0)):
-        rows = draw(n_rows, scale)
-        before = _sample_gradients(wrapped, rows, seed=0)
-        for position in (0, n_rows - 1):
-            others = draw(n_rows, scale)
-            others[position] = rows[position]
-            after = _sample_gradients(wrapped, others, seed=0)
-            if not _are_close(before, after, position, tolerance=0.0):
-                return True
-        is_random = not _are_close(
-            before, _sample_gradients(wrapped, rows, seed=1), 0, tolerance=0.0
-        )
-        alone = _sample_gradients(wrapped, rows[:1], seed=0)
-        # sums of products may be rounded in another order; dropout has another mask
-        if not is_random and not _are_close(before, alone, 0, tolerance=1e-3):
-            return True
-    return False
-
-
-def _are_close(first: list[Tensor], second: list[Tensor], row: int, *, tolerance: float) -> bool:
-    """Return whether a row has the same gradients; NaN equals NaN.
-
-    The tolerance is relative to the largest component.
-    """
-    before, after = (torch.cat([g[row].flatten() for g in grads]) for grads in (first, second))
-    largest = float(before.nan_to_num().abs().max())
-    return torch.allclose(before, after, rtol=0.0, atol=tolerance * largest, equal_nan=True)
+        _backward(wrapped(torch.from_numpy(rows).to(dtype)), torch.zeros(len(rows)).long())
+    gradients = [p.grad_sample for p in wrapped.parameters() if p.grad_sample is not None]
+    return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1).detach().numpy()
 
 
 def train_private(

@@ -90,7 +90,7 @@ def table_apps(
             _check_masked(privacy, config)
         if privacy is not None or config.get("schema"):
             return coordinate(config, privacy)
-        next(coordinate(config, None)).for_parties(("any",))  # raises for invalid settings
+        next(coordinate(config, None))  # raises for an invalid setting before any message
         return _agree_and_train(coordinate(config, None), config)
 
     def party(node: Config) -> Party:
