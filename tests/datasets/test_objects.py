@@ -154,5 +154,5 @@ def test_first_objects_keep_their_owners(written):
 
 @pytest.mark.parametrize("text", ["1,2", "1,2,3,4", "1,2,x", "", "1,2,nan", "1,2,inf"])
 def test_a_vector_is_as_many_numbers_as_the_data_have(text):
-    with pytest.raises(DataError, match="expected 3 numbers with commas between them"):
+    with pytest.raises(DataError, match="expected 3 comma-separated numbers"):
         parse_object(text, "vectors", n_columns=3)

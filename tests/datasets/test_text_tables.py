@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.datasets import Table, read_columns, read_table
-from fedneighbors.datasets._text_tables import _arff_cells, delimited, table_cells
+from fedneighbors.datasets._text_tables import _split_arff_line, serialize_csv, table_cells
 from fedneighbors.errors import DataError, MissingDataError
 
 
@@ -21,7 +21,7 @@ def test_a_written_table_is_read_back_equal(tmp_path):
     }
     table = Table({"place": words, **numbers}, "here")
 
-    (tmp_path / "t.csv").write_bytes(delimited(table_cells(table)))
+    (tmp_path / "t.csv").write_bytes(serialize_csv(table_cells(table)))
 
     found = read_columns(tmp_path / "t.csv")
     assert found.names == table.names
@@ -33,12 +33,12 @@ def test_a_written_table_is_read_back_equal(tmp_path):
 def test_whole_numbers_are_written_without_a_point():
     table = Table({"a": np.array([1.0, 2.0]), "b": np.array([1.0, 2.5])}, "here")
 
-    assert delimited(table_cells(table)) == b"a,b\n1,1.0\n2,2.5\n"
+    assert serialize_csv(table_cells(table)) == b"a,b\n1,1.0\n2,2.5\n"
 
 
 def test_columns_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="shorter"):
-        delimited({"a": [1, 2], "b": [1]})
+        serialize_csv({"a": [1, 2], "b": [1]})
 
 
 GENES = """% OpenML writes such lines
@@ -142,4 +142,4 @@ def test_binary_content_is_refused(tmp_path, raw, message):
 def test_quoted_cells_with_any_content_are_read_back(cells):
     quoted = ["'" + cell.replace("\\", "\\\\").replace("'", "\\'") + "'" for cell in cells]
 
-    assert _arff_cells(", ".join(quoted), 1, len(cells), "a file") == cells
+    assert _split_arff_line(", ".join(quoted), 1, len(cells), "a file") == cells

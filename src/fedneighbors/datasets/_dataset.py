@@ -56,10 +56,10 @@ class Dataset:
                 "expected at least one row and one feature"
             )
         n_rows, n_features = self.x.shape
-        for what, column in (("labels", self.y), ("parties", self.parties)):
-            if column is not None and column.shape != (n_rows,):
+        for field, values in (("labels", self.y), ("parties", self.parties)):
+            if values is not None and values.shape != (n_rows,):
                 raise DataError(
-                    f"data set {self.name!r} has {n_rows} rows but {what} of shape {column.shape}"
+                    f"data set {self.name!r} has {n_rows} rows but {field} of shape {values.shape}"
                 )
         if len(self.feature_names) != n_features:
             raise DataError(

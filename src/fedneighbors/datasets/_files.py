@@ -22,7 +22,7 @@ _DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
-    """Convert errors of reading to errors that name the file."""
+    """Convert read errors to library errors that name the file."""
     try:
         yield
     except FileNotFoundError as error:
