@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from experiments.attacks.limits import largest_auc
 from experiments.attacks.membership import (
-    hit_rate_at,
     likelihood_scores,
     log_odds,
     loss_scores,
+    true_positive_rate,
 )
 from experiments.attacks.scores import auc
 from experiments.bootstrap import ENDS, Interval, mean_interval
@@ -121,7 +121,7 @@ def _score_attacks(
         }
         for attack, score in scores.items():
             inside, outside = score[model.members & among], score[~model.members & among]
-            hits = hit_rate_at(inside, outside, FALSE_ALARMS)
+            hits = true_positive_rate(inside, outside, FALSE_ALARMS)
             each[attack].append((auc(inside, outside), hits))
     return [
         (attack, mean_interval([area for area, _ in found]), float(np.mean([h for _, h in found])))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.bootstrap import paired_difference
-from experiments.harness import Findings, Study, run_with_sequels
+from experiments.harness import Findings, Study, run_with_followups
 from experiments.knnper.comparison import (
     BASELINES,
     ONE_NETWORK_METHODS,
@@ -186,8 +186,8 @@ def measure(
         progress(done, len(order) * len(seeds), message)
 
     jobs = [(plan, name, seeds[0], None) for name in order]
-    each = run_with_sequels(
-        _measure, jobs, sequels=list_sequels, n_jobs=n_jobs, progress=report, label=_label
+    each = run_with_followups(
+        _measure, jobs, followups=list_sequels, n_jobs=n_jobs, progress=report, label=_label
     )
     chains = dict(zip(order, each, strict=True))
     by_federation = {name: [found[:2] for found in chains[name]] for name in plan.names}

@@ -6,7 +6,7 @@ import time
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
-from experiments.harness import run_each, run_with_sequels
+from experiments.harness import run_each, run_with_followups
 
 
 def product(a, b):
@@ -40,10 +40,10 @@ def label(a, b):
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_jobs_and_their_sequels_come_back_in_order(n_jobs):
     told = []
-    found = run_with_sequels(
+    found = run_with_followups(
         product,
         [(2, 3), (1, 5), (4, 5)],
-        sequels=two_more,
+        followups=two_more,
         n_jobs=n_jobs,
         progress=lambda *each: told.append(each),
         label=label,
@@ -59,17 +59,17 @@ def test_jobs_and_their_sequels_come_back_in_order(n_jobs):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_no_jobs_give_no_results(n_jobs):
-    found = run_with_sequels(
-        product, [], sequels=two_more, n_jobs=n_jobs, progress=print, label=label
+    found = run_with_followups(
+        product, [], followups=two_more, n_jobs=n_jobs, progress=print, label=label
     )
     assert found == []
 
 
 def test_a_sequel_begins_while_another_first_job_is_not_through():
-    chains = run_with_sequels(
+    chains = run_with_followups(
         paused,
         [(3.0, 0), (0.0, 0)],
-        sequels=lambda job, _: [(0.0, 0)] if job[0] == 0 else [],
+        followups=lambda job, _: [(0.0, 0)] if job[0] == 0 else [],
         n_jobs=2,
         progress=lambda *_: None,
         label=label,
@@ -83,10 +83,10 @@ def test_a_sequel_begins_while_another_first_job_is_not_through():
 @pytest.mark.parametrize("first", [(1, 3), (2, 1)])
 def test_a_failure_is_reported(n_jobs, first):
     with pytest.raises(KeyError, match="no 3"):
-        run_with_sequels(
+        run_with_followups(
             refused,
             [first, (1, 1)],
-            sequels=lambda job, _: [(5, 3)] if job[0] == 2 else [],
+            followups=lambda job, _: [(5, 3)] if job[0] == 2 else [],
             n_jobs=n_jobs,
             progress=lambda *_: None,
             label=label,
@@ -105,10 +105,10 @@ def endless_or_refused(path, endless):
 def test_a_failed_job_stops_the_others(tmp_path):
     path = tmp_path / "pid"
     with pytest.raises(KeyError, match="no"):
-        run_with_sequels(
+        run_with_followups(
             endless_or_refused,
             [(path, True), (path, False)],
-            sequels=lambda *_: [],
+            followups=lambda *_: [],
             n_jobs=2,
             progress=lambda *_: None,
             label=label,
@@ -119,14 +119,14 @@ def test_a_failed_job_stops_the_others(tmp_path):
 
 def test_processes_share_the_cores(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    [[found]] = run_with_sequels(
-        threads, [(1, 1)], sequels=lambda *_: [], n_jobs=2, progress=lambda *_: None, label=label
+    [[found]] = run_with_followups(
+        threads, [(1, 1)], followups=lambda *_: [], n_jobs=2, progress=lambda *_: None, label=label
     )
     assert found == "7"
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr("experiments.harness.cpu_count", lambda: 6)
-    [[found]] = run_with_sequels(
-        threads, [(1, 1)], sequels=lambda *_: [], n_jobs=2, progress=lambda *_: None, label=label
+    [[found]] = run_with_followups(
+        threads, [(1, 1)], followups=lambda *_: [], n_jobs=2, progress=lambda *_: None, label=label
     )
     assert found == "3"
 

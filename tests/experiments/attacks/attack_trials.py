@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from experiments.attacks.counts import correlate_rows, rebuild, record_evidence, sum_evidence
+from experiments.attacks.counts import correlate_rows, reconstruct, record_evidence, sum_evidence
 from experiments.attacks.evidence import gaussian_evidence, laplace_evidence
 from experiments.attacks.limits import gaussian_auc, laplace_auc, largest_auc
 from experiments.attacks.scores import auc, hit_rate_limit
@@ -137,8 +137,8 @@ def name_the_record(protection, x, *, n_trials=N_TRIALS):
     excess = released(protection.noise, indicators(active, plan.n_units)[secret], rng.bytes)
 
     linked = record_evidence(protection.evidence(excess), active).argmax(axis=1)
-    rebuilt = correlate_rows(rebuild(excess, plan), rows, plan).argmax(axis=1)
-    return int((linked == secret).sum()), int((rebuilt == secret).sum())
+    reconstructed = correlate_rows(reconstruct(excess, plan), rows, plan).argmax(axis=1)
+    return int((linked == secret).sum()), int((reconstructed == secret).sum())
 
 
 def tell_members(protection, *, n_trials=20_000):
@@ -252,9 +252,9 @@ def membership_from_a_sum(x, y, plan, split, evidence):
     own = count_activations(
         active[split.own], y[split.own], n_units=plan.n_units, n_classes=y.max() + 1
     )
-    usual = (own + 0.5) / (np.bincount(y[split.own]) + 1)
+    frequencies = (own + 0.5) / (np.bincount(y[split.own]) + 1)
     sizes = np.bincount(y[split.members])
-    per_unit = evidence(sizes, usual)
+    per_unit = evidence(sizes, frequencies)
     scores = [
         np.concatenate(
             [record_evidence(per_unit[:, c], active[rows[y[rows] == c]]) for c in np.unique(y)]
@@ -269,7 +269,11 @@ def exact_sum(x, y, split):
     parties = np.arange(len(split.members)) % 8
     model = FlyNNClassifier().fit(x[split.members], y[split.members], parties=parties).model_
     return membership_from_a_sum(
-        x, y, model.plan, split, lambda sizes, usual: sum_evidence(model.counts, sizes, usual)
+        x,
+        y,
+        model.plan,
+        split,
+        lambda sizes, frequencies: sum_evidence(model.counts, sizes, frequencies),
     )
 
 
@@ -280,7 +284,7 @@ def best_match_is_true(x, *, n_rows=400):
     active = hash_with_plan(x[:n_rows], plan)
     likeness = np.concatenate(
         [
-            correlate_rows(rebuild(indicators(active[k : k + 100], units), plan), x, plan)
+            correlate_rows(reconstruct(indicators(active[k : k + 100], units), plan), x, plan)
             for k in range(0, n_rows, 100)
         ]
     )
@@ -299,12 +303,14 @@ def main(n_trials=10_000):
         )
         for kind in MECHANISMS:
             for neighbors in ("add_remove", "replace_one"):
-                linked, rebuilt = name_the_record(Protection(kind, neighbors), x, n_trials=n_trials)
+                linked, reconstructed = name_the_record(
+                    Protection(kind, neighbors), x, n_trials=n_trials
+                )
                 limit = hit_rate_limit(linked, n_trials)
                 print(
                     f"{name}: {kind}, {neighbors}: record named in {linked / n_trials:.2%} ", end=""
                 )
-                print(f"(below {limit:.2%}), rebuilt and matched in {rebuilt / n_trials:.2%}")
+                print(f"(below {limit:.2%}), rebuilt and matched in {reconstructed / n_trials:.2%}")
     for kind in MECHANISMS:
         for share in ("1", "1/2", "1/6"):
             found = auc(*tell_members(Protection(kind, noise_share=Fraction(share))))

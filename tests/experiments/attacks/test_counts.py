@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from experiments.attacks.counts import correlate_rows, rebuild, record_evidence
+from experiments.attacks.counts import correlate_rows, reconstruct, record_evidence
 from experiments.attacks.evidence import (
     exact_evidence,
     gaussian_evidence,
@@ -78,7 +78,7 @@ def test_raw_counts_of_a_one_record_class_reveal_the_record(table, expansion):
     plan = plan_for(x, expansion=expansion)
     rows, active = candidates(x, plan)
 
-    likeness = correlate_rows(rebuild(indicators(active, plan.n_units), plan), rows, plan)
+    likeness = correlate_rows(reconstruct(indicators(active, plan.n_units), plan), rows, plan)
 
     hits = likeness.argmax(axis=1) == np.arange(N_CANDIDATES)
     assert hits.mean() >= 0.6
@@ -103,10 +103,10 @@ def test_raw_counts_name_the_record_on_a_list(table):
 def test_protected_counts_do_not_name_the_record(table, mechanism, neighbors):
     x, _ = table
 
-    linked, rebuilt = name_the_record(Protection(mechanism, neighbors), x)
+    linked, reconstructed = name_the_record(Protection(mechanism, neighbors), x)
 
     assert keeps_linkage_down(linked, N_TRIALS)
-    assert keeps_linkage_down(rebuilt, N_TRIALS)
+    assert keeps_linkage_down(reconstructed, N_TRIALS)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -272,8 +272,8 @@ def test_a_protected_sum_hides_membership(table, mechanism):
         y,
         plan,
         split,
-        lambda sizes, usual: gaussian_evidence(
-            noised - sizes * usual, sizes * usual * (1 - usual) + variance
+        lambda sizes, frequencies: gaussian_evidence(
+            noised - sizes * frequencies, sizes * frequencies * (1 - frequencies) + variance
         ),
     )
 
@@ -285,4 +285,4 @@ def test_an_expansion_that_mixes_features_is_not_rebuilt(expansion):
     plan = HashPlan(FeatureMap(4, expansion), n_units=8, n_inputs=2, n_active=2, seed=0)
 
     with pytest.raises(ValueError, match="'mirror' or 'population', got '" + expansion):
-        rebuild(np.ones(8), plan)
+        reconstruct(np.ones(8), plan)

@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import norm
 
 from experiments.attacks.membership import (
-    hit_rate_at,
     likelihood_scores,
     log_odds,
     loss_scores,
+    true_positive_rate,
 )
 from experiments.attacks.scores import auc
 
@@ -39,7 +39,7 @@ def test_the_hit_rate_is_that_of_the_best_threshold_of_all(false_alarms):
         members = rng.integers(0, 7, rng.integers(1, 12)).astype(float)
         outsiders = rng.integers(-2, 5, rng.integers(1, 12)).astype(float)
 
-        found = hit_rate_at(members, outsiders, false_alarms)
+        found = true_positive_rate(members, outsiders, false_alarms)
 
         if false_alarms < 1:
             assert found == naive_hit_rate(members, outsiders, false_alarms)
@@ -50,7 +50,7 @@ def test_the_hit_rate_is_that_of_the_best_threshold_of_all(false_alarms):
 @pytest.mark.parametrize("members", [[], [np.nan]])
 def test_invalid_scores_are_refused(members):
     with pytest.raises(ValueError, match="at least one member and one outsider, and no NaN"):
-        hit_rate_at(np.array(members, np.float64), np.array([1.0]))
+        true_positive_rate(np.array(members, np.float64), np.array([1.0]))
 
 
 def test_models_without_a_row_show_its_outsider_scores():

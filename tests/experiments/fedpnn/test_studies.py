@@ -246,7 +246,7 @@ def test_a_measurement_is_made_once(tmp_path):
     measured = []
 
     def outcome(job, path=tmp_path / "journal.jsonl"):
-        return Journal(path).recall(
+        return Journal(path).get_or_measure(
             job, measure=lambda: measured.append(job) or {"at": job}, encode=dict, decode=dict
         )
 
@@ -261,4 +261,4 @@ def test_an_invalid_line_is_refused_by_number(tmp_path):
     path.write_text('{"job": ["b"], "outcome": 1}\n{"other": 1}\n')
 
     with pytest.raises(RecordError, match=r"journal\.jsonl, line 2"):
-        Journal(path).recall(["a"], measure=dict, encode=dict, decode=dict)
+        Journal(path).get_or_measure(["a"], measure=dict, encode=dict, decode=dict)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.attacks.limits import largest_auc
-from experiments.attacks.membership import hit_rate_at, loss_scores
+from experiments.attacks.membership import loss_scores, true_positive_rate
 from experiments.attacks.scores import auc, auc_margin
 from experiments.knnper.membership import MEMBERSHIP, TARGETS
 from fedneighbors.methods.knnper import KNNPerClassifier
@@ -51,7 +51,7 @@ def test_a_memory_reveals_members_and_a_private_network_does_not():
 
     allowed = largest_auc(TIGHT.total)
     assert auc(*own) > 0.94
-    assert hit_rate_at(*own, 0.1) == 1.0
+    assert true_positive_rate(*own, 0.1) == 1.0
     assert auc(*alone) < allowed + auc_margin(400, 400, confidence=1 - 1e-7)
     assert abs(auc(*alone) - 0.5) < 0.15
     assert abs(auc(*other) - 0.5) < 0.15
