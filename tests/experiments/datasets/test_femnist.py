@@ -75,7 +75,7 @@ def test_its_size_is_read_from_the_file_headers(folder):
 def test_missing_files_are_named_with_their_place(folder):
     write(folder, "train", "only.json", leaf({"w1": [0]}))
 
-    with pytest.raises(MissingDataError, match="put there what the scripts of LEAF make"):
+    with pytest.raises(MissingDataError, match="put the output of LEAF's scripts there"):
         load("femnist")
 
 
@@ -89,8 +89,8 @@ def changed(**parts):
 @pytest.mark.parametrize(
     ("held", "words"),
     [
-        (json.dumps(GOOD)[:-900], "is no complete JSON file"),
-        ("\ufeffno json", "is no complete JSON file"),
+        (json.dumps(GOOD)[:-900], "is not a complete JSON file"),
+        ("\ufeffno json", "is not a complete JSON file"),
         ([1, 2], "as LEAF writes them"),
         ({"images": []}, "as LEAF writes them"),
         ({**GOOD, "users": []}, "as LEAF writes them"),

@@ -8,12 +8,12 @@ import pytest
 from experiments.datasets.catalog import load
 from experiments.datasets.shakespeare import (
     SPEECHES_FILE,
-    decoded,
-    encoded,
+    decode_tokens,
+    encode_text,
     load_roles,
     roles_size,
-    spoken,
-    windows,
+    read_speeches,
+    split_windows,
 )
 from fedneighbors.errors import DataError, MissingDataError
 from fedneighbors.neural._architectures import ALPHABET
@@ -35,9 +35,9 @@ def written(folder, text=PLAYS):
 
 
 def test_a_role_has_its_speeches_in_order(tmp_path):
-    said = spoken(written(tmp_path))
+    speeches = read_speeches(written(tmp_path))
 
-    assert said == {
+    assert speeches == {
         "hamlet/OPHELIA": "O, what a noble mind\nis here o'erthrown!\nMy lord",
         "hamlet/HAMLET": "Words, words, words.",
         "othello/HAMLET": "No.",
@@ -49,22 +49,22 @@ def test_rows_are_windows_and_labels_the_character_after_them(tmp_path):
 
     assert sorted(set(data.parties.tolist())) == ["hamlet/HAMLET", "hamlet/OPHELIA"]
     own = data.parties == "hamlet/HAMLET"
-    told = [(decoded(x), decoded(y)) for x, y in zip(data.x[own], data.y[own], strict=True)]
+    told = [(decode_tokens(x), decode_tokens(y)) for x, y in zip(data.x[own], data.y[own], strict=True)]
     assert told == [("Words", ","), ("ds, w", "o"), (" word", "s"), ("rds, ", "w"), (", wor", "d")]
 
 
 def test_every_character_has_its_own_token():
     assert len(set(ALPHABET)) == len(ALPHABET) == 80
-    assert decoded(encoded(ALPHABET)) == ALPHABET
+    assert decode_tokens(encode_text(ALPHABET)) == ALPHABET
     with pytest.raises(DataError, match=r"characters of the alphabet .*; replace them"):
-        encoded("caf\u00e9")
+        encode_text("caf\u00e9")
 
 
 @pytest.mark.parametrize(("n", "length", "stride"), [(0, 3, 1), (3, 3, 1), (4, 3, 1), (20, 3, 4)])
 def test_windows_are_those_of_an_obvious_loop(n, length, stride):
     tokens = np.arange(n, dtype=np.uint8)
 
-    x, y = windows(tokens, length=length, stride=stride)
+    x, y = split_windows(tokens, length=length, stride=stride)
 
     begins = range(0, n - length, stride)
     assert x.tolist() == [tokens[b : b + length].tolist() for b in begins]
@@ -75,12 +75,12 @@ def test_windows_are_those_of_an_obvious_loop(n, length, stride):
 @pytest.mark.parametrize("changed", [{"length": 0}, {"stride": 0}])
 def test_windows_have_a_length_and_a_stride(changed):
     with pytest.raises(ValueError, match="length and stride of 1 or more"):
-        windows(np.zeros(9, np.uint8), **changed)
+        split_windows(np.zeros(9, np.uint8), **changed)
 
 
 def test_files_that_are_not_there_or_of_another_kind_are_refused(tmp_path):
     with pytest.raises(MissingDataError, match=r"no file .*shakespeare_bosak8"):
-        spoken(tmp_path)
+        read_speeches(tmp_path)
 
     written(tmp_path, "play,text\nhamlet,Words\n")
 
