@@ -11,8 +11,8 @@ from experiments.datasets.shakespeare import (
     decode_tokens,
     encode_text,
     load_roles,
-    roles_size,
     read_speeches,
+    roles_size,
     split_windows,
 )
 from fedneighbors.errors import DataError, MissingDataError
@@ -49,7 +49,9 @@ def test_rows_are_windows_and_labels_the_character_after_them(tmp_path):
 
     assert sorted(set(data.parties.tolist())) == ["hamlet/HAMLET", "hamlet/OPHELIA"]
     own = data.parties == "hamlet/HAMLET"
-    told = [(decode_tokens(x), decode_tokens(y)) for x, y in zip(data.x[own], data.y[own], strict=True)]
+    told = [
+        (decode_tokens(x), decode_tokens(y)) for x, y in zip(data.x[own], data.y[own], strict=True)
+    ]
     assert told == [("Words", ","), ("ds, w", "o"), (" word", "s"), ("rds, ", "w"), (", wor", "d")]
 
 

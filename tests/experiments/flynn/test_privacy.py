@@ -9,11 +9,11 @@ import pytest
 from experiments.catalog import find_study
 from experiments.datasets.synthetic import synthetic_private
 from experiments.flynn.privacy import study as privacy
-from experiments.flynn.privacy.curves import BEST, BEST_DIVIDED, Key, gain, means
+from experiments.flynn.privacy.curves import BEST, BEST_DIVIDED, Key, compute_means, mean_difference
 from experiments.flynn.privacy.releases import (
     Setting,
     exact_model,
-    hash_set,
+    hash_data,
     private_model,
     score,
 )
@@ -112,9 +112,9 @@ def test_the_shortcut_equals_releases_of_parties_with_ledgers(parts, policy, n_p
     train, test = parts
     owners = iid(len(train[1]), n_parties, seed=3)
     options = {"decay": decay, "class_normalized": decay is None}
-    hashed = hash_set(SETTING, train, test, parties=owners, seed=SEED)
+    data = hash_data(SETTING, train, test, parties=owners, seed=SEED)
 
-    ours = private_model(hashed, policy, bits=streams(n_parties), **options)
+    ours = private_model(data, policy, bits=streams(n_parties), **options)
     theirs = trained_by_parties(train, owners, policy, **options)
 
     assert (ours.counts == theirs.counts).all()
@@ -122,7 +122,7 @@ def test_the_shortcut_equals_releases_of_parties_with_ledgers(parts, policy, n_p
     assert encode(ours.plan) == encode(theirs.plan)
     assert theirs.guarantee.startswith(ours.guarantee)
     guess = np.argmin(theirs.novelty(test[0]), axis=1)
-    assert score(ours, hashed) == balanced_accuracy(hashed.truth, guess)
+    assert score(ours, data) == balanced_accuracy(data.truth, guess)
 
 
 def test_the_model_without_privacy_is_the_estimator_s(parts):
@@ -130,24 +130,24 @@ def test_the_model_without_privacy_is_the_estimator_s(parts):
     owners = iid(len(train[1]), 2, seed=3)
     printed = {"decay": 0.9, "class_normalized": False}
 
-    hashed = hash_set(SETTING, train, test, parties=owners, seed=SEED)
+    data = hash_data(SETTING, train, test, parties=owners, seed=SEED)
     model = FlyNNClassifier(
         300, 3, 15, standardize=False, expand=None, random_state=SEED, **printed
     ).fit(*train)
 
-    assert (exact_model(hashed, **printed).counts == model.model_.counts).all()
+    assert (exact_model(data, **printed).counts == model.model_.counts).all()
     expected = balanced_accuracy(test[1], model.predict(test[0]))
-    assert score(exact_model(hashed, **printed), hashed) == expected
+    assert score(exact_model(data, **printed), data) == expected
 
 
 def test_halved_epsilon_for_two_parties_is_one_mechanism(parts):
     train, test = parts
     owners = iid(len(train[1]), 2, seed=3)
-    hashed = hash_set(SETTING, train, test, parties=owners, seed=SEED)
+    data = hash_data(SETTING, train, test, parties=owners, seed=SEED)
     whole = Privacy(1, mechanism="paper", n_picks=20)
     printed = Privacy(2, mechanism="paper", n_picks=20, accounting="paper")
 
-    models = [private_model(hashed, policy, bits=streams(2)) for policy in (whole, printed)]
+    models = [private_model(data, policy, bits=streams(2)) for policy in (whole, printed)]
 
     assert (models[0].counts == models[1].counts).all()
 
@@ -230,17 +230,17 @@ def test_a_gain_pairs_repetitions_by_their_seed():
     values = {("a", 0): 0.5, ("a", 1): 0.7, ("b", 0): 0.6, ("b", 1): 0.9, ("b", 2): 0.1}
     points = [Point("d", "s", line, seed, value) for (line, seed), value in values.items()]
 
-    found = gain(points, Key("d", "s", "a"), Key("d", "s", "b"))
+    found = mean_difference(points, Key("d", "s", "a"), Key("d", "s", "b"))
 
     assert found is not None
     assert found.value == pytest.approx(0.15)
     assert found.error == pytest.approx(0.05)
     assert found.n == 2
-    assert gain(points, Key("d", "s", "a"), Key("d", "s", "c")) is None
+    assert mean_difference(points, Key("d", "s", "a"), Key("d", "s", "c")) is None
 
 
 def test_a_single_repetition_has_no_standard_error():
-    assert means([Point("d", "s", PICKED, 0, 0.5, 1.0, 4)]) == {
+    assert compute_means([Point("d", "s", PICKED, 0, 0.5, 1.0, 4)]) == {
         Key("d", "s", PICKED, 1.0, 4): (0.5, 0.0, 1)
     }
 
@@ -252,7 +252,7 @@ def test_targets_are_shown_only_where_measured(found):
         for seed in (0, 1)
     ]
 
-    rows = privacy._targets(reported, means(reported)).rows
+    rows = privacy._tabulate_targets(reported, compute_means(reported)).rows
 
     assert [(row[1], row[2], row[-1]) for row in rows] == [
         (">= 0.80", pytest.approx(0.81), True),
