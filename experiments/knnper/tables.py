@@ -179,7 +179,7 @@ def measure(
     seeds = range(seed, seed + plan.n_seeds)
     order = sorted(plan.names, key=[*LONGEST_FIRST, *plan.names].index)
 
-    def list_sequels(job: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
+    def list_followups(job: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
         return [(plan, job[1], other, found[2]) for other in seeds[1:]]
 
     def report(done: int, _: int, message: str) -> None:
@@ -187,7 +187,7 @@ def measure(
 
     jobs = [(plan, name, seeds[0], None) for name in order]
     each = run_with_followups(
-        _measure, jobs, followups=list_sequels, n_jobs=n_jobs, progress=report, label=_label
+        _measure, jobs, followups=list_followups, n_jobs=n_jobs, progress=report, label=_label
     )
     chains = dict(zip(order, each, strict=True))
     by_federation = {name: [found[:2] for found in chains[name]] for name in plan.names}

@@ -286,7 +286,7 @@ class _Rows:
             n_inputs=sizes.n_inputs if sizes else None,
             n_active=sizes.n_active if sizes else None,
             random_state=self.seed,
-            standardize=line == EXACT,  # private moments would use up a small budget
+            standardize=line == EXACT,  # noise on the moments is too large at small budgets
             privacy=None
             if line == EXACT
             else _add_declarations(_privacy(line, epsilon), self.train),

@@ -42,7 +42,7 @@ class Entry:
     n_rows, n_features, n_classes : int
         Size of the data set; features are columns of the source, before encoding.
     source : str
-        Source of the data set.
+        Origin of the data set, such as the path of its file.
     """
 
     name: str

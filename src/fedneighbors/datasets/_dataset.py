@@ -25,7 +25,7 @@ class Dataset:
     feature_names : tuple of str
         One name per column of ``x``.
     source : str
-        Source of the rows.
+        Origin of the rows, such as the path of their file.
     n_train : int, optional
         For a source with a fixed split: the first ``n_train`` rows are for training, the
         rest for testing. None if the source has none.

@@ -16,7 +16,7 @@ Label = str | int
 
 
 class Graph:
-    """Immutable labelled undirected graph without loops and parallel edges.
+    """Immutable labelled undirected graph without loops or parallel edges.
 
     Parameters
     ----------
