@@ -67,7 +67,7 @@ def experiment(
 
 
 def _list_related(name: str) -> list[str]:
-    """Return the experiments of the same method, or all if there are none."""
+    """Return the experiments of the same method, or else all."""
     prefix = name.partition(".")[0] + "."
     return [other for other in EXPERIMENTS if other.startswith(prefix)] or list(EXPERIMENTS)
 

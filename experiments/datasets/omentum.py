@@ -14,7 +14,7 @@ from fedneighbors.errors import DataError
 OMENTUM_FEATURES = 10_936
 _N_ROWS, _N_POSITIVE, _N_TISSUES = 1_545, 77, 8
 _ID_COLUMN = "id_ref"  # number of the sample, not a feature
-_LEVEL_MEAN, _LEVEL_DEVIATION = 7.0, 2.0  # of the logarithm of a gene's expression
+_LEVEL_MEAN, _LEVEL_DEVIATION = 7.0, 2.0  # mean and deviation of gene levels
 _N_PATHWAYS, _PATHWAY_DEVIATION = 40, 0.12  # 40 x .12^2: over a third of a gene's variance
 _NOISE_DEVIATION = 1.0
 _TISSUE_FRACTION, _TISSUE_DEVIATION = 0.02, 1.5
@@ -139,7 +139,7 @@ def omentum_surrogate(*, n_features: int = OMENTUM_FEATURES, seed: int = 0) -> D
 def _draw_shift(
     n_features: int, fraction: float, deviation: float, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """Draw a shift per gene: 0 for most, nonzero for at least one."""
+    """Draw a shift per gene, nonzero for a fraction of them."""
     shift = np.zeros(n_features)
     shifted = rng.permutation(n_features)[: max(1, round(fraction * n_features))]
     shift[shifted] = rng.normal(0.0, deviation, len(shifted))

@@ -79,7 +79,7 @@ def mean_difference(points: Iterable[Point], first: Key, second: Key) -> Mean | 
 
 
 def slug(data: str) -> str:
-    """Convert the name of a data set to a part of a file name."""
+    """Convert a data set's name to part of a file name."""
     return data.removeprefix("n=").replace(",", "").replace(" ", "-")
 
 
@@ -179,7 +179,7 @@ def _picks(means: Means, data: str, setting: str) -> list[int]:
 def _score_at(
     means: Means, data: str, setting: str, line: str, epsilon: float
 ) -> tuple[Mean, int | None]:
-    """Return the mean score of a line at an epsilon, and its T."""
+    """Return a line's mean score at an epsilon, and its T."""
     if line in NO_PRIVACY:
         return means[Key(data, setting, line)], None
     if line in (LOCAL, CENTRAL):
