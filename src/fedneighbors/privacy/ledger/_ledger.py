@@ -46,7 +46,7 @@ class Ledger:
     must_exist : bool
         Raise instead of creating a new ledger.
     timeout_s : float
-        Seconds to wait for another writing process.
+        Seconds to wait for another writing process; a commit takes milliseconds.
     head : path, optional
         File with the number and digest of the last entry, written after every commit. Keep it on
         another disk: a ledger that was rolled back, for example restored from an old backup, does
