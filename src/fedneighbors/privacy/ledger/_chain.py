@@ -9,7 +9,7 @@ from pathlib import Path
 from fedneighbors.errors import LedgerError
 from fedneighbors.privacy.ledger._file import LedgerFile
 
-# A row of the charges that the entries imply, or of the table, without its equal in the other.
+# Select a charge that only the entries or only the table of charges contain, if there is one.
 _OTHER_CHARGES = """
 WITH latest AS (
     SELECT query, dataset, user, notion, first, second, kind, max(number) FROM entry
@@ -20,7 +20,7 @@ WITH latest AS (
 SELECT * FROM (SELECT * FROM expected EXCEPT SELECT * FROM charge)
 UNION ALL SELECT * FROM (SELECT * FROM charge EXCEPT SELECT * FROM expected) LIMIT 1
 """
-# The same for answers.
+# Select an answer that only the entries or only the table of answers contain.
 _OTHER_ANSWERS = """
 WITH expected AS (SELECT query, sha256, size FROM entry WHERE kind = 'released'),
 found AS (SELECT query, sha256, length(content) FROM answer)

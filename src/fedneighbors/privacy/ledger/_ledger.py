@@ -167,7 +167,7 @@ class Ledger:
         draw: Callable[[], bytes],
         purpose: str = "",
     ) -> bytes:
-        """Return the noisy answer of an id; charge new ids.
+        """Return the noisy answer of an id; charge it if new.
 
         The charge is on disk before ``draw`` is called, and the answer is on disk before it is
         returned. After a crash in between, the same id is answered without a further charge.
