@@ -20,7 +20,7 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, Number, 
 
 
 @dataclass(frozen=True)
-class _Totals:
+class _CostTotals:
     """Sums of costs by type.
 
     ``epsilon`` and ``delta`` are those of approximate costs. ``pure_as_rho`` is the sum of the pure
@@ -118,7 +118,7 @@ def spent_by_counts(counts: Mapping[Guarantee, int], budget: Guarantee) -> Guara
     return PureDP(totals.pure)
 
 
-def _sum_by_type(counts: Mapping[Guarantee, int]) -> _Totals:
+def _sum_by_type(counts: Mapping[Guarantee, int]) -> _CostTotals:
     pure = pure_as_rho = epsilon = delta = rho = Fraction(0)
     for cost, number in counts.items():
         if isinstance(cost, ZCDP):
@@ -129,10 +129,10 @@ def _sum_by_type(counts: Mapping[Guarantee, int]) -> _Totals:
         else:
             pure += number * cost.epsilon
             pure_as_rho += number * cost.epsilon**2 / 2
-    return _Totals(pure, pure_as_rho, epsilon, delta, rho)
+    return _CostTotals(pure, pure_as_rho, epsilon, delta, rho)
 
 
-def _convert_to_approx(totals: _Totals, budget: ApproxDP) -> ApproxDP:
+def _convert_to_approx(totals: _CostTotals, budget: ApproxDP) -> ApproxDP:
     epsilon = totals.pure + totals.epsilon
     if not totals.rho:
         if totals.delta >= 1:  # no guarantee
