@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from experiments.attacks.limits import largest_auc
 from experiments.attacks.membership import (
-    hit_rate_at,
     likelihood_scores,
     log_odds,
     loss_scores,
+    true_positive_rate,
 )
 from experiments.attacks.scores import auc
 from experiments.bootstrap import ENDS, Interval, mean_interval
@@ -121,7 +121,7 @@ def _score_attacks(
         }
         for attack, score in scores.items():
             members, nonmembers = score[model.members & mask], score[~model.members & mask]
-            hits = hit_rate_at(members, nonmembers, FALSE_POSITIVE_RATE)
+            hits = true_positive_rate(members, nonmembers, FALSE_POSITIVE_RATE)
             each[attack].append((auc(members, nonmembers), hits))
     return [
         (

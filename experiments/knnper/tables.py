@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.bootstrap import paired_difference
-from experiments.harness import Findings, Study, run_with_sequels
+from experiments.harness import Findings, Study, run_with_followups
 from experiments.knnper.comparison import (
     BASELINES,
     ONE_NETWORK_METHODS,
@@ -179,15 +179,15 @@ def measure(
     seeds = range(seed, seed + plan.n_seeds)
     order = sorted(plan.names, key=[*LONGEST_FIRST, *plan.names].index)
 
-    def list_sequels(job: tuple[Any, ...], result: Any) -> list[tuple[Any, ...]]:
+    def list_followups(job: tuple[Any, ...], result: Any) -> list[tuple[Any, ...]]:
         return [(plan, job[1], other, result[2]) for other in seeds[1:]]
 
     def report(done: int, _: int, message: str) -> None:
         progress(done, len(order) * len(seeds), message)
 
     jobs = [(plan, name, seeds[0], None) for name in order]
-    each = run_with_sequels(
-        _measure, jobs, sequels=list_sequels, n_jobs=n_jobs, progress=report, label=_label
+    each = run_with_followups(
+        _measure, jobs, followups=list_followups, n_jobs=n_jobs, progress=report, label=_label
     )
     chains = dict(zip(order, each, strict=True))
     by_federation = {name: [found[:2] for found in chains[name]] for name in plan.names}

@@ -71,7 +71,7 @@ class MeasureOptions:
 
 def measure(tasks: Sequence[Task], options: MeasureOptions) -> list[Trial]:
     """Return a trial of every algorithm, k and query of every task."""
-    Journal(options.journal).mend()
+    Journal(options.journal).repair()
     jobs = [
         (task, options.seed, number, options.journal)
         for task in tasks

@@ -29,7 +29,7 @@ def real_providers():
 
 
 class MetricWithIndex:
-    """A metric that stores its index."""
+    """A metric that keeps the index that it builds."""
 
     def __init__(self):
         self.inner, self.name = metric_of("graph_edit"), "graph_edit"
@@ -56,7 +56,7 @@ def recorded_providers(**limits):
     return providers, clocks
 
 
-def found_objects(answer):
+def merged_objects(answer):
     merged = answer.merged
     return list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
 
@@ -75,7 +75,7 @@ def test_replays_equal_real_runs(algorithm, k):
             for _ in range(2)
         ]
 
-        assert [found_objects(costs.answer) for costs in replays] == [found_objects(expected)] * 2
+        assert [merged_objects(costs.answer) for costs in replays] == [merged_objects(expected)] * 2
         assert [costs.answer.n_returned for costs in replays] == [expected.n_returned] * 2
 
 
@@ -133,11 +133,11 @@ def test_a_provider_without_time_is_late_for_all_algorithms():
 
 
 class TimedParty:
-    """A party whose recorded work takes a given time."""
+    """A party whose recorded work takes a fixed time."""
 
-    def __init__(self, provider, each_s):
+    def __init__(self, provider, seconds_per_request):
         self.name, self.accepts = provider.name, provider.accepts
-        self._provider, self._each_s = provider, each_s
+        self._provider, self._each_s = provider, seconds_per_request
         self.spent_s = 0.0
 
     def answer(self, request):
@@ -148,8 +148,10 @@ class TimedParty:
 
 def test_the_slowest_provider_of_every_exchange_counts():
     parties = [
-        TimedParty(provider, each_s)
-        for provider, each_s in zip(real_providers(), [100.0, 300.0, 200.0, 0.0], strict=True)
+        TimedParty(provider, seconds_per_request)
+        for provider, seconds_per_request in zip(
+            real_providers(), [100.0, 300.0, 200.0, 0.0], strict=True
+        )
     ]
     clocks = {party.name: party for party in parties}
 
@@ -160,9 +162,7 @@ def test_the_slowest_provider_of_every_exchange_counts():
     assert {name: round(spent) for name, spent in costs.local_s.items()} == {
         "p0": 100, "p1": 300, "p2": 200, "p3": 0,
     }  # fmt: skip
-    assert costs.seconds(Link(10.0)) == pytest.approx(
-        310.0, abs=5.0
-    )  # the work itself takes milliseconds
+    assert costs.seconds(Link(10.0)) == pytest.approx(310.0, abs=5.0)  # the rest takes milliseconds
     late = replay(
         baseline(encode_query(GRAPHS[0]), 5, name="r"), parties, clocks=clocks, limit_s=250.0
     )
