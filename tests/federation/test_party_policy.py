@@ -20,8 +20,8 @@ from tests.federation.masked_parties import (
     ValuesRequest,
     Wire,
     enroll,
-    run_masked_sum,
     make_parties,
+    run_masked_sum,
 )
 
 

@@ -12,23 +12,14 @@ party checks the signatures and recomputes the request.
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import MaskedRound, Party, Refused
+from fedneighbors.federation._roles import MaskedRound, Refused
 from fedneighbors.federation._stores import POLICY, MaskStore
 
 if TYPE_CHECKING:
     from fedneighbors.secure_sum._keys import Identity, Roster  # which needs an extra
-
-
-class SingleTableParty(Party, Protocol):
-    """A party whose answers depend on one table."""
-
-    @property
-    def table_digest(self) -> bytes:
-        """Return a digest of the table; it does not leave the party."""
-        ...
 
 
 def remember(store: MaskStore, topic: str, content: bytes, *, refusal: str) -> None:
@@ -45,14 +36,14 @@ class SingleUseParty:
 
     Parameters
     ----------
-    party : SingleTableParty
-        The wrapped party.
+    party : Party
+        The wrapped party; its attribute ``table_digest`` is a digest of its table.
     store : MaskStore
         Memory of the answered requests. Erase it only to accept that the coordinator can compare
         new answers with the earlier ones.
     """
 
-    def __init__(self, party: SingleTableParty, *, store: MaskStore) -> None:
+    def __init__(self, party: Any, *, store: MaskStore) -> None:
         self.name = party.name
         self.accepts = party.accepts
         self._party = party
@@ -61,17 +52,19 @@ class SingleUseParty:
     @property
     def table_digest(self) -> bytes:
         """Return the digest of the wrapped party's table."""
-        return self._party.table_digest
+        digest: bytes = self._party.table_digest
+        return digest
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or raise :class:`~fedneighbors.federation.Refused`."""
         if getattr(type(request), "single_use", None) == "always":
             self._remember(request)
-        return self._party.answer(request)
+        reply: Message = self._party.answer(request)
+        return reply
 
     def contribute(self, request: Message, masked: MaskedRound) -> Message:
         """Return this party's part of a masked sum."""
-        reply: Message = self._party.contribute(request, masked)  # type: ignore[attr-defined]
+        reply: Message = self._party.contribute(request, masked)
         return reply
 
     def _remember(self, request: Any) -> None:

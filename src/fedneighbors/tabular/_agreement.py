@@ -179,7 +179,7 @@ class AgreeingParty:
 
 
 def find_misfit(agreed: Schema, draft: Schema) -> str | None:
-    """Return a column in which a schema differs from a draft, or None.
+    """Return the first column in which a schema contradicts a draft.
 
     Fill values may differ, and the schema may have more categories.
     """

@@ -19,7 +19,9 @@ from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
+from fedneighbors.federation._party_policy import SingleUseParty
 from fedneighbors.federation._roles import Party, Refused
+from fedneighbors.federation._stores import FolderStore
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.records._storage import check_folder, replace_file
 from fedneighbors.tabular._agreement import AgreeingParty, agree_on_schema, find_misfit
@@ -107,9 +109,9 @@ def table_apps(
 def _agree_and_train(
     training: Coordinator[_Model], config: Mapping[str, Any]
 ) -> Coordinator[_Model]:
-    """Train after an agreement on a schema, which is written next to the model."""
+    """Agree on a schema, train, and write the schema next to the model."""
     schema = yield from agree_on_schema()
-    model = yield from training
+    model: _Model = yield from training
     path = Path(str(config["model-path"])).with_name(SCHEMA_FILE)
     replace_file(path, schema.to_toml().encode("utf-8"))
     return model
@@ -157,16 +159,12 @@ def _agreed_schema(draft: Schema, folder: Path) -> Schema:
     return stored if find_misfit(stored, draft) is None else draft
 
 
-def _limit_requests(party: Any, node: Config) -> Party:
+def _limit_requests(party: Party, node: Config) -> Party:
     """Return a party that answers single-use requests once, also after restarts."""
     if all(getattr(request, "single_use", None) != "always" for request in party.accepts):
         return party
-    from fedneighbors.federation._party_policy import SingleUseParty
-    from fedneighbors.federation._stores import FolderStore
-
-    return SingleUseParty(
-        party, store=FolderStore(Path(node_value(node, "model-folder"), "answers"))
-    )
+    folder = Path(node_value(node, "model-folder"), "answers")
+    return SingleUseParty(party, store=FolderStore(folder))
 
 
 def typed_value(config: Mapping[str, Any], key: str, *kinds: type) -> Any:

@@ -81,7 +81,7 @@ class TableParty:
 
     @property
     def table_digest(self) -> bytes:
-        """Return a digest of rows and labels, which does not leave the party."""
+        """Return a digest of the table; it does not leave the party."""
         x = self._x
         arrays = (x.data, x.indices, x.indptr) if hasattr(x, "toarray") else (np.asarray(x),)
         state = hashlib.sha256(repr((x.shape, self._feature_names, self._y.tolist())).encode())

@@ -127,7 +127,7 @@ class CentersRequest:
 
     @property
     def quoted(self) -> Mapping[str, ScalingReply] | None:
-        """Return the replies on which the request depends, by party; None for none."""
+        """Return the replies on which the request depends, by party."""
         return None if self.scaling is None else self.constants
 
     def check_quoted(self) -> None:

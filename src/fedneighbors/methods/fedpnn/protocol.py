@@ -219,7 +219,8 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     if settings.n_features_to_select is not None:
         selection = yield from _select(settings.n_features_to_select, settings, schema)
     plan = _Plan(settings, schema, selection)
-    scaling, signed, linear_map = None, {}, np.zeros((0, 0))
+    scaling, linear_map = None, np.zeros((0, 0))
+    signed: Mapping[str, ScalingReply] = {}
     if settings.frame == "global":
         replies = yield gather(plan.constants_request())
         by_party = replies.complete("the constants").each

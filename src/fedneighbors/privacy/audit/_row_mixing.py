@@ -14,7 +14,9 @@ def mixes_rows(
     *,
     n_values: int | None = None,
 ) -> bool:
-    """Return whether other rows, their number or earlier calls change a row's numbers.
+    """Return whether other rows change the numbers of a row.
+
+    Their number and earlier calls count, too.
 
     A bound on the contribution of a row, such as that of clipped gradients, requires that they do
     not. The rows are random.
