@@ -105,8 +105,8 @@ def read_table(
         Nominal columns whose cells are numbers.
     schema : Schema, optional
         Columns and labels, if declared. Each row is then read by itself, and rows that the schema
-        does not allow are dropped; only ``party`` and ``delimiter`` have an effect besides. By
-        default columns and the rules for missing cells come from all rows of the file.
+        does not allow are dropped; of the other arguments only ``party``, ``delimiter`` and, for a
+        schema without a label, ``label`` have an effect. By default columns and the rules for missing cells come from all rows of the file.
     delimiter : str, default=","
         Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
@@ -346,7 +346,7 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
         content = parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     names = [str(name) for name in content.column_names]
     check_names(names, source=str(path))

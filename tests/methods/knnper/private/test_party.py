@@ -86,7 +86,7 @@ class Centered(nn.Module):
 
 
 def test_network_that_mixes_rows_is_refused_without_a_charge():
-    party = client(net=Network(Centered(), embedding="body"))
+    party = make_client(net=Network(Centered(), embedding="body"))
     party.answer(COUNTS)
     spent = party.spent
 
