@@ -106,7 +106,8 @@ def read_table(
     schema : Schema, optional
         Columns and labels, if declared. Each row is then read by itself, and rows that the schema
         does not allow are dropped; of the other arguments only ``party``, ``delimiter`` and, for a
-        schema without a label, ``label`` have an effect. By default columns and the rules for missing cells come from all rows of the file.
+        schema without a label, ``label`` have an effect. By default columns and the rules for
+        missing cells come from all rows of the file.
     delimiter : str, default=","
         Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
