@@ -79,6 +79,24 @@ def test_parties_are_read_from_a_column(cities, tmp_path):
     assert "Basel" in printed
 
 
+def test_vectors_are_read_by_a_schema(tmp_path):
+    rows = "age,ward\n40,a\n41,b\n,c\n90,b\n"
+    (tmp_path / "rows.csv").write_text(rows)
+    (tmp_path / "query.csv").write_text("ward,age\nb,90\n")
+    schema = '[columns.age]\nkind = "number"\n[columns.ward]\nkind = "category"\n'
+    (tmp_path / "s.toml").write_text(schema + 'categories = ["a", "b", "c"]\n')
+
+    record, _ = search(
+        *("--data", tmp_path / "rows.csv", "--metric", "euclidean", "-k", 3, "--parties", 2),
+        *("--schema", tmp_path / "s.toml", "--queries", tmp_path / "query.csv"),
+        out=tmp_path / "out",
+    )
+
+    neighbors = read_table(record, "neighbors")
+    assert [row["object"] for row in neighbors] == ["row 4", "row 2", "row 1"]
+    assert [row["distance"] for row in neighbors] == pytest.approx([0.0, 49.0, 2502**0.5])
+
+
 def test_queries_are_given_by_row_number_or_in_a_file(titles, tmp_path):
     (tmp_path / "queries.txt").write_text("deep learning 2\nfederated learning 3\n")
 

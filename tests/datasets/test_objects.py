@@ -6,7 +6,7 @@ import lzma
 import numpy as np
 import pytest
 
-from fedneighbors.datasets import load
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, load
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import graph_from_smiles
 from fedneighbors.datasets._objects import parse_object, read_objects
@@ -164,3 +164,45 @@ def test_first_objects_keep_their_owners(write_text):
 def test_a_vector_must_have_as_many_numbers_as_the_data(text):
     with pytest.raises(DataError, match="expected 3 comma-separated numbers"):
         parse_object(text, "vectors", n_columns=3)
+
+
+PATIENTS = """name,age,ward,stay
+ann,40,a,2
+bob,,b,3
+cyd,500,c,4
+dan,50,,5
+"""
+SCHEMA = Schema(
+    (
+        NumericColumn("age", 0.0, 100.0, "drop"),
+        CategoricalColumn("ward", ("a", "b", "c"), "b"),
+    ),
+    "stay",
+    (2, 3),
+)
+
+
+def test_a_schema_converts_the_rows_of_vectors(write_text):
+    file = write_text("patients.csv", PATIENTS)
+
+    objects = read_objects(file, "vectors", schema=SCHEMA, owner="ward", label="name")
+
+    assert objects.items.tolist() == [[40, 1, 0, 0], [100, 0, 0, 1], [50, 0, 1, 0]]
+    assert objects.labels == ("ann", "cyd", "dan")  # bob has no age, and labels are not used
+    assert objects.owners.tolist() == ["a", "c", None]
+    assert read_objects(file, "vectors", schema=SCHEMA).labels == ("row 1", "row 3", "row 4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"), [("vectors", ["age"]), ("strings", []), ("places", [])]
+)
+def test_a_schema_is_for_vectors_in_place_of_columns(write_text, kind, columns):
+    file = write_text("patients.csv", PATIENTS)
+
+    with pytest.raises(DataError, match="a schema describes the components of vectors"):
+        read_objects(file, kind, columns=columns, schema=SCHEMA)
+
+
+def test_a_schema_of_lines_is_refused(write_text):
+    with pytest.raises(DataError, match="has no columns"):
+        read_objects(write_text("lines.txt", "a\nb\n"), "strings", schema=SCHEMA)

@@ -11,6 +11,7 @@ from fedneighbors.cli._search_options import (
     LimitOption,
     MetricOption,
     NeighborsOption,
+    ObjectSchemaOption,
     ObjectSplitOption,
     QueriesOption,
     QueryDeltaOption,
@@ -37,6 +38,7 @@ def explain(
     queries: QueriesOption = None,
     k: NeighborsOption = 10,
     columns: ColumnsOption = "",
+    schema: ObjectSchemaOption = None,
     limit: LimitOption = None,
     parties: PartiesOption = 8,
     partition: ObjectSplitOption = "uniform",
@@ -62,7 +64,7 @@ def explain(
         workers=workers,
         seed=seed,
     )
-    source = Source(data, metric, columns, None, party_column, limit)
+    source = Source(data, metric, columns, None, party_column, limit, schema)
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     search.fit(objects.items, parties=owners)

@@ -19,6 +19,7 @@ from fedneighbors.cli._search_options import (
     MetricOption,
     NameColumnOption,
     NeighborsOption,
+    ObjectSchemaOption,
     ObjectSplitOption,
     QueriesOption,
     QueryDeltaOption,
@@ -49,6 +50,7 @@ def fedknn(
     queries: QueriesOption = None,
     k: NeighborsOption = 10,
     columns: ColumnsOption = "",
+    schema: ObjectSchemaOption = None,
     name_column: NameColumnOption = None,
     limit: LimitOption = None,
     parties: PartiesOption = 8,
@@ -84,7 +86,7 @@ def fedknn(
         workers=workers,
         seed=seed,
     )
-    source = Source(data, metric, columns, name_column, party_column, limit)
+    source = Source(data, metric, columns, name_column, party_column, limit, schema)
     objects, owners = read_federation(source, partition, parties, seed)
     query_objects, labels = read_queries(query, queries, source=source, objects=objects)
     parameters = {

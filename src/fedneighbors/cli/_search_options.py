@@ -67,6 +67,15 @@ ColumnsOption = Annotated[
         rich_help_panel=_DATA,
     ),
 ]
+ObjectSchemaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help="Schema of a table of vectors (TOML), in place of --columns: converts categories, "
+        "fills missing cells, clips numbers. See fedneighbors schema draft.",
+        rich_help_panel=_DATA,
+    ),
+]
 NameColumnOption = Annotated[
     str | None,
     typer.Option(help="Column of a table with the name of each object.", rich_help_panel=_DATA),
@@ -115,6 +124,21 @@ class Source:
     name_column: str | None
     party_column: str | None
     limit: int | None
+    schema_path: Path | None
+
+    def read(self, file: str | Path, *, owner: str | None = None) -> "Objects":
+        """Read the objects of a file."""
+        from fedneighbors.datasets import Schema
+        from fedneighbors.datasets._objects import read_objects
+
+        return read_objects(
+            file,
+            self.metric.kind,
+            columns=self.column_names,
+            owner=owner,
+            label=self.name_column,
+            schema=None if self.schema_path is None else Schema.load(self.schema_path),
+        )
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -134,15 +158,7 @@ def read_federation(
     DataError, PartitionError
         If the data cannot be read or split.
     """
-    from fedneighbors.datasets._objects import read_objects
-
-    objects = read_objects(
-        source.data,
-        source.metric.kind,
-        columns=source.column_names,
-        owner=source.party_column,
-        label=source.name_column,
-    )
+    objects = source.read(source.data, owner=source.party_column)
     if source.limit is not None:
         objects = objects.first(source.limit)
     return objects, _owners(objects, partition, n_parties, seed)
@@ -180,15 +196,11 @@ def read_queries(
     DataError
         If a query cannot be parsed, or the file cannot be read.
     """
-    from fedneighbors.datasets._objects import read_objects
-
     if not texts and file is None:
         raise typer.BadParameter("give a --query, or a file of queries with --queries")
     labelled = [_parse_query(text, source=source, objects=objects) for text in texts or ()]
     if file is not None:
-        from_file = read_objects(
-            file, source.metric.kind, columns=source.column_names, label=source.name_column
-        )
+        from_file = source.read(file)
         labelled += zip(from_file.items, from_file.labels, strict=True)
     return [query for query, _ in labelled], [label for _, label in labelled]
 

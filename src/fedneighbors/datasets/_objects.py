@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from fedneighbors.datasets._catalog import find_file, load
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import graph_from_smiles, read_graphs, read_smiles
 from fedneighbors.datasets._reading import read_columns
+from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError
 
@@ -60,6 +61,7 @@ def read_objects(
     columns: Sequence[str] = (),
     owner: str | None = None,
     label: str | None = None,
+    schema: Schema | None = None,
 ) -> Objects:
     """Read the objects of a file or of a named data set.
 
@@ -76,21 +78,24 @@ def read_objects(
         latitude in degrees, or the column of strings, words or SMILES.
     owner, label : str, optional
         Columns of a table with each object's owner, and with its label for display.
+    schema : Schema, optional
+        Columns of a table of vectors: categories become components, missing cells are filled, and
+        rows that the schema does not allow are dropped. In place of ``columns``.
 
     Raises
     ------
     MissingDataError
         If there is no such file or data set.
     DataError
-        If the file is invalid; the error names the line, row or column. If a column is named, but
-        the source has no columns.
+        If the file is invalid; the error names the line, row or column. If a column or a schema is
+        given, but the source has no columns, or objects of a schema are not vectors.
     MissingExtraError
         If RDKit (for SMILES) or pyarrow (for Parquet) is required and not installed.
     """
     path = Path(source)
     is_name = not (path.is_file() or path.suffix or len(path.parts) > 1)
     if is_name and kind == "vectors":
-        if columns or owner or label:
+        if columns or owner or label or schema:
             raise DataError(
                 f"only files have columns, and {str(source)!r} is not a file: it is read as a data "
                 "set; omit the columns, or give a file"
@@ -99,8 +104,15 @@ def read_objects(
         return Objects(data.x, _row_labels(data.n_rows), str(source))
     file = find_file(str(source)) if is_name else path
     if set(file.suffixes) & _TABLES:
-        return _read_table(file, kind, columns=columns, owner=owner, label=label)
-    if columns or owner or label:
+        names = [name for name in (owner, label) if name is not None]
+        if schema is None:
+            objects = _read_table(file, kind, columns=columns, label_columns=names)
+        elif columns or kind != "vectors":
+            raise DataError("a schema describes the components of vectors, in place of columns")
+        else:
+            objects = _read_declared(file, schema, label_columns=names)
+        return _name_objects(objects, file, owner=owner, label=label)
+    if columns or owner or label or schema:
         raise DataError(f"{file} has no columns; only CSV and Parquet files have them")
     return _read_text(file, kind)
 
@@ -163,29 +175,51 @@ def _read_text(file: Path, kind: Kind) -> Objects:
     return Objects([parse_object(line, kind) for line in lines], tuple(lines), str(file))
 
 
+class _TableRows(NamedTuple):
+    """Objects of a table's rows, their labels, and the rows themselves."""
+
+    items: Any
+    labels: tuple[str, ...]
+    table: Table
+    rows: npt.NDArray[np.int64]
+
+
 def _read_table(
-    file: Path, kind: Kind, *, columns: Sequence[str], owner: str | None, label: str | None
-) -> Objects:
+    file: Path, kind: Kind, *, columns: Sequence[str], label_columns: Sequence[str]
+) -> _TableRows:
     is_text = kind in ("strings", "sets", "graphs")
     if is_text and len(columns) != 1:
         raise DataError(f"{file} is a table; name its column of {kind} with columns")
-    label_columns = [name for name in (owner, label) if name is not None]
     table = read_columns(file, nominal=[*label_columns, *(columns if is_text else ())])
-    items: Sequence[Any] | npt.NDArray[np.float64]
+    rows = np.arange(table.n_rows)
     if is_text:
         cells = _text_cells(table, columns[0])
         items = _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}")
-        labels = tuple(cells)
-    else:
-        names = tuple(columns) or _default_columns(table, kind, exclude=label_columns)
-        if kind == "places" and len(names) != 2:
-            raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
-        items, labels = _build_matrix(table, names), _row_labels(table.n_rows)
+        return _TableRows(items, tuple(cells), table, rows)
+    names = tuple(columns) or _default_columns(table, kind, exclude=label_columns)
+    if kind == "places" and len(names) != 2:
+        raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
+    return _TableRows(_build_matrix(table, names), _row_labels(table.n_rows), table, rows)
+
+
+def _read_declared(file: Path, schema: Schema, *, label_columns: Sequence[str]) -> _TableRows:
+    table = read_columns(file, nominal=label_columns)
+    encoded = replace(schema, label="", classes=()).encode(table)
+    rows = np.flatnonzero(encoded.kept)
+    labels = tuple(f"row {row + 1}" for row in rows.tolist())
+    return _TableRows(encoded.x, labels, table, rows)
+
+
+def _name_objects(
+    objects: _TableRows, file: Path, *, owner: str | None, label: str | None
+) -> Objects:
+    """Return objects with their owners, and labels from a column."""
+    columns, rows = objects.table.columns, objects.rows
     return Objects(
-        items,
-        labels if label is None else tuple(str(cell) for cell in table.columns[label]),
+        objects.items,
+        objects.labels if label is None else tuple(str(cell) for cell in columns[label][rows]),
         str(file),
-        None if owner is None else table.columns[owner],
+        None if owner is None else columns[owner][rows],
     )
 
 
