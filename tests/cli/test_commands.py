@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import typer
 from sklearn.datasets import load_breast_cancer, load_iris
 from typer.testing import CliRunner
 
@@ -350,3 +351,21 @@ def test_a_schema_for_a_named_data_set_is_refused(private_command, tmp_path):
 
     assert result.exit_code == 2
     assert "is for files" in result.stderr
+
+
+def list_commands(command, names=()):
+    """Yield the words and parameters of every command."""
+    for name, child in getattr(command, "commands", {}).items():
+        yield from list_commands(child, (*names, name))
+    if not hasattr(command, "commands"):
+        yield names, command.params
+
+
+@pytest.mark.parametrize(("words", "params"), list_commands(typer.main.get_command(app)))
+def test_help_describes_every_argument(words, params):
+    printed = "".join(call(*words, "--help").stdout.replace("│", "").split())
+
+    for param in params:
+        assert param.help, param.name
+        if param.param_type_name == "argument":
+            assert param.help.replace(" ", "")[:20] in printed
