@@ -22,6 +22,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._release_gate import ReleaseGate, check_noise_shares
+from fedneighbors.federation._reply_grid import REPLY_GRID_S
 from fedneighbors.federation._roles import MaskedRound, Refused
 from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy, terms
@@ -70,6 +71,9 @@ class PrivateTableParty(TableParty, ABC):
         Names under which the ledger is charged.
     bits : callable
         Source of randomness for the noise. Replace the operating system's in tests only.
+    reply_grid_s : float
+        Step of the grid of times on which the party replies in a process of its own, in seconds,
+        0 or more.
     **table
         The other arguments of the party.
 
@@ -93,6 +97,7 @@ class PrivateTableParty(TableParty, ABC):
         dataset: str = "table",
         user: str = "coordinator",
         bits: Callable[[int], bytes] = os.urandom,
+        reply_grid_s: float = REPLY_GRID_S,
         **table: Any,
     ) -> None:
         if len(y) != x.shape[0]:
@@ -103,6 +108,7 @@ class PrivateTableParty(TableParty, ABC):
         self._privacy = privacy
         self._gate = ReleaseGate(self.method, name, ledger, dataset, user)
         self._bits = bits
+        self.reply_grid_s = reply_grid_s
 
     @staticmethod
     @abstractmethod
@@ -153,6 +159,13 @@ class ChargedReplies(ABC):
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
+
+
+def flush_subnormal(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Set values that are subnormal as float32 to 0, because they slow arithmetic down."""
+    if x.dtype.kind != "f":
+        return x
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, x.dtype.type(0), x)
 
 
 def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Floats]:
