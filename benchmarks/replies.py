@@ -48,10 +48,10 @@ from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._policy import Privacy, terms
 
-N_PAIRS = 20_000
+N_PAIRS = 10_000  # 20,000 replies
 TARGET = 0.55
 Z = norm.ppf(0.975)
-N_ROWS, N_COLUMNS = 128, 8  # few rows, so that one is a large part of the work
+N_ROWS, N_COLUMNS = 256, 32  # few rows, so that one is a large part of the work
 PRIVACY = Privacy(epsilon=1, classes=(0, 1), bounds=(0, 255))
 PAPER = Privacy(epsilon=1, mechanism="paper", classes=(0, 1), bounds=(0, 255), n_picks=50)
 DPSGD = Privacy(epsilon=2, delta=1e-5, classes=(0, 1), bounds=(0, 255))
@@ -68,15 +68,15 @@ class NoLedger:
         """Return a user for each id, as if it was charged before."""
         return dict.fromkeys(ids, "coordinator")
 
-    def digest(self, *_):
-        """Return the same digest for all tables."""
+    def epoch(self, *_):
+        """Return the same epoch for all tables."""
         return ""
 
 
 def table(kind="whole", n_rows=N_ROWS):
     """Return rows of whole numbers or fractions within the bounds, and labels."""
     rng = np.random.default_rng(0)
-    x = rng.integers(0, 256, (n_rows, N_COLUMNS)).astype(float)
+    x = rng.integers(0, 64, (n_rows, N_COLUMNS)).astype(float)
     return (x if kind == "whole" else x * rng.uniform(0.1, 1.0, x.shape)), np.arange(n_rows) % 2
 
 
@@ -110,7 +110,7 @@ def neighbours(name):
     return with_row(kind), with_row(kind, row)
 
 
-PLAN = HashPlan(FeatureMap(N_COLUMNS, "none"), 1000, 4, 32, 7)
+PLAN = HashPlan(FeatureMap(N_COLUMNS, "none"), 2000, 16, 32, 7)
 BOUNDS = np.zeros(N_COLUMNS), np.full(N_COLUMNS, 255.0)
 ORIGIN = np.full(N_COLUMNS, 0.1)
 COUNTS = NoisyCountRequest("a", terms(PRIVACY), 1, PLAN, (0, 1), False)

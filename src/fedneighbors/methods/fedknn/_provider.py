@@ -61,6 +61,8 @@ class Provider:
         Unique names of the objects; by default their positions.
     key : bytes
         Public key of the tie keys, the same at all providers.
+    epoch : str, optional
+        Hexadecimal id of this version of the objects; by default a new one.
 
     Raises
     ------
@@ -88,6 +90,7 @@ class Provider:
         decode: Callable[[bytes], Any],
         ids: Sequence[str] | None = None,
         key: bytes = b"",
+        epoch: str | None = None,
     ) -> None:
         self.name = name
         self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
@@ -100,7 +103,7 @@ class Provider:
         self._ties = tie_keys(self.ids, owner=name, key=key)
         self._index = metric.index(objects, ranks=rank_objects(self._ties))
         self._decode = decode
-        self._epoch = secrets.token_bytes(EPOCH_BYTES)  # changes with the table of objects
+        self._epoch = bytes.fromhex(epoch or secrets.token_hex(EPOCH_BYTES))
         self._open: dict[str, tuple[bytes, Session]] = {}
 
     def answer(self, request: Message) -> Message:

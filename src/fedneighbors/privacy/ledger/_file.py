@@ -12,12 +12,14 @@ from typing import Any
 from fedneighbors.errors import LedgerError
 
 _APPLICATION = 0x666E6C67  # "fnlg"
-_VERSION = 2
+_VERSION = 3
+_KEY_BYTES = 32  # of the digests of data, as long as these
 
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
-CREATE TABLE about (party TEXT NOT NULL, made TEXT NOT NULL) STRICT;
+CREATE TABLE about (party TEXT NOT NULL, made TEXT NOT NULL, key BLOB NOT NULL) STRICT;
+CREATE TABLE epoch (digest TEXT PRIMARY KEY, id TEXT NOT NULL) STRICT;
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
@@ -335,7 +337,8 @@ def _has_log(path: str) -> bool:
 
 def _fill(connection: sqlite3.Connection, party: str, made: str) -> None:
     connection.executescript(f"BEGIN;{_SCHEMA}")
-    connection.execute("INSERT INTO about VALUES (?, ?)", (party, made))
+    key = secrets.token_bytes(_KEY_BYTES)
+    connection.execute("INSERT INTO about VALUES (?, ?, ?)", (party, made, key))
     connection.execute("COMMIT")
 
 

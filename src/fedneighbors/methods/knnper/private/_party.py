@@ -174,7 +174,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         A training whose class counts (``query``) were charged is not refused.
         """
         ledger, dataset, user = self._gate.ledger, self._gate.dataset, self._gate.user
-        if ledger.users_of([f"knn-per {query}"]):
+        if self._gate.is_charged(query):
             return
         costs = (self._budget.counts, self._budget.steps)
         if not all(fits(costs, ledger.left(dataset, name)) for name in ("", user)):
