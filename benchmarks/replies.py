@@ -1,4 +1,4 @@
-"""Time of private replies: can one row be recognized by it?
+"""Time of private replies, and attacks that recognize one row by it.
 
 Each case is a pair of neighbouring tables. Both parties are built and answer the same request, in
 turn and in random order, from the request to the reply's frame, as at a node. Prints for each case
@@ -60,7 +60,7 @@ DPSGD = Privacy(epsilon=2, delta=1e-5, classes=(0, 1), bounds=(0, 255))
 class NoLedger:
     """A ledger that charges nothing, so that a request can be repeated without end."""
 
-    def release(self, query, *, draw, **_):
+    def release(self, _query, *, draw, **_):
         """Return a new answer."""
         return draw()
 

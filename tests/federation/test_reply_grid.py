@@ -36,9 +36,13 @@ def test_a_reply_waits_for_the_step_times_a_power_of_two(clock, worked_s, replie
 
 
 def test_an_exception_waits_too(clock):
-    with pytest.raises(Refused), delay_to_grid(0.5):
-        clock.now += 0.3
-        raise Refused("reason")
+    def fail():
+        with delay_to_grid(0.5):
+            clock.now += 0.3
+            raise Refused("reason")
+
+    with pytest.raises(Refused):
+        fail()
 
     assert clock.now == 1000.5
 

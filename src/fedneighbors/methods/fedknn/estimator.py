@@ -72,8 +72,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     max_queries : int
         Number of distinct private queries, if ``fit`` gets no ledger.
     grid_s : float
-        Time grid of ``"dann*"`` in seconds. Replies are delayed to its multiples, so that response
-        times reveal less. 0 for no delay.
+        Time grid of ``"dann*"`` in seconds. Replies are delayed to this time, its double, fourfold
+        and so on, so that response times reveal less. 0 for no delay.
     allow_partial : bool
         Answer without missing parties, and report it; not under ``"dann*"``.
     check_distances : bool

@@ -264,8 +264,9 @@ class FlyNNParty(TableParty):
         """Return the hashes of the table, cached for the last plan."""
         key = encode(plan)
         if self._hashed is None or self._hashed[0] != key:
-            self._hashed = key, hash_with_plan(
-                self._x, plan, n_threads=self._n_threads, same_work=self._same_work
+            self._hashed = (
+                key,
+                hash_with_plan(self._x, plan, n_threads=self._n_threads, same_work=self._same_work),
             )
         return self._hashed[1]
 
