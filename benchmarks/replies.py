@@ -183,7 +183,7 @@ KINDS = {
 
 
 def reply_times(replies, n_pairs, grid_s):
-    """Return the seconds of the replies of both tables, array of shape (2, n_pairs)."""
+    """Return the seconds of replies, an array of shape (2, n_pairs)."""
     times = np.empty((2, n_pairs))
     order = random.Random(0)
     clock = time.perf_counter if grid_s else time.thread_time
@@ -204,7 +204,7 @@ def reply_times(replies, n_pairs, grid_s):
 
 
 def auc(times):
-    """Return the AUC of one reply's time, and the half width of its interval (DeLong)."""
+    """Return the AUC of single times and its half width (DeLong)."""
     first, second = times
     n = len(first)
     ranks = rankdata(np.concatenate([first, second]))
@@ -214,7 +214,7 @@ def auc(times):
 
 
 def paired(times):
-    """Return the share of pairs with a slower second reply, and its half width (Wilson)."""
+    """Return the share of slower second replies and its half width."""
     first, second = times
     n, share = len(first), float(((second > first) + 0.5 * (second == first)).mean())
     width = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)

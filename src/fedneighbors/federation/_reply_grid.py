@@ -12,10 +12,10 @@ MAX_GRID_S = 600.0
 
 
 def next_on_grid(elapsed_s: float, grid_s: float) -> float:
-    """Return the first ``grid_s`` times a power of two at or after a time.
+    """Return the first time on a grid, not before ``elapsed_s``.
 
-    Multiples of ``grid_s`` would be closer to long times, and one row could move a long reply to
-    the next multiple more easily.
+    The times are ``grid_s`` times powers of two. Multiples of ``grid_s`` would lie so close
+    together for long replies that one row could easily move a reply to the next.
 
     Examples
     --------

@@ -175,7 +175,10 @@ def table_digest(x: Any, y: npt.NDArray[Any]) -> bytes:
 
 
 def flush_subnormal(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Set values that are subnormal as float32 to 0, because they slow arithmetic down."""
+    """Set values that are subnormal as float32 to 0.
+
+    They slow arithmetic down.
+    """
     if x.dtype.kind != "f":
         return x
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, x.dtype.type(0), x)

@@ -291,7 +291,10 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             return self._chooser.explain(federation, queries[0][1], k)
 
     def _provider(self, name: str, rows: list[int], ledger: Ledger | None) -> Provider:
-        """Return the provider of a party's objects; their epoch is stored in a given ledger."""
+        """Return the provider of a party's objects.
+
+        Their epoch is that stored in the ledger, if one is given.
+        """
         X, key, epoch = self._objects, str(self.random_state), None
         objects = X[np.array(rows, int)] if isinstance(X, np.ndarray) else [X[row] for row in rows]
         ids = [str(self.ids_[row]) for row in rows]

@@ -13,7 +13,7 @@ from fedneighbors.errors import LedgerError
 
 _APPLICATION = 0x666E6C67  # "fnlg"
 _VERSION = 3
-_KEY_BYTES = 32  # of the digests of data, as long as these
+_KEY_BYTES = 32  # as long as the digests of data under this key
 
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};

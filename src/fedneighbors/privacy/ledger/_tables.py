@@ -274,7 +274,7 @@ class LedgerTables:
         return dict(rows)
 
     def data_digest(self, dataset: str, content: bytes) -> str:
-        """Return a digest of a data set under the key of the ledger."""
+        """Return a digest of a data set under the ledger's key."""
         (key,) = self._file.rows("SELECT key FROM about")[0]
         name = dataset.encode("utf-8")
         return hmac.new(key, len(name).to_bytes(8) + name + content, "sha256").hexdigest()
