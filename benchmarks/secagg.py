@@ -17,9 +17,10 @@ import numpy.typing as npt
 from fedneighbors.federation._loop import FrameTransport, run_rounds, total
 from fedneighbors.federation._masked_party import MaskedParty
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._masking import MaskInput, MemoryStore
+from fedneighbors.federation._masking import MaskInput
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._roles import serve
+from fedneighbors.federation._stores import MemoryStore
 from fedneighbors.secure_sum._keys import Identity, Roster
 
 N_PARTIES = 8

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from experiments.attacks.counts import correlate_rows, rebuild, record_evidence, sum_evidence
+from experiments.attacks.counts import correlate_rows, reconstruct, record_evidence, sum_evidence
 from experiments.attacks.evidence import gaussian_evidence
 from experiments.attacks.limits import largest_auc
 from experiments.attacks.scores import auc
@@ -64,7 +64,7 @@ columns = {
 
 figure, axes = plt.subplots(len(shown), len(columns), figsize=(7.0, 6.2), layout="constrained")
 for column, (title, released) in enumerate(columns.items()):
-    images = X[shown] if released is None else rebuild(released, plan)
+    images = X[shown] if released is None else reconstruct(released, plan)
     axes[0, column].set_title(title, fontsize=9)
     for row, image in enumerate(images):
         panel = axes[row, column]

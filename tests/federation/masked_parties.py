@@ -17,7 +17,6 @@ from fedneighbors.federation._masking import (
     DealShares,
     MaskedInput,
     MaskInput,
-    MemoryStore,
     OpenSum,
     Revealed,
     SealedShares,
@@ -25,6 +24,7 @@ from fedneighbors.federation._masking import (
 )
 from fedneighbors.federation._messages import decode, encode, message
 from fedneighbors.federation._roles import Refusal, serve
+from fedneighbors.federation._stores import MemoryStore
 from fedneighbors.secure_sum._keys import Identity, Roster
 
 REQUESTS = (OpenSum, DealShares, MaskInput, Confirm, Unmask)
@@ -40,6 +40,15 @@ class Values:
 @message
 class ValuesRequest:
     reply: ClassVar[type] = Values
+    page: int = 0
+
+
+@message
+class SingleUseRequest:
+    """Request that is answered once in masked sums."""
+
+    reply: ClassVar[type] = Values
+    single_use: ClassVar[str] = "masked"
     page: int = 0
 
 
@@ -66,12 +75,16 @@ class OneByOneRequest:
 class ValueParty:
     """Party that answers with its values and records the masked sums it contributed to."""
 
-    accepts = (ValuesRequest, NoisedRequest, OneByOneRequest)
+    accepts = (ValuesRequest, NoisedRequest, OneByOneRequest, SingleUseRequest)
 
     def __init__(self, name, items):
         self.name = name
         self.items = np.asarray(items)
         self.rounds = []
+
+    @property
+    def table_digest(self):
+        return self.items.tobytes()
 
     def answer(self, request):
         return Values(len(self.items), self.items)
@@ -81,7 +94,7 @@ class ValueParty:
         return Noised(self.items)
 
 
-def value_parties(n, dtype="u4", length=5):
+def make_parties(n, dtype="u4", length=5):
     return [ValueParty(f"p{k}", np.arange(length, dtype=dtype) * (k + 1)) for k in range(n)]
 
 
@@ -136,7 +149,7 @@ class Wire:
             answers[name] = encode(reply)
         return answers, {name: "no answer" for name in frames if name not in answers}
 
-    def sent(self, kind, name=None):
+    def get_messages(self, kind, name=None):
         """Return the messages of a class, of one party or of all."""
         messages = self.requests + self.replies
         return [item for party, item in messages if type(item) is kind and name in (None, party)]
@@ -146,7 +159,7 @@ def request_sum(request=None):
     return (yield total(request or ValuesRequest()))
 
 
-def masked_sum(wire, roster, *, threshold=None, request=None, names=None):
+def run_masked_sum(wire, roster, *, threshold=None, request=None, names=None):
     """Run one masked sum; return the coordinator's replies and the rounds."""
     sums = MaskedSums(roster, threshold=threshold)
     outcome = run_rounds(
@@ -185,9 +198,9 @@ def change_round(item):
 
 def assert_fails(*, on_reply=None, on_request=None, silent=None, n=8, party="p1", match=""):
     """Assert that a sum fails and names the party; return the wire."""
-    masked, roster = enroll(value_parties(n))
+    masked, roster = enroll(make_parties(n))
     wire = Wire(masked, silent, on_request=on_request, on_reply=on_reply)
     with pytest.raises(AggregationError, match=match) as caught:
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
     assert caught.value.party == party
     return wire

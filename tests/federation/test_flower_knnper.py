@@ -38,14 +38,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def node(folder, name, **more):
+def node(folder, name, **extra):
     files = {"data": str(folder / f"{name}.csv"), "model-folder": str(model_folder(folder, name))}
-    return {"party-name": name, "label": "digit", **files, **more}
+    return {"party-name": name, "label": "digit", **files, **extra}
 
 
-def train(folder, grid, **more):
+def train(folder, grid, **extra):
     path = str(model_folder(folder, "coordinator") / "knnper.model")
-    config = {**DEFAULTS, **QUICK, "min-parties": len(grid.configs), "model-path": path, **more}
+    config = {**DEFAULTS, **QUICK, "min-parties": len(grid.configs), "model-path": path, **extra}
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
@@ -54,11 +54,11 @@ def make_grid(folder, **options):
     return ProcessGrid(flower_app.client, *nodes, **options)
 
 
-def train_in_one_process(folder, **more):
+def train_in_one_process(folder, **extra):
     tables = [read_table(folder / f"{name}.csv", label="digit") for name in PARTIES]
     x, y = np.concatenate([t.x for t in tables]), np.concatenate([t.y for t in tables])
     owner = np.repeat(PARTIES, [len(t.y) for t in tables])
-    return KNNPerClassifier(**{**ESTIMATOR, **more}).fit(x, y, parties=owner), x, y
+    return KNNPerClassifier(**{**ESTIMATOR, **extra}).fit(x, y, parties=owner), x, y
 
 
 def has_equal_predictions(model, name, expected, x):
@@ -90,11 +90,11 @@ def test_nodes_equal_the_clients_of_one_process(folder, parameters, config):
     assert shared.weights_.tobytes() == expected.weights_.tobytes()
     assert shared.clients_ == {}
     for name in PARTIES:
-        own = KNNPerClassifier.load(folder / name / "knnper.model")
-        assert list(own.clients_) == [name]
-        assert own.clients_[name].weight == expected.clients_[name].weight
-        assert own.clients_[name].settings == expected.clients_[name].settings
-        assert has_equal_predictions(own, name, expected, x)
+        model = KNNPerClassifier.load(folder / name / "knnper.model")
+        assert list(model.clients_) == [name]
+        assert model.clients_[name].weight == expected.clients_[name].weight
+        assert model.clients_[name].settings == expected.clients_[name].settings
+        assert has_equal_predictions(model, name, expected, x)
     assert not list(folder.rglob("*.pending"))
 
 
@@ -105,7 +105,7 @@ def test_node_that_is_not_asked_keeps_its_state(folder):
     train(folder, grid, participation=0.4)
 
     nodes = [node for node, action, _ in grid.pushed if action == "ask"]
-    assert len(nodes) == 3 * 7 + 2 * 2 * 1  # seven per node, and one node in each round
+    assert len(nodes) == 3 * 9 + 2 * 2 * 1  # nine per node, and one node in each round
     for name in PARTIES:
         assert has_equal_predictions(
             KNNPerClassifier.load(folder / name / "knnper.model"), name, expected, x
@@ -147,13 +147,13 @@ def test_rows_and_embeddings_stay_in_the_nodes_own_files(folder):
 
 
 @pytest.mark.parametrize(
-    ("n_messages", "n_skipped"), [(20, 2 * 3), (32, 4 * 3)], ids=["before choosing", "after"]
+    ("n_messages", "n_skipped"), [(26, 2 * 3), (38, 4 * 3)], ids=["before choosing", "after"]
 )
 def test_interrupted_run_resumes_after_its_last_round(folder, n_messages, n_skipped):
     expected, x, _ = train_in_one_process(folder, n_rounds=3)
     settings = {"n-rounds": 3, "checkpoint": str(folder / "training")}
     interrupted, resumed = make_grid(folder), make_grid(folder)
-    # exchanges: names, opening, plan, columns, counts; then the rounds
+    # exchanges: names, drafts, schema, opening, plan, columns, counts; then the rounds
     interrupted.push_messages = fail_after(interrupted, n_messages)
 
     with pytest.raises(ConnectionError):
@@ -163,7 +163,7 @@ def test_interrupted_run_resumes_after_its_last_round(folder, n_messages, n_skip
     model = KNNPerClassifier.load(folder / "cyd" / "knnper.model")
     assert model.weights_.tobytes() == expected.weights_.tobytes()
     assert has_equal_predictions(model, "cyd", expected, x)
-    assert len(resumed.pushed) == 14 * 3 - n_skipped  # messages of completed rounds
+    assert len(resumed.pushed) == 16 * 3 - n_skipped  # messages of completed rounds
     assert not (folder / "training").exists()
 
 
@@ -182,7 +182,7 @@ def fail_after(grid, n_messages):
 def test_checkpoint_of_another_run_is_refused(folder):
     settings = {"checkpoint": str(folder / "training")}
     interrupted = make_grid(folder)
-    interrupted.push_messages = fail_after(interrupted, 17)
+    interrupted.push_messages = fail_after(interrupted, 23)
     with pytest.raises(ConnectionError):
         train(folder, interrupted, **settings)
 
@@ -265,7 +265,7 @@ def test_network_that_does_not_fit_the_tables_is_not_sent(folder):
     with pytest.raises(ValueError, match=r"expected rows of shape .*, got \(64,\)"):
         train(folder, grid, model="cnn")
 
-    assert [action for _, action, _ in grid.pushed] == ["introduce"] * 3 + ["ask"] * 3
+    assert [action for _, action, _ in grid.pushed] == ["introduce"] * 3 + ["ask"] * 9
 
 
 def test_node_that_expects_a_budget_refuses(folder):

@@ -7,15 +7,18 @@ import pytest
 from fedneighbors.errors import AggregationError
 from fedneighbors.federation._loop import sum_replies
 from fedneighbors.federation._masking import (
-    MAX_OPEN_ROUNDS,
-    FolderStore,
     MaskInput,
-    MemoryStore,
     OpenSum,
     Unmask,
 )
 from fedneighbors.federation._roles import Refused
-from tests.federation.masked_parties import Wire, enroll, masked_sum, value_parties
+from fedneighbors.federation._stores import (
+    MAX_OPEN_ROUNDS,
+    POLICY,
+    FolderStore,
+    MemoryStore,
+)
+from tests.federation.masked_parties import Wire, enroll, make_parties, run_masked_sum
 
 ROUNDS = [f"{k:032x}" for k in range(3 * MAX_OPEN_ROUNDS)]
 
@@ -49,11 +52,13 @@ def test_erased_step_still_counts_as_taken(store):
 
 
 def test_oldest_unfinished_rounds_are_erased(store):
+    store.keep(POLICY, "table", b"digest")
     for k, round_id in enumerate(ROUNDS):
         store.keep(round_id, "open", b"secret")
         if isinstance(store, FolderStore):  # the times of fast writes may be equal
             os.utime(store._path(round_id, "open"), (k, k))
 
+    assert store.keep(POLICY, "table", b"later") == b"digest"
     not_erased = [round_id for round_id in ROUNDS if store.get(round_id, "open") == b"secret"]
     assert not_erased == ROUNDS[-MAX_OPEN_ROUNDS:]
     assert all(store.get(round_id, "open") is not None for round_id in ROUNDS)
@@ -87,12 +92,12 @@ class RebuiltParty:
 
 def rebuilt_parties(tmp_path, n):
     stores = {f"p{k}": FolderStore(tmp_path / f"p{k}") for k in range(n)}
-    masked, roster = enroll(value_parties(n), stores)
+    masked, roster = enroll(make_parties(n), stores)
 
     def make_rebuilt(party):
         def build():
             store = FolderStore(tmp_path / party.name)
-            (wrapped,) = [p for p in value_parties(n) if p.name == party.name]
+            (wrapped,) = [p for p in make_parties(n) if p.name == party.name]
             return type(party)(wrapped, identity=party._identity, roster=roster, store=store)
 
         return RebuiltParty(build, party.name)
@@ -104,20 +109,21 @@ def rebuilt_parties(tmp_path, n):
 def test_rebuilt_parties_form_the_same_sum(tmp_path, silent):
     parties, roster = rebuilt_parties(tmp_path, 5)
 
-    replies, _ = masked_sum(Wire(parties, silent), roster)
+    replies, _ = run_masked_sum(Wire(parties, silent), roster)
 
     drop_outs = {name for names in silent.values() for name in names}
-    summed = {p.name: p.answer(None) for p in value_parties(5) if p.name not in drop_outs}
+    summed = {p.name: p.answer(None) for p in make_parties(5) if p.name not in drop_outs}
     assert replies.total == sum_replies(summed)
 
 
 def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
     parties, roster = rebuilt_parties(tmp_path, 3)
 
-    masked_sum(Wire(parties), roster)
+    run_masked_sum(Wire(parties), roster)
 
     for k in range(3):
-        sizes = {p.name.split(".")[1]: p.stat().st_size for p in (tmp_path / f"p{k}").iterdir()}
+        files = [p for p in (tmp_path / f"p{k}").iterdir() if p.stem != POLICY]
+        sizes = {p.name.split(".")[1]: p.stat().st_size for p in files}
         assert {step for step, size in sizes.items() if size} == {"settle", "unmask"}
         assert set(sizes) == {"open", "deal", "hold", "mask", "settle", "unmask"}
 
@@ -125,11 +131,15 @@ def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
 def test_rebuilt_party_refuses_a_finished_round(tmp_path):
     parties, roster = rebuilt_parties(tmp_path, 3)
     wire = Wire(parties)
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
     with pytest.raises(Refused, match="the round is over"):
-        parties[0].answer(wire.sent(OpenSum, "p0")[0])
-    assert parties[0].answer(wire.sent(Unmask, "p0")[0]).seed_shares.keys() == {"p0", "p1", "p2"}
+        parties[0].answer(wire.get_messages(OpenSum, "p0")[0])
+    assert parties[0].answer(wire.get_messages(Unmask, "p0")[0]).seed_shares.keys() == {
+        "p0",
+        "p1",
+        "p2",
+    }
 
 
 def test_party_that_lost_its_state_is_named(tmp_path):
@@ -142,7 +152,7 @@ def test_party_that_lost_its_state_is_named(tmp_path):
         return request
 
     with pytest.raises(AggregationError, match="'p1': it refused a masked sum: an unknown round"):
-        masked_sum(Wire(parties, on_request=delete_state), roster)
+        run_masked_sum(Wire(parties, on_request=delete_state), roster)
 
 
 def test_concurrent_stores_keep_one_content_of_a_step(tmp_path):

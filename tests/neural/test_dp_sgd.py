@@ -26,7 +26,7 @@ from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.audit._certificates import certified_epsilon
-from tests.methods.knnper.private.clients import two_cells
+from tests.methods.knnper.private.clients import make_two_cells
 
 PLAIN = Regime(learning_rate=1.0, momentum=0.0, weight_decay=0.0)
 
@@ -37,7 +37,7 @@ def make_plan(*, noise=0.0, rate=1.0, batch_size=1, n_steps=1):
 
 def train_cells(x, y, *, bound=1.0, plan=None, regime=PLAIN, generator=None):
     """Return the weight changes of two cells, shape (2, 2), and the accountant."""
-    net = two_cells()
+    net = make_two_cells()
     x = torch.tensor(x, dtype=torch.float32).reshape(-1, 2)
     state, accountant = train_private(
         net,
@@ -171,20 +171,64 @@ class Recurrent(nn.Module):
 )
 def test_networks_that_mix_rows_are_refused(network, message):
     with pytest.raises(ValueError, match=message):
-        check_private(network, torch.zeros(0, 2))
+        check_private(network, (2,), torch.float32)
+
+
+class Mixing(nn.Module):
+    """Network whose ``forward`` combines rows by an operation."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.body, self.head = nn.Linear(2, 4), nn.Linear(4, 2)
+        self.mix = mix
+
+    def forward(self, x):
+        return self.head(self.mix(torch.relu(self.body(x))))
+
+
+class Memory:
+    """Operation that adds the mean of the previous batch."""
+
+    mean = 0.0
+
+    def __call__(self, x):
+        before, self.mean = self.mean, x.detach().mean()
+        return x + before
+
+
+MIXING = {
+    "centered": lambda x: x - x.mean(dim=0),
+    "detached mean": lambda x: x - x.mean(dim=0).detach(),
+    "rolled": lambda x: x.roll(1, dims=0),
+    "cumulative": lambda x: x.cumsum(dim=0),
+    "scaled by the largest row": lambda x: x / (1e-3 + x.detach().abs().max()),
+    "softmax over rows": lambda x: x.softmax(dim=0),
+    "mean of large batches": lambda x: x - x.mean(dim=0) if len(x) > 2 else x,
+    "scaled by the number of rows": lambda x: x * len(x),
+    "sorted": lambda x: x.sort(dim=0).values,
+    "memory": Memory(),
+}
+
+
+@pytest.mark.parametrize("mix", MIXING.values(), ids=MIXING)
+def test_networks_that_mix_rows_in_forward_are_refused(mix):
+    with pytest.raises(ValueError, match="the gradient of a row depends on other rows"):
+        check_private(Network(Mixing(mix), embedding="body"), (2,), torch.float32)
 
 
 @pytest.mark.parametrize(
     "network",
     [
-        two_cells(),
+        Network(Mixing(torch.tanh), embedding="body"),
+        Network(Mixing(nn.Dropout(0.5)), embedding="body"),
+        make_two_cells(),
         make_network(body=nn.Linear(2, 4), norm=nn.GroupNorm(2, 4), head=nn.Linear(4, 2)),
     ],
 )
 def test_networks_that_see_one_row_at_a_time_are_accepted(network):
     before = state_of(network.module)
 
-    check_private(network, torch.zeros(0, 2))
+    check_private(network, (2,), torch.float32)
 
     assert all(torch.equal(before[name], value) for name, value in state_of(network.module).items())
 

@@ -20,10 +20,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
-from fedneighbors.methods.fedpnn._scaling import (
+from fedneighbors.methods.fedpnn._moments import (
     PointMomentsReply,
     class_moments,
+)
+from fedneighbors.methods.fedpnn._network import ProbabilisticNeuralNetwork
+from fedneighbors.methods.fedpnn._scaling import (
     column_constants,
     make_scaling,
 )

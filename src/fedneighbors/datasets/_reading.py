@@ -105,8 +105,9 @@ def read_table(
         Nominal columns whose cells are numbers.
     schema : Schema, optional
         Columns and labels, if declared. Each row is then read by itself, and rows that the schema
-        does not allow are dropped; only ``party`` and ``delimiter`` have an effect besides. By
-        default columns and the rules for missing cells come from all rows of the file.
+        does not allow are dropped; of the other arguments only ``party``, ``delimiter`` and, for a
+        schema without a label, ``label`` have an effect. By default columns and the rules for
+        missing cells come from all rows of the file.
     delimiter : str, default=","
         Separator of cells in delimited text.
     missing : collection of str, default=("", "?")
@@ -148,6 +149,7 @@ def dataset_from_table(
     name: str,
     party: str | None = None,
     keep_missing: bool = False,
+    schema: Schema | None = None,
 ) -> Dataset:
     """Build a labelled data set from columns in memory.
 
@@ -163,6 +165,8 @@ def dataset_from_table(
         Column with the owner of each row.
     keep_missing : bool, default=False
         Leave missing cells of numeric columns NaN.
+    schema : Schema, optional
+        Columns of the features; by default derived from ``table``.
 
     Returns
     -------
@@ -175,7 +179,7 @@ def dataset_from_table(
     """
     roles = [label] if party is None else [label, party]
     features = table.without(roles)
-    schema = Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
+    schema = schema or Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
     owners = None if party is None else np.array(_text_cells(table, party), dtype=np.str_)
     return Dataset(
         name=name,
@@ -343,7 +347,7 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
         content = parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     names = [str(name) for name in content.column_names]
     check_names(names, source=str(path))

@@ -1,6 +1,6 @@
 """Messages, digests, state stores and integer fields of masked sums.
 
-A masked sum takes four exchanges, five if a party drops out in between::
+A masked sum takes four exchanges, or five if there are drop-outs::
 
     coordinator                                    party
     OpenSum: names, threshold, request digest  ->  Advert: fresh public keys, signed
@@ -18,20 +18,17 @@ Each message checks the lengths of its names, keys, digests and signatures. It i
 see :mod:`~fedneighbors.federation._messages`.
 """
 
-import os
 import re
-import secrets
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._loop import build_reply, holds_integers
+from fedneighbors.federation._loop import build_reply, is_integral
 from fedneighbors.federation._messages import Message, field_types, message
 from fedneighbors.secure_sum._keys import MAX_NAME_LENGTH, SEAL_OVERHEAD_BYTES, digest
 from fedneighbors.secure_sum._masks import check_layout, modulus_bits, n_cells
@@ -40,8 +37,8 @@ from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
 KEY_BYTES = 32  # X25519
 DIGEST_BYTES = 32  # SHA-256
 SIGNATURE_BYTES = 64  # Ed25519
-SEALED_BYTES = 2 * SECRET_BYTES + SEAL_OVERHEAD_BYTES
-_ROUND_ID = re.compile(r"[0-9a-f]{32}")
+SEALED_BYTES = 2 * SECRET_BYTES + SEAL_OVERHEAD_BYTES  # shares of seed and private mask key
+_ROUND_ID = re.compile(r"[0-9a-f]{32}")  # 128 random bits, so no collision; safe in a file name
 
 Advertised = tuple[bytes, bytes, bytes]
 """Mask key, sealing key, signature."""
@@ -115,7 +112,7 @@ class OpenSum:
 
 @message
 class SealedShares:
-    """Shares of a party's seed and private mask key, sealed and signed for each party."""
+    """Shares of a party's seed and private mask key, encrypted and signed for each party."""
 
     round_id: str
     seed_commitment: bytes
@@ -163,7 +160,7 @@ class MaskedInput:
 
 @message
 class MaskInput:
-    """Shares that are sealed for a party, and the request; asks for its masked numbers."""
+    """Shares encrypted for a party, and the request; asks for its masked numbers."""
 
     reply: ClassVar[type] = MaskedInput
     round_id: str
@@ -219,7 +216,7 @@ class Revealed:
 
 @message
 class Unmask:
-    """Survivors of a sum; asks a party for the shares that unmask it.
+    """Survivors of a sum; asks a party for the shares that unmask the sum.
 
     After drop-outs, it also has the survivors' confirmations.
     """
@@ -236,43 +233,43 @@ class Unmask:
         _check_sizes(self.confirmations.values(), SIGNATURE_BYTES)
 
 
-def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
+def advert_digest(opening: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
     """Return the digest that a party signs with its advert.
 
     It covers the party's keys and all fields of the opening message.
     """
-    return digest("advert", *_opening_fields(opened), name, mask_key, seal_key)
+    return digest("advert", *_opening_fields(opening), name, mask_key, seal_key)
 
 
-def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
+def keys_context(opening: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
     """Return the digest of a round's opening and all advertised keys."""
     keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
-    return digest("keys", *_opening_fields(opened), keys)
+    return digest("keys", *_opening_fields(opening), keys)
 
 
-def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
+def sum_context(keys_digest: bytes, members: tuple[str, ...]) -> bytes:
     """Return the digest that binds masks to the sum.
 
-    It covers the opening, all keys and the members, which are the parties that dealt shares.
+    It covers the opening, all keys and the members.
     """
-    return digest("members", dealt, members)
+    return digest("members", keys_digest, members)
 
 
-def share_commitment(dealt: bytes, dealer: str, holder: str, kind: str, share: bytes) -> bytes:
+def commit_share(keys_digest: bytes, dealer: str, holder: str, kind: str, share: bytes) -> bytes:
     """Return the commitment to the share that a party holds.
 
     It needs no blinding, because the share itself is random.
     """
-    return digest("share", dealt, dealer, holder, kind, share)
+    return digest("share", keys_digest, dealer, holder, kind, share)
 
 
-def sealed_digest(dealt: bytes, dealer: str, holder: str, *parts: bytes) -> bytes:
+def sealed_digest(keys_digest: bytes, dealer: str, holder: str, *parts: bytes) -> bytes:
     """Return the digest that a dealer signs for a holder of shares.
 
     Without ``parts`` it is the ``info`` argument of :func:`~fedneighbors.secure_sum._keys.seal`,
     which binds the encrypted shares to dealer and holder.
     """
-    return digest("sealed", dealt, dealer, holder, *parts)
+    return digest("sealed", keys_digest, dealer, holder, *parts)
 
 
 def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
@@ -280,145 +277,14 @@ def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
     return digest("survivors", context, survivors)
 
 
-def _opening_fields(opened: OpenSum) -> tuple[Any, ...]:
+def _opening_fields(opening: OpenSum) -> tuple[Any, ...]:
     return (
-        opened.round_id,
-        opened.names,
-        opened.threshold,
-        opened.request_name,
-        opened.request_digest,
+        opening.round_id,
+        opening.names,
+        opening.threshold,
+        opening.request_name,
+        opening.request_digest,
     )
-
-
-MAX_OPEN_ROUNDS = 16
-"""Maximum number of rounds whose secrets are kept; opening another erases the oldest."""
-
-
-class MaskStore(Protocol):
-    """Storage of one content for each step that a party took in a round.
-
-    With it, a party answers a repeated request with the same bytes. Empty content means erased.
-    """
-
-    def get(self, round_id: str, step: str) -> bytes | None:
-        """Return the content of a step, or None if not taken."""
-        ...
-
-    def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless it has one; return the stored content."""
-        ...
-
-    def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Erase the contents of steps, which still count as taken."""
-        ...
-
-
-class MemoryStore:
-    """Store in memory, for a party whose process lives until the end of the run."""
-
-    def __init__(self) -> None:
-        self._contents: dict[str, dict[str, bytes]] = {}
-
-    def get(self, round_id: str, step: str) -> bytes | None:
-        """Return the content of a step, or None if not taken."""
-        return self._contents.get(round_id, {}).get(step)
-
-    def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless it has one; return the stored content."""
-        if round_id not in self._contents:
-            for old_round in list(self._contents)[: -MAX_OPEN_ROUNDS + 1]:
-                self.erase(old_round, tuple(self._contents[old_round]))
-        return self._contents.setdefault(round_id, {}).setdefault(step, content)
-
-    def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Erase the contents of steps, which still count as taken."""
-        contents = self._contents.get(round_id, {})
-        contents.update({step: b"" for step in steps if step in contents})
-
-
-class FolderStore:
-    """Store in a folder, for a party that is rebuilt for each message.
-
-    Each step of a round is a file, written atomically and readable only by its owner.
-
-    Parameters
-    ----------
-    folder : path
-        Created if missing. Not shared with other parties.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be created or written.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def get(self, round_id: str, step: str) -> bytes | None:
-        """Return the content of a step, or None if not taken."""
-        try:
-            return self._path(round_id, step).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def keep(self, round_id: str, step: str, content: bytes) -> bytes:
-        """Store a step's content unless it has one; return the stored content."""
-        target = self._path(round_id, step)
-        temporary = self._write_temporary(target, content)
-        try:
-            os.link(temporary, target)  # unlike a rename, never replaces an existing file
-        except FileExistsError:
-            return target.read_bytes()
-        finally:
-            temporary.unlink()
-        self._sync_folder()
-        self._erase_oldest(round_id)
-        return content
-
-    def erase(self, round_id: str, steps: tuple[str, ...]) -> None:
-        """Erase the contents of steps, which still count as taken."""
-        for step in steps:
-            target = self._path(round_id, step)
-            if target.exists() and target.stat().st_size:
-                os.replace(self._write_temporary(target, b""), target)
-        self._sync_folder()
-
-    def _path(self, round_id: str, step: str) -> Path:
-        return self._folder / f"{round_id}.{step}"
-
-    def _write_temporary(self, target: Path, content: bytes) -> Path:
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
-
-    def _sync_folder(self) -> None:
-        """Sync the folder, so that a crash cannot undo a step."""
-        if os.name != "posix":
-            return
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _erase_oldest(self, current: str) -> None:
-        open_rounds: dict[str, float] = {}
-        for path in self._folder.glob("[0-9a-f]*.*"):
-            status = path.stat()
-            round_id = path.name.split(".")[0]
-            if status.st_size:
-                open_rounds[round_id] = max(status.st_mtime, open_rounds.get(round_id, 0.0))
-        others = sorted(set(open_rounds) - {current}, key=lambda other: open_rounds[other])
-        n_excess = max(0, len(others) + 1 - MAX_OPEN_ROUNDS)
-        for old_round in others[:n_excess]:
-            steps = [path.name.split(".")[1] for path in self._folder.glob(f"{old_round}.*")]
-            self.erase(old_round, tuple(steps))
 
 
 def is_summable(cls: type[Any]) -> bool:
@@ -464,7 +330,7 @@ def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
     arrays = []
     for name in type(reply).__dataclass_fields__:
         part = getattr(reply, name)
-        if not holds_integers(part):
+        if not is_integral(part):
             raise ProtocolError(
                 f"{type(reply).__name__}.{name} is not of integers, cannot be summed"
             )

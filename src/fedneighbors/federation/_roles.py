@@ -11,17 +11,17 @@ from fedneighbors.federation._messages import Message, decode, encode, message
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-MAX_CODE_LENGTH = 100  # characters: a short phrase, so that no rows can be sent as text
-MAX_DETAIL_LENGTH = 400  # characters: a few names, in one line of a log
+MAX_CODE_LENGTH = 100  # characters; the longest code of this package has 75
+MAX_DETAIL_LENGTH = 400  # characters: four names of MAX_NAME_LENGTH, in one line of a log
 
 MALFORMED = "malformed request"
 """Code for a request that a party cannot decode or does not accept."""
 
 MASKED_ONLY = "this reply is sent only as part of a masked sum"
-"""Code for a request outside a masked sum whose reply must not be seen by the coordinator."""
+"""Code for a request outside a masked sum whose reply the coordinator must not see."""
 
 MASKED_SUM_PREFIX = "masked sum: "
-"""Prefix of the code of a refusal by the protocol of masked sums."""
+"""Prefix of the codes of refusals by the protocol of masked sums."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Party(Protocol):
     that accepts the class has a method ``contribute(request, masked)``, which receives the
     :class:`MaskedRound` and returns the party's part of the masked sum. ``noised = True`` declares
     that this part contains noise, so that a sum of two parties is allowed. ``one_by_one = True``
-    declares that the coordinator may receive each party's reply even if its fields are integers and
-    the party otherwise sends integers only in masked sums.
+    declares that the coordinator may receive each party's reply although its fields are integers,
+    which a party with masked sums otherwise sends only masked.
 
     A private party has an attribute ``reply_grid_s``: in a process of its own, its replies wait for
     a grid of times with this step in seconds.
@@ -82,7 +82,7 @@ class Party(Protocol):
 class Refusal:
     """A party's refusal as sent on the wire: a code and a detail, never values of rows.
 
-    Both are printable and short, so that a hostile party cannot inject text into a log.
+    Both are printable and short, so that a hostile party cannot forge lines of a log.
     """
 
     code: str
@@ -133,9 +133,9 @@ def serve(party: Party, frame: bytes) -> bytes:
 def serve_safely(party: Party, frame: bytes) -> bytes:
     """Answer a request frame; turn exceptions into refusals.
 
-    Used for a party in a process of its own. The coordinator learns the type of the exception but
-    not its text, which may contain values. The log of the party's process gets the type and the
-    traceback, also without the text.
+    Used for a party in a process of its own. Neither the coordinator nor the log of the party's
+    process gets the text of the exception, which may contain values. The coordinator gets its type,
+    the log also the traceback.
     """
     try:
         return serve(party, frame)

@@ -23,9 +23,11 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,7 @@ from fedneighbors.neural._network import Network, State
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP, exact
 from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.audit._row_mixing import mixes_rows
 
 TOLERANCE = 0.01
 """Fraction of epsilon that the search for a noise multiplier may leave unused."""
@@ -220,23 +223,27 @@ def fresh_generator() -> torch.Generator:
     return generator
 
 
-def check_private(network: Network, x: Tensor) -> None:
+@lru_cache(maxsize=8)  # all clients of a simulation share a network
+def check_private(network: Network, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raise unless the network can be trained with DP-SGD.
 
     Parameters
     ----------
     network : Network
         Network to train.
-    x : Tensor of shape (n_rows, ...)
-        Rows of the expected shape and dtype; their values are not used.
+    shape : tuple of int
+        Shape of a row.
+    dtype : torch.dtype
+        Type of the rows.
 
     Raises
     ------
     MissingExtraError
         If Opacus is not installed.
     ValueError
-        If a layer mixes rows, such as batch normalization, if Opacus does not support a layer, or
-        if a parameter does not affect the output.
+        If the gradient of a row depends on other rows of the batch, on the size of the batch or on
+        earlier batches, if Opacus does not support a layer, or if a parameter does not affect the
+        output.
     """
     validators = optional_module("opacus.validators", "dpsgd")
     module = copy.deepcopy(network.module).train()
@@ -251,19 +258,38 @@ def check_private(network: Network, x: Tensor) -> None:
         )
     try:
         wrapped, _ = _wrap(module, Regime(), bound=1.0, noise=1.0, batch_size=1)
-        zeros = torch.zeros((2, *x.shape[1:]), dtype=x.dtype)
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            _backward(wrapped(zeros), torch.zeros(2, dtype=torch.int64))
+        gradients = partial(_sample_gradients, wrapped, dtype=dtype)
+        gradients(np.zeros((2, *shape)), 0)
         named = module.named_parameters()
         unused = [name for name, p in named if getattr(p, "grad_sample", None) is None]
+        n_values = None if dtype.is_floating_point else network.n_tokens or 2
+        is_mixing = not unused and mixes_rows(gradients, shape, n_values=n_values)
     except (NotImplementedError, RuntimeError) as error:
         raise ValueError(f"the model cannot be trained with DP-SGD: {error}") from None
+    if is_mixing:
+        raise ValueError(
+            "the model cannot be trained with DP-SGD: the gradient of a row depends on other rows. "
+            "Remove what combines rows of a batch or remembers earlier ones from its forward()"
+        )
     if unused:
         raise ValueError(
             f"the model cannot be trained with DP-SGD: parameters {unused[:5]} do not affect its "
             "output; remove them"
         )
+
+
+def _sample_gradients(
+    wrapped: Any, rows: npt.NDArray[Any], seed: int, *, dtype: torch.dtype
+) -> npt.NDArray[Any]:
+    """Return the per-sample gradients of all used parameters, one row per sample."""
+    for parameter in wrapped.parameters():
+        parameter.grad_sample = None
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        torch.manual_seed(seed)  # dropout draws from the global generator
+        _backward(wrapped(torch.from_numpy(rows).to(dtype)), torch.zeros(len(rows)).long())
+    gradients = [p.grad_sample for p in wrapped.parameters() if p.grad_sample is not None]
+    return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1).detach().numpy()
 
 
 def train_private(

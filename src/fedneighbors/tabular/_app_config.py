@@ -9,20 +9,28 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from fedneighbors.datasets._reading import read_rows, read_table
+from fedneighbors.datasets._reading import dataset_from_table, read_columns, read_rows
 from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
+from fedneighbors.federation._party_policy import SingleUseParty
 from fedneighbors.federation._roles import Party, Refused
+from fedneighbors.federation._stores import FolderStore
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.records._storage import check_folder, replace_file
+from fedneighbors.tabular._agreement import AgreeingParty, agree_on_schema, find_misfit
 from fedneighbors.tabular._schema import Label
 
 log = logging.getLogger(__name__)
+
+SCHEMA_FILE = "schema.toml"
+"""Name of the schema next to a model, where ``fedneighbors predict`` looks for it."""
 
 
 class _Savable(Protocol):
@@ -43,7 +51,7 @@ def save_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
 
 def _copy_schema(path: str, folder: Path) -> None:
     """Copy a schema next to a model, for ``fedneighbors predict``."""
-    source, target = Path(path).resolve(), (folder / "schema.toml").resolve()
+    source, target = Path(path).resolve(), (folder / SCHEMA_FILE).resolve()
     if source != target:
         replace_file(target, source.read_bytes())
 
@@ -82,16 +90,81 @@ def table_apps(
         privacy = privacy_from(config)
         if privacy is not None:
             _check_masked(privacy, config)
-        return coordinate(config, privacy)
+        if privacy is not None or config.get("schema"):
+            return coordinate(config, privacy)
+        next(coordinate(config, None))  # raises for an invalid setting before any message
+        return _agree_and_train(coordinate(config, None), config)
 
     def party(node: Config) -> Party:
         privacy = _party_privacy(node) if make_private else None
         table = party_table(node, method, keep_missing=keep_missing)
         if make_private is None or privacy is None:
-            return make_party(table, node)
+            limited = _limit_requests(make_party(table, node), node)
+            return _agreeing_party(limited, node, keep_missing=keep_missing)
         return make_private({**table, "privacy": privacy, **party_account(node)}, node)
 
     return server_app(coordinator, save), client_app(party)
+
+
+def _agree_and_train(
+    training: Coordinator[_Model], config: Mapping[str, Any]
+) -> Coordinator[_Model]:
+    """Agree on a schema, train, and write the schema next to the model."""
+    schema = yield from agree_on_schema()
+    model: _Model = yield from training
+    path = Path(str(config["model-path"])).with_name(SCHEMA_FILE)
+    replace_file(path, schema.to_toml().encode("utf-8"))
+    return model
+
+
+def _agreeing_party(party: Party, node: Config, *, keep_missing: bool) -> Party:
+    """Return a party that takes part in the agreement on a schema."""
+    declared = Schema.load(str(node["schema"])) if node.get("schema") else None
+
+    def draft() -> Schema:
+        if declared is not None:
+            return declared
+        with _file_errors():
+            return _draft_schema(_read_labelled(node), node, keep_missing=keep_missing)
+
+    path = Path(node_value(node, "model-folder")) / SCHEMA_FILE
+    return AgreeingParty(party, draft=draft, path=None if declared else path)
+
+
+def _read_labelled(node: Mapping[str, Any]) -> Table:
+    """Return the columns of a node's file, its labels as words."""
+    return read_columns(node_value(node, "data"), nominal=[_label(node)])
+
+
+def _label(node: Mapping[str, Any]) -> str:
+    return str(node.get("label", "target"))
+
+
+def _draft_schema(table: Table, node: Mapping[str, Any], *, keep_missing: bool) -> Schema:
+    """Return the schema of a node's own rows."""
+    features = table.without([_label(node)])
+    draft = Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
+    return replace(draft, label=_label(node))
+
+
+def _agreed_schema(draft: Schema, folder: Path) -> Schema:
+    """Return the stored schema if it fits a draft, else the draft.
+
+    One that does not fit is of an earlier training, and the next agreement replaces it.
+    """
+    path = folder / SCHEMA_FILE
+    if not path.exists():
+        return draft
+    stored = Schema.load(path)
+    return stored if find_misfit(stored, draft) is None else draft
+
+
+def _limit_requests(party: Party, node: Config) -> Party:
+    """Return a party that answers single-use requests once, also after restarts."""
+    if all(getattr(request, "single_use", None) != "always" for request in party.accepts):
+        return party
+    folder = Path(node_value(node, "model-folder"), "answers")
+    return SingleUseParty(party, store=FolderStore(folder))
 
 
 def typed_value(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
@@ -183,8 +256,8 @@ def party_table(
     ----------
     node : mapping
         The node's configuration. ``data`` and ``model-folder`` are required. ``schema`` is the
-        path of a schema, which is copied to the folder of models; without it columns and labels
-        come from the rows, and ``label`` is ``target`` by default.
+        path of a schema, which is copied to the folder of models; without it columns come from the
+        agreed schema in that folder, and ``label`` is ``target`` by default.
     method : str
         Name of the method.
     keep_missing : bool
@@ -200,7 +273,7 @@ def party_table(
     Refused
         If a key is missing, or the file cannot be used.
     """
-    path, label = Path(node_value(node, "data")), str(node.get("label", "target"))
+    path, label = Path(node_value(node, "data")), _label(node)
     folder = Path(node_value(node, "model-folder"))
     if not folder.is_dir():
         raise Refused("its model-folder does not exist", "model-folder")
@@ -212,7 +285,10 @@ def party_table(
             x, y, names = rows.x, rows.y, schema.feature_names
             _copy_schema(node["schema"], folder)
         else:
-            data = read_table(path, label=label, keep_missing=keep_missing)
+            table = _read_labelled(node)
+            draft = _draft_schema(table, node, keep_missing=keep_missing)
+            agreed = _agreed_schema(draft, folder)
+            data = dataset_from_table(table, label, name=method, schema=agreed)
             x, y, names = data.x, data.y, data.feature_names
     return {
         "name": str(node.get("party-name", "this party")),

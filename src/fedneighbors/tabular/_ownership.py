@@ -1,5 +1,6 @@
 """Owners and names of rows, public seeds, and limits on threads."""
 
+import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,6 +78,16 @@ class TableParty:
         self._label_name = label_name
         self._n_threads = n_threads
         self._path = None if model_path is None else Path(model_path)
+
+    @property
+    def table_digest(self) -> bytes:
+        """Return a digest of the table; it does not leave the party."""
+        x = self._x
+        arrays = (x.data, x.indices, x.indptr) if hasattr(x, "toarray") else (np.asarray(x),)
+        state = hashlib.sha256(repr((x.shape, self._feature_names, self._y.tolist())).encode())
+        for array in arrays:
+            state.update(repr(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+        return state.digest()
 
     @property
     def _table(self) -> Any:

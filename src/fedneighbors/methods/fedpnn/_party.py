@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,21 +20,24 @@ from fedneighbors.methods.fedpnn._model import (
     leave_one_out_losses,
     release_centers,
 )
+from fedneighbors.methods.fedpnn._moments import (
+    PointMomentsReply,
+    PointMomentsRequest,
+    class_moments,
+    suppress_few_pairs,
+)
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_ROWS,
     Booleans,
-    PointMomentsReply,
-    PointMomentsRequest,
     ScalingReply,
     ScalingRequest,
     TableScaling,
-    class_moments,
+    check_scaling,
     column_constants,
     make_scaling,
     mask_frequent_classes,
     suppress_few_cells,
     suppress_few_indicators,
-    suppress_few_pairs,
 )
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
@@ -52,6 +56,7 @@ class FedPNNSchemaRequest:
     """Request for the schema; only labels with at least ``min_count`` rows are listed."""
 
     reply: ClassVar[type] = SchemaReply
+    single_use: ClassVar[str] = "always"
     min_count: int
 
 
@@ -95,10 +100,12 @@ class CentersRequest:
 
     ``threshold``, ``factor``, ``classwise`` and ``means`` are settings of the clustering, see
     :func:`~fedneighbors.methods.fedpnn._model.release_centers`. ``activation`` is the kernel of the
-    network, with which the party chooses a smoothing parameter.
+    network, with which the party chooses a smoothing parameter. ``constants`` are the signed
+    constants from which ``scaling`` follows; empty if the parties do not sign.
     """
 
     reply: ClassVar[type] = CentersReply
+    single_use: ClassVar[str] = "always"
     scaling: TableScaling | None
     scaling_kind: str
     n_knots: int
@@ -111,11 +118,22 @@ class CentersRequest:
     activation: str
     means: bool
     columns: Integers | None = None
+    constants: Mapping[str, ScalingReply] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ScalingRequest(self.n_knots, self.min_count, self.columns)
         if self.linear_map.ndim != 2 or not np.isfinite(self.linear_map).all():
             raise ValueError("the linear map is not a matrix of finite numbers")
+
+    @property
+    def quoted(self) -> Mapping[str, ScalingReply] | None:
+        """Return the replies on which the request depends, by party."""
+        return None if self.scaling is None else self.constants
+
+    def check_quoted(self) -> None:
+        """Raise ValueError if the request does not follow from the quoted replies."""
+        if self.scaling is not None:
+            check_scaling(self.scaling, self.constants, min_count=self.min_count)
 
     def check(self, party: str, reply: CentersReply) -> None:
         """Check the shapes, and that centers and constants describe enough rows."""

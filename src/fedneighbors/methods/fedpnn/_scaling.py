@@ -1,17 +1,15 @@
-"""Scaling of columns by constants that parties send, and moments of the scaled rows.
+"""Scaling of columns by constants that parties send.
 
 The scaling constants of a column are knots. A knot is the mean of at least ``min_count``
 neighboring values, never the value of a single record; for a column with fewer values a party sends
-none. Moments of the scaled rows are summed over parties, and the linear map of the supervised
-metric is derived from them. Coordinates are rounded to multiples of 2**-16 before they are summed,
-so that the sums are integers that do not depend on order or on the split into parties.
+none.
 
 In this package, "few" means at least one, but fewer than ``min_count``. A party sends no number
 that describes few rows of a class, few present or few missing cells of a class in a column, or few
 records of a center.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,7 +18,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from fedneighbors._typing import Floats, Integers
-from fedneighbors.federation._messages import message
+from fedneighbors.federation._messages import encode, message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
 
 MAX_SCORE = 3.0
@@ -33,16 +31,6 @@ MAX_KNOTS = 10_000
 
 MAX_ROWS = 1 << 40
 """Upper bound on the rows of a table, so that sums over parties fit into 64 bits."""
-
-
-QUANTA = 1 << 16
-"""Steps per unit of a coordinate; coordinates are rounded to multiples of a step."""
-
-
-_COORDINATE_LIMIT = 8.0  # limit of a coordinate: 2**19 steps, whose square is 2**38
-
-
-_BLOCK_ROWS = 1 << 14  # block size: sums of squares stay below 2**53, exact in float64
 
 
 Booleans = npt.NDArray[np.bool_]
@@ -87,12 +75,15 @@ class ScalingReply:
     is_complete : bool array of shape (n_features,)
         True if ``n_missing`` counts all missing cells of the column: every class has either none or
         at least ``min_count`` of them.
+    signature : bytes
+        Signature of the party, for requests that quote this reply; empty without a key.
     """
 
     knots: Floats
     sizes: Integers
     n_missing: Integers
     is_complete: Booleans
+    signature: bytes = b""
 
     def __post_init__(self) -> None:
         if self.knots.ndim != 2 or self.sizes.shape != self.knots.shape:
@@ -121,6 +112,7 @@ class ScalingRequest:
     """
 
     reply: ClassVar[type] = ScalingReply
+    single_use: ClassVar[str] = "always"
     n_knots: int
     min_count: int
     columns: Integers | None = None
@@ -350,6 +342,26 @@ def make_scaling(kind: str, parts: Sequence[ScalingReply], *, min_count: int) ->
     return TableScaling(kind, values, ranks, fill, indicators, pooled)
 
 
+def check_scaling(
+    scaling: TableScaling, constants: Mapping[str, ScalingReply], *, min_count: int
+) -> None:
+    """Check that a scaling follows from the parties' constants.
+
+    A party that signs its constants accepts no other scaling: one that is made up could map all
+    values but one to a constant, so that sums over many rows would disclose one.
+
+    Raises
+    ------
+    ValueError
+        If it does not follow from them.
+    """
+    if any(len(part.knots) != scaling.n_features for part in constants.values()):
+        raise ValueError("the constants are of another number of columns")
+    expected = make_scaling(scaling.kind, list(constants.values()), min_count=min_count)
+    if encode(scaling) not in (encode(expected), encode(expected.without_indicators())):
+        raise ValueError("the scaling does not follow from the constants")
+
+
 def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
     """Return the distinct knots of one column and their mid-ranks."""
     used = sizes > 0
@@ -360,105 +372,3 @@ def _merge_knots(knots: Floats, sizes: Integers) -> tuple[Floats, Floats]:
     weights = np.bincount(index, weights=sizes[used])
     ranks = (np.cumsum(weights) - weights / 2) / weights.sum()
     return values, ranks
-
-
-@message
-class PointMomentsReply:
-    """Sums over the rows of a party, to be added up over parties.
-
-    Rows of classes with fewer than ``min_count`` rows at the party are left out.
-
-    Parameters
-    ----------
-    counts : int64 array of shape (n_classes,)
-        Rows of each class.
-    sums : int64 array of shape (n_classes, n_coordinates)
-        Sum of each coordinate by class, in units of 2**-16.
-    products : int64 array of shape (n_coordinates, n_coordinates)
-        Sum of the product of each pair of coordinates over all classes, in units of 2**-32.
-    """
-
-    counts: Integers
-    sums: Integers
-    products: Integers
-
-
-@message
-class PointMomentsRequest:
-    """Request for the moments of the rows in the agreed scaling."""
-
-    reply: ClassVar[type] = PointMomentsReply
-    scaling: TableScaling
-    classes: tuple[str | int | float | bool, ...]
-    min_count: int
-    columns: Integers | None = None
-
-    def __post_init__(self) -> None:
-        check_columns(self.columns)
-
-
-def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMomentsReply:
-    """Return counts and sums of points, and sums of products."""
-    n_coordinates = points.shape[1]
-    sums = np.zeros((n_classes, n_coordinates), np.int64)
-    products = np.zeros((n_coordinates, n_coordinates), np.int64)
-    for start in range(0, len(points), _BLOCK_ROWS):
-        block = _quantize(points[start : start + _BLOCK_ROWS])
-        products += (block.T @ block).astype(np.int64)  # exact: below 2**53
-        for label in np.unique(labels[start : start + _BLOCK_ROWS]):
-            sums[label] += (
-                block[labels[start : start + _BLOCK_ROWS] == label].sum(axis=0).astype(np.int64)
-            )
-    return PointMomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
-
-
-def _quantize(points: Floats) -> Floats:
-    """Return coordinates in steps of 2**-16, rounded to integers."""
-    return np.asarray(np.rint(np.clip(points, -_COORDINATE_LIMIT, _COORDINATE_LIMIT) * QUANTA))
-
-
-def suppress_few_pairs(
-    moments: PointMomentsReply,
-    points: Floats,
-    base: Floats,
-    known: Booleans,
-    *,
-    n_columns: int,
-    min_count: int,
-) -> PointMomentsReply:
-    """Suppress products of moments that disclose few rows.
-
-    Where two coordinates are both known for fewer than ``min_count`` rows, the products of their
-    offsets from ``base`` are subtracted, so that only sums of single coordinates remain. Counts of
-    rows that lack the cells of two columns are rounded to multiples of ``min_count``, because their
-    differences would disclose few rows.
-
-    Parameters
-    ----------
-    moments : PointMomentsReply
-        Moments of ``points``.
-    points : float64 array of shape (n_rows, n_coordinates)
-        Scaled rows.
-    base : float64 array of shape (n_coordinates,)
-        Point of an all-missing row, see :meth:`TableScaling.empty_point`.
-    known : bool array of shape (n_rows, n_coordinates)
-        True where a coordinate carries information; elsewhere it equals ``base``.
-    n_columns : int
-        Number of coordinates before the missing-cell indicators.
-    min_count : int
-        Minimum number of rows that a disclosed number describes.
-    """
-    n_both, offset_products = np.zeros((2, *moments.products.shape), np.int64)
-    for start in range(0, len(points), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        block = known[rows].astype(np.float32)  # sums of a block are below 2**24, exact in float32
-        n_both += (block.T @ block).astype(np.int64)
-        offsets = _quantize(points[rows]) - _quantize(base)
-        # exact where it is used: few rows, at most 2**40 each
-        offset_products += (offsets.T @ offsets).astype(np.int64)
-    products = moments.products - np.where(n_both < min_count, offset_products, 0)
-    missing = products[n_columns:, n_columns:]
-    counts = min_count * np.rint(missing / (float(QUANTA) ** 2 * min_count)).astype(np.int64)
-    np.fill_diagonal(counts, np.diag(n_both)[n_columns:])
-    products[n_columns:, n_columns:] = counts * QUANTA**2
-    return replace(moments, products=products)

@@ -10,7 +10,11 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import N_SQUARE_LIMBS, N_SUM_LIMBS
-from fedneighbors.methods.fedpnn._scaling import MAX_ROWS, Booleans, check_columns
+from fedneighbors.methods.fedpnn._scaling import (
+    MAX_ROWS,
+    Booleans,
+    check_columns,
+)
 from fedneighbors.tabular._schema import column_moments
 
 
@@ -40,6 +44,7 @@ class SelectionRequest:
     """Request for the sums from which columns are selected."""
 
     reply: ClassVar[type] = SelectionReply
+    single_use: ClassVar[str] = "always"
     classes: tuple[str | int | float | bool, ...]
     n_features: int
     min_count: int

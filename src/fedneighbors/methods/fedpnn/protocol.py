@@ -21,15 +21,18 @@ from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message
 from fedneighbors.methods.fedpnn._model import FedPNNModel
+from fedneighbors.methods.fedpnn._moments import (
+    QUANTA,
+    PointMomentsReply,
+    PointMomentsRequest,
+)
 from fedneighbors.methods.fedpnn._party import (
     CentersRequest,
     FedPNNModelRelease,
     FedPNNSchemaRequest,
 )
 from fedneighbors.methods.fedpnn._scaling import (
-    QUANTA,
-    PointMomentsReply,
-    PointMomentsRequest,
+    ScalingReply,
     ScalingRequest,
     TableScaling,
     make_scaling,
@@ -47,7 +50,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     majority,
     merge_centers,
 )
-from fedneighbors.tabular._schema import Agreed, Label, SchemaReply, agree
+from fedneighbors.tabular._schema import JointSchema, Label, SchemaReply, agree
 
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "normalize": ("quantile", "minmax", None),
@@ -217,13 +220,16 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
         selection = yield from _select(settings.n_features_to_select, settings, schema)
     plan = _Plan(settings, schema, selection)
     scaling, linear_map = None, np.zeros((0, 0))
+    signed: Mapping[str, ScalingReply] = {}
     if settings.frame == "global":
         replies = yield gather(plan.constants_request())
-        scaling = plan.build_scaling(replies.complete("the constants").each)
+        by_party = replies.complete("the constants").each
+        scaling = plan.build_scaling(by_party)
+        signed = by_party if all(part.signature for part in by_party.values()) else {}
     if scaling is not None and settings.metric == "supervised":
-        replies = yield total(plan.moments_request(scaling))
+        replies = yield total(plan.moments_request(scaling, signed))
         linear_map = plan.build_linear_map(replies.summed("the moments"), scaling)
-    replies = yield gather(plan.centers_request(scaling, linear_map))
+    replies = yield gather(plan.centers_request(scaling, linear_map, signed))
     by_party = replies.complete("the centers").each
     if scaling is None:
         constants = {name: reply.constants for name, reply in by_party.items()}
@@ -234,7 +240,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     return model
 
 
-def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSettings) -> Agreed:
+def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSettings) -> JointSchema:
     """Return the common schema, checked for at least two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):
@@ -247,7 +253,7 @@ def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSetting
     return agree(schemas, settings.classes)
 
 
-def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Selection | None]:
+def _select(n: int, settings: FedPNNSettings, schema: JointSchema) -> Coordinator[Selection | None]:
     """Select the n columns with the largest Welch t.
 
     Returns None, without a round, if the table has at most n columns.
@@ -276,7 +282,7 @@ class _Plan:
     """Creates the requests to the parties and aggregates their replies."""
 
     settings: FedPNNSettings
-    schema: Agreed
+    schema: JointSchema
     selection: Selection | None
 
     @property
@@ -296,7 +302,9 @@ class _Plan:
         parts = list(by_party.values())
         return make_scaling(self.settings.scaling_kind, parts, min_count=self.settings.min_count)
 
-    def moments_request(self, scaling: TableScaling) -> PointMomentsRequest:
+    def moments_request(
+        self, scaling: TableScaling, signed: Mapping[str, ScalingReply]
+    ) -> PointMomentsRequest:
         n = scaling.n_coordinates
         if n > MAX_COORDINATES:
             raise DataError(
@@ -304,15 +312,16 @@ class _Plan:
                 f"each party; the limit is {MAX_COORDINATES} coordinates. Keep fewer columns with "
                 "n_features_to_select, or use metric=None"
             )
-        return PointMomentsRequest(
-            scaling, self.schema.classes, self.settings.min_count, self.columns
-        )
+        min_count = self.settings.min_count
+        return PointMomentsRequest(scaling, self.schema.classes, min_count, self.columns, signed)
 
     def build_linear_map(self, reply: Message, scaling: TableScaling) -> Floats:
         _check_moments(reply, scaling, self.schema)
         return derive_linear_map(reply, ridge=self.settings.ridge, boost=self.settings.boost)
 
-    def centers_request(self, scaling: TableScaling | None, linear_map: Floats) -> CentersRequest:
+    def centers_request(
+        self, scaling: TableScaling | None, linear_map: Floats, signed: Mapping[str, ScalingReply]
+    ) -> CentersRequest:
         settings = self.settings
         return CentersRequest(
             scaling=scaling,
@@ -327,6 +336,7 @@ class _Plan:
             activation=settings.activation,
             means=settings.means,
             columns=self.columns,
+            constants=signed,
         )
 
     def build_model(
@@ -439,7 +449,7 @@ def derive_linear_map(moments: PointMomentsReply, *, ridge: float, boost: float)
     return result
 
 
-def _check_moments(reply: Message, scaling: TableScaling, schema: Agreed) -> None:
+def _check_moments(reply: Message, scaling: TableScaling, schema: JointSchema) -> None:
     n, n_classes = scaling.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):

@@ -54,6 +54,7 @@ class MomentsRequest:
     """
 
     reply: ClassVar[type] = MomentsReply
+    single_use: ClassVar[str] = "masked"
     with_columns: bool
 
 
@@ -72,6 +73,7 @@ class CountRequest:
     """
 
     reply: ClassVar[type] = CountReply
+    single_use: ClassVar[str] = "masked"
     plan: HashPlan
     classes: tuple[Label, ...]
     n_bits: int
@@ -118,6 +120,7 @@ class ModelRelease:
     """Message with the model before calibration (Algorithm 2, line 10)."""
 
     reply: ClassVar[type] = CalibrationReply
+    single_use: ClassVar[str] = "masked"
     model: FlyNNModel
 
 

@@ -8,7 +8,11 @@ import pytest
 from fedneighbors.errors import DataError, PartyMissing, PartyRefused, PrivacyError, ProtocolError
 from fedneighbors.federation._loop import FrameTransport, run_rounds
 from fedneighbors.federation._masked_sums import MaskedSums
-from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
+from fedneighbors.federation._masking import (
+    MaskInput,
+    OpenSum,
+    Unmask,
+)
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn.algorithm import HashPlan, count_activations, hash_with_plan

@@ -23,7 +23,7 @@ from fedneighbors.methods.knnper.private.protocol import (
     PublicClientSchemaRequest,
 )
 from fedneighbors.methods.knnper.protocol import ReleaseRequest, UpdateReply
-from fedneighbors.neural._dp_sgd import Budget, StepPlan, plan_steps, train_private
+from fedneighbors.neural._dp_sgd import Budget, StepPlan, check_private, plan_steps, train_private
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
@@ -191,6 +191,10 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         numbers = request.numbers
         if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
             raise Refused("the announced steps are invalid")
+        try:
+            check_private(self.network, tuple(self.x.shape[1:]), self.x.dtype)
+        except ValueError as error:
+            raise Refused("its network cannot be trained with noise") from error
         plan = plan_steps(
             max(1, round(self._noised_n_rows * (1 - self.settings.validation))),
             request.batch_size,
@@ -271,5 +275,5 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
                 self._release(replace(request, final=final))
         except Exception as error:
             log.error("no memory was built: %s", type(error).__name__)
-            self.personal = None
+            self.client_state = None
         return Receipt()

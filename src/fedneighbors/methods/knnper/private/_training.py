@@ -70,7 +70,7 @@ def train_private_federation(
     network = build_network(estimator, shape, len(classes), seed=rounds.seed)
     check_network(network, shape, len(classes), dtype_kind=holdings.x.dtype.kind)
     dtype = torch.int64 if network.reads_tokens else network.dtype
-    check_private(network, torch.zeros((0, *shape), dtype=dtype))
+    check_private(network, shape, dtype)
     options: dict[str, Any] = {}
     if estimator.standardize and len(shape) == 1 and not network.reads_tokens:
         options["scaling"] = scaling_of(privacy, shape[0])

@@ -1,0 +1,147 @@
+"""Moments of scaled rows, summed over parties, from which the supervised metric is derived.
+
+Coordinates are rounded to multiples of 2**-16 before they are summed, so that the sums are integers
+that do not depend on order or on the split into parties.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.federation._messages import message
+from fedneighbors.methods.fedpnn._scaling import (
+    Booleans,
+    ScalingReply,
+    TableScaling,
+    check_columns,
+    check_scaling,
+)
+
+QUANTA = 1 << 16
+"""Steps per unit of a coordinate; coordinates are rounded to multiples of a step."""
+
+
+_COORDINATE_LIMIT = 8.0  # limit of a coordinate: 2**19 steps, whose square is 2**38
+
+
+_BLOCK_ROWS = 1 << 14  # block size: sums of squares stay below 2**53, exact in float64
+
+
+@message
+class PointMomentsReply:
+    """Sums over the rows of a party, to be added up over parties.
+
+    Rows of classes with fewer than ``min_count`` rows at the party are left out.
+
+    Parameters
+    ----------
+    counts : int64 array of shape (n_classes,)
+        Rows of each class.
+    sums : int64 array of shape (n_classes, n_coordinates)
+        Sum of each coordinate by class, in units of 2**-16.
+    products : int64 array of shape (n_coordinates, n_coordinates)
+        Sum of the product of each pair of coordinates over all classes, in units of 2**-32.
+    """
+
+    counts: Integers
+    sums: Integers
+    products: Integers
+
+
+@message
+class PointMomentsRequest:
+    """Request for the moments of the rows in the agreed scaling.
+
+    ``constants`` are the signed constants from which the scaling follows; empty if the parties do
+    not sign.
+    """
+
+    reply: ClassVar[type] = PointMomentsReply
+    single_use: ClassVar[str] = "always"
+    scaling: TableScaling
+    classes: tuple[str | int | float | bool, ...]
+    min_count: int
+    columns: Integers | None = None
+    constants: Mapping[str, ScalingReply] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns)
+
+    @property
+    def quoted(self) -> Mapping[str, ScalingReply]:
+        """Return the replies on which the request depends, by party."""
+        return self.constants
+
+    def check_quoted(self) -> None:
+        """Raise ValueError if the request does not follow from the quoted replies."""
+        check_scaling(self.scaling, self.constants, min_count=self.min_count)
+
+
+def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMomentsReply:
+    """Return counts and sums of points, and sums of products."""
+    n_coordinates = points.shape[1]
+    sums = np.zeros((n_classes, n_coordinates), np.int64)
+    products = np.zeros((n_coordinates, n_coordinates), np.int64)
+    for start in range(0, len(points), _BLOCK_ROWS):
+        block = _quantize(points[start : start + _BLOCK_ROWS])
+        products += (block.T @ block).astype(np.int64)  # exact: below 2**53
+        for label in np.unique(labels[start : start + _BLOCK_ROWS]):
+            sums[label] += (
+                block[labels[start : start + _BLOCK_ROWS] == label].sum(axis=0).astype(np.int64)
+            )
+    return PointMomentsReply(np.bincount(labels, minlength=n_classes), sums, products)
+
+
+def _quantize(points: Floats) -> Floats:
+    """Return coordinates in steps of 2**-16, rounded to integers."""
+    return np.asarray(np.rint(np.clip(points, -_COORDINATE_LIMIT, _COORDINATE_LIMIT) * QUANTA))
+
+
+def suppress_few_pairs(
+    moments: PointMomentsReply,
+    points: Floats,
+    base: Floats,
+    known: Booleans,
+    *,
+    n_columns: int,
+    min_count: int,
+) -> PointMomentsReply:
+    """Suppress products of moments that disclose few rows.
+
+    Where two coordinates are both known for fewer than ``min_count`` rows, the products of their
+    offsets from ``base`` are subtracted, so that only sums of single coordinates remain. Counts of
+    rows that lack the cells of two columns are rounded to multiples of ``min_count``, because their
+    differences would disclose few rows.
+
+    Parameters
+    ----------
+    moments : PointMomentsReply
+        Moments of ``points``.
+    points : float64 array of shape (n_rows, n_coordinates)
+        Scaled rows.
+    base : float64 array of shape (n_coordinates,)
+        Point of an all-missing row, see :meth:`TableScaling.empty_point`.
+    known : bool array of shape (n_rows, n_coordinates)
+        True where a coordinate carries information; elsewhere it equals ``base``.
+    n_columns : int
+        Number of coordinates before the missing-cell indicators.
+    min_count : int
+        Minimum number of rows that a disclosed number describes.
+    """
+    n_both, offset_products = np.zeros((2, *moments.products.shape), np.int64)
+    for start in range(0, len(points), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        block = known[rows].astype(np.float32)  # sums of a block are below 2**24, exact in float32
+        n_both += (block.T @ block).astype(np.int64)
+        offsets = _quantize(points[rows]) - _quantize(base)
+        # exact where it is used: few rows, at most 2**40 each
+        offset_products += (offsets.T @ offsets).astype(np.int64)
+    products = moments.products - np.where(n_both < min_count, offset_products, 0)
+    missing = products[n_columns:, n_columns:]
+    counts = min_count * np.rint(missing / (float(QUANTA) ** 2 * min_count)).astype(np.int64)
+    np.fill_diagonal(counts, np.diag(n_both)[n_columns:])
+    products[n_columns:, n_columns:] = counts * QUANTA**2
+    return replace(moments, products=products)

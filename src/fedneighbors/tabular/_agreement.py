@@ -1,0 +1,198 @@
+"""Agreement of parties on columns, categories and fill values, in one exchange.
+
+Each party drafts a schema from its own file. The coordinator merges the drafts, and all parties
+read their files by the result, so that a model equals that of the pooled table. Drafts disclose
+column names and categories; a privacy budget needs a declared schema instead.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any, ClassVar
+
+from fedneighbors.datasets._schema import Schema
+from fedneighbors.datasets._schema_columns import CategoricalColumn, NumericColumn
+from fedneighbors.errors import DataError, SchemaMismatch
+from fedneighbors.federation._loop import Coordinator, gather
+from fedneighbors.federation._messages import Message, message
+from fedneighbors.federation._roles import Refused
+from fedneighbors.records._storage import replace_file
+from fedneighbors.tabular._schema import Receipt
+
+Column = NumericColumn | CategoricalColumn
+
+
+@message
+class Draft:
+    """A party's draft as TOML text."""
+
+    toml: str
+
+
+@message
+class DraftRequest:
+    """Request for a draft of the schema."""
+
+    reply: ClassVar[type] = Draft
+
+
+@message
+class AgreedSchema:
+    """Message with the common schema as TOML text."""
+
+    reply: ClassVar[type] = Receipt
+    toml: str
+
+
+def agree_on_schema() -> Coordinator[Schema]:
+    """Merge the parties' drafts, and send the result to all.
+
+    Raises
+    ------
+    SchemaMismatch
+        If columns differ in name or kind, or labels in name.
+    """
+    replies = yield gather(DraftRequest())
+    drafts = {}
+    for name, reply in replies.complete("the drafts of the schema").each.items():
+        try:
+            drafts[name] = Schema.from_toml(reply.toml)
+        except DataError as error:
+            raise SchemaMismatch(name, "(all)", "a valid schema", str(error)) from error
+    schema = merge_drafts(drafts)
+    replies = yield gather(AgreedSchema(schema.to_toml()))
+    replies.complete("the schema")
+    return schema
+
+
+def merge_drafts(drafts: Mapping[str, Schema]) -> Schema:
+    """Return the common schema of drafts, independent of the order of columns.
+
+    The columns are in the order of the first party by name. A number column is filled with the
+    median of the parties' fill values. Categories are the union.
+
+    Raises
+    ------
+    SchemaMismatch
+        If columns differ in name or kind, or labels in name.
+    """
+    names = sorted(drafts)
+    first = drafts[names[0]]
+    for name in names[1:]:
+        _check_names(name, first, drafts[name])
+    columns = tuple(
+        _merge_column({name: _column(drafts[name], column.name) for name in names})
+        for column in first.columns
+    )
+    is_common = all(draft.classes == first.classes for draft in drafts.values())
+    return replace(first, columns=columns, classes=first.classes if is_common else ())
+
+
+def _check_names(party: str, first: Schema, other: Schema) -> None:
+    missing = sorted(set(first.column_names) - set(other.column_names))
+    if missing:
+        raise SchemaMismatch(party, missing[0], f"a column {missing[0]!r}", "none")
+    unknown = sorted(set(other.column_names) - set(first.column_names))
+    if unknown:
+        raise SchemaMismatch(party, unknown[0], "no such column", f"a column {unknown[0]!r}")
+    if other.label != first.label:
+        raise SchemaMismatch(party, other.label, f"label {first.label!r}", repr(other.label))
+
+
+def _column(schema: Schema, name: str) -> Column:
+    return schema.columns[schema.column_names.index(name)]
+
+
+def _merge_column(by_party: Mapping[str, Column]) -> Column:
+    """Return the common column; equal columns are returned unchanged."""
+    (_, first), *others = by_party.items()
+    for party, column in others:
+        if type(column) is not type(first):
+            expected, found = (
+                "numbers" if isinstance(c, NumericColumn) else "words" for c in (first, column)
+            )
+            raise SchemaMismatch(party, column.name, expected, found)
+    columns = list(by_party.values())
+    if all(column == first for column in columns):
+        return first
+    fills = {column.missing for column in columns}
+    if isinstance(first, CategoricalColumn):
+        categories = {c for column in columns for c in getattr(column, "categories", ())}
+        fill = min(fills - {"keep"}, default="keep")  # "missing", if a party has missing cells
+        return CategoricalColumn(first.name, tuple(sorted(categories)), str(fill))
+    numbers = [c.missing for c in columns if not isinstance(c.missing, str)]
+    return NumericColumn(first.name, missing=median(numbers) if numbers else "keep")
+
+
+class AgreeingParty:
+    """Wrapper that drafts a schema and stores the agreed one.
+
+    Parameters
+    ----------
+    party : Party
+        The wrapped party, created from its file with the schema stored before, if any.
+    draft : callable
+        Returns the draft, or the declared schema.
+    path : path or None
+        File of the agreed schema; None if the party's own schema is declared.
+    """
+
+    def __init__(self, party: Any, *, draft: Callable[[], Schema], path: Path | None) -> None:
+        self.name = party.name
+        self.accepts = (DraftRequest, AgreedSchema, *party.accepts)
+        self._party = party
+        self._draft = draft
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._party, name)
+
+    def answer(self, request: Message) -> Message:
+        """Return the reply to a request, or raise :class:`~fedneighbors.federation.Refused`."""
+        match request:
+            case DraftRequest():
+                return Draft(self._draft().to_toml())
+            case AgreedSchema():
+                self._store(request.toml)
+                return Receipt()
+        return self._party.answer(request)
+
+    def _store(self, toml: str) -> None:
+        """Store the agreed schema if it fits the own draft.
+
+        Otherwise the coordinator could merge categories, or clip numbers to a chosen range. A
+        declared schema must be the agreed one.
+        """
+        try:
+            agreed = Schema.from_toml(toml)
+        except DataError as error:
+            raise Refused("the agreed schema is invalid") from error
+        draft = self._draft()
+        misfit = find_misfit(agreed, draft)
+        if misfit is not None:
+            raise Refused("a column of the agreed schema does not fit this party", misfit)
+        if self._path is not None:
+            replace_file(self._path, toml.encode("utf-8"))
+        elif agreed != draft:
+            raise Refused("the agreed schema differs from the declared one of this party")
+
+
+def find_misfit(agreed: Schema, draft: Schema) -> str | None:
+    """Return the first column in which a schema contradicts a draft.
+
+    Fill values may differ, and the schema may have more categories.
+    """
+    unmatched = set(agreed.column_names) ^ set(draft.column_names)
+    if agreed.label != draft.label:
+        unmatched.add(draft.label)
+    if unmatched:
+        return min(unmatched)
+    pairs = ((column, _column(draft, column.name)) for column in agreed.columns)
+    return next((own.name for column, own in pairs if not _extends(column, own)), None)
+
+
+def _extends(column: Column, own: Column) -> bool:
+    if isinstance(column, CategoricalColumn):
+        return isinstance(own, CategoricalColumn) and set(own.categories) <= set(column.categories)
+    return isinstance(own, NumericColumn) and column.bounds == own.bounds
