@@ -4,23 +4,26 @@ import random
 from itertools import accumulate
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fedneighbors.errors import PartyRefused
 from fedneighbors.federation import _reply_grid
 from fedneighbors.federation._masked_party import MaskedParty
-from fedneighbors.federation._masking import MemoryStore
 from fedneighbors.federation._messages import decode, encode
 from fedneighbors.federation._processes import _BUSY_S, _run_party
 from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refusal, Refused
+from fedneighbors.federation._stores import MemoryStore
 from fedneighbors.methods.flynn import flower_app
+from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
+from fedneighbors.privacy._policy import Privacy
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.secure_sum._keys import Identity, Roster
 from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 from tests.federation.grid import ProcessGrid
 from tests.federation.test_flower_flynn import PARTIES, folder, node, train
 from tests.federation.test_flower_private import LOCAL, SIZES
-from tests.methods.flynn.private.tables import party
 
 __all__ = ["folder"]
 
@@ -114,7 +117,10 @@ def test_a_worker_process_replies_on_the_grid(clock, monkeypatch, worked_s, erro
 
 
 def test_private_tables_have_a_grid_also_in_masked_sums():
-    private = party()
+    privacy = Privacy(epsilon=1, classes=(0, 1), bounds=(0, 1))
+    with Ledger(":memory:", party="north") as ledger:
+        table = {"x": np.zeros((2, 1)), "y": np.zeros(2), "privacy": privacy, "ledger": ledger}
+        private = PrivateFlyNNParty("north", **table)
     identity = Identity.new()
     roster = Roster({"north": identity.public, "south": Identity.new().public})
 

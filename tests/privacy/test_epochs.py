@@ -10,37 +10,44 @@ import pytest
 from fedneighbors import FederatedNeighbors, Privacy
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.fedknn._queries import objects_digest
+from fedneighbors.methods.fedpnn.private._party import PrivateFedPNNParty
+from fedneighbors.methods.fedpnn.private.protocol import OriginRequest
+from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn.algorithm import HashPlan
+from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
+from fedneighbors.methods.flynn.private.protocol import NoisyCountRequest
+from fedneighbors.methods.knnper.private._party import PrivateKNNPerParty
 from fedneighbors.methods.knnper.private.protocol import NoisedCountsRequest
+from fedneighbors.neural._blueprint import perceptron
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy._policy import terms
 from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._private import table_digest
-from tests.methods.fedpnn.private import tables as fedpnn
-from tests.methods.fedpnn.private.test_party import origin_request
-from tests.methods.flynn.private import tables as flynn
-from tests.methods.flynn.private.test_party import counts_request
-from tests.methods.knnper.private import clients as knnper
 
+X, Y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
+LOCAL = Privacy(epsilon=1, classes=(0, 1), bounds=(-4.0, 4.0))
+STEPS = Privacy(epsilon=2, delta=1e-5, classes=(0, 1))
 EMPTY = np.empty(0)
-CLASS_COUNTS = NoisedCountsRequest("a", terms(knnper.PRIVACY), (0, 1, 2), EMPTY, EMPTY)
+PLAN = HashPlan(FeatureMap(4, "none"), 40, 2, 5, 7)
+
+
+def make_client(name, x, y, **options):
+    return PrivateKNNPerParty(name, x, y, perceptron(4, 2, hidden=(6,), seed=1), **options)
+
 
 METHODS = {
-    "flynn": (lambda rows, ledger: flynn.party(rows=rows, ledger=ledger), flynn, counts_request()),
-    "fedpnn": (
-        lambda rows, ledger: fedpnn.party(rows=rows, ledger=ledger),
-        fedpnn,
-        origin_request(),
+    "flynn": (
+        PrivateFlyNNParty,
+        LOCAL,
+        NoisyCountRequest("a", terms(LOCAL), 1, PLAN, (0, 1), False),
     ),
+    "fedpnn": (PrivateFedPNNParty, LOCAL, OriginRequest("a", terms(LOCAL), 1, (0, 1))),
     "knnper": (
-        lambda rows, ledger: knnper.client(table=rows, ledger=ledger),
-        knnper,
-        CLASS_COUNTS,
+        make_client,
+        STEPS,
+        NoisedCountsRequest("a", terms(STEPS), (0, 1), EMPTY, EMPTY),
     ),
 }
-
-
-def table_of(method):
-    return (knnper.rows if method is knnper else method.table)()
 
 
 @pytest.fixture
@@ -52,23 +59,22 @@ def path(tmp_path):
 
 def reply_after_restart(name, path, rows):
     """Return the reply of a new party with a reopened ledger, and the number of charges."""
-    make, _, request = METHODS[name]
+    make, privacy, request = METHODS[name]
     with Ledger(path, party="north") as ledger:
-        reply = encode(make(rows, ledger).answer(request))
+        reply = encode(make("north", *rows, privacy=privacy, ledger=ledger).answer(request))
         n_charges = sum(entry.kind == "reserved" for entry in ledger.entries())
     return reply, n_charges
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_table_is_charged_once_until_a_row_changes(path, name):
-    x, y = table_of(METHODS[name][1])
-    other = x.copy()
+    other = X.copy()
     other[3, 0] += 0.5
 
-    first = reply_after_restart(name, path, (x, y))
-    again = reply_after_restart(name, path, (x.copy(), y.tolist()))
-    changed = reply_after_restart(name, path, (other, y))
-    restored = reply_after_restart(name, path, (x, y))
+    first = reply_after_restart(name, path, (X, Y))
+    again = reply_after_restart(name, path, (X.copy(), Y.tolist()))
+    changed = reply_after_restart(name, path, (other, Y))
+    restored = reply_after_restart(name, path, (X, Y))
 
     assert first[1] == 1
     assert again == first
@@ -79,9 +85,9 @@ def test_a_table_is_charged_once_until_a_row_changes(path, name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_no_digest_of_the_table_leaves_the_ledger(path, name):
-    make, method, request = METHODS[name]
+    make, privacy, request = METHODS[name]
     with Ledger(path, party="north") as ledger:
-        north = make(table_of(method), ledger)
+        north = make("north", X, Y, privacy=privacy, ledger=ledger)
         reply = encode(north.answer(request))
         content = table_digest(north._x, north._y)
         keyed = ledger._tables.data_digest("table", content)

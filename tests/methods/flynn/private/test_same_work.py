@@ -5,12 +5,19 @@ import pytest
 import scipy.sparse
 
 from fedneighbors.kernels.flyhash import _hash
-from fedneighbors.methods.flynn.algorithm import hash_with_plan
+from fedneighbors.methods.flynn._features import FeatureMap
+from fedneighbors.methods.flynn.algorithm import HashPlan, hash_with_plan
+from fedneighbors.methods.flynn.private._party import PrivateFlyNNParty
+from fedneighbors.methods.flynn.private.protocol import NoisyCountRequest
+from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.privacy._policy import Privacy, terms
+from fedneighbors.privacy.ledger._ledger import Ledger
 from fedneighbors.tabular._private import flush_subnormal
 from fedneighbors.tabular._schema import BLOCK_ROWS
-from tests.methods.flynn.private.tables import party
-from tests.methods.flynn.private.test_party import PLAN, counts_request
 
+PRIVACY = Privacy(epsilon=1, classes=(0, 1), bounds=(-4.0, 4.0))
+PLAN = HashPlan(FeatureMap(3, "none"), 40, 2, 5, 7)
+REQUEST = NoisyCountRequest("a", terms(PRIVACY), 1, PLAN, (0, 1), False)
 WHOLE = np.random.default_rng(0).integers(0, 5, (30, 3)).astype(float)
 LABELS = np.arange(30) % 2
 ROWS = {"fraction": 0.3, "huge": 1e300, "negative": -7.0, "subnormal": 1e-310, "not finite": np.nan}
@@ -32,7 +39,9 @@ def calls(monkeypatch):
 def work(calls, rows, labels):
     """Return the kernel's calls for the reply of a private party."""
     calls.clear()
-    party(rows=(rows, labels), bits=np.random.default_rng(0).bytes).answer(counts_request())
+    with Ledger(":memory:", party="north") as ledger:
+        ledger.set_budget("table", PureDP(1))
+        PrivateFlyNNParty("north", rows, labels, privacy=PRIVACY, ledger=ledger).answer(REQUEST)
     return list(calls)
 
 
