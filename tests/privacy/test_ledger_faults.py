@@ -136,7 +136,7 @@ def test_a_ledger_of_another_version_is_refused(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 1")
 
-    with pytest.raises(LedgerError, match="has version 1, this program reads version 2"):
+    with pytest.raises(LedgerError, match="has version 1, this program reads version 3"):
         Ledger(path)
 
 

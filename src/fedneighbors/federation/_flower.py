@@ -27,6 +27,7 @@ from fedneighbors.federation._loop import (
     run_rounds,
 )
 from fedneighbors.federation._messages import encode, message
+from fedneighbors.federation._reply_grid import MAX_GRID_S, REPLY_GRID_S, delay_to_grid
 from fedneighbors.federation._roles import Party, Refused, make_refusal, report_failure, serve
 from fedneighbors.records import Round
 
@@ -104,7 +105,8 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     ClientApp
         A node registered without a name must set one in its configuration: ``party-name="..."``.
         A node whose configuration sets ``identity-key``, ``roster`` and ``mask-state`` sends
-        summable replies only as masked sums.
+        summable replies only as masked sums. The replies of a node that sets ``epsilon`` wait for
+        a grid of times with a step of ``reply-grid-s`` seconds, 1 by default, from the request.
     """
     app = ClientApp()
 
@@ -114,7 +116,11 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
     @app.query("ask")
     def ask(envelope: Envelope, context: Context) -> Envelope:
-        return _answer(envelope, lambda frame: serve(build_party(context.node_config), frame))
+        def make_reply(frame: bytes) -> bytes:
+            with delay_to_grid(_reply_grid_s(context.node_config)):  # includes reading the table
+                return serve(build_party(context.node_config), frame)
+
+        return _answer(envelope, make_reply)
 
     def build_party(config: Config) -> Party:
         return wrap_masked(build(config), config)
@@ -135,6 +141,16 @@ def _answer(envelope: Envelope, make_reply: Callable[[bytes], bytes]) -> Envelop
     except Exception as error:
         frame = encode(report_failure(error))
     return Envelope(_pack(frame), reply_to=envelope)
+
+
+def _reply_grid_s(node_config: Config) -> float:
+    """Return the step of a node's reply grid; 0 without ``epsilon``."""
+    if not node_config.get("epsilon"):
+        return 0.0
+    step = node_config.get("reply-grid-s", REPLY_GRID_S)
+    if type(step) not in (int, float) or not 0 < float(step) <= MAX_GRID_S:
+        raise Refused("reply-grid-s of the node is not a number of seconds above 0, at most 600")
+    return float(step)
 
 
 def _check_version(content: RecordDict) -> None:

@@ -196,6 +196,7 @@ class MaskedParty:
         if enrolled is None:
             raise ValueError("the public key of this party is not in its roster; enroll it")
         self.name = party.name
+        self.reply_grid_s = getattr(party, "reply_grid_s", 0.0)
         self._enrolled = enrolled
         self._party = party
         self._identity = identity

@@ -9,10 +9,11 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fedneighbors.federation._inprocess import Link, PartyConnection, ProcessEnded, ThreadPool
+from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Party, serve_safely
 
 _BUSY_S = struct.Struct("<d")
-"""Format of the prefix of each reply: the seconds that the party worked on it."""
+"""Format of the prefix of each reply: the seconds until it was sent, waits for a grid included."""
 
 
 class ProcessConnection(PartyConnection):
@@ -70,7 +71,8 @@ def _run_party(party: Party, pipe: "Connection[Any, Any]") -> None:
         while True:
             frame = pipe.recv_bytes()
             started = time.perf_counter()
-            reply = serve_safely(party, frame)
+            with delay_to_grid(getattr(party, "reply_grid_s", 0.0)):
+                reply = serve_safely(party, frame)
             pipe.send_bytes(_BUSY_S.pack(time.perf_counter() - started) + reply)
     except (EOFError, OSError):
         return

@@ -35,6 +35,9 @@ class ReleaseGate:
         Ledger that holds the budget.
     dataset, user : str
         Data set and user to charge.
+    content : bytes
+        Digest of the rows. A stored reply is repeated only for the same rows, also by another
+        process; changed rows begin a new epoch of the data set.
     """
 
     method: str
@@ -42,6 +45,7 @@ class ReleaseGate:
     ledger: Ledger
     dataset: str
     user: str
+    content: bytes
 
     def release(
         self, request: Any, *, attempt: str, cost: Guarantee, draw: Callable[[], Message]
@@ -87,7 +91,8 @@ class ReleaseGate:
         Parameters
         ----------
         query : str
-            Id of the release within the method; a repeated id gets the stored bytes.
+            Id of the release within the method; for the same rows, a repeated id gets the stored
+            bytes.
         cost : Guarantee
             Cost of the release.
         draw : callable
@@ -102,7 +107,7 @@ class ReleaseGate:
         """
         try:
             return self.ledger.release(
-                f"{self.method.lower()} {query}",
+                self._release_id(query),
                 dataset=self.dataset,
                 user=self.user,
                 cost=cost,
@@ -120,6 +125,14 @@ class ReleaseGate:
             raise Refused(
                 "a release failed; if it was charged, it stays charged; see the party's log"
             ) from error
+
+    def is_charged(self, query: str) -> bool:
+        """Return whether a release was charged for the present rows."""
+        return bool(self.ledger.users_of([self._release_id(query)]))
+
+    def _release_id(self, query: str) -> str:
+        """Return the id of a release in the ledger."""
+        return f"{self.method.lower()} {query} {self.ledger.epoch(self.dataset, self.content)}"
 
 
 def check_noise_shares(masked: MaskedRound, *, n_shares: int, colluders: int) -> None:

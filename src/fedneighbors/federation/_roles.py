@@ -56,6 +56,9 @@ class Party(Protocol):
     declares that the coordinator may receive each party's reply although its fields are integers,
     which a party with masked sums otherwise sends only masked.
 
+    A private party has an attribute ``reply_grid_s``: in a process of its own, its replies wait for
+    a grid of times with this step in seconds.
+
     Attributes
     ----------
     name : str

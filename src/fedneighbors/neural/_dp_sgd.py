@@ -385,11 +385,10 @@ def _backward(scores: Tensor, y: Tensor) -> None:
 def _zero_nonfinite(parameters: Iterable[nn.Parameter]) -> None:
     """Set a row's gradient to zero if any component is not finite.
 
-    Clipping would put NaN into the sum of the gradients.
+    Clipping would put NaN into the sum of the gradients. The work is the same for all rows.
     """
     optional = (getattr(p, "grad_sample", None) for p in parameters)
     gradients = [gradient for gradient in optional if gradient is not None]
     finite = torch.stack([torch.isfinite(g.flatten(1)).all(dim=1) for g in gradients]).all(dim=0)
-    if not finite.all():
-        for gradient in gradients:
-            gradient[~finite] = 0
+    for gradient in gradients:
+        gradient.masked_fill_(~finite.view(-1, *[1] * (gradient.ndim - 1)), 0)

@@ -4,6 +4,7 @@ A party charges its ledger for each reply before it draws noise. In a simulated 
 party has its own ledger.
 """
 
+import hashlib
 import math
 import os
 import secrets
@@ -22,6 +23,7 @@ from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator, Outcome, Replies, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._release_gate import ReleaseGate, check_noise_shares
+from fedneighbors.federation._reply_grid import REPLY_GRID_S
 from fedneighbors.federation._roles import MaskedRound, Refused
 from fedneighbors.privacy._guarantees import ZCDP, Guarantee, PureDP, Sensitivity, exact
 from fedneighbors.privacy._policy import Privacy, terms
@@ -52,7 +54,7 @@ class PrivateTableParty(TableParty, ABC):
     """One organisation's table with a ledger.
 
     Its replies are noisy. They are charged to the ledger before the noise is drawn, and stored
-    there: a repeated request in the same run gets the same reply.
+    there: a repeated request in the same run gets the same reply, as long as the rows are the same.
 
     No row makes a request fail: rows are clipped or dropped beforehand, and an invalid request is
     refused before the charge. If a release fails after the charge, the charge stands, and the
@@ -70,6 +72,9 @@ class PrivateTableParty(TableParty, ABC):
         Names under which the ledger is charged.
     bits : callable
         Source of randomness for the noise. Replace the operating system's in tests only.
+    reply_grid_s : float
+        Step of the grid of times on which the party replies in a process of its own, in seconds,
+        0 or more.
     **table
         The other arguments of the party.
 
@@ -93,6 +98,7 @@ class PrivateTableParty(TableParty, ABC):
         dataset: str = "table",
         user: str = "coordinator",
         bits: Callable[[int], bytes] = os.urandom,
+        reply_grid_s: float = REPLY_GRID_S,
         **table: Any,
     ) -> None:
         if len(y) != x.shape[0]:
@@ -101,8 +107,11 @@ class PrivateTableParty(TableParty, ABC):
         labels, known = read_labels(y, privacy.classes or ())
         super().__init__(name, *self._records(x[known], labels[known], privacy), *others, **table)
         self._privacy = privacy
-        self._gate = ReleaseGate(self.method, name, ledger, dataset, user)
+        self._gate = ReleaseGate(
+            self.method, name, ledger, dataset, user, table_digest(self._x, self._y)
+        )
         self._bits = bits
+        self.reply_grid_s = reply_grid_s
 
     @staticmethod
     @abstractmethod
@@ -153,6 +162,26 @@ class ChargedReplies(ABC):
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
+
+
+def table_digest(x: Any, y: npt.NDArray[Any]) -> bytes:
+    """Return a digest of rows, dense or sparse, and labels."""
+    parts = (x.data, x.indices, x.indptr) if hasattr(x, "indptr") else (x,)
+    digest = hashlib.sha256(repr((x.shape, y.tolist())).encode())
+    for part in parts:
+        digest.update(repr((part.dtype.str, part.shape)).encode())
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.digest()
+
+
+def flush_subnormal(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Set values that are subnormal as float32 to 0.
+
+    They slow arithmetic down.
+    """
+    if x.dtype.kind != "f":
+        return x
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, x.dtype.type(0), x)
 
 
 def column_bounds(bounds: tuple[Any, Any], n_features: int) -> tuple[Floats, Floats]:

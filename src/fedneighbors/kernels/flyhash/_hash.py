@@ -198,6 +198,7 @@ def winners(
     *,
     n_threads: int = 1,
     ranked: bool = False,
+    narrow: bool = True,
 ) -> NDArray[np.int32]:
     """Return the active units of each row (winners).
 
@@ -217,6 +218,10 @@ def winners(
         Number of threads. Does not affect the result.
     ranked : bool, default False
         If true, order each row by sum, largest first, then by unit; otherwise by unit.
+    narrow : bool, default True
+        Convert rows of small whole numbers to a narrow type, which is faster. If false, all rows
+        are float64, so that the code that runs does not depend on their values. Sums of integers
+        beyond 2**53 are then rounded.
 
     Returns
     -------
@@ -245,7 +250,11 @@ def winners(
     units = np.empty((x.shape[0], n_active), np.int32)
 
     def fill(rows: slice) -> None:
-        block = _narrow_rows(x[rows], inputs.shape[1])
+        block = (
+            _narrow_rows(x[rows], inputs.shape[1])
+            if narrow
+            else np.ascontiguousarray(x[rows], np.float64)
+        )
         # zero of the type of the exact sums
         zero = block.dtype.type(0) if block.dtype == np.float64 else np.int64(0)
         n_stored = _choose_stored(block, inputs.shape[0], n_active)

@@ -8,9 +8,7 @@ can change all of them.
 
 import math
 import secrets
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
+from fedneighbors.federation._reply_grid import delay_to_grid
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn.algorithm import rank_objects, tie_keys
 from fedneighbors.methods.fedknn.metrics._sessions import Metric, Session, SessionBatch
@@ -62,6 +61,8 @@ class Provider:
         Unique names of the objects; by default their positions.
     key : bytes
         Public key of the tie keys, the same at all providers.
+    epoch : str, optional
+        Hexadecimal id of this version of the objects; by default a new one.
 
     Raises
     ------
@@ -89,6 +90,7 @@ class Provider:
         decode: Callable[[bytes], Any],
         ids: Sequence[str] | None = None,
         key: bytes = b"",
+        epoch: str | None = None,
     ) -> None:
         self.name = name
         self.ids = [str(k) for k in range(len(objects))] if ids is None else list(ids)
@@ -101,7 +103,7 @@ class Provider:
         self._ties = tie_keys(self.ids, owner=name, key=key)
         self._index = metric.index(objects, ranks=rank_objects(self._ties))
         self._decode = decode
-        self._epoch = secrets.token_bytes(EPOCH_BYTES)  # changes with the table of objects
+        self._epoch = bytes.fromhex(epoch or secrets.token_hex(EPOCH_BYTES))
         self._open: dict[str, tuple[bytes, Session]] = {}
 
     def answer(self, request: Message) -> Message:
@@ -168,28 +170,6 @@ class Provider:
             return self._index.open(self._decode(query))
         except (TypeError, ValueError) as error:
             raise Refused("the query is not an object of this metric") from error
-
-
-@contextmanager
-def delay_to_grid(grid_s: float) -> Iterator[None]:
-    """Extend the duration of the block to a multiple of ``grid_s``.
-
-    Exceptions are delayed too. The duration then reveals only the time step in which the reply was
-    ready.
-
-    Parameters
-    ----------
-    grid_s : float
-        Seconds; 0 for no delay. A step longer than any search reveals nothing.
-    """
-    start = time.monotonic()
-    try:
-        yield
-    finally:
-        if grid_s > 0:
-            elapsed = time.monotonic() - start
-            remaining = math.ceil(elapsed / grid_s) * grid_s - elapsed
-            time.sleep(max(remaining, 0.0))  # rounding may make it negative
 
 
 def take_nearest(

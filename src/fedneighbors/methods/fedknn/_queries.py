@@ -4,6 +4,7 @@ Queries are closed at the providers in groups, after the last query of a call or
 so that closing does not delay each answer.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -109,6 +110,25 @@ def encode_query(item: Any) -> bytes:
             "other objects yourself"
         ) from None
     return encode(VectorQuery(np.atleast_1d(point)))
+
+
+def objects_digest(objects: Sequence[Any], ids: Sequence[str], settings: str) -> bytes | None:
+    """Return a digest of named objects under the settings of a search.
+
+    None if an object has no canonical bytes, such as a list of words.
+    """
+    items = [objects] if isinstance(objects, np.ndarray) else objects
+    digest = hashlib.sha256(repr((settings, list(ids))).encode())
+    for item in items:
+        is_numbers = isinstance(item, np.ndarray) and item.dtype.kind in "fiub"
+        if not is_numbers and not isinstance(item, str | set | frozenset | Graph):
+            return None
+        try:
+            frame = encode_query(item)
+        except TypeError:
+            return None
+        digest.update(len(frame).to_bytes(8) + frame)
+    return digest.digest()
 
 
 def encode_queries(queries: Any) -> list[EncodedQuery]:

@@ -8,9 +8,10 @@ import numpy as np
 
 from fedneighbors.federation._inprocess import Link
 from fedneighbors.federation._loop import Coordinator
+from fedneighbors.federation._reply_grid import MAX_GRID_S
 from fedneighbors.methods.fedknn._radius import hufu, hufu_plus
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, noise_source
-from fedneighbors.methods.fedknn.private._padding import MAX_GRID_S, MAX_NAME_BYTES
+from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES
 from fedneighbors.methods.fedknn.private.protocol import dann_star, dann_star_as_printed
 from fedneighbors.methods.fedknn.protocol import Answer, baseline, dann
 from fedneighbors.privacy._guarantees import ApproxDP, Guarantee, PureDP

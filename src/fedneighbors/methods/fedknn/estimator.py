@@ -22,6 +22,7 @@ from fedneighbors.methods.fedknn._queries import (
     check_ids,
     decode_query,
     encode_queries,
+    objects_digest,
     recheck_distances,
 )
 from fedneighbors.methods.fedknn._radius import range_search
@@ -71,8 +72,8 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     max_queries : int
         Number of distinct private queries, if ``fit`` gets no ledger.
     grid_s : float
-        Time grid of ``"dann*"`` in seconds. Replies are delayed to its multiples, so that response
-        times reveal less. 0 for no delay.
+        Time grid of ``"dann*"`` in seconds. Replies are delayed to this time, its double, fourfold
+        and so on, so that response times reveal less. 0 for no delay.
     allow_partial : bool
         Answer without missing parties, and report it; not under ``"dann*"``.
     check_distances : bool
@@ -130,7 +131,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             Unique names of the objects. Their positions if None.
         ledger : Ledger, optional
             Budgets for private queries. The data set with a party's name limits what that party may
-            learn about the others. None creates a ledger in memory for ``max_queries`` queries.
+            learn about the others. None creates a ledger in memory for ``max_queries`` queries. A
+            query that another process ran on the same objects is charged once, if the metric is
+            given by name and the objects are an array, strings, sets or graphs.
 
         Raises
         ------
@@ -147,19 +150,9 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         self._ids_of = {
             name: frozenset(str(self.ids_[row]) for row in rows) for name, rows in rows_of.items()
         }
-        self.providers_ = [
-            Provider(
-                name,
-                X[np.array(rows, int)] if isinstance(X, np.ndarray) else [X[row] for row in rows],
-                metric,
-                decode=decode_query,
-                ids=[str(self.ids_[row]) for row in rows],
-                key=str(self.random_state).encode(),
-            )
-            for name, rows in rows_of.items()
-        ]
-        self._chooser = Chooser(settings, len(rows_of), parallel=self.workers == "processes")
         self.ledger_ = settings.make_ledger(tuple(rows_of), ledger)
+        self.providers_ = [self._provider(name, rows, ledger) for name, rows in rows_of.items()]
+        self._chooser = Chooser(settings, len(rows_of), parallel=self.workers == "processes")
         self.n_objects_ = len(X)
         # one counter for all threads; names of one length, so that frame sizes reveal nothing
         self._names = map("query {:012d}".format, itertools.count())
@@ -291,6 +284,27 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"expected one query, got {len(queries)}; pass a list with one query")
         with self._connect() as federation:
             return self._chooser.explain(federation, queries[0][1], k)
+
+    def _provider(self, name: str, rows: list[int], ledger: Ledger | None) -> Provider:
+        """Return the provider of a party's objects.
+
+        Their epoch is that stored in the ledger, if one is given.
+        """
+        X, key, epoch = self._objects, str(self.random_state), None
+        objects = X[np.array(rows, int)] if isinstance(X, np.ndarray) else [X[row] for row in rows]
+        ids = [str(self.ids_[row]) for row in rows]
+        if ledger is not None and isinstance(self.metric, str):
+            content = objects_digest(objects, ids, f"{self.metric} {key}")
+            epoch = None if content is None else ledger.epoch(name, content)
+        return Provider(
+            name,
+            objects,
+            self._metric,
+            decode=decode_query,
+            ids=ids,
+            key=key.encode(),
+            epoch=epoch,
+        )
 
     @property
     def _step(self) -> float:

@@ -19,7 +19,7 @@ from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
 from fedneighbors.kernels.flyhash._hash import draw_wiring as _draw_wiring
 from fedneighbors.kernels.flyhash._hash import winners
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.tabular._schema import blocks
+from fedneighbors.tabular._schema import BLOCK_ROWS, blocks
 
 # Default decay: for a class of mean frequency, a unit of mean load has the weight exp(-KAPPA).
 # It is -log(decay) times the mean load, see ``default_decay``.
@@ -61,7 +61,12 @@ def draw_wiring(
 
 
 def hash_rows(
-    x: npt.NDArray[Any], wiring: npt.NDArray[Any], n_active: int, *, n_threads: int = 1
+    x: npt.NDArray[Any],
+    wiring: npt.NDArray[Any],
+    n_active: int,
+    *,
+    n_threads: int = 1,
+    narrow: bool = True,
 ) -> Active:
     """Return each row's active units, the winners of M x (equation 2).
 
@@ -75,6 +80,8 @@ def hash_rows(
         Number of active units (rho), at most ``n_units``.
     n_threads : int
         Threads; the result does not depend on it.
+    narrow : bool
+        Use faster code for small whole numbers. If False, the values do not choose the code.
 
     Returns
     -------
@@ -87,7 +94,7 @@ def hash_rows(
     >>> hash_rows(np.array([[5, 1, 4]]), np.array([[0, 1], [0, 2], [1, 2]], np.uint16), 2)
     array([[0, 1]], dtype=int32)
     """
-    return winners(x, wiring, n_active, n_threads=n_threads)
+    return winners(x, wiring, n_active, n_threads=n_threads, narrow=narrow)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,13 +146,30 @@ class HashPlan:
         return draw_wiring(self.features.n_outputs, self.n_units, self.n_inputs, self.seed)
 
 
-def hash_with_plan(x: Any, plan: HashPlan, *, n_threads: int = 1) -> Active:
-    """Transform and hash the rows of a dense or sparse table."""
+def hash_with_plan(
+    x: Any, plan: HashPlan, *, n_threads: int = 1, same_work: bool = False
+) -> Active:
+    """Transform and hash the rows of a dense or sparse table.
+
+    With ``same_work``, tables that differ in one row are hashed by the same code in the same
+    shapes: rows are float64, and the last block is filled up with zeros.
+    """
     parts = [
-        hash_rows(plan.features.apply(block), plan.wiring, plan.n_active, n_threads=n_threads)
+        hash_rows(
+            plan.features.apply(_fill_block(block) if same_work else block),
+            plan.wiring,
+            plan.n_active,
+            n_threads=n_threads,
+            narrow=not same_work,
+        )[: len(block)]
         for block in blocks(x)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, plan.n_active), np.int32)
+
+
+def _fill_block(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a block of rows, filled up with rows of zeros."""
+    return np.pad(block, ((0, BLOCK_ROWS - len(block)), (0, 0)))
 
 
 def count_activations(

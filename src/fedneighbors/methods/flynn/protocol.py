@@ -229,6 +229,8 @@ class FlyNNParty(TableParty):
     model: FlyNNModel | None
     _released: FlyNNModel | None = None
     _hashed: tuple[bytes, npt.NDArray[np.int32]] | None = None
+    _same_work: ClassVar[bool] = False
+    """True if the work of a hash must not depend on single rows."""
 
     def answer(self, request: Message) -> Message:
         """Return the reply to one of the requests in ``accepts``."""
@@ -265,7 +267,10 @@ class FlyNNParty(TableParty):
         """Return the hashes of the table, cached for the last plan."""
         key = encode(plan)
         if self._hashed is None or self._hashed[0] != key:
-            self._hashed = key, hash_with_plan(self._x, plan, n_threads=self._n_threads)
+            self._hashed = (
+                key,
+                hash_with_plan(self._x, plan, n_threads=self._n_threads, same_work=self._same_work),
+            )
         return self._hashed[1]
 
     def _count_activations(

@@ -12,12 +12,14 @@ from typing import Any
 from fedneighbors.errors import LedgerError
 
 _APPLICATION = 0x666E6C67  # "fnlg", which marks the SQLite file as a ledger
-_VERSION = 2  # version of the schema; files of other versions are refused
+_VERSION = 3  # version of the schema; files of other versions are refused
+_KEY_BYTES = 32  # as long as the digests of data under this key
 
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
-CREATE TABLE about (party TEXT NOT NULL, made TEXT NOT NULL) STRICT;
+CREATE TABLE about (party TEXT NOT NULL, made TEXT NOT NULL, key BLOB NOT NULL) STRICT;
+CREATE TABLE epoch (digest TEXT PRIMARY KEY, id TEXT NOT NULL) STRICT;
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
@@ -327,7 +329,8 @@ def _has_log(path: str) -> bool:
 
 def _create_tables(connection: sqlite3.Connection, party: str, time: str) -> None:
     connection.executescript(f"BEGIN;{_SCHEMA}")
-    connection.execute("INSERT INTO about VALUES (?, ?)", (party, time))
+    key = secrets.token_bytes(_KEY_BYTES)
+    connection.execute("INSERT INTO about VALUES (?, ?, ?)", (party, time, key))
     connection.execute("COMMIT")
 
 

@@ -1,6 +1,7 @@
 """The ledger of one party: every release is charged durably before its noise is drawn."""
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -246,6 +247,38 @@ class Ledger:
             log.info(
                 "release %s: a charge was voided by another process, charging again", terms[0].query
             )
+
+    def epoch(self, dataset: str, content: bytes) -> str:
+        """Return the random id of a data set's content; draw it once.
+
+        The id is stored under a keyed digest of the content: it is the same after a restart, and
+        reveals nothing about the content, even to those who can guess it. Neither the key nor the
+        digest leaves the ledger.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+        content : bytes
+            The content or a digest of it.
+
+        Returns
+        -------
+        str
+            32 hexadecimal digits.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger cannot be read or written.
+        """
+        digest = self._tables.data_digest(dataset, content)
+        found = self._tables.find_epoch(digest)
+        if found is None:
+            with self._transaction():
+                self._tables.add_epoch(digest, secrets.token_hex(16))
+                found = self._tables.find_epoch(digest)  # that of another process, if it was first
+        return str(found)
 
     def users_of(self, query_ids: Iterable[str]) -> dict[str, str]:
         """Return the user of each charged id, by id.

@@ -1,6 +1,7 @@
 """Budgets, charges and answers of a ledger: their values, and queries on their tables."""
 
 import hashlib
+import hmac
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -273,6 +274,21 @@ class LedgerTables:
             f"SELECT query, user FROM charge WHERE query IN ({placeholders})", queries
         )
         return dict(rows)
+
+    def data_digest(self, dataset: str, content: bytes) -> str:
+        """Return a digest of a data set under the ledger's key."""
+        (key,) = self._file.rows("SELECT key FROM about")[0]
+        name = dataset.encode("utf-8")
+        return hmac.new(key, len(name).to_bytes(8) + name + content, "sha256").hexdigest()
+
+    def find_epoch(self, digest: str) -> str | None:
+        """Return the id that was stored for a digest."""
+        rows = self._file.rows("SELECT id FROM epoch WHERE digest = ?", (digest,))
+        return rows[0][0] if rows else None
+
+    def add_epoch(self, digest: str, epoch: str) -> None:
+        """Store the id of a digest unless there is one."""
+        self._file.write("INSERT OR IGNORE INTO epoch VALUES (?, ?)", (digest, epoch))
 
     def check_budgets(self, terms: ChargeTerms) -> None:
         """Raise unless a charge fits the budgets of data set and user.

@@ -2,8 +2,6 @@
 
 import random
 from dataclasses import replace
-from itertools import accumulate
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +10,7 @@ from hypothesis import strategies as st
 from fedneighbors.errors import PartyRefused, ProtocolError, WireError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._messages import encode
-from fedneighbors.methods.fedknn import _provider
-from fedneighbors.methods.fedknn._provider import Provider, delay_to_grid
+from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from fedneighbors.methods.fedknn.private._noise import CountNoise
 from fedneighbors.methods.fedknn.private.protocol import dann_star
@@ -170,19 +167,6 @@ def test_other_bounds_in_the_same_epoch_get_other_noise():
         run(dann_star(b"0.0", 4, name=f"q{number}", noise_of=noise_of), providers)
 
     assert epochs[0] == epochs[1] != epochs[2]
-
-
-def test_a_fine_grid_never_sleeps_for_negative_time(monkeypatch):
-    durations, readings = [], accumulate(iter(random.Random(0).random, None))
-    clock = SimpleNamespace(monotonic=readings.__next__, sleep=durations.append)
-    monkeypatch.setattr(_provider, "time", clock)
-
-    for _ in range(200):
-        with delay_to_grid(1e-300):
-            pass
-
-    assert len(durations) == 200
-    assert min(durations) >= 0
 
 
 def test_a_name_too_long_for_a_reply_is_refused_before_search():

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fedneighbors.federation._loop import Coordinator, Delivery, Replies, read_reply, run_rounds
 from fedneighbors.federation._messages import Message, encode
+from fedneighbors.federation._reply_grid import next_on_grid
 from fedneighbors.federation._roles import Refused
 from fedneighbors.methods.fedknn._provider import take_nearest
 from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch
@@ -187,7 +188,7 @@ class SampledProvider:
         before = self.spent_s
         yield
         if grid_s > 0:
-            self.spent_s = before + grid_s * np.ceil((self.spent_s - before) / grid_s)
+            self.spent_s = before + next_on_grid(self.spent_s - before, grid_s)
 
 
 @dataclass(frozen=True)

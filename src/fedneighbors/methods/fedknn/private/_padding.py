@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
+from fedneighbors.federation._reply_grid import MAX_GRID_S
 from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending
 
 MAX_NAME_BYTES = 64
@@ -14,9 +15,6 @@ MAX_NAME_BYTES = 64
 
 EPOCH_BYTES = 16
 """Length of the random bytes that identify a provider's objects."""
-
-MAX_GRID_S = 600.0
-"""Maximum step of the time grid of replies, in seconds."""
 
 
 @message

@@ -61,7 +61,8 @@ def dann_star(
         True if the noise rules out requests for too few objects. A result that is not certified is
         then an error; if False, such an answer is marked as not exact.
     grid_s : float
-        Replies are delayed to a multiple of this many seconds after the request; 0 for no delay.
+        Replies are delayed to this many seconds after the request, times a power of two; 0 for no
+        delay.
 
     Raises
     ------

@@ -37,7 +37,7 @@ from fedneighbors.methods.fedpnn.private.protocol import (
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import calibrate_noise
-from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, flush_subnormal
 from fedneighbors.tabular._schema import PublicSchemaRequest, Receipt
 
 _MAX_FINITE = 2.0**1000  # infinite values are clipped to this
@@ -90,8 +90,9 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
 
     @staticmethod
     def _records(x: Any, y: npt.NDArray[Any], _privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the rows; clip infinite values to finite ones."""
-        return np.clip(np.asarray(x, np.float64), -_MAX_FINITE, _MAX_FINITE), y
+        """Return the rows; infinite values become finite, subnormal ones 0."""
+        cells = np.clip(np.asarray(x, np.float64), -_MAX_FINITE, _MAX_FINITE)
+        return flush_subnormal(cells), y
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request outside of masked sums."""

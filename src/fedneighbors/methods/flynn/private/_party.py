@@ -34,7 +34,7 @@ from fedneighbors.methods.flynn.protocol import FlyNNParty
 from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import calibrate_noise
-from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty
+from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, flush_subnormal
 from fedneighbors.tabular._schema import Label, PublicSchemaRequest, Receipt, blocks
 
 log = logging.getLogger(__name__)
@@ -53,13 +53,17 @@ def _finite_rows(rows: Any) -> npt.NDArray[np.bool_]:
 
 
 def _clip_values(rows: Any) -> Any:
-    """Clip values to +/- :data:`MAX_VALUE`, unless the dtype cannot exceed it."""
+    """Clip values to +/- :data:`MAX_VALUE`, unless the dtype cannot exceed it.
+
+    Subnormal values become 0.
+    """
     sparse = hasattr(rows, "tocsr")
     cells = rows.data if sparse else rows
     if cells.dtype.kind == "f" and np.finfo(cells.dtype).max > MAX_VALUE:
         cells = np.clip(cells, -MAX_VALUE, MAX_VALUE)
     elif cells.dtype.kind in "iu" and np.iinfo(cells.dtype).max > MAX_VALUE:
         cells = np.clip(cells, -int(MAX_VALUE) if cells.dtype.kind == "i" else 0, int(MAX_VALUE))
+    cells = flush_subnormal(cells)
     if not sparse:
         return cells
     result = rows.copy()
@@ -79,6 +83,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     """
 
     method = "FlyNN"
+    _same_work = True
     accepts: tuple[type[Any], ...] = (
         PublicSchemaRequest,
         ConstantsRequest,

@@ -29,7 +29,7 @@ from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import Guarantee, PureDP, Sensitivity
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import calibrate_noise
-from fedneighbors.tabular._private import PrivateTableParty
+from fedneighbors.tabular._private import PrivateTableParty, flush_subnormal
 from fedneighbors.tabular._schema import Receipt
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def _records(x: Any, y: npt.NDArray[Any], privacy: Privacy) -> tuple[Any, npt.NDArray[Any]]:
         """Return rows with an agreed label, clipped to the agreed bounds."""
         if x.dtype.kind == "f":
-            x = np.clip(np.nan_to_num(x), -_MAX_VALUE, _MAX_VALUE)
+            x = flush_subnormal(np.clip(np.nan_to_num(x), -_MAX_VALUE, _MAX_VALUE))
         if privacy.bounds is not None:
             low, high = (np.asarray(bound, x.dtype) for bound in privacy.bounds)
             x = np.clip(x, low, high)
@@ -174,7 +174,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         A training whose class counts (``query``) were charged is not refused.
         """
         ledger, dataset, user = self._gate.ledger, self._gate.dataset, self._gate.user
-        if ledger.users_of([f"knn-per {query}"]):
+        if self._gate.is_charged(query):
             return
         costs = (self._budget.counts, self._budget.steps)
         if not all(fits(costs, ledger.left(dataset, name)) for name in ("", user)):

@@ -1,0 +1,48 @@
+"""Times at which a private party replies, which no single row may move."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+REPLY_GRID_S = 1.0
+"""Default step of the grid: most replies on tables of some thousand rows take less."""
+
+MAX_GRID_S = 600.0
+"""Maximum step of a grid, in seconds."""
+
+
+def next_on_grid(elapsed_s: float, grid_s: float) -> float:
+    """Return the first time on a grid, not before ``elapsed_s``.
+
+    The times are ``grid_s`` times powers of two. Multiples of ``grid_s`` would lie so close
+    together for long replies that one row could easily move a reply to the next.
+
+    Examples
+    --------
+    >>> [next_on_grid(elapsed, 0.5) for elapsed in (0.0, 0.5, 0.6, 2.1)]
+    [0.5, 0.5, 1.0, 4.0]
+    """
+    while grid_s < elapsed_s:
+        grid_s *= 2
+    return grid_s
+
+
+@contextmanager
+def delay_to_grid(grid_s: float) -> Iterator[None]:
+    """Extend the duration of the block to a time of :func:`next_on_grid`.
+
+    Exceptions are delayed too. The duration then reveals only the step of the grid in which the
+    reply was ready.
+
+    Parameters
+    ----------
+    grid_s : float
+        Step in seconds; 0 for no delay. A step longer than any reply reveals nothing.
+    """
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        if grid_s > 0:
+            elapsed = time.monotonic() - start
+            time.sleep(next_on_grid(elapsed, grid_s) - elapsed)
