@@ -95,8 +95,8 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     ----------
     build : callable
         Builds the party from its node's configuration (``--node-config``), once per message.
-        A :class:`~fedneighbors.federation.Refused` that it raises is sent to the coordinator; for
-        any other exception only the type is sent.
+        A :class:`~fedneighbors.federation.Refused` that it raises is sent to the coordinator; all
+        other exceptions are sent as one code.
 
     Returns
     -------
