@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,16 @@ CREATE TRIGGER answer_stays BEFORE DELETE ON answer
 CREATE TRIGGER answer_as_stored BEFORE UPDATE ON answer
     BEGIN SELECT RAISE(ABORT, 'an answer is never changed'); END;
 """
+
+_STATEMENTS = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"
+
+
+@lru_cache(maxsize=1)
+def _written_statements() -> list[tuple[str]]:
+    """Return the statements of a new ledger's tables, indexes and triggers."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return connection.execute(_STATEMENTS).fetchall()
 
 
 class LedgerFile:
@@ -243,13 +254,18 @@ class LedgerFile:
                 f"ledger {self.path} has version {version}, this program reads version "
                 f"{_VERSION}; use the program that wrote it"
             )
+        if self.rows(_STATEMENTS) != _written_statements():  # before a query of a hostile view
+            raise LedgerError(f"ledger {self.path} has other tables than it was made with; {_RESTORE}")
         damage = self.rows("PRAGMA integrity_check(1)")[0][0]
         if damage != "ok":
             raise LedgerError(f"ledger {self.path} is damaged ({damage}); {_RESTORE}")
         mode = self.rows("PRAGMA journal_mode")[0][0]
         if mode != ("memory" if self.path == ":memory:" else "wal"):
             raise LedgerError(f"ledger {self.path} is in journal mode {mode}, expected wal")
-        (owner,) = self.rows("SELECT party FROM about")[0]
+        owners = self.rows("SELECT party FROM about")
+        if len(owners) != 1:
+            raise LedgerError(f"ledger {self.path} has {len(owners)} owners, expected 1; {_RESTORE}")
+        ((owner,),) = owners
         if party not in (None, owner):
             raise LedgerError(
                 f"ledger {self.path} belongs to party {owner!r}, not to {party!r}; use that "

@@ -1,6 +1,7 @@
 """Rows and SQL queries of a ledger: budgets, charges, answers."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ _LONGEST_NAME = 500  # characters
 _LONGEST_NOTE = 2000  # characters
 _LONGEST_NUMBER = 1000  # digits; below 4300, Python's limit for converting integers to text
 _TOO_LARGE = 10**_LONGEST_NUMBER
+_FRACTION = re.compile(f"[0-9]{{1,{_LONGEST_NUMBER}}}/[0-9]{{1,{_LONGEST_NUMBER}}}")
 
 
 @dataclass(frozen=True)
@@ -167,10 +169,12 @@ def from_columns(notion: str, first: str, second: str) -> Guarantee:
         If the text has another format.
     """
     try:
+        if not all(map(_FRACTION.fullmatch, filter(None, (first, second)))):
+            raise ValueError("not a numerator and a denominator")  # Fraction would expand 1e999999
         return _NOTIONS[notion](*(Fraction(text) for text in (first, second) if text))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(
-            f"the ledger has a guarantee that cannot be read: {notion} {first} {second}; "
+            f"the ledger has a guarantee that cannot be read: {notion} {first:.80} {second:.80}; "
             "restore the ledger from a backup"
         ) from error
 
