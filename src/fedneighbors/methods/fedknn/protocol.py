@@ -46,6 +46,23 @@ def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> No
         raise ValueError("distances, ties and ids differ in number")
 
 
+MAX_K = 1 << 20
+"""Maximum number of neighbours; a reply of fixed size then has 92 MB."""
+
+MAX_QUERY_BYTES = 16 << 20
+MAX_NAME_LENGTH = 200  # characters of a query's name
+
+
+def check_query(query: bytes, name: str = "", k: int = 1) -> None:
+    """Raise ValueError for a query whose size, name or k exceeds its limit."""
+    if len(query) > MAX_QUERY_BYTES or len(name) > MAX_NAME_LENGTH or not 1 <= k <= MAX_K:
+        raise ValueError(
+            f"expected a query of at most {MAX_QUERY_BYTES} bytes, a name of at most "
+            f"{MAX_NAME_LENGTH} characters, and k from 1 to {MAX_K}; got {len(query)}, "
+            f"{len(name)} and {k}"
+        )
+
+
 @message
 class BoundReply:
     """The k smallest lower bounds of a provider, ascending; fewer if it has fewer objects."""
@@ -64,6 +81,9 @@ class BoundRequest:
     name: str
     query: bytes
     k: int
+
+    def __post_init__(self) -> None:
+        check_query(self.query, self.name, self.k)
 
 
 @message
@@ -115,6 +135,11 @@ class NearestRequest:
     cutoff: float | None
     tie: int | None = None
 
+    def __post_init__(self) -> None:
+        check_query(self.query, self.name)
+        if self.count < 0:
+            raise ValueError(f"expected a count of 0 or more, got {self.count}")
+
     def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for a wrong number of objects, or objects beyond the cutoff."""
         reply.check_n_objects(self.count)
@@ -137,6 +162,9 @@ class RangeCountRequest:
     name: str
     query: bytes
     radius: float | None
+
+    def __post_init__(self) -> None:
+        check_query(self.query, self.name)
 
 
 @message

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
@@ -27,8 +28,12 @@ MAX_SCORE = 3.0
 """Normal scores are clipped at three standard deviations."""
 
 
-MAX_KNOTS = 10_000
-"""Maximum number of groups of a column that a request may ask for."""
+MAX_KNOTS = 1000
+"""Maximum number of groups of a column that a request may ask for: 16 kB of reply."""
+
+
+MAX_COORDINATES = 4096
+"""Maximum coordinates of a supervised metric; 8 bytes for each pair of them are 134 MB."""
 
 
 MAX_ROWS = 1 << 40
@@ -230,6 +235,9 @@ def _count_missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Inte
     return many, few
 
 
+SCALING_KINDS = ("quantile", "minmax", "none")
+
+
 @dataclass(frozen=True, eq=False)
 class TableScaling:
     """Transformation of rows to points: scaled columns and missing-cell indicators.
@@ -395,6 +403,9 @@ class PointMomentsRequest:
 
     def __post_init__(self) -> None:
         check_columns(self.columns)
+        if self.scaling.n_coordinates > MAX_COORDINATES:
+            raise ValueError(f"expected at most {MAX_COORDINATES} coordinates")
+        check_n_classes(len(self.classes))
 
 
 def class_moments(points: Floats, labels: Integers, n_classes: int) -> PointMomentsReply:

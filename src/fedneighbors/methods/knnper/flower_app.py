@@ -67,6 +67,9 @@ class OpeningRequest:
     reply: ClassVar[type] = SchemaReply
 
 
+MAX_CANDIDATES = 100
+
+
 @message
 class PlanRequest:
     """Training plan, and second request for the schema; ``layout`` is the network's digest."""
@@ -76,6 +79,10 @@ class PlanRequest:
     settings: MemorySettings
 
     reply: ClassVar[type] = SchemaReply
+
+    def __post_init__(self) -> None:
+        if len(self.settings.ks) * len(self.settings.metrics) > MAX_CANDIDATES:
+            raise ValueError(f"expected at most {MAX_CANDIDATES} pairs of k and metric")
 
 
 MAGIC = b"FNKNODE2"
@@ -190,7 +197,11 @@ class NodeParty(TableParty):
         if plan.settings.codec is not None:
             raise Refused("the plan has a codebook; codebooks are shared only after training")
         if plan.blueprint.model != CUSTOM:
-            return plan.blueprint.network()
+            try:
+                plan.blueprint.check_size()
+                return plan.blueprint.network()
+            except (ValueError, TypeError, RuntimeError) as error:
+                raise Refused("the network cannot be built or is too large") from error
         if self._custom is None:
             raise Refused("a key is not set in the configuration of the node", "model")
         return plan.blueprint.network(self._custom())

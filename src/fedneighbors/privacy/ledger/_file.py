@@ -255,7 +255,9 @@ class LedgerFile:
                 f"{_VERSION}; use the program that wrote it"
             )
         if self.rows(_STATEMENTS) != _written_statements():  # before a query of a hostile view
-            raise LedgerError(f"ledger {self.path} has other tables than it was made with; {_RESTORE}")
+            raise LedgerError(
+                f"ledger {self.path} has other tables than it was made with; {_RESTORE}"
+            )
         damage = self.rows("PRAGMA integrity_check(1)")[0][0]
         if damage != "ok":
             raise LedgerError(f"ledger {self.path} is damaged ({damage}); {_RESTORE}")
@@ -264,7 +266,9 @@ class LedgerFile:
             raise LedgerError(f"ledger {self.path} is in journal mode {mode}, expected wal")
         owners = self.rows("SELECT party FROM about")
         if len(owners) != 1:
-            raise LedgerError(f"ledger {self.path} has {len(owners)} owners, expected 1; {_RESTORE}")
+            raise LedgerError(
+                f"ledger {self.path} has {len(owners)} owners, expected 1; {_RESTORE}"
+            )
         ((owner,),) = owners
         if party not in (None, owner):
             raise LedgerError(
@@ -283,6 +287,8 @@ class LedgerFile:
             yield
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"ledger {self.path} {self._explain(error)}") from error
+        except UnicodeDecodeError:  # SQLite's message quotes a damaged statement
+            raise LedgerError(f"ledger {self.path} {_ADVICE[sqlite3.SQLITE_CORRUPT]}") from None
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
