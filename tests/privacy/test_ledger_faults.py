@@ -404,6 +404,17 @@ def test_a_full_disk_leaves_no_partial_ledger(tmp_path):
     assert said == "made"
 
 
+def test_temporary_files_of_a_crashed_creation_are_swept(path):
+    for ending in ("", "-wal"):
+        part = path.with_name(f".{path.name}.0123456789ab.part{ending}")
+        part.touch()
+        os.utime(part, (0, 0))
+
+    state(path)
+
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def test_concurrent_creators_share_one_ledger(tmp_path):
     path = tmp_path / "north.ledger"
     code = (

@@ -47,6 +47,9 @@ R = TypeVar("R")
 Config = Mapping[str, str | int | float | bool]
 """Configuration of a run or a node, as provided by Flower."""
 
+RUN_KEY = "fedneighbors-run"
+"""Key of the run's number in the configuration with which a node's party is built."""
+
 POLL_S = 0.2  # seconds between two pulls of replies; short compared to a round
 MAX_NAME_LENGTH = 100  # characters; fits into a line of a log or a table
 
@@ -94,7 +97,8 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     Parameters
     ----------
     build : callable
-        Builds the party from its node's configuration (``--node-config``), once per message.
+        Builds the party from its node's configuration (``--node-config``) and the run's number at
+        the key ``RUN_KEY``, once per message.
         A :class:`~fedneighbors.federation.Refused` that it raises is sent to the coordinator; all
         other exceptions are sent as one code.
 
@@ -113,7 +117,8 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
     @app.query("ask")
     def ask(envelope: Envelope, context: Context) -> Envelope:
-        return _answer(envelope, lambda frame: serve(build_party(context.node_config), frame))
+        config = {**context.node_config, RUN_KEY: str(context.run_id)}
+        return _answer(envelope, lambda frame: serve(build_party(config), frame))
 
     def build_party(config: Config) -> Party:
         return wrap_masked(build(config), config)

@@ -20,7 +20,6 @@ see :mod:`~fedneighbors.federation._messages`.
 
 import os
 import re
-import secrets
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +32,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import build_reply, holds_integers
 from fedneighbors.federation._messages import Message, field_types, message
+from fedneighbors.records._storage import sweep_parts, write_part
 from fedneighbors.secure_sum._keys import MAX_NAME_LENGTH, SEAL_OVERHEAD_BYTES, digest
 from fedneighbors.secure_sum._masks import check_layout, modulus_bits, n_cells
 from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
@@ -355,6 +355,7 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sweep_parts(folder)
 
     def get(self, round_id: str, step: str) -> bytes | None:
         """Return the content of a step, or None if not taken."""
@@ -366,13 +367,11 @@ class FolderStore:
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
         """Store a step's content unless it has one; return the stored content."""
         target = self._path(round_id, step)
-        temporary = self._write_temporary(target, content)
-        try:
-            os.link(temporary, target)  # unlike a rename, never replaces an existing file
-        except FileExistsError:
-            return target.read_bytes()
-        finally:
-            temporary.unlink()
+        with write_part(target, content, mode=0o600) as part:
+            try:
+                os.link(part, target)  # unlike a rename, never replaces an existing file
+            except FileExistsError:
+                return target.read_bytes()
         self._sync_folder()
         self._erase_oldest(round_id)
         return content
@@ -382,20 +381,12 @@ class FolderStore:
         for step in steps:
             target = self._path(round_id, step)
             if target.exists() and target.stat().st_size:
-                os.replace(self._write_temporary(target, b""), target)
+                with write_part(target, b"", mode=0o600) as part:
+                    os.replace(part, target)
         self._sync_folder()
 
     def _path(self, round_id: str, step: str) -> Path:
         return self._folder / f"{round_id}.{step}"
-
-    def _write_temporary(self, target: Path, content: bytes) -> Path:
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
 
     def _sync_folder(self) -> None:
         """Sync the folder, so that a crash cannot undo a step."""

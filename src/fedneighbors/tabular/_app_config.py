@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from fedneighbors.datasets._reading import read_rows, read_table
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
-from fedneighbors.federation._flower import Config, client_app, server_app
+from fedneighbors.federation._flower import RUN_KEY, Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.privacy._policy import Privacy, privacy_from
@@ -193,7 +193,7 @@ def party_table(
     Returns
     -------
     dict
-        ``name``, ``x``, ``y``, ``feature_names``, ``label_name`` and ``model_path``.
+        ``name``, ``x``, ``y``, ``feature_names``, ``label_name``, ``model_path`` and ``run``.
 
     Raises
     ------
@@ -221,6 +221,7 @@ def party_table(
         "feature_names": names,
         "label_name": label,
         "model_path": folder / f"{method}.model",
+        "run": str(node.get(RUN_KEY, "")),
     }
 
 

@@ -25,6 +25,7 @@ from fedneighbors.methods.fedknn.algorithm import (
     Part,
     check_bounds,
     check_distances_against_bounds,
+    check_query,
     is_certified,
     merge,
     proportional_counts,
@@ -44,23 +45,6 @@ def check_objects(distances: Floats, ties: Integers, ids: tuple[str, ...]) -> No
     check_ascending("distances", distances)
     if distances.shape != (len(ids),) or ties.shape != distances.shape:
         raise ValueError("distances, ties and ids differ in number")
-
-
-MAX_K = 1 << 20
-"""Maximum number of neighbours; a reply of fixed size then has 92 MB."""
-
-MAX_QUERY_BYTES = 16 << 20
-MAX_NAME_LENGTH = 200  # characters of a query's name
-
-
-def check_query(query: bytes, name: str = "", k: int = 1) -> None:
-    """Raise ValueError for a query whose size, name or k exceeds its limit."""
-    if len(query) > MAX_QUERY_BYTES or len(name) > MAX_NAME_LENGTH or not 1 <= k <= MAX_K:
-        raise ValueError(
-            f"expected a query of at most {MAX_QUERY_BYTES} bytes, a name of at most "
-            f"{MAX_NAME_LENGTH} characters, and k from 1 to {MAX_K}; got {len(query)}, "
-            f"{len(name)} and {k}"
-        )
 
 
 @message

@@ -223,7 +223,7 @@ class FlyNNParty(TableParty):
 
     Takes the arguments of :class:`~fedneighbors.tabular._ownership.TableParty`, with rows of finite
     numbers. A party whose process does not survive between messages needs a ``model_path``; the
-    unfinished model is stored there with the suffix ``.pending``.
+    unfinished model is stored there with the name of the run and the suffix ``.pending``.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -300,7 +300,7 @@ class FlyNNParty(TableParty):
         novelty = leave_one_out(active[rows], labels, model.filters, model.table)
         self._released = model
         if self._path is not None:
-            model.save(self._pending)
+            self._keep_pending(model.to_bytes())
         return CalibrationReply(log_losses(novelty, labels, model.plan.n_active))
 
     def _finish(self, losses: npt.NDArray[np.int64]) -> Receipt:

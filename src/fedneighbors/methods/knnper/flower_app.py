@@ -44,7 +44,7 @@ from fedneighbors.methods.knnper.protocol import (
 from fedneighbors.neural._blueprint import CUSTOM, Blueprint, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.records._storage import check_folder, replace_file
+from fedneighbors.records._storage import check_folder
 from fedneighbors.tabular._app_config import (
     node_value,
     reserved_classes,
@@ -214,7 +214,7 @@ class NodeParty(TableParty):
         )
 
     def _store_requests(self, stored: RepeatedRequests) -> None:
-        replace_file(self._pending, seal_model(MAGIC, stored))
+        self._keep_pending(seal_model(MAGIC, stored))
 
     def _finish(self, stored: RepeatedRequests, client: KNNPerParty, final: ReleaseRequest) -> None:
         """Write the client's part of the model; delete stored requests."""

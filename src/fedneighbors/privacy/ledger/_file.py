@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedneighbors.errors import LedgerError
+from fedneighbors.records._storage import sweep_parts
 
 _APPLICATION = 0x666E6C67  # "fnlg"
 _VERSION = 2
@@ -189,6 +190,7 @@ class LedgerFile:
             connection = self._connect(":memory:")
             _fill(connection, party, made)
             return connection
+        sweep_parts(Path(self.path).absolute().parent, Path(self.path).name)
         if not os.path.lexists(self.path):
             self._make(party, must_exist, made)
         _check_length(self.path)

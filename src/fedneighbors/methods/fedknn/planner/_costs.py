@@ -12,8 +12,9 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
+from fedneighbors.methods.fedknn.algorithm import check_query
 from fedneighbors.methods.fedknn.metrics._sessions import Session
-from fedneighbors.methods.fedknn.protocol import check_ascending, check_objects, check_query
+from fedneighbors.methods.fedknn.protocol import check_ascending, check_objects
 
 MAX_ECHO_BYTES = 1 << 24
 """Maximum number of bytes that a party may be asked to send; limits its memory."""

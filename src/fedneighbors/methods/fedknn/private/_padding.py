@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
-from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending, check_query
+from fedneighbors.methods.fedknn.algorithm import check_query
+from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending
 
 MAX_NAME_BYTES = 64
 """Maximum length of an object's name in bytes of UTF-8; shorter names are padded."""
