@@ -21,7 +21,8 @@ from tests.fuzz.corpus import targets
 
 MAX_BYTES = 256 << 20
 MAX_CPU_S = 5
-WEIGHTS = {"requests": 60, "models": 20, "tables": 10, "schemas": 8, "ledgers": 1, "entries": 1}
+MAX_FAULTS = 300
+WEIGHTS = {"requests": 69, "models": 8, "tables": 8, "schemas": 14, "ledgers": 0.5, "entries": 0.5}
 
 
 class Hang(BaseException):
@@ -32,9 +33,14 @@ def _stop(*_):
     raise Hang
 
 
-def campaign(*, inputs, seed, names, folder):
-    """Read mutated inputs; return counts of inputs and a list of faults."""
-    chosen = targets(folder, names)
+def campaign(*, inputs, seed, names, brief, folder):
+    """Read mutated inputs; return counts of inputs and a list of faults.
+
+    A process that is told to end returns what it found so far.
+    """
+    chosen = targets(folder, names, brief=brief)
+    told_to_end = []
+    signal.signal(signal.SIGTERM, lambda *_: told_to_end.append(True))
     rng = random.Random(seed)
     _limit_memory()
     signal.signal(signal.SIGPROF, _stop)
@@ -46,8 +52,8 @@ def campaign(*, inputs, seed, names, folder):
         fault = _read(target, item, Path(folder) / "input", found)
         if fault:
             found["faults"].append({"target": target.name, "number": number, "fault": fault})
-            if len(found["faults"]) >= 300:
-                break
+        if len(found["faults"]) >= MAX_FAULTS or told_to_end:
+            break
     return found
 
 
@@ -101,12 +107,17 @@ def main():
     parser.add_argument("--inputs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--targets", nargs="*")
+    parser.add_argument("--brief", action="store_true", help="Models and requests without torch.")
     arguments = parser.parse_args()
     logging.disable()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         found = campaign(
-            inputs=arguments.inputs, seed=arguments.seed, names=arguments.targets, folder=folder
+            inputs=arguments.inputs,
+            seed=arguments.seed,
+            names=arguments.targets,
+            brief=arguments.brief,
+            folder=folder,
         )
     print(json.dumps(found))
 

@@ -52,44 +52,44 @@ class Target:
     change: Callable
 
 
-def targets(folder, names=None):
-    """Return the targets with these names; all for None."""
+def targets(folder, names=None, *, brief=False):
+    """Return the targets with these names; all for None.
+
+    With ``brief``, models and requests are those of few methods.
+    """
     made = {"models": models, "tables": tables, "schemas": schemas, "ledgers": ledgers}
     made |= {"entries": entries, "requests": requests}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [made[name](Path(folder)) for name in names or made]
+        return [made[name](Path(folder), brief) for name in names or made]
 
 
 # Model files: the first bytes are the magic, then comes a checksum, which is made valid again.
 
 
-def models(folder):
+def models(folder, brief):
     """Return the target of the files of all fitted models."""
     fitted = [
         FlyNNClassifier(n_units=16, n_active=2).fit(X, Y),
         FedPNNClassifier(min_count=2).fit(X, Y),
         FedPNNClassifier(privacy=Privacy(1, classes=(0, 1, 2), bounds=(-4, 4))).fit(X, Y),
-        *(
-            KNNPerClassifier(memory=kind, **QUICK).fit(X, Y, parties=OWNER)
-            for kind in ("exact", "8-bit", "product", "centers")
-        ),
-        KNNPerClassifier(combine="pool", strategy="drift", capacity=12, **QUICK).fit(X, Y),
-        KNNPerRegressor(**QUICK).fit(X, X[:, 0]),
-        baselines.FedAvgClassifier(hidden=(4,), n_rounds=1).fit(X, Y, parties=OWNER)
-        if hasattr(baselines, "FedAvgClassifier")
-        else None,
-        TabularSynthesizer(generator=(4,), critic=(4,), epochs=1, embedding=4).fit(X, Y),
     ]
+    if not brief:
+        fitted += [
+            *(
+                KNNPerClassifier(memory=kind, **QUICK).fit(X, Y, parties=OWNER)
+                for kind in ("exact", "8-bit", "product", "centers")
+            ),
+            KNNPerClassifier(combine="pool", strategy="drift", capacity=12, **QUICK).fit(X, Y),
+            KNNPerRegressor(**QUICK).fit(X, X[:, 0]),
+            baselines.FedAvgClassifier(hidden=(4,), n_rounds=1).fit(X, Y, parties=OWNER),
+            TabularSynthesizer(generator=(4,), critic=(4,), epochs=1, embedding=4).fit(X, Y),
+        ]
     inputs = []
-    for model in filter(None, fitted):
+    for model in fitted:
         model.save(folder / "valid")
         raw = (folder / "valid").read_bytes()
-        load = (
-            baselines.load
-            if type(model).__module__.startswith("fedneighbors.baselines")
-            else (type(model).load)
-        )
+        load = type(model).load
         inputs.append((raw, load))
 
     def change(item, rng):
@@ -119,11 +119,18 @@ kind = "category"
 categories = ["x", "z"]
 """
 CSV = b"a,b,y\n1.5,x,0\n-2,z,1\n?,x,0\n3e2,,1\n"
-ARFF = b"@relation r\n@attribute a numeric\n@attribute b {x,z}\n@attribute y {0,1}\n@data\n1,x,0\n2,z,1\n"
+ARFF = b"""@relation r
+@attribute a numeric
+@attribute b {x,z}
+@attribute y {0,1}
+@data
+1,x,0
+2,z,1
+"""
 JSONL = b'{"a": 1, "b": "x", "y": 0}\n{"a": null, "b": "z", "y": 1}\n'
 
 
-def tables(folder):
+def tables(folder, _brief):
     """Return the target of tables, with and without a schema."""
     import pyarrow
     from pyarrow import parquet
@@ -152,7 +159,7 @@ def tables(folder):
     return Target("tables", inputs, read, DataError, change)
 
 
-def schemas(_folder):
+def schemas(_folder, _brief):
     """Return the target of schema files."""
     raw = SCHEMA.encode()
 
@@ -180,7 +187,7 @@ def _open_ledger(path):
         ledger.head()
 
 
-def ledgers(folder):
+def ledgers(folder, _brief):
     """Return the target of the bytes of ledgers."""
     _filled_ledger(folder / "valid.ledger")
     raw = (folder / "valid.ledger").read_bytes()
@@ -194,7 +201,7 @@ def ledgers(folder):
     return Target("ledgers", [raw], read, LedgerError, lambda item, rng: mutate(item, rng, [raw]))
 
 
-def entries(folder):
+def entries(folder, _brief):
     """Return the target of ledgers with altered values and a valid chain of digests."""
     _filled_ledger(folder / "rows.ledger")
     raw = (folder / "rows.ledger").read_bytes()
@@ -256,7 +263,7 @@ def _forget(path):
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
 
-def requests(_folder):
+def requests(_folder, brief):
     """Return the target of the requests of all methods, answered by their parties."""
     heard = []
     answer = _inprocess.serve
@@ -267,7 +274,9 @@ def requests(_folder):
 
     _inprocess.serve = listen
     try:
-        _run_all_methods()
+        _run_few_methods()
+        if not brief:
+            _run_other_methods()
     finally:
         _inprocess.serve = answer
     inputs, seen = [], set()
@@ -292,16 +301,20 @@ def requests(_folder):
     )
 
 
-def _run_all_methods():
+def _run_few_methods():
+    FlyNNClassifier(n_units=16, n_active=2).fit(X, Y, parties=OWNER)
+    FedPNNClassifier(min_count=2, n_features_to_select=2).fit(X, Y, parties=OWNER)
+    search = FederatedNeighbors(algorithm="dann").fit(X, parties=OWNER)
+    search.kneighbors(X[:2], n_neighbors=3)
+
+
+def _run_other_methods():
     declared = {"classes": (0, 1, 2), "bounds": (-4, 4)}
-    private = [Privacy(1, mechanism="local", **declared), Privacy(1, "1e-6", "central", **declared)]
-    sizes = {"n_units": 16, "n_active": 2}
-    owned = {"parties": OWNER}
-    FlyNNClassifier(**sizes).fit(X, Y, **owned)
+    sizes, owned = {"n_units": 16, "n_active": 2}, {"parties": OWNER}
     FlyNNSearchCV(4).fit(X, Y, **owned)
-    FedPNNClassifier(min_count=2, n_features_to_select=2).fit(X, Y, **owned)
     FedPNNClassifier(min_count=2, frame="local", metric=None).fit(X, Y, **owned)
-    for privacy in private:
+    for mechanism, delta in (("local", 0), ("central", "1e-6")):
+        privacy = Privacy(1, delta, mechanism, **declared)
         FlyNNClassifier(privacy=privacy, **sizes).fit(X, Y, **owned)
         FedPNNClassifier(privacy=privacy).fit(X, Y, **owned)
     paper = Privacy(1, mechanism="paper", n_picks=4, **declared)
@@ -309,12 +322,11 @@ def _run_all_methods():
     KNNPerClassifier(combine="pool", **QUICK).fit(X, Y, **owned)
     KNNPerRegressor(combine="pool", **QUICK).fit(X, X[:, 0], **owned)
     KNNPerClassifier(privacy=Privacy(2, "1e-5", **declared), **QUICK).fit(X, Y, **owned)
-    for algorithm in ("baseline", "dann", "hufu", "auto"):
+    for algorithm in ("baseline", "hufu", "auto"):
         search = FederatedNeighbors(algorithm=algorithm).fit(X, parties=OWNER)
         search.kneighbors(X[:2], n_neighbors=3)
     words = ["cat", "car", "dog", "dot", "cart", "do"] * 6
-    FederatedNeighbors(algorithm="dann", metric="edit").fit(words, parties=OWNER).kneighbors(
-        ["cat"], n_neighbors=3
-    )
+    search = FederatedNeighbors(algorithm="dann", metric="edit").fit(words, parties=OWNER)
+    search.kneighbors(["cat"], n_neighbors=3)
     noisy = FederatedNeighbors(algorithm="dann*", privacy=Privacy(1, "1e-6"))
     noisy.fit(X, parties=OWNER).kneighbors(X[:1], n_neighbors=3)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._cells import read_cells
+from fedneighbors.datasets._cells import parquet_batches, read_cells
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._schema import EncodedRows, Schema
 from fedneighbors.datasets._table import (
@@ -342,7 +342,9 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
-        content = parquet.ParquetFile(path).read()
+        file = parquet.ParquetFile(path)
+        batches = list(parquet_batches(file, path, file.schema_arrow.names))
+        content = pyarrow.Table.from_batches(batches, schema=file.schema_arrow)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     names = [str(name) for name in content.column_names]
