@@ -232,6 +232,21 @@ def test_coordinator_of_another_version_is_refused(sender):
     assert reply.content["frame"]["frame"].data == encode(refusal)
 
 
+def test_a_party_is_built_with_the_number_of_its_run():
+    numbers = []
+
+    def build_and_listen(config):
+        numbers.append(config[flower.RUN_KEY])
+        return build(config)
+
+    app = flower.client_app(build_and_listen)
+    envelope = Envelope(flower._pack(encode(CountRequest(3))), 10, "query.ask")
+    for run_id in (7, 8):
+        app(envelope, Context(run_id, 10, node_configs()[0], RecordDict(), {}))
+
+    assert numbers == ["7", "8"]
+
+
 def test_two_nodes_with_the_same_name_are_a_protocol_error():
     grid = make_grid(*node_configs(), {"party-name": "bob", "values": "1"})
 

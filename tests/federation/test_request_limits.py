@@ -167,6 +167,8 @@ HOSTILE = [
     ),
     (NoisedCountsRequest, lambda: NoisedCountsRequest("r", {}, MANY, EMPTY, EMPTY)),
     (BeginRequest, lambda: BeginRequest("r", {}, (0,), 2**40, 1, 1.0)),
+    (BeginRequest, lambda: BeginRequest("r", {}, (0, 0), 1, 1, 1.0)),
+    (BeginRequest, lambda: BeginRequest("r", {}, (0,), 1, 1, 0.0)),
     (BeginRequest, lambda: BeginRequest("r", {}, tuple(range(MAX_ROUNDS + 1)), 1, 1, 1.0)),
     (
         PrivateTrainRequest,
