@@ -3,8 +3,8 @@ Forget outdated rows after a drift
 ==================================
 
 The meaning of a client's rows can change: here the labels of one client are permuted. A
-memory with ``strategy="drift"`` detects the change and drops the rows from before it; a memory that
-keeps all rows still lets them vote.
+memory with ``strategy="drift"`` detects the change and drops the earlier rows; a memory that keeps
+all rows still predicts from them.
 """
 
 import matplotlib.pyplot as plt

@@ -26,7 +26,7 @@ provider = np.repeat(list(cities), 400)
 
 query = np.array([[7.9, 47.2]])
 search = FederatedNeighbors(metric="haversine", algorithm="dann").fit(places, parties=provider)
-distances, found = search.kneighbors(query, n_neighbors=60)
+distances, positions = search.kneighbors(query, n_neighbors=60)
 record = search.query_records_[0]
 print(f"farthest of the 60 nearest: {distances[0][-1] / 1000:.1f} km")
 print("returned:", record.n_returned)
@@ -37,7 +37,7 @@ print("returned:", record.n_returned)
 figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
 axes.plot(*places.T, ".", color="lightgray", markersize=3)
 for name in cities:
-    nearest = [place for place in found[0] if provider[place] == name]
+    nearest = [position for position in positions[0] if provider[position] == name]
     axes.plot(*places[nearest].T, "o", markersize=4, label=f"{name}: {len(nearest)}")
 axes.plot(*query[0], "k*", markersize=12, label="query")
 axes.set(xlabel="longitude", ylabel="latitude")

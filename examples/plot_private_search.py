@@ -35,9 +35,9 @@ libraries = quantity_skew(len(titles), 6, factor=0.6, seed=1)
 # A query with spelling mistakes finds the nearest titles of all libraries.
 
 search = FederatedNeighbors(metric="edit", algorithm="dann").fit(titles, parties=libraries)
-distances, found = search.kneighbors(["Fast gradeint for boosting 2001"], n_neighbors=5)
-for distance, place in zip(distances[0], found[0], strict=True):
-    print(f"{distance:4.0f}  {libraries[place]}  {titles[place]}")
+distances, positions = search.kneighbors(["Fast gradeint for boosting 2001"], n_neighbors=5)
+for distance, position in zip(distances[0], positions[0], strict=True):
+    print(f"{distance:4.0f}  {libraries[position]}  {titles[position]}")
 
 # %%
 # With DANN, each library learns how many of the nearest titles are its own. DANN* hides this number
@@ -58,8 +58,8 @@ for name, search in searches.items():
     answers[name] = search.fit(titles, parties=libraries).kneighbors(queries, k)[1]
     returned[name] = np.mean([sum(record.n_returned.values()) for record in search.query_records_])
 expected = answers["k from each\nlibrary"]
-for places in answers.values():
-    assert all(map(np.array_equal, places, expected))
+for positions in answers.values():
+    assert all(map(np.array_equal, positions, expected))
 
 figure, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
 axes.bar(list(returned), list(returned.values()), color="tab:blue")
@@ -68,7 +68,7 @@ axes.set(ylabel="objects returned by all libraries", title=f"{k} nearest titles 
 axes.legend()
 
 # %%
-# A classifier lets the neighbors vote; their owners send the labels.
+# A classifier predicts by a vote of the neighbors' labels.
 
 model = FederatedNeighborsClassifier(5, metric="edit").fit(titles, fields, parties=libraries)
 print(model.predict(["a survey on attacks of ciphers", "packets of wireless routing"]))

@@ -31,13 +31,13 @@ def experiment(
     out: Annotated[
         Path | None, typer.Option(help="Output folder; default: fedneighbors-NAME.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the whole experiment.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Processor cores to use; -1 is all.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the experiment.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Number of processor cores; -1 uses all.")] = 1,
     journal: Annotated[
         Path | None,
         typer.Option(
-            help="File that stores every measurement, so that an interrupted run can resume; only "
-            "for some experiments."
+            help="File that stores every measurement, so that an interrupted run can resume; "
+            "supported by some experiments only."
         ),
     ] = None,
 ) -> None:
@@ -53,7 +53,7 @@ def experiment(
     if name not in EXPERIMENTS:
         raise typer.BadParameter(
             f"there is no experiment {name!r}; choose one of "
-            f"{', '.join(_of_the_same_method(name))}, or see --list"
+            f"{', '.join(_list_related(name))}, or see --list"
         )
     study = find_study(name)
     if journal is not None and not study.keeps_journal:
@@ -66,10 +66,10 @@ def experiment(
     write_results(record, out or Path(f"fedneighbors-{name}"), name=name, figures=True)
 
 
-def _of_the_same_method(name: str) -> list[str]:
-    """Return the experiments of the same method; without any, return all."""
-    method = name.partition(".")[0] + "."
-    return [other for other in EXPERIMENTS if other.startswith(method)] or list(EXPERIMENTS)
+def _list_related(name: str) -> list[str]:
+    """Return the experiments of the same method, or else all."""
+    prefix = name.partition(".")[0] + "."
+    return [other for other in EXPERIMENTS if other.startswith(prefix)] or list(EXPERIMENTS)
 
 
 if __name__ == "__main__":

@@ -16,32 +16,32 @@ Interval = tuple[float, float, float]
 """A mean, and the lower and upper end of its interval."""
 
 ENDS = ("lower end", "upper end")
-"""Names of the two ends in tables."""
+"""Column names of the ends of an interval."""
 
 
 def accuracy_interval(
-    each: Sequence[HitCounts], *, confidence: float = 0.95, seed: int = 0
+    repetitions: Sequence[HitCounts], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
     """Return a method's accuracy over all clients' rows, with an interval.
 
-    The bootstrap draws as many clients with replacement as there are, within each repetition;
+    Within each repetition, the bootstrap draws as many clients as there are, with replacement;
     accuracies are averaged over the repetitions.
 
     Parameters
     ----------
-    each : sequence of mapping
+    repetitions : sequence of mapping
         For each repetition, the number of correct rows and of all rows of each client.
     confidence : float
-        Confidence of the interval, which is between percentiles.
+        Confidence level of the percentile interval.
     seed : int
-        Seed of the drawing.
+        Seed of the bootstrap.
 
     Returns
     -------
     mean, low, high : float
-        Shares of rows; NaN if no client has a row.
+        Fractions of rows; NaN if no client has a row.
     """
-    return _bootstrap([_hits_and_rows(right, right) for right in each], confidence, seed)
+    return _bootstrap([_hits_and_rows(hits, hits) for hits in repetitions], confidence, seed)
 
 
 def paired_difference(
@@ -56,14 +56,14 @@ def paired_difference(
     pairs : sequence of (mapping, mapping)
         For each repetition and method, the number of correct rows and of all rows of each client.
     confidence : float
-        Confidence of the interval, which is between percentiles.
+        Confidence level of the percentile interval.
     seed : int
-        Seed of the drawing.
+        Seed of the bootstrap.
 
     Returns
     -------
     mean, low, high : float
-        Shares of rows; NaN if no client has a row.
+        Fractions of rows; NaN if no client has a row.
 
     Raises
     ------
@@ -72,10 +72,11 @@ def paired_difference(
     """
     hits_and_rows = []
     for first, second in pairs:
-        (right, rows), (less, same) = _hits_and_rows(first, second), _hits_and_rows(second, first)
-        if not np.array_equal(rows, same):
+        hits, rows = _hits_and_rows(first, second)
+        other_hits, other_rows = _hits_and_rows(second, first)
+        if not np.array_equal(rows, other_rows):
             raise ValueError("expected the same number of rows of each client for both methods")
-        hits_and_rows.append((right - less, rows))
+        hits_and_rows.append((hits - other_hits, rows))
     return _bootstrap(hits_and_rows, confidence, seed)
 
 
@@ -91,12 +92,12 @@ def clustered_interval(
     values : mapping of str to sequence of float
         Values of each client.
     confidence : float
-        Confidence of the interval, which is between percentiles.
+        Confidence level of the percentile interval.
     seed : int
-        Seed of the drawing.
+        Seed of the bootstrap.
     """
-    sums = np.array([sum(own) for own in values.values()], np.float64)
-    counts = np.array([len(own) for own in values.values()], np.float64)
+    sums = np.array([sum(client_values) for client_values in values.values()], np.float64)
+    counts = np.array([len(client_values) for client_values in values.values()], np.float64)
     return _bootstrap([(sums, counts)], confidence, seed)
 
 
@@ -108,7 +109,7 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     values : sequence of float
         At least one value; the interval of a single value is a point.
     confidence : float
-        Confidence of the interval.
+        Confidence level of the interval.
 
     Returns
     -------
@@ -122,32 +123,32 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     return mean, mean - half, mean + half
 
 
-def _hits_and_rows(right: HitCounts, other: HitCounts) -> tuple[Floats, Floats]:
+def _hits_and_rows(hits: HitCounts, other: HitCounts) -> tuple[Floats, Floats]:
     """Return hits and number of rows of each client with rows.
 
     Raises
     ------
     ValueError
-        If the other method was scored on different clients.
+        If the other method was evaluated on different clients.
     """
-    if set(right) != set(other):
-        raise ValueError(f"expected the same clients, got {sorted(set(right) ^ set(other))[:5]}")
-    table = [right[name] for name in sorted(right) if right[name][1]]
-    found = np.array(table, np.float64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    if set(hits) != set(other):
+        raise ValueError(f"expected the same clients, got {sorted(set(hits) ^ set(other))[:5]}")
+    table = [hits[name] for name in sorted(hits) if hits[name][1]]
+    counts = np.array(table, np.float64).reshape(-1, 2)
+    return counts[:, 0], counts[:, 1]
 
 
 def _bootstrap(
     hits_and_rows: Sequence[tuple[Floats, Floats]], confidence: float, seed: int
 ) -> Interval:
-    """Return the mean ratio of two sums over resampled clients."""
+    """Return the mean ratio of hits to rows over resampled clients."""
     rng, means, draws = np.random.default_rng(seed), [], []
-    for gains, rows in hits_and_rows:
+    for hits, rows in hits_and_rows:
         if not len(rows):
             return (float("nan"),) * 3
         picks = rng.integers(len(rows), size=(N_DRAWS, len(rows)))
-        means.append(gains.sum() / rows.sum())
-        draws.append(gains[picks].sum(axis=1) / rows[picks].sum(axis=1))
+        means.append(hits.sum() / rows.sum())
+        draws.append(hits[picks].sum(axis=1) / rows[picks].sum(axis=1))
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.mean(draws, axis=0), [tail, 1 - tail])
     return float(np.mean(means)), float(low), float(high)

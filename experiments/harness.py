@@ -29,7 +29,7 @@ class Findings:
     tables, figures : tuple
         Results, and the figures to draw from them.
     notes : tuple of str
-        Sentences for the reader: results, omissions, and reasons.
+        Sentences about results, omissions and reasons.
     """
 
     parameters: Mapping[str, Scalar | list[Scalar]]
@@ -39,7 +39,7 @@ class Findings:
 
 
 Work = Callable[..., Findings]
-"""Runs an experiment; takes ``quick``, ``seed``, ``n_jobs``, ``progress``, maybe ``journal``."""
+"""Function of ``quick``, ``seed``, ``n_jobs``, ``progress`` and, if supported, ``journal``."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Study:
     name : str
         Name on the command line, such as ``"flynn.synthetic"``.
     title, description : str
-        Description in the list of experiments.
+        Texts of the list of experiments.
     work : callable
         Function that runs the experiment.
     keeps_journal : bool
@@ -87,7 +87,7 @@ class Study:
         progress : callable
             Function called with the progress of the run.
         journal : Path, optional
-            File of measurements; those in it are not repeated, new ones are added.
+            File of measurements; stored ones are not repeated, and new ones are appended.
 
         Raises
         ------
@@ -95,16 +95,18 @@ class Study:
             If a journal is given and the experiment does not support one.
         """
         if journal is not None and not self.keeps_journal:
-            raise ValueError(f"the experiment {self.name!r} supports no journal; run it without")
-        kept = {"journal": journal} if self.keeps_journal else {}
+            raise ValueError(
+                f"the experiment {self.name!r} does not support a journal; run it without"
+            )
+        options = {"journal": journal} if self.keeps_journal else {}
         started, clock = datetime.now(UTC), time.perf_counter()
-        found = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress, **kept)
+        findings = self.work(quick=quick, seed=seed, n_jobs=n_jobs, progress=progress, **options)
         return RunRecord(
             name=self.name,
-            parameters={"quick": quick, "seed": seed, **found.parameters},
-            tables=found.tables,
-            figures=found.figures,
-            notes=found.notes,
+            parameters={"quick": quick, "seed": seed, **findings.parameters},
+            tables=findings.tables,
+            figures=findings.figures,
+            notes=findings.notes,
             started=started.isoformat(timespec="seconds"),
             seconds=time.perf_counter() - clock,
             environment=environment(),
@@ -126,15 +128,15 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Create the file, or remove an incomplete last line."""
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.touch()
-        whole = self._path.read_bytes()
-        end = whole.rfind(b"\n") + 1
-        if end < len(whole):
+        content = self._path.read_bytes()
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
             os.truncate(self._path, end)
 
     def outcomes(
@@ -157,17 +159,17 @@ class Journal:
         if self._path is None or not self._path.exists():
             return
         # another process may be writing the last line
-        whole, _, _incomplete = self._path.read_bytes().rpartition(b"\n")
-        for number, line in enumerate(whole.splitlines(), start=1):
+        complete, _, _incomplete = self._path.read_bytes().rpartition(b"\n")
+        for number, line in enumerate(complete.splitlines(), start=1):
             try:
                 entry = json.loads(line)
-                found = [decode(entry["outcome"])] if entry["job"] == list(job) else []
+                matching = [decode(entry["outcome"])] if entry["job"] == list(job) else []
             except (ValueError, KeyError, TypeError) as error:
                 raise RecordError(
                     f"{self._path}, line {number}: expected a measurement of an experiment; remove "
                     "the line, or begin a new journal"
                 ) from error
-            yield from found
+            yield from matching
 
     def add(self, job: Sequence[Scalar], outcome: Any) -> None:
         """Append a job's result as JSON."""
@@ -178,7 +180,7 @@ class Journal:
         with self._path.open("ab", buffering=0) as file:
             file.write(line.encode())
 
-    def recall(
+    def get_or_measure(
         self,
         job: Sequence[Scalar],
         *,
@@ -189,13 +191,18 @@ class Journal:
         """Return a job's stored result, or measure and store it."""
         for outcome in self.outcomes(job, decode=decode):
             return outcome
-        found = measure()
-        self.add(job, encode(found))
-        return found
+        result = measure()
+        self.add(job, encode(result))
+        return result
 
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""Variables that tell libraries how many threads to start."""
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+"""Environment variables with the number of threads of libraries."""
 
 Task = Callable[..., Any]
 Job = tuple[Any, ...]
@@ -214,13 +221,14 @@ def run_each(
     Parameters
     ----------
     task : callable
-        A function of a module, so that other processes can import it.
+        Module-level function, so that other processes can import it.
     jobs : sequence of tuple
-        Arguments.
+        Arguments of each job.
     n_jobs : int
-        Processes.
+        Number of processes.
     progress, label : callable
-        Function called with the number of finished jobs, and the name of the last one.
+        ``progress`` is called with the numbers of finished jobs and of all jobs and the label of
+        the last finished job.
     """
     results = []
     for result in Parallel(n_jobs=n_jobs, return_as="generator")(
@@ -231,37 +239,37 @@ def run_each(
     return results
 
 
-def run_with_sequels(
+def run_with_followups(
     task: Task,
     jobs: Sequence[Job],
     *,
-    sequels: Callable[[Job, Any], Sequence[Job]],
+    followups: Callable[[Job, Any], Sequence[Job]],
     n_jobs: int,
     progress: Progress,
     label: Callable[..., str],
 ) -> list[list[Any]]:
-    """Run jobs and their sequels; return the results of each job.
+    """Run jobs and their follow-ups; return the results of each job.
 
-    A sequel waits only for its own job. The first result of each list is that of the job.
+    A follow-up waits only for its own job. The first result in each list is that of the job.
 
     Parameters
     ----------
     task : callable
-        A function of a module, so that other processes can import it.
+        Module-level function, so that other processes can import it.
     jobs : sequence of tuple
-        Arguments; they begin in this order. Several processes begin all of them before any sequel,
-        a single one does each job's sequels after it.
-    sequels : callable
-        Takes a job and its result; returns the arguments of the jobs that follow from it.
+        Arguments of each job, in the order of their start. Several processes start all jobs before
+        any follow-up; a single process runs the follow-ups of each job directly after it.
+    followups : callable
+        Function of a job and its result that returns the arguments of its follow-ups.
     n_jobs : int
-        Processes.
+        Number of processes.
     progress, label : callable
-        Function called with the number of finished jobs, the number of known jobs, and the name of
-        the last.
+        ``progress`` is called with the numbers of finished and of known jobs and the label of the
+        last finished job.
     """
     if effective_n_jobs(n_jobs) == 1:
-        return _in_turn(task, jobs, sequels, progress, label)
-    executor = _executor(effective_n_jobs(n_jobs))
+        return _run_sequentially(task, jobs, followups, progress, label)
+    executor = _create_executor(effective_n_jobs(n_jobs))
     chains = [[executor.submit(task, *job)] for job in jobs]
     waiting = {chain[0]: (chain, job) for chain, job in zip(chains, jobs, strict=True)}
     n_done = 0
@@ -270,9 +278,9 @@ def run_with_sequels(
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                 chain, job = waiting.pop(future)
                 result = future.result()
-                for later in sequels(job, result) if future is chain[0] else ():
-                    chain.append(executor.submit(task, *later))
-                    waiting[chain[-1]] = (chain, later)
+                for followup in followups(job, result) if future is chain[0] else ():
+                    chain.append(executor.submit(task, *followup))
+                    waiting[chain[-1]] = (chain, followup)
                 n_done += 1
                 progress(n_done, n_done + len(waiting), label(*job))
     finally:  # after an error, the results of running jobs are not needed
@@ -280,31 +288,31 @@ def run_with_sequels(
     return [[future.result() for future in chain] for chain in chains]
 
 
-def _in_turn(
+def _run_sequentially(
     task: Task,
     jobs: Sequence[Job],
-    sequels: Callable[[Job, Any], Sequence[Job]],
+    followups: Callable[[Job, Any], Sequence[Job]],
     progress: Progress,
     label: Callable[..., str],
 ) -> list[list[Any]]:
-    """Run every job and then its sequels in this process."""
+    """Run every job and then its follow-ups in this process."""
     chains = []
     n_done, n_known = 0, len(jobs)
     for job in jobs:
         chain = [task(*job)]
-        rest = sequels(job, chain[0])
-        n_done, n_known = n_done + 1, n_known + len(rest)
+        remaining = followups(job, chain[0])
+        n_done, n_known = n_done + 1, n_known + len(remaining)
         progress(n_done, n_known, label(*job))
-        for later in rest:
-            chain.append(task(*later))
+        for followup in remaining:
+            chain.append(task(*followup))
             n_done += 1
-            progress(n_done, n_known, label(*later))
+            progress(n_done, n_known, label(*followup))
         chains.append(chain)
     return chains
 
 
-def _executor(n_processes: int) -> ProcessPoolExecutor:
-    """Return a pool of processes that share the cores as in :func:`run_each`."""
+def _create_executor(n_processes: int) -> ProcessPoolExecutor:
+    """Create a process pool that shares the cores as in :func:`run_each`."""
     n_threads = str(max(1, cpu_count() // n_processes))
-    environment = {name: os.environ.get(name, n_threads) for name in THREADS}
+    environment = {name: os.environ.get(name, n_threads) for name in THREAD_VARIABLES}
     return ProcessPoolExecutor(max_workers=n_processes, env=environment)

@@ -2,7 +2,7 @@
 Classify patients of three hospitals
 ====================================
 
-Three hospitals want to tell benign from malignant tumours. Each has a table of its own, and no
+Three hospitals want to distinguish benign from malignant tumours. Each has its own table, and no
 table may leave its hospital. This tutorial trains one classifier over the three tables, compares
 it with a classifier of one hospital, and saves it.
 """
@@ -22,8 +22,8 @@ from fedneighbors.partition import dirichlet
 # The data
 # --------
 #
-# The breast cancer data of Wisconsin have 569 rows of 30 measurements. A quarter is kept for the
-# test. ``dirichlet`` assigns the other rows to three hospitals so that their class shares differ.
+# The Wisconsin breast cancer data set has 569 rows of 30 measurements. A quarter is held out for
+# testing. ``dirichlet`` assigns the others to three hospitals so that their class shares differ.
 
 X, y = load_breast_cancer(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, stratify=y, random_state=0)
@@ -43,8 +43,8 @@ axes.legend()
 # Train over all hospitals
 # ------------------------
 #
-# ``parties`` names the owner of each row. In this process the parties are simulated: each sees its
-# own rows only, and what they exchange is what they would exchange over a network.
+# ``parties`` names the owner of each row. The parties are simulated in this process: each sees only
+# its own rows, and they exchange the same messages as over a network.
 
 federated = FlyNNClassifier().fit(X, y, parties=hospital)
 print(f"accuracy on new patients: {federated.score(X_new, y_new):.3f}")
@@ -64,8 +64,8 @@ assert np.array_equal(federated.predict_proba(X_new), pooled.predict_proba(X_new
 
 scores = {"all hospitals": federated.score(X_new, y_new)}
 for name in names:
-    own = hospital == name
-    scores[f"{name} alone"] = FlyNNClassifier().fit(X[own], y[own]).score(X_new, y_new)
+    rows = hospital == name
+    scores[f"{name} alone"] = FlyNNClassifier().fit(X[rows], y[rows]).score(X_new, y_new)
 
 figure, axes = plt.subplots(figsize=(6, 2.4), layout="constrained")
 bars = axes.barh(list(scores), list(scores.values()), color=["tab:blue"] + ["tab:gray"] * 3)
@@ -86,6 +86,6 @@ at_a_hospital = FlyNNClassifier.load(file)
 print(at_a_hospital.predict_proba(X_new[:3]).round(3))
 
 # %%
-# The exact model reveals which rows it was trained on to those who hold it. See
+# Anyone who has the exact model can infer which rows it was trained on. See
 # `What counts reveal <../explanation/what-counts-reveal.html>`_ for the attack, and
 # `Train under a privacy budget <../how-to/train-privately.html>`_ for the protection.

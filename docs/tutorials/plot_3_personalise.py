@@ -3,8 +3,9 @@ Adapt a model to each client
 ============================
 
 Twelve devices recognise handwritten digits. Each owner writes some digits more often than others,
-so that one model for all serves nobody best. kNN-Per trains one network over all devices and gives
-each a *memory*: the embeddings and labels of its own rows. A prediction mixes network and memory.
+so a model for all devices is not the best model for each. kNN-Per trains one network over all
+devices and gives each a *memory*: the embeddings and labels of its own rows. A prediction mixes
+network and memory.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +20,7 @@ from fedneighbors.partition import dirichlet
 # The data
 # --------
 #
-# Twelve devices with different class shares. Of each device's rows, one in four is for the test.
+# Twelve devices with different class shares. A quarter of each device's rows is for testing.
 
 X, y = load_digits(return_X_y=True)
 device = dirichlet(y, 12, alpha=0.4, min_rows=40, seed=2)
@@ -33,7 +34,7 @@ train = ~test
 # Train and compare
 # -----------------
 #
-# ``parties`` is needed for predictions too: it says whose memory answers.
+# ``parties`` is needed for predictions too: it selects the memory of each row's client.
 
 models = {
     "each device alone": LocalClassifier(n_rounds=30),
@@ -53,7 +54,7 @@ axes.set(xlabel="accuracy on the devices' test rows", xlim=(0, 1.15))
 axes.invert_yaxis()
 
 # %%
-# The rounds are few and the settings untuned here, so that this is an illustration and no
+# There are few rounds here and the settings are not tuned: this is an illustration, not a
 # comparison of methods.
 #
 # New clients and new rows
@@ -70,8 +71,8 @@ model.forget("new device", [0, 1])
 print(model.predict(X[rows[80:85]], parties=["new device"] * 5), y[rows[80:85]])
 
 # %%
-# What a client weighs
-# --------------------
+# Weight of each client's memory
+# ------------------------------
 #
 # Each client chooses the weight of its memory on held-out rows: 0 is the network alone, 1 the
 # memory alone.

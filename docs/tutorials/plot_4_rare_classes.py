@@ -2,9 +2,9 @@
 Classify rare cases in tables with missing cells
 ================================================
 
-Banks look for a rare case, and their tables have gaps. FedPNN asks each party for the centers of
-its clusters, once; each center stands for five rows or more. The centers become the neurons of a
-probabilistic network, in which a rare class weighs as much as a frequent one.
+Banks want to recognise rare cases, and their tables have missing cells. FedPNN asks each party
+once for the centers of its clusters; each center represents at least five rows. The centers become
+the neurons of a probabilistic network, in which a rare class weighs as much as a frequent one.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ print(Counter(y.tolist()))
 model = FedPNNClassifier().fit(X, y, parties=bank)
 predicted = model.predict(X_new)
 print(f"balanced accuracy: {balanced_accuracy_score(y_new, predicted):.3f}")
-print(f"{len(model.centers_)} centers stand for {len(y)} rows")
+print(f"{len(model.centers_)} centers represent {len(y)} rows")
 
 # %%
 # The picture shows new rows by the probability that the model gives to the rare class.
@@ -59,8 +59,8 @@ axes.set(xlabel="predicted probability of malignant", ylabel="new rows", yscale=
 axes.legend()
 
 # %%
-# What centers reveal
-# -------------------
+# Disclosure by centers
+# ---------------------
 #
 # A center is a mean of at least ``min_count`` rows. ``exposures_`` reports for each party how much
 # its centers reveal about single rows.

@@ -1,8 +1,8 @@
-"""Evidence in a released cell that a record was counted, by the distribution of the noise.
+"""Evidence of a released cell that a record was counted, for each distribution of the noise.
 
-All evidence is a log-likelihood ratio in nats of "a step more" against "none". Cells are noised
-independently, so that a record's evidence is the sum over the cells that it would have raised; no
-test does better than a threshold on it (Neyman and Pearson).
+Evidence is a log-likelihood ratio in nats: the record raised the cell by ``step``, against it did
+not. The noise of cells is independent, so the evidence for a record is the sum over the cells that
+it would have raised. No test is better than a threshold on this sum (Neyman and Pearson).
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def laplace_evidence(excess: Cells, scale: float, step: int = 1) -> Floats:
     excess : array
         Released cells, minus known contributions of other records.
     scale : float
-        Of the noise.
+        Scale of the noise.
     step : int
         Contribution of the record; 1 for a count.
 

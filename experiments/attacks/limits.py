@@ -18,24 +18,24 @@ def largest_auc(guarantee: Guarantee) -> float:
     Parameters
     ----------
     guarantee : PureDP, ApproxDP or ZCDP
-        Of the release, for the neighboring relation of the two tables: ``"add_remove"`` for the
-        question whether a record is in the table, ``"replace_one"`` for which of two it is.
+        Guarantee of the release. Its neighboring relation is ``"add_remove"`` if the attack decides
+        whether a record is in the table, ``"replace_one"`` if it decides which of two records is.
 
     Returns
     -------
     float
-        In [0.5, 1]. For ``ApproxDP`` it is attained by some mechanism; for ``ZCDP`` it is an upper
-        bound, somewhat above :func:`gaussian_auc`.
+        In [0.5, 1]. For ``ApproxDP`` some mechanism attains it; for ``ZCDP`` it is an upper bound,
+        slightly above :func:`gaussian_auc`.
 
     Notes
     -----
-    Every test against (epsilon, delta) misses at least ``max(0, 1 - delta - exp(epsilon) a,
-    exp(-epsilon) (1 - delta - a))`` at the false alarm rate ``a`` [1]_. The area below that curve
-    is ``(1 - delta)**2 / (1 + exp(epsilon))``, the AUC is the rest.
+    At a false-positive rate ``a``, every test against (epsilon, delta) has a false-negative rate of
+    at least ``max(0, 1 - delta - exp(epsilon) a, exp(-epsilon) (1 - delta - a))`` [1]_. The area
+    below this curve is ``(1 - delta)**2 / (1 + exp(epsilon))``; the AUC is 1 minus this area.
 
-    For zCDP take a release of each table, in an order to be guessed. Swapping the order costs twice
-    rho, and whoever orders them by the score of the attack is right with probability p = AUC. So
-    the Kullback-Leibler divergence of (p, 1 - p) from (1 - p, p) is at most 2 rho.
+    For zCDP, consider one release of each table in unknown order. Swapping the tables costs 2 rho,
+    and sorting the releases by the score of the attack gives the right order with probability
+    p = AUC. Hence the Kullback-Leibler divergence of (p, 1 - p) from (1 - p, p) is at most 2 rho.
 
     References
     ----------
@@ -49,22 +49,22 @@ def largest_auc(guarantee: Guarantee) -> float:
     """
     if isinstance(guarantee, ZCDP):
         rho = float(guarantee.rho)
-        return _largest(lambda p: _divergence(p, 1 - p) <= 2 * rho, 0.5)
+        return _largest_allowed(lambda p: _divergence(p, 1 - p) <= 2 * rho, 0.5)
     epsilon, delta = _epsilon_delta(guarantee)
-    return 1 - (1 - delta) ** 2 * _share_of_one(epsilon)
+    return 1 - (1 - delta) ** 2 * _flip_probability(epsilon)
 
 
 def largest_hit_rate(guarantee: Guarantee, n_candidates: int) -> float:
-    """Return the largest chance to identify the used record.
+    """Return the largest probability of identifying the record in the table.
 
-    All records are equally likely.
+    All candidates are equally likely.
 
     Parameters
     ----------
     guarantee : PureDP, ApproxDP or ZCDP
-        Of the release, for the neighboring relation ``"replace_one"``.
+        Guarantee of the release, for the neighboring relation ``"replace_one"``.
     n_candidates : int
-        Candidates, 2 or more, one of which is in the table.
+        Number of candidates, at least 2; one of them is in the table.
 
     Returns
     -------
@@ -78,15 +78,16 @@ def largest_hit_rate(guarantee: Guarantee, n_candidates: int) -> float:
 
     Notes
     -----
-    Let s be the chance of naming the true one, averaged over which it is; each wrong one is then
-    named with probability (1 - s) / (n - 1), averaged over pairs. The guarantee holds for each
-    pair, so in the mean: s <= exp(epsilon) (1 - s) / (n - 1) + delta. For zCDP the divergence of
-    the first chance from the second is at most rho, since divergence is jointly convex.
+    Let s be the probability of choosing the true candidate, averaged over the candidates. Averaged
+    over pairs, a given wrong candidate is chosen with probability (1 - s) / (n - 1). The guarantee
+    holds for each pair and hence on average: s <= exp(epsilon) (1 - s) / (n - 1) + delta. For zCDP,
+    the divergence of the first probability from the second is at most rho, because divergence is
+    jointly convex.
 
     Examples
     --------
     >>> from fedneighbors.privacy import PureDP
-    >>> round(100 * largest_hit_rate(PureDP(1), 100), 3)  # times what blind guessing gets
+    >>> round(100 * largest_hit_rate(PureDP(1), 100), 3)  # times the rate of guessing
     2.672
     """
     if n_candidates < 2:
@@ -94,7 +95,7 @@ def largest_hit_rate(guarantee: Guarantee, n_candidates: int) -> float:
     others = n_candidates - 1
     if isinstance(guarantee, ZCDP):
         rho = float(guarantee.rho)
-        return _largest(lambda s: _divergence(s, (1 - s) / others) <= rho, 1 / n_candidates)
+        return _largest_allowed(lambda s: _divergence(s, (1 - s) / others) <= rho, 1 / n_candidates)
     epsilon, delta = _epsilon_delta(guarantee)
     return min(1.0, (1 + delta * others * math.exp(-epsilon)) / (1 + others * math.exp(-epsilon)))
 
@@ -110,7 +111,8 @@ def gaussian_auc(distance: float) -> float:
     Returns
     -------
     float
-        For discrete Gaussian noise slightly too high: by .0014 at a variance of 4, less above.
+        For discrete Gaussian noise this is slightly too high: by 0.0014 at a variance of 4, by less
+        at larger variances.
 
     Examples
     --------
@@ -126,22 +128,23 @@ def laplace_auc(scale: float, n_cells: int) -> float:
     Parameters
     ----------
     scale : float
-        Of the noise: a value x has a probability proportional to ``exp(-|x| / scale)``.
+        Scale of the noise: a value x has a probability proportional to ``exp(-|x| / scale)``.
     n_cells : int
-        Cells in which the two vectors differ, by one each.
+        Number of cells in which the two vectors differ, each by one.
 
     Notes
     -----
-    A cell says only whether its noised value exceeds the lower of the two, with likelihood ratio
-    ``exp(1 / scale)`` or its inverse. So the best test counts the cells that exceed: two binomials
-    with probabilities 1 / (1 + q) and q / (1 + q), where q = exp(-1 / scale).
+    A cell reveals only whether its noised value exceeds the lower of the two exact values: the
+    likelihood ratio is ``exp(1 / scale)`` or its inverse. Hence the best test counts the cells that
+    exceed it. The counts are binomial with probabilities 1 / (1 + q) and q / (1 + q), where
+    q = exp(-1 / scale).
 
     Examples
     --------
     >>> round(laplace_auc(32.0, 32), 3)  # epsilon = 1 for a row of 32 active units
     0.55
     """
-    chance = _share_of_one(1 / scale)
+    chance = _flip_probability(1 / scale)
     values = np.arange(n_cells + 1)
     member = binom.pmf(values, n_cells, 1 - chance)
     outsider = binom.pmf(values, n_cells, chance)
@@ -156,7 +159,7 @@ def _epsilon_delta(guarantee: Guarantee) -> tuple[float, float]:
     return float(guarantee.epsilon), delta
 
 
-def _share_of_one(epsilon: float) -> float:
+def _flip_probability(epsilon: float) -> float:
     """Return 1 / (1 + exp(epsilon)) without overflow."""
     return math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
@@ -169,10 +172,13 @@ def _divergence(p: float, q: float) -> float:
     return sum(a * math.log(a / b) for a, b in terms if a > 0)
 
 
-def _largest(allowed: Callable[[float], bool], low: float) -> float:
-    """Return the upper end of an interval from ``low``, rounded upward."""
+def _largest_allowed(is_allowed: Callable[[float], bool], low: float) -> float:
+    """Return the largest allowed value by bisection, rounded up.
+
+    All values from ``low`` up to the result must be allowed.
+    """
     high = 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if allowed(middle) else (low, middle)
+        low, high = (middle, high) if is_allowed(middle) else (low, middle)
     return high

@@ -11,7 +11,9 @@ Scores = npt.NDArray[np.floating[Any]]
 
 
 def auc(members: Scores, outsiders: Scores) -> float:
-    """Return the chance that a member outscores an outsider; ties count half.
+    """Return the probability that a member outscores an outsider.
+
+    Ties count half.
 
     Parameters
     ----------
@@ -21,7 +23,7 @@ def auc(members: Scores, outsiders: Scores) -> float:
     Raises
     ------
     ValueError
-        If one of them is empty or has NaN.
+        If an array is empty or has NaN.
 
     Examples
     --------
@@ -42,10 +44,10 @@ def auc_margin(n_members: int, n_outsiders: int, confidence: float = 0.999) -> f
     Parameters
     ----------
     n_members, n_outsiders : int
-        Independent scores of each kind.
+        Numbers of independent scores.
     confidence : float
-        Probability that the measured AUC is at most the true one plus the margin, whatever the
-        scores' laws.
+        Least probability that the measured AUC is at most the true one plus the margin, for any
+        distributions of the scores.
 
     References
     ----------
@@ -66,9 +68,9 @@ def hit_rate_limit(n_hits: int, n_trials: int, confidence: float = 0.999) -> flo
     Parameters
     ----------
     n_hits, n_trials : int
-        Successes in independent trials.
+        Number of successes, and of independent trials.
     confidence : float
-        Probability that the true rate is below the result.
+        Probability that the true rate is below the limit.
 
     Examples
     --------

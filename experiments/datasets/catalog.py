@@ -1,4 +1,4 @@
-"""Data sets by name: the larger ones of the papers, and all of :mod:`fedneighbors.datasets`."""
+"""Data sets by name: larger ones of the papers, and those of :mod:`fedneighbors.datasets`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from experiments.datasets.cifar import CIFAR_FOLDERS, Name, cifar_labels, load_c
 from experiments.datasets.femnist import FEMNIST_CLASSES, FEMNIST_FOLDER, femnist_size, load_femnist
 from experiments.datasets.shakespeare import SPEECHES_FILE, load_roles, roles_size
 from fedneighbors.datasets import Dataset, Entry
-from fedneighbors.datasets import available as usual_sets
-from fedneighbors.datasets import load as load_usual
+from fedneighbors.datasets import available as list_library_sets
+from fedneighbors.datasets import load as load_library_set
 from fedneighbors.datasets._catalog import data_folder
 
 IMAGE_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
@@ -24,7 +24,7 @@ IMAGE_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "cifar100": (3, 32, 32),
     }
 )
-"""Of one row of a set of images: ``x.reshape(-1, *IMAGE_SHAPES[name])``."""
+"""Shape of one image: ``x.reshape(-1, *IMAGE_SHAPES[name])`` are the images of a set."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class ClientSet:
 
     Parameters
     ----------
-    place : str
+    location : str
         File or folder within the data folder.
     load : callable
-        Takes the data folder, returns the set.
+        Function of the data folder that returns the data set.
     size : callable
-        Takes the data folder, returns numbers of rows, features and classes.
+        Function of the data folder that returns the numbers of rows, features and classes.
     """
 
-    place: str
+    location: str
     load: Callable[[Path], Dataset]
     size: Callable[[Path], tuple[int, int, int]]
 
@@ -66,7 +66,7 @@ CLIENT_SETS: Mapping[str, ClientSet] = MappingProxyType(
         "shakespeare": ClientSet(SPEECHES_FILE, load_roles, roles_size),
     }
 )
-"""Sets that :func:`load` knows besides those of :func:`fedneighbors.datasets.load`."""
+"""Data sets of :func:`load` in addition to those of :func:`fedneighbors.datasets.load`."""
 
 
 def load(name: str) -> Dataset:
@@ -75,7 +75,7 @@ def load(name: str) -> Dataset:
     Parameters
     ----------
     name : str
-        A key of :data:`CLIENT_SETS`, or a name that :func:`fedneighbors.datasets.load` knows.
+        A key of :data:`CLIENT_SETS`, or a name for :func:`fedneighbors.datasets.load`.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def load(name: str) -> Dataset:
     """
     if name in CLIENT_SETS:
         return CLIENT_SETS[name].load(data_folder(name))
-    return load_usual(name)
+    return load_library_set(name)
 
 
 def available() -> tuple[Entry, ...]:
@@ -95,12 +95,12 @@ def available() -> tuple[Entry, ...]:
     Raises
     ------
     MissingDataError
-        If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or names no folder.
+        If the environment variable ``FEDNEIGHBORS_DATA`` is not set, or its folder does not exist.
     """
     folder = data_folder("any")
-    usual: tuple[Entry, ...] = usual_sets()
-    return usual + tuple(
-        Entry(name, *source.size(folder), str(folder / source.place))
+    library_sets: tuple[Entry, ...] = list_library_sets()
+    return library_sets + tuple(
+        Entry(name, *source.size(folder), str(folder / source.location))
         for name, source in CLIENT_SETS.items()
-        if (folder / source.place).exists()
+        if (folder / source.location).exists()
     )

@@ -14,7 +14,7 @@ CIFAR_FOLDERS = {
     "cifar10": "images/cifar-10-batches-bin",
     "cifar100": "images/cifar-100-binary",
 }
-"""Where the archives ``cifar-10-binary.tar.gz`` and ``cifar-100-binary.tar.gz`` unpack to."""
+"""Folders of the unpacked archives ``cifar-10-binary.tar.gz`` and ``cifar-100-binary.tar.gz``."""
 
 N_VALUES = 3 * 32 * 32
 
@@ -23,7 +23,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Layout:
     """Layout of a record: one byte per kind of label, then red, green and blue.
 
     ``limits`` is the number of labels of each kind; the last kind is the one to predict.
@@ -34,19 +34,19 @@ class _Form:
     limits: tuple[int, ...]
 
 
-_FORMS = {
-    "cifar10": _Form(tuple(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin", (10,)),
-    "cifar100": _Form(("train.bin",), "test.bin", (20, 100)),
+_LAYOUTS = {
+    "cifar10": _Layout(tuple(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin", (10,)),
+    "cifar100": _Layout(("train.bin",), "test.bin", (20, 100)),
 }
 
 
 def load_cifar(name: Name, folder: Path) -> Dataset:
-    """Return all images, one row of red, green and blue pixels each.
+    """Load all images as rows of red, green and blue pixels.
 
     Parameters
     ----------
     name : {"cifar10", "cifar100"}
-        Which set; the labels of ``"cifar100"`` are the fine ones.
+        Name of the set; the labels of ``"cifar100"`` are the fine ones.
     folder : Path
         The data folder.
 
@@ -54,17 +54,17 @@ def load_cifar(name: Name, folder: Path) -> Dataset:
     -------
     Dataset
         ``x`` is uint8 of shape (n_rows, 3072); ``x.reshape(-1, 3, 32, 32)`` are images. The rows of
-        the training files stand first.
+        the training files come first.
 
     Raises
     ------
     MissingDataError
-        If a file is not there.
+        If a file does not exist.
     DataError
-        If a file is cut off or none of this format.
+        If a file is truncated or has another format.
     """
-    parts = _parts(name, folder)
-    n_labels = len(_FORMS[name].limits)
+    parts = _read_files(name, folder)
+    n_labels = len(_LAYOUTS[name].limits)
     colors = ("red", "green", "blue")
     return Dataset(
         name,
@@ -77,20 +77,20 @@ def load_cifar(name: Name, folder: Path) -> Dataset:
 
 
 def cifar_labels(name: Name, folder: Path) -> npt.NDArray[np.int64]:
-    """Return only the labels of :func:`load_cifar`.
+    """Load only the labels of :func:`load_cifar`.
 
     Parameters
     ----------
     name, folder
-        As :func:`load_cifar` takes them.
+        See :func:`load_cifar`.
     """
-    return _labels(name, folder, kind=-1)
+    return _read_labels(name, folder, kind=-1)
 
 
 def coarse_labels(folder: Path) -> npt.NDArray[np.int64]:
-    """Return CIFAR-100's coarse labels in the order of :func:`load_cifar`.
+    """Load CIFAR-100's coarse labels in the order of :func:`load_cifar`.
 
-    Pachinko allocation splits images by them.
+    Pachinko allocation partitions images by coarse and fine labels.
 
     Parameters
     ----------
@@ -105,25 +105,25 @@ def coarse_labels(folder: Path) -> npt.NDArray[np.int64]:
     Raises
     ------
     MissingDataError
-        If a file is not there.
+        If a file does not exist.
     DataError
-        If a file is cut off or none of this format.
+        If a file is truncated or has another format.
     """
-    return _labels("cifar100", folder, kind=0)
+    return _read_labels("cifar100", folder, kind=0)
 
 
-def _labels(name: Name, folder: Path, *, kind: int) -> npt.NDArray[np.int64]:
-    place = range(len(_FORMS[name].limits))[kind]
-    return np.concatenate([part[:, place] for part in _parts(name, folder)]).astype(np.int64)
+def _read_labels(name: Name, folder: Path, *, kind: int) -> npt.NDArray[np.int64]:
+    column = range(len(_LAYOUTS[name].limits))[kind]
+    return np.concatenate([part[:, column] for part in _read_files(name, folder)]).astype(np.int64)
 
 
-def _parts(name: Name, folder: Path) -> list[Bytes]:
-    """Return the records of each file; the test file is last."""
-    form, inside = _FORMS[name], folder / CIFAR_FOLDERS[name]
-    return [_records(inside / file, form.limits) for file in (*form.train, form.test)]
+def _read_files(name: Name, folder: Path) -> list[Bytes]:
+    """Map the records of each file; the test file is last."""
+    layout, subfolder = _LAYOUTS[name], folder / CIFAR_FOLDERS[name]
+    return [_map_records(subfolder / file, layout.limits) for file in (*layout.train, layout.test)]
 
 
-def _records(path: Path, limits: tuple[int, ...]) -> Bytes:
+def _map_records(path: Path, limits: tuple[int, ...]) -> Bytes:
     """Map a file as uint8 array of shape (n_records, n_labels + 3072)."""
     width = len(limits) + N_VALUES
     try:
@@ -134,15 +134,15 @@ def _records(path: Path, limits: tuple[int, ...]) -> Bytes:
         ) from None
     if size == 0 or size % width:
         raise DataError(
-            f"expected {path} to hold records of {width} bytes, got {size} bytes; it is cut off, "
-            "or not of the binary version"
+            f"expected {path} to hold records of {width} bytes, got {size} bytes; it is "
+            "truncated, or not in the binary format"
         )
     records = np.memmap(path, np.uint8, "r", shape=(size // width, width))
-    for place, limit in enumerate(limits):
-        if (records[:, place] >= limit).any():
-            row = int(np.argmax(records[:, place] >= limit))
+    for column, limit in enumerate(limits):
+        if (records[:, column] >= limit).any():
+            row = int(np.argmax(records[:, column] >= limit))
             raise DataError(
                 f"{path}, record {row + 1}: expected a label below {limit}, got "
-                f"{int(records[row, place])}; it is not of the binary version"
+                f"{int(records[row, column])}; it is not in the binary format"
             )
     return records

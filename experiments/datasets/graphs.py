@@ -6,8 +6,8 @@ import numpy as np
 
 from fedneighbors.datasets._graphs import Graph, GraphSet
 
-_PATTERN_SHARE = 0.3
-_ATTEMPTS = 50
+_PATTERN_FRACTION = 0.3  # mean edges of a pattern, as a fraction of those of a graph
+_ATTEMPTS_PER_EDGE = 50  # a random pair of nodes may have an edge already
 
 
 def synthetic_graphs(
@@ -22,32 +22,32 @@ def synthetic_graphs(
 ) -> GraphSet:
     """Generate labelled graphs that have substructures in common.
 
-    A pool of connected patterns is drawn first, some of them frequent and most of them rare
-    (weights fall off exponentially). A graph then lays patterns side by side until it has about
-    its number of edges, shares nodes between a new pattern and the old ones where the wanted
-    density asks for fewer nodes than the patterns have, joins what is not connected, and adds or
-    leaves out edges until their number is right.
+    First, a pool of connected patterns is drawn, with weights from an exponential distribution. A
+    graph is then composed of patterns, drawn by weight, until it has about its number of edges. A
+    new pattern shares a node of equal label with the graph, or several if the density requires
+    fewer nodes; if no labels are equal, an edge connects it. Finally, nodes and random edges are
+    added until their numbers are reached.
 
     Parameters
     ----------
     n_graphs : int
-        How many, 1 or more.
+        Number of graphs, 1 or more.
     mean_edges : float
-        Average number of edges, 1 or more; numbers follow a Poisson law, at least 1.
+        Mean number of edges, 1 or more; the numbers are Poisson distributed and at least 1.
     density : float
-        Edges over pairs of nodes, 2 E / (V (V - 1)), in (0, 1]; it sets the number of nodes, as
-        far as a connected graph allows.
+        Fraction of node pairs with an edge, 2 E / (V (V - 1)), in (0, 1]. It determines the number
+        of nodes, as far as a connected graph allows.
     n_node_labels, n_edge_labels : int
-        Labels, the lower the more frequent (weight 1 / rank); written as digits from 0.
+        Numbers of labels, which are integers from 0; label i has the weight 1 / (i + 1).
     n_patterns : int
-        Patterns in the pool, of about three tenths of a graph's edges each.
+        Number of patterns in the pool; a pattern has about 0.3 times the edges of a graph.
     seed : int
         Not negative.
 
     Returns
     -------
     GraphSet
-        ConnectedParties graphs, named by their numbers.
+        Connected graphs, named by their numbers from 0.
 
     Raises
     ------
@@ -79,24 +79,24 @@ def synthetic_graphs(
         raise ValueError(f"expected density in (0, 1], got {density!r}")
     if seed < 0:
         raise ValueError(f"expected a seed that is not negative, got {seed}")
-    drawer = _Drawer(n_node_labels, n_edge_labels, density, seed)
-    n_edges = np.maximum(drawer.rng.poisson(_PATTERN_SHARE * mean_edges, n_patterns), 1)
-    pool = [drawer.pattern(int(n)) for n in n_edges]
-    weights = drawer.rng.exponential(size=n_patterns)
-    drawer.cumulated = np.cumsum(weights / weights.sum())
-    sizes = np.maximum(drawer.rng.poisson(mean_edges, n_graphs), 1)
-    graphs = [drawer.graph(pool, int(n)) for n in sizes]
+    sampler = _Sampler(n_node_labels, n_edge_labels, density, seed)
+    n_edges = np.maximum(sampler.rng.poisson(_PATTERN_FRACTION * mean_edges, n_patterns), 1)
+    pool = [sampler.draw_pattern(int(n)) for n in n_edges]
+    weights = sampler.rng.exponential(size=n_patterns)
+    sampler.pattern_distribution = np.cumsum(weights / weights.sum())
+    sizes = np.maximum(sampler.rng.poisson(mean_edges, n_graphs), 1)
+    graphs = [sampler.draw_graph(pool, int(n)) for n in sizes]
     return GraphSet(graphs, [str(number) for number in range(n_graphs)])
 
 
-class _Sketch:
+class _GraphBuilder:
     """A graph under construction."""
 
     def __init__(self) -> None:
         self.labels: list[int] = []
         self.edges: dict[tuple[int, int], int] = {}
 
-    def join(self, first: int, second: int, label: int) -> bool:
+    def add_edge(self, first: int, second: int, label: int) -> bool:
         """Add an edge; return whether it was new and not a loop."""
         pair = (min(first, second), max(first, second))
         if first == second or pair in self.edges:
@@ -105,96 +105,101 @@ class _Sketch:
         return True
 
 
-class _Drawer:
-    """Draws labels, patterns and graphs from one generator."""
+class _Sampler:
+    """Random labels, patterns and graphs from one generator."""
 
     def __init__(self, n_node_labels: int, n_edge_labels: int, density: float, seed: int) -> None:
         self.rng = np.random.Generator(np.random.PCG64(seed))
-        self.cumulated = np.empty(0)
+        self.pattern_distribution = np.empty(0)
         self._density = density
-        self._node_law = _falling(n_node_labels)
-        self._edge_law = _falling(n_edge_labels)
+        self._node_label_distribution = _rank_distribution(n_node_labels)
+        self._edge_label_distribution = _rank_distribution(n_edge_labels)
 
-    def pattern(self, n_edges: int) -> _Sketch:
-        """Return a connected graph with a given number of edges."""
-        sketch = _Sketch()
-        n_nodes = self._n_nodes(n_edges)
+    def draw_pattern(self, n_edges: int) -> _GraphBuilder:
+        """Draw a connected graph with about the given number of edges."""
+        builder = _GraphBuilder()
+        n_nodes = self._choose_n_nodes(n_edges)
         for node in range(n_nodes):
-            sketch.labels.append(self._node_label())
+            builder.labels.append(self._draw_node_label())
             if node:
-                sketch.join(node, self._below(node), self._edge_label())
-        self._fill(sketch, n_edges)
-        return sketch
+                builder.add_edge(node, self._random_index(node), self._draw_edge_label())
+        self._add_random_edges(builder, n_edges)
+        return builder
 
-    def graph(self, pool: list[_Sketch], n_edges: int) -> Graph:
-        """Return a connected graph of patterns with about that many edges."""
-        sketch = _Sketch()
-        n_nodes = self._n_nodes(n_edges)
-        while len(sketch.edges) < n_edges:
-            chosen = pool[int(np.searchsorted(self.cumulated, self.rng.random(), side="right"))]
-            if sketch.edges and len(sketch.edges) + len(chosen.edges) > n_edges + 1:
-                break
-            self._lay(sketch, chosen, n_nodes)
-        while len(sketch.labels) < n_nodes:
-            sketch.labels.append(self._node_label())
-            new = len(sketch.labels) - 1
-            sketch.join(new, self._below(new), self._edge_label())
-        self._fill(sketch, n_edges)
-        pairs = list(sketch.edges)
-        return Graph(sketch.labels, pairs, [sketch.edges[pair] for pair in pairs])
-
-    def _lay(self, sketch: _Sketch, pattern: _Sketch, n_nodes: int) -> None:
-        """Insert a pattern; share nodes of equal label if space is short."""
-        free = [True] * len(sketch.labels)
-        place = []
-        lacking = max(len(sketch.labels) + len(pattern.labels) - n_nodes, 1 if free else 0)
-        for label in pattern.labels:
-            same = [
-                i for i, old in enumerate(sketch.labels[: len(free)]) if free[i] and old == label
+    def draw_graph(self, pool: list[_GraphBuilder], n_edges: int) -> Graph:
+        """Draw a connected graph of patterns with about that many edges."""
+        builder = _GraphBuilder()
+        n_nodes = self._choose_n_nodes(n_edges)
+        while len(builder.edges) < n_edges:
+            pattern = pool[
+                int(np.searchsorted(self.pattern_distribution, self.rng.random(), side="right"))
             ]
-            if lacking > 0 and same:
-                place.append(same[self._below(len(same))])
-                free[place[-1]] = False
-                lacking -= 1
+            if builder.edges and len(builder.edges) + len(pattern.edges) > n_edges + 1:
+                break
+            self._insert_pattern(builder, pattern, n_nodes)
+        while len(builder.labels) < n_nodes:
+            builder.labels.append(self._draw_node_label())
+            node = len(builder.labels) - 1
+            builder.add_edge(node, self._random_index(node), self._draw_edge_label())
+        self._add_random_edges(builder, n_edges)
+        pairs = list(builder.edges)
+        return Graph(builder.labels, pairs, [builder.edges[pair] for pair in pairs])
+
+    def _insert_pattern(self, builder: _GraphBuilder, pattern: _GraphBuilder, n_nodes: int) -> None:
+        """Insert a pattern that shares nodes of equal label, if any."""
+        free = [True] * len(builder.labels)
+        positions = []
+        n_shared = max(len(builder.labels) + len(pattern.labels) - n_nodes, 1 if free else 0)
+        for label in pattern.labels:
+            candidates = [
+                i
+                for i, existing in enumerate(builder.labels[: len(free)])
+                if free[i] and existing == label
+            ]
+            if n_shared > 0 and candidates:
+                positions.append(candidates[self._random_index(len(candidates))])
+                free[positions[-1]] = False
+                n_shared -= 1
             else:
-                place.append(len(sketch.labels))
-                sketch.labels.append(label)
+                positions.append(len(builder.labels))
+                builder.labels.append(label)
         for (first, second), label in pattern.edges.items():
-            sketch.join(place[first], place[second], label)
-        if free and all(free):  # nothing is shared yet: one edge connects the two
-            sketch.join(place[0], self._below(len(free)), self._edge_label())
+            builder.add_edge(positions[first], positions[second], label)
+        if free and all(free):  # no node is shared: connect the pattern by an edge
+            builder.add_edge(positions[0], self._random_index(len(free)), self._draw_edge_label())
 
-    def _fill(self, sketch: _Sketch, n_edges: int) -> None:
-        """Add random edges until there are enough or no pairs left."""
-        n_nodes = len(sketch.labels)
-        for _ in range(_ATTEMPTS * n_edges):
-            if len(sketch.edges) >= n_edges:
+    def _add_random_edges(self, builder: _GraphBuilder, n_edges: int) -> None:
+        """Add random edges until there are enough, with limited attempts."""
+        n_nodes = len(builder.labels)
+        for _ in range(_ATTEMPTS_PER_EDGE * n_edges):
+            if len(builder.edges) >= n_edges:
                 return
-            sketch.join(self._below(n_nodes), self._below(n_nodes), self._edge_label())
+            builder.add_edge(
+                self._random_index(n_nodes), self._random_index(n_nodes), self._draw_edge_label()
+            )
 
-    def _n_nodes(self, n_edges: int) -> int:
-        """Return the node count with density nearest the given one.
+    def _choose_n_nodes(self, n_edges: int) -> int:
+        """Return the number of nodes for a number of edges.
 
-        V with density V (V - 1) / 2 nearest ``n_edges``, and at most a tree.
-
-        At most a tree.
+        It makes density V (V - 1) / 2 nearest to ``n_edges``, within the limits of a connected
+        graph: a tree has ``n_edges + 1`` nodes, and a complete graph the minimum.
         """
-        wanted = (1 + math.sqrt(1 + 8 * n_edges / self._density)) / 2
-        fewest = math.ceil((1 + math.sqrt(1 + 8 * n_edges)) / 2)
-        return max(min(round(wanted), n_edges + 1), fewest, 2)
+        nearest = (1 + math.sqrt(1 + 8 * n_edges / self._density)) / 2
+        minimum = math.ceil((1 + math.sqrt(1 + 8 * n_edges)) / 2)
+        return max(min(round(nearest), n_edges + 1), minimum, 2)
 
-    def _below(self, n: int) -> int:
+    def _random_index(self, n: int) -> int:
         return int(self.rng.integers(n))
 
-    def _node_label(self) -> int:
-        return int(np.searchsorted(self._node_law, self.rng.random(), side="right"))
+    def _draw_node_label(self) -> int:
+        return int(np.searchsorted(self._node_label_distribution, self.rng.random(), side="right"))
 
-    def _edge_label(self) -> int:
-        return int(np.searchsorted(self._edge_law, self.rng.random(), side="right"))
+    def _draw_edge_label(self) -> int:
+        return int(np.searchsorted(self._edge_label_distribution, self.rng.random(), side="right"))
 
 
-def _falling(n_labels: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _rank_distribution(n_labels: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     weights = 1 / np.arange(1, n_labels + 1)
-    cumulated = np.cumsum(weights / weights.sum())
-    cumulated[-1] = 1.0  # whatever the sum was rounded to
-    return cumulated
+    cumulative = np.cumsum(weights / weights.sum())
+    cumulative[-1] = 1.0  # exact in spite of rounding, so that every draw finds a label
+    return cumulative

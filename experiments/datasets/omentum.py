@@ -13,26 +13,26 @@ from fedneighbors.errors import DataError
 
 OMENTUM_FEATURES = 10_936
 _N_ROWS, _N_POSITIVE, _N_TISSUES = 1_545, 77, 8
-_ROW_NUMBERS = "id_ref"  # numbers the samples; no property of them
-_LOW, _SPREAD = 7.0, 2.0  # log level of a gene
-_N_PATHWAYS, _PATHWAY = 40, 0.12  # 40 x .12^2: pathways have over a third of the variance
-_NOISE = 1.0
-_TISSUE_SHARE, _TISSUE_SHIFT = 0.02, 1.5
-_OWN_SHARE, _OWN_SHIFT = 0.003, 0.8
+_ID_COLUMN = "id_ref"  # number of the sample, not a feature
+_LEVEL_MEAN, _LEVEL_DEVIATION = 7.0, 2.0  # mean and deviation of gene levels
+_N_PATHWAYS, _PATHWAY_DEVIATION = 40, 0.12  # 40 x .12^2: over a third of a gene's variance
+_NOISE_DEVIATION = 1.0
+_TISSUE_FRACTION, _TISSUE_DEVIATION = 0.02, 1.5
+_POSITIVE_FRACTION, _POSITIVE_DEVIATION = 0.003, 0.8
 
 
 def load_omentum() -> Dataset:
-    """Return OVA Omentum from its file, else generated rows.
+    """Load OVA Omentum from its file, or generate a surrogate.
 
-    The file is OpenML's set 1139, ``OVA_Omentum.arff`` or ``OVA_Omentum.arff.gz``, in any case of
-    letters, in the folder ``fedpnn/`` of the one that the environment variable
-    ``FEDNEIGHBORS_DATA`` names. Nothing is downloaded. What came is told by ``name``:
-    ``"OVA Omentum"`` or ``"omentum_surrogate"``.
+    The file is OpenML's set 1139, ``OVA_Omentum.arff`` or ``OVA_Omentum.arff.gz`` (upper or lower
+    case), in the subfolder ``fedpnn/`` of the folder in the environment variable
+    ``FEDNEIGHBORS_DATA``. Nothing is downloaded. The ``name`` of the result is ``"OVA Omentum"`` or
+    ``"omentum_surrogate"``.
 
     Raises
     ------
     DataError
-        If the file is damaged, or is another one.
+        If the file is damaged, or is another data set.
     """
     folder = Path(os.environ.get(DATA_VARIABLE) or ".") / "fedpnn"
     files = [path for path in sorted(folder.glob("*")) if _is_omentum(path)]
@@ -49,8 +49,8 @@ def read_omentum(path: Path) -> Dataset:
     Parameters
     ----------
     path : Path
-        The last nominal column holds the labels ``Omentum`` and ``Other``; a column ``ID_REF``,
-        which numbers the samples, is left out.
+        The last nominal column contains the labels ``Omentum`` and ``Other``. Other nominal
+        columns and the column ``ID_REF``, the number of the sample, are not used.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def read_omentum(path: Path) -> Dataset:
         raise DataError(
             f"{path} has no labels 'Omentum' and 'Other'; expected OpenML's set OVA_Omentum"
         )
-    names = [n for n in table.names if n not in nominal and n.lower() != _ROW_NUMBERS]
+    names = [n for n in table.names if n not in nominal and n.lower() != _ID_COLUMN]
     if not names:
         raise DataError(f"{path} has no numeric column; expected OpenML's set OVA_Omentum")
     x = np.column_stack([np.asarray(table.columns[name], np.float64) for name in names])
@@ -80,24 +80,22 @@ def read_omentum(path: Path) -> Dataset:
 
 
 def omentum_surrogate(*, n_features: int = OMENTUM_FEATURES, seed: int = 0) -> Dataset:
-    """Generate rows of OVA Omentum's shape.
+    """Generate rows with the shape of OVA Omentum.
 
-    One tissue of nine differs in few genes.
+    There are 1,545 rows, 77 of them positive, in random order. The logarithm of a gene is the sum
+    of a level N(7, 2^2), of 40 pathways common to all rows (loadings N(0, .12^2), activities
+    N(0, 1)), and of noise N(0, 1). Negative rows come from eight tissues of nearly equal size; each
+    tissue shifts 2 % of the genes, drawn at random, by N(0, 1.5^2). Positive rows have the shifts
+    of the first tissue, since tumors of the omentum mostly come from one other organ, and
+    additional shifts N(0, .8^2) of .3 % of the genes.
 
-    1,545 rows, 77 of them positive. A gene's logarithm has a level N(7, 2^2), varies with 40
-    pathways that all rows have (loadings N(0, .12^2), activities N(0, 1)) and by noise N(0, 1). The
-    rows that are not positive come from eight tissues of nearly equal size; each shifts 2 % of the
-    genes, drawn at random, by N(0, 1.5^2). Positive rows have the shifts of the first tissue, as
-    tumors of the omentum mostly come from one other organ, and shifts of their own, N(0, .8^2), on
-    .3 % of the genes. Rows are in random order.
-
-    It is not the real set, and scores on it have no meaning for tissues. It has the real set's
-    number of rows, genes and positives, and its property that most genes carry no information.
+    The surrogate has the numbers of rows, genes and positive rows of the real data set, and as
+    there most genes carry no information. Scores on it say nothing about real tissues.
 
     Parameters
     ----------
     n_features : int
-        Genes.
+        Number of genes.
     seed : int
         Seed of the generator.
 
@@ -122,24 +120,27 @@ def omentum_surrogate(*, n_features: int = OMENTUM_FEATURES, seed: int = 0) -> D
     rng = np.random.Generator(np.random.PCG64(seed))
     y = (rng.permutation(_N_ROWS) < _N_POSITIVE).astype(np.int64)
     tissue = np.where(y == 1, 0, rng.integers(_N_TISSUES, size=_N_ROWS))
-    levels = rng.normal(_LOW, _SPREAD, n_features)
-    loadings = rng.normal(0.0, _PATHWAY, (_N_PATHWAYS, n_features))
+    levels = rng.normal(_LEVEL_MEAN, _LEVEL_DEVIATION, n_features)
+    loadings = rng.normal(0.0, _PATHWAY_DEVIATION, (_N_PATHWAYS, n_features))
     x = levels + rng.normal(size=(_N_ROWS, _N_PATHWAYS)) @ loadings
     shifts = np.stack(
-        [_shift(n_features, _TISSUE_SHARE, _TISSUE_SHIFT, rng) for _ in range(_N_TISSUES)]
+        [
+            _draw_shift(n_features, _TISSUE_FRACTION, _TISSUE_DEVIATION, rng)
+            for _ in range(_N_TISSUES)
+        ]
     )
     x += shifts[tissue]
-    x[y == 1] += _shift(n_features, _OWN_SHARE, _OWN_SHIFT, rng)
-    x += rng.normal(0.0, _NOISE, x.shape)
+    x[y == 1] += _draw_shift(n_features, _POSITIVE_FRACTION, _POSITIVE_DEVIATION, rng)
+    x += rng.normal(0.0, _NOISE_DEVIATION, x.shape)
     names = tuple(f"gene {number}" for number in range(1, n_features + 1))
     return Dataset("omentum_surrogate", x, y, names, f"generated, seed {seed}")
 
 
-def _shift(
-    n_features: int, share: float, spread: float, rng: np.random.Generator
+def _draw_shift(
+    n_features: int, fraction: float, deviation: float, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """Return a shift per gene, mostly 0, at least one not."""
+    """Draw a shift per gene, nonzero for a fraction of them."""
     shift = np.zeros(n_features)
-    moved = rng.permutation(n_features)[: max(1, round(share * n_features))]
-    shift[moved] = rng.normal(0.0, spread, len(moved))
+    shifted = rng.permutation(n_features)[: max(1, round(fraction * n_features))]
+    shift[shifted] = rng.normal(0.0, deviation, len(shifted))
     return shift

@@ -12,21 +12,21 @@ from fedneighbors.errors import DataError, MissingDataError
 from fedneighbors.neural._architectures import ALPHABET
 
 SPEECHES_FILE = "text/shakespeare_bosak8.csv.gz"
-LENGTH = 80
+WINDOW_LENGTH = 80
 MIN_ROWS = 100
-LINE_END = " / "
-"""How the file joins the lines of a speech."""
+LINE_SEPARATOR = " / "
+"""Separator of the lines of a speech in the file."""
 
 Tokens = npt.NDArray[np.uint8]
 
 
-def encoded(text: str) -> Tokens:
+def encode_text(text: str) -> Tokens:
     """Return the token of each character.
 
     Parameters
     ----------
     text : str
-        Of characters in :data:`~fedneighbors.neural._architectures.ALPHABET`.
+        Characters of :data:`~fedneighbors.neural._architectures.ALPHABET`.
 
     Returns
     -------
@@ -35,23 +35,23 @@ def encoded(text: str) -> Tokens:
     Raises
     ------
     DataError
-        If a character is not in the alphabet; it is named.
+        If a character is not in the alphabet; the message contains it.
 
     Examples
     --------
-    >>> encoded("be!").tolist()
+    >>> encode_text("be!").tolist()
     [54, 57, 2]
     """
-    foreign = sorted(set(text) - set(ALPHABET))
-    if foreign:
+    unknown = sorted(set(text) - set(ALPHABET))
+    if unknown:
         raise DataError(
-            f"expected characters of the alphabet {ALPHABET!r}, got {foreign[:5]}; replace them"
+            f"expected characters of the alphabet {ALPHABET!r}, got {unknown[:5]}; replace them"
         )
-    places = {character: place for place, character in enumerate(ALPHABET)}
-    return np.array([places[character] for character in text], np.uint8)
+    positions = {character: position for position, character in enumerate(ALPHABET)}
+    return np.array([positions[character] for character in text], np.uint8)
 
 
-def decoded(tokens: npt.ArrayLike) -> str:
+def decode_tokens(tokens: npt.ArrayLike) -> str:
     """Return the characters of tokens.
 
     Parameters
@@ -61,31 +61,32 @@ def decoded(tokens: npt.ArrayLike) -> str:
 
     Examples
     --------
-    >>> decoded([54, 57, 2])
+    >>> decode_tokens([54, 57, 2])
     'be!'
     """
     return "".join(ALPHABET[int(token)] for token in np.asarray(tokens).ravel())
 
 
-def windows(
-    tokens: Tokens, *, length: int = LENGTH, stride: int = 1
+def split_windows(
+    tokens: Tokens, *, length: int = WINDOW_LENGTH, stride: int = 1
 ) -> tuple[Tokens, npt.NDArray[np.int64]]:
-    """Return windows of a text, and the token after each.
+    """Split a text into windows, each labelled with the next token.
 
     Parameters
     ----------
     tokens : uint8 array of shape (n_tokens,)
-        A text in the order in which it is read.
+        Tokens of a text in order.
     length : int
-        Tokens of a window.
+        Number of tokens of a window.
     stride : int
-        Tokens from the begin of a window to that of the next.
+        Number of tokens from the start of a window to that of the next.
 
     Returns
     -------
     x : uint8 array of shape (n_windows, length)
-        In the order of the text; empty if it is no longer than one window.
+        Windows in the order of the text; empty if the text is not longer than a window.
     y : int64 array of shape (n_windows,)
+        The token after each window.
 
     Raises
     ------
@@ -96,12 +97,12 @@ def windows(
         raise ValueError(f"expected length and stride of 1 or more, got {length} and {stride}")
     if len(tokens) <= length:
         return np.empty((0, length), np.uint8), np.empty(0, np.int64)
-    every = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::stride]
-    return every[:, :-1].copy(), every[:, -1].astype(np.int64)
+    views = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::stride]
+    return views[:, :-1].copy(), views[:, -1].astype(np.int64)
 
 
-def spoken(folder: Path) -> dict[str, str]:
-    """Return all speeches of each role, in order.
+def read_speeches(folder: Path) -> dict[str, str]:
+    """Read all speeches of each role, in order.
 
     Parameters
     ----------
@@ -111,27 +112,27 @@ def spoken(folder: Path) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        Play and speaker, such as ``"hamlet/OPHELIA"``, to the speeches in the order of the play,
-        with line ends in and between them. Speeches of nobody are left out.
+        From play and speaker, such as ``"hamlet/OPHELIA"``, to the speeches in the order of the
+        play, with line ends in and between them. Rows without a speaker are omitted.
 
     Raises
     ------
     MissingDataError
-        If the file is not there.
+        If the file does not exist.
     DataError
-        If it is damaged, or lacks a column.
+        If the file is damaged, or lacks a column.
     """
     path = folder / SPEECHES_FILE
     if not path.is_file():
-        raise MissingDataError(f"there is no file {path}; put it there or choose another data set")
+        raise MissingDataError(f"there is no file {path}; add it or choose another data set")
     columns = ("play", "speaker", "text")
     table = read_columns(path, nominal=columns)
     table.require(columns)
-    said: dict[str, list[str]] = {}
+    speeches: dict[str, list[str]] = {}
     for play, speaker, text in zip(*(table.columns[name] for name in columns), strict=True):
         if play and speaker and text:
-            said.setdefault(f"{play}/{speaker}", []).append(text.replace(LINE_END, "\n"))
-    return {role: "\n".join(speeches) for role, speeches in said.items()}
+            speeches.setdefault(f"{play}/{speaker}", []).append(text.replace(LINE_SEPARATOR, "\n"))
+    return {role: "\n".join(texts) for role, texts in speeches.items()}
 
 
 def roles_size(folder: Path) -> tuple[int, int, int]:
@@ -145,68 +146,72 @@ def roles_size(folder: Path) -> tuple[int, int, int]:
     Raises
     ------
     MissingDataError
-        If the file is not there.
+        If the file does not exist.
     DataError
         If it is damaged.
     """
-    follow = [said[LENGTH:] for said in spoken(folder).values()]
-    kept = [characters for characters in follow if len(characters) >= MIN_ROWS]
-    return sum(map(len, kept)), LENGTH, len(set("".join(kept)))
+    labels_of_roles = [text[WINDOW_LENGTH:] for text in read_speeches(folder).values()]
+    long_roles = [labels for labels in labels_of_roles if len(labels) >= MIN_ROWS]
+    return sum(map(len, long_roles)), WINDOW_LENGTH, len(set("".join(long_roles)))
 
 
 def load_roles(
-    folder: Path, *, length: int = LENGTH, stride: int = 1, min_rows: int = MIN_ROWS
+    folder: Path, *, length: int = WINDOW_LENGTH, stride: int = 1, min_rows: int = MIN_ROWS
 ) -> Dataset:
-    """Return the windows of all long roles, labelled with the next character.
+    """Load the windows of all long roles, labelled with the next character.
 
     Parameters
     ----------
     folder : Path
-        The data folder, which holds ``text/shakespeare_bosak8.csv.gz``: speeches of eight plays.
+        The data folder; its file ``text/shakespeare_bosak8.csv.gz`` contains the speeches of eight
+        plays.
     length, stride
-        As :func:`windows` takes them.
+        See :func:`split_windows`.
     min_rows : int
-        Windows that a role needs to be a client.
+        Minimum number of windows of a role.
 
     Returns
     -------
     Dataset
-        ``x`` holds tokens, ``y`` is the token that follows, parties are roles. Rows of a role stand
-        together, in the order in which they are said; :func:`~fedneighbors.partition.ordered_roles`
-        splits them by it.
+        ``x`` contains tokens, ``y`` the next token, parties are roles. Rows of a role are
+        consecutive and in the order of the play, which
+        :func:`~fedneighbors.partition.ordered_roles` uses to split them.
 
     Raises
     ------
     MissingDataError
-        If the file is not there.
+        If the file does not exist.
     DataError
-        If it is damaged, or every role has too few speeches.
+        If it is damaged, or all roles are too short.
 
     References
     ----------
     .. [1] McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
        Data", AISTATS 2017, section 3.
     """
-    made = _rows(spoken(folder), length, stride)
-    kept = {role: (x, y) for role, (x, y) in made.items() if len(y) >= max(min_rows, 1)}
-    if not kept:
+    windows = _split_roles(read_speeches(folder), length, stride)
+    long_roles = {role: (x, y) for role, (x, y) in windows.items() if len(y) >= max(min_rows, 1)}
+    if not long_roles:
         raise DataError(
             f"no role of {folder / SPEECHES_FILE} has {min_rows} windows of {length} characters; "
             "lower min_rows"
         )
     return Dataset(
         "shakespeare",
-        np.concatenate([x for x, _ in kept.values()]),
-        np.concatenate([y for _, y in kept.values()]),
-        tuple(f"character-{place}" for place in range(length)),
+        np.concatenate([x for x, _ in long_roles.values()]),
+        np.concatenate([y for _, y in long_roles.values()]),
+        tuple(f"character-{position}" for position in range(length)),
         str(folder / SPEECHES_FILE),
-        parties=np.repeat(list(kept), [len(y) for _, y in kept.values()]).astype(np.str_),
+        parties=np.repeat(
+            np.array([*long_roles], np.str_), [len(y) for _, y in long_roles.values()]
+        ),
     )
 
 
-def _rows(
-    said: Mapping[str, str], length: int, stride: int
+def _split_roles(
+    speeches: Mapping[str, str], length: int, stride: int
 ) -> dict[str, tuple[Tokens, npt.NDArray[np.int64]]]:
     return {
-        role: windows(encoded(text), length=length, stride=stride) for role, text in said.items()
+        role: split_windows(encode_text(text), length=length, stride=stride)
+        for role, text in speeches.items()
     }

@@ -12,25 +12,24 @@ def synthetic_real(
 ) -> Dataset:
     """Generate real-valued rows whose classes consist of several separated modes.
 
-    Data as in appendix D.2 of [1]_, by scikit-learn's ``make_classification``: modes sit on
-    corners of a hypercube (``class_sep=1.2``) and every feature is informative. The paper
-    gives neither the separation nor the other parameters and says that labels have no noise;
-    here one percent of the rows, chosen at random, get a random label (``flip_y=0.01``), as in
-    the settings that come near its figures.
+    Data as in appendix D.2 of [1]_, by scikit-learn's ``make_classification``: modes are at the
+    corners of a hypercube (``class_sep=1.2``), and every feature is informative. The paper does not
+    give these parameters. It says that labels have no noise; here, one percent of the rows get a
+    random label (``flip_y=0.01``), because results are then closer to its figures.
 
     Parameters
     ----------
     n_rows : int
-        Rows to generate.
+        Number of rows.
     n_features : int
-        Features; ``2 ** n_features`` must be at least ``n_classes * n_clusters``.
+        Number of features; ``2 ** n_features`` must be at least ``n_classes * n_clusters``.
     seed : int
-        Seed of the generator. Labels and order are the same everywhere; features may differ in
-        the last bit where linear algebra libraries differ.
+        Seed of the generator. Labels and order of rows do not depend on the machine; features may
+        differ in the last bit between linear algebra libraries.
     n_classes : int, default=5
-        Classes, of equal size up to rounding and label noise.
+        Number of classes, of equal size up to rounding and label noise.
     n_clusters : int, default=3
-        Modes of each class.
+        Number of modes of each class.
 
     Returns
     -------
@@ -99,15 +98,15 @@ def synthetic_binary(
 ) -> Dataset:
     """Generate binary rows with fixed numbers of ones and multimodal classes.
 
-    The rows of `synthetic_real` with 1 in place of the ``n_ones`` largest coordinates of each,
-    ties to the lower position, and 0 elsewhere.
+    In each row of `synthetic_real`, the ``n_ones`` largest coordinates become 1 and all others 0;
+    of equal coordinates, the first is larger.
 
     Parameters
     ----------
     n_rows, n_features, seed, n_classes, n_clusters
         See `synthetic_real`.
     n_ones : int
-        Ones in each row (``b`` in the paper), at least 1 and fewer than ``n_features``.
+        Number of ones in each row (``b`` in the paper), at least 1 and less than ``n_features``.
 
     Returns
     -------
@@ -141,7 +140,7 @@ def synthetic_binary(
 
 
 def synthetic_private(n_rows: int, *, seed: int, n_test: int = 1000) -> Dataset:
-    """Generate the data of the private experiments, with a test part.
+    """Generate the data of the privacy experiments, with a test part.
 
     Appendix D.8 of the paper: 30 features, 2 classes, 5 modes each, 10,000 or 100,000 rows for
     training and 1,000 for testing, all from one draw of `synthetic_real`.
@@ -149,11 +148,11 @@ def synthetic_private(n_rows: int, *, seed: int, n_test: int = 1000) -> Dataset:
     Parameters
     ----------
     n_rows : int
-        Rows of the training part.
+        Number of rows of the training part.
     seed : int
         Seed of the generator.
     n_test : int, default=1000
-        Rows of the test part.
+        Number of rows of the test part.
 
     Returns
     -------

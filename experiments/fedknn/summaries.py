@@ -196,12 +196,12 @@ def speedups(
     claims : mapping
         The paper's speed-ups, by collection and split.
     """
-    pairs = _pairs(trials, axis, competitors)
+    pairs = _group_pairs(trials, axis, competitors)
     rows: list[Cells] = []
     for (collection, split, algorithm, competitor), measured_at in pairs.items():
         cells: Cells = ()
         for factor in (_latency_factor, _compute_factor, _work_factor):
-            cells += _largest([(value, factor(*pair)) for value, pair in measured_at])
+            cells += _find_largest([(value, factor(*pair)) for value, pair in measured_at])
         claim = claims.get((collection, split), Claim()).over.get(competitor)
         rows.append((collection, split, algorithm, competitor, *cells, claim))
     return ResultTable(
@@ -224,10 +224,10 @@ Pair = tuple[dict[int, Trial], dict[int, Trial]]
 """The trials of a competitor, and of DANN or DANN*, by query."""
 
 
-def _pairs(
+def _group_pairs(
     trials: Sequence[Trial], axis: Axis, competitors: Sequence[str]
 ) -> dict[tuple[str, str, str, str], list[tuple[Scalar, Pair]]]:
-    found: dict[tuple[str, str, str, str], list[tuple[Scalar, Pair]]] = {}
+    pairs: dict[tuple[str, str, str, str], list[tuple[Scalar, Pair]]] = {}
     for (collection, split, value), group in group_by_axis(trials, axis).items():
         by_query = {
             name: {trial.query: trial for trial in searches}
@@ -238,11 +238,11 @@ def _pairs(
                 if {algorithm, competitor} <= set(by_query):
                     key = (str(collection), str(split), algorithm, competitor)
                     pair = by_query[competitor], by_query[algorithm]
-                    found.setdefault(key, []).append((value, pair))
-    return found
+                    pairs.setdefault(key, []).append((value, pair))
+    return pairs
 
 
-def _largest(measured: Factors) -> tuple[Scalar, Scalar]:
+def _find_largest(measured: Factors) -> tuple[Scalar, Scalar]:
     known = [(factor, value) for value, factor in measured if factor is not None]
     return max(known, key=lambda pair: pair[0]) if known else (None, None)
 
@@ -261,8 +261,8 @@ def _latency_ratio(competitor: dict[int, Trial], dann: dict[int, Trial], delay_s
 
 
 def _work_factor(competitor: dict[int, Trial], dann: dict[int, Trial]) -> float | None:
-    both = [query for query in dann if not (competitor[query].late or dann[query].late)]
-    if not both:
+    common = [query for query in dann if not (competitor[query].late or dann[query].late)]
+    if not common:
         return None
-    total = sum(competitor[query].local_sum_s for query in both)
-    return total / sum(dann[query].local_sum_s for query in both)
+    total = sum(competitor[query].local_sum_s for query in common)
+    return total / sum(dann[query].local_sum_s for query in common)

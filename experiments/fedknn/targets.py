@@ -88,8 +88,8 @@ def _work_factor_over(competitor: str) -> Callable[[Sequence[Trial]], float | No
         competitor_values = {
             t.query: t.local_sum_s for t in trials if t.algorithm == competitor and not t.late
         }
-        both = sorted(set(dann_values) & set(competitor_values))
-        ratios = [competitor_values[query] / dann_values[query] for query in both]
+        common = sorted(set(dann_values) & set(competitor_values))
+        ratios = [competitor_values[query] / dann_values[query] for query in common]
         return float(np.median(ratios)) if ratios else None
 
     return factor

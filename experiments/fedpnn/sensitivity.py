@@ -142,7 +142,7 @@ def _decode(raw: list[Any]) -> Sweep:
 
 
 def _recall(name: str, seed: int, quick: bool, journal: Path | None) -> Sweep:
-    return Journal(journal).recall(
+    return Journal(journal).get_or_measure(
         ("sensitivity", name, seed, quick),
         measure=partial(sweep, name, seed, quick),
         encode=_encode,
@@ -158,7 +158,7 @@ def _work(
     *, quick: bool, seed: int, n_jobs: int, progress: Progress, journal: Path | None
 ) -> Findings:
     draws = _QUICK if quick else _N_DRAWS
-    Journal(journal).mend()
+    Journal(journal).repair()
     jobs = [
         (name, seed + draw, quick, journal)
         for draw in range(max(draws.values()))

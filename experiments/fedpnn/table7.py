@@ -88,7 +88,7 @@ def _score_trained_on_real(name: str, real: RealRows, seed: int) -> NodeScore:
 
 
 def _recall(name: str, generator: str, seed: int, quick: bool, journal: Path | None) -> Trial:
-    return Journal(journal).recall(
+    return Journal(journal).get_or_measure(
         ("table7", name, generator, seed, quick),
         measure=partial(measure, name, generator, seed, quick),
         encode=asdict,
@@ -104,7 +104,7 @@ def _work(
     *, quick: bool, seed: int, n_jobs: int, progress: Progress, journal: Path | None
 ) -> Findings:
     draws = _QUICK if quick else _N_DRAWS
-    Journal(journal).mend()
+    Journal(journal).repair()
     jobs = [
         (name, generator, seed + draw, quick, journal)
         for draw in range(max(draws.values()))

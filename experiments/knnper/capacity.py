@@ -40,32 +40,32 @@ from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.methods.knnper.personal._client_state import join_client
 from fedneighbors.records import Figure, ResultTable
 
-SHARES = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)
-TRAINED_SHARES = (0.1, 0.33, 1.0)
+FRACTIONS = (0.1, 0.2, 0.33, 0.5, 0.75, 1.0)
+TRAINED_FRACTIONS = (0.1, 0.33, 1.0)
 METHODS = (
     "FedAvg", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL", PAPER, OURS,
 )  # fmt: skip
 SPREADS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
-def _predict_at_share(embedded: EmbeddedClients, name: str, share: float) -> Floats:
-    """Predict with a memory of a share of a client's rows."""
+def _predict_at_fraction(embedded: EmbeddedClients, name: str, fraction: float) -> Floats:
+    """Predict with a memory of a fraction of a client's rows."""
     train, test = embedded.split(name)
-    train = train[: max(1, round(share * len(train)))]
+    train = train[: max(1, round(fraction * len(train)))]
     neighbors = nearest(embedded.keys(train), embedded.keys(test), 10)
     votes = local_votes(neighbors, embedded.bank.labels[train], embedded.scores.shape[1])
     return mix_equally(embedded, name, votes)
 
 
-def _shorten(clients: ClientRows, share: float, *, seen: bool = True) -> ClientRows:
-    """Keep the first share of each client's training rows.
+def _shorten(clients: ClientRows, fraction: float, *, seen: bool = True) -> ClientRows:
+    """Keep the first fraction of each client's training rows.
 
     If ``seen`` is false, clients that took part in training keep all of their rows.
     """
     mask = clients.test | (~np.isin(clients.owners, clients.unseen) & (not seen))
     for name in clients.names if seen else clients.unseen:
         train = clients.rows(name, test=False)
-        mask[train[: max(1, round(share * len(train)))]] = True
+        mask[train[: max(1, round(fraction * len(train)))]] = True
     return replace(
         clients,
         x=clients.x[mask],
@@ -79,10 +79,12 @@ def _retrain_on_fewer(scope: Scope, alpha: float, seed: int) -> list[Point]:
     """Train networks on fewer rows; return the hits."""
     clients = make_clients("label skew", scope, seed, alpha=alpha)
     points = []
-    for share in TRAINED_SHARES:
-        shortened = _shorten(clients, share)
+    for fraction in TRAINED_FRACTIONS:
+        shortened = _shorten(clients, fraction)
         embedded = embed_clients(train_clients(shortened, scope.n_rounds, seed), shortened)
-        points.append(replace(measure_point(embedded, alpha, 1.0, _predict_at_share), value=share))
+        points.append(
+            replace(measure_point(embedded, alpha, 1.0, _predict_at_fraction), value=fraction)
+        )
     return points
 
 
@@ -96,22 +98,22 @@ def _score_on_fewer_rows(
     untuned["rate"] = {"learning_rate": 0.05}
     fitted, _ = fit_methods(clients, settings, chosen=untuned, methods=METHODS)
     hits: dict[tuple[str, float], HitCounts] = {}
-    for share in TRAINED_SHARES:
-        shortened = _shorten(clients, share, seen=False)
+    for fraction in TRAINED_FRACTIONS:
+        shortened = _shorten(clients, fraction, seen=False)
         for method in METHODS:
             test_hits = score_method(method, fitted[method], shortened).test
-            hits[method, share] = {name: test_hits[name] for name in clients.unseen}
+            hits[method, fraction] = {name: test_hits[name] for name in clients.unseen}
     return hits
 
 
 def _methods_table(each: Sequence[dict[tuple[str, float], HitCounts]]) -> ResultTable:
     rows = []
-    for method, share in each[0]:
-        hits = [result[method, share] for result in each]
-        pool_hits = [result[OURS, share] for result in each]
+    for method, fraction in each[0]:
+        hits = [result[method, fraction] for result in each]
+        pool_hits = [result[OURS, fraction] for result in each]
         mean, low, high = accuracy_interval(hits)
         gain = paired_difference(list(zip(pool_hits, hits, strict=True)))
-        rows.append((method, share, mean, low, high, (high - low) / 2, *gain))
+        rows.append((method, fraction, mean, low, high, (high - low) / 2, *gain))
     return ResultTable(
         name="methods",
         title="Unseen clients with a share of their rows, under all methods",
@@ -128,7 +130,7 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
     scope, jobs = list_jobs(quick, seed)
     shortened = run_each(
         sweep,
-        [(*job, SHARES, _predict_at_share) for job in jobs],
+        [(*job, FRACTIONS, _predict_at_fraction) for job in jobs],
         n_jobs=n_jobs,
         progress=progress,
         label=label,
@@ -159,10 +161,10 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
             _methods_table(method_scores),
         ),
         figures=(
-            *(sweep_figure(who, axis, title) for who in ("seen", "unseen")),
+            *(sweep_figure(group, axis, title) for group in ("seen", "unseen")),
             *(
-                sweep_figure(f"{who}-retrained", axis, "Network and memory of fewer rows")
-                for who in ("seen", "unseen")
+                sweep_figure(f"{group}-retrained", axis, "Network and memory of fewer rows")
+                for group in ("seen", "unseen")
             ),
             Figure(
                 name="methods",
@@ -187,19 +189,19 @@ def _capacity_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
 
 def _score_capacities(embedded: EmbeddedClients, seed: int, spread: float) -> HitCounts:
     """Score unseen clients whose memories are alternately smaller and larger."""
-    right = {}
+    hits = {}
     settings = MemorySettings(seed=seed)
     overall = np.full(embedded.scores.shape[1], 1 / embedded.scores.shape[1])
-    for place, name in enumerate(embedded.unseen):
+    for index, name in enumerate(embedded.unseen):
         train, test = embedded.split(name)
-        share = 0.5 + (spread if place % 2 else -spread)
-        train = train[: round(share * len(train))]
+        fraction = 0.5 + (spread if index % 2 else -spread)
+        train = train[: round(fraction * len(train))]
         if not len(test):
             continue
         if not len(train):
-            right[name] = embedded.right(name, embedded.scores[test])
+            hits[name] = embedded.count_hits(name, embedded.scores[test])
             continue
-        personal = join_client(
+        state = join_client(
             name,
             RowFeatures(embedded.keys(train)),
             embedded.scores[train],
@@ -208,15 +210,15 @@ def _score_capacities(embedded: EmbeddedClients, seed: int, spread: float) -> Hi
             pool=None,
             settings=settings,
         )
-        shares = personal.predict(RowFeatures(embedded.keys(test)), embedded.scores[test])
-        right[name] = embedded.right(name, shares)
-    return right
+        predicted = state.predict(RowFeatures(embedded.keys(test)), embedded.scores[test])
+        hits[name] = embedded.count_hits(name, predicted)
+    return hits
 
 
 def _sweep_spreads(scope: Scope, alpha: float, seed: int) -> list[Point]:
     embedded = train_and_embed(scope, alpha=alpha, seed=seed)
     return [
-        Point(alpha, spread, embedded.by_role(_score_capacities(embedded, seed, spread)))
+        Point(alpha, spread, embedded.by_group(_score_capacities(embedded, seed, spread)))
         for spread in SPREADS
     ]
 
@@ -228,10 +230,10 @@ def _hardware_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -
     axis, title = "spread of capacities", "Weak and strong clients"
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
-        tables=sweep_tables(points, axis, title, reference=0.0, who=("unseen",)),
+        tables=sweep_tables(points, axis, title, reference=0.0, groups=("unseen",)),
         figures=(sweep_figure("unseen", axis, title),),
         notes=(
-            "Unseen clients alternately store a share of .5 - spread and .5 + spread of their "
+            "Unseen clients alternately store a fraction of .5 - spread and .5 + spread of their "
             "rows, so that the total is about the same. Each client chooses the weight of its "
             "memory on held-out rows. In the paper accuracy falls as the spread grows.",
         ),

@@ -64,7 +64,7 @@ def compare_methods(
     settings : mapping
         Parameters shared by all methods.
     chosen : dict, optional
-        Parameters chosen earlier on the same kind of federation; nothing is tuned then.
+        Parameters chosen before on the same kind of federation, instead of tuning.
     methods : tuple of str
         Any of :data:`BASELINES`, :data:`PAPER` and :data:`OURS`.
     rates : tuple of float
@@ -101,13 +101,13 @@ def fit_methods(
     if chosen is None:
         average = baselines.FedAvgClassifier(**common)
         grid = [{"learning_rate": rate} for rate in rates]
-        parameters["rate"] = baselines.tuned(average, *table, grid=grid).parameters
+        parameters["rate"] = baselines.tune(average, *table, grid=grid).parameters
     common |= parameters["rate"]
     pool = KNNPerClassifier(combine="pool", **common).fit(table[0], table[1], parties=table[2])
     starts = None
     if chosen is None:
         averaging = baselines.FedAvgClassifier(**common)
-        starts = baselines.average_starts(averaging, *table, final=pool)
+        starts = baselines.train_start_networks(averaging, *table, final=pool)
     fitted: dict[str, Any] = dict.fromkeys((PAPER, OURS), pool)
     for method in methods:
         if method in BASELINES:
@@ -129,14 +129,14 @@ def score_method(method: str, estimator: Any, clients: ClientRows) -> Scores:
     """
     if method == PAPER:
         return _score_paper_mixture(estimator, clients)
-    served = copy(estimator)
-    served.clients_ = dict(estimator.clients_)
-    return _score_clients(served, clients)
+    extended = copy(estimator)  # the unseen clients are added to the copy only
+    extended.clients_ = dict(estimator.clients_)
+    return _score_clients(extended, clients)
 
 
 def _training_rows(clients: ClientRows) -> tuple[Any, Any, Any]:
-    fitted = clients.fit
-    return clients.x[fitted], clients.y[fitted], clients.owners[fitted]
+    mask = clients.fit
+    return clients.x[mask], clients.y[mask], clients.owners[mask]
 
 
 def _fit_baseline(
@@ -148,12 +148,12 @@ def _fit_baseline(
         baseline.set_params(start=pool)
     if method in parameters:
         try:
-            tuned = clone(baseline).set_params(**parameters[method])
-            return tuned.fit(table[0], table[1], parties=table[2])
+            configured = clone(baseline).set_params(**parameters[method])
+            return configured.fit(table[0], table[1], parties=table[2])
         except PartyRefused:  # the given setting diverges on these clients: tune again
             starts = None
     grid: Any = ({},) if method == "FedAvg" else None
-    tuning = baselines.tuned(baseline, *table, grid=grid, starts=starts)
+    tuning = baselines.tune(baseline, *table, grid=grid, starts=starts)
     parameters.setdefault(method, tuning.parameters)
     return tuning.estimator
 
@@ -161,11 +161,13 @@ def _fit_baseline(
 def _score_clients(estimator: Any, clients: ClientRows) -> Scores:
     """Add the unseen clients, and predict for all of them."""
     scores = Scores({}, {})
-    joining = np.flatnonzero(~clients.test & np.isin(clients.owners, clients.unseen))
+    new_rows = np.flatnonzero(~clients.test & np.isin(clients.owners, clients.unseen))
     if isinstance(estimator, Baseline):
         with suppress(PartyRefused):
-            estimator.add_clients(clients.x[joining], clients.y[joining], clients.owners[joining])
-    for name in sorted(set(clients.owners[joining]) - set(estimator.clients_)):
+            estimator.add_clients(
+                clients.x[new_rows], clients.y[new_rows], clients.owners[new_rows]
+            )
+    for name in sorted(set(clients.owners[new_rows]) - set(estimator.clients_)):
         rows = clients.rows(name, test=False)
         with suppress(PartyRefused):  # training diverges: predict with the shared model
             estimator.add_client(name, clients.x[rows], clients.y[rows])
@@ -185,7 +187,7 @@ def _score_paper_mixture(model: KNNPerClassifier, clients: ClientRows) -> Scores
     for name in clients.names:
         train, test = clients.rows(name, test=False), clients.rows(name, test=True)
         if name in clients.unseen and len(train):
-            personal = join_client(
+            state = join_client(
                 name,
                 features[train],
                 log_probabilities[train],
@@ -195,9 +197,9 @@ def _score_paper_mixture(model: KNNPerClassifier, clients: ClientRows) -> Scores
                 settings=model._memory_settings,
             )
         elif len(train):
-            personal = replace(model.clients_[name], pool=None)
+            state = replace(model.clients_[name], pool=None)
         for hits, rows in ((scores.test, test), (scores.train, train)):
             if len(rows) and len(train):
-                predicted = personal.predict(features[rows], log_probabilities[rows]).argmax(axis=1)
+                predicted = state.predict(features[rows], log_probabilities[rows]).argmax(axis=1)
                 hits[name] = (int((predicted == clients.y[rows]).sum()), len(rows))
     return scores

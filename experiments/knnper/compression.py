@@ -42,7 +42,7 @@ HIDDEN = (256, 128)
 PUBLIC_ROWS = 2000
 """Maximum number of rows outside all clients, for training shared codebooks."""
 
-SHARES = {"1/3": 1 / 3, "1/9": 1 / 9, "1/16": 1 / 16, "1/32": 1 / 32}
+FRACTIONS = {"1/3": 1 / 3, "1/9": 1 / 9, "1/16": 1 / 16, "1/32": 1 / 32}
 
 
 def _exact(width: int, _classes: int) -> Datastore:
@@ -53,13 +53,13 @@ def _codes(codec: ProductCodec) -> Build:
     return lambda width, classes: CodedDatastore(width, n_classes=classes, codec=codec)
 
 
-def _centers(share: float) -> Build:
-    return lambda width, classes: ClassCenters(width, classes, share=share)
+def _centers(centers_per_row: float) -> Build:
+    return lambda width, classes: ClassCenters(width, classes, centers_per_row=centers_per_row)
 
 
-def _prototypes(n_projected: int, share: float) -> Build:
+def _prototypes(n_projected: int, prototypes_per_row: float) -> Build:
     return lambda width, classes: PrototypeMemory(
-        width, classes, n_projected=n_projected, share=share
+        width, classes, n_projected=n_projected, prototypes_per_row=prototypes_per_row
     )
 
 
@@ -77,20 +77,22 @@ def _list_memories(public: Floats) -> Mapping[tuple[str, str], Build]:
     for n, bits in shared:
         codec = shared_codec(public, n_stretches=n, bits=bits)
         kinds["product, given book", f"{n} numbers of {bits} bits"] = _codes(codec)
-    for name, share in SHARES.items():
-        kinds["centers", f"{name} of the rows"] = _centers(share)
+    for name, fraction in FRACTIONS.items():
+        kinds["centers", f"{name} of the rows"] = _centers(fraction)
     for n in (5, 10, 20):
         for name in ("1/3", "1/9"):
-            kinds["protonn", f"{n} dimensions, {name} of the rows"] = _prototypes(n, SHARES[name])
+            kinds["protonn", f"{n} dimensions, {name} of the rows"] = _prototypes(
+                n, FRACTIONS[name]
+            )
     return kinds
 
 
 def _predict(
-    embedded: EmbeddedClients, name: str, memory: Memory | PrototypeMemory, share: float
+    embedded: EmbeddedClients, name: str, memory: Memory | PrototypeMemory, fraction: float
 ) -> Floats:
-    """Fill a client's memory; return class shares of its test rows."""
+    """Fill a client's memory; return class probabilities of its test rows."""
     train, test = embedded.split(name)
-    train = train[: max(1, round(share * len(train)))]
+    train = train[: max(1, round(fraction * len(train)))]
     memory.add(embedded.keys(train), embedded.bank.labels[train])
     votes = memory.votes(embedded.keys(test), embedded.scores.shape[1], n_neighbors=10)
     shared = np.exp(embedded.scores[test])
@@ -98,25 +100,25 @@ def _predict(
 
 
 def _score_memories(
-    embedded: EmbeddedClients, build: Build, share: float = 1.0
+    embedded: EmbeddedClients, build: Build, fraction: float = 1.0
 ) -> dict[str, tuple[float, HitCounts]]:
     """Return relative size and hits of seen and unseen clients."""
-    right: dict[str, tuple[int, int]] = {}
+    hits: dict[str, tuple[int, int]] = {}
     n_bytes: dict[str, tuple[int, int]] = {}
     width, n_classes = embedded.bank.embeddings.shape[1], embedded.scores.shape[1]
     for name in embedded.bank.names:
         train, test = embedded.split(name)
         if len(train) and len(test):
             memory = build(width, n_classes)
-            shares = _predict(embedded, name, memory, share)
-            right[name] = embedded.right(name, shares)
+            predicted = _predict(embedded, name, memory, fraction)
+            hits[name] = embedded.count_hits(name, predicted)
             row_bytes = 4 * width + 1  # float32 keys and one byte for the label
             size_in_bytes = len(memory) * row_bytes if build is _exact else memory.nbytes
             n_bytes[name] = (size_in_bytes, len(train) * row_bytes)
     result = {}
-    for who, role_hits in embedded.by_role(right).items():
-        size = sum(n_bytes[name][0] for name in role_hits)
-        result[who] = size / sum(n_bytes[name][1] for name in role_hits), role_hits
+    for group, group_hits in embedded.by_group(hits).items():
+        size = sum(n_bytes[name][0] for name in group_hits)
+        result[group] = size / sum(n_bytes[name][1] for name in group_hits), group_hits
     return result
 
 
@@ -134,12 +136,12 @@ def _measure(scope: Scope, seed: int) -> Outcome:
     public = model.embed(extended.x[scope.n_rows :])[0]
     rows: Outcome = []
 
-    def append(kind: str, setting: str, found: dict[str, tuple[float, HitCounts]]) -> None:
-        rows.extend((who, kind, setting, *cells) for who, cells in found.items())
+    def append(kind: str, setting: str, results: dict[str, tuple[float, HitCounts]]) -> None:
+        rows.extend((group, kind, setting, *cells) for group, cells in results.items())
 
     append("exact", "all rows", _score_memories(embedded, _exact))
-    for name, share in SHARES.items():
-        append("exact", f"{name} of the rows", _score_memories(embedded, _exact, share))
+    for name, fraction in FRACTIONS.items():
+        append("exact", f"{name} of the rows", _score_memories(embedded, _exact, fraction))
     for (kind, setting), build in _list_memories(public).items():
         append(kind, setting, _score_memories(embedded, build))
     return rows
@@ -155,40 +157,40 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     each = run_each(_measure, jobs, n_jobs=n_jobs, progress=progress, label=_label)
     tables = []
     for scope in scopes:
-        outcomes = [found for job, found in zip(jobs, each, strict=True) if job[0] == scope]
-        tables += [_table(scope, who, outcomes) for who in ("seen", "unseen")]
+        outcomes = [outcome for job, outcome in zip(jobs, each, strict=True) if job[0] == scope]
+        tables += [_table(scope, group, outcomes) for group in ("seen", "unseen")]
     return Findings(
         parameters={"data": scopes[0].data, "alpha": ALPHA, "seeds": len(scopes[0].seeds)},
         tables=tuple(tables),
         figures=tuple(_figure(table) for table in tables),
         notes=(
             "Network and memory have equal weights. Relative size: all bytes of a memory (codes, "
-            "labels, counts, and a codebook of its own) over those of float32 keys and one byte "
-            "per label. Given codebooks are trained on rows of no client, shared by all clients, "
-            "and not counted.",
+            "labels, counts, and its own codebook) over those of float32 keys and one byte per "
+            "label. Given codebooks are trained on rows that belong to no client, shared by all "
+            "clients, and not counted.",
             "In the paper ProtoNN at a quarter of the size costs .7 points on CIFAR-10, and at "
             "four fifths of the size about 3 points on CIFAR-100.",
         ),
     )
 
 
-def _table(scope: Scope, who: str, each: list[Outcome]) -> ResultTable:
+def _table(scope: Scope, group: str, each: list[Outcome]) -> ResultTable:
     """Return means over seeds and gains over exact memories."""
     cells: dict[tuple[str, str], list[tuple[float, HitCounts, HitCounts]]] = {}
     for outcome in each:
-        outcomes = [row for row in outcome if row[0] == who]
-        for _, kind, setting, size, right in outcomes:
-            cells.setdefault((kind, setting), []).append((size, right, outcomes[0][4]))
+        outcomes = [row for row in outcome if row[0] == group]
+        for _, kind, setting, size, hits in outcomes:
+            cells.setdefault((kind, setting), []).append((size, hits, outcomes[0][4]))
     rows: list[tuple[Scalar, ...]] = []
     for (kind, setting), entries in cells.items():
         size = float(np.mean([size for size, _, _ in entries]))
-        mean, low, high = accuracy_interval([right for _, right, _ in entries])
-        gain = paired_difference([(right, exact) for _, right, exact in entries])
+        mean, low, high = accuracy_interval([hits for _, hits, _ in entries])
+        gain = paired_difference([(hits, exact) for _, hits, exact in entries])
         points = (100 * value for value in gain)
         rows.append((kind, setting, size, 1 / size, mean, low, high, *points))
     return ResultTable(
-        name=f"{scope.n_clients}-clients-{who}",
-        title=f"{scope.n_clients} clients, {scope.n_rows} rows: clients {who} in training",
+        name=f"{scope.n_clients}-clients-{group}",
+        title=f"{scope.n_clients} clients, {scope.n_rows} rows: clients {group} in training",
         columns=(
             "memory", "setting", "relative size", "times smaller", "accuracy", *ENDS,
             "points above exact", "from", "to",

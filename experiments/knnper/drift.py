@@ -117,22 +117,22 @@ def run_streams(
     stream : Stream
         Sizes of the streams.
     shift : str
-        ``"concept"``: the meaning of labels changes; otherwise the shares of the classes change.
+        ``"concept"``: the meaning of labels changes; otherwise the class shares change.
     seed : int
         Seed of the streams.
     """
     rng = np.random.default_rng(seed)
     labels, test = embedded.bank.labels, embedded.test
-    pools = [
-        [np.flatnonzero((labels == c) & (test == tested)) for c in range(N_CLASSES)]
-        for tested in (False, True)
+    rows_by_class = [
+        [np.flatnonzero((labels == c) & (test == is_test)) for c in range(N_CLASSES)]
+        for is_test in (False, True)
     ]
     shape = (stream.n_clients, stream.n_steps)
     accuracy: dict[str, Floats] = {name: np.zeros(shape) for name in (*STRATEGIES, INFORMED)}
     alarms: list[list[int]] = []
     n_evictions = 0
     for client in range(stream.n_clients):
-        rows = _draw_stream(rng, stream, pools, shift)
+        rows = _draw_stream(rng, stream, rows_by_class, shift)
         for name in STRATEGIES:
             accuracy[name][client], memory, detections = _run_strategy(embedded, stream, rows, name)
             n_evictions += memory.n_evictions
@@ -149,16 +149,18 @@ def run_streams(
     )
 
 
-def _draw_stream(rng: np.random.Generator, stream: Stream, pools: Any, shift: str) -> ClientStream:
-    before, after = (rng.dirichlet(np.full(N_CLASSES, 0.3)) for _ in "ab")
+def _draw_stream(
+    rng: np.random.Generator, stream: Stream, rows_by_class: Any, shift: str
+) -> ClientStream:
+    before, after = (rng.dirichlet(np.full(N_CLASSES, 0.3)) for _ in range(2))
     meaning = np.arange(N_CLASSES)
     if shift == "concept":
         after, meaning = before, rng.permutation(N_CLASSES)
     shares = (before, after)
-    first = _draw_rows(rng, before, stream.n_first, pools[0])
-    when = [int(step >= stream.shift_at) for step in range(stream.n_steps)]
-    batches = [_draw_rows(rng, shares[late], stream.n_batch, pools[0]) for late in when]
-    tests = [_draw_rows(rng, each, stream.n_test, pools[1]) for each in shares]
+    first = _draw_rows(rng, before, stream.n_first, rows_by_class[0])
+    is_late = [int(step >= stream.shift_at) for step in range(stream.n_steps)]
+    batches = [_draw_rows(rng, shares[late], stream.n_batch, rows_by_class[0]) for late in is_late]
+    tests = [_draw_rows(rng, each, stream.n_test, rows_by_class[1]) for each in shares]
     return ClientStream(first, batches, tests, after, meaning)
 
 
@@ -244,7 +246,7 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
     scope, stream = (QUICK, SHORT) if quick else (FULL, Stream())
     jobs = [(scope, stream, shift, seed + s) for shift in SHIFTS for s in scope.seeds]
     each = run_each(_measure, jobs, n_jobs=n_jobs, progress=progress, label=_label)
-    by_shift = {shift: [f for job, f in zip(jobs, each, strict=True) if job[2] == shift]
+    by_shift = {shift: [result for job, result in zip(jobs, each, strict=True) if job[2] == shift]
                 for shift in SHIFTS}  # fmt: skip
     return Findings(
         parameters={"data": scope.data, "clients": stream.n_clients, "seeds": len(scope.seeds)},
@@ -266,7 +268,7 @@ def _mean(found: Sequence[StreamResults], strategy: str) -> Floats:
     return np.asarray(np.mean([each.accuracy[strategy] for each in found], axis=(0, 1)))
 
 
-def _eviction_gain(
+def _drift_gain(
     found: Sequence[StreamResults], strategy: str, steps: slice, n_test: int
 ) -> Interval:
     """Return the accuracy gain of ``drift`` in some steps, with an interval."""
@@ -286,12 +288,16 @@ def _eviction_gain(
 
 def _summary_table(by_shift: Any, stream: Stream) -> ResultTable:
     rows: list[tuple[Scalar, ...]] = []
-    at = stream.shift_at
+    shift_at = stream.shift_at
     for shift, found in by_shift.items():
         for strategy in (*STRATEGIES, INFORMED):
             curve = _mean(found, strategy)
-            cells = (curve[:at].mean(), curve[at : at + 10].mean(), curve[-10:].mean())
-            gain = _eviction_gain(found, strategy, slice(at, at + 10), stream.n_test)
+            cells = (
+                curve[:shift_at].mean(),
+                curve[shift_at : shift_at + 10].mean(),
+                curve[-10:].mean(),
+            )
+            gain = _drift_gain(found, strategy, slice(shift_at, shift_at + 10), stream.n_test)
             rows.append((shift, strategy, *map(float, cells), *gain))
     return ResultTable(
         name="summary",

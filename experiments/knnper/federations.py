@@ -120,8 +120,8 @@ def _rotated_images(
 ) -> PartitionedRows:
     _, _, owners = _label_skew(scope, seed, x, y, natural, alpha=1.0)
     side = round(x.shape[1] ** 0.5)
-    turned = shift_features(x.reshape(-1, side, side), owners, n_groups=4, seed=seed)
-    return turned.reshape(len(x), -1), y, owners
+    rotated = shift_features(x.reshape(-1, side, side), owners, n_groups=4, seed=seed)
+    return rotated.reshape(len(x), -1), y, owners
 
 
 def _natural(_scope: Scope, _seed: int, x: Floats, y: Integers, natural: Any) -> PartitionedRows:

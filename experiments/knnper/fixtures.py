@@ -72,8 +72,8 @@ class EmbeddingBank:
     def _check_finite(self) -> None:
         bad = ~np.isfinite(self.embeddings).all(axis=1)
         if bad.any():
-            place = int(np.flatnonzero(bad)[0])
-            name = self.names[int(np.searchsorted(self.offsets, place, side="right")) - 1]
+            first = int(np.flatnonzero(bad)[0])
+            name = self.names[int(np.searchsorted(self.offsets, first, side="right")) - 1]
             raise DataError(
                 f"client {name!r}: {int(bad.sum())} embeddings of the bank are not finite; the "
                 "shared model has diverged, or its input was: lower its learning rate"
@@ -102,8 +102,8 @@ class EmbeddingBank:
         ValueError
             If a row has no owner, or as in the class.
         """
-        who = np.array([party_name(name) for name in np.asarray(owners, object)], np.str_)
-        names, owner = np.unique(who, return_inverse=True)
+        owner_names = [party_name(name) for name in np.asarray(owners, object)]
+        names, owner = np.unique(np.array(owner_names, np.str_), return_inverse=True)
         order = np.argsort(owner, kind="stable")
         sizes = np.bincount(owner, minlength=len(names))
         return cls(
@@ -140,8 +140,8 @@ class EmbeddingBank:
         """
         if name not in self.names:
             raise KeyError(f"the bank has no client {name!r}")
-        place = self.names.index(name)
-        return slice(int(self.offsets[place]), int(self.offsets[place + 1]))
+        index = self.names.index(name)
+        return slice(int(self.offsets[index]), int(self.offsets[index + 1]))
 
     def of(self, name: str) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[Any]]:
         """Return a client's embeddings and labels, without copying them."""
@@ -192,17 +192,17 @@ class EmbeddedClients:
         """Return the embeddings of rows as contiguous float64, for a memory."""
         return np.ascontiguousarray(self.bank.embeddings[rows], np.float64)
 
-    def right(self, name: str, shares: Floats) -> tuple[int, int]:
-        """Return a client's numbers of correct and of all test rows."""
+    def count_hits(self, name: str, probabilities: Floats) -> tuple[int, int]:
+        """Count a client's correct test rows, and all its test rows."""
         test = self.split(name)[1]
-        predicted = shares.argmax(axis=1)
+        predicted = probabilities.argmax(axis=1)
         return int((predicted == self.bank.labels[test]).sum()), len(test)
 
-    def by_role(self, right: HitCounts) -> dict[str, HitCounts]:
+    def by_group(self, hits: HitCounts) -> dict[str, HitCounts]:
         """Group the hits by seen and unseen clients."""
         return {
-            who: {name: right[name] for name in names if name in right}
-            for who, names in (("seen", self.seen), ("unseen", self.unseen))
+            group: {name: hits[name] for name in names if name in hits}
+            for group, names in (("seen", self.seen), ("unseen", self.unseen))
         }
 
 

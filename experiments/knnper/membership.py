@@ -1,4 +1,4 @@
-"""Membership inference from kNN-Per's answers, with and without private steps."""
+"""Membership inference from kNN-Per's predictions, with and without private training."""
 
 import warnings
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from experiments.attacks.limits import largest_auc
 from experiments.attacks.membership import (
-    hit_rate_at,
     likelihood_scores,
     log_odds,
     loss_scores,
+    true_positive_rate,
 )
 from experiments.attacks.scores import auc
 from experiments.bootstrap import ENDS, Interval, mean_interval
@@ -23,14 +23,14 @@ from fedneighbors.privacy._policy import Privacy
 from fedneighbors.records import Figure, ResultTable, Scalar
 
 N_CLIENTS = 4
-FALSE_ALARMS = 0.01
+FALSE_POSITIVE_RATE = 0.01
 MISLABELLED = 0.1
 DELTA = "1e-4"
 
 TARGETS = ("network", "own client", "another client")
 """Queried models: the network, the client that may store the row, and another client."""
 
-GUARDS: dict[str, Privacy | None] = {
+BUDGETS: dict[str, Privacy | None] = {
     "none": None,
     "epsilon 8": Privacy(epsilon=8, delta=DELTA, classes=tuple(range(10)), bounds=(0.0, 16.0)),
     "epsilon 1": Privacy(epsilon=1, delta=DELTA, classes=tuple(range(10)), bounds=(0.0, 16.0)),
@@ -40,19 +40,19 @@ ROWS = ("all", "mislabelled")
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Predictions:
     """Predictions of one model for all rows, half of which it was trained on.
 
     Parameters
     ----------
     members : bool array of shape (n_rows,)
         True for the rows of the training.
-    shares : dict of str to float64 array of shape (n_rows, n_classes)
+    probabilities : dict of str to float64 array of shape (n_rows, n_classes)
         Predictions by queried model, one of :data:`TARGETS`.
     """
 
     members: npt.NDArray[np.bool_]
-    shares: dict[str, Floats]
+    probabilities: dict[str, Floats]
 
 
 def _load_rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Integers]:
@@ -65,12 +65,12 @@ def _load_rows(seed: int) -> tuple[Floats, Integers, npt.NDArray[np.bool_], Inte
     return np.asarray(loaded.x, np.float64), labels, wrong, owners
 
 
-def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
+def train_and_predict(budget: str, number: int, seed: int, n_rounds: int) -> Predictions:
     """Return the predictions of a model trained on half the rows.
 
     Parameters
     ----------
-    guard : str
+    budget : str
         Privacy budget: ``"none"``, ``"epsilon 8"`` or ``"epsilon 1"``.
     number : int
         Number of the random half.
@@ -86,17 +86,17 @@ def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
         n_rounds=n_rounds,
         learning_rate=0.1,
         weight_decay=0.0,
-        privacy=GUARDS[guard],
+        privacy=BUDGETS[budget],
         random_state=seed + number,
     )
     model.fit(x[members], y[members], parties=owners[members])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="parties= is missing")
-        alone = model.predict_proba(x)
-    return Answers(
+        by_network = model.predict_proba(x)
+    return Predictions(
         members,
         {
-            "network": alone,
+            "network": by_network,
             "own client": model.predict_proba(x, parties=owners),
             "another client": model.predict_proba(x, parties=(owners + 1) % N_CLIENTS),
         },
@@ -104,66 +104,70 @@ def answers(guard: str, number: int, seed: int, n_rounds: int) -> Answers:
 
 
 def _score_attacks(
-    models: list[Answers], target: str, y: Integers, among: npt.NDArray[np.bool_]
+    models: list[Predictions], target: str, y: Integers, mask: npt.NDArray[np.bool_]
 ) -> list[tuple[str, Interval, float]]:
-    """Return mean AUC and hit rate of each attack.
+    """Return each attack's mean AUC and hit rate on masked rows.
 
-    Each model is attacked with the help of the others.
+    The likelihood-ratio attack on a model uses the others as shadow models.
     """
-    odds = np.array([log_odds(model.shares[target], y) for model in models])
+    odds = np.array([log_odds(model.probabilities[target], y) for model in models])
     absent = np.array([~model.members for model in models])
     each: dict[str, list[tuple[float, float]]] = {"loss": [], "likelihood ratio": []}
-    for place, model in enumerate(models):
-        rest = np.arange(len(models)) != place
+    for index, model in enumerate(models):
+        others = np.arange(len(models)) != index
         scores = {
-            "loss": loss_scores(model.shares[target], y),
-            "likelihood ratio": likelihood_scores(odds[place], odds[rest], absent[rest]),
+            "loss": loss_scores(model.probabilities[target], y),
+            "likelihood ratio": likelihood_scores(odds[index], odds[others], absent[others]),
         }
         for attack, score in scores.items():
-            inside, outside = score[model.members & among], score[~model.members & among]
-            hits = hit_rate_at(inside, outside, FALSE_ALARMS)
-            each[attack].append((auc(inside, outside), hits))
+            members, nonmembers = score[model.members & mask], score[~model.members & mask]
+            hits = true_positive_rate(members, nonmembers, FALSE_POSITIVE_RATE)
+            each[attack].append((auc(members, nonmembers), hits))
     return [
-        (attack, mean_interval([area for area, _ in found]), float(np.mean([h for _, h in found])))
-        for attack, found in each.items()
+        (
+            attack,
+            mean_interval([area for area, _ in results]),
+            float(np.mean([h for _, h in results])),
+        )
+        for attack, results in each.items()
     ]
 
 
-def _auc_limit(guard: str, target: str) -> float | None:
+def _auc_limit(budget: str, target: str) -> float | None:
     """Return the largest AUC of any attack, if bounded."""
-    privacy = GUARDS[guard]
+    privacy = BUDGETS[budget]
     return None if privacy is None or target == "own client" else largest_auc(privacy.total)
 
 
-def _outside_accuracy(models: list[Answers], target: str, y: Integers) -> Interval:
+def _outside_accuracy(models: list[Predictions], target: str, y: Integers) -> Interval:
     """Return the accuracy on non-members, with noisy labels."""
-    each = [(m.shares[target].argmax(axis=1) == y)[~m.members].mean() for m in models]
+    each = [(m.probabilities[target].argmax(axis=1) == y)[~m.members].mean() for m in models]
     return mean_interval([float(share) for share in each])
 
 
 def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
     n_models, n_rounds = (3, 6) if quick else (8, 40)
-    jobs = [(guard, number, seed, n_rounds) for guard in GUARDS for number in range(n_models)]
+    jobs = [(budget, number, seed, n_rounds) for budget in BUDGETS for number in range(n_models)]
     trained = run_each(
-        answers,
+        train_and_predict,
         jobs,
         n_jobs=n_jobs,
         progress=progress,
-        label=lambda guard, number, *_: f"{guard}, half {number}",
+        label=lambda budget, number, *_: f"{budget}, half {number}",
     )
     _, y, wrong, _ = _load_rows(seed)
-    among = {"all": np.ones(len(y), bool), "mislabelled": wrong}
+    masks = {"all": np.ones(len(y), bool), "mislabelled": wrong}
     rows: list[tuple[Scalar, ...]] = []
     quality: list[tuple[Scalar, ...]] = []
-    for guard in GUARDS:
-        models = [trained[place] for place, job in enumerate(jobs) if job[0] == guard]
+    for budget in BUDGETS:
+        models = [result for result, job in zip(trained, jobs, strict=True) if job[0] == budget]
         for target in TARGETS:
-            quality.append((guard, target, *_outside_accuracy(models, target, y)))
+            quality.append((budget, target, *_outside_accuracy(models, target, y)))
             for kind in ROWS:
-                for attack, area, hits in _score_attacks(models, target, y, among[kind]):
+                for attack, area, hits in _score_attacks(models, target, y, masks[kind]):
                     half, panel = (area[2] - area[1]) / 2, f"{kind} rows, {attack}"
-                    limit = _auc_limit(guard, target)
-                    rows.append((guard, target, kind, attack, *area, hits, limit, half, panel))
+                    limit = _auc_limit(budget, target)
+                    rows.append((budget, target, kind, attack, *area, hits, limit, half, panel))
     return Findings(
         parameters={"models": n_models, "rounds": n_rounds, "clients": N_CLIENTS, "delta": DELTA},
         tables=(_attacks(rows), _accuracy(quality)),

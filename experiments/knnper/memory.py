@@ -7,8 +7,8 @@ from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope
 from experiments.knnper.fixtures import EmbeddedClients, train_and_embed
 from experiments.knnper.sweeps import (
-    Answer,
     Point,
+    Predictor,
     label,
     list_jobs,
     measure_point,
@@ -29,8 +29,8 @@ ChosenWeight = tuple[str, int, float]
 
 WEIGHTS = tuple(round(0.1 * step, 1) for step in range(11))
 NEIGHBORS = (1, 3, 5, 7, 10, 14, 20, 30, 50)
-UNITS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-SHARES = (0.1, 0.33, 1.0)
+SIGMAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+FRACTIONS = (0.1, 0.33, 1.0)
 SIZES = (0, 20, 50, 100, 200, 500)
 
 
@@ -60,7 +60,7 @@ def _study(
     title: str,
     axis: str,
     values: tuple[float, ...],
-    answer: Answer,
+    predictor: Predictor,
     *,
     reference: float,
     figures: str,
@@ -72,7 +72,7 @@ def _study(
         scope, jobs = list_jobs(quick, seed)
         each = run_each(
             sweep,
-            [(*job, values, answer) for job in jobs],
+            [(*job, values, predictor) for job in jobs],
             n_jobs=n_jobs,
             progress=progress,
             label=label,
@@ -82,7 +82,7 @@ def _study(
             tables=sweep_tables(
                 (point for points in each for point in points), axis, title, reference=reference
             ),
-            figures=tuple(sweep_figure(who, axis, title) for who in ("seen", "unseen")),
+            figures=tuple(sweep_figure(group, axis, title) for group in ("seen", "unseen")),
             notes=(note,),
         )
 
@@ -98,7 +98,7 @@ def _sweep_weights(scope: Scope, alpha: float, seed: int) -> tuple[list[Point], 
 
 
 def _choose_weights(embedded: EmbeddedClients, alpha: float, seed: int) -> list[ChosenWeight]:
-    """Choose the weights of unseen clients from shares of their rows.
+    """Choose the weights of unseen clients from fractions of their rows.
 
     Weights are chosen on held-out rows; the paper's Figure 8 chooses them on test rows.
     """
@@ -107,9 +107,9 @@ def _choose_weights(embedded: EmbeddedClients, alpha: float, seed: int) -> list[
     settings = MemorySettings(seed=seed)
     for name in embedded.unseen:
         train, _ = embedded.split(name)
-        for share in SHARES:
-            rows = train[: max(1, round(share * len(train)))]
-            personal = join_client(
+        for fraction in FRACTIONS:
+            rows = train[: max(1, round(fraction * len(train)))]
+            state = join_client(
                 name,
                 RowFeatures(embedded.keys(rows)),
                 embedded.scores[rows],
@@ -118,7 +118,7 @@ def _choose_weights(embedded: EmbeddedClients, alpha: float, seed: int) -> list[
                 pool=None,
                 settings=settings,
             )
-            weights.append((f"{name} {alpha} {seed}", len(rows), personal.weight))
+            weights.append((f"{name} {alpha} {seed}", len(rows), state.weight))
     return weights
 
 
@@ -155,7 +155,7 @@ def _lambda_work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> 
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": scope.n_rounds},
         tables=(*sweep_tables(points, "lambda", title, reference=0.0), sizes),
         figures=(
-            *(sweep_figure(who, "lambda", title) for who in ("seen", "unseen")),
+            *(sweep_figure(group, "lambda", title) for group in ("seen", "unseen")),
             Figure(
                 name="chosen",
                 kind="bar",
@@ -191,7 +191,7 @@ SIGMA = _study(
     "knnper.sigma",
     "Scale of the distances",
     "sigma",
-    UNITS,
+    SIGMAS,
     _predict_at_sigma,
     reference=1.0,
     figures="Figure 7",

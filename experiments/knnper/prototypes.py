@@ -54,8 +54,8 @@ class Prototypes:
         """Return the bytes of the tables and of ``gamma``."""
         return self.projection.nbytes + self.places.nbytes + self.scores.nbytes + 4
 
-    def shares(self, queries: Floats) -> Floats:
-        """Return each label's share of the scores; equal if none is positive.
+    def score_shares(self, queries: Floats) -> Floats:
+        """Return each label's fraction of the scores; equal if none is positive.
 
         Weights are relative to the nearest prototype's. Normalized, they are the same, and distant
         queries do not underflow.
@@ -128,7 +128,7 @@ def train_prototypes(
     n_labels: int,
     *,
     n_dimensions: int,
-    share: float,
+    prototypes_per_row: float,
     n_steps: int,
     random_state: int = 0,
 ) -> Prototypes:
@@ -147,7 +147,7 @@ def train_prototypes(
         Number of labels.
     n_dimensions : int
         Maximum number of dimensions of the projection.
-    share : float
+    prototypes_per_row : float
         Number of prototypes over number of rows.
     n_steps : int
         Maximum number of steps.
@@ -159,7 +159,7 @@ def train_prototypes(
     x = rows / scale if length > MIN_LENGTH else np.zeros_like(rows)
     directions = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][:n_dimensions]
     places, classes = _initialize_prototypes(
-        x @ directions.T, labels, n_labels, share, random_state
+        x @ directions.T, labels, n_labels, prototypes_per_row, random_state
     )
     gamma = _initial_gamma(x @ directions.T, places)
     start = np.concatenate([directions.ravel(), places.ravel(), np.eye(n_labels)[classes].ravel()])
@@ -179,11 +179,13 @@ def train_prototypes(
 
 
 def _initialize_prototypes(
-    projected: Floats, labels: Integers, n_labels: int, share: float, random_state: int
+    projected: Floats, labels: Integers, n_labels: int, prototypes_per_row: float, random_state: int
 ) -> tuple[Floats, Integers]:
     centers = [
         cluster(np.ascontiguousarray(projected[labels == label]), n, random_state=random_state)[0]
-        for label, n in enumerate(allocate_centers(np.bincount(labels, minlength=n_labels), share))
+        for label, n in enumerate(
+            allocate_centers(np.bincount(labels, minlength=n_labels), prototypes_per_row)
+        )
     ]
     return np.concatenate(centers), np.repeat(
         np.arange(n_labels), [len(of_class) for of_class in centers]
@@ -227,7 +229,7 @@ class PrototypeMemory:
         Number of classes.
     n_projected : int
         Dimensions of the projection.
-    share : float
+    prototypes_per_row : float
         Number of prototypes over number of rows, in (0, 1]; each class has at least one.
     n_steps : int
         Maximum number of training steps; more steps overfit a client's few rows.
@@ -248,17 +250,21 @@ class PrototypeMemory:
         n_classes: int,
         *,
         n_projected: int = 10,
-        share: float = 1 / 9,
+        prototypes_per_row: float = 1 / 9,
         n_steps: int = 20,
         random_state: int = 0,
     ) -> None:
-        if n_projected < 1 or n_steps < 0 or not 0 < share <= 1:
+        if n_projected < 1 or n_steps < 0 or not 0 < prototypes_per_row <= 1:
             raise ValueError(
-                "expected n_projected >= 1, n_steps >= 0 and share in (0, 1], got "
-                f"{n_projected}, {n_steps} and {share!r}"
+                "expected n_projected >= 1, n_steps >= 0 and prototypes_per_row in (0, 1], got "
+                f"{n_projected}, {n_steps} and {prototypes_per_row!r}"
             )
         self.n_dimensions, self.n_classes, self.n_projected = n_dimensions, n_classes, n_projected
-        self.share, self.n_steps, self.random_state = share, n_steps, random_state
+        self.prototypes_per_row, self.n_steps, self.random_state = (
+            prototypes_per_row,
+            n_steps,
+            random_state,
+        )
         self.prototypes: Prototypes | None = None
         self.counts: npt.NDArray[np.unsignedinteger[Any]] = np.empty(0, np.uint8)
         self._classes = np.empty(0, np.min_scalar_type(max(n_classes - 1, 0)))
@@ -281,7 +287,7 @@ class PrototypeMemory:
             Always.
         """
         raise RebuildNeeded(
-            "prototypes keep no keys; use another kind of memory where keys are needed"
+            "prototypes do not store keys; use another kind of memory where keys are needed"
         )
 
     @property
@@ -291,10 +297,7 @@ class PrototypeMemory:
 
     @property
     def recent_labels(self) -> Integers:
-        """Return each row's class.
-
-        The time of rows is not stored.
-        """
+        """Return all labels: it is not stored which rows are recent."""
         return self.labels
 
     @property
@@ -344,7 +347,7 @@ class PrototypeMemory:
             positions,
             len(present),
             n_dimensions=self.n_projected,
-            share=self.share,
+            prototypes_per_row=self.prototypes_per_row,
             n_steps=self.n_steps,
             random_state=self.random_state,
         )
@@ -354,7 +357,7 @@ class PrototypeMemory:
         return self
 
     def forget(self, ids: Sequence[str]) -> "PrototypeMemory":  # noqa: ARG002 - no row can be removed
-        """Raise `RebuildNeeded`: every prototype depends on all rows.
+        """Raise RebuildNeeded: every prototype depends on all rows.
 
         Raises
         ------
@@ -362,7 +365,7 @@ class PrototypeMemory:
             Always.
         """
         raise RebuildNeeded(
-            "prototypes depend on all rows; build a new memory from the rows that stay"
+            "prototypes depend on all rows; build a new memory from the remaining rows"
         )
 
     def votes(
@@ -392,5 +395,5 @@ class PrototypeMemory:
         if self.prototypes is None:
             return None
         shares = np.zeros((len(queries), n_classes))
-        shares[:, self._classes] = self.prototypes.shares(queries)
+        shares[:, self._classes] = self.prototypes.score_shares(queries)
         return shares

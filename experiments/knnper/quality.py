@@ -15,7 +15,7 @@ from experiments.bootstrap import (
 from experiments.harness import Findings, Study, run_each
 from experiments.knnper.federations import Scope, make_clients
 from experiments.knnper.fixtures import EmbeddedClients, embed_clients, train_clients
-from experiments.knnper.sweeps import INTERVALS, WHO, label, list_jobs
+from experiments.knnper.sweeps import CLIENT_GROUPS, INTERVALS, label, list_jobs
 from fedneighbors._typing import Progress
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 from fedneighbors.metrics import average_accuracy
@@ -30,11 +30,11 @@ def _predict_parts(embedded: EmbeddedClients, name: str) -> dict[str, Any]:
     """Predict test rows with network, memory and mixture."""
     test = embedded.split(name)[1]
     features, scores = RowFeatures(embedded.keys(test)), embedded.scores[test]
-    personal = embedded.model.clients_[name]
+    state = embedded.model.clients_[name]
     return {
         "network": np.exp(scores),
-        "memory": personal.votes(features, np.exp(scores)),
-        "mixture": personal.predict(features, scores),
+        "memory": state.predict_from_memory(features, np.exp(scores)),
+        "mixture": state.predict(features, scores),
     }
 
 
@@ -48,13 +48,13 @@ class Stage:
         Concentration of the label skew.
     n_rounds : int
         Number of training rounds.
-    right : dict of str to dict of str to mapping
+    hits : dict of str to dict of str to mapping
         Hits of each of :data:`PARTS`, for seen and unseen clients.
     """
 
     alpha: float
     n_rounds: int
-    right: dict[str, dict[str, HitCounts]]
+    hits: dict[str, dict[str, HitCounts]]
 
 
 def _train_stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]) -> list[Stage]:
@@ -63,13 +63,13 @@ def _train_stages(scope: Scope, alpha: float, seed: int, rounds: tuple[int, ...]
     stages = []
     for n_rounds in rounds:
         embedded = embed_clients(train_clients(clients, n_rounds, seed), clients)
-        right: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
+        hits: dict[str, dict[str, tuple[int, int]]] = {part: {} for part in PARTS}
         for name in embedded.bank.names:
             if len(embedded.split(name)[1]) and name in embedded.model.clients_:
-                for part, shares in _predict_parts(embedded, name).items():
-                    right[part][name] = embedded.right(name, shares)
-        hits = {part: embedded.by_role(each) for part, each in right.items()}
-        stages.append(Stage(alpha, n_rounds, hits))
+                for part, predicted in _predict_parts(embedded, name).items():
+                    hits[part][name] = embedded.count_hits(name, predicted)
+        by_group = {part: embedded.by_group(each) for part, each in hits.items()}
+        stages.append(Stage(alpha, n_rounds, by_group))
     return stages
 
 
@@ -84,35 +84,35 @@ def _group_stages(stages: Iterable[Stage]) -> Cells:
     return cells
 
 
-def _table(cells: Cells, who: str) -> ResultTable:
+def _table(cells: Cells, group: str) -> ResultTable:
     return ResultTable(
-        name=who,
-        title=f"Accuracy by number of training rounds: clients {who} in training",
+        name=group,
+        title=f"Accuracy by number of training rounds: clients {group} in training",
         columns=("alpha", "rounds", *PARTS),
         rows=tuple(
-            (f"alpha = {alpha}", n_rounds, *(_accuracy(found, part, who) for part in PARTS))
-            for (alpha, n_rounds), found in cells.items()
+            (f"alpha = {alpha}", n_rounds, *(_accuracy(stages, part, group) for part in PARTS))
+            for (alpha, n_rounds), stages in cells.items()
         ),
     )
 
 
-def _accuracy(stages: Sequence[Stage], part: str, who: str) -> float:
-    each = [stage.right[part][who] for stage in stages]
-    return float(np.mean([average_accuracy(right, list(right)) for right in each]))
+def _accuracy(stages: Sequence[Stage], part: str, group: str) -> float:
+    each = [stage.hits[part][group] for stage in stages]
+    return float(np.mean([average_accuracy(hits, list(hits)) for hits in each]))
 
 
-def _intervals_table(cells: Cells, who: str) -> ResultTable:
+def _intervals_table(cells: Cells, group: str) -> ResultTable:
     """Return intervals of the accuracies and of gains over the network."""
     rows: list[tuple[Scalar, ...]] = []
     for (alpha, n_rounds), stages in cells.items():
-        network = [each.right["network"][who] for each in stages]
+        network = [each.hits["network"][group] for each in stages]
         for part in PARTS:
-            found = [each.right[part][who] for each in stages]
-            gain = paired_difference(list(zip(found, network, strict=True)))
-            rows.append((f"alpha = {alpha}", n_rounds, part, *accuracy_interval(found), *gain))
+            hits = [each.hits[part][group] for each in stages]
+            gain = paired_difference(list(zip(hits, network, strict=True)))
+            rows.append((f"alpha = {alpha}", n_rounds, part, *accuracy_interval(hits), *gain))
     return ResultTable(
-        name=f"{who}-intervals",
-        title=f"Intervals: clients {who} in training",
+        name=f"{group}-intervals",
+        title=f"Intervals: clients {group} in training",
         columns=(
             "alpha", "rounds", "part", "accuracy", *ENDS, "better than the network by", "from",
             "to",
@@ -150,22 +150,26 @@ def _work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Finding
         label=label,
     )
     cells = _group_stages(stage for stages in each for stage in stages)
-    tables = tuple(_table(cells, who) for who in WHO)
+    tables = tuple(_table(cells, group) for group in CLIENT_GROUPS)
     return Findings(
         parameters={"data": scope.data, "clients": scope.n_clients, "rounds": list(rounds)},
-        tables=(*tables, _slopes_table(tables[1]), *(_intervals_table(cells, who) for who in WHO)),
+        tables=(
+            *tables,
+            _slopes_table(tables[1]),
+            *(_intervals_table(cells, group) for group in CLIENT_GROUPS),
+        ),
         figures=tuple(
             Figure(
-                name=f"{who}-{part}",
+                name=f"{group}-{part}",
                 kind="line",
-                title=f"{part.capitalize()} against network, {who} clients",
-                table=who,
+                title=f"{part.capitalize()} against network, {group} clients",
+                table=group,
                 x="network",
                 y=part,
                 hue="alpha",
                 caption="Each point is a network trained for 1 to 32 rounds.",
             )
-            for who in WHO
+            for group in CLIENT_GROUPS
             for part in PARTS[1:]
         ),
         notes=(

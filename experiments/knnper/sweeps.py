@@ -19,10 +19,10 @@ from fedneighbors.methods.knnper.algorithm import mix
 from fedneighbors.metrics import bottom_decile
 from fedneighbors.records import Figure, ResultTable, Scalar
 
-Answer = Callable[[EmbeddedClients, str, Any], Floats]
-"""Returns class shares for the test rows of a client at one value of the setting."""
+Predictor = Callable[[EmbeddedClients, str, Any], Floats]
+"""Returns class probabilities of a client's test rows at one value of the setting."""
 
-WHO = ("seen", "unseen")
+CLIENT_GROUPS = ("seen", "unseen")
 INTERVALS = (
     "Intervals: 95 %, bootstrap over clients, paired for differences; the trained networks are "
     "fixed."
@@ -60,35 +60,42 @@ class Point:
         Concentration of the label skew.
     value : object
         Value of the varied setting.
-    right : dict of str to mapping
+    hits : dict of str to mapping
         Hits of the ``"seen"`` and of the ``"unseen"`` clients.
     """
 
     alpha: float
     value: Any
-    right: dict[str, HitCounts]
+    hits: dict[str, HitCounts]
 
 
 def sweep(
-    scope: Scope, alpha: float, seed: int, values: Sequence[float], answer: Answer
+    scope: Scope, alpha: float, seed: int, values: Sequence[float], predictor: Predictor
 ) -> list[Point]:
     """Return the hits of clients at every value, with one network."""
     embedded = train_and_embed(scope, alpha=alpha, seed=seed)
-    return [measure_point(embedded, alpha, value, answer) for value in values]
+    return [measure_point(embedded, alpha, value, predictor) for value in values]
 
 
-def measure_point(embedded: EmbeddedClients, alpha: float, value: Any, answer: Answer) -> Point:
+def measure_point(
+    embedded: EmbeddedClients, alpha: float, value: Any, predictor: Predictor
+) -> Point:
     """Return the hits of clients at one value."""
     hits = {}
     for name in embedded.bank.names:
         train, test = embedded.split(name)
         if len(train) and len(test):
-            hits[name] = embedded.right(name, answer(embedded, name, value))
-    return Point(alpha, value, embedded.by_role(hits))
+            hits[name] = embedded.count_hits(name, predictor(embedded, name, value))
+    return Point(alpha, value, embedded.by_group(hits))
 
 
 def sweep_tables(
-    points: Iterable[Point], axis: str, title: str, *, reference: Any, who: Sequence[str] = WHO
+    points: Iterable[Point],
+    axis: str,
+    title: str,
+    *,
+    reference: Any,
+    groups: Sequence[str] = CLIENT_GROUPS,
 ) -> tuple[ResultTable, ...]:
     """Return accuracy by value, each compared with the reference value.
 
@@ -102,18 +109,18 @@ def sweep_tables(
         Title of the tables.
     reference : object
         Value with which the others are compared.
-    who : sequence of str
-        One table is returned for each of these: ``"seen"``, ``"unseen"``.
+    groups : sequence of {"seen", "unseen"}
+        Groups of clients; one table is returned for each.
     """
     cells: dict[tuple[float, Any], list[Point]] = {}
     for point in points:
         cells.setdefault((point.alpha, point.value), []).append(point)
 
-    def row(role: str, alpha: float, value: Any) -> tuple[Scalar, ...]:
-        hits = [point.right[role] for point in cells[alpha, value]]
-        reference_hits = [point.right[role] for point in cells[alpha, reference]]
+    def row(group: str, alpha: float, value: Any) -> tuple[Scalar, ...]:
+        hits = [point.hits[group] for point in cells[alpha, value]]
+        reference_hits = [point.hits[group] for point in cells[alpha, reference]]
         mean, low, high = accuracy_interval(hits)
-        lowest = float(np.mean([bottom_decile(right, list(right)) for right in hits]))
+        lowest = float(np.mean([bottom_decile(counts, list(counts)) for counts in hits]))
         gain = paired_difference(list(zip(hits, reference_hits, strict=True)))
         return (
             f"alpha = {alpha}", value, mean, low, high, (high - low) / 2, lowest, *gain,
@@ -121,26 +128,26 @@ def sweep_tables(
 
     return tuple(
         ResultTable(
-            name=role,
-            title=f"{title}: clients {role} in training",
+            name=group,
+            title=f"{title}: clients {group} in training",
             columns=(
                 "alpha", axis, "accuracy", *ENDS, "half the interval", "bottom decile",
                 f"better than {reference:g} by", "from", "to",
             ),
-            rows=tuple(row(role, *key) for key in cells),
+            rows=tuple(row(group, *key) for key in cells),
             caption=INTERVALS,
         )
-        for role in who
+        for group in groups
     )  # fmt: skip
 
 
-def sweep_figure(who: str, axis: str, title: str) -> Figure:
+def sweep_figure(group: str, axis: str, title: str) -> Figure:
     """Return the figure of one table of :func:`sweep_tables`."""
     return Figure(
-        name=who,
+        name=group,
         kind="line",
-        title=f"{title}, {who} clients",
-        table=who,
+        title=f"{title}, {group} clients",
+        table=group,
         x=axis,
         y="accuracy",
         hue="alpha",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.bootstrap import paired_difference
-from experiments.harness import Findings, Study, run_with_sequels
+from experiments.harness import Findings, Study, run_with_followups
 from experiments.knnper.comparison import (
     BASELINES,
     ONE_NETWORK_METHODS,
@@ -24,11 +24,11 @@ from fedneighbors._typing import Progress
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.records import Figure, ResultTable, Scalar
 
-METHODS = (
+PAPER_METHODS = (
     "Local", "FedAvg", "FedAvg+", "ClusteredFL", "Ditto", "FedRep", "APFL", "pFedGP", "kNN-Per",
 )  # fmt: skip
 
-# Average and bottom decile over the clients, in percent.
+# Table 2: average and bottom decile of the accuracy over the clients, in percent.
 SEEN = {
     "FEMNIST": "71.0/57.5 83.4/68.9 84.3/69.4 83.7/69.4 84.3/71.3 85.3/72.7 84.1/69.4 - 88.2/78.8",
     "CIFAR-10": "57.6/41.1 72.8/59.6 75.2/62.3 73.3/61.5 80.0/66.5 77.7/65.2 78.9/68.1 - 83.0/71.4",
@@ -42,7 +42,7 @@ SEEN = {
     "51.4/45.4",
 }
 
-# Averages on test rows and on training rows.
+# Table 3: average accuracy on test rows and on training rows, in percent.
 UNSEEN = {
     "FEMNIST": "- 83.1/83.3 84.2/88.5 83.2/86.0 83.9/86.9 85.4/88.9 84.2/85.5 - 88.1/90.5",
     "CIFAR-10": "- 72.9/72.8 75.3/78.2 73.9/76.2 79.7/84.3 76.4/79.5 79.2/80.6 - 82.4/87.1",
@@ -55,24 +55,24 @@ UNSEEN = {
 }
 
 
-def printed_table(who: str) -> ResultTable:
-    """Return the paper's results (Table 2 seen, Table 3 unseen).
+def paper_table(group: str) -> ResultTable:
+    """Return the paper's results.
 
     Parameters
     ----------
-    who : {"seen", "unseen"}
-        Seen or unseen clients.
+    group : {"seen", "unseen"}
+        Seen clients (Table 2) or unseen clients (Table 3).
     """
-    printed, second = (SEEN, "bottom decile") if who == "seen" else (UNSEEN, "on its own rows")
+    results, second = (SEEN, "bottom decile") if group == "seen" else (UNSEEN, "on its own rows")
     rows: list[tuple[Scalar, ...]] = []
-    for data, cells in printed.items():
-        for method, cell in zip(METHODS, cells.split(), strict=True):
+    for data, cells in results.items():
+        for method, cell in zip(PAPER_METHODS, cells.split(), strict=True):
             if cell != "-":
                 first, other = (round(float(part) / 100, 3) for part in cell.split("/"))
                 rows.append((data, method, first, other))
     return ResultTable(
-        name=f"paper-{who}",
-        title=f"The paper: clients {who} in training",
+        name=f"paper-{group}",
+        title=f"The paper: clients {group} in training",
         columns=("data", "method", "accuracy", second),
         rows=tuple(rows),
         caption="MobileNet-v2 and a two-layer LSTM, 200 to 1,000 rounds, other data: compare the "
@@ -80,8 +80,8 @@ def printed_table(who: str) -> ResultTable:
     )
 
 
-NAMES = ("label skew", "two classes each", "permuted labels", "drawers")
-MORE = ("turned images", "letters")
+PAPER_FEDERATIONS = ("label skew", "two classes each", "permuted labels", "drawers")
+MORE_FEDERATIONS = ("turned images", "letters")
 LONGEST_FIRST = ("eight meanings", "permuted labels", "turned images", "label skew")
 """Federations that are started first, so that all processes end at about the same time."""
 
@@ -89,7 +89,7 @@ MEANINGS = ("one meaning", "two meanings", "permuted labels", "eight meanings")
 
 ALL = (*BASELINES, PAPER, OURS)
 BEST = ("FedAvg", "FedAvg+", "head fine-tuning", "Ditto", "FedRep", PAPER, OURS)
-"""The methods with which the pool is compared, and those that it is built from."""
+"""The best baselines, the paper's mixture and the pool."""
 
 Result = dict[str, Scores]
 ByFederation = dict[str, list[tuple[Result, tuple[str, ...]]]]
@@ -138,7 +138,7 @@ def _measure(
     settings: dict[str, Any] = {"device": "auto", "random_state": seed}
     settings["n_rounds"] = 2 if plan.quick else plan.n_rounds
     if name == "roles":
-        settings["model"] = _reader()
+        settings["model"] = _recurrent_network()
     else:
         settings["hidden"] = (16,) if plan.quick else HIDDEN
     scores, parameters = compare_methods(
@@ -147,8 +147,8 @@ def _measure(
     return scores, clients.unseen, parameters
 
 
-def _reader() -> Any:
-    """Return the network for roles: two recurrent layers."""
+def _recurrent_network() -> Any:
+    """Return the builder of the network for roles: two recurrent layers."""
     from fedneighbors.neural._architectures import lstm
 
     return partial(lstm, hidden=48)
@@ -179,15 +179,15 @@ def measure(
     seeds = range(seed, seed + plan.n_seeds)
     order = sorted(plan.names, key=[*LONGEST_FIRST, *plan.names].index)
 
-    def list_sequels(job: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
-        return [(plan, job[1], other, found[2]) for other in seeds[1:]]
+    def list_followups(job: tuple[Any, ...], result: Any) -> list[tuple[Any, ...]]:
+        return [(plan, job[1], other, result[2]) for other in seeds[1:]]
 
     def report(done: int, _: int, message: str) -> None:
         progress(done, len(order) * len(seeds), message)
 
     jobs = [(plan, name, seeds[0], None) for name in order]
-    each = run_with_sequels(
-        _measure, jobs, sequels=list_sequels, n_jobs=n_jobs, progress=report, label=_label
+    each = run_with_followups(
+        _measure, jobs, followups=list_followups, n_jobs=n_jobs, progress=report, label=_label
     )
     chains = dict(zip(order, each, strict=True))
     by_federation = {name: [found[:2] for found in chains[name]] for name in plan.names}
@@ -195,26 +195,26 @@ def measure(
     return by_federation, chosen
 
 
-def results_table(by_federation: ByFederation, who: str) -> ResultTable:
+def results_table(by_federation: ByFederation, group: str) -> ResultTable:
     """Return every method's scores on seen or unseen clients."""
     rows: list[tuple[Scalar, ...]] = []
     for name, each in by_federation.items():
         for method in each[0][0]:
-            hits = [_clients(scores[method], unseen, who) for scores, unseen in each]
-            pool_hits = [_clients(scores[OURS], unseen, who) for scores, unseen in each]
+            hits = [_select_clients(scores[method], unseen, group) for scores, unseen in each]
+            pool_hits = [_select_clients(scores[OURS], unseen, group) for scores, unseen in each]
             means = [average_accuracy(test, list(test)) for test, _ in hits]
             lows = [bottom_decile(test, list(test)) for test, _ in hits]
-            train_means = [average_accuracy(right, list(right)) for _, right in hits]
+            train_means = [average_accuracy(train, list(train)) for _, train in hits]
             gain = paired_difference(
-                [(mine, other) for (mine, _), (other, _) in zip(pool_hits, hits, strict=True)]
+                [(pool, other) for (pool, _), (other, _) in zip(pool_hits, hits, strict=True)]
             )
             rows.append(
                 (name, method, float(np.mean(means)), float(np.mean(lows)), float(np.std(means)),
                  float(np.mean(train_means)), *gain)
             )  # fmt: skip
     return ResultTable(
-        name=who,
-        title=f"Accuracy of clients {who} in training",
+        name=group,
+        title=f"Accuracy of clients {group} in training",
         columns=(
             "clients", "method", "accuracy", "bottom decile", "deviation over seeds",
             "on its own rows", "pool is better by", "from", "to",
@@ -225,9 +225,11 @@ def results_table(by_federation: ByFederation, who: str) -> ResultTable:
     )  # fmt: skip
 
 
-def _clients(scores: Scores, unseen: tuple[str, ...], who: str) -> tuple[Any, Any]:
-    def select(right: Any) -> Any:
-        return {name: n for name, n in right.items() if (name in unseen) == (who == "unseen")}
+def _select_clients(scores: Scores, unseen: tuple[str, ...], group: str) -> tuple[Any, Any]:
+    """Return the test and training hits of seen or unseen clients."""
+
+    def select(hits: Any) -> Any:
+        return {name: n for name, n in hits.items() if (name in unseen) == (group == "unseen")}
 
     return select(scores.test), select(scores.train)
 
@@ -239,9 +241,9 @@ def chosen_table(chosen: Mapping[str, Mapping[str, Any]]) -> ResultTable:
         title="Parameters chosen on held-out rows of the first repetition",
         columns=("clients", "method", "parameters"),
         rows=tuple(
-            (name, method, ", ".join(f"{k} = {v:g}" for k, v in found.items()) or "nothing")
+            (name, method, ", ".join(f"{k} = {v:g}" for k, v in parameters.items()) or "nothing")
             for name, methods in chosen.items()
-            for method, found in methods.items()
+            for method, parameters in methods.items()
         ),
     )
 
@@ -267,8 +269,8 @@ def _study(
     title: str,
     description: str,
     plan: Plan,
-    whose: tuple[str, ...],
-    papers: tuple[str, ...] = (),
+    groups: tuple[str, ...],
+    paper_groups: tuple[str, ...] = (),
 ) -> Study:
     def work(*, quick: bool, seed: int, n_jobs: int, progress: Progress) -> Findings:
         effective = plan
@@ -276,10 +278,14 @@ def _study(
             quick_name = plan.names[min(2, len(plan.names) - 1)]
             effective = replace(plan, names=(quick_name,), n_seeds=1, quick=True)
         by_federation, chosen = measure(effective, seed=seed, n_jobs=n_jobs, progress=progress)
-        results = tuple(results_table(by_federation, who) for who in whose)
+        results = tuple(results_table(by_federation, group) for group in groups)
         return Findings(
             parameters={"crowds": list(effective.names), "seeds": effective.n_seeds},
-            tables=(*results, chosen_table(chosen), *(printed_table(who) for who in papers)),
+            tables=(
+                *results,
+                chosen_table(chosen),
+                *(paper_table(group) for group in paper_groups),
+            ),
             figures=tuple(figure for table in results for figure in _figures(table)),
             notes=(
                 "Each method is tuned over at most four settings on held-out rows of the training "
@@ -302,7 +308,7 @@ TABLE2 = _study(
     "knnper.table2",
     "All methods, clients that train",
     "Table 2 of the paper.",
-    Plan(NAMES),
+    Plan(PAPER_FEDERATIONS),
     ("seen",),
     ("seen",),
 )
@@ -310,7 +316,7 @@ TABLE3 = _study(
     "knnper.table3",
     "All methods, clients that join later",
     "Table 3 of the paper.",
-    Plan(NAMES),
+    Plan(PAPER_FEDERATIONS),
     ("unseen",),
     ("unseen",),
 )
@@ -318,7 +324,7 @@ CLAIMS = _study(
     "knnper.claims",
     "All methods, all clients",
     "Tables 2 and 3 of the paper at once.",
-    Plan(NAMES),
+    Plan(PAPER_FEDERATIONS),
     ("seen", "unseen"),
     ("seen", "unseen"),
 )
@@ -326,7 +332,7 @@ POOL = _study(
     "knnper.pool",
     "The pool and the best other methods",
     "Ours: six kinds of clients, five repetitions.",
-    Plan((*NAMES, *MORE), BEST, 5),
+    Plan((*PAPER_FEDERATIONS, *MORE_FEDERATIONS), BEST, 5),
     ("seen", "unseen"),
 )
 CONCEPT = _study(

@@ -200,14 +200,14 @@ def imported_kernels(path):
     ],
 )
 def test_the_source_has_no_banned_phrases(pattern):
-    found = [
+    matches = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in sources()
         for line in path.read_text().splitlines()
         if re.search(pattern, line)
     ]
 
-    assert found == []
+    assert matches == []
 
 
 def test_only_one_module_imports_flower():

@@ -103,7 +103,7 @@ def documented_parameters(docstring):
     return [name.lstrip("*") for name in names]
 
 
-def real_parameters(function):
+def signature_parameters(function):
     return [name for name in inspect.signature(function).parameters if name != "self"]
 
 
@@ -147,9 +147,9 @@ def test_documented_parameters_equal_the_signature():
         names = documented_parameters(inspect.getdoc(value) or "")
         if names is None:
             continue
-        actual = real_parameters(value)
+        actual = signature_parameters(value)
         missing = set(actual) - set(names) - {"cls"}
-        has_options = "options" in names  # the rest is documented where the options go
+        has_options = "options" in names  # other functions document the parameters behind **options
         if not set(names) <= set(actual) or (missing and not has_options):
             differences[location] = (names, actual)
 
@@ -160,4 +160,4 @@ def test_every_parameter_of_an_estimator_is_documented():
     for module, name in public_objects():
         value = getattr(module, name)
         if inspect.isclass(value) and issubclass(value, BaseEstimator):
-            assert documented_parameters(inspect.getdoc(value)) == real_parameters(value)
+            assert documented_parameters(inspect.getdoc(value)) == signature_parameters(value)

@@ -92,7 +92,7 @@ def test_an_unknown_client_gets_the_shared_model(model):
         assert shared.tolist() == np.exp(model.embed(X[:4])[1]).tolist()
 
 
-def test_a_later_client_is_served_and_changes_no_other(model):
+def test_a_later_client_predicts_and_changes_no_other(model):
     before, weights = model.predict_proba(X, OWNER).tobytes(), model.weights_.tobytes()
 
     model.add_client("new", NEW_X, NEW_Y)
@@ -105,7 +105,7 @@ def test_a_later_client_is_served_and_changes_no_other(model):
     del model.clients_["new"]
 
 
-def test_a_client_of_one_row_is_served(model):
+def test_a_client_of_one_row_predicts(model):
     model.add_client("tiny", NEW_X[:1], NEW_Y[:1])
 
     assert np.isfinite(model.predict_proba(NEW_X, ["tiny"] * len(NEW_X))).all()

@@ -15,8 +15,8 @@ from fedneighbors.errors import MissingExtraError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.tabular._model_file import seal_model
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, copy_model
-from tests.methods.knnper.altering import alter_record
 from tests.methods.knnper.federations import OWNER
+from tests.methods.knnper.tampering import alter_record
 
 ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 CLUSTERED = {"tolerance": 1.0, "split_after": 0.0}

@@ -26,11 +26,11 @@ def fit(method, **parameters):
     return method(**QUICK | parameters).fit(X, Y, parties=OWNER)
 
 
-def distances(client_parts, weights):
+def measure_distances(client_parts, weights):
     return [float(np.linalg.norm(part - weights)) for part in client_parts.values()]
 
 
-def idle_clients(model):
+def find_idle_clients(model):
     """Return clients that took no part in a training of one round."""
     return sorted(set(NAMES) - set(model._rounds.participants(NAMES, 0)))
 
@@ -42,7 +42,7 @@ def test_local_training_uses_own_rows_only():
     plain, other = fit(LocalClassifier), LocalClassifier(**QUICK)
     other.fit(X, altered_labels, parties=OWNER)
 
-    # the batched products of the other clients are next to it, in the same places
+    # the client has the same position in the batched products, so its bits are equal
     assert other.clients_[NAMES[0]].tobytes() == plain.clients_[NAMES[0]].tobytes()
     assert other.clients_[NAMES[1]].tobytes() != plain.clients_[NAMES[1]].tobytes()
 
@@ -95,7 +95,7 @@ def test_ditto_networks_differ_between_clients_and_from_shared():
     model = fit(DittoClassifier)
 
     assert len({part.tobytes() for part in model.clients_.values()}) == len(NAMES)
-    assert min(distances(model.clients_, model.weights_)) > 0.01
+    assert min(measure_distances(model.clients_, model.weights_)) > 0.01
 
 
 def test_ditto_without_proximal_term_trains_alone():
@@ -111,8 +111,8 @@ def test_a_strong_proximal_term_keeps_ditto_near_fedavg():
         for proximal in (0.01, 30.0)
     )
 
-    assert max(distances(strong.clients_, strong.weights_)) < 0.1 * min(
-        distances(weak.clients_, weak.weights_)
+    assert max(measure_distances(strong.clients_, strong.weights_)) < 0.1 * min(
+        measure_distances(weak.clients_, weak.weights_)
     )
 
 
@@ -132,9 +132,9 @@ def test_absent_clients_keep_their_networks(method):
     model = method(**LAST_ROUND).fit(X, Y, parties=OWNER)
 
     start = model._network.initial.tobytes()
-    assert len(idle_clients(model)) == 3
+    assert len(find_idle_clients(model)) == 3
     unchanged = [name for name in NAMES if model.clients_[name].tobytes() == start]
-    assert unchanged == idle_clients(model)
+    assert unchanged == find_idle_clients(model)
 
 
 def test_mixtures_with_alpha_0_equal_fedavg():
@@ -194,7 +194,7 @@ def test_nonparticipants_keep_their_heads_until_the_last_round(method):
 
     start = model._network.initial[head].tobytes()
     unchanged = [name for name in NAMES if model.clients_[name].tobytes() == start]
-    assert unchanged == idle_clients(model)
+    assert unchanged == find_idle_clients(model)
 
 
 @pytest.mark.parametrize("method", [FedRepClassifier, FedPerClassifier])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors import baselines
-from fedneighbors.baselines._dynamic_clients import OwnRows
+from fedneighbors.baselines._dynamic_clients import NamedRows
 from fedneighbors.errors import PartyRefused
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, copy_model
 from tests.methods.knnper.federations import OWNER
@@ -168,7 +168,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_rows_equal_a_list_changed_row_by_row(steps):
-    rows = OwnRows.new(np.empty((0, 1)), np.empty(0, np.int64))
+    rows = NamedRows.new(np.empty((0, 1)), np.empty(0, np.int64))
     naive: list[tuple[str, float, int]] = []
     number, n_added = 0, 0
     for kind, n, named in steps:

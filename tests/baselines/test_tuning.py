@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedneighbors import baselines
-from fedneighbors.baselines._tuning import average_starts, tuned
+from fedneighbors.baselines._tuning import train_start_networks, tune
 from fedneighbors.methods.knnper._settings import MemorySettings
 from fedneighbors.methods.knnper.personal._client_state import held_out_mask
 from tests.baselines.clients import NAMES, QUICK, X, Y
@@ -13,7 +13,7 @@ from tests.methods.knnper.federations import OWNER
 ALL = [getattr(baselines, name) for name in baselines.TITLES.values()]
 
 
-def held_out_rows():
+def mark_held_out_rows():
     mask = np.zeros(len(Y), bool)
     for name in NAMES:
         rows = np.flatnonzero(name == OWNER)
@@ -30,14 +30,14 @@ def test_every_baseline_has_four_candidates(method):
 
 
 def test_the_best_candidate_on_held_out_rows_is_refitted_on_all():
-    mask, grid = held_out_rows(), ({"proximal": 0.01}, {"proximal": 10.0})
+    mask, grid = mark_held_out_rows(), ({"proximal": 0.01}, {"proximal": 10.0})
     scores = []
     for parameters in grid:
         candidate = baselines.DittoClassifier(**QUICK, **parameters)
         candidate.fit(X[~mask], Y[~mask], parties=OWNER[~mask])
         scores.append(candidate.score(X[mask], Y[mask], parties=OWNER[mask]))
 
-    result = tuned(baselines.DittoClassifier(**QUICK), X, Y, OWNER, grid=grid)
+    result = tune(baselines.DittoClassifier(**QUICK), X, Y, OWNER, grid=grid)
 
     assert result.scores == tuple(scores)
     assert result.parameters == grid[int(np.argmax(scores))]
@@ -48,10 +48,10 @@ def test_the_best_candidate_on_held_out_rows_is_refitted_on_all():
 
 def test_a_given_start_is_used_in_both_stages():
     estimator = baselines.FedAvgPlusClassifier(**QUICK)
-    starts = average_starts(estimator, X, Y, OWNER)
+    starts = train_start_networks(estimator, X, Y, OWNER)
 
-    shared = tuned(estimator, X, Y, OWNER, starts=starts)
-    separate = tuned(estimator, X, Y, OWNER)
+    shared = tune(estimator, X, Y, OWNER, starts=starts)
+    separate = tune(estimator, X, Y, OWNER)
 
     assert shared.estimator.start is starts.final
     assert shared.estimator.weights_.tobytes() == starts.final.weights_.tobytes()
@@ -61,11 +61,11 @@ def test_a_given_start_is_used_in_both_stages():
 
 
 def test_the_shared_start_is_trained_without_held_out_rows():
-    mask, estimator = held_out_rows(), baselines.FedAvgClassifier(**QUICK)
+    mask, estimator = mark_held_out_rows(), baselines.FedAvgClassifier(**QUICK)
     altered = np.where(mask, (Y + 1) % 10, Y)
 
-    plain = average_starts(estimator, X, Y, OWNER)
-    other = average_starts(estimator, X, altered, OWNER)
+    plain = train_start_networks(estimator, X, Y, OWNER)
+    other = train_start_networks(estimator, X, altered, OWNER)
 
     assert other.without_held_out.weights_.tobytes() == plain.without_held_out.weights_.tobytes()
     assert other.final.weights_.tobytes() != plain.final.weights_.tobytes()
@@ -75,7 +75,9 @@ def test_training_rates_are_not_tuned_on_a_given_network():
     estimator = baselines.FedAvgClassifier(**QUICK)
     grid = ({"learning_rate": 0.001}, {"learning_rate": 0.1})
 
-    result = tuned(estimator, X, Y, OWNER, grid=grid, starts=average_starts(estimator, X, Y, OWNER))
+    result = tune(
+        estimator, X, Y, OWNER, grid=grid, starts=train_start_networks(estimator, X, Y, OWNER)
+    )
 
     refitted = baselines.FedAvgClassifier(**QUICK | result.parameters).fit(X, Y, parties=OWNER)
     assert result.estimator.weights_.tobytes() == refitted.weights_.tobytes()
@@ -85,14 +87,14 @@ def test_training_rates_are_not_tuned_on_a_given_network():
 def test_a_diverged_candidate_is_not_chosen():
     grid = ({"learning_rate": 1e6}, {"learning_rate": 0.1})
 
-    result = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
+    result = tune(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=grid)
 
     assert result.parameters == grid[1]
     assert result.scores[0] == 0 < result.scores[1]
 
 
 def test_a_single_candidate_is_fitted_without_held_out_rows():
-    result = tuned(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
+    result = tune(baselines.LocalClassifier(**QUICK), X, Y, OWNER, grid=({},))
 
     assert result.scores == ()
     plain = baselines.LocalClassifier(**QUICK).fit(X, Y, parties=OWNER)
@@ -102,7 +104,7 @@ def test_a_single_candidate_is_fitted_without_held_out_rows():
 def test_tuning_does_not_change_the_estimator():
     estimator = baselines.PriorCorrectedClassifier(**QUICK | {"classes": None})
 
-    result = tuned(estimator, X, Y, OWNER)
+    result = tune(estimator, X, Y, OWNER)
 
     assert not hasattr(estimator, "weights_")
     assert estimator.start is None
@@ -112,6 +114,6 @@ def test_tuning_does_not_change_the_estimator():
 
 def test_too_many_candidates_are_refused():
     with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 5"):
-        tuned(baselines.LocalClassifier(), X, Y, OWNER, grid=({},) * 5)
+        tune(baselines.LocalClassifier(), X, Y, OWNER, grid=({},) * 5)
     with pytest.raises(ValueError, match="expected 1 to 4 candidates, got 0"):
-        tuned(baselines.LocalClassifier(), X, Y, OWNER, grid=())
+        tune(baselines.LocalClassifier(), X, Y, OWNER, grid=())

@@ -37,7 +37,7 @@ def read_csv(path):
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory):
-    """Return a file of iris with a nominal column and a column of owners."""
+    """Return a file of the iris data with a nominal and a party column."""
     rows = [
         [*values, ["sun", "shade"][row % 2], f"garden-{row % 3}", species]
         for row, (values, species) in enumerate(zip(IRIS.data.tolist(), SPECIES, strict=True))
@@ -149,7 +149,7 @@ def test_a_truncated_model_file_is_refused_in_one_line(trained_run, flowers, tmp
         (["--data", "iris", "--parties", "400", "--partition", "iid"], "parties"),
         (["--data", "iris", "--decay", "2"], "decay"),
     ],
-    ids=["no file", "no set", "no owners", "too many parties", "bad decay"],
+    ids=["no file", "no data set", "no party column", "too many parties", "invalid decay"],
 )
 def test_run_reports_an_error_in_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDNEIGHBORS_DATA", raising=False)
@@ -273,7 +273,7 @@ def test_label_that_is_also_the_party_column_is_a_usage_error(tmp_path):
 
 @pytest.fixture(scope="module")
 def private_command(tmp_path_factory):
-    """Return a run without privacy options, and its schema option."""
+    """Return a command without privacy options, and its schema option."""
     folder = tmp_path_factory.mktemp("private")
     cells = load_breast_cancer(as_frame=True).frame
     cells.to_csv(folder / "cells.csv", index=False)

@@ -1,4 +1,4 @@
-"""``fedneighbors ledger`` shows and exports releases and budgets, and sets budgets."""
+"""``fedneighbors ledger`` shows, exports and verifies a ledger, and sets budgets."""
 
 import csv
 import hashlib
@@ -24,7 +24,10 @@ def printed_words(result):
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """Return a ledger of two data sets and two releases; storing one of them first fails."""
+    """Return the path of a ledger with two data sets, and two releases of one of them.
+
+    The answer of the second release is stored only at the second attempt.
+    """
     with Ledger(tmp_path / "north.ledger", party="north") as ledger:
         ledger.set_budget("visits", PureDP(1), note="ethics board")
         ledger.set_budget("visits", PureDP("0.5"), user="study")
@@ -145,7 +148,7 @@ def test_budget_of_a_user_is_a_separate_limit(path):
     [[], ["--delta", "1e-6"], ["--epsilon", 1, "--rho", 1], ["--rho", 1, "--delta", "1e-6"]],
     ids=str,
 )
-def test_a_budget_of_no_privacy_definition_is_a_usage_error(path, options):
+def test_a_budget_without_epsilon_or_rho_is_a_usage_error(path, options):
     result = call("budget", path, "--dataset", "visits", *options)
 
     assert result.exit_code == 2

@@ -54,7 +54,7 @@ def test_each_row_gets_its_clinics_prediction(patients, tmp_path):
     assert f"90 rows: prediction from {expected.min():.6g}" in " ".join(result.output.split())
 
 
-def test_each_output_gets_its_own_column(patients, tmp_path):
+def test_each_output_has_a_column(patients, tmp_path):
     model = train_and_save(tmp_path, np.column_stack([Y, X[:, 0]]))
 
     result = predict(tmp_path, patients, "--party", "north")

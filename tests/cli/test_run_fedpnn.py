@@ -74,7 +74,7 @@ def test_predict_keeps_missing_cells(loans, tmp_path):
     out = tmp_path / "out"
     call("run", "fedpnn", "--data", loans, "--label", "default", "--party-column", "bank",
          "--out", out)  # fmt: skip
-    data, predictions = tmp_path / "new.csv", tmp_path / "found.csv"
+    data, predictions = tmp_path / "new.csv", tmp_path / "predictions.csv"
     data.write_text("home,age,income\nown,40,\nrent,30,31.5\n")
 
     result = call(
@@ -100,11 +100,11 @@ def test_predict_reads_models_without_a_schema(tmp_path):
 
     result = call(
         "predict", "--model", tmp_path / "fedpnn.model", "--data", tmp_path / "new.csv",
-        "--out", tmp_path / "found.csv",
+        "--out", tmp_path / "predictions.csv",
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "found.csv").read_text().split() == ["prediction", "1", "0"]
+    assert (tmp_path / "predictions.csv").read_text().split() == ["prediction", "1", "0"]
 
 
 def test_each_warning_about_a_threshold_is_one_line(loans, tmp_path):

@@ -69,7 +69,7 @@ def test_all_outputs_of_a_private_run_state_its_guarantee(
 
 
 def test_predict_reads_the_private_model(table, tmp_path):
-    out, predictions = tmp_path / "out", tmp_path / "found.csv"
+    out, predictions = tmp_path / "out", tmp_path / "predictions.csv"
     call("run", "fedpnn", "--data", table, "--parties", 1, *privacy_options(table), "--out", out)
 
     result = call("predict", "--model", out / "model.fnp", "--data", table, "--out", predictions)

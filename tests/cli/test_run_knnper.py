@@ -51,7 +51,7 @@ def test_the_report_compares_knnper_with_the_baselines(visits, tmp_path):
 
     result = call(
         "run", "knnper", "--data", visits, "--label", "diagnosis", "--party-column", "hospital",
-        "--rounds", 2, "--rivals", "--out", out,
+        "--rounds", 2, "--baselines", "--out", out,
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
@@ -126,7 +126,7 @@ def test_each_client_can_get_exactly_two_classes(tmp_path):
 
 
 def predict(tmp_path, *arguments):
-    """Run ``predict``; return its output and the columns that it writes."""
+    """Run ``predict`` and return its output and the columns it writes."""
     out = tmp_path / "p.csv"
     result = call("predict", "--out", out, *arguments)
     assert result.exit_code == 0, result.output

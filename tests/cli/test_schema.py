@@ -36,7 +36,7 @@ def test_a_draft_has_ranges_and_warns_of_the_disclosure(draft):
     assert "Drafted from rows. If these are private" in out.read_text("utf-8")
 
 
-def test_a_draft_replaces_no_file(draft, tmp_path):
+def test_a_draft_overwrites_no_file(draft, tmp_path):
     out, _ = draft
 
     result = call("schema", "draft", "--data", tmp_path / "public.csv", "--out", out)
@@ -45,7 +45,7 @@ def test_a_draft_replaces_no_file(draft, tmp_path):
     assert "schema.toml exists; delete it, or name another file with --out" in result.stderr
 
 
-def test_a_check_counts_clipped_filled_and_dropped(draft, tmp_path):
+def test_a_check_counts_clipped_and_filled_cells_and_lost_rows(draft, tmp_path):
     out, _ = draft
     (tmp_path / "rows.csv").write_text("ward,age,died\na,50,no\nz,500,yes\nb,,?\nb,1\n")
 

@@ -1,4 +1,4 @@
-"""``run fedknn`` finds the nearest objects of all parties; ``explain`` predicts the cost."""
+"""``run fedknn`` searches the objects of all parties; ``explain`` predicts its cost."""
 
 import pytest
 from typer.testing import CliRunner
@@ -34,7 +34,7 @@ def cities(tmp_path):
 
 
 def search(*arguments, out):
-    """Run a search; return its record and its output."""
+    """Run a search and return its record and output."""
     result = call("run", "fedknn", *arguments, "--out", out)
     assert result.exit_code == 0, result.stderr
     return read_record(out / "record.jsonl"), result.stdout
@@ -209,7 +209,7 @@ def test_an_invalid_command_line_is_a_usage_error(titles, tmp_path, options, mes
     assert not (tmp_path / "out").exists()
 
 
-def found_neighbors(record):
+def list_neighbors(record):
     return [(row["object"], row["distance"]) for row in read_table(record, "neighbors")]
 
 
@@ -221,7 +221,7 @@ def test_every_algorithm_finds_the_neighbors_of_the_baseline(algorithm, titles, 
     baseline, _ = search(*query, "--algorithm", "baseline", out=tmp_path / "baseline")
     record, _ = search(*query, "--algorithm", algorithm, *terms, out=tmp_path / "out")
 
-    assert found_neighbors(record) == found_neighbors(baseline)
+    assert list_neighbors(record) == list_neighbors(baseline)
     assert [row["algorithm"] for row in read_table(record, "cost")] == [algorithm]
     assert [row["answer"] for row in read_table(record, "cost")] == ["exact"]
 
@@ -257,13 +257,13 @@ def test_a_search_is_refused_once_the_ledger_is_spent(titles, tmp_path):
     arguments = ["--data", titles, "--metric", "edit", "--parties", 2, "-k", 2, "--epsilon", 1]
     arguments += ["--delta", "1e-6", "--algorithm", "dann*", "--ledger", ledger]
 
-    record, _ = search(*arguments, "--query", "graph", out=tmp_path / "one")
-    refused = call("run", "fedknn", *arguments, "--query", "deep", "--out", tmp_path / "two")
+    record, _ = search(*arguments, "--query", "graph", out=tmp_path / "first")
+    refused = call("run", "fedknn", *arguments, "--query", "deep", "--out", tmp_path / "second")
 
     assert record.privacy["epsilon"] == 1.0
     assert refused.exit_code == 1
     assert "the budget of data set 'party-0'" in refused.stderr
-    assert not (tmp_path / "two").exists()
+    assert not (tmp_path / "second").exists()
 
 
 def test_the_automatic_choice_of_an_algorithm_is_reported(titles, tmp_path):

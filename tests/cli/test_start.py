@@ -1,4 +1,4 @@
-"""Help is fast and has an example for every command; a failure prints one line."""
+"""Help is fast and has an example for every command; an error is one line."""
 
 import subprocess
 import sys
@@ -111,13 +111,15 @@ def test_an_invalid_command_line_exits_with_2(arguments):
 
 
 def test_a_failure_is_one_line_on_standard_error(tmp_path):
-    (tmp_path / "bad.jsonl").write_text("no record\n")
+    (tmp_path / "invalid.jsonl").write_text("no record\n")
 
-    result = call("report", str(tmp_path / "bad.jsonl"), "--out", str(tmp_path / "report.html"))
+    result = call("report", str(tmp_path / "invalid.jsonl"), "--out", str(tmp_path / "report.html"))
 
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith(f"error: {tmp_path / 'bad.jsonl'}, line 1: not a run record;")
+    assert result.stderr.startswith(
+        f"error: {tmp_path / 'invalid.jsonl'}, line 1: not a run record;"
+    )
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "report.html").exists()
 

@@ -96,7 +96,7 @@ def test_predict_names_the_command_for_synthesizers(loans, tmp_path):
 
 
 @pytest.mark.parametrize("noise", ["normal", "concat"])
-def test_one_generator_learns_all_classes_with_given_noise(loans, tmp_path, noise):
+def test_one_generator_can_learn_all_classes(loans, tmp_path, noise):
     model = tmp_path / "loans.syn"
 
     result = synthesize(
@@ -155,7 +155,7 @@ def test_a_row_without_a_label_is_reported(loans, tmp_path):
     assert "is missing in 1 rows" in result.stderr
 
 
-def test_a_saved_models_labels_cannot_take_a_column_name(loans, tmp_path):
+def test_the_label_column_needs_an_unused_name(loans, tmp_path):
     model = tmp_path / "loans.syn"
     synthesize("--data", loans, "--label", "default", "--epochs", 1, "--model", model,
          "--out", tmp_path / "rows.csv")  # fmt: skip

@@ -13,20 +13,20 @@ NUMBERS = (
     '{"a": 1}',
     "%", "% 5", "@data", "'", "''", "'5'", "\\", "\\n", "\\'", "`", "#", "//", ";", "\t", "|",
 )  # fmt: skip
-"""Cells of a column of numbers."""
+"""Cells of a numeric column."""
 
 WORDS = (
     "", "F", " f", "f ", "ff", "missing", "f,m", "f;m", "f\tm", "f|m", "é", "e\u0301", "ﬀ",
     "\u017f",
     "0", "1", "1.0", "nan", "None", "sex=f", "a" * 1000, "a" * 140_000, "\x00f", "f\x00", "\ufeff",
 )  # fmt: skip
-"""Cells of a column of categories."""
+"""Cells of a categorical column."""
 
 LABELS = (
     "", "maybe", "NO", " yes", "yes ", "0", "1", "1.0", "True", "nan", "None", "2024-01-01",
     "no,yes", "y" * 1000, "died", "\x00", "ja", "\u22121", "1e400", "yes\x00",
 )  # fmt: skip
-"""Labels."""
+"""Cells of the label column."""
 
 LINES = (
     b'"', b'"\n', b'"unclosed,f,no', b'50,"f,no', b'50,f,"no', b'""""', b'"""', b'50,"f"x,no',
@@ -44,7 +44,7 @@ LINES = (
     b"?,?,?",
     b"\x1f\x8b\x08\x00", b"PAR1", b"PK\x03\x04", b"sep=;", b"<?xml version='1.0'?>",
 )  # fmt: skip
-"""Bytes of a line; the ones of newline characters are two lines."""
+"""Bytes of a line; those with a newline character are two lines."""
 
 
 def delimited_rows():

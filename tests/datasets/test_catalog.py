@@ -218,7 +218,7 @@ def test_nominal_columns_of_a_real_table_become_features(data_folder):
     sick = load("sick")
 
     assert sick.n_rows == 3772
-    assert "TBG" not in sick.feature_names  # not one of its cells is filled
+    assert "TBG" not in sick.feature_names  # all its cells are missing
     assert {"sex=F", "sex=M", "sex=missing", "pregnant=t"} <= set(sick.feature_names)
 
 
@@ -247,11 +247,11 @@ def test_omniglot_has_the_writer_of_each_character(data_folder):
 
 @pytest.fixture
 def openml(monkeypatch):
-    """Replacement of the download; `calls` records the requests, `answer` is the result."""
+    """Mock of the download: `calls` records the requests, `answer` is the result."""
     download_mock = SimpleNamespace(calls=[], answer=None)
 
-    def download(**asked):
-        download_mock.calls.append(asked)
+    def download(**request):
+        download_mock.calls.append(request)
         if isinstance(download_mock.answer, Exception):
             raise download_mock.answer
         return download_mock.answer
@@ -260,7 +260,7 @@ def openml(monkeypatch):
     return download_mock
 
 
-def content(target):
+def make_content(target):
     frame = pd.DataFrame(
         {
             "age": [1.0, None, 5.0],
@@ -275,8 +275,8 @@ def content(target):
     "target",
     [pd.Series(pd.Categorical(["1", "2", "1"])), pd.Series([1, 2, 1]), pd.Series(["1", "2", "1"])],
 )
-def test_a_set_becomes_numbers_and_labels(openml, target):
-    openml.answer = content(target)
+def test_a_set_is_converted_to_numbers_and_labels(openml, target):
+    openml.answer = make_content(target)
 
     data = fetch_openml("credit-g")
 
@@ -287,8 +287,8 @@ def test_a_set_becomes_numbers_and_labels(openml, target):
     assert "31" in data.source
 
 
-def test_text_is_a_name_and_a_number_an_id(openml):
-    openml.answer = content(pd.Series(["x", "y", "x"]))
+def test_strings_are_names_and_integers_are_ids(openml):
+    openml.answer = make_content(pd.Series(["x", "y", "x"]))
 
     fetch_openml("credit-g")
     fetch_openml(31)
@@ -317,7 +317,7 @@ def test_an_unreachable_set_suggests_a_remedy(openml, failure):
 
 @pytest.mark.parametrize("target", [None, pd.DataFrame({"a": [1, 2, 3], "b": [1, 2, 3]})])
 def test_a_set_without_one_target_is_refused(openml, target):
-    openml.answer = content(target)
+    openml.answer = make_content(target)
 
     with pytest.raises(DataError, match="no single default target"):
         fetch_openml(31)

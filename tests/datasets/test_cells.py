@@ -1,4 +1,4 @@
-"""Reading of rows by a schema: no row of a file changes how another one is read."""
+"""Rows are read by a schema, each independently of all others in the file."""
 
 import datetime
 import gzip
@@ -56,14 +56,14 @@ def test_a_hostile_row_changes_no_other_row(tmp_path, kind):
     assert len(plain) == len(ROWS)
 
     for number, hostile in enumerate(HOSTILE):
-        place = number % (len(ROWS) + 1)
-        changed = [*lines[: first + place], hostile, *lines[first + place :]]
+        position = number % (len(ROWS) + 1)
+        changed = [*lines[: first + position], hostile, *lines[first + position :]]
 
         found = fingerprints(read(tmp_path, kind, changed))
 
-        added = found[place : len(found) - len(ROWS) + place]
+        added = found[position : len(found) - len(ROWS) + position]
         assert len(added) <= 1 + hostile.count(b"\n"), hostile[:50]
-        assert [*found[:place], *found[place + len(added) :]] == plain, hostile[:50]
+        assert [*found[:position], *found[position + len(added) :]] == plain, hostile[:50]
 
 
 CELLS = st.one_of(
@@ -122,7 +122,7 @@ def test_parquet_text_that_is_not_utf8_and_far_dates_are_missing(tmp_path):
     assert rows.x.tolist() == [[40, 0, 0, 1], [40, 0, 1, 0]]
 
 
-def test_gzipped_text_with_a_byte_order_mark_and_windows_ends_is_read(tmp_path):
+def test_gzipped_text_with_bom_and_windows_line_ends_is_read(tmp_path):
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfage;sex;died\r\n3; m ;no\r\n\r\n"))
 
@@ -140,7 +140,7 @@ def test_a_file_without_rows_has_no_rows(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("a.csv", b"", "no header row"),
         ("a.csv", b"age,sex\n1,f\n", "has no column 'died'; its columns are 'age', 'sex'"),
@@ -150,10 +150,10 @@ def test_a_file_without_rows_has_no_rows(tmp_path, kind):
         ("a.parquet", b"age,sex,died\n", "cannot be read as Parquet"),
     ],
 )
-def test_a_file_with_an_invalid_header_is_refused(tmp_path, name, content, words):
+def test_a_file_with_an_invalid_header_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
 
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         read_rows(tmp_path / name, SCHEMA)
 
 
@@ -163,7 +163,7 @@ def test_a_missing_file_is_named(tmp_path, name):
         read_rows(tmp_path / name, SCHEMA)
 
 
-def test_labels_are_not_needed_for_prediction(tmp_path):
+def test_labels_are_not_required_for_prediction(tmp_path):
     (tmp_path / "new.csv").write_text("sex,age\nm,\n")
 
     rows = read_rows(tmp_path / "new.csv", SCHEMA, labelled=False)

@@ -19,7 +19,7 @@ READERS = [lambda path: read_table(path, label="a"), lambda path: read_rows(path
 
 
 def refuse(read, path):
-    with pytest.raises(DataError, match="expands to more than|every row needs"):
+    with pytest.raises(DataError, match=r"expands to more than|every row needs"):
         read(path)
 
 

@@ -16,7 +16,7 @@ PLACES = "name,lat,lon,country\nLyon,45.75,4.85,FR\nBern,46.95,7.45,CH\n"
 
 
 @pytest.fixture
-def written(tmp_path):
+def write_text(tmp_path):
     def write(name, text):
         (tmp_path / name).write_text(text, encoding="utf-8")
         return tmp_path / name
@@ -25,11 +25,11 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "pack"),
+    ("name", "compress"),
     [("w.txt", bytes), ("w.txt.gz", gzip.compress), ("w.txt.xz", lzma.compress)],
 )
-def test_lines_are_strings_also_in_a_packed_file(tmp_path, name, pack):
-    (tmp_path / name).write_bytes(pack("Zürich\r\n\nBern\n".encode()))
+def test_lines_are_strings_also_in_a_compressed_file(tmp_path, name, compress):
+    (tmp_path / name).write_bytes(compress("Zürich\r\n\nBern\n".encode()))
 
     assert read_lines(tmp_path / name) == ["Zürich", "", "Bern"]
 
@@ -49,26 +49,28 @@ def test_files_without_lines_are_refused(tmp_path, name, content):
         read_lines(tmp_path / name)
 
 
-def test_a_vector_is_made_of_the_numeric_columns(written):
-    found = read_objects(written("cities.csv", PLACES), "vectors", owner="country", label="name")
+def test_vectors_consist_of_the_numeric_columns(write_text):
+    objects = read_objects(
+        write_text("cities.csv", PLACES), "vectors", owner="country", label="name"
+    )
 
-    assert found.items.tolist() == [[45.75, 4.85], [46.95, 7.45]]
-    assert found.labels == ("Lyon", "Bern")
-    assert found.owners.tolist() == ["FR", "CH"]
-
-
-def test_vector_columns_keep_the_order_of_their_names(written):
-    found = read_objects(written("cities.csv", PLACES), "vectors", columns=["lon", "lat"])
-
-    assert found.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
-    assert found.labels == ("row 1", "row 2")
+    assert objects.items.tolist() == [[45.75, 4.85], [46.95, 7.45]]
+    assert objects.labels == ("Lyon", "Bern")
+    assert objects.owners.tolist() == ["FR", "CH"]
 
 
-def test_a_place_is_longitude_and_latitude(written):
-    usual = read_objects(written("cities.csv", PLACES), "places")
-    named = read_objects(written("cities.csv", PLACES), "places", columns=["lon", "lat"])
+def test_vector_columns_keep_the_order_of_their_names(write_text):
+    objects = read_objects(write_text("cities.csv", PLACES), "vectors", columns=["lon", "lat"])
 
-    assert usual.items.tolist() == named.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
+    assert objects.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
+    assert objects.labels == ("row 1", "row 2")
+
+
+def test_a_place_is_longitude_and_latitude(write_text):
+    by_default = read_objects(write_text("cities.csv", PLACES), "places")
+    named = read_objects(write_text("cities.csv", PLACES), "places", columns=["lon", "lat"])
+
+    assert by_default.items.tolist() == named.items.tolist() == [[4.85, 45.75], [7.45, 46.95]]
 
 
 def test_a_name_selects_a_data_set(monkeypatch):
@@ -77,10 +79,10 @@ def test_a_name_selects_a_data_set(monkeypatch):
     assert np.array_equal(read_objects("iris", "vectors").items, load("iris").x)
 
 
-@pytest.mark.parametrize("words", [{"owner": "x"}, {"label": "x"}, {"columns": ["x"]}], ids=str)
-def test_columns_of_a_named_set_of_vectors_are_refused(words):
+@pytest.mark.parametrize("options", [{"owner": "x"}, {"label": "x"}, {"columns": ["x"]}], ids=str)
+def test_columns_of_a_named_set_of_vectors_are_refused(options):
     with pytest.raises(DataError, match="'iris' is not a file: it is read as a data set"):
-        read_objects("iris", "vectors", **words)
+        read_objects("iris", "vectors", **options)
 
 
 def test_a_name_selects_a_file_of_the_data_folder(tmp_path, monkeypatch):
@@ -93,36 +95,36 @@ def test_a_name_selects_a_file_of_the_data_folder(tmp_path, monkeypatch):
         read_objects("river", "strings")
 
 
-def test_words_of_a_line_are_a_set(written):
-    found = read_objects(written("w.txt", "graph search\nsearch search\n"), "sets")
+def test_words_of_a_line_are_a_set(write_text):
+    objects = read_objects(write_text("w.txt", "graph search\nsearch search\n"), "sets")
 
-    assert found.items == [{"graph", "search"}, {"search"}]
-    assert found.labels == ("graph search", "search search")
-
-
-def test_strings_are_read_from_a_column_even_if_numeric(written):
-    found = read_objects(written("w.csv", "code,n\n007,1\n7,2\n"), "strings", columns=["code"])
-
-    assert found.items == ["007", "7"]
+    assert objects.items == [{"graph", "search"}, {"search"}]
+    assert objects.labels == ("graph search", "search search")
 
 
-def test_molecules_are_read_from_smiles_and_from_a_column(written):
-    lines = read_objects(written("m.smi", "CCO ethanol\nCC ethane\n"), "graphs")
-    column = read_objects(written("m.csv", "smiles\nCCO\nCC\n"), "graphs", columns=["smiles"])
+def test_strings_are_read_from_a_column_even_if_numeric(write_text):
+    objects = read_objects(write_text("w.csv", "code,n\n007,1\n7,2\n"), "strings", columns=["code"])
+
+    assert objects.items == ["007", "7"]
+
+
+def test_molecules_are_read_from_smiles_and_from_a_column(write_text):
+    lines = read_objects(write_text("m.smi", "CCO ethanol\nCC ethane\n"), "graphs")
+    column = read_objects(write_text("m.csv", "smiles\nCCO\nCC\n"), "graphs", columns=["smiles"])
 
     assert lines.items == column.items == [graph_from_smiles("CCO"), graph_from_smiles("CC")]
     assert lines.labels == ("ethanol", "ethane")
 
 
-def test_graphs_are_read_from_their_own_format(written):
-    found = read_objects(written("g.txt", "t # one\nv 0 C\nv 1 O\ne 0 1 2\n"), "graphs")
+def test_graphs_are_read_from_their_own_format(write_text):
+    objects = read_objects(write_text("g.txt", "t # one\nv 0 C\nv 1 O\ne 0 1 2\n"), "graphs")
 
-    assert found.labels == ("one",)
-    assert found.items[0].edge_labels == ("2",)
+    assert objects.labels == ("one",)
+    assert objects.items[0].edge_labels == ("2",)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "kind", "options", "words"),
+    ("name", "text", "kind", "options", "message"),
     [
         ("v.csv", "a,b\n1,2\n3,x\n", "vectors", {"columns": ["a", "b"]}, "row 2: .* 'b', got 'x'"),
         ("v.csv", "a,b\n1,2\n,4\n", "vectors", {}, "data row 2: .* 'a', got a missing cell"),
@@ -141,18 +143,24 @@ def test_graphs_are_read_from_their_own_format(written):
         ("g.csv", "m\nCC\nC(\n", "graphs", {"columns": ["m"]}, "data row 2: expected SMILES"),
     ],
 )  # fmt: skip
-def test_unreadable_input_is_named_with_its_position(written, name, text, kind, options, words):
-    with pytest.raises(DataError, match=words):
-        read_objects(written(name, text), kind, **options)
+def test_invalid_input_is_reported_with_its_position(
+    write_text, name, text, kind, options, message
+):
+    with pytest.raises(DataError, match=message):
+        read_objects(write_text(name, text), kind, **options)
 
 
-def test_first_objects_keep_their_owners(written):
-    found = read_objects(written("cities.csv", PLACES), "places", owner="country").first(1)
+def test_first_objects_keep_their_owners(write_text):
+    objects = read_objects(write_text("cities.csv", PLACES), "places", owner="country").first(1)
 
-    assert (len(found), found.items.tolist(), found.owners.tolist()) == (1, [[4.85, 45.75]], ["FR"])
+    assert (len(objects), objects.items.tolist(), objects.owners.tolist()) == (
+        1,
+        [[4.85, 45.75]],
+        ["FR"],
+    )
 
 
 @pytest.mark.parametrize("text", ["1,2", "1,2,3,4", "1,2,x", "", "1,2,nan", "1,2,inf"])
-def test_a_vector_is_as_many_numbers_as_the_data_have(text):
-    with pytest.raises(DataError, match="expected 3 numbers with commas between them"):
+def test_a_vector_must_have_as_many_numbers_as_the_data(text):
+    with pytest.raises(DataError, match="expected 3 comma-separated numbers"):
         parse_object(text, "vectors", n_columns=3)

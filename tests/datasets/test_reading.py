@@ -39,10 +39,10 @@ def test_a_csv_becomes_numbers_and_labels(write):
 def test_a_gzipped_file_reads_like_a_plain_one(write):
     text = "a,target\n1,0\n2,1\n"
 
-    plain, packed = read_table(write(text)), read_table(write(text, "example.csv.gz"))
+    plain, compressed = read_table(write(text)), read_table(write(text, "example.csv.gz"))
 
-    assert packed.x.tolist() == plain.x.tolist()
-    assert packed.name == plain.name
+    assert compressed.x.tolist() == plain.x.tolist()
+    assert compressed.name == plain.name
 
 
 @given(
@@ -54,13 +54,13 @@ def test_a_gzipped_file_reads_like_a_plain_one(write):
     )
 )
 @settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
-def test_numbers_come_back_bit_for_bit(x, tmp_path_factory):
+def test_numbers_are_read_bit_for_bit(x, tmp_path_factory):
     path = tmp_path_factory.mktemp("numbers") / "x.csv"
     path.write_text("a,b\n" + "".join(f"{float(a)!r},{float(b)!r}\n" for a, b in x))
 
-    read = read_features(path, ["a", "b"])
+    features = read_features(path, ["a", "b"])
 
-    assert read.tobytes() == x.tobytes()
+    assert features.tobytes() == x.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_numbers_come_back_bit_for_bit(x, tmp_path_factory):
         (["9" * 30, "1"], ["9" * 30, "1"]),
     ],
 )
-def test_labels_are_numbers_only_if_each_is_a_whole_one(write, cells, expected):
+def test_labels_are_numbers_only_if_all_are_integers(write, cells, expected):
     data = read_table(write("a,target\n" + "".join(f"0,{cell}\n" for cell in cells)))
 
     assert data.y.tolist() == expected
@@ -101,13 +101,13 @@ def test_question_marks_blanks_and_nan_are_missing(write):
     assert data.feature_names == ("a", "b=missing", "b=u", "b=v", "b=w")
 
 
-def test_other_marks_of_missing_cells_can_be_named(write):
+def test_markers_of_missing_cells_can_be_chosen(write):
     data = read_table(write("a,target\n1,0\n-,0\n3,1\n"), missing=["-"])
 
     assert data.x.tolist() == [[1.0], [2.0], [3.0]]
 
 
-def test_a_word_late_in_a_long_column_makes_it_nominal(write):
+def test_text_late_in_a_long_column_makes_it_nominal(write):
     cells = ["0", "1"] * 700 + ["x"]
 
     table = read_columns(write("a,b\n" + "".join(f"{cell},7\n" for cell in cells)))
@@ -133,7 +133,7 @@ def test_a_column_declared_nominal_must_exist(write):
         read_table(write("a,target\n1,0\n"), nominal=["b"])
 
 
-def test_quoted_cells_may_hold_separators_and_line_ends(write):
+def test_quoted_cells_may_contain_separators_and_line_ends(write):
     table = read_columns(write('a,b\n"x,y","two\nlines"\n"z",""\n'))
 
     assert table.columns["a"].tolist() == ["x,y", "z"]
@@ -156,7 +156,7 @@ def test_a_second_file_can_be_encoded_like_the_first(write):
     assert second.x.tolist() == [[3.0, 0, 0, 1], [9.0, 0, 0, 0]]
 
 
-def test_words_that_look_like_numbers_stay_words_for_a_schema(write):
+def test_a_schema_reads_categories_that_look_like_numbers(write):
     first = read_table(write("grade,target\n1,0\n2,0\nx,1\n", "first.csv"))
 
     rows = read_rows(write("grade\n2\n1\n", "second.csv"), first.schema, labelled=False)
@@ -177,7 +177,7 @@ def test_missing_features_are_named(write):
         read_features(path, ["a", "b", "d"])
 
 
-def test_gaps_and_words_need_the_schema_of_the_training_data(write):
+def test_missing_cells_and_text_require_a_schema(write):
     path = write("a,b\n1,x\n,y\n")
 
     with pytest.raises(
@@ -219,7 +219,7 @@ def test_invalid_files_are_explained(write, text, message, name):
     assert str(path) in str(caught.value)
 
 
-def test_the_wrong_separator_shows_in_the_columns_that_exist(write):
+def test_a_wrong_separator_is_visible_in_the_error(write):
     with pytest.raises(DataError, match="no column 'target'; its columns are 'a;target'"):
         read_table(write("a;target\n1;0\n"))
 
@@ -229,12 +229,12 @@ def test_a_dropped_column_must_exist(write):
         read_table(write("a,target\n1,0\n"), drop=["id"])
 
 
-def test_a_truncated_or_false_gzip_file_is_refused(tmp_path):
-    cut, none = tmp_path / "cut.csv.gz", tmp_path / "none.csv.gz"
-    cut.write_bytes(gzip.compress(b"a,target\n" + b"1.25,0\n" * 5000)[:60])
-    none.write_bytes(b"a,target\n1,0\n")
+def test_a_truncated_or_invalid_gzip_file_is_refused(tmp_path):
+    truncated, uncompressed = tmp_path / "cut.csv.gz", tmp_path / "none.csv.gz"
+    truncated.write_bytes(gzip.compress(b"a,target\n" + b"1.25,0\n" * 5000)[:60])
+    uncompressed.write_bytes(b"a,target\n1,0\n")
 
-    for path in (cut, none):
+    for path in (truncated, uncompressed):
         with pytest.raises(DataError, match="is not a complete gzip file"):
             read_table(path)
 
@@ -264,7 +264,7 @@ def write_parquet(tmp_path):
     return write_file
 
 
-def test_types_decide_what_is_numeric(write_parquet):
+def test_types_determine_the_numeric_columns(write_parquet):
     path = write_parquet(
         {
             "whole": [1, None, 3],
@@ -286,7 +286,7 @@ def test_types_decide_what_is_numeric(write_parquet):
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [1.0, 0.0], ["1", "0"]])
-def test_labels_of_every_type_become_whole_numbers(write_parquet, labels):
+def test_labels_of_every_type_become_integers(write_parquet, labels):
     data = read_table(write_parquet({"a": [1.0, 2.0], "target": labels}))
 
     assert data.y.tolist() == [1, 0]
@@ -309,10 +309,10 @@ def test_columns_of_other_types_are_refused(write_parquet):
 
 
 def test_repeated_names_infinities_and_missing_labels_raise(write_parquet):
-    one = pyarrow.array([1.0, 2.0])
+    column = pyarrow.array([1.0, 2.0])
 
     with pytest.raises(DataError, match="repeats these column names: 'a'"):
-        read_table(write_parquet([one, one, one], names=["a", "a", "target"]))
+        read_table(write_parquet([column, column, column], names=["a", "a", "target"]))
     with pytest.raises(DataError, match=r"column 'a' of .* infinite"):
         read_table(write_parquet({"a": [1.0, float("inf")], "target": [0, 1]}))
     with pytest.raises(DataError, match=r"column 'target' of .* missing in 1 rows"):

@@ -45,21 +45,24 @@ def draft(source, **options):
 
 
 @given(st.lists(st.tuples(HOSTILE_CELLS, HOSTILE_CELLS, HOSTILE_CELLS), max_size=12))
-def test_each_row_is_converted_as_if_it_were_alone(rows):
-    def encode(some):
-        ages, sexes, labels = ([row[i] for row in some] for i in range(3))
+def test_each_row_is_converted_independently(rows):
+    def encode(subset):
+        ages, sexes, labels = ([row[i] for row in subset] for i in range(3))
         return SCHEMA.encode({"age": ages, "sex": sexes, "died": labels})
 
-    together, alone = encode(rows), [encode([row]) for row in rows]
+    all_rows, single_rows = encode(rows), [encode([row]) for row in rows]
 
-    expected = [one.x for one in alone if one.kept.all()]
-    assert together.kept.tolist() == [bool(one.kept.all()) for one in alone]
-    assert together.x.tobytes() == np.concatenate([np.zeros((0, 4)), *expected]).tobytes()
-    assert together.y.tolist() == [label for one in alone for label in one.y.tolist()]
-    assert sum(one.n_unlabelled for one in alone) == together.n_unlabelled
+    expected = [single.x for single in single_rows if single.kept.all()]
+    assert all_rows.kept.tolist() == [bool(single.kept.all()) for single in single_rows]
+    assert all_rows.x.tobytes() == np.concatenate([np.zeros((0, 4)), *expected]).tobytes()
+    assert all_rows.y.tolist() == [label for single in single_rows for label in single.y.tolist()]
+    assert sum(single.n_unlabelled for single in single_rows) == all_rows.n_unlabelled
     for counts in ("missing", "clipped"):
-        total = {name: sum(getattr(one, counts)[name] for one in alone) for name in ("age", "sex")}
-        assert getattr(together, counts) == total
+        total = {
+            name: sum(getattr(single, counts)[name] for single in single_rows)
+            for name in ("age", "sex")
+        }
+        assert getattr(all_rows, counts) == total
 
 
 @given(HOSTILE_CELLS)
@@ -146,7 +149,7 @@ def test_frames_tables_and_arrays_give_the_same_features():
     assert SCHEMA.encode_all(frame[["age", "sex"]].to_numpy(object)).tolist() == expected
 
 
-def test_an_odd_cell_does_not_change_other_cells_of_a_data_frame():
+def test_an_invalid_cell_does_not_change_others_of_a_data_frame():
     schema = Schema((CategoricalColumn("b", ("False", "True", "x"), "x"),), "y", (2**60, 2**60 + 1))
     frame = pd.DataFrame({"b": [True, False], "y": [2**60, 2**60 + 1]})
     odd = pd.concat([frame, pd.DataFrame({"b": ["?"], "y": ["?"]})], ignore_index=True)
@@ -168,7 +171,7 @@ def test_an_array_of_another_width_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("declare", "message"),
     [
         (lambda: NumericColumn("a", 2, 1), "low of at most high"),
         (lambda: NumericColumn("a", NAN, 1), "low of at most high"),
@@ -189,9 +192,9 @@ def test_an_array_of_another_width_is_refused():
         (lambda: Schema((NumericColumn("a"),)).bounds, "declares no range for column 'a'"),
     ],
 )
-def test_invalid_declarations_are_refused(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
+def test_invalid_declarations_are_refused(declare, message):
+    with pytest.raises(ValueError, match=message):
+        declare()
 
 
 NAMES = st.text(min_size=1, max_size=6).filter(lambda name: name == name.strip() != "")
@@ -214,15 +217,15 @@ def columns(draw):
     st.sampled_from([(), (0, 1), ("a", 'b"\\\n')]),
     st.text(max_size=5),
 )
-def test_toml_text_of_a_schema_gives_it_back(declared, classes, name):
+def test_a_schema_is_read_back_from_its_toml_text(declared, classes, name):
     label = "" if not classes else "label of no column"
     schema = Schema(tuple(declared), label, classes, name)
 
-    again = Schema.from_toml(schema.to_toml())
+    parsed = Schema.from_toml(schema.to_toml())
 
-    assert again == schema
-    assert again.name == name
-    assert again.digest == schema.digest
+    assert parsed == schema
+    assert parsed.name == name
+    assert parsed.digest == schema.digest
 
 
 def test_the_digest_depends_on_every_rule():
@@ -242,7 +245,7 @@ def test_the_digest_depends_on_every_rule():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "no columns"),
         ("a = ", "not valid TOML"),
@@ -260,8 +263,8 @@ def test_the_digest_depends_on_every_rule():
         ('[columns.a]\nkind = "category"\ncategories = [1]', "categories as a list of texts"),
     ],
 )
-def test_invalid_schema_text_is_refused(text, words):
-    with pytest.raises(DataError, match=words):
+def test_invalid_schema_text_is_refused(text, message):
+    with pytest.raises(DataError, match=message):
         Schema.from_toml(text)
 
 
@@ -301,7 +304,7 @@ def test_missing_numbers_become_the_median_of_the_drafted_rows():
     assert schema.encode_all(table(age=[NAN, 700.0])).tolist() == [[3.0], [700.0]]
 
 
-def test_missing_words_are_a_category_of_their_own():
+def test_missing_text_is_a_separate_category():
     schema = draft(table(answer=["yes", None, "no"]))
 
     assert schema.columns == (CategoricalColumn("answer", ("missing", "no", "yes"), "missing"),)
@@ -324,7 +327,7 @@ def test_missing_cells_of_numbers_can_be_kept():
 
 
 @given(arrays.arrays(np.float64, (7, 3), elements=st.floats(allow_nan=False, allow_infinity=False)))
-def test_numbers_without_gaps_pass_through_bit_for_bit(x):
+def test_numbers_without_missing_cells_are_unchanged(x):
     numbers = Table({f"c{i}": x[:, i] for i in range(3)}, source="numbers")
 
     assert draft(numbers).encode_all(numbers).tobytes() == x.tobytes()

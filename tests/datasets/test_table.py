@@ -1,4 +1,4 @@
-"""Tables of columns in memory, and the warnings of an encoder about them."""
+"""Tables of columns in memory."""
 
 import numpy as np
 import pandas as pd

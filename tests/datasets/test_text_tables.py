@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.datasets import Table, read_columns, read_table
-from fedneighbors.datasets._text_tables import _arff_cells, delimited, table_cells
+from fedneighbors.datasets._text_tables import _split_arff_line, serialize_csv, table_cells
 from fedneighbors.errors import DataError, MissingDataError
 
 
@@ -21,24 +21,24 @@ def test_a_written_table_is_read_back_equal(tmp_path):
     }
     table = Table({"place": words, **numbers}, "here")
 
-    (tmp_path / "t.csv").write_bytes(delimited(table_cells(table)))
+    (tmp_path / "t.csv").write_bytes(serialize_csv(table_cells(table)))
 
-    found = read_columns(tmp_path / "t.csv")
-    assert found.names == table.names
-    assert found.columns["place"].tolist() == words.tolist()
+    table_read = read_columns(tmp_path / "t.csv")
+    assert table_read.names == table.names
+    assert table_read.columns["place"].tolist() == words.tolist()
     for name, column in numbers.items():
-        np.testing.assert_array_equal(found.columns[name], column)
+        np.testing.assert_array_equal(table_read.columns[name], column)
 
 
-def test_whole_numbers_are_written_without_a_point():
+def test_integers_are_written_without_a_point():
     table = Table({"a": np.array([1.0, 2.0]), "b": np.array([1.0, 2.5])}, "here")
 
-    assert delimited(table_cells(table)) == b"a,b\n1,1.0\n2,2.5\n"
+    assert serialize_csv(table_cells(table)) == b"a,b\n1,1.0\n2,2.5\n"
 
 
 def test_columns_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="shorter"):
-        delimited({"a": [1, 2], "b": [1]})
+        serialize_csv({"a": [1, 2], "b": [1]})
 
 
 GENES = """% OpenML writes such lines
@@ -80,20 +80,20 @@ def test_numbers_words_and_missing_cells_are_preserved(write, name):
     assert table.columns["note"].tolist() == ["one, 'two'", None, "plain"]
 
 
-def test_a_table_with_labels_is_read_from_it(write):
+def test_an_arff_file_is_read_as_a_labelled_data_set(write):
     data = read_table(write(GENES), "Tissue", drop=["ID_REF", "note"])
 
     assert data.y.tolist() == ["Omentum", "Other", "Other"]
     assert data.x.shape[0] == 3
 
 
-def test_a_numeric_column_may_be_taken_as_words(write):
+def test_a_numeric_column_can_be_read_as_nominal(write):
     table = read_columns(write(GENES), nominal=["ID_REF"])
 
     assert table.columns["ID_REF"].tolist() == ["1", "2", "3"]
 
 
-def test_more_rows_than_a_block_come_in_order(write):
+def test_rows_of_several_blocks_are_in_order(write):
     rows = "\n".join(map(str, range(1000)))
 
     table = read_columns(write(f"@attribute a real\n@data\n{rows}"))
@@ -142,4 +142,4 @@ def test_binary_content_is_refused(tmp_path, raw, message):
 def test_quoted_cells_with_any_content_are_read_back(cells):
     quoted = ["'" + cell.replace("\\", "\\\\").replace("'", "\\'") + "'" for cell in cells]
 
-    assert _arff_cells(", ".join(quoted), 1, len(cells), "a file") == cells
+    assert _split_arff_line(", ".join(quoted), 1, len(cells), "a file") == cells

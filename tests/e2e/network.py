@@ -33,7 +33,7 @@ class Network:
     Parameters
     ----------
     folder : Path
-        For keys, logs and Flower's own files.
+        Folder for keys, logs and Flower's files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -89,13 +89,13 @@ class Network:
         self._kill_all(party)
 
     def start_run(self, app: Path, **config: Any) -> "subprocess.Popen[str]":
-        """Start a run; the process prints its log and ends with it."""
+        """Start a run; the process prints the log until the run ends."""
         pairs = {key.replace("_", "-"): json.dumps(value) for key, value in config.items()}
         settings = " ".join(f"{key}={value}" for key, value in pairs.items())
         return self._flwr_process("run", str(app), "here", "--stream", "--run-config", settings)
 
     def status(self) -> tuple[str, str]:
-        """Return the status of the latest run, and Flower's details on it."""
+        """Return status and details of the latest run."""
         run, *_ = json.loads(self.flwr("list", "here", "--format", "json"))["runs"]
         return run["status"], run["status-details"]
 
@@ -143,7 +143,7 @@ class Network:
 
 def kill_processes(home: str) -> None:
     """Kill all processes whose FLWR_HOME begins with this path, also those in other sessions."""
-    while processes := _processes(home):  # until none is left that could start another
+    while processes := _processes(home):  # repeat, because a process may have started another
         for pid in processes:
             kill(pid)
 
@@ -206,7 +206,7 @@ def write_node_key(path: Path) -> None:
 
 
 def private_bytes(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
-    """Return a private key in PEM, not encrypted."""
+    """Return a private key as unencrypted PEM."""
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
@@ -228,7 +228,7 @@ def certificate(
     *,
     is_ca: bool,
 ) -> x509.Certificate:
-    """Return a certificate for 127.0.0.1, issued by the test authority."""
+    """Issue a certificate for 127.0.0.1."""
     now = datetime.datetime.now(datetime.UTC)
     hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     builder = (

@@ -31,14 +31,14 @@ http {{
 """
 
 
-def block(start):
-    """Return the block of the page that begins with a text."""
-    (found,) = [text for _, text in BLOCK.findall(PAGE) if text.startswith(start)]
-    return found
+def find_block(start):
+    """Return the code block of the page that begins with ``start``."""
+    (content,) = [text for _, text in BLOCK.findall(PAGE) if text.startswith(start)]
+    return content
 
 
 class Machine:
-    """The hub or a party, with a folder in place of /srv/federation and ports of its own.
+    """The hub or a party, with another folder than /srv/federation and other ports.
 
     The environment of the tests replaces the virtual environment of the page; the tests of the
     wheel install one.
@@ -47,7 +47,9 @@ class Machine:
     def __init__(self, folder, ports, party="hospital-a"):
         self.folder, self.ports, self.party = folder, ports, party
         folder.mkdir()
-        create, install, *profile = self.adapt(block("python3 -m venv")).splitlines(keepends=True)
+        create, install, *profile = self.adapt(find_block("python3 -m venv")).splitlines(
+            keepends=True
+        )
         assert "-m venv" in create
         assert "pip install 'fedneighbors[flower,data]'" in install
         self.profile = "".join(line for line in profile if "/venv/bin" not in line)
@@ -79,7 +81,7 @@ class Machine:
             )  # fmt: skip
 
     def run(self, command):
-        """Run the commands of a block to their end."""
+        """Run the commands of a block and wait for them."""
         status = self.start(command).wait(timeout=LIMIT_S)
         assert status == 0, self.log.read_text()
 
@@ -106,7 +108,7 @@ def nginx(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory, nginx):
-    """The hub and three parties of the page, connected."""
+    """Yield the hub and the three parties of the page, connected."""
     folder = tmp_path_factory.mktemp("page")
     ports = {name: free_port() for name in ("https", "superlink", *PARTIES)}
     hub = Machine(folder / "hub", ports)
@@ -122,17 +124,17 @@ def machines(tmp_path_factory, nginx):
 
 
 def start_hub(hub, nginx):
-    hub.run(block("openssl req"))
-    hub.run(block("fedneighbors preflight --port 8000"))
-    hub.start(block("flower-superlink"))
+    hub.run(find_block("openssl req"))
+    hub.run(find_block("fedneighbors preflight --port 8000"))
+    hub.start(find_block("flower-superlink"))
     wait_until(lambda: is_listening(hub.ports["superlink"]), "the SuperLink listens", hub.log)
-    server = hub.adapt(block("server {"))
+    server = hub.adapt(find_block("server {"))
     (hub.folder / "nginx.conf").write_text(
         NGINX.format(user=getpass.getuser(), folder=hub.folder, server=server)
     )
     proxy = hub.start(f"exec {nginx} -c {hub.folder}/nginx.conf -p {hub.folder}")
     wait_until(lambda: is_listening(hub.ports["https"]), "nginx listens", hub.log)
-    (hub.folder / "flower" / "config.toml").write_text(hub.adapt(block("[superlink]")))
+    (hub.folder / "flower" / "config.toml").write_text(hub.adapt(find_block("[superlink]")))
     for app in ROOT.glob("examples/flower-*"):
         shutil.copytree(app, hub.folder / app.name)
     return proxy
@@ -140,20 +142,20 @@ def start_hub(hub, nginx):
 
 def join(party, name, hub):
     shutil.copy(hub.folder / "ca.crt", party.folder)
-    party.run(block("ssh-keygen"))
+    party.run(find_block("ssh-keygen"))
     shutil.copy(party.folder / "node.pub", hub.folder / f"{name}.pub")
-    hub.run(block("flwr supernode register").replace("hospital-a", name))
-    party.run_python(block("import numpy"))
+    hub.run(find_block("flwr supernode register").replace("hospital-a", name))
+    party.run_python(find_block("import numpy"))
     header, *lines = (party.folder / "data.csv").read_text().splitlines(keepends=True)
     (party.folder / "data.csv").write_text(header + "".join(lines[PARTIES[name]]))
     (party.folder / "new-visits.csv").write_text(header + "".join(lines[:5]))
-    party.run(block("fedneighbors preflight --port 9094"))
-    party.start(block("flower-supernode"))
+    party.run(find_block("fedneighbors preflight --port 9094"))
+    party.start(find_block("flower-supernode"))
 
 
 def train(hub, name):
     """Run the page's command for a method; return the path of the coordinator's model."""
-    hub.run(block(f"flwr run flower-{name}"))
+    hub.run(find_block(f"flwr run flower-{name}"))
     path = hub.folder / f"{name}.model"
     assert path.exists(), hub.log.read_text()
     return path
@@ -164,7 +166,9 @@ def test_flynn_of_the_page_is_the_model_of_one_process(machines):
     pooled = Machine(hub.folder.parent / "pooled", hub.ports)
 
     common = train(hub, "flynn").read_bytes()
-    pooled.run_python(block("import numpy"), block("from fedneighbors import FlyNNClassifier"))
+    pooled.run_python(
+        find_block("import numpy"), find_block("from fedneighbors import FlyNNClassifier")
+    )
 
     assert common == (pooled.folder / "flynn.model").read_bytes()
     assert {(p.folder / "flynn.model").read_bytes() for p in parties.values()} == {common}
@@ -191,7 +195,7 @@ def test_knnper_of_the_page_predicts_at_a_party(machines):
     hub, parties = machines
 
     common = KNNPerClassifier.load(train(hub, "knnper"))
-    parties["hospital-a"].run(block("fedneighbors predict --model knnper.model"))
+    parties["hospital-a"].run(find_block("fedneighbors predict --model knnper.model"))
 
     party = KNNPerClassifier.load(parties["hospital-a"].folder / "knnper.model")
     assert party.weights_.tobytes() == common.weights_.tobytes()
@@ -200,7 +204,7 @@ def test_knnper_of_the_page_predicts_at_a_party(machines):
     assert set(lines[1:]) <= {"benign", "malignant"}
 
 
-def test_no_block_of_the_page_is_left_out():
+def test_the_page_has_only_blocks_of_known_languages():
     languages = {language for language, _ in BLOCK.findall(PAGE)}
 
     assert languages == {"bash", "python", "nginx", "toml"}

@@ -20,7 +20,7 @@ APP = EXAMPLES / "flower-flynn"
 FEDPNN = EXAMPLES / "flower-fedpnn"
 KNNPER = EXAMPLES / "flower-knnper"
 PARTIES = ("ann", "bob", "cyd")
-LIMIT_S = 400  # limit of a run; a machine that is busy with other tests is slow
+LIMIT_S = 400  # for one run; other tests may slow the machine down
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def network(tmp_path):
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A network that several runs share; its nodes are those of PARTIES, with plain sums."""
+    """Yield a network for several tests, with a node for each of PARTIES and plain sums."""
     with Network(tmp_path_factory.mktemp("hub")) as network:
         write_digits(network.folder, PARTIES)
         for party in PARTIES:
@@ -41,14 +41,14 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def shared(hub):
-    """The shared network, without the models of the run before."""
+    """Delete the models of earlier tests from the shared network."""
     for path in hub.folder.rglob("*.model*"):
         path.unlink()
     return hub
 
 
 def write_digits(folder, parties):
-    """Write each party's part of the digits, and all of them as the pooled table."""
+    """Write each party's part of the digits, and the pooled table."""
     x, y = load_digits(return_X_y=True)
     rows = np.column_stack([x, y]).astype(int)
     header = ",".join([*(f"pixel_{pixel}" for pixel in range(64)), "digit"])

@@ -1,4 +1,4 @@
-"""Every experiment is found by its name, and the documentation names no other."""
+"""Every experiment is found by its name; the documentation names existing ones only."""
 
 import re
 from pathlib import Path

@@ -24,25 +24,25 @@ def call(*arguments):
 
 @pytest.fixture
 def catalogue(monkeypatch):
-    asked = []
+    calls = []
 
     def run(**settings):
         settings.pop("progress")(1, 2, "half way")
-        asked.append(settings)
+        calls.append(settings)
         return RECORD
 
-    about = {"title": "Table 1", "description": "Accuracy on a.", "run": run}
-    entry = SimpleNamespace(**about, keeps_journal=False)
-    kept = SimpleNamespace(**about, keeps_journal=True)
-    known = {
-        "flynn.table1": entry,
-        "fedknn.k": kept,
-        "fedpnn.real": entry,
-        "knnper.table2": entry,
+    fields = {"title": "Table 1", "description": "Accuracy on a.", "run": run}
+    without_journal = SimpleNamespace(**fields, keeps_journal=False)
+    with_journal = SimpleNamespace(**fields, keeps_journal=True)
+    studies = {
+        "flynn.table1": without_journal,
+        "fedknn.k": with_journal,
+        "fedpnn.real": without_journal,
+        "knnper.table2": without_journal,
     }
-    monkeypatch.setattr("experiments.__main__.EXPERIMENTS", known)
-    monkeypatch.setattr("experiments.__main__.find_study", known.get)
-    return asked
+    monkeypatch.setattr("experiments.__main__.EXPERIMENTS", studies)
+    monkeypatch.setattr("experiments.__main__.find_study", studies.get)
+    return calls
 
 
 def test_experiments_are_listed_with_title_and_description(catalogue):
@@ -86,7 +86,7 @@ def test_an_experiment_with_a_journal_gets_it(catalogue, tmp_path):
     assert catalogue[0]["journal"] == path
 
 
-def test_an_unknown_experiment_is_answered_with_the_known_ones(catalogue):
+def test_an_unknown_experiment_lists_those_of_the_method(catalogue):
     result = call("flynn.table2")
 
     assert result.exit_code == 2
@@ -94,7 +94,7 @@ def test_an_unknown_experiment_is_answered_with_the_known_ones(catalogue):
     assert "fedknn.k" not in result.stderr
 
 
-def test_an_unknown_method_is_answered_with_all_experiments(catalogue):
+def test_an_unknown_method_lists_all_experiments(catalogue):
     result = call("table2")
 
     assert result.exit_code == 2
@@ -102,7 +102,7 @@ def test_an_unknown_method_is_answered_with_all_experiments(catalogue):
     assert "fedknn.k" in result.stderr
 
 
-def test_a_missing_name_is_answered_with_the_list_option(catalogue):
+def test_a_missing_name_suggests_the_list_option(catalogue):
     result = call()
 
     assert result.exit_code == 2

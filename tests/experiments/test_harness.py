@@ -1,4 +1,4 @@
-"""Measurements in several processes are returned in order; a result waits only for earlier ones."""
+"""Jobs in several processes return results in order; a follow-up waits only for its own job."""
 
 import os
 import time
@@ -6,31 +6,31 @@ import time
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
-from experiments.harness import run_each, run_with_sequels
+from experiments.harness import run_each, run_with_followups
 
 
-def product(a, b):
+def multiply(a, b):
     return a * b
 
 
-def paused(seconds, _):
-    began = time.monotonic()
+def sleep(seconds, _):
+    start = time.monotonic()
     time.sleep(seconds)
-    return began, time.monotonic(), os.getpid()
+    return start, time.monotonic(), os.getpid()
 
 
-def refused(a, b):
+def fail_for_three(a, b):
     if b == 3:
         raise KeyError(f"no {b}")
     return a * b
 
 
-def threads(*_):
+def read_thread_variable(*_):
     return os.environ.get("OMP_NUM_THREADS")
 
 
-def two_more(job, found):
-    return [(found, 10), (found, 100)] if job[0] > 1 else []
+def add_two_jobs(job, results):
+    return [(results, 10), (results, 100)] if job[0] > 1 else []
 
 
 def label(a, b):
@@ -38,64 +38,64 @@ def label(a, b):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_jobs_and_their_sequels_come_back_in_order(n_jobs):
-    told = []
-    found = run_with_sequels(
-        product,
+def test_results_of_jobs_and_followups_are_in_order(n_jobs):
+    updates = []
+    results = run_with_followups(
+        multiply,
         [(2, 3), (1, 5), (4, 5)],
-        sequels=two_more,
+        followups=add_two_jobs,
         n_jobs=n_jobs,
-        progress=lambda *each: told.append(each),
+        progress=lambda *update: updates.append(update),
         label=label,
     )
-    assert found == [[6, 60, 600], [5], [20, 200, 2000]]
-    assert [done for done, _, _ in told] == list(range(1, 8))
-    assert all(done <= known for done, known, _ in told)
-    assert told[-1][:2] == (7, 7)
-    assert sorted(message for _, _, message in told) == sorted(
+    assert results == [[6, 60, 600], [5], [20, 200, 2000]]
+    assert [done for done, _, _ in updates] == list(range(1, 8))
+    assert all(done <= known for done, known, _ in updates)
+    assert updates[-1][:2] == (7, 7)
+    assert sorted(message for _, _, message in updates) == sorted(
         ["2 by 3", "1 by 5", "4 by 5", "6 by 10", "6 by 100", "20 by 10", "20 by 100"]
     )
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_no_jobs_give_no_results(n_jobs):
-    found = run_with_sequels(
-        product, [], sequels=two_more, n_jobs=n_jobs, progress=print, label=label
+    results = run_with_followups(
+        multiply, [], followups=add_two_jobs, n_jobs=n_jobs, progress=print, label=label
     )
-    assert found == []
+    assert results == []
 
 
-def test_a_sequel_begins_while_another_first_job_is_not_through():
-    chains = run_with_sequels(
-        paused,
+def test_a_followup_starts_before_other_jobs_finish():
+    chains = run_with_followups(
+        sleep,
         [(3.0, 0), (0.0, 0)],
-        sequels=lambda job, _: [(0.0, 0)] if job[0] == 0 else [],
+        followups=lambda job, _: [(0.0, 0)] if job[0] == 0 else [],
         n_jobs=2,
         progress=lambda *_: None,
         label=label,
     )
-    [[long], [_, sequel]] = chains
-    assert sequel[0] < long[1]
-    assert sequel[2] != long[2]
+    [[long_job], [_, followup]] = chains
+    assert followup[0] < long_job[1]
+    assert followup[2] != long_job[2]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("first", [(1, 3), (2, 1)])
-def test_a_failure_is_reported(n_jobs, first):
+@pytest.mark.parametrize("job", [(1, 3), (2, 1)])
+def test_a_failure_is_reported(n_jobs, job):
     with pytest.raises(KeyError, match="no 3"):
-        run_with_sequels(
-            refused,
-            [first, (1, 1)],
-            sequels=lambda job, _: [(5, 3)] if job[0] == 2 else [],
+        run_with_followups(
+            fail_for_three,
+            [job, (1, 1)],
+            followups=lambda job, _: [(5, 3)] if job[0] == 2 else [],
             n_jobs=n_jobs,
             progress=lambda *_: None,
             label=label,
         )
 
 
-def endless_or_refused(path, endless):
-    if not endless:
-        while not path.exists():  # until the other one is at work
+def wait_or_fail(path, waits):
+    if not waits:
+        while not path.exists():  # until the other job has started
             time.sleep(0.01)
         raise KeyError("no")
     path.write_text(str(os.getpid()))
@@ -105,10 +105,10 @@ def endless_or_refused(path, endless):
 def test_a_failed_job_stops_the_others(tmp_path):
     path = tmp_path / "pid"
     with pytest.raises(KeyError, match="no"):
-        run_with_sequels(
-            endless_or_refused,
+        run_with_followups(
+            wait_or_fail,
             [(path, True), (path, False)],
-            sequels=lambda *_: [],
+            followups=lambda *_: [],
             n_jobs=2,
             progress=lambda *_: None,
             label=label,
@@ -119,35 +119,45 @@ def test_a_failed_job_stops_the_others(tmp_path):
 
 def test_processes_share_the_cores(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    [[found]] = run_with_sequels(
-        threads, [(1, 1)], sequels=lambda *_: [], n_jobs=2, progress=lambda *_: None, label=label
+    [[results]] = run_with_followups(
+        read_thread_variable,
+        [(1, 1)],
+        followups=lambda *_: [],
+        n_jobs=2,
+        progress=lambda *_: None,
+        label=label,
     )
-    assert found == "7"
+    assert results == "7"
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr("experiments.harness.cpu_count", lambda: 6)
-    [[found]] = run_with_sequels(
-        threads, [(1, 1)], sequels=lambda *_: [], n_jobs=2, progress=lambda *_: None, label=label
+    [[results]] = run_with_followups(
+        read_thread_variable,
+        [(1, 1)],
+        followups=lambda *_: [],
+        n_jobs=2,
+        progress=lambda *_: None,
+        label=label,
     )
-    assert found == "3"
+    assert results == "3"
 
 
 @pytest.fixture
-def no_idle_processes():
+def end_idle_processes():
     """End the processes that joblib reuses, because other tests count processes."""
     yield
     get_reusable_executor().shutdown()
 
 
-@pytest.mark.usefixtures("no_idle_processes")
+@pytest.mark.usefixtures("end_idle_processes")
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_independent_jobs_come_back_in_order(n_jobs):
-    told = []
-    found = run_each(
-        product,
+def test_results_of_independent_jobs_are_in_order(n_jobs):
+    updates = []
+    results = run_each(
+        multiply,
         [(1, 2), (3, 4)],
         n_jobs=n_jobs,
-        progress=lambda *each: told.append(each),
+        progress=lambda *update: updates.append(update),
         label=label,
     )
-    assert found == [2, 12]
-    assert told == [(1, 2, "1 by 2"), (2, 2, "3 by 4")]
+    assert results == [2, 12]
+    assert updates == [(1, 2, "1 by 2"), (2, 2, "3 by 4")]

@@ -81,7 +81,7 @@ class ValueParty:
         return Noised(self.items)
 
 
-def value_parties(n, dtype="u4", length=5):
+def make_parties(n, dtype="u4", length=5):
     return [ValueParty(f"p{k}", np.arange(length, dtype=dtype) * (k + 1)) for k in range(n)]
 
 
@@ -136,7 +136,7 @@ class Wire:
             answers[name] = encode(reply)
         return answers, {name: "no answer" for name in frames if name not in answers}
 
-    def sent(self, kind, name=None):
+    def get_messages(self, kind, name=None):
         """Return the messages of a class, of one party or of all."""
         messages = self.requests + self.replies
         return [item for party, item in messages if type(item) is kind and name in (None, party)]
@@ -146,7 +146,7 @@ def request_sum(request=None):
     return (yield total(request or ValuesRequest()))
 
 
-def masked_sum(wire, roster, *, threshold=None, request=None, names=None):
+def run_masked_sum(wire, roster, *, threshold=None, request=None, names=None):
     """Run one masked sum; return the coordinator's replies and the rounds."""
     sums = MaskedSums(roster, threshold=threshold)
     outcome = run_rounds(
@@ -185,9 +185,9 @@ def change_round(item):
 
 def assert_fails(*, on_reply=None, on_request=None, silent=None, n=8, party="p1", match=""):
     """Assert that a sum fails and names the party; return the wire."""
-    masked, roster = enroll(value_parties(n))
+    masked, roster = enroll(make_parties(n))
     wire = Wire(masked, silent, on_request=on_request, on_reply=on_reply)
     with pytest.raises(AggregationError, match=match) as caught:
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
     assert caught.value.party == party
     return wire

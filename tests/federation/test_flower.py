@@ -102,7 +102,7 @@ def test_run_configuration_does_not_reach_the_party():
     [
         (1, "could not load the app"),
         (2, "the app failed"),
-        (3, "its message got lost"),
+        (3, "the request to it was lost"),
         (5, "not connected any more"),
         (8, "the process of the app ended"),
         (99, "Flower reports error 99"),

@@ -36,14 +36,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def node(folder, name, **more):
+def node(folder, name, **extra):
     files = {"data": str(folder / f"{name}.csv"), "model-folder": str(model_folder(folder, name))}
-    return {"party-name": name, "label": "kind", **files, **more}
+    return {"party-name": name, "label": "kind", **files, **extra}
 
 
-def train(folder, grid, **more):
+def train(folder, grid, **extra):
     path = str(model_folder(folder, "coordinator") / "fedpnn.model")
-    config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **more}
+    config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **extra}
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
@@ -52,12 +52,12 @@ def models(folder):
     return [(folder / owner / "fedpnn.model").read_bytes() for owner in ("coordinator", *PARTIES)]
 
 
-def train_in_one_process(folder, settings, **more):
+def train_in_one_process(folder, settings, **extra):
     parties = []
     for name in PARTIES:
         table = read_table(folder / f"{name}.csv", label="kind", keep_missing=True)
         names = {"feature_names": table.feature_names, "label_name": "kind"}
-        parties.append(FedPNNParty(name, table.x, table.y, **names, **more))
+        parties.append(FedPNNParty(name, table.x, table.y, **names, **extra))
     return run(coordinate(settings), parties).result.to_bytes()
 
 
@@ -119,7 +119,7 @@ def test_no_model_is_written_if_a_node_is_missing(folder):
     assert not list(folder.glob("*/*.model*"))
 
 
-def test_run_below_a_nodes_minimum_of_records_is_refused(folder):
+def test_run_below_the_min_count_of_a_node_is_refused(folder):
     grid = ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES))
 
     with pytest.raises(PartyRefused, match="below the min_count of this party"):
@@ -129,7 +129,7 @@ def test_run_below_a_nodes_minimum_of_records_is_refused(folder):
 
 
 @pytest.mark.parametrize("min_count", [0, -1, True, "5", 5.0])
-def test_node_with_invalid_minimum_of_records_refuses(folder, min_count):
+def test_node_with_an_invalid_min_count_refuses(folder, min_count):
     configs = node(folder, "ann"), node(folder, "bob", **{"min-count": min_count})
     grid = ProcessGrid(flower_app.client, *configs)
 

@@ -46,11 +46,11 @@ def nodes(folder, terms, budget, masked):
 )
 def test_nodes_train_only_once_with_their_budget(folder, terms, budget, masked):
     grid = ProcessGrid(flower_app.client, *nodes(folder, terms, budget, masked))
-    run = {**terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
+    config = {**terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
 
-    train(folder, grid, **run)
+    train(folder, grid, **config)
     with pytest.raises(PartyRefused, match="its privacy budget does not allow this release"):
-        train(folder, grid, **run)
+        train(folder, grid, **config)
 
     assert len(set(models(folder))) == 1
     model = FedPNNClassifier.load(folder / "coordinator" / "fedpnn.model").model_

@@ -35,15 +35,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def node(folder, name, **more):
+def node(folder, name, **extra):
     files = {"data": str(folder / f"{name}.csv"), "model-folder": str(model_folder(folder, name))}
-    config = {"party-name": name, "label": "kind", **files, **more}
+    config = {"party-name": name, "label": "kind", **files, **extra}
     return {key: value for key, value in config.items() if value is not None}
 
 
-def train(folder, grid, **more):
+def train(folder, grid, **extra):
     path = str(model_folder(folder, "coordinator") / "flynn.model")
-    config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **more}
+    config = {**DEFAULTS, "min-parties": len(grid.configs), "model-path": path, **extra}
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
@@ -220,7 +220,7 @@ def test_predict_reads_words_and_gaps_with_a_nodes_model(folder, monkeypatch):
     assert (folder / "predictions.csv").read_text().split() == ["prediction", "ill", "ill", "well"]
 
 
-def test_schema_in_the_folder_of_models_stays_as_it_is(folder):
+def test_schema_in_the_model_folder_is_not_changed(folder):
     path = model_folder(folder, "ann") / "schema.toml"
     path.write_text(f"# by hand\n{(Path(__file__).with_name('kinds.toml')).read_text()}")
     before = path.read_bytes()
@@ -231,7 +231,7 @@ def test_schema_in_the_folder_of_models_stays_as_it_is(folder):
     assert path.read_bytes() == before == (folder / "bob" / "schema.toml").read_bytes()
 
 
-def test_models_of_two_methods_stand_side_by_side_at_a_node(folder):
+def test_models_of_two_methods_do_not_overwrite_each_other(folder):
     train(folder, ProcessGrid(flower_app.client, *(node(folder, name) for name in PARTIES)))
     before = (folder / "ann" / "flynn.model").read_bytes()
     fedpnn = tomllib.loads((ROOT / "examples" / "flower-fedpnn" / "pyproject.toml").read_text())
@@ -245,7 +245,7 @@ def test_models_of_two_methods_stand_side_by_side_at_a_node(folder):
     assert (folder / "ann" / "fedpnn.model").exists()
 
 
-def test_a_node_without_its_folder_of_models_refuses(folder):
+def test_node_without_its_model_folder_refuses(folder):
     nodes = [node(folder, name) for name in PARTIES]
     (folder / "bob").rmdir()
 

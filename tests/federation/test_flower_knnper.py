@@ -38,14 +38,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def node(folder, name, **more):
+def node(folder, name, **extra):
     files = {"data": str(folder / f"{name}.csv"), "model-folder": str(model_folder(folder, name))}
-    return {"party-name": name, "label": "digit", **files, **more}
+    return {"party-name": name, "label": "digit", **files, **extra}
 
 
-def train(folder, grid, **more):
+def train(folder, grid, **extra):
     path = str(model_folder(folder, "coordinator") / "knnper.model")
-    config = {**DEFAULTS, **QUICK, "min-parties": len(grid.configs), "model-path": path, **more}
+    config = {**DEFAULTS, **QUICK, "min-parties": len(grid.configs), "model-path": path, **extra}
     flower_app.server(grid, Context(1, 1, {}, RecordDict(), config))
 
 
@@ -54,11 +54,11 @@ def make_grid(folder, **options):
     return ProcessGrid(flower_app.client, *nodes, **options)
 
 
-def train_in_one_process(folder, **more):
+def train_in_one_process(folder, **extra):
     tables = [read_table(folder / f"{name}.csv", label="digit") for name in PARTIES]
     x, y = np.concatenate([t.x for t in tables]), np.concatenate([t.y for t in tables])
     owner = np.repeat(PARTIES, [len(t.y) for t in tables])
-    return KNNPerClassifier(**{**ESTIMATOR, **more}).fit(x, y, parties=owner), x, y
+    return KNNPerClassifier(**{**ESTIMATOR, **extra}).fit(x, y, parties=owner), x, y
 
 
 def has_equal_predictions(model, name, expected, x):
@@ -90,11 +90,11 @@ def test_nodes_equal_the_clients_of_one_process(folder, parameters, config):
     assert shared.weights_.tobytes() == expected.weights_.tobytes()
     assert shared.clients_ == {}
     for name in PARTIES:
-        own = KNNPerClassifier.load(folder / name / "knnper.model")
-        assert list(own.clients_) == [name]
-        assert own.clients_[name].weight == expected.clients_[name].weight
-        assert own.clients_[name].settings == expected.clients_[name].settings
-        assert has_equal_predictions(own, name, expected, x)
+        model = KNNPerClassifier.load(folder / name / "knnper.model")
+        assert list(model.clients_) == [name]
+        assert model.clients_[name].weight == expected.clients_[name].weight
+        assert model.clients_[name].settings == expected.clients_[name].settings
+        assert has_equal_predictions(model, name, expected, x)
     assert not list(folder.rglob("*.pending"))
 
 

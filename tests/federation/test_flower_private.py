@@ -52,11 +52,11 @@ def nodes(folder, terms, budget, masked):
 )
 def test_nodes_train_only_once_with_their_budget(folder, terms, budget, masked):
     grid = ProcessGrid(flower_app.client, *nodes(folder, terms, budget, masked))
-    run = {**SIZES, **terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
+    config = {**SIZES, **terms, "secure-aggregation": masked, "roster": str(folder / "roster.json")}
 
-    train(folder, grid, **run)
+    train(folder, grid, **config)
     with pytest.raises(PartyRefused, match="its privacy budget does not allow this release"):
-        train(folder, grid, **run)
+        train(folder, grid, **config)
 
     model = FlyNNModel.load(folder / "coordinator" / "flynn.model")
     assert model.guarantee.startswith("epsilon=1")

@@ -16,7 +16,7 @@ from tests.federation.parties import Everything, Integers, Nested, ValidatedMess
 from tests.federation.samples import SAMPLE, everything
 
 
-def frame_of(name: str, *fields: bytes) -> bytes:
+def make_frame(name: str, *fields: bytes) -> bytes:
     head = b"FNM\x01" + struct.pack("<I", len(name)) + name.encode()
     return head + bytes([len(fields)]) + b"".join(fields)
 
@@ -28,14 +28,14 @@ def array_bytes(code: int, shape: tuple[int, ...], raw: bytes = b"") -> bytes:
 @given(st.binary(max_size=200))
 @settings(max_examples=2000, deadline=None)
 def test_random_bytes_raise_only_wire_error(content):
-    for frame in (content, b"FNM\x01" + content, frame_of("Everything")[:-1] + content):
+    for frame in (content, b"FNM\x01" + content, make_frame("Everything")[:-1] + content):
         assert_refused_or_canonical(frame)
 
 
 @given(st.lists(st.binary(max_size=12), max_size=11))
 @settings(max_examples=2000, deadline=None)
 def test_random_fields_raise_only_wire_error(fields):
-    assert_refused_or_canonical(frame_of("Everything", *fields))
+    assert_refused_or_canonical(make_frame("Everything", *fields))
 
 
 @given(everything, st.data())
@@ -63,13 +63,13 @@ def assert_refused_or_canonical(frame: bytes) -> None:
 def test_every_single_bit_flip_is_refused_or_canonical():
     frame = encode(SAMPLE)
 
-    flipped = [
+    altered_frames = [
         frame[:i] + bytes([frame[i] ^ (1 << bit)]) + frame[i + 1 :]
         for i in range(len(frame))
         for bit in range(8)
     ]
 
-    for altered in flipped:
+    for altered in altered_frames:
         assert_refused_or_canonical(altered)
 
 
@@ -121,7 +121,7 @@ def test_length_fields_cannot_cause_large_allocations(length):
     ],
 )
 def test_impossible_shapes_are_refused(shape):
-    frame = frame_of("Integers", array_bytes(7, shape))
+    frame = make_frame("Integers", array_bytes(7, shape))
 
     with pytest.raises(WireError):
         decode(frame, (Integers,))
@@ -144,7 +144,7 @@ def test_impossible_shapes_are_refused(shape):
     ],
 )
 def test_malformed_field_is_refused_with_its_reason(fields, reason):
-    frame = frame_of("Integers", *fields)
+    frame = make_frame("Integers", *fields)
 
     with pytest.raises(WireError, match=reason):
         decode(frame, (Integers,))
@@ -164,7 +164,7 @@ def test_non_finite_float_is_refused_both_ways(number):
 @pytest.mark.parametrize("keys", [("a", "a"), ("b", "a"), ("a", "a", "b")])
 def test_mapping_with_repeated_or_unsorted_keys_is_refused(keys):
     entries = b"".join(struct.pack("<I", 1) + key.encode() + b"d" + bytes(4) for key in keys)
-    frame = frame_of("Nested", b"d" + struct.pack("<I", len(keys)) + entries)
+    frame = make_frame("Nested", b"d" + struct.pack("<I", len(keys)) + entries)
 
     with pytest.raises(WireError, match="ascending"):
         decode(frame, (Nested,))
@@ -174,7 +174,7 @@ def test_string_that_is_not_utf8_is_refused():
     surrogate, overlong = b"\xed\xa0\x80", b"\xc0\x80"
 
     for raw in (surrogate, overlong, b"\xff"):
-        frame = frame_of("Nested", b"d" + struct.pack("<II", 1, len(raw)) + raw + b"N")
+        frame = make_frame("Nested", b"d" + struct.pack("<II", 1, len(raw)) + raw + b"N")
         with pytest.raises(WireError, match="UTF-8"):
             decode(frame, (Nested,))
 
@@ -183,7 +183,7 @@ def test_string_that_is_not_utf8_is_refused():
 @pytest.mark.parametrize("depth", [7, 8, 100, 100_000])
 def test_deep_nesting_is_refused_without_stack_overflow(tag, depth):
     layer = tag + struct.pack("<I", 1) + (b"" if tag == b"t" else struct.pack("<I", 0))
-    frame = frame_of("Nested", layer * depth + b"N")
+    frame = make_frame("Nested", layer * depth + b"N")
 
     with pytest.raises(WireError, match="nested deeper"):
         decode(frame, (Nested,))
@@ -192,7 +192,7 @@ def test_deep_nesting_is_refused_without_stack_overflow(tag, depth):
 def test_frame_with_too_many_values_is_refused_both_ways(monkeypatch):
     monkeypatch.setattr(wire, "MAX_VALUES", 100)
     nested = b"t" + struct.pack("<I", 40) + b"i\x01\0\0\0\0\0\0\0" * 40
-    frame = frame_of("Nested", b"t" + struct.pack("<I", 3) + nested * 3)
+    frame = make_frame("Nested", b"t" + struct.pack("<I", 3) + nested * 3)
 
     with pytest.raises(WireError, match="more than 100 values"):
         decode(frame, (Nested,))
@@ -234,7 +234,7 @@ def test_values_rejected_by_the_message_are_a_wire_error(n, parts):
 
     with nullcontext() if valid else pytest.raises(WireError, match="ValidatedMessage"):
         assert decode(
-            frame_of("ValidatedMessage", *fields), (ValidatedMessage,)
+            make_frame("ValidatedMessage", *fields), (ValidatedMessage,)
         ) == ValidatedMessage(n, parts)
 
 

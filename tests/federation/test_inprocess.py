@@ -19,7 +19,7 @@ def counters(**faults):
     return [Counter(name, values[name], fault=faults.get(name, "")) for name in values]
 
 
-def without_times(outcome):
+def drop_times(outcome):
     """Return the result and the rounds of an outcome without times."""
     rounds = [(r.request, r.reduce, r.upload_bytes, r.download_bytes) for r in outcome.rounds]
     return outcome.result, rounds
@@ -28,10 +28,10 @@ def without_times(outcome):
 def test_threads_and_processes_give_the_same_outcome():
     outcomes = [run(count(3), counters(), workers=w, n_workers=n) for w, n in WORKERS]
 
-    first = without_times(outcomes[0])
+    first = drop_times(outcomes[0])
     assert first[0] == (["hello ann", "hello bob", "hello cyd"], 4, [1, 2, 1])
     assert first[1][1][3] == dict.fromkeys(("ann", "bob", "cyd"), len(encode(CountRequest(3))))
-    assert all(without_times(outcome) == first for outcome in outcomes)
+    assert all(drop_times(outcome) == first for outcome in outcomes)
 
 
 def test_party_keeps_its_state_between_rounds():
@@ -115,7 +115,7 @@ def interruptible():
 
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_ends_a_worker_that_never_answers():
-    before, others = threading.active_count(), multiprocessing.active_children()
+    n_threads, other_processes = threading.active_count(), multiprocessing.active_children()
 
     with pytest.raises(KeyboardInterrupt):
         run(
@@ -125,13 +125,19 @@ def test_interrupt_ends_a_worker_that_never_answers():
             n_workers=2,
         )
 
-    assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(others)  # all its workers have ended
+    assert threading.active_count() == n_threads
+    assert set(multiprocessing.active_children()) <= set(
+        other_processes
+    )  # all its workers have ended
 
 
 def test_interrupt_during_thread_start_is_raised(monkeypatch):
-    before, start, shutdown = threading.active_count(), threading.Thread.start, ThreadPool.shutdown
-    others = multiprocessing.active_children()
+    n_threads, start, shutdown = (
+        threading.active_count(),
+        threading.Thread.start,
+        ThreadPool.shutdown,
+    )
+    other_processes = multiprocessing.active_children()
     shutting_down = threading.Event()
 
     def interrupt_start(thread):
@@ -147,16 +153,18 @@ def test_interrupt_during_thread_start_is_raised(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(_request_counts(), counters(), workers="processes")
 
-    assert threading.active_count() == before
-    assert set(multiprocessing.active_children()) <= set(others)  # all its workers have ended
+    assert threading.active_count() == n_threads
+    assert set(multiprocessing.active_children()) <= set(
+        other_processes
+    )  # all its workers have ended
 
 
 def test_waiting_parties_are_not_asked_after_an_error():
-    asked = []
+    requested = []
 
     class RecordedCounter(Counter):
         def answer(self, request):
-            asked.append(self.name)
+            requested.append(self.name)
             return super().answer(request)
 
     parties = [RecordedCounter(name, ()) for name in ("ann", "bob", "cyd", "dan", "eve")]
@@ -164,8 +172,8 @@ def test_waiting_parties_are_not_asked_after_an_error():
     with pytest.raises(RuntimeError):
         run(_request_counts(), parties, n_workers=1)
 
-    assert asked[0] == "ann"
-    assert len(asked) < len(parties)
+    assert requested[0] == "ann"
+    assert len(requested) < len(parties)
 
 
 def _request_counts():

@@ -82,9 +82,9 @@ def test_several_coordinators_use_the_same_parties(workers):
     assert n_requests == [{1}, {2}, {3}]
     ids = [{n: reply.process for n, reply in replies.items()} for replies in replies_of_runs]
     assert ids[0] == ids[1] == ids[2]
-    own_processes = workers == "processes"
-    assert len(set(ids[0].values())) == (3 if own_processes else 1)
-    assert (os.getpid() in ids[0].values()) != own_processes
+    in_processes = workers == "processes"
+    assert len(set(ids[0].values())) == (3 if in_processes else 1)
+    assert (os.getpid() in ids[0].values()) != in_processes
     assert greetings == [f"hello {name}" for name in NAMES]
     assert multiprocessing.active_children() == []
 
@@ -176,7 +176,7 @@ def test_late_reply_never_answers_a_later_request():
     with connected([blocked, Counter("bob", ())], deadline_s=1) as federation:
         (early,) = federation.run(greet("first")).result
         blocked.may_answer.set()
-        while not federation._connections["ann"].idle:  # wait until its late reply was sent
+        while not federation._connections["ann"].is_idle:  # wait until its late reply was sent
             pass
         (later,) = federation.run(greet("second")).result
 
@@ -207,7 +207,7 @@ def test_abandoned_request_is_not_started():
     with connected([blocked], deadline_s=1) as federation:
         federation.run(greet("first", "second"))
         blocked.may_answer.set()
-        while not federation._connections["ann"].idle:
+        while not federation._connections["ann"].is_idle:
             pass
 
     assert blocked.greetings == ["first"]

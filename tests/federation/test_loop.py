@@ -25,8 +25,8 @@ def exchange_with(parties, missing=()):
 
     def exchange(frames):
         reasons = {name: "asleep" for name in frames if name in missing}
-        asked = {name: frame for name, frame in frames.items() if name not in reasons}
-        return {name: serve(by_name[name], frame) for name, frame in asked.items()}, reasons
+        delivered = {name: frame for name, frame in frames.items() if name not in reasons}
+        return {name: serve(by_name[name], frame) for name, frame in delivered.items()}, reasons
 
     return exchange
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fedneighbors.errors import AggregationError
-from fedneighbors.federation._masked_party import Opened
+from fedneighbors.federation._masked_party import OpenState
 from fedneighbors.federation._masking import (
     Confirm,
     DealShares,
@@ -16,14 +16,14 @@ from fedneighbors.federation._masking import (
     Revealed,
     Unmask,
     advert_digest,
-    dealt_context,
+    keys_context,
     sum_context,
     survivors_digest,
 )
 from fedneighbors.federation._messages import encode
 from fedneighbors.federation._roles import Refused
 from fedneighbors.secure_sum._keys import Identity
-from fedneighbors.secure_sum._masks import new_private, public_of
+from fedneighbors.secure_sum._masks import derive_public_key, generate_secret
 from tests.federation.masked_parties import (
     AbortError,
     NoisedRequest,
@@ -34,8 +34,8 @@ from tests.federation.masked_parties import (
     change_round,
     enroll,
     flip_bit,
-    masked_sum,
-    value_parties,
+    make_parties,
+    run_masked_sum,
 )
 
 P7_SILENT = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
@@ -133,7 +133,7 @@ def keep_five_members(request):
 def test_party_refuses_altered_requests(kind, change, match):
     wire = assert_fails(on_request=alter_request(kind, change), silent=P7_SILENT, match=match)
 
-    assert wire.sent(Revealed, "p1") == []
+    assert wire.get_messages(Revealed, "p1") == []
 
 
 def test_party_refuses_keys_forged_by_the_coordinator():
@@ -141,45 +141,45 @@ def test_party_refuses_keys_forged_by_the_coordinator():
 
     With keys of its own in place of p2's, the coordinator would know p2's shared streams.
     """
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     forged = Identity.new()
 
     def replace_keys(request):
-        (opening,) = wire.sent(OpenSum, "p1")
-        keys = public_of(new_private()), public_of(new_private())
+        (opening,) = wire.get_messages(OpenSum, "p1")
+        keys = derive_public_key(generate_secret()), derive_public_key(generate_secret())
         signature = forged.sign(advert_digest(opening, "p2", *keys))
         return replace(request, adverts={**request.adverts, "p2": (*keys, signature)})
 
     wire = Wire(masked, on_request=alter_request(DealShares, replace_keys))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2") as caught:
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
 
     assert caught.value.party == "p1"
-    assert wire.sent(MaskedInput) == []
+    assert wire.get_messages(MaskedInput) == []
 
 
 def test_party_refuses_keys_of_an_earlier_round():
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     earlier = Wire(masked)
-    masked_sum(earlier, roster)
-    old_entry = earlier.sent(DealShares, "p1")[0].adverts["p2"]
+    run_masked_sum(earlier, roster)
+    old_entry = earlier.get_messages(DealShares, "p1")[0].adverts["p2"]
 
     replay = alter_request(DealShares, lambda x: replace(x, adverts={**x.adverts, "p2": old_entry}))
     with pytest.raises(AggregationError, match=r"not signed by the enrolled party .p2"):
-        masked_sum(Wire(masked, on_request=replay), roster)
+        run_masked_sum(Wire(masked, on_request=replay), roster)
 
 
 def test_finished_round_cannot_be_replayed():
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     wire = Wire(masked)
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
     requests = [request for name, request in wire.requests if name == "p1"]
     *steps, unmask = requests
     for request in steps:
         with pytest.raises(Refused, match="the round is over"):
             masked[1].answer(request)
-    assert masked[1].answer(unmask) == wire.sent(Revealed, "p1")[0]  # nothing new
+    assert masked[1].answer(unmask) == wire.get_messages(Revealed, "p1")[0]  # nothing new
     altered = replace(unmask, survivors=unmask.survivors[:3])
     with pytest.raises(Refused, match="taken with another request"):
         masked[1].answer(altered)
@@ -187,7 +187,7 @@ def test_finished_round_cannot_be_replayed():
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Confirm, Unmask])
 def test_repeated_request_gets_the_same_bytes(step):
-    masked, roster = enroll(value_parties(8))
+    masked, roster = enroll(make_parties(8))
     repeated = []
 
     def repeat(name, request):
@@ -196,11 +196,11 @@ def test_repeated_request_gets_the_same_bytes(step):
         return request
 
     wire = Wire(masked, P7_SILENT, on_request=repeat)
-    replies, _ = masked_sum(wire, roster)
+    replies, _ = run_masked_sum(wire, roster)
 
     assert replies.total.n == 5 * 7
     assert repeated[0] == repeated[1]
-    assert repeated[0] == encode(wire.sent(step.reply, "p1")[0])
+    assert repeated[0] == encode(wire.get_messages(step.reply, "p1")[0])
 
 
 def change_request(request):
@@ -217,7 +217,7 @@ def change_request(request):
 
 @pytest.mark.parametrize("step", [OpenSum, DealShares, MaskInput, Unmask])
 def test_altered_second_request_for_a_step_is_refused(step):
-    masked, roster = enroll(value_parties(8))
+    masked, roster = enroll(make_parties(8))
     refusals = []
 
     def send_altered_second(name, request):
@@ -228,14 +228,14 @@ def test_altered_second_request_for_a_step_is_refused(step):
             refusals.append(caught.value)
         return request
 
-    masked_sum(Wire(masked, P7_SILENT, on_request=send_altered_second), roster)
+    run_masked_sum(Wire(masked, P7_SILENT, on_request=send_altered_second), roster)
 
     assert len(refusals) == 1
 
 
 def run_until_masked(n=8, silent=None):
     """Run a sum until all masked numbers have arrived; return the parties and the wire."""
-    masked, roster = enroll(value_parties(n))
+    masked, roster = enroll(make_parties(n))
     wire = Wire(masked, silent)
 
     def abort(name, request):
@@ -245,20 +245,20 @@ def run_until_masked(n=8, silent=None):
 
     wire.on_request = abort
     with pytest.raises(AbortError):
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
     return masked, wire
 
 
 def context_of(wire):
-    opening = wire.sent(OpenSum)[0]
-    dealt = dealt_context(opening, wire.sent(DealShares)[0].adverts)
-    return sum_context(dealt, wire.sent(MaskInput)[0].members)
+    opening = wire.get_messages(OpenSum)[0]
+    keys_digest = keys_context(opening, wire.get_messages(DealShares)[0].adverts)
+    return sum_context(keys_digest, wire.get_messages(MaskInput)[0].members)
 
 
 def test_differing_survivor_lists_never_reveal_both_secrets():
     """Announce p0 as a drop-out to p1, p2 and p3, and as a survivor to the other parties."""
     masked, wire = run_until_masked()
-    round_id = wire.sent(OpenSum)[0].round_id
+    round_id = wire.get_messages(OpenSum)[0].round_id
     with_p0 = tuple(f"p{k}" for k in range(8))
     without_p0 = with_p0[1:]
     confirmations, seed_shares = {}, {}
@@ -286,7 +286,7 @@ def test_differing_survivor_lists_never_reveal_both_secrets():
 
 def test_party_confirms_only_one_list_of_survivors():
     masked, wire = run_until_masked()
-    round_id = wire.sent(OpenSum)[0].round_id
+    round_id = wire.get_messages(OpenSum)[0].round_id
     lists = [tuple(f"p{k}" for k in range(8) if k != drop_out) for drop_out in (6, 7)]
 
     masked[0].answer(Confirm(round_id, lists[0]))
@@ -297,49 +297,51 @@ def test_party_confirms_only_one_list_of_survivors():
 
 def test_confirmations_of_other_lists_or_dropouts_are_refused():
     masked, wire = run_until_masked()
-    round_id = wire.sent(OpenSum)[0].round_id
+    round_id = wire.get_messages(OpenSum)[0].round_id
     survivors = tuple(f"p{k}" for k in range(7))
     everyone = tuple(f"p{k}" for k in range(8))
-    of_other_list = {p.name: p.answer(Confirm(round_id, everyone)).signature for p in masked[1:7]}
-    of_drop_out = masked[7]._identity.sign(survivors_digest(context_of(wire), survivors))
+    other_list_signatures = {
+        p.name: p.answer(Confirm(round_id, everyone)).signature for p in masked[1:7]
+    }
+    drop_out_signature = masked[7]._identity.sign(survivors_digest(context_of(wire), survivors))
 
     with pytest.raises(Refused, match="not signed by a survivor"):
-        masked[0].answer(Unmask(round_id, survivors, of_other_list))
+        masked[0].answer(Unmask(round_id, survivors, other_list_signatures))
     with pytest.raises(Refused, match="not signed by a survivor"):
-        masked[0].answer(Unmask(round_id, survivors, {"p7": of_drop_out}))
+        masked[0].answer(Unmask(round_id, survivors, {"p7": drop_out_signature}))
 
 
 def test_party_without_masked_input_reveals_nothing():
     masked, wire = run_until_masked(silent={MaskInput: {"p7"}})
-    round_id = wire.sent(OpenSum)[0].round_id
+    round_id = wire.get_messages(OpenSum)[0].round_id
 
     with pytest.raises(Refused, match="an unknown round"):
         masked[7].answer(Unmask(round_id, tuple(f"p{k}" for k in range(8)), {}))
 
 
 def test_digest_of_the_request_is_that_of_its_frame():
-    masked, roster = enroll(value_parties(3))
+    masked, roster = enroll(make_parties(3))
     wire = Wire(masked)
 
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
     expected = hashlib.sha256(encode(ValuesRequest())).digest()
-    assert {x.request_digest for x in wire.sent(OpenSum)} == {expected}
-    assert {x.request for x in wire.sent(MaskInput)} == {encode(ValuesRequest())}
+    assert {x.request_digest for x in wire.get_messages(OpenSum)} == {expected}
+    assert {x.request for x in wire.get_messages(MaskInput)} == {encode(ValuesRequest())}
 
 
 def test_repr_hides_secrets():
-    opened = Opened(b"r", b"secret-one", b"secret-two", b"secret-three", b"reply")
+    opened = OpenState(b"r", b"secret-one", b"secret-two", b"secret-three", b"reply")
 
     assert "secret-" not in repr(opened)
     assert "private" not in repr(Identity(bytes(32)))
 
 
 def test_party_reveals_only_one_secret_of_each_party():
-    masked, roster = enroll(value_parties(8))
+    masked, roster = enroll(make_parties(8))
     wire = Wire(masked, P7_SILENT)
 
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
-    revealed = [(set(x.seed_shares), set(x.key_shares)) for x in wire.sent(Revealed)]
+    revealed = [(set(x.seed_shares), set(x.key_shares)) for x in wire.get_messages(Revealed)]
     assert revealed == [({f"p{k}" for k in range(7)}, {"p7"})] * 7

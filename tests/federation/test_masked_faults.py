@@ -6,7 +6,7 @@ import pytest
 
 from fedneighbors.errors import AggregationError, WireError
 from fedneighbors.federation._loop import sum_replies
-from fedneighbors.federation._masked_party import Opened
+from fedneighbors.federation._masked_party import OpenState
 from fedneighbors.federation._masking import (
     Advert,
     Confirmation,
@@ -19,7 +19,7 @@ from fedneighbors.federation._masking import (
     sealed_digest,
 )
 from fedneighbors.secure_sum._keys import Identity, Roster
-from fedneighbors.secure_sum._masks import new_private
+from fedneighbors.secure_sum._masks import generate_secret
 from tests.federation.masked_parties import (
     Wire,
     alter_reply,
@@ -27,8 +27,8 @@ from tests.federation.masked_parties import (
     change_round,
     enroll,
     flip_bit,
-    masked_sum,
-    value_parties,
+    make_parties,
+    run_masked_sum,
 )
 
 P7_SILENT = {MaskInput: {"p7"}}  # one of eight drops out, so that key shares are requested
@@ -44,17 +44,17 @@ def test_party_answering_for_another_round_is_named(kind):
 
 
 def test_party_replaying_a_reply_of_an_earlier_round_is_named():
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     earlier = Wire(masked)
-    masked_sum(earlier, roster)
-    (old_reply,) = earlier.sent(MaskedInput, "p1")
+    run_masked_sum(earlier, roster)
+    (old_reply,) = earlier.get_messages(MaskedInput, "p1")
 
     with pytest.raises(AggregationError, match="'p1': its reply is of another round or step"):
-        masked_sum(Wire(masked, on_reply=alter_reply(MaskedInput, lambda _: old_reply)), roster)
+        run_masked_sum(Wire(masked, on_reply=alter_reply(MaskedInput, lambda _: old_reply)), roster)
 
 
 def test_party_answering_the_wrong_step_is_named():
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     first_reply = {}
 
     def repeat_advert(name, reply):
@@ -63,7 +63,7 @@ def test_party_answering_the_wrong_step_is_named():
         return first_reply[name] if name == "p1" and isinstance(reply, SealedShares) else reply
 
     with pytest.raises(WireError, match="party 'p1': unexpected message 'Advert'"):
-        masked_sum(Wire(masked, on_reply=repeat_advert), roster)
+        run_masked_sum(Wire(masked, on_reply=repeat_advert), roster)
 
 
 @pytest.mark.parametrize("field", ["mask_key", "seal_key", "signature"])
@@ -74,20 +74,20 @@ def test_party_with_unsigned_keys_is_named(field):
 
 
 def test_party_with_a_foreign_identity_is_named():
-    masked, roster = enroll(value_parties(4))
-    others, other_roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
+    others, other_roster = enroll(make_parties(4))
     masked[1] = others[1]  # has another identity and a matching roster
 
     wire = Wire(masked)
     with pytest.raises(AggregationError, match="not signed with its enrolled key") as caught:
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
 
     assert caught.value.party == "p1"
     assert other_roster.keys["p1"] != roster.keys["p1"]
 
 
 def test_party_copying_the_keys_of_another_is_named():
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     identity = Identity.new()
     roster = Roster({**roster.keys, "p1": identity.public})
     copied = {}
@@ -96,14 +96,14 @@ def test_party_copying_the_keys_of_another_is_named():
         if isinstance(reply, Advert) and name == "p0":
             copied["keys"] = reply.mask_key, reply.seal_key
         if isinstance(reply, Advert) and name == "p1":
-            (opening,) = wire.sent(OpenSum, "p1")
+            (opening,) = wire.get_messages(OpenSum, "p1")
             to_sign = advert_digest(opening, "p1", *copied["keys"])
             return Advert(reply.round_id, *copied["keys"], identity.sign(to_sign))
         return reply
 
     wire = Wire(masked, on_reply=copy_keys)
     with pytest.raises(AggregationError, match=r"'p1': it advertised a key .* before"):
-        masked_sum(wire, roster)
+        run_masked_sum(wire, roster)
 
 
 def drop_share(reply):
@@ -171,24 +171,24 @@ def test_party_with_a_false_message_is_named(kind, change, match):
 
 def test_altered_masked_numbers_change_only_the_sum():
     """Masked numbers are not authenticated, because a party may contribute any numbers."""
-    masked, roster = enroll(value_parties(4))
+    masked, roster = enroll(make_parties(4))
     plus_one = alter_reply(MaskedInput, lambda x: replace(x, cells=x.cells + x.cells.dtype.type(1)))
 
-    replies, _ = masked_sum(Wire(masked, on_reply=plus_one), roster)
+    replies, _ = run_masked_sum(Wire(masked, on_reply=plus_one), roster)
 
-    honest = sum_replies({p.name: p.answer(None) for p in value_parties(4)})
+    honest = sum_replies({p.name: p.answer(None) for p in make_parties(4)})
     assert replies.total.n == honest.n + 1
     assert (replies.total.items == honest.items + 1).all()
 
 
 def test_holder_names_the_dealer_of_a_false_share(monkeypatch):
-    masked, roster = enroll(value_parties(4))
-    honest = masked[1]._seal_pair
+    masked, roster = enroll(make_parties(4))
+    seal_pair = masked[1]._seal_pair
 
-    def seal_false_share(holder, pair, seal_key, dealt_digest):
-        sealed, *_ = honest(holder, (bytes(32), pair[1]), seal_key, dealt_digest)
-        _, seed, key, _ = honest(holder, pair, seal_key, dealt_digest)
-        to_sign = sealed_digest(dealt_digest, "p1", holder, sealed, seed, key)
+    def seal_false_share(holder, pair, seal_key, keys_digest):
+        sealed, *_ = seal_pair(holder, (bytes(32), pair[1]), seal_key, keys_digest)
+        _, seed, key, _ = seal_pair(holder, pair, seal_key, keys_digest)
+        to_sign = sealed_digest(keys_digest, "p1", holder, sealed, seed, key)
         return sealed, seed, key, masked[1]._identity.sign(to_sign)
 
     monkeypatch.setattr(masked[1], "_seal_pair", seal_false_share)
@@ -196,23 +196,23 @@ def test_holder_names_the_dealer_of_a_false_share(monkeypatch):
     with pytest.raises(
         AggregationError, match="a share does not match its dealer's commitment"
     ) as caught:
-        masked_sum(Wire(masked), roster)
+        run_masked_sum(Wire(masked), roster)
 
     assert caught.value.party == "p0"
     assert "(p1)" in str(caught.value)
 
 
 def test_dealer_is_named_for_shares_of_another_key(monkeypatch):
-    masked, roster = enroll(value_parties(8))
-    honest = masked[7]._make_shares
+    masked, roster = enroll(make_parties(8))
+    make_shares = masked[7]._make_shares
 
     def share_other_key(request, opening, opened):
-        other = Opened(
-            opened.request, new_private(), opened.seal_private, opened.seed, opened.reply
+        other = OpenState(
+            opened.request, generate_secret(), opened.seal_private, opened.seed, opened.reply
         )
-        return honest(request, opening, other)
+        return make_shares(request, opening, other)
 
     monkeypatch.setattr(masked[7], "_make_shares", share_other_key)
 
     with pytest.raises(AggregationError, match="'p7': its shares do not combine to its key"):
-        masked_sum(Wire(masked, P7_SILENT), roster)
+        run_masked_sum(Wire(masked, P7_SILENT), roster)

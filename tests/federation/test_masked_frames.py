@@ -14,9 +14,9 @@ from tests.federation.masked_parties import (
     REQUESTS,
     Wire,
     enroll,
-    masked_sum,
+    make_parties,
     request_sum,
-    value_parties,
+    run_masked_sum,
 )
 
 
@@ -30,7 +30,7 @@ def flip_bit_at(frame, position, bit):
 @given(position=st.integers(0, 5000), bit=st.integers(0, 7), p5_silent=st.booleans())
 @settings(max_examples=12, deadline=None)
 def test_altered_request_does_not_change_a_partys_state(kind, position, bit, p5_silent):
-    masked, roster = enroll(value_parties(6))
+    masked, roster = enroll(make_parties(6))
     silent = {MaskInput: {"p5"}} if p5_silent else {}
     answers = []
 
@@ -41,14 +41,14 @@ def test_altered_request_does_not_change_a_partys_state(kind, position, bit, p5_
         return request
 
     try:
-        replies, _ = masked_sum(Wire(masked, silent, on_request=send_altered_first), roster)
+        replies, _ = run_masked_sum(Wire(masked, silent, on_request=send_altered_first), roster)
     except FederationError:
         assert not isinstance(answers[0], Refusal)  # the altered request was accepted
         return
 
     if kind is not OpenSum:  # an altered OpenSum may have opened another round
         assert all(isinstance(answer, Refusal) for answer in answers)
-    survivors = value_parties(5 if p5_silent else 6)
+    survivors = make_parties(5 if p5_silent else 6)
     assert replies.total == sum_replies({p.name: p.answer(None) for p in survivors})
 
 
@@ -56,7 +56,7 @@ def test_altered_request_does_not_change_a_partys_state(kind, position, bit, p5_
 @given(position=st.integers(0, 5000), bit=st.integers(0, 7))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_altered_reply_is_an_error_of_its_party(step, position, bit):
-    masked, roster = enroll(value_parties(6))
+    masked, roster = enroll(make_parties(6))
     wire = Wire(masked, {MaskInput: {"p5"}})
 
     def exchange(frames):
@@ -79,7 +79,7 @@ def test_altered_reply_is_an_error_of_its_party(step, position, bit):
         assert "p1" in reason or "a sum does not fit" in reason
         return
 
-    honest = sum_replies({p.name: p.answer(None) for p in value_parties(5)})
+    honest = sum_replies({p.name: p.answer(None) for p in make_parties(5)})
     assert step == 2  # MaskedInput: any number is a valid masked number
     differences = np.append(
         outcome.result.total.items - honest.items, outcome.result.total.n - honest.n

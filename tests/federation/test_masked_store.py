@@ -15,7 +15,7 @@ from fedneighbors.federation._masking import (
     Unmask,
 )
 from fedneighbors.federation._roles import Refused
-from tests.federation.masked_parties import Wire, enroll, masked_sum, value_parties
+from tests.federation.masked_parties import Wire, enroll, make_parties, run_masked_sum
 
 ROUNDS = [f"{k:032x}" for k in range(3 * MAX_OPEN_ROUNDS)]
 
@@ -87,12 +87,12 @@ class RebuiltParty:
 
 def rebuilt_parties(tmp_path, n):
     stores = {f"p{k}": FolderStore(tmp_path / f"p{k}") for k in range(n)}
-    masked, roster = enroll(value_parties(n), stores)
+    masked, roster = enroll(make_parties(n), stores)
 
     def make_rebuilt(party):
         def build():
             store = FolderStore(tmp_path / party.name)
-            (wrapped,) = [p for p in value_parties(n) if p.name == party.name]
+            (wrapped,) = [p for p in make_parties(n) if p.name == party.name]
             return type(party)(wrapped, identity=party._identity, roster=roster, store=store)
 
         return RebuiltParty(build, party.name)
@@ -104,17 +104,17 @@ def rebuilt_parties(tmp_path, n):
 def test_rebuilt_parties_form_the_same_sum(tmp_path, silent):
     parties, roster = rebuilt_parties(tmp_path, 5)
 
-    replies, _ = masked_sum(Wire(parties, silent), roster)
+    replies, _ = run_masked_sum(Wire(parties, silent), roster)
 
     drop_outs = {name for names in silent.values() for name in names}
-    summed = {p.name: p.answer(None) for p in value_parties(5) if p.name not in drop_outs}
+    summed = {p.name: p.answer(None) for p in make_parties(5) if p.name not in drop_outs}
     assert replies.total == sum_replies(summed)
 
 
 def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
     parties, roster = rebuilt_parties(tmp_path, 3)
 
-    masked_sum(Wire(parties), roster)
+    run_masked_sum(Wire(parties), roster)
 
     for k in range(3):
         sizes = {p.name.split(".")[1]: p.stat().st_size for p in (tmp_path / f"p{k}").iterdir()}
@@ -125,11 +125,15 @@ def test_no_secret_is_left_in_the_folder_after_the_sum(tmp_path):
 def test_rebuilt_party_refuses_a_finished_round(tmp_path):
     parties, roster = rebuilt_parties(tmp_path, 3)
     wire = Wire(parties)
-    masked_sum(wire, roster)
+    run_masked_sum(wire, roster)
 
     with pytest.raises(Refused, match="the round is over"):
-        parties[0].answer(wire.sent(OpenSum, "p0")[0])
-    assert parties[0].answer(wire.sent(Unmask, "p0")[0]).seed_shares.keys() == {"p0", "p1", "p2"}
+        parties[0].answer(wire.get_messages(OpenSum, "p0")[0])
+    assert parties[0].answer(wire.get_messages(Unmask, "p0")[0]).seed_shares.keys() == {
+        "p0",
+        "p1",
+        "p2",
+    }
 
 
 def test_party_that_lost_its_state_is_named(tmp_path):
@@ -142,7 +146,7 @@ def test_party_that_lost_its_state_is_named(tmp_path):
         return request
 
     with pytest.raises(AggregationError, match="'p1': it refused a masked sum: an unknown round"):
-        masked_sum(Wire(parties, on_request=delete_state), roster)
+        run_masked_sum(Wire(parties, on_request=delete_state), roster)
 
 
 def test_concurrent_stores_keep_one_content_of_a_step(tmp_path):

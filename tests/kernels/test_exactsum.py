@@ -46,7 +46,7 @@ def test_limbs_of_parts_add_up_in_any_order(x, order, cut):
         assert combine_limbs(first + second) == combine_limbs(pooled)
 
 
-@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 2.0**200])
-def test_values_out_of_range_are_rejected(bad):
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 2.0**200])
+def test_values_out_of_range_are_rejected(value):
     with pytest.raises(ValueError, match="rescale the column"):
-        exact_moments(np.array([[1.0, bad]]))
+        exact_moments(np.array([[1.0, value]]))

@@ -21,8 +21,8 @@ def quantize_row(row):
 
 def draw_centers(rows, n_centers, weights, uniforms):
     """Draw initial centers by weight and squared distance to earlier ones."""
-    chosen, squares = [], [1.0] * len(rows)
-    while len(chosen) < n_centers and rows:
+    initial, squares = [], [1.0] * len(rows)
+    while len(initial) < n_centers and rows:
         cumulative, total = [], 0.0
         for weight, square in zip(weights, squares, strict=True):
             total += weight * square
@@ -32,12 +32,12 @@ def draw_centers(rows, n_centers, weights, uniforms):
         target = next(uniforms) * total
         candidates = [row for row, reached in enumerate(cumulative) if reached > target]
         distant = [row for row, square in enumerate(squares) if square]
-        chosen.append(min(candidates[0] if candidates else len(rows), distant[-1]))
-        new_squares = square_sums(rows, rows[chosen[-1]])
-        if len(chosen) > 1:
+        initial.append(min(candidates[0] if candidates else len(rows), distant[-1]))
+        new_squares = square_sums(rows, rows[initial[-1]])
+        if len(initial) > 1:
             new_squares = [min(*pair) for pair in zip(squares, new_squares, strict=True)]
         squares = new_squares
-    return [list(rows[row]) for row in chosen]
+    return [list(rows[row]) for row in initial]
 
 
 def assign_rows(rows, centers):

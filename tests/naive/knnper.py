@@ -75,9 +75,9 @@ def stacking_gradient(experts, targets, weights, initial):
     size = 1.0 + max(abs(weight) for weight in weights)
     for outputs, target in zip(experts, targets, strict=True):
         for predictions, value in zip(outputs, target, strict=True):
-            gap = sum(w * s for w, s in zip(weights, predictions, strict=True)) - value
+            residual = sum(w * s for w, s in zip(weights, predictions, strict=True)) - value
             for j, output in enumerate(predictions):
-                gradient[j] += output * gap
+                gradient[j] += output * residual
                 size += sum(abs(w * s * output) for w, s in zip(weights, predictions, strict=True))
                 size += abs(output * value)
     return gradient, size

@@ -19,14 +19,14 @@ def variance_of_mean(values):
 
 
 def welch_t(first, second):
-    """Return |t| of two lists, None if undefined."""
+    """Return |t| of two lists, or None if it is undefined."""
     if len(first) < 2 or len(second) < 2:
         return None
-    gap = abs(sum(first) / len(first) - sum(second) / len(second))
+    difference = abs(sum(first) / len(first) - sum(second) / len(second))
     variance = variance_of_mean(first) + variance_of_mean(second)
     if variance == 0:
-        return math.inf if gap else None
-    return square_root(gap * gap / variance)
+        return math.inf if difference else None
+    return square_root(difference * difference / variance)
 
 
 def statistics(rows, labels):
@@ -47,7 +47,10 @@ def statistics(rows, labels):
 
 
 def select_columns(statistics, n):
-    """Return positions of the n largest, ties to the lower, None last."""
+    """Return the positions of the n largest statistics.
+
+    Ties go to the lower position; None comes last.
+    """
 
     def sort_key(column):
         t = statistics[column]

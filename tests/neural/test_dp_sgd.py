@@ -26,7 +26,7 @@ from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._guarantees import ApproxDP, PureDP
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.audit._certificates import certified_epsilon
-from tests.methods.knnper.private.clients import two_cells
+from tests.methods.knnper.private.clients import make_two_cells
 
 PLAIN = Regime(learning_rate=1.0, momentum=0.0, weight_decay=0.0)
 
@@ -37,7 +37,7 @@ def make_plan(*, noise=0.0, rate=1.0, batch_size=1, n_steps=1):
 
 def train_cells(x, y, *, bound=1.0, plan=None, regime=PLAIN, generator=None):
     """Return the weight changes of two cells, shape (2, 2), and the accountant."""
-    net = two_cells()
+    net = make_two_cells()
     x = torch.tensor(x, dtype=torch.float32).reshape(-1, 2)
     state, accountant = train_private(
         net,
@@ -177,7 +177,7 @@ def test_networks_that_mix_rows_are_refused(network, message):
 @pytest.mark.parametrize(
     "network",
     [
-        two_cells(),
+        make_two_cells(),
         make_network(body=nn.Linear(2, 4), norm=nn.GroupNorm(2, 4), head=nn.Linear(4, 2)),
     ],
 )

@@ -16,7 +16,7 @@ from fedneighbors.neural._architectures import cnn, lstm, mobilenet
 from fedneighbors.neural._network import Network, state_of
 from fedneighbors.neural._schedule import Regime, batch_plan, row_order
 from fedneighbors.neural._trainer import LocalTask, Trainer
-from tests.methods.knnper.federations import build_coordinator, members
+from tests.methods.knnper.federations import build_coordinator, make_members
 
 RANDOM = torch.Generator().manual_seed(1)
 IMAGES, CLASSES = torch.rand(8, 32, 32, generator=RANDOM), torch.arange(8) % 3
@@ -80,7 +80,7 @@ def test_dropout_does_not_depend_on_other_clients():
 
 
 def test_running_averages_are_averaged_like_weights():
-    parties = members(make_averaging_network())
+    parties = make_members(make_averaging_network())
     rounds = RoundSettings(n_rounds=1, regime=Regime(batch_size=16))
     stages, network = [], parties[0].network
 
@@ -109,8 +109,8 @@ def test_running_averages_are_averaged_like_weights():
 
 def test_framed_training_equals_direct_training_bit_for_bit():
     framed_parties, direct_parties = (
-        members(make_averaging_network()),
-        members(make_averaging_network()),
+        make_members(make_averaging_network()),
+        make_members(make_averaging_network()),
     )
 
     framed = run(build_coordinator(framed_parties), framed_parties)

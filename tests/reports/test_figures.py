@@ -158,13 +158,13 @@ def test_a_cell_that_is_not_an_image_raises_record_error():
 def test_series_have_the_order_and_numbers_of_the_table():
     chart = build_chart(figure("line"), NUMBERS)
 
-    here, there = chart.panels
-    assert (here.title, there.title) == ("here", "there")
+    first, second = chart.panels
+    assert (first.title, second.title) == ("here", "there")
     assert chart.hues == ("FlyNN", "1NN")
-    assert [series.name for series in here.series] == ["FlyNN", "1NN"]
-    assert here.series[0].x.tolist() == [1, 2, 3]
-    assert here.series[0].y.tolist() == [0.6, 0.7, 0.8]
-    assert here.series[0].error.tolist() == [0.02, 0.02, 0.02]
+    assert [series.name for series in first.series] == ["FlyNN", "1NN"]
+    assert first.series[0].x.tolist() == [1, 2, 3]
+    assert first.series[0].y.tolist() == [0.6, 0.7, 0.8]
+    assert first.series[0].error.tolist() == [0.02, 0.02, 0.02]
 
 
 def test_names_on_the_x_axis_become_positions_in_order():
@@ -219,7 +219,7 @@ def test_long_names_right_of_a_square_panel_widen_the_figure():
 
 
 def draw_one_row(values):
-    """Draw a heat map with one row of values and long column names; return its axes."""
+    """Return the axes of a heat map with one row and long column names."""
     names = [f"a column with a long name {index}" for index in range(len(values))]
     rows = tuple(("row", name, value) for name, value in zip(names, values, strict=True))
     description = Figure("map", "heatmap", "A map", "t", x="column", y="line", hue="value")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.reports._formatting import (
-    duration,
+    format_bytes,
     format_cells,
-    number,
-    size,
+    format_number,
+    format_seconds,
 )
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -32,7 +32,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_
     ],
 )
 def test_bytes_have_a_suitable_unit(n_bytes, text):
-    assert size(n_bytes) == text
+    assert format_bytes(n_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_bytes_have_a_suitable_unit(n_bytes, text):
     ],
 )
 def test_seconds_have_a_suitable_unit(seconds, text):
-    assert duration(seconds) == text
+    assert format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_seconds_have_a_suitable_unit(seconds, text):
     ],
 )
 def test_numbers_have_few_digits(value, text):
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 def test_fractions_of_a_column_have_equal_decimals():

@@ -57,11 +57,11 @@ def test_roster_verifies_signatures_of_named_parties():
 
     signature = north.sign(b"content")
 
-    assert roster.signed("north", b"content", signature)
-    assert not roster.signed("east", b"content", signature)
-    assert not roster.signed("north", b"other", signature)
-    assert not roster.signed("west", b"content", signature)
-    assert not roster.signed("north", b"content", b"short")
+    assert roster.has_signed("north", b"content", signature)
+    assert not roster.has_signed("east", b"content", signature)
+    assert not roster.has_signed("north", b"other", signature)
+    assert not roster.has_signed("west", b"content", signature)
+    assert not roster.has_signed("north", b"content", b"short")
     assert roster.name_of(east) == "east"
     assert roster.name_of(Identity.new()) is None
 

@@ -12,21 +12,21 @@ from fedneighbors.secure_sum._shares import combine, split
 def test_enough_shares_reconstruct_the_secret(secret, n, data):
     threshold = data.draw(st.integers(1, n))
     n_used = data.draw(st.integers(threshold, n))
-    used = data.draw(st.permutations(range(n)))[:n_used]
+    positions = data.draw(st.permutations(range(n)))[:n_used]
 
     shares = split(secret, threshold=threshold, n_shares=n)
 
-    assert combine({k: shares[k] for k in used}, threshold=threshold) == secret
+    assert combine({k: shares[k] for k in positions}, threshold=threshold) == secret
 
 
 def test_too_few_shares_do_not_reconstruct_the_secret():
     secret = bytes(range(32))
     shares = split(secret, threshold=4, n_shares=6)
 
-    for used in combinations(range(6), 3):
+    for positions in combinations(range(6), 3):
         with pytest.raises(ValueError, match="expected 4 shares"):
-            combine({k: shares[k] for k in used}, threshold=4)
-        assert combine({k: shares[k] for k in used}, threshold=3) != secret
+            combine({k: shares[k] for k in positions}, threshold=4)
+        assert combine({k: shares[k] for k in positions}, threshold=3) != secret
 
 
 def test_too_few_shares_are_consistent_with_any_secret():

@@ -22,8 +22,8 @@ def test_default_threshold_resists_a_third_of_colluders(n):
 @pytest.mark.parametrize("n", range(3, 40))
 def test_thresholds_below_two_thirds_are_refused(n):
     for threshold in range(0, n + 3):
-        allowed = 3 * threshold >= 2 * n and 3 <= threshold <= n
-        if allowed:
+        is_allowed = 3 * threshold >= 2 * n and 3 <= threshold <= n
+        if is_allowed:
             check_threshold(n, threshold, noised=False)
             continue
         with pytest.raises(AggregationError, match="expected a threshold"):

@@ -53,7 +53,7 @@ FULL = Tree(
 )
 
 
-def test_a_record_is_read_back_equal(tmp_path):
+def test_a_model_is_read_back_equal(tmp_path):
     FULL.save(tmp_path / "m")
 
     assert Tree.load(tmp_path / "m") == FULL
@@ -61,14 +61,14 @@ def test_a_record_is_read_back_equal(tmp_path):
     assert FULL.to_bytes()[:8] == MAGIC
 
 
-def test_arrays_come_back_bit_for_bit_and_read_only():
+def test_arrays_are_read_bit_for_bit_and_read_only():
     cells = np.array([[1.5, np.nan]], np.float32)
 
-    found = Tree.from_bytes(Tree("t", Table(cells), named={"u": Table(cells)}).to_bytes())
+    loaded = Tree.from_bytes(Tree("t", Table(cells), named={"u": Table(cells)}).to_bytes())
 
-    assert found.root.cells.tobytes() == found.named["u"].cells.tobytes() == cells.tobytes()
-    assert found.root.cells.dtype == np.float32
-    assert not found.root.cells.flags.writeable
+    assert loaded.root.cells.tobytes() == loaded.named["u"].cells.tobytes() == cells.tobytes()
+    assert loaded.root.cells.dtype == np.float32
+    assert not loaded.root.cells.flags.writeable
 
 
 def test_integers_are_accepted_for_float_fields():
@@ -76,7 +76,7 @@ def test_integers_are_accepted_for_float_fields():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "change",
     [
         {"name": 3},
         {"root": None},
@@ -86,9 +86,9 @@ def test_integers_are_accepted_for_float_fields():
     ],
     ids=str,
 )
-def test_a_value_of_another_type_is_not_written(wrong):
+def test_a_value_of_another_type_is_not_written(change):
     tree = object.__new__(Tree)
-    for name, value in (vars(FULL) | wrong).items():
+    for name, value in (vars(FULL) | change).items():
         object.__setattr__(tree, name, value)
 
     with pytest.raises(TypeError):
@@ -102,7 +102,7 @@ def unchecked_leaf(**values):
     return leaf
 
 
-def test_limits_of_values_are_checked_on_reading():
+def test_values_are_validated_on_reading():
     raw = replace(FULL, spare=unchecked_leaf(weight=-1.0, width=1)).to_bytes()
 
     with pytest.raises(ModelFileError, match="no usable model: Leaf: a weight is below 0"):
@@ -115,7 +115,7 @@ class Other:
     width: int
 
 
-def test_a_record_of_another_class_is_refused():
+def test_a_model_of_another_class_is_refused():
     other = seal_model(MAGIC, Other(1.0, 1))
 
     with pytest.raises(ModelFileError, match="unexpected message 'Other'"):
@@ -124,10 +124,10 @@ def test_a_record_of_another_class_is_refused():
 
 
 @given(st.integers(0, 10**6), st.integers(0, 255))
-def test_an_altered_byte_is_refused(place, byte):
+def test_an_altered_byte_is_refused(index, byte):
     raw = bytearray(FULL.to_bytes())
-    before, place = bytes(raw), place % len(raw)
-    raw[place] = byte
+    before, index = bytes(raw), index % len(raw)
+    raw[index] = byte
 
     if bytes(raw) != before:
         with pytest.raises(ModelFileError):
@@ -135,16 +135,16 @@ def test_an_altered_byte_is_refused(place, byte):
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3))
-def test_a_frame_that_is_forged_and_sealed_is_read_or_refused(changes):
+def test_a_forged_frame_with_a_valid_digest_does_not_crash(changes):
     frame = bytearray(FULL.to_bytes()[len(MAGIC) + 32 :])
-    for place, byte in changes:
-        frame[place % len(frame)] = byte
+    for index, byte in changes:
+        frame[index % len(frame)] = byte
 
     try:
-        found = Tree.from_bytes(MAGIC + hashlib.sha256(frame).digest() + bytes(frame))
+        loaded = Tree.from_bytes(MAGIC + hashlib.sha256(frame).digest() + bytes(frame))
     except ModelFileError:
         return
-    assert isinstance(found, Tree)
+    assert isinstance(loaded, Tree)
 
 
 def test_versions_and_file_kinds_are_distinguished():

@@ -16,8 +16,8 @@ VALUES = st.floats(-(2.0**120), 2.0**120, width=64).map(lambda v: v if abs(v) > 
 TABLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=7), elements=VALUES)
 
 
-def square_is_nearest(root, square):
-    """Return whether a float is the square root of a rational to within one unit in its place."""
+def is_square_root(root, square):
+    """Return whether ``root`` is within one float of the exact square root."""
     low, high = (Fraction(float(np.nextafter(root, bound))) for bound in (-np.inf, np.inf))
     return low < 0 or low * low <= square <= high * high
 
@@ -29,10 +29,10 @@ def test_mean_and_deviation_are_those_of_rational_arithmetic(x):
     for j in range(x.shape[1]):
         exact_mean, variance = naive.mean_and_variance(x[:, j])
         assert mean[j] == float(exact_mean)
-        assert square_is_nearest(deviation[j], variance) if variance else deviation[j] == 0
+        assert is_square_root(deviation[j], variance) if variance else deviation[j] == 0
 
 
-def test_nothing_cancels_in_a_column_far_from_zero():
+def test_a_column_far_from_zero_loses_no_precision():
     rng = np.random.default_rng(0)
     x = 1e9 + 1e-3 * rng.normal(size=(1_000, 1))
     exact_mean, variance = naive.mean_and_variance(x[:, 0])
@@ -40,11 +40,11 @@ def test_nothing_cancels_in_a_column_far_from_zero():
     mean, deviation = mean_and_deviation(column_moments(x))
 
     assert mean[0] == float(exact_mean)
-    assert square_is_nearest(deviation[0], variance)
+    assert is_square_root(deviation[0], variance)
     assert 0.9e-3 < deviation[0] < 1.1e-3
 
 
-def test_sparse_or_blocked_moments_equal_the_dense_tables():
+def test_moments_of_sparse_and_dense_tables_are_equal():
     rng = np.random.default_rng(1)
     x = np.where(
         rng.random((2 * BLOCK_ROWS + 5, 3)) < 0.2, rng.normal(size=(2 * BLOCK_ROWS + 5, 3)), 0

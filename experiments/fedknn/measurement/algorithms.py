@@ -30,7 +30,7 @@ class SearchRequest:
     query : bytes
         The encoded query object.
     k, n_parties : int
-        Number of neighbors, number of providers request.
+        Number of neighbors, and of providers.
     name : str
         Unique name of the search.
     step : float

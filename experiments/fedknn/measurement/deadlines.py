@@ -60,12 +60,13 @@ class _LimitedParty:
         self.name = party.name
         self.accepts = party.accepts
         self._party = party
-        self._left_s = limit_s
+        self._remaining_s = limit_s
 
     def answer(self, request: Message) -> Message:
         start = time.process_time()
         _, hard_limit = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(start + max(self._left_s, 0)) + 1, hard_limit))
+        limit = int(start + max(self._remaining_s, 0)) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, hard_limit))
         reply = self._party.answer(request)
-        self._left_s -= time.process_time() - start
+        self._remaining_s -= time.process_time() - start
         return reply

@@ -203,7 +203,7 @@ class MeasuredFederation:
         if costs is None or costs.answer is None:
             return Trial(*labels, late=True, limit_s=self.limit_s)
         local, bounds = costs.local_s, [e for e in costs.exchanges if "Bound" in e.request]
-        wanted = [e.wanted for e in costs.exchanges if "Nearest" in e.request]
+        n_requested = [e.n_requested for e in costs.exchanges if "Nearest" in e.request]
         distances, verified = costs.answer.merged.distances, costs.answer.verified
         return Trial(
             *labels,
@@ -219,8 +219,8 @@ class MeasuredFederation:
             local_most_s=max(local.values()),
             asked=sum(costs.answer.n_returned.values()),
             verified=0 if self.needs_process(algorithm) else sum(verified.values()),
-            wanted_first=wanted[0],
-            wanted_second=sum(wanted[1:]),
+            wanted_first=n_requested[0],
+            wanted_second=sum(n_requested[1:]),
             possible=self._n_within_bounds(row, float(distances[-1])),
             farthest=float(distances[-1]),
         )

@@ -1,4 +1,4 @@
-"""Measures all algorithms on the same queries, optionally in several processes.
+"""Measurement of all algorithms on the same queries, optionally in several processes.
 
 A journal stores every measured search, so that an interrupted run can resume and experiments with
 the same searches share the measurements.
@@ -71,7 +71,7 @@ class MeasureOptions:
 
 def measure(tasks: Sequence[Task], options: MeasureOptions) -> list[Trial]:
     """Return a trial of every algorithm, k and query of every task."""
-    Journal(options.journal).mend()
+    Journal(options.journal).repair()
     jobs = [
         (task, options.seed, number, options.journal)
         for task in tasks
@@ -109,14 +109,14 @@ def known_trials(
     RecordError
         If a line of the journal is invalid.
     """
-    wanted = (task.collection, task.setting.split, n_objects, task.setting.n_parties, row)
+    labels = (task.collection, task.setting.split, n_objects, task.setting.n_parties, row)
     return {
         (trial.k, trial.algorithm): trial
         for trial in journal.outcomes([seed], decode=lambda fields: Trial(**fields))
         if trial.k in task.ks
         and trial.algorithm in task.algorithms
         and trial.limit_s == task.limit_s
-        and wanted == (trial.collection, trial.split, trial.n_objects, trial.n_parties, trial.query)
+        and labels == (trial.collection, trial.split, trial.n_objects, trial.n_parties, trial.query)
     }
 
 

@@ -1,7 +1,7 @@
-"""Recordings of slow searches, which answer later searches for the same query.
+"""Recordings of slow searches, which are replayed for later searches of the same query.
 
 A session emits its objects in the same order for all requests. The time of each object is therefore
-measured once, and serves all algorithms.
+measured once and used for all algorithms.
 """
 
 import math
@@ -97,7 +97,7 @@ class Recorder:
             known.append((self._seconds[-1], self._verified[-1]))
         return min(known)
 
-    def found(self, start: int, end: int) -> tuple[Integers, Floats]:
+    def get_emitted(self, start: int, end: int) -> tuple[Integers, Floats]:
         """Return positions and distances of emitted objects."""
         return np.array(self._positions[start:end], np.int64), np.array(self._distances[start:end])
 
@@ -112,14 +112,14 @@ class Recorder:
             raise Late
         deadline_s = min(1.2 * (self._limit_s - self._spent_s) + 0.01, _MAX_STEP_S)
         start = time.thread_time()
-        found = self._session.next(1, cutoff=cutoff, deadline_s=deadline_s)
+        batch = self._session.next(1, cutoff=cutoff, deadline_s=deadline_s)
         self._spent_s += time.thread_time() - start
-        if found.n_certified:
-            self._positions.append(int(found.positions[0]))
-            self._distances.append(float(found.distances[0]))
+        if batch.n_certified:
+            self._positions.append(int(batch.positions[0]))
+            self._distances.append(float(batch.distances[0]))
             self._seconds.append(self._spent_s)
             self._verified.append(self._n_verified())
-        elif found.exhausted:
+        elif batch.exhausted:
             self._exhausted[cutoff] = self._spent_s, self._n_verified()
             self._ended = cutoff == math.inf
 
@@ -194,11 +194,11 @@ class _RecordedSession:
         deadline_s: float | None = None,  # noqa: ARG002 - never interrupted
     ) -> SessionBatch:
         start = time.thread_time()
-        first, wanted = self._n_emitted, self._n_emitted + k
-        self._n_emitted = max(self._recorder.reach(wanted, cutoff), first)
-        complete = self._n_emitted == wanted
+        first, last = self._n_emitted, self._n_emitted + k
+        self._n_emitted = max(self._recorder.reach(last, cutoff), first)
+        complete = self._n_emitted == last
         self._advance(start, cutoff=cutoff, complete=complete)
-        positions, distances = self._recorder.found(first, self._n_emitted)
+        positions, distances = self._recorder.get_emitted(first, self._n_emitted)
         ended = self._n_emitted == self._recorder.n_objects
         return SessionBatch(positions, distances, ended or not complete, len(positions))
 

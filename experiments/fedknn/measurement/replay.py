@@ -1,4 +1,4 @@
-"""Runs searches in one thread and computes the latency over a network.
+"""Searches in one thread, with a computed latency over a network.
 
 Providers run one after another, so that they do not slow down one another. The CPU seconds of each
 provider and of the broker are measured. The latency of a query is the broker's time plus, for each
@@ -54,7 +54,7 @@ class ExchangeCosts:
     ----------
     request : str
         Name of the request's message type.
-    wanted : int
+    n_requested : int
         Number of objects requested from all providers.
     local_s : mapping of str to float
         CPU seconds of each provider.
@@ -63,7 +63,7 @@ class ExchangeCosts:
     """
 
     request: str
-    wanted: int
+    n_requested: int
     local_s: Mapping[str, float]
     download_bytes: Mapping[str, int]
     upload_bytes: Mapping[str, int]
@@ -195,10 +195,10 @@ class _RecordingTransport(FrameTransport):
         super().__init__(exchange, names)
         self._log = log
 
-    def carry(
+    def deliver(
         self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
     ) -> Delivery:
         """Record the requests and send them."""
-        wanted = sum(int(np.sum(getattr(r, "count", 0))) for r in requests.values())
-        self._log.append((type(next(iter(requests.values()))).__name__, wanted))
-        return super().carry(requests, reduce=reduce)
+        n_requested = sum(int(np.sum(getattr(r, "count", 0))) for r in requests.values())
+        self._log.append((type(next(iter(requests.values()))).__name__, n_requested))
+        return super().deliver(requests, reduce=reduce)

@@ -1,1 +1,1 @@
-"""Private histograms and sums of FlyNN: scores, releases and curves over budgets."""
+"""Privacy study of FlyNN: releases, scores and curves over budgets."""

@@ -1,4 +1,4 @@
-"""Curves of figures 7 to 9 of the paper: means over repetitions, and best T."""
+"""Curves of figures 7 to 9 of the paper: means over repetitions, and the best T."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,10 @@ AUTHORS_VARIANT: Mapping[str, Mapping[float, float]] = {
     "n=10000": {0.25: 0.531, 0.5: 0.557, 1.0: 0.588, 2.0: 0.621},
     "n=100000": {0.25: 0.622, 0.5: 0.652, 1.0: 0.677, 2.0: 0.698},
 }
-"""Measured before with m=300 s=3 rho=15: exponent eps c / 2T, no repeats, best T on test rows."""
+"""Scores of the authors' variant by set and epsilon: m=300 s=3 rho=15, best T on test rows.
+
+The variant uses the exponent eps c / 2T and draws without replacement.
+"""
 
 
 class Key(NamedTuple):
@@ -51,21 +54,21 @@ class Mean(NamedTuple):
 Means = Mapping[Key, Mean]
 
 
-def means(points: Iterable[Point]) -> dict[Key, Mean]:
-    """Return the mean over the repetitions of everything that was measured."""
+def compute_means(points: Iterable[Point]) -> dict[Key, Mean]:
+    """Compute means over the repetitions."""
     values: dict[Key, list[float]] = defaultdict(list)
     for p in points:
         values[Key(p.data, p.setting, p.line, p.epsilon, p.n_picks)].append(p.value)
-    return {key: _mean(found) for key, found in values.items()}
+    return {key: _mean(scores) for key, scores in values.items()}
 
 
 def _mean(values: list[float]) -> Mean:
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return Mean(float(np.mean(values)), spread / len(values) ** 0.5, len(values))
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return Mean(float(np.mean(values)), deviation / len(values) ** 0.5, len(values))
 
 
-def gain(points: Iterable[Point], first: Key, second: Key) -> Mean | None:
-    """Return the mean of second minus first over common repetitions."""
+def mean_difference(points: Iterable[Point], first: Key, second: Key) -> Mean | None:
+    """Return the mean of ``second`` minus ``first`` over common repetitions."""
     values: dict[Key, dict[int, float]] = {first: {}, second: {}}
     for p in points:
         key = Key(p.data, p.setting, p.line, p.epsilon, p.n_picks)
@@ -76,20 +79,20 @@ def gain(points: Iterable[Point], first: Key, second: Key) -> Mean | None:
 
 
 def slug(data: str) -> str:
-    """Return a set's name as a part of a file name."""
+    """Convert a data set's name to part of a file name."""
     return data.removeprefix("n=").replace(",", "").replace(" ", "-")
 
 
-def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[ResultTable, Figure]:
-    """Return T against accuracy, each party spending all of epsilon."""
+def report_picks(means: Means, data: str, grid: Grid, number: str) -> tuple[ResultTable, Figure]:
+    """Tabulate accuracy by T; each party spends all of epsilon."""
     rows: list[tuple[Scalar, ...]] = []
-    for setting in _settings(found, data):
+    for setting in _settings(means, data):
         for epsilon in grid.epsilons:
-            for n_picks in _picks(found, data, setting):
-                mean = found[Key(data, setting, PICKED, epsilon, n_picks)]
+            for n_picks in _picks(means, data, setting):
+                mean = means[Key(data, setting, PICKED, epsilon, n_picks)]
                 rows.append((setting, f"epsilon = {epsilon:g}", n_picks, mean.value, mean.error))
-        exact = found[Key(data, setting, EXACT_PRINTED)]
-        for n_picks in _picks(found, data, setting):
+        exact = means[Key(data, setting, EXACT_PRINTED)]
+        for n_picks in _picks(means, data, setting):
             rows.append((setting, EXACT_PRINTED, n_picks, exact.value, exact.error))
     table = ResultTable(
         name=f"picks-{slug(data)}",
@@ -97,7 +100,7 @@ def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[Res
         columns=("setting", "line", "T", "balanced accuracy", "standard error"),
         rows=tuple(rows),
         caption=(
-            "Each of the two parties spends epsilon; under the printed accounting a line is that "
+            "Each of the two parties spends epsilon. Under the printed accounting, a line is that "
             "of twice its epsilon."
         ),
     )
@@ -109,7 +112,7 @@ def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[Res
         x="T",
         y="balanced accuracy",
         hue="line",
-        facet="setting" if len(_settings(found, data)) > 1 else "",
+        facet="setting" if len(_settings(means, data)) > 1 else "",
         error="standard error",
         log_x=True,
         caption=f"Figure {number} of the paper. Bands: one standard error.",
@@ -117,16 +120,17 @@ def picks_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[Res
     return table, figure
 
 
-def epsilon_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[ResultTable, Figure]:
-    """Return epsilon against accuracy of all mechanisms, with the paper's sizes."""
+def report_epsilon(means: Means, data: str, grid: Grid, number: str) -> tuple[ResultTable, Figure]:
+    """Tabulate accuracy of all mechanisms by epsilon, with the paper's sizes."""
     rows: list[tuple[Scalar, ...]] = []
-    for setting in _settings(found, data):
+    for setting in _settings(means, data):
         for line in (*NO_PRIVACY, CENTRAL, LOCAL, BEST, BEST_DIVIDED, DEFAULT_PICKS):
             for epsilon in grid.epsilons:
-                mean, n_picks = _at(found, data, setting, line, epsilon)
-                variant = AUTHORS_VARIANT.get(data, {}).get(epsilon)
-                known = variant if line == BEST and setting == "m=300 s=3 rho=15" else None
-                rows.append((setting, line, epsilon, mean.value, mean.error, n_picks, known))
+                mean, n_picks = _score_at(means, data, setting, line, epsilon)
+                reference = None
+                if line == BEST and setting == "m=300 s=3 rho=15":
+                    reference = AUTHORS_VARIANT.get(data, {}).get(epsilon)
+                rows.append((setting, line, epsilon, mean.value, mean.error, n_picks, reference))
     table = ResultTable(
         name=f"epsilon-{slug(data)}",
         title=f"{data}: epsilon against balanced accuracy with the paper's sizes",
@@ -141,9 +145,9 @@ def epsilon_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[R
         ),
         rows=tuple(rows),
         caption=(
-            "'Best T on test rows' takes for each epsilon the T of the best mean, as the paper "
-            "does: an upper bound, since nothing pays for that choice. 'Authors' variant' was "
-            "measured before, on the same recipe, likewise with its best T."
+            "'Best T on test rows' uses for each epsilon the T of the best mean, as the paper "
+            "does. This is an upper bound, because the choice of T costs no budget. 'Authors' "
+            "variant' was measured separately, on the same recipe, also with its best T."
         ),
     )
     figure = Figure(
@@ -154,7 +158,7 @@ def epsilon_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[R
         x="epsilon",
         y="balanced accuracy",
         hue="line",
-        facet="setting" if len(_settings(found, data)) > 1 else "",
+        facet="setting" if len(_settings(means, data)) > 1 else "",
         error="standard error",
         log_x=True,
         caption=f"Figure {number} of the paper. Bands: one standard error.",
@@ -162,31 +166,31 @@ def epsilon_chapter(found: Means, data: str, grid: Grid, number: str) -> tuple[R
     return table, figure
 
 
-def _settings(found: Means, data: str) -> list[str]:
-    """Return the settings of the paper that a set was measured with."""
-    return [key.setting for key in found if key.data == data and key.line == EXACT_PRINTED]
+def _settings(means: Means, data: str) -> list[str]:
+    """Return the measured settings of the paper for a data set."""
+    return [key.setting for key in means if key.data == data and key.line == EXACT_PRINTED]
 
 
-def _picks(found: Means, data: str, setting: str) -> list[int]:
-    """Return the values of T, ascending."""
-    return sorted({key.n_picks for key in found if key[:3] == (data, setting, PICKED)})
+def _picks(means: Means, data: str, setting: str) -> list[int]:
+    """Return the measured values of T, ascending."""
+    return sorted({key.n_picks for key in means if key[:3] == (data, setting, PICKED)})
 
 
-def _at(
-    found: Means, data: str, setting: str, line: str, epsilon: float
+def _score_at(
+    means: Means, data: str, setting: str, line: str, epsilon: float
 ) -> tuple[Mean, int | None]:
-    """Return a line's score at an epsilon, and its T."""
+    """Return a line's mean score at an epsilon, and its T."""
     if line in NO_PRIVACY:
-        return found[Key(data, setting, line)], None
+        return means[Key(data, setting, line)], None
     if line in (LOCAL, CENTRAL):
-        return found[Key(data, setting, line, epsilon)], None
+        return means[Key(data, setting, line, epsilon)], None
     if line == DEFAULT_PICKS:
-        (n_picks,) = {k.n_picks for k in found if k[:3] == (data, setting, line)}
-        return found[Key(data, setting, line, epsilon, n_picks)], n_picks
-    spent = epsilon / N_PARTIES if line == BEST_DIVIDED else epsilon
+        (n_picks,) = {k.n_picks for k in means if k[:3] == (data, setting, line)}
+        return means[Key(data, setting, line, epsilon, n_picks)], n_picks
+    party_epsilon = epsilon / N_PARTIES if line == BEST_DIVIDED else epsilon
     by_picks = {
-        n_picks: found[Key(data, setting, PICKED, spent, n_picks)]
-        for n_picks in _picks(found, data, setting)
+        n_picks: means[Key(data, setting, PICKED, party_epsilon, n_picks)]
+        for n_picks in _picks(means, data, setting)
     }
     best = max(by_picks, key=lambda n_picks: by_picks[n_picks].value)
     return by_picks[best], best

@@ -1,7 +1,7 @@
-"""A training set hashed once, and any number of private releases of its counts.
+"""Counts of a training set hashed once, and private releases of them.
 
-What travels, the ledger and the masks are left out, since they change no number: the released
-counts come from the mechanisms that the parties call, under the same share of the budget.
+Messages, ledger and masks are omitted, because they do not change the released counts: these come
+from the mechanisms of the parties, with the same budget share.
 """
 
 import os
@@ -38,14 +38,14 @@ Bits = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Setting:
-    """Sizes of the hash as in the paper; features are hashed without scaling.
+    """Sizes of the hash as in the paper; features are not scaled.
 
     Parameters
     ----------
     n_units, n_inputs, n_active : int
-        m, s and rho.
+        m, s and rho in the paper.
     decay : float
-        gamma.
+        gamma in the paper.
     """
 
     n_units: int
@@ -60,21 +60,21 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Hashed:
-    """Exact counts of every party, and the test rows to score models with.
+class HashedData:
+    """Exact counts of every party, and hashed test rows.
 
     Parameters
     ----------
     plan : HashPlan
-        How rows were hashed.
+        Hash of the rows.
     classes : tuple of labels
-        Ascending.
+        Labels, ascending.
     counts : tuple of int64 arrays of shape (n_units, n_classes)
-        One for each party.
+        Counts of each party.
     active : int32 array of shape (n_test_rows, n_active)
         Active units of the test rows.
     truth : int64 array of shape (n_test_rows,)
-        Position of their labels in ``classes``.
+        Positions of the labels of test rows in ``classes``.
     """
 
     plan: HashPlan
@@ -84,20 +84,20 @@ class Hashed:
     truth: Integers
 
 
-def hash_set(
+def hash_data(
     setting: Setting,
     train: tuple[npt.NDArray[Any], npt.NDArray[Any]],
     test: tuple[npt.NDArray[Any], npt.NDArray[Any]],
     *,
     parties: npt.NDArray[Any],
     seed: int,
-) -> Hashed:
-    """Return the counts of parties and the hash of test rows.
+) -> HashedData:
+    """Count the activations of each party, and hash the test rows.
 
     Parameters
     ----------
     setting : Setting
-        Sizes.
+        Sizes of the hash.
     train, test : pair of arrays of shape (n_rows, n_features) and (n_rows,)
         Values and labels.
     parties : array of shape (n_train_rows,)
@@ -115,29 +115,29 @@ def hash_set(
     )
     classes, labels = np.unique(y, return_inverse=True)
     active = hash_with_plan(x, plan)
-    owned = [parties == party for party in np.unique(parties)]
+    masks = [parties == party for party in np.unique(parties)]
     counts = tuple(
         count_activations(
-            active[own],
-            labels[own].astype(np.int64),
+            active[mask],
+            labels[mask].astype(np.int64),
             n_units=plan.n_units,
             n_classes=len(classes),
         ).astype(np.int64)
-        for own in owned
+        for mask in masks
     )
     truth = np.searchsorted(classes, test[1])
-    return Hashed(plan, tuple(classes.tolist()), counts, hash_with_plan(test[0], plan), truth)
+    return HashedData(plan, tuple(classes.tolist()), counts, hash_with_plan(test[0], plan), truth)
 
 
 def exact_model(
-    hashed: Hashed, *, decay: float | None = None, class_normalized: bool = True
+    data: HashedData, *, decay: float | None = None, class_normalized: bool = True
 ) -> FlyNNModel:
     """Return the model without privacy."""
-    return _model(hashed, sum(hashed.counts), decay=decay, class_normalized=class_normalized)
+    return _model(data, sum(data.counts), decay=decay, class_normalized=class_normalized)
 
 
 def private_model(
-    hashed: Hashed,
+    data: HashedData,
     privacy: Privacy,
     *,
     decay: float | None = None,
@@ -146,80 +146,81 @@ def private_model(
 ) -> FlyNNModel:
     """Return the model of one private release by all parties.
 
-    Sizes are fixed and features not scaled, so that the counts get the whole budget.
+    Sizes are given and features are not scaled, so the counts may spend the whole budget.
 
     Parameters
     ----------
-    hashed : Hashed
+    data : HashedData
         Exact counts.
     privacy : Privacy
         Budget and mechanism.
     decay, class_normalized
-        As for the estimator.
+        See :class:`~fedneighbors.FlyNNClassifier`.
     bits : sequence of callables, optional
-        Source of each party's noise; the operating system if None. Anything else is for tests.
+        Random bytes for the noise of each party; by default from the operating system. For tests.
     """
-    sources = [os.urandom] * len(hashed.counts) if bits is None else bits
-    moved = count_sensitivity(hashed.plan.n_active, privacy.neighbors)
-    spread = 0.0
+    sources = [os.urandom] * len(data.counts) if bits is None else bits
+    sensitivity = count_sensitivity(data.plan.n_active, privacy.neighbors)
+    noise_variance = 0.0
     if privacy.mechanism == "paper":
         dp = picks_mechanism(
-            replace(privacy, n_parties=len(hashed.counts)),
+            replace(privacy, n_parties=len(data.counts)),
             constants_paid=False,
-            n_picks=privacy.n_picks or default_picks(hashed.plan.n_units),
+            n_picks=privacy.n_picks or default_picks(data.plan.n_units),
         )
-        # line 15: the counts of one class after another
+        # the paper's line 15 adds noise to one class after another
         released = [
-            dp.release(counts.T, moved, bits=source).T
-            for counts, source in zip(hashed.counts, sources, strict=True)
+            dp.release(counts.T, sensitivity, bits=source).T
+            for counts, source in zip(data.counts, sources, strict=True)
         ]
     else:
-        released, spread = _noised(hashed, privacy, sources)
+        released, noise_variance = _add_noise(data, privacy, sources)
     return _model(
-        hashed,
+        data,
         sum(released),
         decay=decay,
         class_normalized=class_normalized,
-        noise_variance=spread,
+        noise_variance=noise_variance,
         guarantee=str(privacy.total),
     )
 
 
-def _noised(
-    hashed: Hashed, privacy: Privacy, sources: Sequence[Bits]
+def _add_noise(
+    data: HashedData, privacy: Privacy, sources: Sequence[Bits]
 ) -> tuple[list[Integers], float]:
-    """Return each party's noisy counts and the sum's noise variance."""
-    moved = count_sensitivity(hashed.plan.n_active, privacy.neighbors)
-    allowed = release_budget(privacy, of="counts", constants_paid=False)
-    n_parties = len(hashed.counts)
-    pairs = list(zip(hashed.counts, sources, strict=True))
+    """Add noise to the counts; return them and their sum's noise variance."""
+    sensitivity = count_sensitivity(data.plan.n_active, privacy.neighbors)
+    budget = release_budget(privacy, of="counts", constants_paid=False)
+    n_parties = len(data.counts)
+    pairs = list(zip(data.counts, sources, strict=True))
     if privacy.mechanism == "local":
-        whole = mechanism(allowed, moved)
-        released = [whole.release(counts, moved, bits=source) for counts, source in pairs]
-        return released, variance(whole, n_summed=n_parties)
-    n_cells = hashed.counts[0].size
+        noise = mechanism(budget, sensitivity)
+        released = [noise.release(counts, sensitivity, bits=source) for counts, source in pairs]
+        return released, variance(noise, n_summed=n_parties)
+    n_cells = data.counts[0].size
     n_shares = guaranteed_shares(
         n_asked=n_parties,
         threshold=default_threshold(n_parties),
         colluders=privacy.colluders,
     )
-    some = shares(allowed, moved, n_shares=n_shares, n_cells=n_cells)
+    noise_shares = shares(budget, sensitivity, n_shares=n_shares, n_cells=n_cells)
     released = [
-        counts + some.share(n_cells, bits=source).reshape(counts.shape) for counts, source in pairs
+        counts + noise_shares.share(n_cells, bits=source).reshape(counts.shape)
+        for counts, source in pairs
     ]
-    return released, variance(some, n_summed=n_parties)
+    return released, variance(noise_shares, n_summed=n_parties)
 
 
-def _model(hashed: Hashed, counts: Any, **options: Any) -> FlyNNModel:
+def _model(data: HashedData, counts: Any, **options: Any) -> FlyNNModel:
     return FlyNNModel(
-        plan=hashed.plan,
-        classes=hashed.classes,
+        plan=data.plan,
+        classes=data.classes,
         counts=np.ascontiguousarray(counts, np.int32),
         **options,
     )
 
 
-def score(model: FlyNNModel, hashed: Hashed) -> float:
+def score(model: FlyNNModel, data: HashedData) -> float:
     """Return the balanced accuracy of a model on the test rows."""
-    novelty = compute_novelty(hashed.active, model.filters, model.table)
-    return balanced_accuracy(hashed.truth, np.argmin(novelty, axis=1))
+    novelty = compute_novelty(data.active, model.filters, model.table)
+    return balanced_accuracy(data.truth, np.argmin(novelty, axis=1))

@@ -1,4 +1,4 @@
-"""The data of the study under privacy, and the measurements of one repetition."""
+"""Data sets of the privacy study, and the measurements of one repetition."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from experiments.datasets.synthetic import synthetic_private
 from experiments.flynn.privacy.releases import (
     Setting,
     exact_model,
-    hash_set,
+    hash_data,
     private_model,
     score,
 )
@@ -36,7 +36,7 @@ TEST_ROWS = "standard error from the test rows"
 
 DEFAULTS = "library's defaults"
 SCALED = "m=300 s=3 rho=15, library's features"
-_FIRST = Setting(300, 3, 15)
+_SMALLEST = Setting(300, 3, 15)
 
 Mechanism = Literal["paper", "local", "central"]
 Part = tuple[Array, Array]
@@ -61,8 +61,11 @@ class Grid:
     settings: tuple[Setting, ...]
 
     @property
-    def spent(self) -> tuple[float, ...]:
-        """Return one of two parties' budget under either accounting."""
+    def party_epsilons(self) -> tuple[float, ...]:
+        """Return the values that one of two parties may spend.
+
+        All of epsilon, or half of it under the printed accounting.
+        """
         return tuple(sorted({*self.epsilons, *(e / N_PARTIES for e in self.epsilons)}))
 
 
@@ -73,13 +76,13 @@ class Point:
     Parameters
     ----------
     data, setting, line : str
-        The set, the sizes, the mechanism.
+        Data set, sizes and mechanism.
     seed : int
-        Of the repetition.
+        Seed of the repetition.
     value : float
         Balanced accuracy on the test rows.
     epsilon : float
-        Of one training; of one party's release where T was varied; 0 without privacy.
+        Epsilon of a training, or of the release of one party if T was varied; 0 without privacy.
     n_picks : int
         T if it was varied, otherwise 0.
     """
@@ -95,14 +98,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Generated:
-    """Sets of appendix D.8; a repetition draws another set, another hash and other noise.
+    """Generated sets of appendix D.8; a repetition draws a new set, hash and noise.
 
     Parameters
     ----------
     n_rows : int
-        Training rows.
+        Number of training rows.
     n_repeats : int
-        Sets.
+        Number of sets.
     """
 
     n_rows: int
@@ -110,21 +113,21 @@ class Generated:
 
     @property
     def name(self) -> str:
-        """Name to show."""
+        """Return the name of the case."""
         return f"n={self.n_rows}"
 
-    def points(self, grid: Grid, seed: int) -> list[Point]:
-        """Return the scores on one set."""
+    def measure(self, grid: Grid, seed: int) -> list[Point]:
+        """Measure the scores on one set."""
         train, test = synthetic_private(self.n_rows, seed=seed).train_test()
         rows = _Rows(self.name, (train.x, train.y), (test.x, test.y), seed)
-        found = [point for setting in grid.settings for point in rows.at_setting(setting, grid)]
-        found += rows.trained(SCALED, grid, (CENTRAL,), sizes=_FIRST)
-        return found + rows.trained(DEFAULTS, grid, (DEFAULT_PICKS, LOCAL, CENTRAL))
+        points = [point for setting in grid.settings for point in rows.score_setting(setting, grid)]
+        points += rows.score_estimator(SCALED, grid, (CENTRAL,), sizes=_SMALLEST)
+        return points + rows.score_estimator(DEFAULTS, grid, (DEFAULT_PICKS, LOCAL, CENTRAL))
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Images of 3 and 8; a repetition draws another hash and other noise.
+    """Images of 3 and 8; a repetition draws a new hash and noise.
 
     Parameters
     ----------
@@ -139,23 +142,23 @@ class Digits:
 
     @property
     def name(self) -> str:
-        """Name to show."""
+        """Return the name of the case."""
         return f"{self.data}, 3 vs 8"
 
-    def points(self, grid: Grid, seed: int) -> list[Point]:
-        """Return the scores of one repetition."""
-        rows = _Rows(self.name, *_threes_and_eights(self.data), seed)
+    def measure(self, grid: Grid, seed: int) -> list[Point]:
+        """Measure the scores of one repetition."""
+        rows = _Rows(self.name, *_load_threes_and_eights(self.data), seed)
         d = rows.train[0].shape[1]
         setting = Setting(30 * d, max(1, round(0.00625 * d)), 3 * d)
-        found = rows.at_setting(setting, grid)
-        return found + rows.trained(DEFAULTS, grid, (DEFAULT_PICKS, LOCAL, CENTRAL))
+        points = rows.score_setting(setting, grid)
+        return points + rows.score_estimator(DEFAULTS, grid, (DEFAULT_PICKS, LOCAL, CENTRAL))
 
 
 @dataclass(frozen=True)
 class RealTable:
-    """A real table over 8 parties at epsilon = 1; a repetition deals, hashes and noises again.
+    """A real table of 8 parties at epsilon = 1; a repetition draws a new partition, hash and noise.
 
-    Test rows are the last 28 % of a fixed permutation, or the set's own test part.
+    Test rows are the test part of the source, or else the last 28 % of a fixed permutation.
 
     Parameters
     ----------
@@ -164,7 +167,7 @@ class RealTable:
     n_repeats : int
         Repetitions.
     fresh : bool
-        Whether no default of private training can have been chosen with the test rows.
+        True if the defaults of private training were certainly chosen without the test rows.
     """
 
     data: str
@@ -173,12 +176,12 @@ class RealTable:
 
     @property
     def name(self) -> str:
-        """Name to show."""
+        """Return the name of the case."""
         return self.data
 
-    def points(self, _grid: Grid, seed: int) -> list[Point]:
-        """Return the scores of one repetition."""
-        (x, y), (x_test, truth) = _held_out(self.data)
+    def measure(self, _grid: Grid, seed: int) -> list[Point]:
+        """Measure the scores of one repetition."""
+        (x, y), (x_test, truth) = _load_split(self.data)
         owners = iid(len(y), N_PARTIES_OF_TABLES, seed=seed)
         models = {
             line: FlyNNClassifier(
@@ -186,12 +189,14 @@ class RealTable:
             ).fit(x, y, parties=owners)
             for line, privacy in (
                 (EXACT, None),
-                (CENTRAL, _declared(_privacy(CENTRAL, 1.0), (x, y))),
+                (CENTRAL, _add_declarations(_privacy(CENTRAL, 1.0), (x, y))),
             )
         }
-        said = {line: model.predict(x_test) for line, model in models.items()}
-        values = {line: balanced_accuracy(truth, guess) for line, guess in said.items()}
-        values[TEST_ROWS] = _error_of_difference(truth, said[EXACT], said[CENTRAL])
+        predictions = {line: model.predict(x_test) for line, model in models.items()}
+        values = {
+            line: balanced_accuracy(truth, predicted) for line, predicted in predictions.items()
+        }
+        values[TEST_ROWS] = _difference_error(truth, predictions[EXACT], predictions[CENTRAL])
         return [
             Point(self.name, DEFAULTS, line, seed, value, 0.0 if line == EXACT else 1.0)
             for line, value in values.items()
@@ -206,7 +211,7 @@ def measure(case: Case, grid: Grid, seed: int) -> list[Point]:
 
     Defined in a module so that other processes can import it.
     """
-    return case.points(grid, seed)
+    return case.measure(grid, seed)
 
 
 def _privacy(line: str, epsilon: float, n_picks: int | None = None) -> Privacy:
@@ -221,8 +226,8 @@ def _privacy(line: str, epsilon: float, n_picks: int | None = None) -> Privacy:
     )
 
 
-def _declared(privacy: Privacy, train: Part) -> Privacy:
-    """Return privacy with the training rows' labels and range, as if declared."""
+def _add_declarations(privacy: Privacy, train: Part) -> Privacy:
+    """Add the labels and range of the training rows as declared ones."""
     x, y = train
     return replace(privacy, classes=tuple(np.unique(y).tolist()), bounds=(x.min(), x.max()))
 
@@ -240,75 +245,76 @@ class _Rows:
     def owners(self) -> Array:
         return iid(len(self.train[1]), N_PARTIES, seed=self.seed)
 
-    def at_setting(self, setting: Setting, grid: Grid) -> list[Point]:
-        """Return the scores with the paper's sizes and features.
-
-        From one hash.
-        """
-        hashed = hash_set(setting, self.train, self.test, parties=self.owners, seed=self.seed)
+    def score_setting(self, setting: Setting, grid: Grid) -> list[Point]:
+        """Score all mechanisms with the paper's sizes, from one hash."""
+        data = hash_data(setting, self.train, self.test, parties=self.owners, seed=self.seed)
         printed: dict[str, Any] = {"decay": setting.decay, "class_normalized": False}
         models = [
-            (EXACT_PRINTED, 0.0, 0, exact_model(hashed, **printed)),
-            (EXACT, 0.0, 0, exact_model(hashed)),
+            (EXACT_PRINTED, 0.0, 0, exact_model(data, **printed)),
+            (EXACT, 0.0, 0, exact_model(data)),
         ]
         for line in (LOCAL, CENTRAL):
             for epsilon in grid.epsilons:
-                models.append((line, epsilon, 0, private_model(hashed, _privacy(line, epsilon))))
+                models.append((line, epsilon, 0, private_model(data, _privacy(line, epsilon))))
         default = default_picks(setting.n_units)
-        for epsilon in grid.spent:
+        for epsilon in grid.party_epsilons:
             for n_picks in sorted({*grid.n_picks, default}):
                 privacy = _privacy(PICKED, epsilon, n_picks)
-                models.append((PICKED, epsilon, n_picks, private_model(hashed, privacy, **printed)))
-        found = [
-            Point(self.data, setting.name, line, self.seed, score(model, hashed), epsilon, n_picks)
+                models.append((PICKED, epsilon, n_picks, private_model(data, privacy, **printed)))
+        points = [
+            Point(self.data, setting.name, line, self.seed, score(model, data), epsilon, n_picks)
             for line, epsilon, n_picks, model in models
         ]
-        by_default = [p for p in found if p.line == PICKED and p.n_picks == default]
-        return found + [replace(point, line=DEFAULT_PICKS) for point in by_default]
+        by_default = [p for p in points if p.line == PICKED and p.n_picks == default]
+        return points + [replace(point, line=DEFAULT_PICKS) for point in by_default]
 
-    def trained(
+    def score_estimator(
         self, name: str, grid: Grid, lines: Sequence[str], *, sizes: Setting | None = None
     ) -> list[Point]:
-        """Return the scores of the library's classifier, sizes given or by default."""
+        """Score the library's classifier, with the given or default sizes."""
         runs = [(EXACT, 0.0), *((line, e) for line in lines for e in grid.epsilons)]
         return [
-            Point(self.data, name, line, self.seed, self._fitted(line, epsilon, sizes), epsilon)
+            Point(
+                self.data, name, line, self.seed, self._fit_and_score(line, epsilon, sizes), epsilon
+            )
             for line, epsilon in runs
         ]
 
-    def _fitted(self, line: str, epsilon: float, sizes: Setting | None) -> float:
+    def _fit_and_score(self, line: str, epsilon: float, sizes: Setting | None) -> float:
         model = FlyNNClassifier(
             n_units=sizes.n_units if sizes else None,
             n_inputs=sizes.n_inputs if sizes else None,
             n_active=sizes.n_active if sizes else None,
             random_state=self.seed,
-            standardize=line == EXACT,  # its noise would exceed small budgets
-            privacy=None if line == EXACT else _declared(_privacy(line, epsilon), self.train),
+            standardize=line == EXACT,  # noise on the moments is too large at small budgets
+            privacy=None
+            if line == EXACT
+            else _add_declarations(_privacy(line, epsilon), self.train),
         )
         model.fit(*self.train, parties=self.owners)
         return balanced_accuracy(self.test[1], model.predict(self.test[0]))
 
 
-def _threes_and_eights(name: str) -> tuple[Part, Part]:
+def _load_threes_and_eights(name: str) -> tuple[Part, Part]:
     """Return training and test part.
 
-    Every fourth row of a small set is for testing.
+    Without a split of the source, every fourth row is for testing.
     """
     data = load(name)
     labels = data.y.astype(np.int64)
-    wanted = (labels == 3) | (labels == 8)
+    selected = (labels == 3) | (labels == 8)
     if data.n_train is None:
-        testing = np.arange(len(labels)) % 4 == 0
+        is_test = np.arange(len(labels)) % 4 == 0
     else:
-        testing = np.arange(len(labels)) >= data.n_train
+        is_test = np.arange(len(labels)) >= data.n_train
     x, y = data.x, labels
     return (
-        (x[wanted & ~testing], y[wanted & ~testing]),
-        (x[wanted & testing], y[wanted & testing]),
+        (x[selected & ~is_test], y[selected & ~is_test]),
+        (x[selected & is_test], y[selected & is_test]),
     )
 
 
-def _held_out(name: str) -> tuple[Part, Part]:
+def _load_split(name: str) -> tuple[Part, Part]:
     data = load(name)
     if data.n_train is not None:
         train, test = data.train_test()
@@ -318,8 +324,8 @@ def _held_out(name: str) -> tuple[Part, Part]:
     return (data.x[train_rows], data.y[train_rows]), (data.x[test_rows], data.y[test_rows])
 
 
-def _error_of_difference(truth: Array, first: Array, second: Array) -> float:
+def _difference_error(truth: Array, first: Array, second: Array) -> float:
     """Return the standard error of a difference in balanced accuracy."""
-    gain = (second == truth).astype(np.float64) - (first == truth)
-    by_class = [gain[truth == label] for label in np.unique(truth)]
+    differences = (second == truth).astype(np.float64) - (first == truth)
+    by_class = [differences[truth == label] for label in np.unique(truth)]
     return float(np.sqrt(sum(g.var() / len(g) for g in by_class)) / len(by_class))

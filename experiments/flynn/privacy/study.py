@@ -1,4 +1,4 @@
-"""Appendix D.8, figures 7 to 9: the cost of privacy under all three mechanisms."""
+"""Appendix D.8, figures 7 to 9: cost of privacy for all three mechanisms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from experiments.flynn.privacy.curves import (
     Key,
     Mean,
     Means,
-    epsilon_chapter,
-    gain,
-    means,
-    picks_chapter,
+    compute_means,
+    mean_difference,
+    report_epsilon,
+    report_picks,
 )
 from experiments.flynn.privacy.releases import Setting
 from experiments.flynn.privacy.sets import (
@@ -42,7 +42,7 @@ class Plan:
     Parameters
     ----------
     cases : tuple of Case
-        Sets.
+        Data sets.
     grid : Grid
         Varied settings.
     """
@@ -80,18 +80,23 @@ def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findin
         (case, plan.grid, seed + number) for case in plan.cases for number in range(case.n_repeats)
     ]
     measured = run_each(measure, jobs, n_jobs=n_jobs, progress=progress, label=_label)
-    points = [point for some in measured for point in some]
-    found = means(points)
+    points = [point for repetition in measured for point in repetition]
+    means = compute_means(points)
     tables, figures = [], []
     for case in plan.cases:
         if not isinstance(case, RealTable):
             numbers = ("9(a)", "9(b)") if isinstance(case, Digits) else ("7", "8")
-            for chapter, number in zip((picks_chapter, epsilon_chapter), numbers, strict=True):
-                table, figure = chapter(found, case.name, plan.grid, number)
+            for report, number in zip((report_picks, report_epsilon), numbers, strict=True):
+                table, figure = report(means, case.name, plan.grid, number)
                 tables.append(table)
                 figures.append(figure)
-    curves, figure = _defaults(found, plan)
-    ours = [_targets(points, found), curves, _real(points, found, plan), _sets(points)]
+    curves, figure = _report_defaults(means, plan)
+    leading = [
+        _tabulate_targets(points, means),
+        curves,
+        _tabulate_real(points, means, plan),
+        _tabulate_generated(points),
+    ]
     return Findings(
         parameters={
             "epsilon": list(plan.grid.epsilons),
@@ -99,7 +104,7 @@ def examine(plan: Plan, *, seed: int, n_jobs: int, progress: Progress) -> Findin
             "picks": list(plan.grid.n_picks),
             "repetitions": [f"{case.name}: {case.n_repeats}" for case in plan.cases],
         },
-        tables=tuple(table for table in (*ours, *tables) if table.rows),
+        tables=tuple(table for table in (*leading, *tables) if table.rows),
         figures=(figure, *figures),
         notes=_notes(plan),
     )
@@ -109,44 +114,44 @@ def _label(case: Case, _grid: Grid, seed: int) -> str:
     return f"{case.name}, repetition {seed}"
 
 
-def _targets(points: Sequence[Point], found: Means) -> ResultTable:
+def _tabulate_targets(points: Sequence[Point], means: Means) -> ResultTable:
     """Compare targets and measurements of each set at epsilon = 1."""
     rows: list[tuple[Scalar, ...]] = []
-    for data, least in (("n=10000", 0.80), ("n=100000", 0.88)):
-        mean = found.get(Key(data, DEFAULTS, CENTRAL, 1.0))
+    for data, minimum in (("n=10000", 0.80), ("n=100000", 0.88)):
+        mean = means.get(Key(data, DEFAULTS, CENTRAL, 1.0))
         if mean:
-            what = f"central, library's defaults, {data}: balanced accuracy"
-            rows.append((what, f">= {least:.2f}", *_cells(mean), mean.value >= least))
+            metric = f"central, library's defaults, {data}: balanced accuracy"
+            rows.append((metric, f">= {minimum:.2f}", *_cells(mean), mean.value >= minimum))
     for data in ("n=10000", "n=100000"):
         for setting in (SCALED, "m=300 s=3 rho=15"):
-            rows += _gap(points, data, setting, within=0.01)
+            rows += _loss_row(points, data, setting, limit=0.01)
     return ResultTable(
         name="targets",
-        title="Wanted at epsilon = 1, delta = 1e-6, one row more or less",
+        title="Targets at epsilon = 1, delta = 1e-6, for one row added or removed",
         columns=("what", "wanted", "measured", "standard error", "repetitions", "reached"),
-        rows=(*rows, *_gap(points, "adult", DEFAULTS, within=0.02)),
-        caption="Losses are differences of one set, one hash seed and the same test rows.",
+        rows=(*rows, *_loss_row(points, "adult", DEFAULTS, limit=0.02)),
+        caption="Losses are differences on the same data set, hash seed and test rows.",
     )
 
 
-def _gap(
-    points: Sequence[Point], data: str, setting: str, *, within: float
+def _loss_row(
+    points: Sequence[Point], data: str, setting: str, *, limit: float
 ) -> list[tuple[Scalar, ...]]:
-    """Return the line with the cost of privacy, if measured."""
+    """Return the row with the cost of privacy, if measured."""
     first, second = Key(data, setting, CENTRAL, 1.0), Key(data, setting, EXACT)
-    loss = gain(points, first, second)
+    loss = mean_difference(points, first, second)
     if loss is None:
         return []
-    what = f"no privacy less central, {setting}, {data}"
-    return [(what, f"<= {within:.2f}", *_cells(loss), loss.value <= within)]
+    metric = f"no privacy less central, {setting}, {data}"
+    return [(metric, f"<= {limit:.2f}", *_cells(loss), loss.value <= limit)]
 
 
 def _cells(mean: Mean) -> tuple[Scalar, ...]:
     return mean.value, mean.error, mean.n
 
 
-def _defaults(found: Means, plan: Plan) -> tuple[ResultTable, Figure]:
-    """Return epsilon against accuracy with the library's defaults."""
+def _report_defaults(means: Means, plan: Plan) -> tuple[ResultTable, Figure]:
+    """Tabulate accuracy by epsilon, with the library's defaults."""
     rows: list[tuple[Scalar, ...]] = []
     for case in plan.cases:
         if isinstance(case, RealTable):
@@ -154,14 +159,14 @@ def _defaults(found: Means, plan: Plan) -> tuple[ResultTable, Figure]:
         for line in _MECHANISMS:
             for epsilon in plan.grid.epsilons:
                 spent = 0.0 if line == EXACT else epsilon
-                mean = found[Key(case.name, DEFAULTS, line, spent)]
+                mean = means[Key(case.name, DEFAULTS, line, spent)]
                 rows.append((case.name, line, epsilon, mean.value, mean.error))
     table = ResultTable(
         name="defaults",
         title="Epsilon against balanced accuracy with the library's defaults",
         columns=("data", "mechanism", "epsilon", "balanced accuracy", "standard error"),
         rows=tuple(rows),
-        caption="Sizes derived from public facts; two parties. T of the paper's by its default.",
+        caption="Sizes from public numbers; two parties; default T of the paper's mechanism.",
     )
     figure = Figure(
         name="defaults",
@@ -179,18 +184,18 @@ def _defaults(found: Means, plan: Plan) -> tuple[ResultTable, Figure]:
     return table, figure
 
 
-def _real(points: Sequence[Point], found: Means, plan: Plan) -> ResultTable:
-    """Return the cost of privacy on real tables."""
+def _tabulate_real(points: Sequence[Point], means: Means, plan: Plan) -> ResultTable:
+    """Tabulate the cost of privacy on real tables."""
     rows: list[tuple[Scalar, ...]] = []
     for case in plan.cases:
         if not isinstance(case, RealTable):
             continue
         exact, private = Key(case.name, DEFAULTS, EXACT), Key(case.name, DEFAULTS, CENTRAL, 1.0)
-        loss = gain(points, private, exact)
-        spread = found[Key(case.name, DEFAULTS, TEST_ROWS, 1.0)].value
+        loss = mean_difference(points, private, exact)
+        test_error = means[Key(case.name, DEFAULTS, TEST_ROWS, 1.0)].value
         if loss is not None:
-            scores = (found[exact].value, found[private].value)
-            rows.append((case.name, *scores, *_cells(loss), spread, case.fresh))
+            scores = (means[exact].value, means[private].value)
+            rows.append((case.name, *scores, *_cells(loss), test_error, case.fresh))
     return ResultTable(
         name="tables",
         title="Real tables over 8 parties, epsilon = 1, library's defaults",
@@ -206,17 +211,17 @@ def _real(points: Sequence[Point], found: Means, plan: Plan) -> ResultTable:
         ),
         rows=tuple(rows),
         caption=(
-            "Balanced accuracy. Repetitions differ in partition, hash and noise; how far the "
-            "loss depends on the choice of test rows is a column of its own. The last column: "
-            "whether sizes and score of private training were surely chosen without these test "
-            "rows. The defaults without privacy were chosen by cross-validation on such tables, "
-            "which, if anything, makes the loss look larger."
+            "Balanced accuracy. Repetitions differ in partition, hash and noise; the error from "
+            "the choice of test rows has a separate column. The last column is true if sizes and "
+            "score of private training were certainly chosen without these test rows. The "
+            "defaults without privacy were chosen by cross-validation on such tables, so the loss "
+            "is too high rather than too low."
         ),
     )
 
 
-def _sets(points: Sequence[Point]) -> ResultTable:
-    """Return every generated set at epsilon = 1 with the library's defaults."""
+def _tabulate_generated(points: Sequence[Point]) -> ResultTable:
+    """Tabulate every generated set at epsilon = 1 with the library's defaults."""
     scores: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
     for p in points:
         if p.data.startswith("n=") and p.epsilon in (0.0, 1.0):
@@ -233,23 +238,23 @@ def _sets(points: Sequence[Point]) -> ResultTable:
 
 def _notes(plan: Plan) -> tuple[str, ...]:
     notes = [
-        "One row more or less is to stay hidden (add/remove). central: (epsilon, 1e-6), discrete "
-        "Gaussian shares in a masked sum; local and the paper's mechanism: (epsilon, 0). Public "
-        "by declaration: labels, number of rows, column means and spreads. With the paper's "
-        "sizes features are hashed as they are, so that nothing is scaled.",
+        "Neighboring tables differ in one row, added or removed. central: (epsilon, 1e-6), "
+        "discrete Gaussian noise shares in a masked sum; local and the paper's: (epsilon, 0). "
+        "Labels, number of rows, means and standard deviations of columns are declared and public. "
+        "With the paper's sizes, features are hashed without scaling.",
         "Sizes and score of private training were chosen on other generated sets (seeds 100 to "
         "103) and on parts of adult, mnist, letter and shuttle; nothing was chosen on the sets of "
-        "seeds 0 to 9. T by default is a rule too; the best T is looked up on the test rows.",
-        "With the paper's sizes its own mechanism and 'no privacy, gamma = .9' are scored as "
-        "printed; central and local by the library's score for noised counts, 'no privacy' with "
-        "gamma derived from the load.",
-        "Rows of parties are disjoint, so that each may spend all of epsilon; as printed each of "
-        "the two spends half. One release at epsilon / 2 is the same mechanism under both "
-        "accountings and is measured once.",
-        "Noise comes from the operating system and never from the seed: a second run differs "
-        "within the bands. Bands and errors: one standard error over the repetitions, which draw "
-        "another set (generated ones), another hash and other noise.",
-        "The paper prints no numbers to figures 7 to 9.",
+        "seeds 0 to 9. The default T is a rule as well; the best T is chosen on the test rows.",
+        "With the paper's sizes, the paper's mechanism and 'no privacy, gamma = .9' are scored as "
+        "printed, central and local by the library's score for noised counts, and 'no privacy' "
+        "with gamma derived from the load.",
+        "The rows of the parties are disjoint, so that each may spend all of epsilon; in the "
+        "printed accounting, each of the two spends half. A release at epsilon / 2 is the same "
+        "mechanism under both accountings and is measured once.",
+        "Noise comes from the operating system and never from the seed, so a second run differs "
+        "within the bands. Bands and errors are one standard error over the repetitions, which "
+        "draw a new hash and new noise, and for generated sets a new set.",
+        "The paper prints no numbers for figures 7 to 9.",
     ]
     left_out = [case.name for case in FULL.cases if isinstance(case, RealTable)]
     if not any(isinstance(case, RealTable) for case in plan.cases):

@@ -12,9 +12,9 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._base import (
     Baseline,
     check_count,
+    check_fraction,
     check_not_negative,
     check_rate,
-    check_share,
 )
 from fedneighbors.baselines._dynamic_clients import NO_OWN_PART, ClientParts, Vector
 from fedneighbors.methods.knnper.algorithm import local_prior
@@ -38,8 +38,8 @@ class FedProxClassifier(Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     proximal : float
         Strength of the proximal term (mu): a client minimizes its loss plus ``proximal / 2``
         times the squared distance of its weights from the shared ones.
@@ -111,8 +111,8 @@ class FedAvgClassifier(WarmStart, Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
         Its network is used instead of training one.
 
@@ -148,8 +148,8 @@ class PriorCorrectedClassifier(WarmStart, Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
         Its network is used instead of training one.
     strength : float
@@ -168,7 +168,7 @@ class PriorCorrectedClassifier(WarmStart, Baseline):
     strength: float = 1.0
 
     def _check_own_parameters(self) -> None:
-        check_share("strength", self.strength)
+        check_fraction("strength", self.strength)
 
     def _make_client_parts(self, trainer: "FederatedTrainer", _weights: Vector) -> ClientParts:
         overall = trainer.overall
@@ -229,8 +229,8 @@ class FedAvgPlusClassifier(FineTuning, Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
         Its network is used instead of training one.
     tuning_epochs : int
@@ -266,8 +266,8 @@ class HeadTuningClassifier(FineTuning, Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     start : fitted KNNPerClassifier or baseline, optional
         Its network is used instead of training one.
     tuning_epochs : int

@@ -18,7 +18,7 @@ from fedneighbors.baselines._dynamic_clients import (
     NO_OWN_PART,
     ClientParts,
     DynamicClients,
-    OwnRows,
+    NamedRows,
     Vector,
 )
 from fedneighbors.methods.knnper._base import (
@@ -93,7 +93,7 @@ class Baseline(
     learning_rate, momentum, weight_decay
         Parameters of SGD. The rate is multiplied by 0.3 after 60 % and 85 % of the rounds.
     validation : float
-        Share of each client's rows that :func:`~._tuning.tuned` holds out; :meth:`fit` uses all.
+        Fraction of each client's rows that :func:`~._tuning.tune` holds out; :meth:`fit` uses all.
     standardize, trainer, device, classes, random_state
         Scaling of columns, batching of clients, device, possible labels, and random seed.
 
@@ -103,7 +103,7 @@ class Baseline(
         Labels, ascending.
     clients_ : dict of str to float array
         Own part of each client; of length 0 if the client uses the shared model.
-    rows_ : dict of str to OwnRows
+    rows_ : dict of str to NamedRows
         Rows of each client, from which its own part is computed again after changes.
     weights_ : float array of shape (n_weights,)
         Weights of the shared model.
@@ -172,7 +172,7 @@ class Baseline(
         self._set_model(replace(agreement, shared=shared), label_array(shared.classes, like=labels))
         classes = self._class_indices(labels)
         self.rows_ = {
-            name: OwnRows.new(x[rows], classes[rows]) for name, rows in holdings.owned.items()
+            name: NamedRows.new(x[rows], classes[rows]) for name, rows in holdings.owned.items()
         }
         return self
 
@@ -346,7 +346,7 @@ def check_not_negative(name: str, value: Any) -> None:
         raise ValueError(f"expected {name} of 0 or more, got {value!r}")
 
 
-def check_share(name: str, value: Any) -> None:
+def check_fraction(name: str, value: Any) -> None:
     """Raise ValueError unless a parameter is a number from 0 to 1."""
     if not (_is_number(value) and 0 <= value <= 1):
         raise ValueError(f"expected {name} from 0 to 1, got {value!r}")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedneighbors._typing import Floats
-from fedneighbors.baselines._base import Baseline, check_not_negative, check_share
+from fedneighbors.baselines._base import Baseline, check_fraction, check_not_negative
 from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
 
 if TYPE_CHECKING:  # imports torch
@@ -94,8 +94,8 @@ def train_round(
     ends = dict(trainer.train(starts, trainer.regime(number), number))
     result: list[Cluster] = []
     for cluster in clusters:
-        own_ends = {name: ends[name] for name in cluster.members if name in ends}
-        result += _average_or_split(trainer, number, cluster, own_ends, tolerance)
+        cluster_ends = {name: ends[name] for name in cluster.members if name in ends}
+        result += _average_or_split(trainer, number, cluster, cluster_ends, tolerance)
     return result
 
 
@@ -149,13 +149,13 @@ class ClusteredFLClassifier(Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     tolerance : float
-        A cluster is split when its mean change is shorter than this share of the longest change; 0
-        disables splits.
+        A cluster is split when its mean change is shorter than this fraction of the longest change;
+        0 disables splits.
     split_after : float
-        Share of the rounds before the first split.
+        Fraction of the rounds before the first split.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class ClusteredFLClassifier(Baseline):
 
     def _check_own_parameters(self) -> None:
         check_not_negative("tolerance", self.tolerance)
-        check_share("split_after", self.split_after)
+        check_fraction("split_after", self.split_after)
 
     def _train(self, trainer: "FederatedTrainer") -> tuple[Vector, ClientParts]:
         clusters = [Cluster(trainer.names, trainer.initial)]
@@ -209,7 +209,7 @@ class ClusteredFLClassifier(Baseline):
     ) -> tuple[ClientParts, list[tuple[str, ...]], list[Vector]]:
         """Return these clients' own parts, and the clusters that they use.
 
-        All clusters, if these are all clients.
+        All clusters are returned if these are all clients.
         """
         used = sorted({int(self.clients_[name][0]) for name in names if len(self.clients_[name])})
         if set(names) == set(self.clients_):
@@ -219,7 +219,7 @@ class ClusteredFLClassifier(Baseline):
             if len(own):
                 client_parts[name] = np.array([used.index(int(own[0]))], np.float32)
         members_of = (self.clusters_[index] for index in used)
-        clusters = [tuple(name for name in names if name in client_parts) for names in members_of]
+        clusters = [tuple(n for n in members if n in client_parts) for members in members_of]
         return client_parts, clusters, [self.networks_[index] for index in used]
 
     def _set_clusters(self, clusters: list[tuple[str, ...]], networks: list[Vector]) -> None:

@@ -33,8 +33,8 @@ NO_OWN_PART: Vector = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
-class OwnRows:
-    """The rows of a client, oldest first.
+class NamedRows:
+    """Rows of a client with labels and unique names, oldest first.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class OwnRows:
     @classmethod
     def new(
         cls, x: Array, labels: npt.NDArray[np.int64], ids: Iterable[object] | None = None
-    ) -> "OwnRows":
+    ) -> "NamedRows":
         """Create the rows of a new client.
 
         Parameters
@@ -80,7 +80,7 @@ class OwnRows:
 
     def with_more(
         self, x: Array, labels: npt.NDArray[np.int64], ids: Iterable[object] | None = None
-    ) -> "OwnRows":
+    ) -> "NamedRows":
         """Return these rows with more rows appended.
 
         Parameters
@@ -97,14 +97,14 @@ class OwnRows:
         next_name = self.next_name + len(x)
         if ids is None and names:
             next_name = max(next_name, int(names[-1]) + 1)
-        return OwnRows(
+        return NamedRows(
             np.concatenate([self.x, x]),
             np.concatenate([self.labels, labels]),
             self.ids + tuple(names),
             next_name,
         )
 
-    def without(self, ids: Iterable[object]) -> "OwnRows":
+    def without(self, ids: Iterable[object]) -> "NamedRows":
         """Return the rows that remain after removing some by name.
 
         Parameters
@@ -125,7 +125,7 @@ class OwnRows:
             raise KeyError(f"the client has no rows named {unknown[:5]}; it has {len(self)} rows")
         remaining = [index for index, name in enumerate(self.ids) if name not in removed]
         names = tuple(self.ids[index] for index in remaining)
-        return OwnRows(self.x[remaining], self.labels[remaining], names, self.next_name)
+        return NamedRows(self.x[remaining], self.labels[remaining], names, self.next_name)
 
 
 class DynamicClients:
@@ -142,7 +142,7 @@ class DynamicClients:
     weights_: Vector
     overall_: Floats
     clients_: ClientParts
-    rows_: dict[str, OwnRows]
+    rows_: dict[str, NamedRows]
     classes_: npt.NDArray[Any]
     _agreement: "Agreement"
     _network: Any
@@ -180,7 +180,7 @@ class DynamicClients:
         """
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
-        self._add_clients({party_name(name): OwnRows.new(x, labels, ids)})
+        self._add_clients({party_name(name): NamedRows.new(x, labels, ids)})
         return self
 
     def add_clients(self, X: Any, y: Any, parties: Owners) -> Self:
@@ -206,7 +206,7 @@ class DynamicClients:
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
         owned = rows_by_party(parties, len(labels))
-        self._add_clients({name: OwnRows.new(x[own], labels[own]) for name, own in owned.items()})
+        self._add_clients({n: NamedRows.new(x[rows], labels[rows]) for n, rows in owned.items()})
         return self
 
     def update(self, name: object, X: Any, y: Any, ids: Iterable[object] | None = None) -> Self:
@@ -233,8 +233,8 @@ class DynamicClients:
         check_is_fitted(self)
         x, labels = self._rows_and_labels(X, y)
         with self._network.exclusive():
-            known = self._client_name(name)
-            self._set_rows({known: self.rows_[known].with_more(x, labels, ids)})
+            client = self._client_name(name)
+            self._set_rows({client: self.rows_[client].with_more(x, labels, ids)})
         return self
 
     def forget(self, name: object, ids: Iterable[object]) -> Self:
@@ -263,8 +263,8 @@ class DynamicClients:
         """
         check_is_fitted(self)
         with self._network.exclusive():
-            known = self._client_name(name)
-            self._set_rows({known: self.rows_[known].without(ids)})
+            client = self._client_name(name)
+            self._set_rows({client: self.rows_[client].without(ids)})
         return self
 
     def _rows_and_labels(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -273,12 +273,12 @@ class DynamicClients:
         check_lengths(x, labels)
         return x, labels
 
-    def _add_clients(self, new_clients: Mapping[str, OwnRows]) -> None:
+    def _add_clients(self, new_clients: Mapping[str, NamedRows]) -> None:
         with self._network.exclusive():
             self._check_new(new_clients)
             self._set_rows(new_clients)
 
-    def _set_rows(self, clients: Mapping[str, OwnRows]) -> None:
+    def _set_rows(self, clients: Mapping[str, NamedRows]) -> None:
         """Set clients' rows and compute their own parts, or change nothing."""
         client_parts: ClientParts = dict.fromkeys(clients, NO_OWN_PART)
         with_rows = {name: rows for name, rows in clients.items() if len(rows)}
@@ -288,7 +288,7 @@ class DynamicClients:
         self.clients_ |= client_parts
         self.rows_ |= clients
 
-    def _make_trainer(self, clients: Mapping[str, OwnRows]) -> "FederatedTrainer":
+    def _make_trainer(self, clients: Mapping[str, NamedRows]) -> "FederatedTrainer":
         """Return a trainer of these clients."""
         from fedneighbors.baselines._trainer import FederatedTrainer
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors import baselines
-from fedneighbors.baselines._dynamic_clients import OwnRows
+from fedneighbors.baselines._dynamic_clients import NamedRows
 from fedneighbors.baselines._trainer import Agreement
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper._model import KNNPerModel, restore_network
@@ -22,7 +22,7 @@ from fedneighbors.tabular._ownership import column_names, party_name
 STORED_IN_MODEL = {
     "model", "embedding", "head", "hidden", "standardize", "classes", "random_state",
 }  # fmt: skip
-"""Parameters that files contain as a part of the model, and not by name."""
+"""Parameters that files store in the model, not by name."""
 
 NOT_STORED = {"start", "device"}
 """Parameters that files omit: the model has the network of ``start``; ``device`` is local."""
@@ -39,15 +39,15 @@ class BaselineClient:
     n_named: int
 
     @classmethod
-    def of(cls, own: npt.NDArray[Any], rows: OwnRows) -> "BaselineClient":
+    def of(cls, own: npt.NDArray[Any], rows: NamedRows) -> "BaselineClient":
         """Return the file record of a client."""
         x = narrow_keys(rows.x.astype(np.float64)) if rows.x.dtype.kind == "f" else rows.x
         return cls(own, x, rows.labels, names_to_json(rows.ids), rows.next_name)
 
-    def rows(self) -> OwnRows:
+    def rows(self) -> NamedRows:
         """Return the client's rows."""
         x = self.x.astype(np.float64) if self.x.dtype == np.float32 else self.x
-        return OwnRows(x, self.labels, tuple(read_names(self.ids, len(x))), self.n_named)
+        return NamedRows(x, self.labels, tuple(read_names(self.ids, len(x))), self.n_named)
 
     def check(self, name: str, model: KNNPerModel) -> None:
         """Raise ValueError unless the rows fit the model."""
@@ -100,7 +100,7 @@ class BaselineFile(ModelFile):
         agreed = replace(shared.agreed, feature_names=column_names(fitted))
         return cls(
             method=type(fitted).__name__,
-            parameters={name: _scalar(getattr(fitted, name)) for name in _own_parameters(fitted)},
+            parameters={name: _scalar(getattr(fitted, name)) for name in _parameters(fitted)},
             model=KNNPerModel(
                 blueprint=fitted._blueprint,
                 layout=fitted._network.digest,
@@ -119,7 +119,7 @@ class BaselineFile(ModelFile):
 
         ``model`` is the user's module or None; it becomes the parameter of that name.
         """
-        expected = _own_parameters(cls)
+        expected = _parameters(cls)
         if sorted(self.parameters) != sorted(expected):
             raise ValueError(
                 f"expected the parameters {sorted(expected)}, got {sorted(self.parameters)}"
@@ -171,10 +171,9 @@ def read_baseline(path: str | Path, model: Any, cls: Any = None) -> Any:
         return file.baseline(cls, network, model)
 
 
-def _own_parameters(baseline: Any) -> list[str]:
+def _parameters(baseline: Any) -> list[str]:
     """Return the names of the parameters that files store by name."""
-    names = [each.name for each in fields(baseline)]
-    return [name for name in names if name not in STORED_IN_MODEL | NOT_STORED]
+    return [f.name for f in fields(baseline) if f.name not in STORED_IN_MODEL | NOT_STORED]
 
 
 def _scalar(value: Any) -> Any:

@@ -53,11 +53,11 @@ class SharedBody:
 
     def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
         heads = dict.fromkeys(trainer.names, trainer.initial[trainer.head])
-        past = 0.0  # share of the schedule
-        for rate, share in trainer.rounds.schedule():
-            epochs = round(NEW_HEAD_EPOCHS * (past + share)) - round(NEW_HEAD_EPOCHS * past)
+        past = 0.0  # fraction of the rounds
+        for rate, part in trainer.rounds.schedule():
+            epochs = round(NEW_HEAD_EPOCHS * (past + part)) - round(NEW_HEAD_EPOCHS * past)
             heads = self._tune(trainer, trainer.initial, heads, epochs, rate)
-            past += share
+            past += part
         return self._tune(trainer, trainer.initial, heads, self.tuning_epochs, self.tuning_rate)
 
     def _train_bodies(
@@ -97,16 +97,16 @@ class SharedBody:
         """Return the heads after more epochs with a fixed body."""
         if epochs == 0:
             return heads
-        regime, tuned = trainer.tuning_regime(epochs, rate), {}
+        regime, tuned_heads = trainer.tuning_regime(epochs, rate), {}
         for group in trainer.groups(heads):
             starts = {name: trainer.agreement.with_head(weights, heads[name]) for name in group}
-            tuned.update(trainer.train_heads(starts, regime))
-        return tuned
+            tuned_heads.update(trainer.train_heads(starts, regime))
+        return tuned_heads
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedPerClassifier(SharedBody, Baseline):
-    """A shared body with own heads; each client trains both together [1]_.
+    """A shared body and a head per client; each client trains both together [1]_.
 
     A client added after training trains a head with a fixed body.
 
@@ -119,8 +119,8 @@ class FedPerClassifier(SharedBody, Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     tuning_epochs : int
         Epochs of a head after the last round, 0 for none. A client added after training first
         trains its head for 20 epochs with the learning rates of the rounds.
@@ -146,7 +146,7 @@ class FedPerClassifier(SharedBody, Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedRepClassifier(SharedBody, Baseline):
-    """A shared body with own heads; each client trains its head first [1]_.
+    """A shared body and a head per client; each client trains its head first [1]_.
 
     In a round a client trains its head for ``head_epochs`` with a fixed body, and then the body for
     ``local_epochs`` with a fixed head. A client added after training trains a head with a fixed
@@ -161,8 +161,8 @@ class FedRepClassifier(SharedBody, Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     tuning_epochs : int
         Epochs of a head after the last round, 0 for none. A client added after training first
         trains its head for 20 epochs with the learning rates of the rounds.

@@ -26,7 +26,7 @@ from fedneighbors.neural._schedule import Regime
 from fedneighbors.neural._trainer import MAX_STACKED, LocalTask, Objective, Trainer, cross_entropy
 from fedneighbors.tabular._ownership import Holdings
 from fedneighbors.tabular._schema import (
-    Agreed,
+    JointSchema,
     Label,
     agree,
     column_moments,
@@ -41,8 +41,8 @@ Ends = Iterable[tuple[str, Vector]]
 Pair = tuple[Vector, Vector]
 """Weights of the shared network, and of a client's own network."""
 
-PREFIXES = SHARED_PREFIX, OWN_PREFIX = "for all.", "own."
-"""Prefixes of the weights' names when the two networks are trained as one."""
+PREFIXES = SHARED_PREFIX, CLIENT_PREFIX = "shared.", "client."
+"""Prefixes of weight names when the two networks are trained as one."""
 
 DIVERGED = "training has diverged: lower the learning rate"
 
@@ -160,7 +160,7 @@ class Agreement:
         return shared_outputs(self.network, weights, x, device=device)[1]
 
 
-def _agree_on_schema(holdings: Holdings, reserved: tuple[Label, ...]) -> Agreed:
+def _agree_on_schema(holdings: Holdings, reserved: tuple[Label, ...]) -> JointSchema:
     """Return the common schema of the clients' rows."""
     described = {}
     for name, rows in holdings.owned.items():
@@ -261,13 +261,13 @@ class FederatedTrainer:
         """Return the participants of a round, counted from 0."""
         return self.rounds.participants(self.names, number)
 
-    def regime(self, number: int, **changed: Any) -> Regime:
+    def regime(self, number: int, **changes: Any) -> Regime:
         """Return the local training settings of a round, counted from 0."""
         rate = self.rounds.learning_rate(number)
-        return replace(self.rounds.regime, **({"learning_rate": rate} | changed))
+        return replace(self.rounds.regime, **({"learning_rate": rate} | changes))
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """Return clients, by name, in groups that train one after another."""
+        """Split clients into groups that train one after another."""
         ordered = sorted(names)
         return [
             ordered[first : first + MAX_STACKED] for first in range(0, len(ordered), MAX_STACKED)
@@ -286,7 +286,7 @@ class FederatedTrainer:
         self,
         starts: Mapping[str, Vector],
         regime: Regime,
-        *words: object,
+        *seed_parts: object,
         only: Sequence[str] | None = None,
         anchors: Mapping[str, Vector] | None = None,
     ) -> Iterator[tuple[str, Vector]]:
@@ -298,9 +298,9 @@ class FederatedTrainer:
             Initial weights of each training client.
         regime : Regime
             Local training settings.
-        *words : objects
-            Names of this training, as part of the seed of the row order: the number of the round,
-            the trained part of the network, or both.
+        *seed_parts : objects
+            Further parts of the seed of the row order: the number of the round, the trained part
+            of the network, or both.
         only : sequence of str, optional
             Names of the trained parameters; by default all.
         anchors : mapping of str to float array of shape (n_weights,), optional
@@ -318,7 +318,7 @@ class FederatedTrainer:
                 LocalTask(
                     self.rows[name],
                     states[index],
-                    (self.rounds.seed, name, *words),
+                    (self.rounds.seed, name, *seed_parts),
                     None if centers is None else centers[index],
                 )
                 for index, name in enumerate(group)
@@ -345,8 +345,8 @@ class FederatedTrainer:
         self,
         starts: Mapping[str, Pair],
         regime: Regime,
-        *words: object,
-        share: float,
+        *seed_parts: object,
+        alpha: float,
         trained: Sequence[str] = PREFIXES,
     ) -> Iterator[tuple[str, Pair]]:
         """Yield each client's two trained networks, group by group.
@@ -360,25 +360,23 @@ class FederatedTrainer:
             Initial weights of each training client.
         regime : Regime
             Local training settings.
-        *words : objects
+        *seed_parts : objects
             As in :meth:`train`.
-        share : float
+        alpha : float
             Weight of the client's own network in the mixture.
         trained : sequence of str
-            Networks to train: :data:`SHARED_PREFIX`, :data:`OWN_PREFIX` or both.
+            Networks to train: :data:`SHARED_PREFIX`, :data:`CLIENT_PREFIX` or both.
 
         Raises
         ------
         PartyRefused
             If weights are not finite: training has diverged.
         """
-        local = self._make_local_trainer(MixtureLoss(share))
+        local = self._make_local_trainer(MixtureLoss(alpha))
         only = [prefix + name for prefix in trained for name in self.network.parameter_names]
         for group in self.groups(starts):
-            tasks = [
-                LocalTask(self.rows[n], self._pair_state(starts[n]), (self.rounds.seed, n, *words))
-                for n in group
-            ]
+            seeds = {name: (self.rounds.seed, name, *seed_parts) for name in group}
+            tasks = [LocalTask(self.rows[n], self._pair_state(starts[n]), seeds[n]) for n in group]
             for name, state in zip(group, local.train(tasks, regime, only=only), strict=True):
                 shared, own = (self.network.vector(_select(state, p)) for p in PREFIXES)
                 yield name, (self.check_finite(name, shared), self.check_finite(name, own))
@@ -393,7 +391,7 @@ class FederatedTrainer:
         ends : pairs of str and float array of shape (n_weights,)
             Trained weights by client.
         names : sequence of str, optional
-            All clients of the model, trained or absent; by default all clients.
+            Clients to average over, including absent ones; by default all clients.
 
         Raises
         ------
@@ -405,10 +403,10 @@ class FederatedTrainer:
         total = np.zeros(len(before), np.int64)
         for name, after in ends:
             try:
-                own = weighted_change(before, after, n_rows=len(self.rows[name]), bits=bits)
+                change = weighted_change(before, after, n_rows=len(self.rows[name]), bits=bits)
             except FloatingPointError:
                 raise PartyRefused(name, DIVERGED) from None
-            total += own
+            total += change
         return average_changes(before, total, n_rows=n_rows, bits=bits)
 
     def check_finite(self, name: str, weights: Vector) -> Vector:
@@ -454,21 +452,21 @@ class MixtureLoss:
 
     Parameters
     ----------
-    share : float
-        Share of the client's own network in the mixture (alpha).
+    alpha : float
+        Weight of the client's own network in the mixture.
     """
 
-    def __init__(self, share: float) -> None:
-        self.share = share
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
 
     def __call__(
         self, network: Network, state: Mapping[str, Tensor], x: Tensor, y: Tensor, weights: Tensor
     ) -> Tensor:
         """Return the sum of both losses, weighted over a batch."""
-        shared, own = _select(state, SHARED_PREFIX), _select(state, OWN_PREFIX)
+        shared, own = _select(state, SHARED_PREFIX), _select(state, CLIENT_PREFIX)
         mixture = dict(own)
         for name in network.parameter_names:
-            mixture[name] = self.share * own[name] + (1 - self.share) * shared[name].detach()
+            mixture[name] = self.alpha * own[name] + (1 - self.alpha) * shared[name].detach()
         return cross_entropy(network, shared, x, y, weights) + cross_entropy(
             network, mixture, x, y, weights
         )

@@ -21,8 +21,8 @@ MAX_GRID = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Starts:
-    """Fitted networks of federated averaging, from which several baselines start.
+class StartNetworks:
+    """Two fitted networks of federated averaging, from which several baselines start.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Starts:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
+class TuningResult:
     """A baseline fitted with the best candidate parameters.
 
     Parameters
@@ -55,7 +55,9 @@ class Tuned:
     scores: tuple[float, ...]
 
 
-def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: Any = None) -> Starts:
+def train_start_networks(
+    estimator: Any, X: Any, y: Any, parties: Owners, *, final: Any = None
+) -> StartNetworks:
     """Train federated averaging without the held-out rows, and on all rows.
 
     Parameters
@@ -69,22 +71,23 @@ def average_starts(estimator: Any, X: Any, y: Any, parties: Owners, *, final: An
     final : fitted KNNPerClassifier or baseline, optional
         Its network is used as ``final`` instead of training one.
     """
-    parameters = _with_labels(estimator, y).get_params(deep=False)
+    parameters = _prepare_estimator(estimator, y).get_params(deep=False)
     average = FedAvgClassifier(**{name: parameters[name] for name in _training_parameters()})
     train = ~_held_out(estimator, parties, len(y))
     without_held_out = clone(average).fit(**_select(X, y, parties, train))
-    return Starts(without_held_out, average.fit(X, y, parties=parties) if final is None else final)
+    final = average.fit(X, y, parties=parties) if final is None else final
+    return StartNetworks(without_held_out, final)
 
 
-def tuned(
+def tune(
     estimator: Any,
     X: Any,
     y: Any,
     parties: Owners,
     *,
     grid: Sequence[Mapping[str, Any]] | None = None,
-    starts: Starts | None = None,
-) -> Tuned:
+    starts: StartNetworks | None = None,
+) -> TuningResult:
     """Tune a baseline on held-out rows and fit it on all rows.
 
     Each candidate is fitted on the rows that are not held out; kNN-Per holds out the same rows to
@@ -104,8 +107,8 @@ def tuned(
     grid : sequence of mapping, optional
         Candidate parameters; by default those of the baseline's class. A single candidate is
         used without tuning.
-    starts : Starts, optional
-        Networks for baselines that start from one; see :func:`average_starts`.
+    starts : StartNetworks, optional
+        Networks for baselines that start from one; see :func:`train_start_networks`.
 
     Raises
     ------
@@ -117,17 +120,17 @@ def tuned(
     candidates = tuple(estimator.grid if grid is None else grid)
     if not 1 <= len(candidates) <= MAX_GRID:
         raise ValueError(f"expected 1 to {MAX_GRID} candidates, got {len(candidates)}")
-    prepared = _with_labels(estimator, y)
+    prepared = _prepare_estimator(estimator, y)
     if not _can_share_network(prepared, candidates):
         starts = None
     else:
-        starts = starts or average_starts(prepared, X, y, parties, final=prepared.start)
+        starts = starts or train_start_networks(prepared, X, y, parties, final=prepared.start)
         prepared.set_params(start=starts.final)
     if len(candidates) == 1:
         return _fit_best(prepared, candidates, X, y, parties, ())
-    trials = [clone(prepared).set_params(**each) for each in candidates]
+    trials = [clone(prepared).set_params(**parameters) for parameters in candidates]
     if starts is not None:
-        trials = [each.set_params(start=starts.without_held_out) for each in trials]
+        trials = [trial.set_params(start=starts.without_held_out) for trial in trials]
     scores = _held_out_scores(trials, X, y, parties)
     best_first = np.argsort([-score for score in scores], kind="stable")
     return _fit_best(prepared, [candidates[index] for index in best_first], X, y, parties, scores)
@@ -140,19 +143,19 @@ def _fit_best(
     y: Any,
     parties: Owners,
     scores: tuple[float, ...],
-) -> Tuned:
+) -> TuningResult:
     """Fit the first candidate whose training on all rows does not diverge.
 
     If all diverge, the last exception is raised.
     """
     diverged: PartyRefused | None = None
-    for each in candidates:
+    for parameters in candidates:
         try:
-            estimator = clone(prepared).set_params(**each).fit(X, y, parties=parties)
+            estimator = clone(prepared).set_params(**parameters).fit(X, y, parties=parties)
         except PartyRefused as refused:
             diverged = refused
         else:
-            return Tuned(estimator, dict(each), scores)
+            return TuningResult(estimator, dict(parameters), scores)
     assert diverged is not None
     raise diverged
 
@@ -162,9 +165,9 @@ def _held_out_scores(trials: Sequence[Any], X: Any, y: Any, parties: Owners) -> 
     held_out = _held_out(trials[0], parties, len(y))
     train, test = (_select(X, y, parties, rows) for rows in (~held_out, held_out))
     scores = []
-    for each in trials:
+    for trial in trials:
         try:
-            scores.append(each.fit(**train).score(**test))
+            scores.append(trial.fit(**train).score(**test))
         except PartyRefused:  # training has diverged
             scores.append(0.0)
     return tuple(scores)
@@ -192,7 +195,7 @@ def _training_parameters() -> list[str]:
     return [each.name for each in fields(Baseline)]
 
 
-def _with_labels(estimator: Any, y: Any) -> Any:
+def _prepare_estimator(estimator: Any, y: Any) -> Any:
     """Return a clone with ``classes`` and an integer seed.
 
     Some labels may occur only in held-out rows, so ``classes`` are those of all rows.

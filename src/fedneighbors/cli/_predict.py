@@ -48,7 +48,7 @@ def predict(
 ) -> None:
     """Predict the class or number of each row of a file."""
     from fedneighbors.cli._console import echo
-    from fedneighbors.datasets._text_tables import delimited
+    from fedneighbors.datasets._text_tables import serialize_csv
     from fedneighbors.records import replace_file
 
     if party is not None and party_column is not None:
@@ -62,7 +62,7 @@ def predict(
     owners = _parties_argument(estimator, data, len(rows), party, party_column)
     columns = _predict(estimator, rows, proba=proba, **owners)
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, delimited(columns))
+    replace_file(out, serialize_csv(columns))
     for sentence in _summarize(estimator, columns):
         echo(sentence)
     echo(f"predictions {out}", "green")

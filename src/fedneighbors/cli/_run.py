@@ -94,7 +94,7 @@ CombineOption = Annotated[
 CheckpointOption = Annotated[
     Path | None, typer.Option(help="Checkpoint file; an interrupted training resumes from it.")
 ]
-RivalsOption = Annotated[
+BaselinesOption = Annotated[
     bool, typer.Option(help="Also train eleven methods for comparison; takes minutes.")
 ]
 DeviceOption = Annotated[
@@ -328,7 +328,7 @@ def knnper(
     neighbors: NeighborsOption = 10,
     combine: CombineOption = Combine.PAPER,
     checkpoint: CheckpointOption = None,
-    rivals: RivalsOption = False,
+    baselines: BaselinesOption = False,
     device: DeviceOption = Device.CPU,
     schema: SchemaOption = None,
     out: OutOption = Path("fedneighbors-run"),
@@ -356,7 +356,7 @@ def knnper(
         model_file="model.fnk",
         shown=["summary", "clients"],
         encoded=_ENCODED_BY_CLIENTS,
-        with_baselines=rivals,
+        with_baselines=baselines,
     )
 
 

@@ -184,9 +184,9 @@ def _report_quality(record: "RunRecord", source: str, report: Path | None) -> No
 
 def _write_rows(table: "Table", out: Path) -> None:
     from fedneighbors.cli._console import echo
-    from fedneighbors.datasets._text_tables import delimited, table_cells
+    from fedneighbors.datasets._text_tables import serialize_csv, table_cells
     from fedneighbors.records import replace_file
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, delimited(table_cells(table)))
+    replace_file(out, serialize_csv(table_cells(table)))
     echo(f"rows    {out}: {table.n_rows} rows, {len(table.names)} columns", "green")

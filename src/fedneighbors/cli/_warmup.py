@@ -12,7 +12,7 @@ def warmup() -> None:
     from fedneighbors.methods.fedpnn.algorithm import warmup as compile_clusters
     from fedneighbors.methods.flynn.algorithm import warmup as compile_training
     from fedneighbors.privacy.noise._samplers import warmup as compile_noise
-    from fedneighbors.reports._formatting import duration
+    from fedneighbors.reports._formatting import format_seconds
 
     started = time.perf_counter()
     groups = (compile_search, compile_training, compile_clusters, compile_noise)
@@ -23,4 +23,4 @@ def warmup() -> None:
         for n_done, task in enumerate(as_completed(tasks), start=1):
             task.result()
             progress(n_done, len(groups), "compiling kernels")
-    echo(f"all kernels are compiled: {duration(time.perf_counter() - started)}", "green")
+    echo(f"all kernels are compiled: {format_seconds(time.perf_counter() - started)}", "green")

@@ -40,9 +40,9 @@ class Entry:
     name : str
         Name for `load`.
     n_rows, n_features, n_classes : int
-        Its size; features are columns of the source, before nominal ones are encoded.
+        Size of the data set; features are columns of the source, before encoding.
     source : str
-        Source of the data set.
+        Origin of the data set, such as the path of its file.
     """
 
     name: str
@@ -53,16 +53,16 @@ class Entry:
 
 
 def load(name: str, *, keep_missing: bool = False) -> Dataset:
-    """Return the data set of a name.
+    """Load a data set by name.
 
     Data sets of scikit-learn are always available. All others are read from the folder in the
     environment variable ``FEDNEIGHBORS_DATA``: gzipped CSV files in ``tabular/`` and ``fedpnn/``,
-    named like the file without ending, and ``mnist`` and ``omniglot`` in ``images/``. Nothing is
-    downloaded.
+    whose name is the file name without ``.csv.gz``, and ``mnist`` and ``omniglot`` in ``images/``.
+    Nothing is downloaded.
 
-    A table's missing cells and nominal columns are encoded with constants of all its rows, and
-    empty columns are dropped. To fit the constants on a part of the rows, use `load_columns` and
-    `Schema`.
+    Missing cells of a table are filled and nominal columns encoded with constants computed from all
+    rows; empty columns are dropped. To compute the constants from some of the rows only, use
+    `load_columns` and `Schema`.
 
     Parameters
     ----------
@@ -96,8 +96,8 @@ def load(name: str, *, keep_missing: bool = False) -> Dataset:
     table = load_columns(name)
     features = table.without([_LABEL])
     empty = [name for name, column in features.columns.items() if missing_cells(column).all()]
-    kept = table.without(empty) if empty else table
-    loaded = dataset_from_table(kept, _LABEL, name=name, keep_missing=keep_missing)
+    nonempty = table.without(empty) if empty else table
+    loaded = dataset_from_table(nonempty, _LABEL, name=name, keep_missing=keep_missing)
     return replace(loaded, n_train=_N_TRAIN.get(name))
 
 
@@ -122,7 +122,7 @@ def load_columns(name: str) -> Table:
         If the file is damaged.
     """
     if name in BUNDLED:
-        return _columns(_load_bundled(name))
+        return _build_table(_load_bundled(name))
     files = dict(_table_files(data_folder(name)))
     if name not in files:
         raise _unknown_error("table", name, {*BUNDLED, *_IMAGE_FILES, *files} - {name})
@@ -130,13 +130,13 @@ def load_columns(name: str) -> Table:
 
 
 def find_file(name: str) -> Path:
-    """Return the data folder's file with the objects of a name.
+    """Return the path of a named file in the data folder.
 
     Parameters
     ----------
     name : str
-        Name of a file in ``strings/``, ``graphs/``, ``spatial/`` or of a table, without its
-        endings.
+        Name of a file in ``strings/``, ``graphs/`` or ``spatial/``, or of a table, without
+        extensions.
 
     Raises
     ------
@@ -145,8 +145,10 @@ def find_file(name: str) -> Path:
     """
     folder = data_folder(name)
     files = dict(_table_files(folder))
-    for part in _OBJECT_FOLDERS:
-        files |= {path.name.split(".")[0]: path for path in sorted((folder / part).glob("*.*"))}
+    for subfolder in _OBJECT_FOLDERS:
+        files |= {
+            path.name.split(".")[0]: path for path in sorted((folder / subfolder).glob("*.*"))
+        }
     if name not in files:
         raise _unknown_error("file and no data set", name, files)
     return files[name]
@@ -180,11 +182,11 @@ def available() -> tuple[Entry, ...]:
         return bundled
     folder = data_folder("any")
     images = [
-        _scanned_images(name, folder)
+        _scan_images(name, folder)
         for name, file in _IMAGE_FILES.items()
         if (folder / file).is_file()
     ]
-    tables = [_scanned_table(name, path) for name, path in _table_files(folder)]
+    tables = [_scan_table(name, path) for name, path in _table_files(folder)]
     return bundled + tuple(sorted(images + tables, key=lambda entry: entry.name))
 
 
@@ -198,47 +200,47 @@ def data_folder(name: str) -> Path:
     MissingDataError
         If the variable is not set, or its folder does not exist.
     """
-    stated = os.environ.get(DATA_VARIABLE)
-    if stated and Path(stated).is_dir():
-        return Path(stated)
-    wrong = (
-        f"{DATA_VARIABLE} is set to {Path(stated)}, which does not exist"
-        if stated
+    value = os.environ.get(DATA_VARIABLE)
+    if value and Path(value).is_dir():
+        return Path(value)
+    reason = (
+        f"{DATA_VARIABLE} is set to {Path(value)}, which does not exist"
+        if value
         else f"data set {name!r} is not among those of scikit-learn ({', '.join(BUNDLED)}), and "
         f"the environment variable {DATA_VARIABLE} is not set"
     )
     raise MissingDataError(
-        f"{wrong}; set it to the folder with {', '.join(_TABLE_FOLDERS)} and images"
+        f"{reason}; set it to the folder with {', '.join(_TABLE_FOLDERS)} and images"
     )
 
 
-def _columns(data: Dataset) -> Table:
+def _build_table(data: Dataset) -> Table:
     """Return a numeric data set as a table, with labels as text."""
     columns = dict(zip(data.feature_names, data.x.T, strict=True))
     return Table({**columns, _LABEL: word_column(map(str, data.y.tolist()))}, data.source)
 
 
-def _unknown_error(what: str, name: str, known: Iterable[str]) -> MissingDataError:
+def _unknown_error(kind: str, name: str, known: Iterable[str]) -> MissingDataError:
     """Return an error that suggests similar names, or lists all."""
-    every = sorted(known)
-    begun = [other for other in every if name and other.lower().startswith(name.lower())]
-    near = begun or difflib.get_close_matches(name, every, n=3) or every
+    names = sorted(known)
+    with_prefix = [other for other in names if name and other.lower().startswith(name.lower())]
+    suggestions = with_prefix or difflib.get_close_matches(name, names, n=3) or names
     return MissingDataError(
-        f"there is no {what} {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
-        f"{DATA_VARIABLE} names; did you mean {join_names(near)}?"
+        f"there is no {kind} {name!r} in the folder {os.environ[DATA_VARIABLE]} that "
+        f"{DATA_VARIABLE} names; did you mean {join_names(suggestions)}?"
     )
 
 
 def _table_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    for part in _TABLE_FOLDERS:
-        for path in sorted((folder / part).glob("*.csv.gz")):
+    for subfolder in _TABLE_FOLDERS:
+        for path in sorted((folder / subfolder).glob("*.csv.gz")):
             yield path.name.removesuffix(".csv.gz"), path
 
 
-def _scanned_table(name: str, path: Path) -> Entry:
-    """Return a table's size from its lines only.
+def _scan_table(name: str, path: Path) -> Entry:
+    """Count rows, features and classes without parsing the cells.
 
-    The label comes last, and no cell contains a line end.
+    Assumes that the label is the last column and that no cell contains a line end.
     """
     labels: set[bytes] = set()
     n_rows = 0
@@ -250,12 +252,12 @@ def _scanned_table(name: str, path: Path) -> Entry:
     return Entry(name, n_rows, n_features, len(labels), str(path))
 
 
-def _scanned_images(name: str, folder: Path) -> Entry:
-    """Return an image set's size from its labels only."""
-    with _arrays(name, folder) as arrays:
+def _scan_images(name: str, folder: Path) -> Entry:
+    """Count rows and classes of an image set from its labels."""
+    with _open_arrays(name, folder) as arrays:
         labels = _read_labels(name, arrays)
     source = str(folder / _IMAGE_FILES[name])
-    return Entry(name, len(labels), len(_pixels()), len(np.unique(labels)), source)
+    return Entry(name, len(labels), len(_pixel_names()), len(np.unique(labels)), source)
 
 
 def _load_bundled(name: str) -> Dataset:
@@ -277,20 +279,20 @@ def _load_images(name: str, folder: Path) -> Dataset:
 
     A row is a flattened image of 28 x 28 pixels, uint8 from 0 (paper) to 255 (ink).
     """
-    with _arrays(name, folder) as arrays:
+    with _open_arrays(name, folder) as arrays:
         labels = _read_labels(name, arrays)
         source = str(folder / _IMAGE_FILES[name])
         if name == "mnist":
             train = arrays["x_train"]
             x = np.vstack([train, arrays["x_test"]])
-            return Dataset(name, x, labels, _pixels(), source, n_train=len(train))
+            return Dataset(name, x, labels, _pixel_names(), source, n_train=len(train))
         x = arrays["x28"].reshape(len(labels), -1)
         drawers = np.array([f"drawer-{drawer}" for drawer in arrays["drawer"]], dtype=np.str_)
-        return Dataset(name, x, labels, _pixels(), source, parties=drawers)
+        return Dataset(name, x, labels, _pixel_names(), source, parties=drawers)
 
 
 @contextmanager
-def _arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+def _open_arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     path = folder / _IMAGE_FILES[name]
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; add it or choose another data set")
@@ -308,15 +310,16 @@ def _read_labels(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArr
     return np.array([f"{alphabet}/{character}" for alphabet, character in pairs], dtype=np.str_)
 
 
-def _pixels() -> tuple[str, ...]:
+def _pixel_names() -> tuple[str, ...]:
     return tuple(f"pixel-{row}-{column}" for row in range(28) for column in range(28))
 
 
 def fetch_openml(name_or_id: str | int) -> Dataset:
     """Download a classification set from OpenML with scikit-learn.
 
-    Needs a network, unless scikit-learn has cached the set, and the extra ``data``. Missing cells
-    and nominal columns are encoded with constants of all rows, see `Schema`.
+    Requires the extra ``data``, and network access unless scikit-learn has cached the set. Missing
+    cells are filled and nominal columns encoded with constants computed from all rows, see
+    `Schema`.
 
     Parameters
     ----------
@@ -339,9 +342,9 @@ def fetch_openml(name_or_id: str | int) -> Dataset:
     optional_module("pandas", "data")  # scikit-learn needs it for data frames
     from sklearn import datasets
 
-    which = {"data_id": name_or_id} if isinstance(name_or_id, int) else {"name": name_or_id}
+    query = {"data_id": name_or_id} if isinstance(name_or_id, int) else {"name": name_or_id}
     try:
-        content = datasets.fetch_openml(**which, as_frame=True, parser="auto")
+        content = datasets.fetch_openml(**query, as_frame=True, parser="auto")
     except (OSError, ValueError) as error:
         raise MissingDataError(
             f"OpenML set {name_or_id!r} could not be fetched ({error}); check the name and the "

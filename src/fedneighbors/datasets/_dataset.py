@@ -25,7 +25,7 @@ class Dataset:
     feature_names : tuple of str
         One name per column of ``x``.
     source : str
-        Source of the rows.
+        Origin of the rows, such as the path of their file.
     n_train : int, optional
         For a source with a fixed split: the first ``n_train`` rows are for training, the
         rest for testing. None if the source has none.
@@ -56,10 +56,10 @@ class Dataset:
                 "expected at least one row and one feature"
             )
         n_rows, n_features = self.x.shape
-        for what, column in (("labels", self.y), ("parties", self.parties)):
-            if column is not None and column.shape != (n_rows,):
+        for field, values in (("labels", self.y), ("parties", self.parties)):
+            if values is not None and values.shape != (n_rows,):
                 raise DataError(
-                    f"data set {self.name!r} has {n_rows} rows but {what} of shape {column.shape}"
+                    f"data set {self.name!r} has {n_rows} rows but {field} of shape {values.shape}"
                 )
         if len(self.feature_names) != n_features:
             raise DataError(

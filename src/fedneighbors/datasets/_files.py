@@ -58,7 +58,7 @@ class CheckedGzip(gzip.GzipFile):
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
-    """Convert errors of reading to errors that name the file."""
+    """Convert read errors to library errors that name the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -129,5 +129,5 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
         raise DataError(f"{file} is empty; expected one string per line")
     lines = text.split("\n")
     if not lines[-1]:
-        lines.pop()  # the end of the last line does not begin another line
+        lines.pop()  # the text ends with a line end, not with an empty line
     return [line.removesuffix("\r") for line in lines]

@@ -16,7 +16,7 @@ Label = str | int
 
 
 class Graph:
-    """Immutable labelled undirected graph without loops and parallel edges.
+    """Immutable labelled undirected graph without loops or parallel edges.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ class Graph:
         edges: Iterable[tuple[int, int]] = (),
         edge_labels: Sequence[Label] | None = None,
     ) -> None:
-        nodes = tuple(_label(label, "node", i) for i, label in enumerate(node_labels))
-        pairs = [_pair(edge, i, len(nodes)) for i, edge in enumerate(edges)]
+        nodes = tuple(_convert_label(label, "node", i) for i, label in enumerate(node_labels))
+        pairs = [_convert_edge(edge, i, len(nodes)) for i, edge in enumerate(edges)]
         if edge_labels is None:
             labels = ["1"] * len(pairs)
         else:
-            labels = [_label(label, "edge", i) for i, label in enumerate(edge_labels)]
+            labels = [_convert_label(label, "edge", i) for i, label in enumerate(edge_labels)]
         if len(labels) != len(pairs):
             raise ValueError(f"expected one label per edge: {len(pairs)}, got {len(labels)}")
         order = sorted(range(len(pairs)), key=pairs.__getitem__)
@@ -150,29 +150,29 @@ class GraphSet:
         return len(self.graphs)
 
 
-def _label(label: object, what: str, place: int) -> str:
+def _convert_label(label: object, kind: str, position: int) -> str:
     if isinstance(label, str):
         return label
     if isinstance(label, int | np.integer) and not isinstance(label, bool):
         return str(int(label))
     raise TypeError(
-        f"expected a string or an integer as the label of {what} {place}, "
+        f"expected a string or an integer as the label of {kind} {position}, "
         f"got {type(label).__name__}"
     )
 
 
-def _pair(edge: tuple[int, int], place: int, n_nodes: int) -> tuple[int, int]:
+def _convert_edge(edge: tuple[int, int], position: int, n_nodes: int) -> tuple[int, int]:
     try:
         first, second = edge
     except (TypeError, ValueError):
-        raise TypeError(f"expected a pair of nodes as edge {place}, got {edge!r}") from None
+        raise TypeError(f"expected a pair of nodes as edge {position}, got {edge!r}") from None
     for end in (first, second):
         if not isinstance(end, int | np.integer) or isinstance(end, bool):
-            raise TypeError(f"expected integers as the nodes of edge {place}, got {edge!r}")
+            raise TypeError(f"expected integers as the nodes of edge {position}, got {edge!r}")
         if not 0 <= end < n_nodes:
-            raise ValueError(f"edge {place} has node {end}, but the graph has {n_nodes} nodes")
+            raise ValueError(f"edge {position} has node {end}, but the graph has {n_nodes} nodes")
     if first == second:
-        raise ValueError(f"edge {place} joins node {first} with itself; loops are not allowed")
+        raise ValueError(f"edge {position} joins node {first} with itself; loops are not allowed")
     return (int(first), int(second)) if first < second else (int(second), int(first))
 
 
@@ -203,11 +203,11 @@ def read_graphs(path: str | os.PathLike[str], *, max_graphs: int | None = None) 
     """
     file = Path(path)
     with explain_errors(file), open_text(file) as lines:
-        rows = list(islice(_parse(lines, file), max_graphs))
+        rows = list(islice(_parse_graphs(lines, file), max_graphs))
     names = [name for name, _, _ in rows]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(f"{file} has two graphs {twice[0]!r}; names must be unique")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise DataError(f"{file} has two graphs {repeated[0]!r}; names must be unique")
     return GraphSet(
         [graph for _, _, graph in rows], names, [class_label for _, class_label, _ in rows]
     )
@@ -248,16 +248,16 @@ _LINE_FORMATS = {
 }
 
 
-def _parse(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, Graph]]:
+def _parse_graphs(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, Graph]]:
     """Yield name, class and graph of each block of lines."""
-    head: tuple[str, str] | None = None
+    header: tuple[str, str] | None = None
     labels: list[str] = []
     edges: dict[tuple[int, int], str] = {}
     for number, line in enumerate(lines, start=1):
         words = line.split()
-        if words[:1] == ["t"] and head is not None:
-            yield *head, Graph(labels, edges, [*edges.values()])
-            head = None
+        if words[:1] == ["t"] and header is not None:
+            yield *header, Graph(labels, edges, [*edges.values()])
+            header = None
         try:  # messages complete the sentence "expected ..."
             match words:
                 case []:
@@ -265,26 +265,26 @@ def _parse(lines: Iterable[str], file: Path) -> Iterator[tuple[str, str, Graph]]
                 case ["t", "#", "-1", *class_words] if len(class_words) <= 1:
                     return
                 case ["t", "#", name, *class_words] if len(class_words) <= 1:
-                    head, labels, edges = (name, "".join(class_words)), [], {}
-                case ["v", _, _] | ["e", _, _, _] if head is None:
+                    header, labels, edges = (name, "".join(class_words)), [], {}
+                case ["v", _, _] | ["e", _, _, _] if header is None:
                     raise ValueError("a line 't # name' before the first node or edge")
                 case ["v", node, label]:
                     if _parse_node(node) != len(labels):
                         raise ValueError(f"node {len(labels)} next, got {node}")
                     labels.append(label)
                 case ["e", first, second, label]:
-                    edges[_edge_nodes(first, second, len(labels), edges)] = label
-                case [letter, *_]:
-                    other = f"a line that begins with t, v or e, got {letter!r}"
-                    raise ValueError(_LINE_FORMATS.get(letter, other))
+                    edges[_parse_edge(first, second, len(labels), edges)] = label
+                case [first_word, *_]:
+                    message = f"a line that begins with t, v or e, got {first_word!r}"
+                    raise ValueError(_LINE_FORMATS.get(first_word, message))
         except ValueError as error:
             raise DataError(f"{file}, line {number}: expected {error}") from None
-    if head is not None:
-        yield *head, Graph(labels, edges, [*edges.values()])
+    if header is not None:
+        yield *header, Graph(labels, edges, [*edges.values()])
 
 
-def _edge_nodes(
-    first: str, second: str, n_nodes: int, known: Container[tuple[int, int]]
+def _parse_edge(
+    first: str, second: str, n_nodes: int, existing: Container[tuple[int, int]]
 ) -> tuple[int, int]:
     """Return the nodes of a new edge, the lower one first."""
     u, v = sorted((_parse_node(first), _parse_node(second)))
@@ -292,7 +292,7 @@ def _edge_nodes(
         raise ValueError(f"a node of an earlier 'v' line, got {v}")
     if u == v:
         raise ValueError(f"an edge between two nodes, got a loop at {u}")
-    if (u, v) in known:
+    if (u, v) in existing:
         raise ValueError(f"each edge once, but edge {u} {v} is repeated")
     return u, v
 
@@ -400,19 +400,19 @@ def read_smiles(path: str | os.PathLike[str]) -> GraphSet:
     file = Path(path)
     with explain_errors(file):
         lines = file.read_text(encoding="utf-8").splitlines()
-    found: dict[str, Graph] = {}
+    graphs: dict[str, Graph] = {}
     for number, line in enumerate(lines, start=1):
         words = line.split(maxsplit=1)
         if not words:
             continue
         name = words[1].strip() if len(words) == 2 else str(number)
-        if name in found:
+        if name in graphs:
             raise DataError(f"{file}, line {number}: expected a new name, got {name!r} again")
         try:
-            found[name] = graph_from_smiles(words[0])
+            graphs[name] = graph_from_smiles(words[0])
         except DataError as error:
             raise DataError(f"{file}, line {number}: {error}") from None
-    return GraphSet(list(found.values()), list(found))
+    return GraphSet(list(graphs.values()), list(graphs))
 
 
 def write_smiles(path: str | os.PathLike[str], graphs: GraphSet) -> None:

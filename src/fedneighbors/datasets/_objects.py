@@ -82,27 +82,27 @@ def read_objects(
     MissingDataError
         If there is no such file or data set.
     DataError
-        If the file is invalid; the error names the line, row or column. If columns are given for a
-        data set of vectors, which is not a file.
+        If the file is invalid; the error names the line, row or column. If a column is named, but
+        the source has no columns.
     MissingExtraError
-        If the package for SMILES or Parquet is required and not installed.
+        If RDKit (for SMILES) or pyarrow (for Parquet) is required and not installed.
     """
     path = Path(source)
-    named = not (path.is_file() or path.suffix or len(path.parts) > 1)
-    if named and kind == "vectors":
+    is_name = not (path.is_file() or path.suffix or len(path.parts) > 1)
+    if is_name and kind == "vectors":
         if columns or owner or label:
             raise DataError(
-                f"columns are for files, and {str(source)!r} is not a file: it is read as a data "
+                f"only files have columns, and {str(source)!r} is not a file: it is read as a data "
                 "set; omit the columns, or give a file"
             )
         data = load(str(source))
         return Objects(data.x, _row_labels(data.n_rows), str(source))
-    file = find_file(str(source)) if named else path
+    file = find_file(str(source)) if is_name else path
     if set(file.suffixes) & _TABLES:
-        return _from_table(file, kind, columns=columns, owner=owner, label=label)
+        return _read_table(file, kind, columns=columns, owner=owner, label=label)
     if columns or owner or label:
         raise DataError(f"{file} has no columns; only CSV and Parquet files have them")
-    return _from_text(file, kind)
+    return _read_text(file, kind)
 
 
 def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
@@ -111,8 +111,8 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
     Parameters
     ----------
     text : str
-        Numbers with commas for a vector or a place (longitude, latitude), a string, the words of
-        a set, or SMILES.
+        Comma-separated numbers for a vector or a place (longitude, latitude); otherwise a string,
+        the words of a set, or SMILES.
     kind : {"vectors", "places", "strings", "sets", "graphs"}
         Kind of the object.
     n_columns : int
@@ -138,20 +138,20 @@ def parse_object(text: str, kind: Kind, *, n_columns: int = 2) -> Any:
         return frozenset(text.split())
     if kind == "graphs":
         return graph_from_smiles(text)
-    return _point(text, 2 if kind == "places" else n_columns)
+    return _parse_point(text, 2 if kind == "places" else n_columns)
 
 
-def _point(text: str, n_columns: int) -> npt.NDArray[np.float64]:
+def _parse_point(text: str, n_columns: int) -> npt.NDArray[np.float64]:
     try:
         point = [float(part) for part in text.split(",")]
     except ValueError:
         point = []
     if len(point) != n_columns or not all(map(math.isfinite, point)):
-        raise DataError(f"expected {n_columns} numbers with commas between them, got {text!r}")
+        raise DataError(f"expected {n_columns} comma-separated numbers, got {text!r}")
     return np.array(point)
 
 
-def _from_text(file: Path, kind: Kind) -> Objects:
+def _read_text(file: Path, kind: Kind) -> Objects:
     if kind == "graphs":
         graphs = read_smiles(file) if file.suffix in _SMILES else read_graphs(file)
         return Objects(graphs.graphs, tuple(graphs.names), str(file))
@@ -163,24 +163,24 @@ def _from_text(file: Path, kind: Kind) -> Objects:
     return Objects([parse_object(line, kind) for line in lines], tuple(lines), str(file))
 
 
-def _from_table(
+def _read_table(
     file: Path, kind: Kind, *, columns: Sequence[str], owner: str | None, label: str | None
 ) -> Objects:
-    words = kind in ("strings", "sets", "graphs")
-    if words and len(columns) != 1:
+    is_text = kind in ("strings", "sets", "graphs")
+    if is_text and len(columns) != 1:
         raise DataError(f"{file} is a table; name its column of {kind} with columns")
-    named = [name for name in (owner, label) if name is not None]
-    table = read_columns(file, nominal=[*named, *(columns if words else ())])
+    label_columns = [name for name in (owner, label) if name is not None]
+    table = read_columns(file, nominal=[*label_columns, *(columns if is_text else ())])
     items: Sequence[Any] | npt.NDArray[np.float64]
-    if words:
-        cells = _cells(table, columns[0])
+    if is_text:
+        cells = _text_cells(table, columns[0])
         items = _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}")
         labels = tuple(cells)
     else:
-        chosen = tuple(columns) or _usual_columns(table, kind, leave=named)
-        if kind == "places" and len(chosen) != 2:
-            raise DataError(f"expected two columns, longitude and latitude, got {list(chosen)}")
-        items, labels = _matrix(table, chosen), _row_labels(table.n_rows)
+        names = tuple(columns) or _default_columns(table, kind, exclude=label_columns)
+        if kind == "places" and len(names) != 2:
+            raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
+        items, labels = _build_matrix(table, names), _row_labels(table.n_rows)
     return Objects(
         items,
         labels if label is None else tuple(str(cell) for cell in table.columns[label]),
@@ -189,7 +189,7 @@ def _from_table(
     )
 
 
-def _usual_columns(table: Table, kind: Kind, *, leave: Sequence[str]) -> tuple[str, ...]:
+def _default_columns(table: Table, kind: Kind, *, exclude: Sequence[str]) -> tuple[str, ...]:
     if kind == "places":
         for pair in _PLACES:
             if set(pair) <= set(table.names):
@@ -200,14 +200,14 @@ def _usual_columns(table: Table, kind: Kind, *, leave: Sequence[str]) -> tuple[s
     numeric = tuple(
         name
         for name in table.names
-        if name not in leave and table.columns[name].dtype != np.object_
+        if name not in exclude and table.columns[name].dtype != np.object_
     )
     if not numeric:
         raise DataError(f"{table.source} has no numeric column for vectors")
     return numeric
 
 
-def _matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float64]:
+def _build_matrix(table: Table, columns: Sequence[str]) -> npt.NDArray[np.float64]:
     table.require(columns)
     for name in columns:
         column = table.columns[name]
@@ -227,7 +227,7 @@ def _is_number(cell: Any) -> bool:
         return False
 
 
-def _cells(table: Table, column: str) -> list[str]:
+def _text_cells(table: Table, column: str) -> list[str]:
     cells = table.columns[column].tolist()
     if None in cells:
         row = cells.index(None) + 1
@@ -236,13 +236,13 @@ def _cells(table: Table, column: str) -> list[str]:
 
 
 def _parse_cells(cells: Sequence[str], kind: Kind, *, source: str) -> list[Any]:
-    found = []
+    objects = []
     for row, cell in enumerate(cells, start=1):
         try:
-            found.append(parse_object(cell, kind))
+            objects.append(parse_object(cell, kind))
         except DataError as error:
             raise DataError(f"{source}, data row {row}: {error}") from None
-    return found
+    return objects
 
 
 def _row_labels(n: int) -> tuple[str, ...]:

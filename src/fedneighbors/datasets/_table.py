@@ -15,7 +15,7 @@ Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Unchanged columns of a source.
+    """Columns of a source, before imputation and encoding.
 
     Parameters
     ----------
@@ -88,10 +88,10 @@ class Table:
         """
         removed = list(names)
         self.require(removed)
-        kept = {name: column for name, column in self.columns.items() if name not in removed}
-        if not kept:
+        remaining = {name: column for name, column in self.columns.items() if name not in removed}
+        if not remaining:
             raise DataError(f"{self.source} has no columns besides {sorted(removed)}")
-        return Table(kept, self.source)
+        return Table(remaining, self.source)
 
     def require(self, names: Iterable[str]) -> None:
         """Raise if a column does not exist.
@@ -104,7 +104,7 @@ class Table:
         Raises
         ------
         DataError
-            With the missing and the existing columns.
+            If a column is missing; the message lists the existing ones.
         """
         missing = [name for name in names if name not in self.columns]
         if missing:
@@ -136,7 +136,7 @@ class Table:
         names = [str(name) for name in frame.columns]
         check_names(names, source=source)
         series = (frame.iloc[:, position] for position in range(len(names)))
-        return cls({name: _column(one) for name, one in zip(names, series, strict=True)}, source)
+        return cls({n: _convert_series(s) for n, s in zip(names, series, strict=True)}, source)
 
 
 def word_column(cells: Iterable[str | None]) -> npt.NDArray[np.object_]:
@@ -171,9 +171,9 @@ def join_names(names: Iterable[str], *, most: int = 30) -> str:
     -------
     str
     """
-    every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(repr(name) for name in every[:most]) + more
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(repr(name) for name in listed[:most]) + more
 
 
 def check_names(names: Iterable[str], *, source: str) -> None:
@@ -189,17 +189,17 @@ def check_names(names: Iterable[str], *, source: str) -> None:
     Raises
     ------
     DataError
-        With the names.
+        If a name is empty or repeated.
     """
-    every = list(names)
-    twice = sorted(name for name, count in Counter(every).items() if count > 1)
-    if twice:
+    ordered = list(names)
+    repeated = sorted(name for name, count in Counter(ordered).items() if count > 1)
+    if repeated:
         raise DataError(
-            f"{source} repeats these column names: {join_names(twice)}; rename or remove them"
+            f"{source} repeats these column names: {join_names(repeated)}; rename or remove them"
         )
-    if "" in every:
+    if "" in ordered:
         raise DataError(
-            f"{source} has no name for column {every.index('') + 1}; name it or remove it"
+            f"{source} has no name for column {ordered.index('') + 1}; name it or remove it"
         )
 
 
@@ -214,7 +214,7 @@ def check_finite(table: Table) -> None:
     Raises
     ------
     DataError
-        With the column and the data row, counted from 1.
+        If a number is infinite; the message has its column and data row, counted from 1.
     """
     for name, column in table.columns.items():
         if column.dtype != np.object_ and np.isinf(column.astype(np.float64)).any():
@@ -225,9 +225,9 @@ def check_finite(table: Table) -> None:
             )
 
 
-def _column(series: Any) -> Column:
+def _convert_series(series: Any) -> Column:
     if series.dtype.kind in "biuf":
         numbers: npt.NDArray[np.float64] = series.to_numpy(dtype=np.float64, na_value=np.nan)
         return numbers
     cells = zip(series, series.isna(), strict=True)
-    return word_column(None if gone else str(cell) for cell, gone in cells)
+    return word_column(None if is_missing else str(cell) for cell, is_missing in cells)

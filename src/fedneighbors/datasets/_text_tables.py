@@ -33,7 +33,7 @@ _ATTRIBUTE = re.compile(
 _CELL = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,'"]*)\s*(,|$)""")
 
 _ESCAPED = re.compile(r"\\(.)")
-_WHOLE = 2.0**53  # every integer up to this is a float64
+_MAX_INTEGER = 2.0**53  # float64 represents every integer up to this exactly
 
 
 def read_delimited(
@@ -67,13 +67,13 @@ def read_delimited(
         If the file is empty, damaged, not UTF-8, or ragged, or repeats a column name.
     """
     with explain_errors(path):
-        names = _header(path, delimiter)
+        names = _read_header(path, delimiter)
         nominal = {position for position, name in enumerate(names) if name in words}
         every = set(range(len(names)))
-        columns = _columns(path, delimiter, wanted=every, nominal=nominal, missing=missing)
-        late = every - columns.keys()
-        if late:
-            columns |= _columns(path, delimiter, wanted=late, nominal=late, missing=missing)
+        columns = _read_columns(path, delimiter, indices=every, nominal=nominal, missing=missing)
+        text = every - columns.keys()
+        if text:
+            columns |= _read_columns(path, delimiter, indices=text, nominal=text, missing=missing)
     table = Table({name: columns[position] for position, name in enumerate(names)}, str(path))
     check_finite(table)
     return table
@@ -108,23 +108,23 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
     MissingDataError
         If there is no such file.
     DataError
-        If the file is damaged, not UTF-8, sparse, or ragged, repeats a column name, has a column of
-        dates or of tables, or a cell of another type than its column.
+        If the file is damaged, not UTF-8, sparse, or ragged, repeats a column name, has a date or
+        relational column, or a cell of another type than its column.
     """
     with explain_errors(path), open_text(path) as stream:
         lines = enumerate(stream, start=1)
         kinds = read_arff_header(lines, path)
-        gone = {*missing, "?"}
+        markers = {*missing, "?"}
         numeric = [kind.lower() in _NUMERIC and name not in words for name, kind in kinds.items()]
         names = list(kinds)
         parts: list[list[Column]] = [[] for _ in names]
-        for first, block in _arff_blocks(lines, len(names), path):
-            for place, cells in enumerate(zip(*block, strict=True)):
-                where = f"column {names[place]!r} of {path}, from line {first}"
-                parts[place].append(
-                    _arff_numbers(cells, gone, where)
-                    if numeric[place]
-                    else word_column(None if cell in gone else cell for cell in cells)
+        for first, block in _read_arff_blocks(lines, len(names), path):
+            for position, cells in enumerate(zip(*block, strict=True)):
+                location = f"column {names[position]!r} of {path}, from line {first}"
+                parts[position].append(
+                    _parse_arff_numbers(cells, markers, location)
+                    if numeric[position]
+                    else word_column(None if cell in markers else cell for cell in cells)
                 )
     columns: list[npt.NDArray[Any]] = [
         np.concatenate(part) if part else np.empty(0) for part in parts
@@ -132,7 +132,7 @@ def read_arff(path: Path, *, words: Collection[str] = (), missing: Collection[st
     return Table(dict(zip(names, columns, strict=True)), str(path))
 
 
-def delimited(columns: Mapping[str, Sequence[Any]]) -> bytes:
+def serialize_csv(columns: Mapping[str, Sequence[Any]]) -> bytes:
     r"""Serialize columns of equal length as UTF-8 CSV with a header.
 
     Parameters
@@ -147,7 +147,7 @@ def delimited(columns: Mapping[str, Sequence[Any]]) -> bytes:
 
     Examples
     --------
-    >>> delimited({"name": ["a", None], "size": [1, 2.5]})
+    >>> serialize_csv({"name": ["a", None], "size": [1, 2.5]})
     b'name,size\na,1\n,2.5\n'
     """
     text = io.StringIO(newline="")
@@ -158,9 +158,10 @@ def delimited(columns: Mapping[str, Sequence[Any]]) -> bytes:
 
 
 def table_cells(table: Table) -> dict[str, list[Any]]:
-    """Return the cells of a table as text for readers.
+    """Return the cells of each column as Python values.
 
-    Columns of integers have ints; a missing cell is None.
+    Numbers are int if all numbers of their column are integers below 2**53, otherwise float; a
+    missing cell is None.
 
     Parameters
     ----------
@@ -172,11 +173,11 @@ def table_cells(table: Table) -> dict[str, list[Any]]:
     >>> table_cells(Table({"age": np.array([3.0, np.nan]), "dose": np.array([1.0, 0.5])}, "here"))
     {'age': [3, None], 'dose': [1.0, 0.5]}
     """
-    return {name: _cells(column) for name, column in table.columns.items()}
+    return {name: _python_values(column) for name, column in table.columns.items()}
 
 
-def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
-    """Return header and rows of equal length.
+def _read_rows(path: Path, delimiter: str) -> Iterator[list[str]]:
+    """Yield the header and the data rows, all of equal length.
 
     Blank lines are allowed only at the end of the file.
     """
@@ -189,54 +190,54 @@ def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
                 continue
             width = width or len(row)
             if blank or len(row) != width:
-                came = "follows a blank line" if blank else f"has {len(row)} cells"
+                problem = "follows a blank line" if blank else f"has {len(row)} cells"
                 raise DataError(
-                    f"the row that ends at line {reader.line_num} of {path} {came}; "
+                    f"the row that ends at line {reader.line_num} of {path} {problem}; "
                     f"every row needs the {width} cells of the header"
                 )
             yield row
 
 
-def _header(path: Path, delimiter: str) -> list[str]:
-    first = next(_rows(path, delimiter), None)
-    if first is None:
+def _read_header(path: Path, delimiter: str) -> list[str]:
+    header = next(_read_rows(path, delimiter), None)
+    if header is None:
         raise DataError(f"{path} is empty; expected a header row and data below it")
-    names = [name.strip() for name in first]
+    names = [name.strip() for name in header]
     check_names(names, source=str(path))
     return names
 
 
-def _blocks(path: Path, delimiter: str) -> Iterator[list[tuple[str, ...]]]:
-    """Yield blocks of some hundred data rows, transposed to columns."""
-    rows = islice(_rows(path, delimiter), 1, None)
+def _read_blocks(path: Path, delimiter: str) -> Iterator[list[tuple[str, ...]]]:
+    """Yield blocks of data rows, transposed to columns."""
+    rows = islice(_read_rows(path, delimiter), 1, None)
     while block := list(islice(rows, _BLOCK_ROWS)):
         yield list(zip(*block, strict=True))
 
 
-def _columns(
+def _read_columns(
     path: Path,
     delimiter: str,
     *,
-    wanted: set[int],
+    indices: set[int],
     nominal: set[int],
     missing: Collection[str],
 ) -> dict[int, Column]:
-    """Return the requested columns by position.
+    """Read the columns with the given indices.
 
-    Columns that are neither numeric nor nominal are omitted.
+    A column is omitted if it is not in ``nominal`` and a cell is neither a number nor missing.
     """
-    parts: dict[int, list[npt.NDArray[Any]]] = {position: [np.empty(0)] for position in wanted}
-    for block in _blocks(path, delimiter):
+    parts: dict[int, list[npt.NDArray[Any]]] = {position: [np.empty(0)] for position in indices}
+    for block in _read_blocks(path, delimiter):
         for position in list(parts):
-            read = _as_words if position in nominal else _as_numbers
+            parse = _parse_words if position in nominal else _parse_numbers
             try:
-                parts[position].append(read(block[position], missing))
+                parts[position].append(parse(block[position], missing))
             except ValueError:
                 del parts[position]
     return {position: np.concatenate(part) for position, part in parts.items()}
 
 
-def _as_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.float64]:
+def _parse_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[np.float64]:
     if "_" in "".join(cells):  # float() would parse the name 1_2 as twelve
         raise ValueError("a number must not contain an underscore")
     try:
@@ -245,18 +246,18 @@ def _as_numbers(cells: Sequence[str], missing: Collection[str]) -> npt.NDArray[n
         return np.array([np.nan if cell.strip() in missing else float(cell) for cell in cells])
 
 
-def _as_words(cells: Iterable[str], missing: Collection[str]) -> npt.NDArray[np.object_]:
+def _parse_words(cells: Iterable[str], missing: Collection[str]) -> npt.NDArray[np.object_]:
     return word_column(None if cell in missing else cell for cell in map(str.strip, cells))
 
 
-def _cells(column: Column) -> list[Any]:
+def _python_values(column: Column) -> list[Any]:
     if column.dtype == np.object_:
         return list(column)
     numbers = column.astype(np.float64)
-    gone = np.isnan(numbers)
-    whole = ((np.rint(numbers) == numbers) & (np.abs(numbers) < _WHOLE))[~gone].all()
-    kept = [int(value) if whole and value == value else value for value in numbers.tolist()]
-    return [None if lost else value for value, lost in zip(kept, gone.tolist(), strict=True)]
+    missing = np.isnan(numbers)
+    exact = (np.rint(numbers) == numbers) & (np.abs(numbers) < _MAX_INTEGER)
+    convert = int if exact[~missing].all() else float
+    return [None if value != value else convert(value) for value in numbers.tolist()]
 
 
 def read_arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, str]:
@@ -272,15 +273,15 @@ def read_arff_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, 
                 raise DataError(f"{path} has no column before line {number}")
             check_names(names, source=str(path))
             return dict(zip(names, kinds, strict=True))
-        found = _ATTRIBUTE.fullmatch(line)
-        if found is None:
+        match = _ATTRIBUTE.fullmatch(line)
+        if match is None:
             raise DataError(f"line {number} of {path} is invalid in an ARFF header: {line[:60]!r}")
-        names.append(_unquote(found["name"]))
-        kinds.append(_kind(found["kind"].strip(), names[-1], path))
+        names.append(_unquote(match["name"]))
+        kinds.append(_check_kind(match["kind"].strip(), names[-1], path))
     raise DataError(f"{path} has no line @data; expected an ARFF file")
 
 
-def _kind(kind: str, name: str, path: Path) -> str:
+def _check_kind(kind: str, name: str, path: Path) -> str:
     if kind.lower() in (*_NUMERIC, "string") or (kind.startswith("{") and kind.endswith("}")):
         return kind
     raise DataError(
@@ -289,21 +290,21 @@ def _kind(kind: str, name: str, path: Path) -> str:
     )
 
 
-def _arff_blocks(
+def _read_arff_blocks(
     lines: Iterator[tuple[int, str]], width: int, path: Path
 ) -> Iterator[tuple[int, list[list[str]]]]:
     """Yield blocks of rows with the line number of the first."""
     stripped = ((number, raw.strip()) for number, raw in lines)
     rows = ((number, line) for number, line in stripped if line and not line.startswith("%"))
     while block := list(islice(rows, _ARFF_BLOCK_ROWS)):
-        yield block[0][0], [_arff_cells(line, number, width, path) for number, line in block]
+        yield block[0][0], [_split_arff_line(line, number, width, path) for number, line in block]
 
 
-def _arff_cells(line: str, number: int, width: int, path: Path) -> list[str]:
+def _split_arff_line(line: str, number: int, width: int, path: Path) -> list[str]:
     if line.startswith("{"):
         raise DataError(f"line {number} of {path} is sparse; expected a cell for every column")
-    plain = "'" not in line and '"' not in line
-    cells = [cell.strip() for cell in line.split(",")] if plain else quoted_cells(line)
+    is_unquoted = "'" not in line and '"' not in line
+    cells = [cell.strip() for cell in line.split(",")] if is_unquoted else quoted_cells(line)
     if len(cells) != width:
         raise DataError(
             f"line {number} of {path} has {len(cells)} cells; every row needs the {width} of the "
@@ -313,12 +314,12 @@ def _arff_cells(line: str, number: int, width: int, path: Path) -> list[str]:
 
 
 def quoted_cells(line: str) -> list[str]:
-    """Return a line's quoted cells, up to the first error."""
-    cells, place = [], 0
-    while found := _CELL.match(line, place):
-        cells.append(_unquote(found[1].strip()))
-        place = found.end()
-        if not found[2]:
+    """Split a line with quoted cells, up to the first error."""
+    cells, position = [], 0
+    while match := _CELL.match(line, position):
+        cells.append(_unquote(match[1].strip()))
+        position = match.end()
+        if not match[2]:
             break
     return cells
 
@@ -329,11 +330,11 @@ def _unquote(text: str) -> str:
     return text
 
 
-def _arff_numbers(cells: Sequence[str], gone: set[str], where: str) -> npt.NDArray[np.float64]:
+def _parse_arff_numbers(cells: Sequence[str], markers: set[str], location: str) -> Column:
     try:
-        numbers = np.array([np.nan if cell in gone else float(cell) for cell in cells])
+        numbers = np.array([np.nan if cell in markers else float(cell) for cell in cells])
     except ValueError as error:
-        raise DataError(f"{where} on: expected a number ({error})") from error
+        raise DataError(f"{location} on: expected a number ({error})") from error
     if np.isinf(numbers).any():
-        raise DataError(f"{where} on: a number is infinite; numbers must be finite or missing")
+        raise DataError(f"{location} on: a number is infinite; numbers must be finite or missing")
     return numbers

@@ -6,8 +6,9 @@ keeps its state between rounds in its own files. The coordinator sends only requ
 the files that a party reads are set by its own node's configuration.
 
 A party's name is the one that its node was registered with (``flwr supernode register --name``),
-which is bound to the node's key. Nodes registered without a name are asked for the ``party-name``
-of their configuration. This takes one more round trip, and the name is not authenticated.
+which is bound to the node's key. If a node was registered without a name, all nodes are asked for
+the ``party-name`` of their configuration. This takes one more round trip, and the name of that node
+is not authenticated.
 """
 
 import logging
@@ -50,17 +51,17 @@ Config = Mapping[str, str | int | float | bool]
 RUN_KEY = "fedneighbors-run"
 """Key of the run's number in the configuration with which a node's party is built."""
 
-POLL_S = 0.2  # seconds between two pulls of replies; short compared to a round
-MAX_NAME_LENGTH = 100  # characters; fits into a line of a log or a table
+POLL_S = 0.2  # seconds between pulls, little in an exchange for which nodes start processes
+MAX_NAME_LENGTH = 100  # characters: one line of a log; must equal that of secure_sum/_keys.py
 
 _FRAME = "frame"
 _SENDER = "sender"
-_KIND = "fedneighbors.frame"
+_KIND = "fedneighbors.frame"  # serialization type of the array that is a frame
 _REASONS = {  # by flwr.common.constant.ErrorCode; Flower's texts may quote a node's exception
     1: "its node could not load the app; install the same fedneighbors there",
     2: "the app failed on its node",
-    3: "its message got lost",
-    4: "its reply got lost",
+    3: "the request to it was lost",
+    4: "its reply was lost",
     5: "its node is not connected any more",
     7: "its node does not trust the app",
     8: "the process of the app ended on its node",
@@ -127,7 +128,7 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
 
 def _answer(envelope: Envelope, make_reply: Callable[[bytes], bytes]) -> Envelope:
-    """Return the envelope with the reply to a received envelope.
+    """Answer an envelope.
 
     Every exception becomes a refusal, because Flower would send the text of an exception.
     """
@@ -297,7 +298,7 @@ def _check_unique_names(names: Mapping[int, str]) -> dict[str, int]:
 def _wait_for_nodes(grid: Grid, *, min_parties: int, timeout_s: float) -> dict[int, str]:
     """Wait for the nodes and return their registered names.
 
-    The name of a node registered without one is empty.
+    A node registered without a name has an empty one.
     """
     deadline = time.monotonic() + timeout_s
     while len(nodes := list(grid.get_nodes())) < min_parties:
@@ -332,9 +333,9 @@ def _exchange(
         for reply in grid.pull_messages(list(waiting)):
             request_id = reply.metadata.reply_to_message_id
             node = sent.get(request_id)
-            if node is None:
+            if node is None:  # not a reply to one of these requests
                 continue
-            if waiting.pop(request_id, None) is None:
+            if waiting.pop(request_id, None) is None:  # answered before
                 if not reply.has_error() and _unpack(reply.content) == answers.get(node):
                     continue
                 raise ProtocolError(f"party {labels[node]!r} answered one request twice")
@@ -355,11 +356,13 @@ def _send(
 ) -> dict[str, int]:
     """Send a frame to each node and map message ids to nodes."""
     contents = {id(frame): _pack(frame) for frame in frames.values()}  # pack a shared frame once
+    # a reply expires with its request, by the clock of the node: DEFAULT_TTL (12 h) is slack for it
     envelopes = [
         Envelope(contents[id(frame)], node, f"query.{action}", ttl=DEFAULT_TTL + timeout_s)
         for node, frame in frames.items()
     ]
-    ids: Iterable[str | None] = grid.push_messages(envelopes)  # None for a message not sent
+    # None for a message that was not sent; empty if none was, for instance because of their size
+    ids: Iterable[str | None] = grid.push_messages(envelopes)
     return {id_: node for id_, node in zip(ids, frames, strict=False) if id_}
 
 
@@ -396,7 +399,7 @@ def _log_round(record: Round) -> None:
 
 
 NODE_KEYS = ("identity-key", "roster", "mask-state")
-"""Paths of the private key (PEM), the roster (JSON), and the folder of state between messages."""
+"""Keys of the paths of private key (PEM), roster (JSON) and folder for state between messages."""
 
 
 def wrap_masked(party: Party, config: Mapping[str, Any]) -> Party:

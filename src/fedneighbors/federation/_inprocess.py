@@ -82,7 +82,7 @@ def resolve_links(link: Link | Mapping[str, Link] | None, names: Sequence[str]) 
 
 
 _START_TIMEOUT_S = 5.0
-"""Maximum wait for a thread to start; an interrupt may have prevented its start."""
+"""Maximum wait for a thread to start, which takes milliseconds unless an interrupt prevents it."""
 
 
 class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no error of the caller
@@ -91,7 +91,7 @@ class ProcessEnded(Exception):  # noqa: N818 - makes a party missing, is no erro
 
 @dataclass(frozen=True)
 class PartyReply:
-    """A party's reply frame or exception, and its wall seconds of work."""
+    """A party's reply frame or exception, and the wall seconds that it worked."""
 
     name: str
     answer: bytes | BaseException
@@ -168,7 +168,7 @@ class PartyConnection:
         self._lock = threading.Lock()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no frame is pending."""
         return self._n_pending == 0
 
@@ -178,15 +178,15 @@ class PartyConnection:
             self._jobs.append(job)
             self._n_pending += 1
             is_first = self._n_pending == 1
-        if is_first:
+        if is_first:  # otherwise the thread that delivers the earlier frames continues
             self._pool.submit(self._deliver_jobs)
 
     def wait_ready(self) -> None:
         """Wait until the party can receive requests."""
 
     def stop(self, *, at_once: bool) -> bool:  # noqa: ARG002 - a thread cannot be stopped
-        """Stop pending work; return whether the connection is or becomes idle."""
-        return self.idle
+        """Stop pending work; return whether the connection is or will be idle."""
+        return self.is_idle
 
     def close(self) -> None:
         """Release the party once no frame is pending."""
@@ -196,7 +196,7 @@ class PartyConnection:
         while not is_last:
             job = self._jobs[0]
             reply = None if job.cancelled.is_set() else self._make_reply(job.frame)
-            with self._lock:  # before the reply is queued, so that its receiver sees `idle`
+            with self._lock:  # before the reply is queued, so that its receiver sees `is_idle`
                 self._jobs.popleft()
                 self._n_pending -= 1
                 is_last = self._n_pending == 0
@@ -213,7 +213,7 @@ class PartyConnection:
         return PartyReply(self.name, answer, busy_s)
 
     def _ask(self, frame: bytes) -> tuple[bytes, float]:
-        """Return the party's reply frame and its seconds of work."""
+        """Return the party's reply frame and the seconds that it worked."""
         started = time.perf_counter()
         try:
             answer = serve(self._party, frame)
@@ -246,7 +246,7 @@ class ConnectedParties:
         self._n_workers = n_workers
         self._deadline_s = deadline_s
         self._sums = sums
-        self._open = True
+        self._is_open = True
 
     def run(
         self, coordinator: Coordinator[R], *, on_round: Callable[[Round], None] | None = None
@@ -260,7 +260,7 @@ class ConnectedParties:
         Exception
             As for :func:`run`.
         """
-        if not self._open:
+        if not self._is_open:
             raise ValueError("the parties are no longer connected; connect them again")
         transport = FrameTransport(self._exchange, self.names)
         return run_rounds(coordinator, transport, on_round=on_round, sums=self._sums)
@@ -295,9 +295,10 @@ class ConnectedParties:
         replies: SimpleQueue[PartyReply] = SimpleQueue()
         received: dict[str, PartyReply] = {}
         errors: dict[str, BaseException] = {}
-        unsent = list(frames)[::-1]
+        unsent = list(frames)[::-1]  # `pop` takes the last
         n_sent = 0
         while True:
+            # after an error no further party is asked
             while unsent and not errors and n_sent - len(received) < self._n_workers:
                 name = unsent.pop()
                 self._connections[name].put(Job(frames[name], replies, cancelled))
@@ -320,7 +321,7 @@ class ConnectedParties:
 
 def _next_reply(replies: "SimpleQueue[PartyReply]", deadline: float) -> PartyReply | None:
     """Return the next reply, or None if none arrives before the deadline."""
-    if deadline == math.inf:
+    if deadline == math.inf:  # not a valid timeout
         return replies.get()
     try:
         return replies.get(timeout=max(deadline - time.monotonic(), 0.0))
@@ -343,7 +344,7 @@ def connected(
 
     Requests and replies are encoded to and decoded from their canonical bytes, as on a network.
     On exit all worker processes are ended, including one that hangs. A party that hangs in a
-    thread cannot be stopped, but delays neither this exit nor that of the program.
+    thread cannot be stopped, but delays neither this exit nor the exit of the program.
 
     Parameters
     ----------
@@ -353,14 +354,14 @@ def connected(
         Run parties as threads or processes. With ``"processes"`` each party has its own
         process, which keeps its state from the first coordinator to the last.
     n_workers : int, optional
-        Maximum number of parties that answer concurrently. None means all with ``"processes"``,
-        a link or a deadline, else one.
+        Maximum number of parties that answer concurrently. None means all parties with
+        ``"processes"``, a link or a deadline, otherwise one.
     link : Link or mapping of str to Link, optional
         Emulated link to all parties, or to each party by name; a party that is not in the mapping
         has a link without delay.
     deadline_s : float, optional
         Seconds from the start of an exchange after which a party that has not answered counts as
-        missing. Its late reply is dropped; until it has sent it, it answers no other request.
+        missing. Its late reply is dropped, and it answers no other request before sending it.
     sums : {"plain", "masked"}
         ``"masked"`` forms sums by secure aggregation, with a new key for each party.
     threshold : int, optional
@@ -404,7 +405,7 @@ def connected(
         try:
             yield federation
         finally:
-            federation._open = False
+            federation._is_open = False
 
 
 def run(
@@ -484,16 +485,16 @@ def _open_connections(
         from fedneighbors.federation._processes import ProcessConnection
 
         connection_class = ProcessConnection
-    pool, connections, failed = ThreadPool(), dict[str, PartyConnection](), True
+    pool, connections, has_failed = ThreadPool(), dict[str, PartyConnection](), True
     try:
         for party in parties:
             connections[party.name] = connection_class(party, links[party.name], pool)
         for connection in connections.values():
             connection.wait_ready()
         yield connections
-        failed = False
+        has_failed = False
     finally:
-        become_idle = [connection.stop(at_once=failed) for connection in connections.values()]
-        pool.shutdown(wait=all(become_idle))
+        become_idle = [connection.stop(at_once=has_failed) for connection in connections.values()]
+        pool.shutdown(wait=all(become_idle))  # a hanging thread would block the exit
         for connection in connections.values():
             connection.close()

@@ -105,7 +105,7 @@ class Replies:
         return self
 
     def summed(self, during: str) -> Message:
-        """Return the sum of all parties' replies; ``during`` is as for :meth:`complete`.
+        """Return the sum of all parties' replies; ``during`` as for :meth:`complete`.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Delivery:
 
 
 class Transport(Protocol):
-    """Connection between a coordinator and its parties; the only part specific to a runtime.
+    """Connection of a coordinator to its parties; the only part that depends on the runtime.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Transport(Protocol):
         """Return the names of the parties."""
         ...
 
-    def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
+    def deliver(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
         """Deliver the requests and return the replies or their sum."""
         ...
 
@@ -247,10 +247,10 @@ class _RecordedExchanges:
         requests = ask.for_parties(self._transport.names)
         if ask.reduce == "sum" and sums is not None:
             during = f"{_request_name(requests)}: "
-            return sums.total(requests, partial(self._carry, label="masked", during=during))
-        return self._carry(requests, reduce=ask.reduce)
+            return sums.total(requests, partial(self._deliver, label="masked", during=during))
+        return self._deliver(requests, reduce=ask.reduce)
 
-    def _carry(
+    def _deliver(
         self,
         requests: Mapping[str, Message],
         *,
@@ -259,7 +259,7 @@ class _RecordedExchanges:
         during: str = "",
     ) -> Replies:
         started = time.perf_counter()
-        delivery = self._transport.carry(requests, reduce=reduce)
+        delivery = self._transport.deliver(requests, reduce=reduce)
         record = Round(
             index=len(self.rounds),
             request=during + _request_name(requests),
@@ -325,7 +325,7 @@ class FrameTransport:
         self.names = names
         self._exchange = exchange
 
-    def carry(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
+    def deliver(self, requests: Mapping[str, Message], *, reduce: Reduce) -> Delivery:
         """Deliver the requests and return the replies or their sum."""
         frames = _encode_once(requests)
         answers, missing, busy_s = ExchangeResult(*self._exchange(frames))
@@ -397,8 +397,8 @@ def sum_replies(replies: Mapping[str, Message]) -> Message:
     ------
     ProtocolError
         If there is no reply; if replies differ in type, or fields in shape or dtype; if a field is
-        not of integers; if the sum could overflow its dtype, judged by the sums of the parts'
-        minima and maxima; or if the message class rejects the sum.
+        not of integers; if the minima or maxima of the parts add up to more than the dtype holds;
+        or if the message class rejects the sum.
     """
     if not replies:
         raise ProtocolError("there is no reply to add up")
@@ -431,29 +431,29 @@ def build_reply(cls: type[Any], fields: Mapping[str, Any]) -> Message:
 def _sum_field(parts: Mapping[str, Any], *, where: str) -> Any:
     first = next(iter(parts.values()))
     for party, part in parts.items():
-        if not holds_integers(part):
+        if not is_integral(part):
             raise ProtocolError(f"{where} of party {party!r} is not an integer or integer array")
-        if _layout(part) != _layout(first):
+        if _describe(part) != _describe(first):
             raise ProtocolError(
-                f"{where} of party {party!r} is {_layout(part)}, others sent {_layout(first)}"
+                f"{where} of party {party!r} is {_describe(part)}, others sent {_describe(first)}"
             )
     limits = np.iinfo(first.dtype if isinstance(first, np.ndarray) else np.int64)
     low = sum(int(np.min(part, initial=0)) for part in parts.values())
     high = sum(int(np.max(part, initial=0)) for part in parts.values())
     if low < limits.min or high > limits.max:
         raise ProtocolError(f"the sum of {where} could overflow {limits.dtype}")
-    result = first.copy() if isinstance(first, np.ndarray) else first
+    result = first.copy() if isinstance(first, np.ndarray) else first  # `+=` changes arrays
     for part in list(parts.values())[1:]:
         result += part
     return result
 
 
-def holds_integers(part: Any) -> bool:
+def is_integral(value: Any) -> bool:
     """Return whether a value is an integer or an integer array."""
-    if isinstance(part, np.ndarray):
-        return np.issubdtype(part.dtype, np.integer)
-    return isinstance(part, int) and not isinstance(part, bool)
+    if isinstance(value, np.ndarray):
+        return np.issubdtype(value.dtype, np.integer)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _layout(part: Any) -> str:
+def _describe(part: Any) -> str:
     return f"{part.dtype}{part.shape}" if isinstance(part, np.ndarray) else "int"

@@ -24,11 +24,11 @@ from fedneighbors.federation._masking import (
     SealedShares,
     Unmask,
     advert_digest,
-    dealt_context,
+    commit_share,
     integer_fields,
     is_summable,
+    keys_context,
     sealed_digest,
-    share_commitment,
     sum_context,
     survivors_digest,
 )
@@ -44,10 +44,10 @@ from fedneighbors.federation._roles import (
 from fedneighbors.secure_sum._keys import Identity, Roster, seal, unseal
 from fedneighbors.secure_sum._masks import (
     Secrets,
+    derive_public_key,
+    generate_secret,
     layout_of,
     mask,
-    new_private,
-    public_of,
     to_cells,
 )
 from fedneighbors.secure_sum._shares import SECRET_BYTES, check_threshold, split
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 @message
-class Opened:
+class OpenState:
     """State after :class:`OpenSum`; ``request`` is its frame."""
 
     request: bytes
@@ -66,31 +66,31 @@ class Opened:
     reply: bytes
 
     def __repr__(self) -> str:
-        return "Opened(secrets)"
+        return "OpenState(secrets)"
 
 
 @message
-class Dealt:
-    """State after :class:`DealShares`; ``context`` is the digest `dealt_context`.
+class DealState:
+    """State after :class:`DealShares`, with the party's own shares of its own secrets.
 
-    The shares are those of the party's own secrets that it keeps itself.
+    ``keys_digest`` is the result of `keys_context`.
     """
 
-    context: bytes
+    keys_digest: bytes
     mask_keys: dict[str, bytes]
     seed_share: bytes
     key_share: bytes
     reply: bytes
 
     def __repr__(self) -> str:
-        return "Dealt(secrets)"
+        return "DealState(secrets)"
 
 
 @message
-class Held:
+class HoldState:
     """State after :class:`MaskInput`: shares of each member's secrets, held by this party.
 
-    ``context`` is the digest `sum_context`.
+    ``context`` is the result of `sum_context`.
     """
 
     context: bytes
@@ -99,32 +99,32 @@ class Held:
     key_shares: dict[str, bytes]
 
     def __repr__(self) -> str:
-        return "Held(secrets)"
+        return "HoldState(secrets)"
 
 
 class _StepStore:
-    """Steps that a party has taken in each round, each at most once.
+    """Stored steps of a party in each round; each step is taken at most once.
 
     The first content stored for a step wins, also against another process that takes the same step
     concurrently. A repeated request thus gets the same bytes, and an altered one is refused. An
     erased step still counts as taken.
 
-    Step ``"hold"`` stores :class:`Held`, ``"settle"`` the digest of the confirmed survivors. The
-    other steps have the names of their requests.
+    Step ``"hold"`` stores :class:`HoldState`, step ``"settle"`` the digest of the confirmed
+    survivors. The other steps are named after their requests.
     """
 
     def __init__(self, store: MaskStore) -> None:
         self._store = store
 
-    def take(self, request: Any, step: str, make: Callable[[], bytes]) -> bytes:
+    def take(self, request: Any, step: str, make_content: Callable[[], bytes]) -> bytes:
         """Take a step unless it was taken before; return its stored content.
 
-        Refuse if the step was taken with another request, or the round is over.
+        Refuse if the step was taken with another request, or if the round is over.
         """
         request_digest = hashlib.sha256(encode(request)).digest()
         stored = self._store.get(request.round_id, step)
         if stored is None:
-            stored = self._store.keep(request.round_id, step, request_digest + make())
+            stored = self._store.keep(request.round_id, step, request_digest + make_content())
         if not stored:
             raise _refusal("the round is over")
         if stored[:DIGEST_BYTES] != request_digest:
@@ -158,7 +158,7 @@ def _refusal(reason: str, detail: str = "") -> Refused:
 def _refuse_on_error(party: str = "") -> Iterator[None]:
     """Turn an :class:`AggregationError` into a refusal.
 
-    The refusal names the party at fault: that of the error, or else ``party``.
+    The refusal names the party of the error, otherwise ``party``.
     """
     try:
         yield
@@ -231,13 +231,13 @@ class MaskedParty:
     def _open(self, request: OpenSum) -> Advert:
         def make() -> bytes:
             self._check_opening(request)
-            mask_private, seal_private, seed = new_private(), new_private(), new_private()
-            keys = public_of(mask_private), public_of(seal_private)
+            mask_private, seal_private, seed = (generate_secret() for _ in range(3))
+            keys = derive_public_key(mask_private), derive_public_key(seal_private)
             signature = self._identity.sign(advert_digest(request, self._enrolled, *keys))
             reply = encode(Advert(request.round_id, *keys, signature))
-            return encode(Opened(encode(request), mask_private, seal_private, seed, reply))
+            return encode(OpenState(encode(request), mask_private, seal_private, seed, reply))
 
-        return _decode_reply(self._state.take(request, "open", make), Opened, Advert)
+        return _decode_reply(self._state.take(request, "open", make), OpenState, Advert)
 
     def _check_opening(self, request: OpenSum) -> None:
         if self._enrolled not in request.names:
@@ -257,27 +257,27 @@ class MaskedParty:
 
     def _deal(self, request: DealShares) -> SealedShares:
         def make() -> bytes:
-            opened = self._state.load(request.round_id, "open", Opened)
+            opened = self._state.load(request.round_id, "open", OpenState)
             opening = decode(opened.request, (OpenSum,))
             self._check_adverts(request, opening, decode(opened.reply, (Advert,)))
             return encode(self._make_shares(request, opening, opened))
 
-        return _decode_reply(self._state.take(request, "deal", make), Dealt, SealedShares)
+        return _decode_reply(self._state.take(request, "deal", make), DealState, SealedShares)
 
-    def _check_adverts(self, request: DealShares, opening: OpenSum, own: Advert) -> None:
+    def _check_adverts(self, request: DealShares, opening: OpenSum, advert: Advert) -> None:
         if not set(request.adverts) <= set(opening.names):
             raise _refusal("a party joined after the round was opened")
         if len(request.adverts) < opening.threshold:
             raise _refusal("fewer parties are left than the threshold", str(len(request.adverts)))
-        if request.adverts.get(self._enrolled, ())[:2] != (own.mask_key, own.seal_key):
+        if request.adverts.get(self._enrolled, ())[:2] != (advert.mask_key, advert.seal_key):
             raise _refusal("the keys of this party were altered in transit")
         for name, (mask_key, seal_key, signature) in request.adverts.items():
             to_sign = advert_digest(opening, name, mask_key, seal_key)
-            if not self._roster.signed(name, to_sign, signature):
+            if not self._roster.has_signed(name, to_sign, signature):
                 raise _refusal("keys that are not signed by the enrolled party", name)
 
-    def _make_shares(self, request: DealShares, opening: OpenSum, opened: Opened) -> Dealt:
-        dealt_digest = dealt_context(opening, request.adverts)
+    def _make_shares(self, request: DealShares, opening: OpenSum, opened: OpenState) -> DealState:
+        keys_digest = keys_context(opening, request.adverts)
         counts = {"threshold": opening.threshold, "n_shares": len(opening.names)}
         pairs = list(
             zip(split(opened.seed, **counts), split(opened.mask_private, **counts), strict=True)
@@ -286,39 +286,39 @@ class MaskedParty:
         sealed = {}
         for name, pair in zip(opening.names, pairs, strict=True):
             if name in request.adverts:
-                sealed[name] = self._seal_pair(name, pair, request.adverts[name][1], dealt_digest)
-        # the commitment to the seed itself has no holder
-        commitment = share_commitment(dealt_digest, self._enrolled, "", "whole seed", opened.seed)
+                sealed[name] = self._seal_pair(name, pair, request.adverts[name][1], keys_digest)
+        # the whole seed has no holder: the coordinator checks the combined shares against it
+        commitment = commit_share(keys_digest, self._enrolled, "", "whole seed", opened.seed)
         reply = encode(SealedShares(request.round_id, commitment, sealed))
         mask_keys = {name: entry[0] for name, entry in request.adverts.items()}
-        return Dealt(dealt_digest, mask_keys, *own_pair, reply)
+        return DealState(keys_digest, mask_keys, *own_pair, reply)
 
     def _seal_pair(
-        self, holder: str, pair: tuple[bytes, bytes], seal_key: bytes, dealt_digest: bytes
+        self, holder: str, pair: tuple[bytes, bytes], seal_key: bytes, keys_digest: bytes
     ) -> tuple[bytes, bytes, bytes, bytes]:
         """Encrypt shares for their holder; commit to and sign them."""
         sealed = b""
         if holder != self._enrolled:
-            info = sealed_digest(dealt_digest, self._enrolled, holder)
+            info = sealed_digest(keys_digest, self._enrolled, holder)
             with _refuse_on_error(holder):
                 sealed = seal(b"".join(pair), seal_key, info=info)
-        commitments = _commit_pair(dealt_digest, self._enrolled, holder, pair)
-        to_sign = sealed_digest(dealt_digest, self._enrolled, holder, sealed, *commitments)
+        commitments = _commit_pair(keys_digest, self._enrolled, holder, pair)
+        to_sign = sealed_digest(keys_digest, self._enrolled, holder, sealed, *commitments)
         return sealed, *commitments, self._identity.sign(to_sign)
 
     def _mask(self, request: MaskInput) -> MaskedInput:
         def make() -> bytes:
             return encode(self._unseal_shares(request))
 
-        held: Held = decode(self._state.take(request, "hold", make), (Held,))
+        held: HoldState = decode(self._state.take(request, "hold", make), (HoldState,))
         frame = self._state.take(request, "mask", lambda: self._mask_reply(request, held))
         reply: MaskedInput = decode(frame, (MaskedInput,))
         return reply
 
-    def _unseal_shares(self, request: MaskInput) -> Held:
-        opened = self._state.load(request.round_id, "open", Opened)
+    def _unseal_shares(self, request: MaskInput) -> HoldState:
+        opened = self._state.load(request.round_id, "open", OpenState)
         opening: OpenSum = decode(opened.request, (OpenSum,))
-        dealt = self._state.load(request.round_id, "deal", Dealt)
+        dealt = self._state.load(request.round_id, "deal", DealState)
         members = request.members
         if self._enrolled not in members or not set(members) <= set(dealt.mask_keys):
             raise _refusal("the parties of the sum are not those that advertised keys")
@@ -330,9 +330,9 @@ class MaskedParty:
             raise _refusal("the request is not the one that all parties agreed on")
         pairs = {self._enrolled: (dealt.seed_share, dealt.key_share)}
         for name, entry in request.sealed.items():
-            pairs[name] = self._unseal_pair(name, entry, opened.seal_private, dealt.context)
-        return Held(
-            sum_context(dealt.context, members),
+            pairs[name] = self._unseal_pair(name, entry, opened.seal_private, dealt.keys_digest)
+        return HoldState(
+            sum_context(dealt.keys_digest, members),
             members,
             {name: pair[0] for name, pair in pairs.items()},
             {name: pair[1] for name, pair in pairs.items()},
@@ -343,34 +343,34 @@ class MaskedParty:
         dealer: str,
         entry: tuple[bytes, bytes, bytes, bytes],
         private: bytes,
-        dealt_digest: bytes,
+        keys_digest: bytes,
     ) -> tuple[bytes, bytes]:
         *parts, signature = entry
-        to_sign = sealed_digest(dealt_digest, dealer, self._enrolled, *parts)
-        if not self._roster.signed(dealer, to_sign, signature):
+        to_sign = sealed_digest(keys_digest, dealer, self._enrolled, *parts)
+        if not self._roster.has_signed(dealer, to_sign, signature):
             raise _refusal("a share that is not signed by the enrolled party", dealer)
-        info = sealed_digest(dealt_digest, dealer, self._enrolled)
+        info = sealed_digest(keys_digest, dealer, self._enrolled)
         with _refuse_on_error(dealer):
             content = unseal(entry[0], private, info=info)
         pair = content[:SECRET_BYTES], content[SECRET_BYTES:]
-        if _commit_pair(dealt_digest, dealer, self._enrolled, pair) != (entry[1], entry[2]):
+        if _commit_pair(keys_digest, dealer, self._enrolled, pair) != (entry[1], entry[2]):
             raise _refusal("a share does not match its dealer's commitment", dealer)
         return pair
 
-    def _mask_reply(self, request: MaskInput, held: Held) -> bytes:
-        opened = self._state.load(request.round_id, "open", Opened)
-        dealt = self._state.load(request.round_id, "deal", Dealt)
+    def _mask_reply(self, request: MaskInput, held: HoldState) -> bytes:
+        opened = self._state.load(request.round_id, "open", OpenState)
+        dealt = self._state.load(request.round_id, "deal", DealState)
         opening: OpenSum = decode(opened.request, (OpenSum,))
         arrays = integer_fields(self._ask_party(request.request, opening, held))
         with _refuse_on_error():
             cells = to_cells(arrays, n_parties=len(held.members))
-        publics = {name: dealt.mask_keys[name] for name in held.members}
-        own = Secrets(self._enrolled, opened.mask_private, opened.seed)
+        public_keys = {name: dealt.mask_keys[name] for name in held.members}
+        secrets = Secrets(self._enrolled, opened.mask_private, opened.seed)
         with _refuse_on_error():
-            mask(cells, own, publics, context=held.context)
+            mask(cells, secrets, public_keys, context=held.context)
         return encode(MaskedInput(request.round_id, layout_of(arrays), cells))
 
-    def _ask_party(self, frame: bytes, opening: OpenSum, held: Held) -> Message:
+    def _ask_party(self, frame: bytes, opening: OpenSum, held: HoldState) -> Message:
         request_class = self._find_request(opening.request_name)
         try:
             request = decode(frame, (request_class,))
@@ -388,14 +388,14 @@ class MaskedParty:
         to_sign = survivors_digest(held.context, request.survivors)
         return Confirmation(request.round_id, self._identity.sign(to_sign))
 
-    def _confirm_survivors(self, round_id: str, survivors: tuple[str, ...]) -> Held:
+    def _confirm_survivors(self, round_id: str, survivors: tuple[str, ...]) -> HoldState:
         """Commit to one list of survivors.
 
         With a second list the coordinator could request shares of both secrets of a party.
         """
         self._state.load(round_id, "mask", MaskedInput)
-        held = self._state.load(round_id, "hold", Held)
-        opened = self._state.load(round_id, "open", Opened)
+        held = self._state.load(round_id, "hold", HoldState)
+        opened = self._state.load(round_id, "open", OpenState)
         if self._enrolled not in survivors or not set(survivors) <= set(held.members):
             raise _refusal("the survivors are not parties of the sum")
         if len(survivors) < decode(opened.request, (OpenSum,)).threshold:
@@ -412,7 +412,7 @@ class MaskedParty:
     def _reveal_shares(self, request: Unmask) -> Revealed:
         held = self._confirm_survivors(request.round_id, request.survivors)
         drop_outs = set(held.members) - set(request.survivors)
-        if drop_outs:  # else only shares of seeds are revealed, which needs no confirmations
+        if drop_outs:  # otherwise only seed shares are revealed, which needs no confirmations
             self._check_confirmations(request, held)
         return Revealed(
             request.round_id,
@@ -420,11 +420,12 @@ class MaskedParty:
             {name: held.key_shares[name] for name in drop_outs},
         )
 
-    def _check_confirmations(self, request: Unmask, held: Held) -> None:
-        opened = self._state.load(request.round_id, "open", Opened)
+    def _check_confirmations(self, request: Unmask, held: HoldState) -> None:
+        opened = self._state.load(request.round_id, "open", OpenState)
         to_sign = survivors_digest(held.context, request.survivors)
         for name, signature in request.confirmations.items():
-            if name not in request.survivors or not self._roster.signed(name, to_sign, signature):
+            is_signed = self._roster.has_signed(name, to_sign, signature)
+            if name not in request.survivors or not is_signed:
                 raise _refusal("a confirmation is not signed by a survivor", name)
         if len(request.confirmations) < decode(opened.request, (OpenSum,)).threshold:
             raise _refusal("too few parties confirm the survivors", str(len(request.confirmations)))
@@ -436,9 +437,9 @@ def _decode_reply(state: bytes, state_class: type[Any], reply_class: type[T]) ->
 
 
 def _commit_pair(
-    dealt_digest: bytes, dealer: str, holder: str, pair: tuple[bytes, bytes]
+    keys_digest: bytes, dealer: str, holder: str, pair: tuple[bytes, bytes]
 ) -> tuple[bytes, bytes]:
     return (
-        share_commitment(dealt_digest, dealer, holder, "seed", pair[0]),
-        share_commitment(dealt_digest, dealer, holder, "key", pair[1]),
+        commit_share(keys_digest, dealer, holder, "seed", pair[0]),
+        commit_share(keys_digest, dealer, holder, "key", pair[1]),
     )

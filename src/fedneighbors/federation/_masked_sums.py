@@ -29,21 +29,21 @@ from fedneighbors.federation._masking import (
     Unmask,
     advert_digest,
     build_summed_reply,
-    dealt_context,
+    commit_share,
+    keys_context,
     sealed_digest,
-    share_commitment,
     sum_context,
     survivors_digest,
 )
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import MALFORMED, MASKED_SUM_PREFIX
 from fedneighbors.secure_sum._keys import Roster
-from fedneighbors.secure_sum._masks import Cells, from_cells, lift, public_of
+from fedneighbors.secure_sum._masks import Cells, derive_public_key, from_cells, unmask
 from fedneighbors.secure_sum._shares import check_threshold, combine, default_threshold
 
 log = logging.getLogger(__name__)
 
-Carry = Callable[[Mapping[str, Message]], Replies]
+Deliver = Callable[[Mapping[str, Message]], Replies]
 """Function that sends a request to each party and returns the replies."""
 
 
@@ -63,14 +63,14 @@ class MaskedSums:
         self._roster = roster
         self._threshold = threshold
 
-    def total(self, requests: Mapping[str, Message], carry: Carry) -> Replies:
+    def total(self, requests: Mapping[str, Message], deliver: Deliver) -> Replies:
         """Return the sum of the surviving parties' replies.
 
         Parameters
         ----------
         requests : mapping of str to message
             The same request for each party.
-        carry : callable
+        deliver : callable
             Sends a request to each party and returns the replies.
 
         Raises
@@ -105,7 +105,7 @@ class MaskedSums:
             request_name=type(request).__name__,
             request_digest=hashlib.sha256(frame).digest(),
         )
-        cells, layout, missing = _SumRound(opening, self._roster, carry).run(frame)
+        cells, layout, missing = _SumRound(opening, self._roster, deliver).run(frame)
         arrays = from_cells(cells, layout)
         return Replies({}, build_summed_reply(type(request).reply, arrays), missing)
 
@@ -113,10 +113,10 @@ class MaskedSums:
 class _SumRound:
     """One masked sum, from the first exchange to the last."""
 
-    def __init__(self, opening: OpenSum, roster: Roster, carry: Carry) -> None:
+    def __init__(self, opening: OpenSum, roster: Roster, deliver: Deliver) -> None:
         self._opening = opening
         self._roster = roster
-        self._carry = carry
+        self._deliver = deliver
         self._missing: dict[str, str] = {}
 
     def run(self, frame: bytes) -> tuple[Cells, Any, dict[str, str]]:
@@ -125,28 +125,28 @@ class _SumRound:
         The layout contains the dtypes and shapes of the fields of the replies.
         """
         adverts = self._collect_adverts()
-        dealt = dealt_context(self._opening, adverts)
-        shares = self._collect_shares(adverts, dealt)
+        keys_digest = keys_context(self._opening, adverts)
+        shares = self._collect_shares(adverts, keys_digest)
         members = tuple(sorted(shares))
-        context = sum_context(dealt, members)
+        context = sum_context(keys_digest, members)
         inputs = self._collect_inputs(shares, frame)
         survivors = tuple(sorted(inputs))
         layout = _check_layouts(inputs)
         cells = _sum_cells(inputs)
         not_in_sum = dict(self._missing)  # parties that drop out after this are in the sum
         revealed = self._collect_revealed(survivors, members, context)
-        seeds = self._combine_secrets(survivors, "seed", revealed, shares, dealt)
+        seeds = self._combine_secrets(survivors, "seed", revealed, shares, keys_digest)
         drop_outs = sorted(set(members) - set(inputs))
-        private_keys = self._combine_secrets(drop_outs, "key", revealed, shares, dealt)
+        private_keys = self._combine_secrets(drop_outs, "key", revealed, shares, keys_digest)
         for name, seed in seeds.items():
-            commitment = share_commitment(dealt, name, "", "whole seed", seed)
+            commitment = commit_share(keys_digest, name, "", "whole seed", seed)
             if commitment != shares[name].seed_commitment:
                 raise AggregationError("its shares do not combine to its seed", name)
         for name, private in private_keys.items():
-            if public_of(private) != adverts[name][0]:
+            if derive_public_key(private) != adverts[name][0]:
                 raise AggregationError("its shares do not combine to its key", name)
-        publics = {name: adverts[name][0] for name in members}
-        lift(cells, seeds=seeds, dropped=private_keys, publics=publics, context=context)
+        public_keys = {name: adverts[name][0] for name in members}
+        unmask(cells, seeds=seeds, dropped=private_keys, public_keys=public_keys, context=context)
         return cells, layout, not_in_sum
 
     def _collect_adverts(self) -> dict[str, tuple[bytes, bytes, bytes]]:
@@ -155,13 +155,14 @@ class _SumRound:
         for name, advert in replies.items():
             keys = advert.mask_key, advert.seal_key
             to_sign = advert_digest(self._opening, name, *keys)
-            if not self._roster.signed(name, to_sign, advert.signature):
+            if not self._roster.has_signed(name, to_sign, advert.signature):
                 raise AggregationError("its keys are not signed with its enrolled key", name)
             adverts[name] = (*keys, advert.signature)
         self._check_distinct(adverts)
         return adverts
 
     def _check_distinct(self, adverts: Mapping[str, tuple[bytes, bytes, bytes]]) -> None:
+        """Check that all advertised keys differ, as in Bonawitz et al. (2017)."""
         seen: set[bytes] = set()
         for name, (mask_key, seal_key, _) in adverts.items():
             if {mask_key, seal_key} & seen or mask_key == seal_key:
@@ -169,7 +170,7 @@ class _SumRound:
             seen |= {mask_key, seal_key}
 
     def _collect_shares(
-        self, adverts: Mapping[str, tuple[bytes, bytes, bytes]], dealt: bytes
+        self, adverts: Mapping[str, tuple[bytes, bytes, bytes]], keys_digest: bytes
     ) -> dict[str, SealedShares]:
         request = DealShares(self._opening.round_id, adverts)
         replies = self._ask(dict.fromkeys(adverts, request), SealedShares)
@@ -177,8 +178,8 @@ class _SumRound:
             if set(reply.sealed) != set(adverts):
                 raise AggregationError("it did not deal one share to each party", dealer)
             for holder, (*parts, signature) in reply.sealed.items():
-                to_sign = sealed_digest(dealt, dealer, holder, *parts)
-                if not self._roster.signed(dealer, to_sign, signature):
+                to_sign = sealed_digest(keys_digest, dealer, holder, *parts)
+                if not self._roster.has_signed(dealer, to_sign, signature):
                     raise AggregationError(
                         "one of its shares is not signed with its enrolled key", dealer
                     )
@@ -221,7 +222,7 @@ class _SumRound:
         replies = self._ask(dict.fromkeys(survivors, request), Confirmation)
         to_sign = survivors_digest(context, survivors)
         for name, reply in replies.items():
-            if not self._roster.signed(name, to_sign, reply.signature):
+            if not self._roster.has_signed(name, to_sign, reply.signature):
                 raise AggregationError("its confirmation is not signed with its key", name)
         return {name: reply.signature for name, reply in replies.items()}
 
@@ -231,7 +232,7 @@ class _SumRound:
         kind: str,
         revealed: Mapping[str, Revealed],
         shares: Mapping[str, SealedShares],
-        dealt: bytes,
+        keys_digest: bytes,
     ) -> dict[str, bytes]:
         """Reconstruct each dealer's seed or private mask key.
 
@@ -243,7 +244,7 @@ class _SumRound:
             for holder, reply in revealed.items():
                 share = (reply.seed_shares if kind == "seed" else reply.key_shares)[dealer]
                 commitment = shares[dealer].sealed[holder][1 if kind == "seed" else 2]
-                if share_commitment(dealt, dealer, holder, kind, share) != commitment:
+                if commit_share(keys_digest, dealer, holder, kind, share) != commitment:
                     raise AggregationError(f"it revealed a false share of {dealer!r}", holder)
                 by_position[self._opening.names.index(holder)] = share
             combined[dealer] = combine(by_position, threshold=self._opening.threshold)
@@ -251,7 +252,7 @@ class _SumRound:
 
     def _ask(self, requests: Mapping[str, Message], reply_class: type[Any]) -> dict[str, Any]:
         try:
-            replies = self._carry(requests)
+            replies = self._deliver(requests)
         except PartyRefused as refused:
             if reply_class is Advert and refused.code == MALFORMED:
                 raise AggregationError(

@@ -1,6 +1,6 @@
 """Messages, digests, state stores and integer fields of masked sums.
 
-A masked sum takes four exchanges, five if a party drops out in between::
+A masked sum takes four exchanges, or five if there are drop-outs::
 
     coordinator                                    party
     OpenSum: names, threshold, request digest  ->  Advert: fresh public keys, signed
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.errors import ProtocolError
-from fedneighbors.federation._loop import build_reply, holds_integers
+from fedneighbors.federation._loop import build_reply, is_integral
 from fedneighbors.federation._messages import Message, field_types, message
 from fedneighbors.records._storage import sweep_parts, write_part
 from fedneighbors.secure_sum._keys import MAX_NAME_LENGTH, SEAL_OVERHEAD_BYTES, digest
@@ -40,8 +40,8 @@ from fedneighbors.secure_sum._shares import MAX_PARTIES, SECRET_BYTES
 KEY_BYTES = 32  # X25519
 DIGEST_BYTES = 32  # SHA-256
 SIGNATURE_BYTES = 64  # Ed25519
-SEALED_BYTES = 2 * SECRET_BYTES + SEAL_OVERHEAD_BYTES
-_ROUND_ID = re.compile(r"[0-9a-f]{32}")
+SEALED_BYTES = 2 * SECRET_BYTES + SEAL_OVERHEAD_BYTES  # shares of seed and private mask key
+_ROUND_ID = re.compile(r"[0-9a-f]{32}")  # 128 random bits, so no collision; safe in a file name
 
 Advertised = tuple[bytes, bytes, bytes]
 """Mask key, sealing key, signature."""
@@ -115,7 +115,7 @@ class OpenSum:
 
 @message
 class SealedShares:
-    """Shares of a party's seed and private mask key, sealed and signed for each party."""
+    """Shares of a party's seed and private mask key, encrypted and signed for each party."""
 
     round_id: str
     seed_commitment: bytes
@@ -163,7 +163,7 @@ class MaskedInput:
 
 @message
 class MaskInput:
-    """Shares that are sealed for a party, and the request; asks for its masked numbers."""
+    """Shares encrypted for a party, and the request; asks for its masked numbers."""
 
     reply: ClassVar[type] = MaskedInput
     round_id: str
@@ -219,7 +219,7 @@ class Revealed:
 
 @message
 class Unmask:
-    """Survivors of a sum; asks a party for the shares that unmask it.
+    """Survivors of a sum; asks a party for the shares that unmask the sum.
 
     After drop-outs, it also has the survivors' confirmations.
     """
@@ -236,43 +236,43 @@ class Unmask:
         _check_sizes(self.confirmations.values(), SIGNATURE_BYTES)
 
 
-def advert_digest(opened: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
+def advert_digest(opening: OpenSum, name: str, mask_key: bytes, seal_key: bytes) -> bytes:
     """Return the digest that a party signs with its advert.
 
     It covers the party's keys and all fields of the opening message.
     """
-    return digest("advert", *_opening_fields(opened), name, mask_key, seal_key)
+    return digest("advert", *_opening_fields(opening), name, mask_key, seal_key)
 
 
-def dealt_context(opened: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
+def keys_context(opening: OpenSum, adverts: Mapping[str, Advertised]) -> bytes:
     """Return the digest of a round's opening and all advertised keys."""
     keys = tuple((name, *adverts[name][:2]) for name in sorted(adverts))
-    return digest("keys", *_opening_fields(opened), keys)
+    return digest("keys", *_opening_fields(opening), keys)
 
 
-def sum_context(dealt: bytes, members: tuple[str, ...]) -> bytes:
+def sum_context(keys_digest: bytes, members: tuple[str, ...]) -> bytes:
     """Return the digest that binds masks to the sum.
 
-    It covers the opening, all keys and the members, which are the parties that dealt shares.
+    It covers the opening, all keys and the members.
     """
-    return digest("members", dealt, members)
+    return digest("members", keys_digest, members)
 
 
-def share_commitment(dealt: bytes, dealer: str, holder: str, kind: str, share: bytes) -> bytes:
+def commit_share(keys_digest: bytes, dealer: str, holder: str, kind: str, share: bytes) -> bytes:
     """Return the commitment to the share that a party holds.
 
     It needs no blinding, because the share itself is random.
     """
-    return digest("share", dealt, dealer, holder, kind, share)
+    return digest("share", keys_digest, dealer, holder, kind, share)
 
 
-def sealed_digest(dealt: bytes, dealer: str, holder: str, *parts: bytes) -> bytes:
+def sealed_digest(keys_digest: bytes, dealer: str, holder: str, *parts: bytes) -> bytes:
     """Return the digest that a dealer signs for a holder of shares.
 
     Without ``parts`` it is the ``info`` argument of :func:`~fedneighbors.secure_sum._keys.seal`,
     which binds the encrypted shares to dealer and holder.
     """
-    return digest("sealed", dealt, dealer, holder, *parts)
+    return digest("sealed", keys_digest, dealer, holder, *parts)
 
 
 def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
@@ -280,22 +280,25 @@ def survivors_digest(context: bytes, survivors: tuple[str, ...]) -> bytes:
     return digest("survivors", context, survivors)
 
 
-def _opening_fields(opened: OpenSum) -> tuple[Any, ...]:
+def _opening_fields(opening: OpenSum) -> tuple[Any, ...]:
     return (
-        opened.round_id,
-        opened.names,
-        opened.threshold,
-        opened.request_name,
-        opened.request_digest,
+        opening.round_id,
+        opening.names,
+        opening.threshold,
+        opening.request_name,
+        opening.request_digest,
     )
 
 
 MAX_OPEN_ROUNDS = 16
-"""Maximum number of rounds whose secrets are kept; opening another erases the oldest."""
+"""Maximum number of rounds with stored contents; another one erases the oldest.
+
+A sum thus fails only if 16 others are opened during it, and aborted sums leave few secrets.
+"""
 
 
 class MaskStore(Protocol):
-    """Storage of one content for each step that a party took in a round.
+    """Storage of one content per step of a round.
 
     With it, a party answers a repeated request with the same bytes. Empty content means erased.
     """
@@ -390,7 +393,7 @@ class FolderStore:
 
     def _sync_folder(self) -> None:
         """Sync the folder, so that a crash cannot undo a step."""
-        if os.name != "posix":
+        if os.name != "posix":  # other systems cannot sync a folder
             return
         descriptor = os.open(self._folder, os.O_RDONLY)
         try:
@@ -400,7 +403,7 @@ class FolderStore:
 
     def _erase_oldest(self, current: str) -> None:
         open_rounds: dict[str, float] = {}
-        for path in self._folder.glob("[0-9a-f]*.*"):
+        for path in self._folder.glob("[0-9a-f]*.*"):  # names of temporary files begin with a dot
             status = path.stat()
             round_id = path.name.split(".")[0]
             if status.st_size:
@@ -455,7 +458,7 @@ def integer_fields(reply: Message) -> list[npt.NDArray[np.integer[Any]]]:
     arrays = []
     for name in type(reply).__dataclass_fields__:
         part = getattr(reply, name)
-        if not holds_integers(part):
+        if not is_integral(part):
             raise ProtocolError(
                 f"{type(reply).__name__}.{name} is not of integers, cannot be summed"
             )

@@ -34,9 +34,10 @@ import numpy.typing as npt
 from fedneighbors.errors import WireError
 
 MAX_FRAME_BYTES = (4 << 30) - 1  # so that every length fits its 32 bits
-MAX_VALUES = 1 << 20  # per frame; a value takes up to 200 bytes of memory besides its own bytes
-MAX_DEPTH = 6  # bounds the recursion of the decoder; messages nest two or three levels
+MAX_VALUES = 1 << 20  # per frame: 200 MiB of Python objects, at about 200 bytes each
+MAX_DEPTH = 6  # fields nest at most 3, as in MaskedInput.layout; far below the recursion limit
 MAX_DIMS = 4  # a batch of images has samples, channels, height and width
+# the position of a dtype is its code on the wire
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "|b1")
 
 
@@ -47,22 +48,22 @@ class Writer:
         self._parts: list[bytes] = []
         self._n_values = 0
 
-    def frame(self) -> bytes:
+    def join_parts(self) -> bytes:
         """Return all bytes written; raise ValueError beyond ``MAX_FRAME_BYTES``."""
         n_bytes = sum(map(len, self._parts))
         if n_bytes > MAX_FRAME_BYTES:
             raise ValueError(f"frame of {n_bytes} bytes is over the limit of {MAX_FRAME_BYTES}")
         return b"".join(self._parts)
 
-    def raw(self, content: bytes) -> None:
+    def write_raw(self, content: bytes) -> None:
         """Append bytes unchanged."""
         self._parts.append(content)
 
-    def string(self, text: str) -> None:
+    def write_string(self, text: str) -> None:
         """Append a string, preceded by its length in bytes."""
-        self._sized(text.encode("utf-8"), where="a string")
+        self._write_sized(text.encode("utf-8"), where="a string")
 
-    def value(self, value: Any, *, where: str, depth: int = 0) -> None:
+    def write_value(self, value: Any, *, where: str, depth: int = 0) -> None:
         """Append a tagged value.
 
         Parameters
@@ -81,50 +82,51 @@ class Writer:
         ValueError
             If the value is out of range.
         """
-        self._count(where, depth)
+        self._count_value(where, depth)
+        # timedelta64, longdouble and MaskedArray would lose their unit, precision or mask
         if value is None:
-            self.raw(b"N")
+            self.write_raw(b"N")
         elif isinstance(value, bool | np.bool_):
-            self.raw(b"T" if value else b"F")
+            self.write_raw(b"T" if value else b"F")
         elif isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64):
-            self._integer(int(value), where)
+            self._write_integer(int(value), where)
         elif isinstance(value, float | np.floating) and not isinstance(value, np.longdouble):
-            self._float(float(value), where)
+            self._write_float(float(value), where)
         elif isinstance(value, str):
-            self.raw(b"s")
-            self.string(value)
+            self.write_raw(b"s")
+            self.write_string(value)
         elif isinstance(value, bytes):
-            self.raw(b"b")
-            self._sized(value, where=where)
+            self.write_raw(b"b")
+            self._write_sized(value, where=where)
         elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-            self._array(value, where)
+            self._write_array(value, where)
         else:
-            self._collection(value, where, depth)
+            self._write_collection(value, where, depth)
 
-    def _count(self, where: str, depth: int) -> None:
+    def _count_value(self, where: str, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise ValueError(f"{where} is nested deeper than {MAX_DEPTH}")
         self._n_values += 1
         if self._n_values > MAX_VALUES:
             raise ValueError(f"{where}: a frame carries {MAX_VALUES} values at most; send an array")
 
-    def _sized(self, content: bytes, *, where: str) -> None:
+    def _write_sized(self, content: bytes, *, where: str) -> None:
         if len(content) > MAX_FRAME_BYTES:
             raise ValueError(f"{where} of {len(content)} bytes does not fit into a frame")
-        self.raw(struct.pack("<I", len(content)))
-        self.raw(content)
+        self.write_raw(struct.pack("<I", len(content)))
+        self.write_raw(content)
 
-    def _integer(self, number: int, where: str) -> None:
+    def _write_integer(self, number: int, where: str) -> None:
         if not -(2**63) <= number < 2**63:
             raise ValueError(f"{where} does not fit into 64 bits")
-        self.raw(b"i" + struct.pack("<q", number))
+        self.write_raw(b"i" + struct.pack("<q", number))
 
-    def _float(self, number: float, where: str) -> None:
+    def _write_float(self, number: float, where: str) -> None:
         if not math.isfinite(number):
             raise ValueError(f"{where} is not finite; send None for an absent number")
-        self.raw(b"f" + struct.pack("<d", number))
+        self.write_raw(b"f" + struct.pack("<d", number))
 
-    def _array(self, array: npt.NDArray[Any], where: str) -> None:
+    def _write_array(self, array: npt.NDArray[Any], where: str) -> None:
         code = array.dtype.newbyteorder("<").str
         if code not in _DTYPES or array.ndim > MAX_DIMS:
             raise TypeError(
@@ -132,31 +134,31 @@ class Writer:
                 f"a frame carries numbers in at most {MAX_DIMS} dimensions"
             )
         _check_shape(array.shape, array.itemsize, ValueError)
-        self.raw(b"a" + bytes([_DTYPES.index(code), array.ndim]))
-        self.raw(struct.pack(f"<{array.ndim}Q", *array.shape))
-        self.raw(np.ascontiguousarray(array, dtype=code).tobytes())
+        self.write_raw(b"a" + bytes([_DTYPES.index(code), array.ndim]))
+        self.write_raw(struct.pack(f"<{array.ndim}Q", *array.shape))
+        self.write_raw(np.ascontiguousarray(array, dtype=code).tobytes())
 
-    def _collection(self, value: Any, where: str, depth: int) -> None:
+    def _write_collection(self, value: Any, where: str, depth: int) -> None:
         if dataclasses.is_dataclass(value):
-            self.raw(b"b")
-            self._sized(encode(value), where=where)
+            self.write_raw(b"b")
+            self._write_sized(encode(value), where=where)
             return
         if not isinstance(value, tuple | Mapping):
             raise TypeError(f"{where} is a {type(value).__name__}; a frame cannot carry it")
-        self.raw((b"t" if isinstance(value, tuple) else b"d") + struct.pack("<I", len(value)))
+        self.write_raw((b"t" if isinstance(value, tuple) else b"d") + struct.pack("<I", len(value)))
         if isinstance(value, tuple):
             for entry in value:
-                self.value(entry, where=where, depth=depth + 1)
+                self.write_value(entry, where=where, depth=depth + 1)
             return
         if not all(isinstance(key, str) for key in value):
             raise TypeError(f"{where} has keys that are not strings")
         for key in sorted(value):
-            self.string(key)
-            self.value(value[key], where=where, depth=depth + 1)
+            self.write_string(key)
+            self.write_value(value[key], where=where, depth=depth + 1)
 
 
 class Reader:
-    """Cursor over an untrusted frame; raises only :class:`WireError`."""
+    """Decoder of an untrusted frame; raises only :class:`WireError`."""
 
     def __init__(self, frame: bytes) -> None:
         if len(frame) > MAX_FRAME_BYTES:
@@ -170,86 +172,86 @@ class Reader:
         """Return the number of unread bytes."""
         return len(self._frame) - self._position
 
-    def take(self, n_bytes: int) -> bytes:
+    def read_bytes(self, n_bytes: int) -> bytes:
         """Return the next bytes."""
-        return bytes(self._view(n_bytes))
+        return bytes(self._advance(n_bytes))
 
-    def string(self) -> str:
+    def read_string(self) -> str:
         """Return the next string."""
         try:
-            return str(self._view(self._number("I")), "utf-8")
+            return str(self._advance(self._read_number("I")), "utf-8")
         except UnicodeDecodeError:
             raise WireError("a string is not UTF-8") from None
 
-    def value(self, *, depth: int = 0) -> Any:
+    def read_value(self, *, depth: int = 0) -> Any:
         """Return the next tagged value; an array is a read-only copy."""
-        self._count(depth)
-        tag = self.take(1)
+        self._count_value(depth)
+        tag = self.read_bytes(1)
         if tag in (b"N", b"T", b"F"):
             return {b"N": None, b"T": True, b"F": False}[tag]
         if tag == b"i":
-            return self._number("q")
+            return self._read_number("q")
         if tag == b"f":
-            return self._float()
+            return self._read_float()
         if tag == b"s":
-            return self.string()
+            return self.read_string()
         if tag == b"b":
-            return self.take(self._number("I"))
+            return self.read_bytes(self._read_number("I"))
         if tag == b"t":
-            return tuple(self.value(depth=depth + 1) for _ in range(self._n_items()))
+            return tuple(self.read_value(depth=depth + 1) for _ in range(self._read_n_items()))
         if tag == b"d":
-            return self._mapping(depth)
+            return self._read_mapping(depth)
         if tag == b"a":
-            return self._array()
+            return self._read_array()
         raise WireError(f"unknown tag {tag!r}")
 
-    def _view(self, n_bytes: int) -> memoryview:
+    def _advance(self, n_bytes: int) -> memoryview:
         if n_bytes > self.n_left:
             raise WireError(f"frame ends early: {n_bytes} bytes expected, {self.n_left} left")
         self._position += n_bytes
         return self._frame[self._position - n_bytes : self._position]
 
-    def _number(self, code: str) -> int:
-        return int(struct.unpack("<" + code, self._view(struct.calcsize("<" + code)))[0])
+    def _read_number(self, code: str) -> int:
+        return int(struct.unpack("<" + code, self._advance(struct.calcsize("<" + code)))[0])
 
-    def _count(self, depth: int) -> None:
+    def _count_value(self, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
         self._n_values += 1
         if self._n_values > MAX_VALUES:
             raise WireError(f"more than {MAX_VALUES} values in a frame")
 
-    def _n_items(self) -> int:
-        n_items = self._number("I")
+    def _read_n_items(self) -> int:
+        n_items = self._read_number("I")
         if n_items > self.n_left:  # an item takes at least one byte
             raise WireError(f"{n_items} items announced, {self.n_left} bytes left")
         return n_items
 
-    def _float(self) -> float:
-        value = float(struct.unpack("<d", self._view(8))[0])
+    def _read_float(self) -> float:
+        value = float(struct.unpack("<d", self._advance(8))[0])
         if not math.isfinite(value):
             raise WireError("a float is not finite")
         return value
 
-    def _mapping(self, depth: int) -> dict[str, Any]:
+    def _read_mapping(self, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         previous: str | None = None
-        for _ in range(self._n_items()):
-            key = self.string()
+        for _ in range(self._read_n_items()):
+            key = self.read_string()
             if previous is not None and key <= previous:
                 raise WireError("the keys of a mapping are not in ascending order")
-            result[key] = self.value(depth=depth + 1)
+            result[key] = self.read_value(depth=depth + 1)
             previous = key
         return result
 
-    def _array(self) -> npt.NDArray[Any]:
-        code, n_dims = self.take(2)
+    def _read_array(self) -> npt.NDArray[Any]:
+        code, n_dims = self.read_bytes(2)
         if code >= len(_DTYPES) or n_dims > MAX_DIMS:
             raise WireError(f"array of unknown dtype {code} or of {n_dims} dimensions")
         dtype = np.dtype(_DTYPES[code])
-        shape = tuple(self._number("Q") for _ in range(n_dims))
+        shape = tuple(self._read_number("Q") for _ in range(n_dims))
         _check_shape(shape, dtype.itemsize, WireError)
-        raw = self._view(math.prod(shape) * dtype.itemsize)
+        raw = self._advance(math.prod(shape) * dtype.itemsize)
         if dtype == np.bool_ and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
             raise WireError("a boolean is neither 0 nor 1")
         array = np.frombuffer(raw, dtype).reshape(shape).copy()  # a view might not be aligned
@@ -275,7 +277,7 @@ _SCALARS: dict[Any, tuple[type[Any], ...]] = {
     bytes: (bytes,),
 }
 
-# cache: get_type_hints is slow
+# cache, because get_type_hints is slow
 _field_types: WeakKeyDictionary[type[Any], dict[str, Any]] = WeakKeyDictionary()
 
 
@@ -317,19 +319,19 @@ def _check_hint(hint: Any, *, where: str) -> None:
         _check_hint(choice, where=where)
 
 
-def fits(value: Any, hint: Any) -> bool:
+def has_type(value: Any, hint: Any) -> bool:
     """Return whether a value has a declared type.
 
     numpy scalars count as the corresponding Python types.
 
     Examples
     --------
-    >>> fits((1, 2), tuple[int, ...]), fits((1, 2), tuple[int, str]), fits(True, int)
+    >>> has_type((1, 2), tuple[int, ...]), has_type((1, 2), tuple[int, str]), has_type(True, int)
     (True, False, False)
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, choice) for choice in arguments)
+        return any(has_type(value, choice) for choice in arguments)
     if origin is typing.Literal:
         return any(type(value) is type(choice) and value == choice for choice in arguments)
     if origin is tuple:
@@ -337,7 +339,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is np.ndarray:
         return isinstance(value, np.ndarray) and _fits_dtype(value.dtype, arguments[1])
     if _is_mapping(origin):
-        return isinstance(value, Mapping) and all(fits(x, arguments[1]) for x in value.values())
+        return isinstance(value, Mapping) and all(has_type(x, arguments[1]) for x in value.values())
     if hint is int and isinstance(value, bool):
         return False
     return isinstance(value, _SCALARS.get(hint, hint))
@@ -345,10 +347,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _bytes_types(hint: Any) -> tuple[type[Any], ...]:
-    """Return the types in a hint that are written as bytes.
-
-    These are ``bytes`` and dataclasses.
-    """
+    """Return ``bytes`` and the dataclasses in a hint; both encode to bytes."""
     if hint is bytes or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return (hint,)
     return tuple(kind for inner in typing.get_args(hint) for kind in _bytes_types(inner))
@@ -374,8 +373,8 @@ def _is_mapping(origin: Any) -> bool:
 
 def _fits_tuple(value: tuple[Any, ...], arguments: tuple[Any, ...]) -> bool:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return all(fits(entry, arguments[0]) for entry in value)
-    return len(value) == len(arguments) and all(map(fits, value, arguments))
+        return all(has_type(entry, arguments[0]) for entry in value)
+    return len(value) == len(arguments) and all(map(has_type, value, arguments))
 
 
 def _fits_dtype(dtype: np.dtype[Any], hint: Any) -> bool:
@@ -429,17 +428,17 @@ def encode(item: Message) -> bytes:
     name = type(item).__name__
     hints = field_types(type(item))
     writer = Writer()
-    writer.raw(_PREFIX)
-    writer.string(name)
-    writer.raw(bytes([len(hints)]))
+    writer.write_raw(_PREFIX)
+    writer.write_string(name)
+    writer.write_raw(bytes([len(hints)]))
     for field, hint in hints.items():
         value = getattr(item, field)
         if hint is float and type(value) is int and type(item) not in _messages:
             value = float(value)  # a field of a saved model may be set to 1 instead of 1.0
-        writer.value(value, where=f"{name}.{field}")
-        if not fits(value, hint):
+        writer.write_value(value, where=f"{name}.{field}")
+        if not has_type(value, hint):
             raise TypeError(f"{name}.{field} is declared as {hint}, got {type(value).__name__}")
-    return writer.frame()
+    return writer.join_parts()
 
 
 def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
@@ -467,9 +466,9 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
     if len(classes) < len(set(expected)):
         raise ValueError(f"expected message classes with distinct names, got {expected}")
     reader = Reader(frame)
-    if reader.take(len(_PREFIX)) != _PREFIX:
+    if reader.read_bytes(len(_PREFIX)) != _PREFIX:
         raise WireError(f"not a frame of version {VERSION}: it begins with {frame[:4]!r}")
-    name = reader.string()
+    name = reader.read_string()
     if name not in classes:
         raise WireError(f"unexpected message {name[:40]!r}; expected one of {sorted(classes)}")
     try:
@@ -481,12 +480,12 @@ def decode(frame: bytes, expected: tuple[type[Any], ...]) -> Message:
 def _read_fields(reader: Reader, cls: type[Any]) -> dict[str, Any]:
     name = cls.__name__
     hints = field_types(cls)
-    if reader.take(1)[0] != len(hints):
+    if reader.read_bytes(1)[0] != len(hints):
         raise WireError(f"{name}: wrong number of fields, expected {len(hints)}")
     values = {}
     for field, hint in hints.items():
-        values[field] = _decode_nested(reader.value(), hint)
-        if not fits(values[field], hint):
+        values[field] = _decode_nested(reader.read_value(), hint)
+        if not has_type(values[field], hint):
             raise WireError(f"{name}.{field} is not of the declared type")
     if reader.n_left:
         raise WireError(f"{name}: {reader.n_left} unexpected bytes after the last field")

@@ -31,7 +31,7 @@ class ProcessConnection(PartyConnection):
 
     def stop(self, *, at_once: bool) -> bool:
         """Kill the process if ``at_once`` or not idle; return True."""
-        if at_once or not self.idle:
+        if at_once or not self.is_idle:
             self._process.kill()
         return True
 
@@ -50,7 +50,7 @@ class ProcessConnection(PartyConnection):
 
 
 def _start_process(party: Party) -> "tuple[BaseProcess, Connection[Any, Any]]":
-    context = get_context("spawn")
+    context = get_context("spawn")  # a fork would copy locks that other threads hold
     pipe, party_pipe = context.Pipe()
     process = context.Process(target=_run_party, args=(party, party_pipe), daemon=True)
     try:

@@ -1,7 +1,7 @@
 """Charge the ledger, draw noise, store the reply; idempotent per request.
 
 Callers check a request before the charge, so that their refusals do not depend on rows. A failure
-after the charge may depend on a row: the charge stands, and the refusal does not name the cause.
+after the charge may depend on a row: then the charge stands, and the refusal names no cause.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ class ReleaseGate:
         draw : callable
             Draws the noise and returns the bytes; called after the charge.
         purpose : str
-            Description of the release for people.
+            Description of the release in the ledger.
 
         Raises
         ------

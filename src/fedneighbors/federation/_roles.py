@@ -11,8 +11,8 @@ from fedneighbors.federation._messages import Message, decode, encode, message
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-MAX_CODE_LENGTH = 100  # characters: a short phrase, so that no rows can be sent as text
-MAX_DETAIL_LENGTH = 400  # characters: a few names, in one line of a log
+MAX_CODE_LENGTH = 100  # characters; the longest code of this package has 75
+MAX_DETAIL_LENGTH = 400  # characters: four names of MAX_NAME_LENGTH, in one line of a log
 
 MALFORMED = "malformed request"
 """Code for a request that a party cannot decode or does not accept."""
@@ -21,10 +21,10 @@ FAILED = "internal error"
 """Code for every failure of a party's program."""
 
 MASKED_ONLY = "this reply is sent only as part of a masked sum"
-"""Code for a request outside a masked sum whose reply must not be seen by the coordinator."""
+"""Code for a request outside a masked sum whose reply the coordinator must not see."""
 
 MASKED_SUM_PREFIX = "masked sum: "
-"""Prefix of the code of a refusal by the protocol of masked sums."""
+"""Prefix of the codes of refusals by the protocol of masked sums."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Party(Protocol):
     that accepts the class has a method ``contribute(request, masked)``, which receives the
     :class:`MaskedRound` and returns the party's part of the masked sum. ``noised = True`` declares
     that this part contains noise, so that a sum of two parties is allowed. ``one_by_one = True``
-    declares that the coordinator may receive each party's reply even if its fields are integers and
-    the party otherwise sends integers only in masked sums.
+    declares that the coordinator may receive each party's reply although its fields are integers,
+    which a party with masked sums otherwise sends only masked.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Party(Protocol):
 class Refusal:
     """A party's refusal as sent on the wire: a code and a detail, never values of rows.
 
-    Both are printable and short, so that a hostile party cannot inject text into a log.
+    Both are printable and short, so that a hostile party cannot forge lines of a log.
     """
 
     code: str

@@ -154,7 +154,7 @@ def _has_end_labels(data: Chart) -> bool:
 
 
 def _shared_axes(data: Chart) -> tuple[bool, bool]:
-    """Return whether panels share the x axis, and whether the y axis."""
+    """Return whether panels share the x axis and the y axis."""
     horizontal = data.figure.kind in _BAR_KINDS and has_horizontal_bars(data)
     y_values = [np.concatenate([series.y for series in panel.series]) for panel in data.panels]
     same_values = data.figure.kind == "stacked" or _fit_one_scale(y_values, log=data.figure.log_y)

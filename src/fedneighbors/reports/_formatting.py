@@ -38,18 +38,18 @@ def heading(column: str) -> str:
     return column.replace("_", " ")
 
 
-def size(n_bytes: float) -> str:
+def format_bytes(n_bytes: float) -> str:
     """Format a number of bytes with three significant digits and a unit.
 
     The unit (kB is 1000 bytes) is chosen so that the number is below 1000, up to PB.
 
     Examples
     --------
-    >>> [size(n) for n in (0, 999, 1000, 123_456, 9_999_999, 5e9)]
+    >>> [format_bytes(n) for n in (0, 999, 1000, 123_456, 9_999_999, 5e9)]
     ['0 B', '999 B', '1 kB', '123 kB', '10 MB', '5 GB']
     """
     if not math.isfinite(n_bytes):
-        return number(n_bytes)
+        return format_number(n_bytes)
     value, unit = float(n_bytes), "B"
     for next_unit in ("kB", "MB", "GB", "TB", "PB"):
         if abs(_round_significant(value, 3)) < 1000:
@@ -58,37 +58,37 @@ def size(n_bytes: float) -> str:
     return f"{_format_decimal(_round_significant(value, 3))} {unit}"
 
 
-def duration(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format a number of seconds in a readable unit.
 
     Examples
     --------
-    >>> [duration(s) for s in (0, 0.000012, 0.0345, 2.5, 119.6, 125, 7260)]
+    >>> [format_seconds(s) for s in (0, 0.000012, 0.0345, 2.5, 119.6, 125, 7260)]
     ['0 s', '12 µs', '34.5 ms', '2.5 s', '120 s', '2 min 5 s', '2 h 1 min']
     """
     if not math.isfinite(seconds) or seconds < 0:
-        return f"{number(seconds)} s"
+        return f"{format_number(seconds)} s"
     if seconds == 0 or 1 <= _round_significant(seconds, 3) <= 120:
         return f"{_format_decimal(_round_significant(seconds, 3))} s"
     if seconds < 1:
         factor, unit = (1e3, "ms") if _round_significant(seconds, 3) >= 1e-3 else (1e6, "µs")
         return f"{_format_decimal(_round_significant(seconds * factor, 3))} {unit}"
     if seconds >= 1e9:
-        return f"{number(seconds)} s"
+        return f"{format_number(seconds)} s"
     minutes, seconds_left = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {seconds_left} s"
     return f"{minutes // 60:,} h {minutes % 60} min"
 
 
-def number(value: float, digits: int = 4) -> str:
+def format_number(value: float, digits: int = 4) -> str:
     """Format a number; a float is rounded to ``digits`` significant digits.
 
     Very large and very small numbers are written with a power of ten.
 
     Examples
     --------
-    >>> [number(x) for x in (0.123456, 1_234_567, 12.0, 0.00001234, 3e40)]
+    >>> [format_number(x) for x in (0.123456, 1_234_567, 12.0, 0.00001234, 3e40)]
     ['0.1235', '1,234,567', '12', '1.234×10⁻⁵', '3×10⁴⁰']
     """
     if math.isnan(value):
@@ -138,11 +138,11 @@ def _format_cell(column: str, value: Scalar, decimals: int | None) -> str:
     if abs(value) > _MAX_FLOAT and isinstance(value, int):  # too large for a float
         return str(value)
     if is_bytes(column):
-        return size(value)
+        return format_bytes(value)
     if is_seconds(column):
-        return duration(value)
+        return format_seconds(value)
     if decimals is None or isinstance(value, int) or not math.isfinite(value):
-        return number(value)
+        return format_number(value)
     return _replace_minus(f"{value:,.{decimals}f}")
 
 

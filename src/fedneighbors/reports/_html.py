@@ -9,7 +9,13 @@ from pathlib import Path
 
 from fedneighbors.errors import MissingExtraError
 from fedneighbors.records import Figure, ResultTable, Round, RunRecord, Scalar, replace_file
-from fedneighbors.reports._formatting import duration, format_cells, heading, number, size
+from fedneighbors.reports._formatting import (
+    format_bytes,
+    format_cells,
+    format_number,
+    format_seconds,
+    heading,
+)
 
 _MAX_ROWS = 200
 # tables with more rows are collapsed at first
@@ -183,7 +189,7 @@ def build_chapter(record: RunRecord, *, index: int, draw: Renderer) -> Chapter:
         anchor=f"run-{index + 1}",
         name=record.name,
         started=_format_time(record.started),
-        facts=main_facts(record),
+        facts=list_facts(record),
         notes=record.notes,
         sections=tuple(_build_section(table, record, draw) for table in record.tables),
         privacy=_format_entries(record.privacy),
@@ -193,16 +199,16 @@ def build_chapter(record: RunRecord, *, index: int, draw: Renderer) -> Chapter:
     )
 
 
-def main_facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
+def list_facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """Return the main facts of a run, as (name, text)."""
-    pairs = [("run time", duration(record.seconds))] if record.seconds else []
+    pairs = [("run time", format_seconds(record.seconds))] if record.seconds else []
     if record.rounds:
         parties = {name for entry in record.rounds for name in entry.upload_bytes}
         pairs += [
-            ("rounds", number(len(record.rounds))),
-            ("parties", number(len(parties))),
-            ("sent by parties", size(record.upload_bytes)),
-            ("sent to parties", size(record.download_bytes)),
+            ("rounds", format_number(len(record.rounds))),
+            ("parties", format_number(len(parties))),
+            ("sent by parties", format_bytes(record.upload_bytes)),
+            ("sent to parties", format_bytes(record.download_bytes)),
         ]
     if "epsilon" in record.privacy:
         pairs.append(("privacy spent (ε)", _format_value("epsilon", record.privacy["epsilon"])))

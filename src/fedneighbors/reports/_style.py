@@ -14,7 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import Formatter, LogLocator, NullFormatter, NullLocator
 
-from fedneighbors.reports._formatting import heading, is_bytes, is_seconds, number, printable, size
+from fedneighbors.reports._formatting import (
+    format_bytes,
+    format_number,
+    heading,
+    is_bytes,
+    is_seconds,
+    printable,
+)
 
 TEXT = "#1d2733"
 MUTED = "#5b6775"
@@ -122,7 +129,7 @@ class TickLabels(Formatter):
 
     def __call__(self, value: float, pos: int | None = None) -> str:  # noqa: ARG002 - matplotlib's
         """Return the label of one tick."""
-        return size(value) if is_bytes(self.column) else number(value)
+        return format_bytes(value) if is_bytes(self.column) else format_number(value)
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         """Return the labels of all ticks of an axis."""
@@ -156,7 +163,7 @@ def set_log_scales(
     axes : Axes
         Axes on which the data is already drawn.
     x, y : bool
-        Whether to make the x axis and the y axis logarithmic.
+        True for an axis to make logarithmic.
     nonpositive : str
         ``"mask"`` omits values that are not positive. ``"clip"`` replaces them by a small positive
         value, which bars need because they begin at 0.
@@ -164,7 +171,7 @@ def set_log_scales(
     Returns
     -------
     tuple of bool
-        Whether x and y are logarithmic now.
+        True for each axis that is logarithmic.
     """
     limits = axes.dataLim
     log_x = x and 0 < limits.minposx <= limits.xmax < math.inf

@@ -17,11 +17,11 @@ from fedneighbors.methods.fedpnn.estimator import FedPNNClassifier
 from fedneighbors.metrics import accuracy, balanced_accuracy
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
 from fedneighbors.runs._figures import (
-    most_frequent,
-    reliability_curves,
-    rows_by_class,
-    traffic,
-    train_and_test_rows,
+    find_most_frequent,
+    split_rows,
+    tabulate_reliability,
+    tabulate_rows,
+    tabulate_traffic,
 )
 
 Labels = npt.NDArray[Any]
@@ -82,7 +82,7 @@ def run(
         selected. Under privacy there is no ``exposure``, because the budget bounds it.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = train_and_test_rows(y, test_size, seed)
+    rows, held_out = split_rows(y, test_size, seed)
     progress(0, 1 + len(_BASELINES), "training over all parties")
     settings = dict(parameters or {})
     if settings.get("privacy") is None:
@@ -92,9 +92,9 @@ def run(
     probabilities = {OURS: model.predict_proba(x[held_out])}
     probabilities |= _baseline_probabilities(model, (x, y, parties), rows, held_out, progress)
     pairs = [
-        rows_by_class(y[rows], parties[rows]),
-        traffic(model.run_record_.rounds),
-        reliability_curves(probabilities, y[held_out], model.classes_),
+        tabulate_rows(y[rows], parties[rows]),
+        tabulate_traffic(model.run_record_.rounds),
+        tabulate_reliability(probabilities, y[held_out], model.classes_),
     ]
     model.name_features(feature_names)
     progress(1 + len(_BASELINES), 1 + len(_BASELINES), "done")
@@ -154,7 +154,7 @@ def _summary(
                 _roc_auc(truth, p, classes),
             )
         )
-    constant = np.full(len(truth), most_frequent(y))
+    constant = np.full(len(truth), find_most_frequent(y))
     rows.append(("most frequent class", accuracy(truth, constant), 1 / len(np.unique(y)), 0.5))
     return ResultTable(
         name="summary",

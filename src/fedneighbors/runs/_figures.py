@@ -38,7 +38,7 @@ _STEPS = {  # exchanges of a masked sum
 }
 
 
-def train_and_test_rows(
+def split_rows(
     y: npt.NDArray[Any], test_size: float, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the indices of training and of held-out rows.
@@ -53,13 +53,13 @@ def train_and_test_rows(
     return training, test
 
 
-def most_frequent(y: npt.NDArray[Any]) -> Any:
+def find_most_frequent(y: npt.NDArray[Any]) -> Any:
     """Return the most frequent label; ties go to the lowest."""
     labels, counts = np.unique(y, return_counts=True)
     return labels[np.argmax(counts)]
 
 
-def rows_by_class(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFigure:
+def tabulate_rows(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFigure:
     """Return a table and a figure of each party's rows by class."""
     rows = []
     for party in np.unique(parties):
@@ -85,7 +85,7 @@ def rows_by_class(y: npt.NDArray[Any], parties: npt.NDArray[Any]) -> TableAndFig
     return table, figure
 
 
-def traffic(rounds: Sequence[Round]) -> TableAndFigure:
+def tabulate_traffic(rounds: Sequence[Round]) -> TableAndFigure:
     """Return a table and a figure of bytes per party and round."""
     rows: list[tuple[str, str, float]] = []
     for entry in rounds:
@@ -118,7 +118,7 @@ def _request_name(request: str) -> str:
     return f"{title}: {_STEPS.get(step, step)}" if step else title
 
 
-def reliability_curves(
+def tabulate_reliability(
     probabilities: Mapping[str, npt.NDArray[np.float64]],
     y: npt.NDArray[Any],
     classes: npt.NDArray[Any],

@@ -21,11 +21,11 @@ from fedneighbors.metrics import accuracy, agreement, balanced_accuracy, brier_s
 from fedneighbors.partition import dirichlet
 from fedneighbors.records import Figure, ResultTable, RunRecord, encode_pixels, environment
 from fedneighbors.runs._figures import (
-    most_frequent,
-    reliability_curves,
-    rows_by_class,
-    traffic,
-    train_and_test_rows,
+    find_most_frequent,
+    split_rows,
+    tabulate_reliability,
+    tabulate_rows,
+    tabulate_traffic,
 )
 
 Labels = npt.NDArray[Any]
@@ -76,10 +76,10 @@ def demo(*, n_parties: int, alpha: float, seed: int, progress: Progress) -> RunR
         "kNN, pooled": baselines["kNN, pooled (k = 5)"].predict_proba(x_test),
     }
     pairs = [
-        rows_by_class(y, parties),
+        tabulate_rows(y, parties),
         _alone_figure(alone),
-        traffic(federated.run_record_.rounds),
-        reliability_curves(probabilities, y_test, federated.classes_),
+        tabulate_traffic(federated.run_record_.rounds),
+        tabulate_reliability(probabilities, y_test, federated.classes_),
         _images(federated, x_test, y_test),
     ]
     progress(5, 5, "done")
@@ -116,11 +116,12 @@ def _each_alone(
     """Return each party's accuracy with its own rows only."""
     result = {}
     for party in np.unique(parties):
-        own = parties == party
-        if len(np.unique(y[own])) < 2:
-            result[str(party)] = accuracy(y_test, np.full(len(y_test), y[own][0]))
+        mask = parties == party
+        if len(np.unique(y[mask])) < 2:
+            predicted = np.full(len(y_test), y[mask][0])
         else:
-            result[str(party)] = accuracy(y_test, clone(model).fit(x[own], y[own]).predict(x_test))
+            predicted = clone(model).fit(x[mask], y[mask]).predict(x_test)
+        result[str(party)] = accuracy(y_test, predicted)
     return result
 
 
@@ -232,8 +233,8 @@ def _demo_notes(
         "The federated and the pooled model are "
         + ("equal bit for bit." if same else "NOT equal, which is a defect."),
         f"Brier score of the probabilities, lower is better: {scores}.",
-        "Counts are sent without protection and can reveal records; use them among parties that "
-        "trust the coordinator, or with secure aggregation or noise.",
+        "Counts are sent without protection and can reveal single rows; use them among parties "
+        "that trust the coordinator, or with secure aggregation or noise.",
     )
 
 
@@ -277,7 +278,7 @@ def run(
         ``holdings``, ``traffic`` and ``reliability``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
-    rows, held_out = train_and_test_rows(y, test_size, seed)
+    rows, held_out = split_rows(y, test_size, seed)
     settings = {"random_state": seed, "n_jobs": -1, **parameters}
     progress(0, 2, "training over all parties")
     if search:
@@ -296,9 +297,9 @@ def run(
         "kNN, pooled": baseline.predict_proba(x[held_out]),
     }
     pairs = [
-        rows_by_class(y[rows], parties[rows]),
-        traffic(model.run_record_.rounds),
-        reliability_curves(probabilities, y[held_out], model.classes_),
+        tabulate_rows(y[rows], parties[rows]),
+        tabulate_traffic(model.run_record_.rounds),
+        tabulate_reliability(probabilities, y[held_out], model.classes_),
     ]
     model.name_features(feature_names)
     progress(2, 2, "done")
@@ -336,7 +337,7 @@ def _run_summary(
     truth = y[held_out]
     guesses = {"FlyNN, federated": model.predict(x[held_out])}
     guesses |= {name: baseline.predict(x[held_out]) for name, baseline in baselines.items()}
-    guesses["most frequent class"] = np.full(len(truth), most_frequent(y))
+    guesses["most frequent class"] = np.full(len(truth), find_most_frequent(y))
     of_knn = guesses["kNN, pooled (k = 5)"]
     rows = tuple(
         (method, accuracy(truth, guess), balanced_accuracy(truth, guess), agreement(guess, of_knn))

@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper.estimator import KNNPerClassifier
 from fedneighbors.metrics import average_accuracy, bottom_decile
 from fedneighbors.partition import RowRoles, row_roles
 from fedneighbors.records import Figure, ResultTable, RunRecord, environment
-from fedneighbors.runs._figures import reliability_curves, rows_by_class, traffic
+from fedneighbors.runs._figures import tabulate_reliability, tabulate_rows, tabulate_traffic
 
 Labels = npt.NDArray[Any]
 
@@ -98,9 +98,9 @@ def run(
             model, x, y, parties, test, lambda n, step: progress(n, n_steps, step)
         )
     tables_and_figures = [
-        rows_by_class(y[~test], parties[~test]),
-        traffic(_first_rounds(model)),
-        reliability_curves({OURS: proba[OURS]}, y[test], model.classes_),
+        tabulate_rows(y[~test], parties[~test]),
+        tabulate_traffic(_first_rounds(model)),
+        tabulate_reliability({OURS: proba[OURS]}, y[test], model.classes_),
     ]
     correct = {name: _correct(p, y, parties, test, model.classes_) for name, p in proba.items()}
     model.name_features(feature_names)
@@ -137,11 +137,11 @@ def _parts(
     inputs, scores = model._features_and_scores(x[test])
     shared, memory, corrected = np.exp(scores), np.exp(scores), np.exp(scores)
     overall = model.overall_
-    for name, personal in model.clients_.items():
+    for name, state in model.clients_.items():
         rows = parties[test] == name
         if rows.any():
-            memory[rows] = personal.votes(inputs[rows], shared[rows])
-            prior = local_prior(personal.memory.labels, overall)
+            memory[rows] = state.predict_from_memory(inputs[rows], shared[rows])
+            prior = local_prior(state.memory.labels, overall)
             corrected[rows] = shared[rows] * prior / overall
     corrected /= corrected.sum(axis=1, keepdims=True)
     return {
@@ -191,7 +191,7 @@ def _baseline_proba(
         if "start" in baseline.get_params(deep=False):
             baseline.set_params(start=model)
         grid: Any = ({},) if title == "FedAvg" else None
-        estimator = baselines.tuned(baseline, *table, grid=grid).estimator
+        estimator = baselines.tune(baseline, *table, grid=grid).estimator
         proba[title] = estimator.predict_proba(x[test], parties=parties[test])
     return proba
 
@@ -232,13 +232,13 @@ def _clients(
         rows=tuple(
             (
                 name,
-                len(personal.memory),
-                personal.weight if personal.pool is None else None,
+                len(state.memory),
+                state.weight if state.pool is None else None,
                 correct[OURS].get(name, (0, 0))[1],
                 _accuracy(correct[OURS].get(name)),
                 _accuracy(correct["shared network (FedAvg)"].get(name)),
             )
-            for name, personal in model.clients_.items()
+            for name, state in model.clients_.items()
         ),
         caption="lambda: weight of the memory; the network has weight 1 - lambda (Eq 7). Empty "
         "with combine='pool'. accuracy: of kNN-Per; FedAvg: accuracy of the shared network alone.",

@@ -15,7 +15,7 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._report import quality_record
 from fedneighbors.methods.fedpnn.synthesis._synthesizer import TabularSynthesizer
 from fedneighbors.records import RunRecord
-from fedneighbors.runs._figures import train_and_test_rows
+from fedneighbors.runs._figures import split_rows
 
 Rows = npt.NDArray[np.int64]
 
@@ -155,7 +155,7 @@ def _held_out(labels: Any, n_rows: int, test_size: float, seed: int) -> tuple[Ro
     all_rows = np.arange(n_rows)
     if labels is None or test_size == 0:
         return all_rows, all_rows[:0]
-    training, test = train_and_test_rows(labels, test_size, seed)
+    training, test = split_rows(labels, test_size, seed)
     return np.sort(training), np.sort(test)
 
 

@@ -22,9 +22,9 @@ except ModuleNotFoundError as error:  # older versions of cryptography lack hpke
     raise MissingExtraError("cryptography", "privacy") from error
 
 
-MAX_NAME_LENGTH = 100  # characters; the same as in federation/_flower.py
+MAX_NAME_LENGTH = 100  # characters; must equal that of federation/_flower.py
 KEY_BYTES = 32  # Ed25519, private or public
-MAX_FILE_BYTES = 1 << 20  # several thousand parties fit in a roster of this size
+MAX_FILE_BYTES = 1 << 20  # 1 MiB: a roster of 2,000 parties with the longest names
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Identity:
         OSError
             If it cannot be read.
         """
+        # other systems have no such mode bits
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise ValueError(f"others can access the private key {path.name}; run chmod 600 on it")
         try:
@@ -159,8 +160,8 @@ class Roster:
         public = identity.public
         return next((name for name, key in self.keys.items() if key == public), None)
 
-    def signed(self, name: str, content: bytes, signature: bytes) -> bool:
-        """Return whether ``signature`` is the named party's signature of ``content``."""
+    def has_signed(self, name: str, content: bytes, signature: bytes) -> bool:
+        """Return whether the named party has signed ``content`` with ``signature``."""
         if name not in self.keys:
             return False
         try:
@@ -171,7 +172,7 @@ class Roster:
 
 
 Part = bytes | str | int | tuple["Part", ...]
-"""Types of digest parts: bytes, text, signed 64-bit integers, and tuples of these."""
+"""Type of a digest part: bytes, text, a signed 64-bit integer, or a tuple of these."""
 
 
 def digest(purpose: str, *parts: Part) -> bytes:
@@ -184,7 +185,7 @@ def digest(purpose: str, *parts: Part) -> bytes:
     purpose : str
         Domain separation: the same parts have different digests for different purposes.
     *parts : bytes, str, int or tuple
-        Contents of the digest; different lists of parts have different encodings.
+        Contents of the digest. Different lists of parts have different encodings.
 
     Examples
     --------
@@ -197,6 +198,7 @@ def digest(purpose: str, *parts: Part) -> bytes:
 
 
 def _encode(part: Part) -> bytes:
+    """Encode a part with its type and, if it varies, its length."""
     if isinstance(part, tuple):
         return b"t" + len(part).to_bytes(8, "little") + b"".join(map(_encode, part))
     if isinstance(part, int):
@@ -206,7 +208,7 @@ def _encode(part: Part) -> bytes:
     return tag + len(content).to_bytes(8, "little") + content
 
 
-SEAL_OVERHEAD_BYTES = 48  # bytes that `seal` adds: 32 of an ephemeral public key, 16 of a tag
+SEAL_OVERHEAD_BYTES = 48  # added by `seal`: an ephemeral public key (32) and a tag (16)
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)  # HPKE, RFC 9180
 
 

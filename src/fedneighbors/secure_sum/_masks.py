@@ -1,9 +1,9 @@
 """Masks: keystreams that hide a party's integers and are removed from the sum.
 
-Each party adds a stream of its own. Each pair of parties has a shared stream, which cancels in the
-sum: the party whose name comes first adds it, the other subtracts it (Bonawitz et al., CCS 2017,
-section 4). :func:`lift` removes all streams that remain in a sum. All arithmetic is modulo 2^32 or
-2^64, depending on the dtype of the cells, and therefore exact.
+Each party adds the stream of its mask seed. Each pair of parties has a shared stream, which cancels
+in the sum: the party whose name comes first adds it, the other subtracts it (Bonawitz et al., CCS
+2017, section 4). :func:`unmask` removes all streams that remain in a sum. All arithmetic is modulo
+2^32 or 2^64, depending on the dtype of the cells, and therefore exact.
 
 :func:`to_cells` converts arrays of integers to one vector of residues, and :func:`from_cells`
 converts a sum of such vectors back. Each number ``x`` of ``n`` parties must satisfy
@@ -35,36 +35,33 @@ Cells = npt.NDArray[np.unsignedinteger]
 """Vector of shape (n_cells,) of little-endian uint32 or uint64: numbers modulo 2^32 or 2^64."""
 
 KEY_BYTES = 32  # X25519 and ChaCha20
-_CHUNK_BYTES = 1 << 18  # keystream added at a time; small enough for the processor's cache
+_CHUNK_BYTES = 1 << 18  # keystream added at a time; below 64 KiB is slower, above is not faster
 _NONCE = bytes(16)  # counter and nonce, all zero: each key is used for only one stream
 _ZEROS = bytes(_CHUNK_BYTES)
 
 
-def new_private() -> bytes:
-    """Return 32 random bytes: an X25519 private key or a seed.
-
-    They come from the operating system.
-    """
+def generate_secret() -> bytes:
+    """Return 32 random bytes for a private X25519 key or a seed."""
     return os.urandom(KEY_BYTES)
 
 
-def public_of(private: bytes) -> bytes:
-    """Return the public key of an X25519 private key."""
+def derive_public_key(private: bytes) -> bytes:
+    """Return the public key of a private X25519 key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """Secrets of one party for the masks of one round.
+    """Secrets of one party for one masked sum.
 
     Parameters
     ----------
     name : str
         Name of the party.
     private : bytes
-        X25519 private key of this round, for the shared streams.
+        Private mask key (X25519), for the streams shared with other parties.
     seed : bytes
-        Seed of the party's own stream, 32 bytes.
+        Mask seed of 32 bytes, for the stream that no other party has.
     """
 
     name: str
@@ -72,17 +69,17 @@ class Secrets:
     seed: bytes = field(repr=False)
 
 
-def mask(cells: Cells, own: Secrets, publics: Mapping[str, bytes], *, context: bytes) -> None:
+def mask(cells: Cells, party: Secrets, public_keys: Mapping[str, bytes], *, context: bytes) -> None:
     """Mask a party's vector in place.
 
     Parameters
     ----------
     cells : uint32 or uint64 array of shape (n_cells,)
         The party's residues; afterwards uniformly distributed for anyone without the secrets.
-    own : Secrets
-        Secrets for this vector only.
-    publics : mapping of str to bytes
-        Public key of each member of the sum; the party's own is ignored.
+    party : Secrets
+        The party's secrets, for this vector only.
+    public_keys : mapping of str to bytes
+        Public mask key of each member of the sum; that of the party itself is ignored.
     context : bytes
         Digest of the round, its keys and its members; the same for all parties.
 
@@ -91,19 +88,19 @@ def mask(cells: Cells, own: Secrets, publics: Mapping[str, bytes], *, context: b
     AggregationError
         If a key is invalid; the error names its party.
     """
-    _add(cells, _seed_key(own.seed, own.name, context))
-    for name, public in publics.items():
-        if name != own.name:
-            key = _pair_key(own.private, public, (own.name, name), context)
-            _add(cells, key, negative=name < own.name)
+    _add(cells, _seed_key(party.seed, party.name, context))
+    for name, public in public_keys.items():
+        if name != party.name:
+            key = _pair_key(party.private, public, (party.name, name), context)
+            _add(cells, key, negative=name < party.name)
 
 
-def lift(
+def unmask(
     cells: Cells,
     *,
     seeds: Mapping[str, bytes],
     dropped: Mapping[str, bytes],
-    publics: Mapping[str, bytes],
+    public_keys: Mapping[str, bytes],
     context: bytes,
 ) -> None:
     """Remove the masks from a sum of masked vectors, in place.
@@ -113,12 +110,12 @@ def lift(
     cells : uint32 or uint64 array of shape (n_cells,)
         Sum of the vectors of the parties in ``seeds``.
     seeds : mapping of str to bytes
-        Seed of each party whose vector is in the sum.
+        Mask seed of each party whose vector is in the sum.
     dropped : mapping of str to bytes
-        Private key of each member whose vector is not in the sum. Its streams shared with the
-        parties in ``seeds`` are in their vectors.
-    publics : mapping of str to bytes
-        Public keys of at least the parties in ``seeds``.
+        Private mask key of each member whose vector is not in the sum. The streams that it shares
+        with the parties in ``seeds`` remain in their vectors.
+    public_keys : mapping of str to bytes
+        Public mask keys of at least the parties in ``seeds``.
     context : bytes
         As for :func:`mask`.
 
@@ -131,8 +128,8 @@ def lift(
         _add(cells, _seed_key(seed, name, context), negative=True)
     for absent, private in dropped.items():
         for name in seeds:
-            key = _pair_key(private, publics[name], (absent, name), context)
-            _add(cells, key, negative=name < absent)  # as the absent party would have done
+            key = _pair_key(private, public_keys[name], (absent, name), context)
+            _add(cells, key, negative=name < absent)  # as the vector of the absent party would
 
 
 def _seed_key(seed: bytes, name: str, context: bytes) -> bytes:
@@ -154,28 +151,25 @@ def _derive(secret: bytes, info: bytes) -> bytes:
 
 
 def _add(cells: Cells, key: bytes, *, negative: bool = False) -> None:
-    """Add or subtract a key's ChaCha20 stream.
-
-    Unsigned arithmetic wraps around.
-    """
+    """Add or subtract the ChaCha20 stream of a key; sums wrap around."""
     stream = Cipher(algorithms.ChaCha20(key, _NONCE), mode=None).encryptor()
     buffer = bytearray(_CHUNK_BYTES)
     residues = np.frombuffer(buffer, cells.dtype)
-    combine = np.subtract if negative else np.add
+    operation = np.subtract if negative else np.add
     for start in range(0, len(cells), len(residues)):
         chunk = cells[start : start + len(residues)]
         n_bytes = chunk.nbytes
         stream.update_into(memoryview(_ZEROS)[:n_bytes], memoryview(buffer)[:n_bytes])
-        combine(chunk, residues[: len(chunk)], out=chunk)
+        operation(chunk, residues[: len(chunk)], out=chunk)
 
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Dtype and shape of each array, such as ``(("<u2", (10, 4)), ("<i8", ()))``."""
 
-_DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8")
-MAX_ARRAYS = 64  # far more than the fields of any summed message
+_DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8")  # the integers of a frame
+MAX_ARRAYS = 64  # one for each field; summed messages have at most four
 MAX_DIMS = 4  # the limit of a frame
-MAX_CELLS = (1 << 32) // 8 - 1024  # 64-bit numbers in a frame of 4 GiB with 8 KiB to spare
+MAX_CELLS = (1 << 32) // 8 - 1024  # 64-bit numbers in a frame of 4 GiB, less 8 KiB for the layout
 
 
 def layout_of(arrays: Sequence[npt.NDArray[np.integer[Any]]]) -> Layout:
@@ -201,15 +195,12 @@ def check_layout(layout: Layout) -> None:
 
 
 def n_cells(layout: Layout) -> int:
-    """Return the number of cells of the arrays."""
+    """Return the total number of array items."""
     return sum(math.prod(shape) for _, shape in layout)
 
 
 def modulus_bits(layout: Layout) -> int:
-    """Return the bits of the modulus.
-
-    These are 32 if no dtype has more, else 64.
-    """
+    """Return 32 if no dtype has more bits, otherwise 64."""
     return 32 if all(np.dtype(code).itemsize <= 4 for code, _ in layout) else 64
 
 

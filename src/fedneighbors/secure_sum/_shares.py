@@ -72,16 +72,17 @@ def combine(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
 
 
 MIN_PARTIES_WITHOUT_NOISE = 3
-"""Minimum number of parties in an exact sum: of two, each could subtract its own part."""
+"""Minimum number of parties in an exact sum: of two, each could subtract its part."""
 
 MAX_PARTIES = 128
-"""Maximum number of parties: combining the shares of a secret takes quadratic time in Python."""
+"""Maximum number of parties: combining the shares of all seeds takes cubic time, minutes at 128."""
 
 
 def default_threshold(n_parties: int) -> int:
     """Return the default threshold floor(2 n / 3) + 1.
 
-    It protects each part from a coordinator that colludes with up to a third of the parties.
+    It protects each part from a coordinator that colludes with up to a third of the parties: they
+    cannot obtain shares for two different lists of survivors, each from a threshold of parties.
 
     Examples
     --------
@@ -117,6 +118,7 @@ def check_threshold(n_parties: int, threshold: int, *, noised: bool) -> None:
             f"{MAX_PARTIES} parties, got {n_parties}; with fewer, the others could compute a "
             "party's part from the sum"
         )
+    # two thirds, rounded up: resists fewer than a third of colluders, see `default_threshold`
     min_threshold = max(min_parties, -(-2 * n_parties // 3))
     if not min_threshold <= threshold <= n_parties:
         raise AggregationError(

@@ -30,7 +30,7 @@ from fedneighbors.privacy.noise._calibration import guaranteed_shares, mechanism
 from fedneighbors.records import Scalar
 from fedneighbors.secure_sum._shares import default_threshold
 from fedneighbors.tabular._ownership import Holdings, TableParty
-from fedneighbors.tabular._schema import Agreed, PublicSchemaRequest, SchemaReply, agree
+from fedneighbors.tabular._schema import JointSchema, PublicSchemaRequest, SchemaReply, agree
 
 R = TypeVar("R")
 
@@ -195,7 +195,7 @@ class PrivateTraining:
     ----------
     privacy : Privacy
         Terms that all parties have accepted.
-    schema : Agreed
+    schema : JointSchema
         Columns and classes.
     run : str
         Name of the training; a reply is charged once per name.
@@ -204,7 +204,7 @@ class PrivateTraining:
     """
 
     privacy: Privacy
-    schema: Agreed
+    schema: JointSchema
     run: str
     n_parties: int
 

@@ -47,7 +47,7 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Agreed:
+class JointSchema:
     """Schema common to all parties' tables.
 
     Parameters
@@ -143,7 +143,7 @@ def _label_kind(labels: tuple[Any, ...]) -> str:
 
 def agree(
     schemas: Mapping[str, SchemaReply], reserved: tuple[str | int | float | bool, ...] = ()
-) -> Agreed:
+) -> JointSchema:
     """Return the common columns, and the union of the labels.
 
     Raises
@@ -162,10 +162,10 @@ def agree(
             "expected at least two classes over all parties, got "
             f"{f'one class {min(classes)!r}' if classes else 'none'}; add rows of another class"
         )
-    return Agreed(columns.n_features, columns.feature_names, tuple(sorted(classes)))
+    return JointSchema(columns.n_features, columns.feature_names, tuple(sorted(classes)))
 
 
-def agree_columns(schemas: Mapping[str, SchemaReply]) -> Agreed:
+def agree_columns(schemas: Mapping[str, SchemaReply]) -> JointSchema:
     """Return the common columns, without labels.
 
     Raises
@@ -177,7 +177,7 @@ def agree_columns(schemas: Mapping[str, SchemaReply]) -> Agreed:
     first = schemas[parties[0]]
     for party in parties[1:]:
         _compare_columns(party, first, schemas[party])
-    return Agreed(len(first.kinds), first.feature_names, ())
+    return JointSchema(len(first.kinds), first.feature_names, ())
 
 
 def _compare_columns(party: str, first: SchemaReply, other: SchemaReply) -> None:

@@ -1,8 +1,8 @@
 """Attacks that succeed on raw counts and fail on protected ones.
 
-Every check on a protected release is one that raw counts, or less noise, fail. Chance: seeds are
-fixed; for a fresh seed each limit on a rate or an AUC raises a false alarm in less than one of
-1,000 runs (confidence .999), if the release keeps its promise.
+Raw counts, or less noise, fail every check that protected releases pass. Seeds are fixed; with a
+random seed, each limit on a rate or an AUC would fail in less than one of 1,000 runs (confidence
+.999) although the guarantee holds.
 """
 
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from experiments.attacks.counts import correlate_rows, rebuild, record_evidence
+from experiments.attacks.counts import correlate_rows, reconstruct, record_evidence
 from experiments.attacks.evidence import (
     exact_evidence,
     gaussian_evidence,
@@ -45,17 +45,17 @@ from tests.experiments.attacks.attack_trials import (
     N_TRIALS,
     Protection,
     Split,
-    ask_for_counts,
-    candidates,
-    evidence_under,
-    exact_sum,
-    indicators,
-    membership_from_a_sum,
-    name_the_record,
-    plan_for,
-    released,
-    released_models,
-    tell_members,
+    add_noise,
+    attack_exact_sum,
+    attack_models,
+    attack_replies,
+    attack_sum,
+    compute_evidence,
+    draw_candidates,
+    identify_records,
+    infer_membership,
+    make_plan,
+    one_row_counts,
 )
 
 
@@ -64,58 +64,60 @@ def table(request):
     return LOADERS[request.param](return_X_y=True)
 
 
-def keeps_linkage_down(hits, n_trials):
+def is_linkage_limited(hits, n_trials):
     return hit_rate_limit(hits, n_trials) <= 3 / N_CANDIDATES
 
 
-def keeps_membership_down(members, outsiders, allowed):
+def is_membership_limited(members, outsiders, allowed):
     return auc(members, outsiders) <= allowed + auc_margin(len(members), len(outsiders))
 
 
 @pytest.mark.parametrize("expansion", ["none", "mirror", "population"])
 def test_raw_counts_of_a_one_record_class_reveal_the_record(table, expansion):
     x, _ = table
-    plan = plan_for(x, expansion=expansion)
-    rows, active = candidates(x, plan)
+    plan = make_plan(x, expansion=expansion)
+    rows, active = draw_candidates(x, plan)
 
-    likeness = correlate_rows(rebuild(indicators(active, plan.n_units), plan), rows, plan)
+    similarities = correlate_rows(
+        reconstruct(one_row_counts(active, plan.n_units), plan), rows, plan
+    )
 
-    hits = likeness.argmax(axis=1) == np.arange(N_CANDIDATES)
+    hits = similarities.argmax(axis=1) == np.arange(N_CANDIDATES)
     assert hits.mean() >= 0.6
-    assert np.diag(likeness).mean() >= 0.6
-    assert not keeps_linkage_down(hits.sum(), N_CANDIDATES)
+    assert np.diag(similarities).mean() >= 0.6
+    assert not is_linkage_limited(hits.sum(), N_CANDIDATES)
 
 
-def test_raw_counts_name_the_record_on_a_list(table):
+def test_raw_counts_identify_the_record(table):
     x, _ = table
-    plan = plan_for(x)
-    _, active = candidates(x, plan)
-    hashes = indicators(active, plan.n_units)
+    plan = make_plan(x)
+    _, active = draw_candidates(x, plan)
+    hashes = one_row_counts(active, plan.n_units)
 
     evidence = record_evidence(exact_evidence(hashes), active)
 
     possible = evidence == 0
-    assert (possible == np.eye(N_CANDIDATES, dtype=bool)).all()  # all others are excluded surely
+    assert (possible == np.eye(N_CANDIDATES, dtype=bool)).all()  # all others are excluded
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace_one"])
-def test_protected_counts_do_not_name_the_record(table, mechanism, neighbors):
+def test_protected_counts_do_not_identify_the_record(table, mechanism, neighbors):
     x, _ = table
 
-    linked, rebuilt = name_the_record(Protection(mechanism, neighbors), x)
+    n_linked, n_reconstructed = identify_records(Protection(mechanism, neighbors), x)
 
-    assert keeps_linkage_down(linked, N_TRIALS)
-    assert keeps_linkage_down(rebuilt, N_TRIALS)
+    assert is_linkage_limited(n_linked, N_TRIALS)
+    assert is_linkage_limited(n_reconstructed, N_TRIALS)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_quarter_of_the_noise_would_name_the_record(table, mechanism):
+def test_a_quarter_of_the_noise_identifies_the_record(table, mechanism):
     x, _ = table
 
-    linked, _ = name_the_record(Protection(mechanism, noise_share=Fraction(1, 4)), x)
+    n_linked, _ = identify_records(Protection(mechanism, noise_fraction=Fraction(1, 4)), x)
 
-    assert not keeps_linkage_down(linked, N_TRIALS)
+    assert not is_linkage_limited(n_linked, N_TRIALS)
 
 
 def test_epsilon_one_for_replaced_rows_forbids_tripled_hits():
@@ -126,27 +128,27 @@ def test_epsilon_one_for_replaced_rows_forbids_tripled_hits():
 def test_protected_counts_limit_membership_by_the_budget(mechanism):
     protection = Protection(mechanism)
 
-    members, outsiders = tell_members(protection)
+    members, outsiders = infer_membership(protection)
 
     assert protection.attainable_auc <= largest_auc(ApproxDP(1, DELTA))
-    assert keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
-    assert keeps_membership_down(members, outsiders, allowed=protection.attainable_auc)
+    assert is_membership_limited(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
+    assert is_membership_limited(members, outsiders, allowed=protection.attainable_auc)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_half_the_noise_would_tell_more_than_the_noise_allows(mechanism):
-    members, outsiders = tell_members(Protection(mechanism, noise_share=Fraction(1, 2)))
+def test_half_the_noise_exceeds_the_limit_of_the_noise(mechanism):
+    members, outsiders = infer_membership(Protection(mechanism, noise_fraction=Fraction(1, 2)))
 
     allowed = Protection(mechanism).attainable_auc
-    assert not keeps_membership_down(members, outsiders, allowed=allowed)
+    assert not is_membership_limited(members, outsiders, allowed=allowed)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_sixth_of_the_noise_would_exceed_the_budget(mechanism):
-    members, outsiders = tell_members(Protection(mechanism, noise_share=Fraction(1, 6)))
+def test_a_sixth_of_the_noise_exceeds_the_budget(mechanism):
+    members, outsiders = infer_membership(Protection(mechanism, noise_fraction=Fraction(1, 6)))
 
     allowed = largest_auc(ApproxDP(1, DELTA))
-    assert not keeps_membership_down(members, outsiders, allowed=allowed)
+    assert not is_membership_limited(members, outsiders, allowed=allowed)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +157,9 @@ def test_a_sixth_of_the_noise_would_exceed_the_budget(mechanism):
 def test_private_constants_and_counts_together_keep_the_limit(mechanism, n_columns):
     protection, n_trials = Protection(mechanism), 10_000
     levels = constants_levels(protection.privacy, n_columns)
-    one_row = constants_sensitivity(n_columns, levels, "add_remove")
-    releases = [  # a row at the upper bounds moves each of the constants as far as a row can
-        (one_row, "constants", 2 * n_columns + 1, one_row.linf),
+    sensitivity_of_constants = constants_sensitivity(n_columns, levels, "add_remove")
+    releases = [  # a row at the upper bounds changes every constant by the maximum
+        (sensitivity_of_constants, "constants", 2 * n_columns + 1, sensitivity_of_constants.linf),
         (protection.sensitivity, "counts", N_ACTIVE, 1),
     ]
     bits = np.random.default_rng(6).bytes
@@ -166,44 +168,44 @@ def test_private_constants_and_counts_together_keep_the_limit(mechanism, n_colum
     for sensitivity, of, n_cells, step in releases:
         noise = protection.noise_on(sensitivity, of=of, constants_paid=True)
         for counted in (0, 1):
-            excess = released(noise, np.full((n_trials, n_cells), step * counted), bits)
-            scores[counted] += evidence_under(noise, excess, step).sum(axis=1)
+            excess = add_noise(noise, np.full((n_trials, n_cells), step * counted), bits)
+            scores[counted] += compute_evidence(noise, excess, step).sum(axis=1)
 
     allowed = largest_auc(ApproxDP(1, DELTA))
     assert auc(scores[1], scores[0]) > 0.5
-    assert keeps_membership_down(scores[1], scores[0], allowed=allowed)
+    assert is_membership_limited(scores[1], scores[0], allowed=allowed)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_party_replies_limit_membership_by_their_noise(mechanism):
     protection = Protection(mechanism)
 
-    members, outsiders = ask_for_counts(protection, n_trials=500)
+    members, outsiders = attack_replies(protection, n_trials=500)
 
-    assert keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
-    assert keeps_membership_down(members, outsiders, allowed=protection.attainable_auc)
+    assert is_membership_limited(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
+    assert is_membership_limited(members, outsiders, allowed=protection.attainable_auc)
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
 @pytest.mark.parametrize("n_trials", [100, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_released_models_limit_membership_by_the_budget(mechanism, n_trials):
-    members, outsiders = released_models(Protection(mechanism), n_trials=n_trials)
+    members, outsiders = attack_models(Protection(mechanism), n_trials=n_trials)
 
-    assert keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
+    assert is_membership_limited(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
 
 
-class Witness(PrivateFlyNNParty):
+class RecordingParty(PrivateFlyNNParty):
     """A party that records its replies with noisy counts."""
 
     def answer(self, request):
         reply = super().answer(request)
         if not isinstance(reply, NoisyCountReply):
-            self.outputs = [*getattr(self, "outputs", []), encode(reply)]
+            self.replies = [*getattr(self, "replies", []), encode(reply)]
         return reply
 
 
-def train_before_witnesses(protection, x, y, *, rows_of_first):
-    """Train over three parties; return counts, the rest of the model, and all other replies."""
+def train_with_recording(protection, x, y, *, rows_of_first):
+    """Train over three parties; return counts, the rest of the model, and other replies."""
     privacy = protection.privacy
     settings = FlyNNSettings(n_units=300, n_inputs=8, n_active=N_ACTIVE, standardize=False)
     sums = "masked" if protection.mechanism == "central" else "plain"
@@ -212,10 +214,11 @@ def train_before_witnesses(protection, x, y, *, rows_of_first):
         for name, rows in zip("abc", (rows_of_first, slice(4, 8), slice(8, 12)), strict=True):
             ledger = stack.enter_context(Ledger(":memory:", party=name))
             ledger.set_budget("table", privacy.total)
-            parties.append(Witness(name, x[rows], y[rows], privacy=privacy, ledger=ledger))
+            parties.append(RecordingParty(name, x[rows], y[rows], privacy=privacy, ledger=ledger))
         model = run(coordinate_private(settings, privacy), parties, sums=sums).result
-    blank = replace(model, counts=np.zeros_like(model.counts))
-    return model.counts, blank.to_bytes(), [party.outputs for party in parties]
+    # one dtype for all runs: the model's is the narrowest one for its noisy counts
+    without_counts = replace(model, counts=np.zeros(model.counts.shape, np.int64))
+    return model.counts, without_counts.to_bytes(), [party.replies for party in parties]
 
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
@@ -223,66 +226,66 @@ def test_only_the_noisy_counts_depend_on_the_row(mechanism):
     x, y = load_digits(return_X_y=True)
     x, y = x[:12], y[:12] % 2
 
-    with_row = train_before_witnesses(Protection(mechanism), x, y, rows_of_first=slice(4))
-    without = train_before_witnesses(Protection(mechanism), x, y, rows_of_first=slice(1, 4))
+    with_row = train_with_recording(Protection(mechanism), x, y, rows_of_first=slice(4))
+    without = train_with_recording(Protection(mechanism), x, y, rows_of_first=slice(1, 4))
 
     assert (with_row[0] != without[0]).any()
-    assert with_row[1:] == without[1:]  # the model in all other bytes, and every other reply
+    assert with_row[1:] == without[1:]  # all other bytes of the model, and all other replies
 
 
-def test_raw_counts_tell_membership_surely(table):
+def test_raw_counts_reveal_membership_with_certainty(table):
     x, _ = table
-    plan = plan_for(x)
-    _, active = candidates(x, plan)
-    hashes = indicators(active, plan.n_units)
-    others = hashes.sum(axis=0) - hashes  # the class of 100 without each record
+    plan = make_plan(x)
+    _, active = draw_candidates(x, plan)
+    hashes = one_row_counts(active, plan.n_units)
+    others = hashes.sum(axis=0) - hashes  # counts of the class of 100 without each record
 
     excess = hashes.sum(axis=0) - others
     members = np.diag(record_evidence(exact_evidence(excess), active))
     outsiders = np.diag(record_evidence(exact_evidence(np.zeros_like(excess)), active))
 
     assert auc(members, outsiders) == 1.0
-    assert not keeps_membership_down(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
+    assert not is_membership_limited(members, outsiders, allowed=largest_auc(ApproxDP(1, DELTA)))
 
 
-@pytest.mark.parametrize(("name", "reached"), [("digits", 0.95), ("breast cancer", 0.85)])
-def test_an_exact_sum_reveals_membership(name, reached):
+@pytest.mark.parametrize(("name", "minimum"), [("digits", 0.95), ("breast cancer", 0.85)])
+def test_an_exact_sum_reveals_membership(name, minimum):
     x, y = LOADERS[name](return_X_y=True)
     split = Split.of(y)
 
-    found = exact_sum(x, y, split)
+    measured_auc = attack_exact_sum(x, y, split)
 
-    assert found >= reached
+    assert measured_auc >= minimum
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_protected_sum_hides_membership(table, mechanism):
     x, y = table
     split, protection = Split.of(y), Protection(mechanism)
-    plan = plan_for(x, n_units=20_000, n_inputs=24)
+    plan = make_plan(x, n_units=20_000, n_inputs=24)
     active = hash_with_plan(x[split.members], plan)
     n_classes = int(y.max()) + 1
     counts = count_activations(active, y[split.members], n_units=plan.n_units, n_classes=n_classes)
     bits = np.random.default_rng(5).bytes
-    noised = released(protection.noise, counts.astype(np.int64), bits)
+    noised = add_noise(protection.noise, counts.astype(np.int64), bits)
     variance = 2 * N_ACTIVE**2 if mechanism != "central" else float(protection.noise.variance)
 
-    found = membership_from_a_sum(
+    measured_auc = attack_sum(
         x,
         y,
         plan,
         split,
-        lambda sizes, usual: gaussian_evidence(
-            noised - sizes * usual, sizes * usual * (1 - usual) + variance
+        lambda sizes, frequencies: gaussian_evidence(
+            noised - sizes * frequencies, sizes * frequencies * (1 - frequencies) + variance
         ),
     )
 
-    assert found <= largest_auc(ApproxDP(1, DELTA))
+    assert measured_auc <= largest_auc(ApproxDP(1, DELTA))
 
 
 @pytest.mark.parametrize("expansion", ["thermometer", "fourier"])
-def test_an_expansion_that_mixes_features_is_not_rebuilt(expansion):
+def test_an_expansion_that_mixes_features_is_refused(expansion):
     plan = HashPlan(FeatureMap(4, expansion), n_units=8, n_inputs=2, n_active=2, seed=0)
 
     with pytest.raises(ValueError, match="'mirror' or 'population', got '" + expansion):
-        rebuild(np.ones(8), plan)
+        reconstruct(np.ones(8), plan)

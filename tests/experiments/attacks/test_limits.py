@@ -32,9 +32,9 @@ def discrete_gaussian(variance, values):
 
 @pytest.mark.parametrize("epsilon", [0, 0.1, 1, 3])
 @pytest.mark.parametrize("delta", [0, 1e-6, 0.2])
-def test_largest_auc_is_the_area_that_the_trade_off_curve_leaves(epsilon, delta):
-    alarms = (np.arange(200_000) + 0.5) / 200_000
-    steep, flat = 1 - delta - np.exp(epsilon) * alarms, np.exp(-epsilon) * (1 - delta - alarms)
+def test_largest_auc_is_one_minus_the_area_of_the_trade_off(epsilon, delta):
+    rates = (np.arange(200_000) + 0.5) / 200_000
+    steep, flat = 1 - delta - np.exp(epsilon) * rates, np.exp(-epsilon) * (1 - delta - rates)
 
     area = np.maximum(0, np.maximum(steep, flat)).mean()
 
@@ -42,9 +42,9 @@ def test_largest_auc_is_the_area_that_the_trade_off_curve_leaves(epsilon, delta)
 
 
 def test_randomized_response_attains_the_largest_auc():
-    truth = math.e / (1 + math.e)  # the probability that one bit is reported truly, epsilon = 1
+    p_true = math.e / (1 + math.e)  # a bit is reported correctly, epsilon = 1
 
-    attained = truth * truth + truth * (1 - truth)  # a tie counts half
+    attained = p_true * p_true + p_true * (1 - p_true)  # a tie counts half
 
     assert largest_auc(PureDP(1)) == pytest.approx(attained, rel=1e-12)
 
@@ -56,9 +56,9 @@ def test_k_ary_randomized_response_attains_the_hit_limit():
 
 
 def test_a_delta_can_reveal_whole_records():
-    epsilon_zero = largest_hit_rate(ApproxDP(0, 0.1), 100)
+    hit_rate = largest_hit_rate(ApproxDP(0, 0.1), 100)
 
-    assert epsilon_zero == pytest.approx(0.1 + 0.9 / 100)  # revealed with probability delta
+    assert hit_rate == pytest.approx(0.1 + 0.9 / 100)  # revealed with probability delta
 
 
 @pytest.mark.parametrize("distance", [0.01, 0.1, 0.25, 1.0, 3.0])
@@ -69,8 +69,9 @@ def test_gaussian_noise_is_within_its_zcdp_bound(distance):
 
 
 @pytest.mark.parametrize("deviation", [0.5, 2.0, 8.0])
-def test_naming_a_gaussian_mean_stays_within_its_zcdp_limit(deviation):
-    steps = np.linspace(-9, 12, 20_001)  # candidates are unit vectors, the largest cell wins
+def test_identifying_a_gaussian_mean_is_within_its_zcdp_limit(deviation):
+    # candidates are unit vectors; the attack chooses the largest cell
+    steps = np.linspace(-9, 12, 20_001)
     density = norm.pdf(steps - 1 / deviation) * norm.cdf(steps) ** 99
 
     best = density.sum() * (steps[1] - steps[0])
@@ -79,7 +80,7 @@ def test_naming_a_gaussian_mean_stays_within_its_zcdp_limit(deviation):
 
 
 @pytest.mark.parametrize("guarantee", [PureDP(0), ApproxDP(0, 0), ZCDP(0)])
-def test_no_budget_allows_no_more_than_guessing(guarantee):
+def test_a_budget_of_zero_allows_only_guessing(guarantee):
     assert largest_auc(guarantee) == pytest.approx(0.5, abs=1e-7)
     assert largest_hit_rate(guarantee, 40) == pytest.approx(1 / 40, abs=1e-7)
 
@@ -96,8 +97,8 @@ def test_one_candidate_is_refused():
 
 
 @pytest.mark.parametrize(("variance", "n_cells"), [(4.0, 1), (20.0, 8), (571.0, 32)])
-def test_gaussian_noise_bounds_the_discrete_gaussians_auc(variance, n_cells):
-    # the best test sums the cells, so that the distribution of their sum decides
+def test_gaussian_auc_bounds_that_of_discrete_gaussian_noise(variance, n_cells):
+    # the best test is a threshold on the sum of the cells
     reach = math.ceil(12 * math.sqrt(variance))
     cell = discrete_gaussian(variance, np.arange(-reach, reach + 1))
     total = reduce(np.convolve, [cell] * n_cells)
@@ -109,13 +110,17 @@ def test_gaussian_noise_bounds_the_discrete_gaussians_auc(variance, n_cells):
 
 
 @pytest.mark.parametrize("scale", [0.7, 2.0, 5.0])
-def test_the_auc_of_laplace_noise_is_that_of_all_outcomes_listed(scale):
+def test_laplace_auc_equals_an_enumeration_of_all_outcomes(scale):
     cells = np.arange(-60, 62)
     outsider, member = discrete_laplace(scale, cells), discrete_laplace(scale, cells - 1)
-    without, among = np.outer(outsider, outsider).ravel(), np.outer(member, member).ravel()
-    ratio = np.round(np.log(among / without), 9)
+    joint_outsider = np.outer(outsider, outsider).ravel()
+    joint_member = np.outer(member, member).ravel()
+    ratio = np.round(np.log(joint_member / joint_outsider), 9)
     levels = np.unique(ratio)
-    p, q = (np.array([law[ratio == level].sum() for level in levels]) for law in (without, among))
+    p, q = (
+        np.array([law[ratio == level].sum() for level in levels])
+        for law in (joint_outsider, joint_member)
+    )
 
     exact = q @ (np.cumsum(p) - p / 2)
 
@@ -128,24 +133,28 @@ def test_laplace_noise_is_within_its_epsilon_bound(n_cells):
 
 
 @pytest.mark.parametrize("step", [1, 3, -2])
-def test_evidence_is_the_log_ratio_of_the_noise_laws(step):
+def test_evidence_is_the_log_ratio_of_the_noise_densities(step):
     cells = np.arange(-20, 21)
-    place = cells + 200
+    positions = cells + 200
     laplace = [discrete_laplace(3.0, np.arange(-200, 201) - shift) for shift in (0, step)]
     gaussian = [discrete_gaussian(7.0, np.arange(-200, 201) - shift) for shift in (0, step)]
 
-    of_laplace = np.log(laplace[1][place] / laplace[0][place])
-    of_gaussian = np.log(gaussian[1][place] / gaussian[0][place])
+    expected_laplace = np.log(laplace[1][positions] / laplace[0][positions])
+    expected_gaussian = np.log(gaussian[1][positions] / gaussian[0][positions])
 
-    np.testing.assert_allclose(laplace_evidence(cells, 3.0, step), of_laplace, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(gaussian_evidence(cells, 7.0, step), of_gaussian, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        laplace_evidence(cells, 3.0, step), expected_laplace, rtol=0, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        gaussian_evidence(cells, 7.0, step), expected_gaussian, rtol=0, atol=1e-9
+    )
 
 
 def test_a_cell_without_noise_excludes_or_is_neutral():
     assert exact_evidence(np.array([0, 1, 4])).tolist() == [-np.inf, 0.0, 0.0]
 
 
-def test_auc_is_the_share_of_pairs_in_order():
+def test_auc_is_the_fraction_of_ordered_pairs():
     rng = np.random.default_rng(0)
     for _ in range(50):
         members = rng.integers(0, 6, rng.integers(1, 9)).astype(float)
@@ -174,14 +183,14 @@ def pairs_in_order(n_members, n_outsiders):
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.99])
-def test_equal_laws_exceed_the_margin_as_rarely_as_promised(confidence):
+def test_equal_distributions_rarely_exceed_the_margin(confidence):
     chances = pairs_in_order(8, 9)
     limit = 0.5 + auc_margin(8, 9, confidence=confidence)
 
-    beyond = chances[np.arange(len(chances)) > limit * 8 * 9].sum()
+    exceeding = chances[np.arange(len(chances)) > limit * 8 * 9].sum()
 
     assert chances.sum() == pytest.approx(1)
-    assert beyond <= 1 - confidence
+    assert exceeding <= 1 - confidence
 
 
 @pytest.mark.parametrize("n_trials", [10, 1000])
@@ -190,6 +199,6 @@ def test_the_limit_holds_with_its_confidence(n_trials, rate):
     hits = np.arange(n_trials + 1)
     limits = np.array([hit_rate_limit(k, n_trials, confidence=0.99) for k in hits])
 
-    missed = binom.pmf(hits[limits < rate], n_trials, rate).sum()
+    miss_probability = binom.pmf(hits[limits < rate], n_trials, rate).sum()
 
-    assert missed <= 0.01
+    assert miss_probability <= 0.01

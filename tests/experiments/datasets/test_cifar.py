@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from files of the official binary format."""
+"""CIFAR-10 and CIFAR-100 are read from files in the official binary format."""
 
 import numpy as np
 import pytest
@@ -14,20 +14,20 @@ FILES = {
 LIMITS = {"cifar10": (10,), "cifar100": (20, 100)}
 
 
-def written(folder, name, *, rows=4):
-    """Write files of a few records; return images and labels of all, in the order of the files."""
+def write_files(folder, name, *, rows=4):
+    """Write files of a few records; return their images and labels, in the order of the files."""
     random, images, labels = np.random.default_rng(0), [], []
-    inside = folder / CIFAR_FOLDERS[name]
-    inside.mkdir(parents=True)
+    subfolder = folder / CIFAR_FOLDERS[name]
+    subfolder.mkdir(parents=True)
     for file in FILES[name]:
-        kinds = [random.integers(limit, size=rows) for limit in LIMITS[name]]
-        pictures = random.integers(256, size=(rows, 3, 32, 32)).astype(np.uint8)
-        with (inside / file).open("wb") as out:
+        label_columns = [random.integers(limit, size=rows) for limit in LIMITS[name]]
+        file_images = random.integers(256, size=(rows, 3, 32, 32)).astype(np.uint8)
+        with (subfolder / file).open("wb") as out:
             for row in range(rows):
-                out.write(bytes(int(kind[row]) for kind in kinds))
-                out.write(pictures[row].tobytes())
-        images.append(pictures)
-        labels.append(np.column_stack(kinds))
+                out.write(bytes(int(column[row]) for column in label_columns))
+                out.write(file_images[row].tobytes())
+        images.append(file_images)
+        labels.append(np.column_stack(label_columns))
     return np.concatenate(images), np.concatenate(labels)
 
 
@@ -39,7 +39,7 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_records_become_images_and_labels_training_first(folder, name):
-    images, labels = written(folder, name)
+    images, labels = write_files(folder, name)
 
     data = load(name)
 
@@ -50,25 +50,25 @@ def test_records_become_images_and_labels_training_first(folder, name):
     assert (data.feature_names[0], data.feature_names[-1]) == ("red-0-0", "blue-31-31")
 
 
-def test_coarse_labels_accompany_fine_ones(folder):
-    _, labels = written(folder, "cifar100")
+def test_coarse_labels_are_in_the_order_of_the_rows(folder):
+    _, labels = write_files(folder, "cifar100")
 
     assert coarse_labels(folder).tolist() == labels[:, 0].tolist()
 
 
 def test_existing_sets_are_listed_with_their_size(folder):
-    _, labels = written(folder, "cifar10")
+    _, labels = write_files(folder, "cifar10")
 
     entries = {entry.name: entry for entry in available()}
 
-    found = entries["cifar10"]
-    assert (found.n_rows, found.n_features) == (24, 3072)
-    assert found.n_classes == len(np.unique(labels))
+    entry = entries["cifar10"]
+    assert (entry.n_rows, entry.n_features) == (24, 3072)
+    assert entry.n_classes == len(np.unique(labels))
     assert "cifar100" not in entries
 
 
 def test_a_missing_file_is_named(folder):
-    written(folder, "cifar10")
+    write_files(folder, "cifar10")
     (folder / CIFAR_FOLDERS["cifar10"] / "data_batch_3.bin").unlink()
 
     with pytest.raises(MissingDataError, match=r"no file .*data_batch_3\.bin; unpack"):
@@ -78,8 +78,8 @@ def test_a_missing_file_is_named(folder):
 
 
 @pytest.mark.parametrize("size", [0, 1, 3073, 2 * 3074 - 1])
-def test_a_file_that_is_cut_off_or_of_the_other_set_is_refused(folder, size):
-    written(folder, "cifar100")
+def test_a_truncated_file_or_one_of_the_other_set_is_refused(folder, size):
+    write_files(folder, "cifar100")
     (folder / CIFAR_FOLDERS["cifar100"] / "train.bin").write_bytes(bytes(size))
 
     with pytest.raises(DataError, match=rf"records of 3074 bytes, got {size} bytes"):
@@ -87,7 +87,7 @@ def test_a_file_that_is_cut_off_or_of_the_other_set_is_refused(folder, size):
 
 
 def test_an_invalid_label_is_named_with_its_record(folder):
-    written(folder, "cifar10")
+    write_files(folder, "cifar10")
     path = folder / CIFAR_FOLDERS["cifar10"] / "test_batch.bin"
     raw = bytearray(path.read_bytes())
     raw[2 * 3073] = 10

@@ -1,4 +1,4 @@
-"""FEMNIST from JSON files as the scripts of LEAF write them."""
+"""FEMNIST is read from JSON files in the format of LEAF."""
 
 import json
 
@@ -19,31 +19,31 @@ def folder(monkeypatch, tmp_path):
     return tmp_path
 
 
-def leaf(rows_of):
-    """Write the files of LEAF for writers with these rows."""
+def make_content(rows_by_writer):
+    """Return the content of a LEAF file with the rows of each writer."""
     return {
-        "users": list(rows_of),
-        "num_samples": [len(rows) for rows in rows_of.values()],
+        "users": list(rows_by_writer),
+        "num_samples": [len(rows) for rows in rows_by_writer.values()],
         "user_data": {
             writer: {
                 "x": (1 - INK[rows] / 255).tolist(),
                 "y": [LABELS[row] for row in rows],
             }
-            for writer, rows in rows_of.items()
+            for writer, rows in rows_by_writer.items()
         },
     }
 
 
-def write(folder, part, name, held):
-    inside = folder / FEMNIST_FOLDER / part
-    inside.mkdir(parents=True, exist_ok=True)
-    (inside / name).write_text(held if isinstance(held, str) else json.dumps(held))
+def write(folder, part, name, content):
+    subfolder = folder / FEMNIST_FOLDER / part
+    subfolder.mkdir(parents=True, exist_ok=True)
+    (subfolder / name).write_text(content if isinstance(content, str) else json.dumps(content))
 
 
 def test_training_files_come_first_and_writers_own_their_rows(folder):
-    write(folder, "test", "c.json", leaf({"w1": [6], "w3": [7, 8]}))
-    write(folder, "train", "b.json", leaf({"w3": [3, 4, 5]}))
-    write(folder, "train", "a.json", leaf({"w1": [0, 1], "w2": [2]}))
+    write(folder, "test", "c.json", make_content({"w1": [6], "w3": [7, 8]}))
+    write(folder, "train", "b.json", make_content({"w3": [3, 4, 5]}))
+    write(folder, "train", "a.json", make_content({"w1": [0, 1], "w2": [2]}))
 
     data = load("femnist")
 
@@ -52,61 +52,61 @@ def test_training_files_come_first_and_writers_own_their_rows(folder):
     assert data.parties.tolist() == ["w1", "w1", "w2", *["w3"] * 3, "w1", "w3", "w3"]
 
 
-def test_files_that_are_not_split_come_whole(folder):
-    write(folder, "all_data", "all_data_0.json", leaf({"w1": [0, 1]}))
-    write(folder, "all_data", "all_data_1.json", leaf({"w2": [2]}))
+def test_files_without_a_split_are_all_loaded(folder):
+    write(folder, "all_data", "all_data_0.json", make_content({"w1": [0, 1]}))
+    write(folder, "all_data", "all_data_1.json", make_content({"w2": [2]}))
 
     data = load("femnist")
 
     assert (data.n_rows, data.n_train) == (3, None)
 
 
-def test_its_size_is_read_from_the_file_headers(folder):
-    held = json.dumps(leaf({"w1": [0, 1], "w2": [2]}))
-    write(folder, "all_data", "0.json", held[: held.index('"user_data"') + 40])
-    turned = dict(reversed(leaf({"w3": [3]}).items()))
-    write(folder, "all_data", "1.json", turned)
+def test_the_size_is_read_from_the_headers(folder):
+    content = json.dumps(make_content({"w1": [0, 1], "w2": [2]}))
+    write(folder, "all_data", "0.json", content[: content.index('"user_data"') + 40])
+    rows_first = dict(reversed(make_content({"w3": [3]}).items()))
+    write(folder, "all_data", "1.json", rows_first)
 
-    [found] = [entry for entry in available() if entry.name == "femnist"]
+    [entry] = [entry for entry in available() if entry.name == "femnist"]
 
-    assert (found.n_rows, found.n_features, found.n_classes) == (4, 784, 62)
+    assert (entry.n_rows, entry.n_features, entry.n_classes) == (4, 784, 62)
 
 
-def test_missing_files_are_named_with_their_place(folder):
-    write(folder, "train", "only.json", leaf({"w1": [0]}))
+def test_missing_files_are_named_with_their_folder(folder):
+    write(folder, "train", "only.json", make_content({"w1": [0]}))
 
-    with pytest.raises(MissingDataError, match="put there what the scripts of LEAF make"):
+    with pytest.raises(MissingDataError, match="put the output of LEAF's scripts there"):
         load("femnist")
 
 
-GOOD = leaf({"w1": [0, 1]})
+VALID = make_content({"w1": [0, 1]})
 
 
-def changed(**parts):
-    return {**GOOD, "user_data": {"w1": {**GOOD["user_data"]["w1"], **parts}}}
+def change_writer(**parts):
+    return {**VALID, "user_data": {"w1": {**VALID["user_data"]["w1"], **parts}}}
 
 
 @pytest.mark.parametrize(
-    ("held", "words"),
+    ("content", "message"),
     [
-        (json.dumps(GOOD)[:-900], "is no complete JSON file"),
-        ("\ufeffno json", "is no complete JSON file"),
+        (json.dumps(VALID)[:-900], "is not a complete JSON file"),
+        ("\ufeffno json", "is not a complete JSON file"),
         ([1, 2], "as LEAF writes them"),
         ({"images": []}, "as LEAF writes them"),
-        ({**GOOD, "users": []}, "as LEAF writes them"),
-        ({**GOOD, "users": ["w1", "w9"]}, 'writer \'w9\': expected "x" and "y"'),
-        (changed(x=[[0.5] * 783] * 2), "rows of 784 numbers"),
-        (changed(x=[["ink"] * 784] * 2), "rows of 784 numbers"),
-        (changed(y=[1]), "one label for each of 2 images, got 1"),
-        (changed(y=[1, 62]), "labels from 0 to 61"),
-        (changed(y=[1, 1.5]), "labels from 0 to 61"),
-        (changed(x=[[255] * 784] * 2), "pixels from 0"),
-        (changed(x=[[float("nan")] * 784] * 2), "pixels from 0"),
+        ({**VALID, "users": []}, "as LEAF writes them"),
+        ({**VALID, "users": ["w1", "w9"]}, 'writer \'w9\': expected "x" and "y"'),
+        (change_writer(x=[[0.5] * 783] * 2), "rows of 784 numbers"),
+        (change_writer(x=[["ink"] * 784] * 2), "rows of 784 numbers"),
+        (change_writer(y=[1]), "one label for each of 2 images, got 1"),
+        (change_writer(y=[1, 62]), "labels from 0 to 61"),
+        (change_writer(y=[1, 1.5]), "labels from 0 to 61"),
+        (change_writer(x=[[255] * 784] * 2), "pixels from 0"),
+        (change_writer(x=[[float("nan")] * 784] * 2), "pixels from 0"),
     ],
 )
-def test_a_file_that_is_cut_off_or_foreign_is_refused_by_name(folder, held, words):
-    write(folder, "all_data", "odd.json", held)
+def test_a_truncated_or_other_file_is_refused_by_name(folder, content, message):
+    write(folder, "all_data", "odd.json", content)
 
-    with pytest.raises(DataError, match=words) as refused:
+    with pytest.raises(DataError, match=message) as caught:
         load("femnist")
-    assert "odd.json" in str(refused.value)
+    assert "odd.json" in str(caught.value)

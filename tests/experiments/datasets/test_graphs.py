@@ -15,54 +15,54 @@ def graphs():
     return synthetic_graphs(2000, n_patterns=20, seed=3, **SETTINGS).graphs
 
 
-def reached_from_first(graph):
+def count_reachable(graph):
     reached, changed = {0}, True
     while changed:
-        more = {v for edge in graph.edges if set(edge) & reached for v in edge}
-        changed = not more <= reached
-        reached |= more
+        reachable = {v for edge in graph.edges if set(edge) & reached for v in edge}
+        changed = not reachable <= reached
+        reached |= reachable
     return len(reached)
 
 
 def test_every_graph_is_connected(graphs):
-    assert all(reached_from_first(graph) == graph.n_nodes for graph in graphs)
+    assert all(count_reachable(graph) == graph.n_nodes for graph in graphs)
 
 
 def test_sizes_and_densities_are_as_requested(graphs):
     edges = np.array([graph.n_edges for graph in graphs])
     nodes = np.array([graph.n_nodes for graph in graphs])
 
-    # a Poisson mean of 2,000 numbers errs by .09; graphs may be a little larger than drawn
+    # the standard error of the mean is .09; graphs may be larger than the number drawn
     assert 15.5 < edges.mean() < 17
     assert 0.24 < (2 * edges / (nodes * (nodes - 1))).mean() < 0.36
 
 
-def test_labels_are_as_requested_lower_ones_more_frequent(graphs):
-    of_nodes = Counter(label for graph in graphs for label in graph.node_labels)
-    of_edges = Counter(label for graph in graphs for label in graph.edge_labels)
+def test_lower_labels_are_more_frequent(graphs):
+    node_counts = Counter(label for graph in graphs for label in graph.node_labels)
+    edge_counts = Counter(label for graph in graphs for label in graph.edge_labels)
 
-    assert set(of_nodes) <= set("012345")
-    assert set(of_edges) == set("01")
-    assert of_edges["0"] > of_edges["1"]
+    assert set(node_counts) <= set("012345")
+    assert set(edge_counts) == set("01")
+    assert edge_counts["0"] > edge_counts["1"]
 
 
 def neighborhoods(graph):
     """Return each node's label with the labels around it."""
-    around = [[] for _ in graph.node_labels]
+    neighbors = [[] for _ in graph.node_labels]
     for (u, v), label in zip(graph.edges, graph.edge_labels, strict=True):
-        around[u].append((label, graph.node_labels[v]))
-        around[v].append((label, graph.node_labels[u]))
+        neighbors[u].append((label, graph.node_labels[v]))
+        neighbors[v].append((label, graph.node_labels[u]))
     return {
-        (own, tuple(sorted(near)))
-        for own, near in zip(graph.node_labels, around, strict=True)
-        if len(near) > 3
+        (label, tuple(sorted(pairs)))
+        for label, pairs in zip(graph.node_labels, neighbors, strict=True)
+        if len(pairs) > 3
     }
 
 
-def test_graphs_of_few_patterns_share_more_than_those_of_many():
+def test_fewer_patterns_give_more_common_substructures():
     def most_frequent(n_patterns):
-        found = synthetic_graphs(400, n_patterns=n_patterns, seed=0, **SETTINGS).graphs
-        return Counter(n for graph in found for n in neighborhoods(graph)).most_common(1)[0][1]
+        graphs = synthetic_graphs(400, n_patterns=n_patterns, seed=0, **SETTINGS).graphs
+        return Counter(n for graph in graphs for n in neighborhoods(graph)).most_common(1)[0][1]
 
     assert most_frequent(3) > 2 * most_frequent(400)
 
@@ -74,7 +74,7 @@ def test_a_seed_gives_the_same_graphs_and_another_seed_others():
     assert first != other
 
 
-def test_fewer_graphs_of_a_seed_are_of_the_same_kind():
+def test_names_of_graphs_are_distinct():
     assert len(set(synthetic_graphs(50, seed=0, **SETTINGS).names)) == 50
 
 

@@ -1,4 +1,4 @@
-"""OVA Omentum and the generated rows that stand in for it."""
+"""OVA Omentum is read from its file, or generated as a surrogate."""
 
 import numpy as np
 import pytest
@@ -38,20 +38,20 @@ def test_an_openml_file_is_read_without_sample_numbers(folder, name):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("text", "message"),
     [
         (FILE.replace("Omentum\n", "Ovary\n"), "no labels 'Omentum' and 'Other'"),
         ("@attribute ID_REF real\n@attribute T {Omentum,Other}\n@data\n1,Omentum\n2,Other", "no n"),
     ],
 )
-def test_another_table_under_its_name_is_refused(folder, wrong, message):
-    (folder / "OVA_Omentum.arff").write_text(wrong)
+def test_another_table_with_this_file_name_is_refused(folder, text, message):
+    (folder / "OVA_Omentum.arff").write_text(text)
 
     with pytest.raises(DataError, match=message):
         load_omentum()
 
 
-def test_rows_are_generated_and_named_so_without_a_file(folder):
+def test_without_a_file_rows_are_generated(folder):
     data = load_omentum()
 
     assert data.name == "omentum_surrogate"
@@ -60,22 +60,22 @@ def test_rows_are_generated_and_named_so_without_a_file(folder):
     assert np.isfinite(data.x).all()
 
 
-def test_generated_rows_are_those_of_their_seed():
+def test_a_seed_determines_the_generated_rows():
     first, again, other = (omentum_surrogate(n_features=50, seed=seed) for seed in (1, 1, 2))
 
     assert first.x.tobytes() == again.x.tobytes()
     assert first.y.tolist() == again.y.tolist() != other.y.tolist()
 
 
-def test_few_genes_tell_the_positive_rows():
+def test_positive_rows_differ_in_few_genes():
     data = omentum_surrogate(n_features=2000)
 
-    apart = data.x[data.y == 1].mean(axis=0) - data.x[data.y == 0].mean(axis=0)
+    differences = data.x[data.y == 1].mean(axis=0) - data.x[data.y == 0].mean(axis=0)
 
-    # means of 77 rows spread by .14; 6 genes of a shift of their own, 40 of their tissue
-    assert 10 <= np.sum(np.abs(apart) > 0.6) <= 46
+    # a mean of 77 rows errs by .14; 40 genes of the tissue and 6 of positive rows are shifted
+    assert 10 <= np.sum(np.abs(differences) > 0.6) <= 46
 
 
-def test_a_table_needs_genes():
+def test_zero_genes_are_refused():
     with pytest.raises(ValueError, match="n_features of 1 or more"):
         omentum_surrogate(n_features=0)

@@ -8,12 +8,12 @@ import pytest
 from experiments.datasets.catalog import load
 from experiments.datasets.shakespeare import (
     SPEECHES_FILE,
-    decoded,
-    encoded,
+    decode_tokens,
+    encode_text,
     load_roles,
+    read_speeches,
     roles_size,
-    spoken,
-    windows,
+    split_windows,
 )
 from fedneighbors.errors import DataError, MissingDataError
 from fedneighbors.neural._architectures import ALPHABET
@@ -27,7 +27,7 @@ othello,HAMLET,No.
 """
 
 
-def written(folder, text=PLAYS):
+def write_plays(folder, text=PLAYS):
     path = folder / SPEECHES_FILE
     path.parent.mkdir()
     path.write_bytes(gzip.compress(text.encode()))
@@ -35,54 +35,63 @@ def written(folder, text=PLAYS):
 
 
 def test_a_role_has_its_speeches_in_order(tmp_path):
-    said = spoken(written(tmp_path))
+    speeches = read_speeches(write_plays(tmp_path))
 
-    assert said == {
+    assert speeches == {
         "hamlet/OPHELIA": "O, what a noble mind\nis here o'erthrown!\nMy lord",
         "hamlet/HAMLET": "Words, words, words.",
         "othello/HAMLET": "No.",
     }
 
 
-def test_rows_are_windows_and_labels_the_character_after_them(tmp_path):
-    data = load_roles(written(tmp_path), length=5, stride=3, min_rows=5)
+def test_rows_are_windows_and_labels_the_next_character(tmp_path):
+    data = load_roles(write_plays(tmp_path), length=5, stride=3, min_rows=5)
 
     assert sorted(set(data.parties.tolist())) == ["hamlet/HAMLET", "hamlet/OPHELIA"]
-    own = data.parties == "hamlet/HAMLET"
-    told = [(decoded(x), decoded(y)) for x, y in zip(data.x[own], data.y[own], strict=True)]
-    assert told == [("Words", ","), ("ds, w", "o"), (" word", "s"), ("rds, ", "w"), (", wor", "d")]
+    is_hamlet = data.parties == "hamlet/HAMLET"
+    examples = [
+        (decode_tokens(x), decode_tokens(y))
+        for x, y in zip(data.x[is_hamlet], data.y[is_hamlet], strict=True)
+    ]
+    assert examples == [
+        ("Words", ","),
+        ("ds, w", "o"),
+        (" word", "s"),
+        ("rds, ", "w"),
+        (", wor", "d"),
+    ]
 
 
 def test_every_character_has_its_own_token():
     assert len(set(ALPHABET)) == len(ALPHABET) == 80
-    assert decoded(encoded(ALPHABET)) == ALPHABET
+    assert decode_tokens(encode_text(ALPHABET)) == ALPHABET
     with pytest.raises(DataError, match=r"characters of the alphabet .*; replace them"):
-        encoded("caf\u00e9")
+        encode_text("caf\u00e9")
 
 
 @pytest.mark.parametrize(("n", "length", "stride"), [(0, 3, 1), (3, 3, 1), (4, 3, 1), (20, 3, 4)])
-def test_windows_are_those_of_an_obvious_loop(n, length, stride):
+def test_windows_equal_those_of_a_naive_loop(n, length, stride):
     tokens = np.arange(n, dtype=np.uint8)
 
-    x, y = windows(tokens, length=length, stride=stride)
+    x, y = split_windows(tokens, length=length, stride=stride)
 
-    begins = range(0, n - length, stride)
-    assert x.tolist() == [tokens[b : b + length].tolist() for b in begins]
-    assert y.tolist() == [b + length for b in begins]
+    starts = range(0, n - length, stride)
+    assert x.tolist() == [tokens[b : b + length].tolist() for b in starts]
+    assert y.tolist() == [b + length for b in starts]
     assert x.shape == (len(y), length)
 
 
-@pytest.mark.parametrize("changed", [{"length": 0}, {"stride": 0}])
-def test_windows_have_a_length_and_a_stride(changed):
+@pytest.mark.parametrize("options", [{"length": 0}, {"stride": 0}])
+def test_a_length_or_stride_below_one_is_refused(options):
     with pytest.raises(ValueError, match="length and stride of 1 or more"):
-        windows(np.zeros(9, np.uint8), **changed)
+        split_windows(np.zeros(9, np.uint8), **options)
 
 
-def test_files_that_are_not_there_or_of_another_kind_are_refused(tmp_path):
+def test_missing_or_other_files_are_refused(tmp_path):
     with pytest.raises(MissingDataError, match=r"no file .*shakespeare_bosak8"):
-        spoken(tmp_path)
+        read_speeches(tmp_path)
 
-    written(tmp_path, "play,text\nhamlet,Words\n")
+    write_plays(tmp_path, "play,text\nhamlet,Words\n")
 
     with pytest.raises(DataError, match="speaker"):
         load_roles(tmp_path)
@@ -90,17 +99,17 @@ def test_files_that_are_not_there_or_of_another_kind_are_refused(tmp_path):
 
 def test_short_roles_are_dropped(tmp_path):
     with pytest.raises(DataError, match=r"no role of .* has 100 windows of 80 characters"):
-        load_roles(written(tmp_path))
+        load_roles(write_plays(tmp_path))
 
 
-def test_the_real_plays_have_227_roles_with_enough_to_say(data_folder):
+def test_the_real_plays_have_227_long_roles(data_folder):
     data = load("shakespeare")
 
     assert roles_size(data_folder) == (data.n_rows, data.n_features, data.n_classes)
     assert (data.x.shape, data.x.dtype) == ((907_832, 80), np.uint8)
     roles, rows = np.unique(data.parties, return_counts=True)
     assert (len(roles), rows.min() >= 100) == (227, True)
-    first = data.parties == "hamlet/OPHELIA"
-    x, y = data.x[first], data.y[first]
+    is_ophelia = data.parties == "hamlet/OPHELIA"
+    x, y = data.x[is_ophelia], data.y[is_ophelia]
     assert np.array_equal(x[1:, :-1], x[:-1, 1:])
     assert np.array_equal(x[1:, -1], y[:-1])

@@ -1,4 +1,4 @@
-"""Generated data."""
+"""Generated data have the requested shape, classes and reproducibility."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ def test_real_data_has_the_requested_shape():
 def test_classes_are_balanced_up_to_label_noise():
     data = synthetic_real(5000, 20, seed=0)
 
-    # Each row draws its label again with probability 0.01, and no class gains or loses more
-    # rows than did so in all; that Binomial(5000, 0.01) exceeds 90 has probability below 1e-6.
+    # a row gets a random label with probability .01, which bounds the change of a class; the
+    # probability that Binomial(5000, .01) exceeds 90 is below 1e-6
     assert abs(np.bincount(data.y) - 1000).max() <= 90
 
 
@@ -38,7 +38,7 @@ def test_neighbours_beat_one_centre_per_class():
     assert neighbors > centres + 0.2
 
 
-def test_equal_seeds_give_equal_rows_other_seeds_others():
+def test_a_seed_determines_the_rows():
     first, again, other = (synthetic_real(100, 10, seed=seed) for seed in (1, 1, 2))
 
     assert np.array_equal(first.x, again.x)
@@ -91,6 +91,6 @@ def test_private_data_has_a_test_part_from_the_same_draw():
         (lambda: synthetic_private(100, seed=0, n_test=0), "must be at least 1"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused(call, message):
+def test_impossible_sizes_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

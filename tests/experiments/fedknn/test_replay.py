@@ -29,7 +29,7 @@ def real_providers():
 
 
 class MetricWithIndex:
-    """A metric that stores its index."""
+    """A metric that keeps the index that it builds."""
 
     def __init__(self):
         self.inner, self.name = metric_of("graph_edit"), "graph_edit"
@@ -56,7 +56,7 @@ def recorded_providers(**limits):
     return providers, clocks
 
 
-def found_objects(answer):
+def merged_objects(answer):
     merged = answer.merged
     return list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
 
@@ -75,7 +75,7 @@ def test_replays_equal_real_runs(algorithm, k):
             for _ in range(2)
         ]
 
-        assert [found_objects(costs.answer) for costs in replays] == [found_objects(expected)] * 2
+        assert [merged_objects(costs.answer) for costs in replays] == [merged_objects(expected)] * 2
         assert [costs.answer.n_returned for costs in replays] == [expected.n_returned] * 2
 
 
@@ -99,7 +99,7 @@ def test_all_objects_within_a_cutoff_are_found_at_a_cost():
     recorder = make_recorder()
     complete = make_recorder()
     complete.reach(len(GRAPHS))
-    _, distances = complete.found(0, len(GRAPHS))
+    _, distances = complete.get_emitted(0, len(GRAPHS))
     cutoff = float(distances[20])
 
     n_within = recorder.reach(len(GRAPHS), cutoff)
@@ -115,7 +115,7 @@ def test_a_recording_may_be_longer_than_its_replay():
     long.reach(50)
 
     assert [short.reach(9), long.reach(9)] == [9, 9]
-    for expected, actual in zip(short.found(0, 9), long.found(0, 9), strict=True):
+    for expected, actual in zip(short.get_emitted(0, 9), long.get_emitted(0, 9), strict=True):
         assert (actual == expected).all()
 
 
@@ -133,11 +133,11 @@ def test_a_provider_without_time_is_late_for_all_algorithms():
 
 
 class TimedParty:
-    """A party whose recorded work takes a given time."""
+    """A party whose recorded work takes a fixed time."""
 
-    def __init__(self, provider, each_s):
+    def __init__(self, provider, seconds_per_request):
         self.name, self.accepts = provider.name, provider.accepts
-        self._provider, self._each_s = provider, each_s
+        self._provider, self._each_s = provider, seconds_per_request
         self.spent_s = 0.0
 
     def answer(self, request):
@@ -148,21 +148,21 @@ class TimedParty:
 
 def test_the_slowest_provider_of_every_exchange_counts():
     parties = [
-        TimedParty(provider, each_s)
-        for provider, each_s in zip(real_providers(), [100.0, 300.0, 200.0, 0.0], strict=True)
+        TimedParty(provider, seconds_per_request)
+        for provider, seconds_per_request in zip(
+            real_providers(), [100.0, 300.0, 200.0, 0.0], strict=True
+        )
     ]
     clocks = {party.name: party for party in parties}
 
     costs = replay(baseline(encode_query(GRAPHS[0]), 5, name="q"), parties, clocks=clocks)
 
     assert [exchange.request for exchange in costs.exchanges] == [NearestRequest.__name__]
-    assert [exchange.wanted for exchange in costs.exchanges] == [20]
+    assert [exchange.n_requested for exchange in costs.exchanges] == [20]
     assert {name: round(spent) for name, spent in costs.local_s.items()} == {
         "p0": 100, "p1": 300, "p2": 200, "p3": 0,
     }  # fmt: skip
-    assert costs.seconds(Link(10.0)) == pytest.approx(
-        310.0, abs=5.0
-    )  # the work itself takes milliseconds
+    assert costs.seconds(Link(10.0)) == pytest.approx(310.0, abs=5.0)  # the rest takes milliseconds
     late = replay(
         baseline(encode_query(GRAPHS[0]), 5, name="r"), parties, clocks=clocks, limit_s=250.0
     )

@@ -42,20 +42,22 @@ def clear_caches():
         function.cache_clear()
 
 
-def cells_of(table):
+def rows_as_dicts(table):
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def table_of(found, name):
-    return cells_of(next(table for table in found.tables if table.name == name))
+def find_rows(findings, name):
+    return rows_as_dicts(next(table for table in findings.tables if table.name == name))
 
 
-def require_drawable(found, tmp_path):
-    record = RunRecord("fedknn.test", found.parameters, tables=found.tables, figures=found.figures)
+def check_figures(findings, tmp_path):
+    record = RunRecord(
+        "fedknn.test", findings.parameters, tables=findings.tables, figures=findings.figures
+    )
     write_record(record, tmp_path / "record.jsonl")
     assert read_record(tmp_path / "record.jsonl") == record
-    names = {table.name: table.columns for table in found.tables}
-    for figure in found.figures:
+    names = {table.name: table.columns for table in findings.tables}
+    for figure in findings.figures:
         used = {figure.x, figure.y, figure.hue, figure.facet} - {""}
         assert used <= set(names[figure.table])
 
@@ -88,9 +90,9 @@ def measure_all(tasks, **options):
     patch = pytest.MonkeyPatch()
     patch.setattr(collections, "COLLECTIONS", {k: lambda k=k: SMALL[k] for k in SMALL})
     clear_caches()
-    found = measure(tasks, MeasureOptions(**options))
+    trials = measure(tasks, MeasureOptions(**options))
     patch.undo()
-    return found
+    return trials
 
 
 def test_every_algorithm_is_measured_on_the_same_queries(trials):
@@ -142,13 +144,13 @@ def test_a_trial_survives_serialization(trials):
 def test_a_late_search_counts_at_the_limit_for_every_algorithm():
     task = Task("SYN", Setting("uniform", 3), (2, 5), tuple(ALGORITHMS), n_queries=2, limit_s=0.0)
 
-    found = measure_all([task])
+    trials = measure_all([task])
 
-    assert {trial.latency_s() for trial in found} == {0.0}
-    assert all(trial.late for trial in found)
+    assert {trial.latency_s() for trial in trials} == {0.0}
+    assert all(trial.late for trial in trials)
 
 
-def test_a_count_beyond_the_limit_ends_with_its_process():
+def test_a_count_beyond_the_time_limit_is_stopped():
     hard = synthetic_graphs(
         40, mean_edges=60, density=0.1, n_node_labels=1, n_edge_labels=1, n_patterns=2, seed=0
     ).graphs
@@ -164,7 +166,7 @@ def test_stored_searches_are_not_measured_again(trials, journal, tmp_path, monke
     truncated = tmp_path / "searches.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
 
-    truncated.write_text("".join(lines[:-1]) + lines[-1][:40])  # interrupted within the last line
+    truncated.write_text("".join(lines[:-1]) + lines[-1][:40])  # interrupted in the last line
     resumed = measure(TASKS, MeasureOptions(journal=truncated))
 
     assert len(lines) == len(trials)
@@ -181,11 +183,11 @@ def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
     trial = Trial("titles", "uniform", 10, 4, 4, "dann", 7, late=True, limit_s=2.0)
     journal.add([3], asdict(trial))
 
-    def known(task, row=7, *, n_objects=10, seed=3):
+    def find_known(task, row=7, *, n_objects=10, seed=3):
         return known_trials(journal, task, row, n_objects=n_objects, seed=seed)
 
-    assert known(task) == {(4, "dann"): trial}
-    others = [
+    assert find_known(task) == {(4, "dann"): trial}
+    other_tasks = [
         replace(task, limit_s=3.0),
         replace(task, ks=(5,)),
         replace(task, algorithms=("dann*",)),
@@ -193,8 +195,8 @@ def test_a_journal_is_not_used_for_another_seed_or_limit(tmp_path):
         replace(task, setting=Setting("uniform", 8)),
         replace(task, collection="SYN"),
     ]
-    assert [known(other) for other in others] == [{}] * len(others)
-    assert known(task, 8) == known(task, n_objects=11) == known(task, seed=4) == {}
+    assert [find_known(other) for other in other_tasks] == [{}] * len(other_tasks)
+    assert find_known(task, 8) == find_known(task, n_objects=11) == find_known(task, seed=4) == {}
 
 
 @pytest.mark.parametrize(
@@ -219,27 +221,27 @@ def test_a_sweep_returns_curves_and_speedups(tmp_path):
     )  # fmt: skip
     effort = sweeps.Effort({"SYN": 2, "titles": 2}, limit_s=30.0)
 
-    found = sweeps.examine(sweep, effort, MeasureOptions())
+    findings = sweeps.examine(sweep, effort, MeasureOptions())
 
-    assert len(table_of(found, "overview")) == 2 * 2 * 2 * len(sweeps.COMPARED)
-    speedups = table_of(found, "speedups")
+    assert len(find_rows(findings, "overview")) == 2 * 2 * 2 * len(sweeps.COMPARED)
+    speedups = find_rows(findings, "speedups")
     assert [row["paper, dann*"] for row in speedups if row["paper, dann*"] is not None] == [4.8] * 2
-    assert len(found.figures) == 4
-    require_drawable(found, tmp_path)
+    assert len(findings.figures) == 4
+    check_figures(findings, tmp_path)
 
 
 def test_the_budget_study_compares_dann_star_with_bounds(tmp_path):
     plan = budgets.Plan((("titles", 2),), ("0.1", "8"))
 
-    found = budgets.examine(plan, MeasureOptions())
+    findings = budgets.examine(plan, MeasureOptions())
 
-    rows = [row for row in table_of(found, "budgets") if row["collection"] == "titles, uniform"]
+    rows = [row for row in find_rows(findings, "budgets") if row["collection"] == "titles, uniform"]
     asked = {(row["algorithm"], row["epsilon"]): row["objects asked"] for row in rows}
     assert asked["dann", 8.0] <= asked["dann*", 8.0] <= asked["baseline", 8.0]
-    require_drawable(found, tmp_path)
+    check_figures(findings, tmp_path)
 
 
-def test_the_other_studies_return_tables_that_can_be_drawn(tmp_path):
+def test_the_other_studies_return_tables_with_figures(tmp_path):
     effort = sweeps.Effort({"titles": 2, "SYN": 1}, limit_s=30.0)
 
     local = costs.examine(effort, MeasureOptions())
@@ -248,15 +250,15 @@ def test_the_other_studies_return_tables_that_can_be_drawn(tmp_path):
         validation.Plan(("titles",), (4,), 1, delay_s=0.001), seed=0, progress=silent
     )
 
-    assert {row["collection"] for row in table_of(local, "costs")} == {"titles", "SYN"}
-    assert {row["collection"] for row in table_of(compared, "targets")} == {"titles"}
-    assert all(row["linked, ratio"] > 0 for row in table_of(real, "ratios"))
-    for found in (local, compared, real):
-        require_drawable(found, tmp_path)
+    assert {row["collection"] for row in find_rows(local, "costs")} == {"titles", "SYN"}
+    assert {row["collection"] for row in find_rows(compared, "targets")} == {"titles"}
+    assert all(row["linked, ratio"] > 0 for row in find_rows(real, "ratios"))
+    for findings in (local, compared, real):
+        check_figures(findings, tmp_path)
 
 
-def test_broken_down_seconds_add_up_to_the_latency(trials):
-    rows = cells_of(breakdown.breakdown_table(trials))
+def test_parts_of_the_latency_add_up(trials):
+    rows = rows_as_dicts(breakdown.breakdown_table(trials))
 
     for row in rows:
         searches = [
@@ -271,12 +273,12 @@ def test_broken_down_seconds_add_up_to_the_latency(trials):
 
 
 def test_round_trips_cost_dann_more_than_the_baseline(trials):
-    rows = cells_of(breakdown.latency_table(trials))
+    rows = rows_as_dicts(breakdown.latency_table(trials))
 
     by_name = {(r["collection"], r["algorithm"], r["round trip, ms"]): r["latency_s"] for r in rows}
-    for where in {row["collection"] for row in rows}:
+    for collection in {row["collection"] for row in rows}:
         growth = {
-            name: by_name[where, name, 243.0] - by_name[where, name, 0.0]
+            name: by_name[collection, name, 243.0] - by_name[collection, name, 0.0]
             for name in ("baseline", "dann")
         }
         assert growth["baseline"] == pytest.approx(0.243)

@@ -40,7 +40,7 @@ def test_seeded_noise_gives_reproducible_scores(guard):
     assert score_private(GRADES, 3, 1, guard, "1/10") != first
 
 
-def test_documented_bounds_are_those_that_scikit_learn_prints():
+def test_documented_bounds_equal_those_of_scikit_learn():
     printed = load_breast_cancer().DESCR
 
     assert len(DIAGNOSTIC.low) == len(DIAGNOSTIC.high) == 30
@@ -49,7 +49,7 @@ def test_documented_bounds_are_those_that_scikit_learn_prints():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_case_has_bounds_of_every_column_and_a_rarer_class(name):
+def test_a_case_has_bounds_for_all_columns_and_a_rare_class(name):
     x, y, bounds = load_case(CASES[name])
 
     assert bounds.shape == (x.shape[1], 2)
@@ -60,7 +60,7 @@ def test_a_case_has_bounds_of_every_column_and_a_rarer_class(name):
         assert (x[:, n:] == np.isnan(x[:, :n])).all()
 
 
-def test_wider_bounds_have_the_same_middles():
+def test_wider_bounds_have_the_same_centers():
     narrow, wide = (load_case(CASES[name])[2] for name in list(CASES)[:2])
 
     np.testing.assert_allclose(wide.mean(axis=1), narrow.mean(axis=1))

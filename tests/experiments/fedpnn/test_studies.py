@@ -1,4 +1,4 @@
-"""The experiments write tables of their measurements."""
+"""FedPNN experiments write complete tables and resume from journals."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_a_quick_run_scores_every_method_and_can_be_read_again(name, tmp_path):
     ("name", "shape", "n_rare"),
     list(zip(SETS, [(699, 9), (7027, 64), (14240, 29)], [241, 271, 23], strict=True)),
 )
-def test_sets_have_their_missing_cells_and_rare_class(name, shape, n_rare):
+def test_data_sets_have_missing_cells_and_a_rare_class(name, shape, n_rare):
     x, y = load_set(name)
 
     assert x.shape == shape
@@ -76,12 +76,12 @@ def test_sets_have_their_missing_cells_and_rare_class(name, shape, n_rare):
 
 
 def test_overlapping_training_sets_widen_the_interval():
-    gaps = [0.1, 0.3, 0.2, 0.4]
+    differences = [0.1, 0.3, 0.2, 0.4]
 
-    low, high = interval(gaps)
+    low, high = interval(differences)
 
     assert (low + high) / 2 == pytest.approx(0.25)
-    # t of 3 degrees 3.1824, deviation .1291, 1/4 + 1 in place of 1/4
+    # t quantile for 3 degrees of freedom 3.1824; deviation .1291; variance factor 1/4 + 1, not 1/4
     assert high - low == pytest.approx(2 * 3.182446 * 0.1290994 * np.sqrt(1.25), rel=1e-5)
 
 
@@ -101,13 +101,13 @@ def test_a_run_is_scored_with_baselines_and_lists_exposures():
     assert model.feature_names_in_.tolist() == list(names)
 
 
-def test_table_7_has_every_node_and_the_papers_figures(table7):
+def test_table_7_has_every_node_and_the_papers_values(table7):
     rows = table7["clients"]
-    per_generator = [(f"client {c}", stage) for stage in (LOCAL, MERGED) for c in (1, 2)]
-    per_generator += [(SERVER, MERGED), (REAL, MERGED)]
+    places = [(f"client {c}", stage) for stage in (LOCAL, MERGED) for c in (1, 2)]
+    places += [(SERVER, MERGED), (REAL, MERGED)]
 
     assert [(r["generator"], r["node"], r["centers are"]) for r in rows] == [
-        (generator, *place) for generator in GENERATORS for place in per_generator
+        (generator, *place) for generator in GENERATORS for place in places
     ]
     printed = [(r["AUC (paper)"], r["positive centers (paper)"]) for r in rows]
     vanilla = [(1.0, 27), (0.988, 28), (0.976, 17), (0.927, 17), (0.957, 17)]
@@ -117,17 +117,19 @@ def test_table_7_has_every_node_and_the_papers_figures(table7):
     assert all(0 <= r["balanced accuracy"] <= 1 and r["negative centers"] >= 1 for r in rows)
 
 
-def test_table_7_compares_promised_and_real_scores(table7):
-    worth, promises = table7["worth"], table7["promises"]
-    of_fedpnn = [row for row in worth if row["classifier"] == "FedPNN"]
-    ours = [row for row in promises if row["tested on"] == "real rows, ours"]
+def test_table_7_compares_scores_on_synthetic_and_real_rows(table7):
+    utility, promises = table7["worth"], table7["promises"]
+    fedpnn_rows = [row for row in utility if row["classifier"] == "FedPNN"]
+    our_rows = [row for row in promises if row["tested on"] == "real rows, ours"]
 
-    assert len(worth) == 2 * len(GENERATORS)
-    for row in worth:
+    assert len(utility) == 2 * len(GENERATORS)
+    for row in utility:
         gap = row["synthetic on synthetic"] - row["synthetic on real"]
         assert row["gap"] == pytest.approx(gap, abs=1e-12)
         assert row["real on real"] > 0.85
-    assert [r["balanced accuracy"] for r in ours] == [r["synthetic on real"] for r in of_fedpnn]
+    assert [r["balanced accuracy"] for r in our_rows] == [
+        r["synthetic on real"] for r in fedpnn_rows
+    ]
     assert {r["generator"] for r in promises if r["tested on"] == "synthetic rows, paper"} == {
         VANILLA,
         MODIFIED,
@@ -152,15 +154,15 @@ def test_similarity_is_reported_by_class_and_as_a_mean(table7):
         ("correlation", [(0.878, 0.878), (0.916, 0.916), (0.918, 0.920), (0.783, 0.913)]),
     ],
 )
-def test_class_figures_have_the_papers_means(measure, means):
-    """Tables 5 and 6 print the mean of the other two; rounded or truncated to three places."""
+def test_printed_class_values_have_the_papers_means(measure, means):
+    """Tables 5 and 6 print the mean of both classes, rounded or truncated to three places."""
     for paper, (vanilla, modified) in zip(PRINTED.values(), means, strict=True):
         for generator, mean in ((VANILLA, vanilla), (MODIFIED, modified)):
-            both = getattr(paper.similarity[generator], measure)
-            assert np.mean(both) == pytest.approx(mean, abs=1.1e-3)
+            class_values = getattr(paper.similarity[generator], measure)
+            assert np.mean(class_values) == pytest.approx(mean, abs=1.1e-3)
 
 
-def test_one_epoch_per_generator_makes_the_requested_rows():
+def test_generators_return_the_requested_number_of_rows():
     real = split_real_rows("Breast Cancer Wisconsin", 0)
 
     for generator in (SINGLE, BRIEF):
@@ -191,7 +193,7 @@ def test_omentum_columns_are_chosen_on_generator_rows(tmp_path, monkeypatch):
         assert part[label == 1, -1].min() > part[label == 0, -1].mean() + 3
 
 
-def test_nodes_of_separable_rows_score_1_and_share_centers():
+def test_nodes_with_separable_rows_score_1_and_share_centers():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 2
     x = rng.normal(size=(400, 3)) * 0.1 + 5 * y[:, None]
@@ -204,13 +206,13 @@ def test_nodes_of_separable_rows_score_1_and_share_centers():
     assert [score.node for score in scores] == ["client 1", "client 2"] * 2 + [SERVER, REAL]
 
 
-def test_steps_of_a_sweep_stay_above_zero():
+def test_steps_of_a_sweep_are_positive():
     assert steps(0.17) == [0.09, 0.11, 0.13, 0.15, 0.17, 0.19, 0.21, 0.23, 0.25]
     assert steps(0.05) == [0.01, 0.03, 0.05, 0.07, 0.09, 0.11, 0.13]
     assert steps(0.19, quick=True) == [0.17, 0.19, 0.21]
 
 
-def test_larger_thresholds_leave_fewer_centers(quick_run):
+def test_larger_thresholds_give_fewer_centers(quick_run):
     record, _ = quick_run("fedpnn.sensitivity")
 
     tables = {table.name: table for table in record.tables}
@@ -233,26 +235,26 @@ def test_larger_thresholds_leave_fewer_centers(quick_run):
 def test_a_run_with_a_journal_resumes(name, quick_run, tmp_path):
     first, journal = quick_run(name)
     lines = journal.read_bytes().splitlines(keepends=True)
-    torn = tmp_path / "journal.jsonl"
-    torn.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
+    truncated = tmp_path / "journal.jsonl"
+    truncated.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
 
-    again = find_study(name).run(quick=True, journal=torn)
+    again = find_study(name).run(quick=True, journal=truncated)
 
     assert again.tables == first.tables
-    assert torn.read_bytes() == b"".join(lines)
+    assert truncated.read_bytes() == b"".join(lines)
 
 
-def test_a_measurement_is_made_once(tmp_path):
+def test_a_measurement_is_not_repeated(tmp_path):
     measured = []
 
     def outcome(job, path=tmp_path / "journal.jsonl"):
-        return Journal(path).recall(
+        return Journal(path).get_or_measure(
             job, measure=lambda: measured.append(job) or {"at": job}, encode=dict, decode=dict
         )
 
-    answers = [outcome(["a", 1]), outcome(["a", 1]), outcome(["a", 2]), outcome(["a", 1], None)]
+    outcomes = [outcome(["a", 1]), outcome(["a", 1]), outcome(["a", 2]), outcome(["a", 1], None)]
 
-    assert answers == [{"at": ["a", 1]}, {"at": ["a", 1]}, {"at": ["a", 2]}, {"at": ["a", 1]}]
+    assert outcomes == [{"at": ["a", 1]}, {"at": ["a", 1]}, {"at": ["a", 2]}, {"at": ["a", 1]}]
     assert measured == [["a", 1], ["a", 2], ["a", 1]]
 
 
@@ -261,4 +263,4 @@ def test_an_invalid_line_is_refused_by_number(tmp_path):
     path.write_text('{"job": ["b"], "outcome": 1}\n{"other": 1}\n')
 
     with pytest.raises(RecordError, match=r"journal\.jsonl, line 2"):
-        Journal(path).recall(["a"], measure=dict, encode=dict, decode=dict)
+        Journal(path).get_or_measure(["a"], measure=dict, encode=dict, decode=dict)

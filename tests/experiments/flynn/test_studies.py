@@ -18,18 +18,18 @@ from fedneighbors.records import ResultTable, read_record, write_record
 @pytest.fixture(scope="module")
 def data_folder():
     """The folder of real data; its absence is a failure in CI and a skip elsewhere."""
-    stated = os.environ.get("FEDNEIGHBORS_DATA", "")
-    if stated and Path(stated).is_dir():
-        return Path(stated)
-    reason = f"FEDNEIGHBORS_DATA is {stated!r}; set it to the folder that holds tabular and images"
+    value = os.environ.get("FEDNEIGHBORS_DATA", "")
+    if value and Path(value).is_dir():
+        return Path(value)
+    reason = f"FEDNEIGHBORS_DATA is {value!r}; set it to the folder that holds tabular and images"
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
-def cells(found, name):
+def read_rows(findings, name):
     """Return rows of a table as dicts."""
-    table = next(table for table in found.tables if table.name == name)
+    table = next(table for table in findings.tables if table.name == name)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -38,14 +38,14 @@ TABLES = openml.Plan(("iris", "wine"), 2, SMALL)
 
 
 @pytest.fixture(scope="module")
-def compared():
+def comparison():
     return openml.examine(TABLES, seed=3, n_jobs=1, progress=silent)
 
 
 def generated_plan(n_sets=2):
-    lines = [s for s in synthetic.SETTINGS if s.name == "binary n=1000 d=50 b=10"]
+    settings = [s for s in synthetic.SETTINGS if s.name == "binary n=1000 d=50 b=10"]
     return synthetic.Plan(
-        tuple(lines),
+        tuple(settings),
         lambda _: n_sets,
         lambda _: [Candidate(False, None, 5_000, 6)],
         lambda _: (64,),
@@ -58,15 +58,15 @@ def generated():
     return synthetic.examine(generated_plan(), seed=0, n_jobs=1, progress=silent)
 
 
-def test_nearest_neighbours_have_the_normalized_accuracy_nought(generated):
-    rows = [row for row in cells(generated, "details") if row["method"] == "kNN"]
+def test_nearest_neighbors_have_normalized_accuracy_zero(generated):
+    rows = [row for row in read_rows(generated, "details") if row["method"] == "kNN"]
 
     assert [row["normalized accuracy"] for row in rows] == [0.0]
     assert [row["standard error"] for row in rows] == [0.0]
 
 
 def test_generated_sets_list_all_methods_and_paper_figures(generated):
-    (row,) = cells(generated, "summary")
+    (row,) = read_rows(generated, "summary")
 
     assert row["sets"] == 2
     for method, number in (("1NN", "+0.110"), ("SBFC", "+0.180"), ("FlyNN", "-0.050")):
@@ -75,32 +75,32 @@ def test_generated_sets_list_all_methods_and_paper_figures(generated):
 
 
 def test_the_summary_is_the_mean_over_the_sets(generated):
-    sets = cells(generated, "sets")
-    details = {row["method"]: row for row in cells(generated, "details")}
+    sets = read_rows(generated, "sets")
+    details = {row["method"]: row for row in read_rows(generated, "details")}
 
     for method in ("1NN", "SBFC", "FlyNN"):
         losses = [1 - row[method] / row["kNN"] for row in sets]
         assert details[method]["normalized accuracy"] == pytest.approx(np.mean(losses))
-        spread = np.std(losses, ddof=1) / np.sqrt(2)
-        assert details[method]["standard error"] == pytest.approx(spread)
+        error = np.std(losses, ddof=1) / np.sqrt(2)
+        assert details[method]["standard error"] == pytest.approx(error)
 
 
-def test_one_neighbour_never_beats_the_best_number(generated):
-    assert all(row["1NN"] <= row["kNN"] for row in cells(generated, "sets"))
+def test_one_neighbor_is_never_better_than_the_best_k(generated):
+    assert all(row["1NN"] <= row["kNN"] for row in read_rows(generated, "sets"))
 
 
-def test_a_seed_gives_the_same_scores_again(generated, compared):
-    again = synthetic.examine(generated_plan(), seed=0, n_jobs=1, progress=silent)
+def test_a_seed_gives_the_same_scores_again(generated, comparison):
+    repeated = synthetic.examine(generated_plan(), seed=0, n_jobs=1, progress=silent)
     other = synthetic.examine(generated_plan(), seed=7, n_jobs=1, progress=silent)
     tables = openml.examine(TABLES, seed=3, n_jobs=1, progress=silent)
 
-    assert cells(again, "sets") == cells(generated, "sets")
-    assert cells(other, "sets") != cells(generated, "sets")
+    assert read_rows(repeated, "sets") == read_rows(generated, "sets")
+    assert read_rows(other, "sets") != read_rows(generated, "sets")
     for name in ("summary", "tuned", "sets", "settings"):
-        assert cells(tables, name) == cells(compared, name)
+        assert read_rows(tables, name) == read_rows(comparison, name)
 
 
-def test_the_paper_s_settings_are_all_there():
+def test_all_settings_of_the_paper_are_measured():
     numbers = {s.name: s.paper["FlyNN"][0] for s in synthetic.SETTINGS}
 
     assert len(numbers) == 9
@@ -109,15 +109,15 @@ def test_the_paper_s_settings_are_all_there():
     assert {synthetic.FULL.n_sets(s) for s in synthetic.SETTINGS if s.n_rows == 1000} == {30}
 
 
-def test_wins_ties_and_losses_add_up_to_the_number_of_sets(compared):
+def test_wins_ties_and_losses_add_up_to_the_number_of_sets(comparison):
     for name in ("summary", "tuned"):
-        for row in cells(compared, name):
+        for row in read_rows(comparison, name):
             if row["source"] == "ours":
                 assert sum(map(int, row["W/T/L"].split("/"))) == 2
 
 
-def test_the_papers_comparison_follows_ours(compared):
-    rows = {(row["rival"], row["source"]): row for row in cells(compared, "summary")}
+def test_the_papers_comparison_is_listed_with_ours(comparison):
+    rows = {(row["rival"], row["source"]): row for row in read_rows(comparison, "summary")}
 
     assert {rival for rival, _ in rows} == {method for method in METHODS if method != "FlyNN"}
     assert rows["kNN", "paper"]["W/T/L"] == "39/2/30"
@@ -126,50 +126,50 @@ def test_the_papers_comparison_follows_ours(compared):
     assert ("SBFC, matched decay", "paper") not in rows
 
 
-def test_the_improvement_is_that_of_the_accuracies_in_the_record(compared):
-    points = cells(compared, "points")
-    rows = {r["rival"]: r for r in cells(compared, "summary") if r["source"] == "ours"}
+def test_improvements_follow_from_the_recorded_accuracies(comparison):
+    points = read_rows(comparison, "points")
+    rows = {r["rival"]: r for r in read_rows(comparison, "summary") if r["source"] == "ours"}
     neighbors = {p["set"]: p["accuracy of the rival"] for p in points if p["rival"] == "kNN"}
 
     for rival in ("kNN", "LR"):
-        gains = [
+        improvements = [
             (p["accuracy of FlyNN"] - p["accuracy of the rival"]) / neighbors[p["set"]]
             for p in points
             if p["rival"] == rival
         ]
-        assert rows[rival]["median improvement"] == pytest.approx(np.median(gains))
+        assert rows[rival]["median improvement"] == pytest.approx(np.median(improvements))
         wins, ties, losses = map(int, rows[rival]["W/T/L"].split("/"))
-        assert wins == sum(gain > 1e-9 for gain in gains)
-        assert losses == sum(gain < -1e-9 for gain in gains)
+        assert wins == sum(gain > 1e-9 for gain in improvements)
+        assert losses == sum(gain < -1e-9 for gain in improvements)
         assert ties == 2 - wins - losses
 
 
-def test_figures_have_a_point_for_every_set_and_rival(compared):
-    points = cells(compared, "points")
+def test_figures_have_a_point_for_every_set_and_baseline(comparison):
+    points = read_rows(comparison, "points")
 
     assert len(points) == 2 * (len(METHODS) - 1)
     assert {point["rival"] for point in points} == set(METHODS) - {"FlyNN"}
-    assert [figure.diagonal for figure in compared.figures if figure.kind == "scatter"] == [True]
+    assert [figure.diagonal for figure in comparison.figures if figure.kind == "scatter"] == [True]
 
 
-def test_held_out_labels_do_not_reach_the_tuning():
+def test_held_out_rows_do_not_affect_the_tuning():
     data = load("wine")
-    scored = score_split(data, SMALL, seed=1)
+    scores = score_split(data, SMALL, seed=1)
     from sklearn.model_selection import train_test_split
 
     _, held_out = train_test_split(
         np.arange(data.n_rows), test_size=SMALL.test_size, stratify=data.y, random_state=1
     )
-    spoiled = data.x.copy()
-    spoiled[held_out] = spoiled[held_out[::-1]] * 3 + 1
-    changed = score_split(type(data)(**{**vars(data), "x": spoiled}), SMALL, seed=1)
+    changed_x = data.x.copy()
+    changed_x[held_out] = changed_x[held_out[::-1]] * 3 + 1
+    changed = score_split(type(data)(**{**vars(data), "x": changed_x}), SMALL, seed=1)
 
     for method in METHODS:
-        assert changed[method].tuned == scored[method].tuned
-        assert changed[method].chosen == scored[method].chosen
+        assert changed[method].tuned == scores[method].tuned
+        assert changed[method].chosen == scores[method].chosen
 
 
-def test_large_tables_are_sampled_by_class_without_rare_ones():
+def test_large_tables_are_sampled_without_rare_classes():
     digits = load("digits")
     rare = digits.take(np.flatnonzero((digits.y != 3) | (np.cumsum(digits.y == 3) <= 4)))
 
@@ -181,8 +181,8 @@ def test_large_tables_are_sampled_by_class_without_rare_ones():
 
 
 def test_rows_split_over_parties_give_the_counts_of_one_party():
-    found = scaling.examine(scaling.Plan((scaling.DIGITS,), 1, 200), seed=0, progress=silent)
-    rows = cells(found, "speedups")
+    findings = scaling.examine(scaling.Plan((scaling.DIGITS,), 1, 200), seed=0, progress=silent)
+    rows = read_rows(findings, "speedups")
 
     assert [row["parties"] for row in rows] == [1, 2, 4, 8, 16]
     assert all(row["equal to one party"] for row in rows)
@@ -199,7 +199,7 @@ def test_scaling_settings_are_those_of_table_6():
     assert scaling.DIGITS.plan(64, seed=0).n_inputs == 19
 
 
-SWEPT = hyperparameters.Plan(
+SWEEP = hyperparameters.Plan(
     (hyperparameters.Case("digits", "digits", 300),),
     n_folds=3,
     units=(4, 64),
@@ -209,48 +209,57 @@ SWEPT = hyperparameters.Plan(
 
 
 @pytest.fixture(scope="module")
-def swept():
-    return hyperparameters.examine(SWEPT, seed=0, n_jobs=1, progress=silent)
+def sweep_findings():
+    return hyperparameters.examine(SWEEP, seed=0, n_jobs=1, progress=silent)
 
 
-def test_sweeps_keep_all_other_settings_at_the_papers_values(swept):
+def test_sweeps_keep_all_other_settings_at_the_papers_values(sweep_findings):
     # m: 2 values x 2 densities x 2 rho x 2 gamma; s: 3 x 1 x 2 x 2; rho: 10 x 1 x 2 x 2;
     # gamma: 9 x 1 x 2 x 2
-    sizes = {name: len(cells(swept, name)) for name in ("units", "density", "active", "decay")}
+    sizes = {
+        name: len(read_rows(sweep_findings, name))
+        for name in ("units", "density", "active", "decay")
+    }
 
     assert sizes == {"units": 16, "density": 12, "active": 40, "decay": 36}
 
 
-def test_sweeps_that_meet_in_a_setting_agree_on_its_accuracy(swept):
-    by_units = {(row["fixed"], row["m / d"]): row["accuracy"] for row in cells(swept, "units")}
-    by_decay = {(row["fixed"], row["gamma"]): row["accuracy"] for row in cells(swept, "decay")}
+def test_sweeps_agree_on_a_common_setting(sweep_findings):
+    by_units = {
+        (row["fixed"], row["m / d"]): row["accuracy"] for row in read_rows(sweep_findings, "units")
+    }
+    by_decay = {
+        (row["fixed"], row["gamma"]): row["accuracy"] for row in read_rows(sweep_findings, "decay")
+    }
 
     assert by_units["s=0.1d rho=8 gamma=0.5", 64] == by_decay["m=64d s=0.1d rho=8", 0.5]
     assert by_units["s=0.3d rho=32 gamma=0.0", 64] == by_decay["m=64d s=0.3d rho=32", 0.0]
 
 
-def test_more_units_recognise_more_digits(swept):
-    gains = {row["varied"]: row["last minus first"] for row in cells(swept, "effects")}
+def test_more_units_increase_the_accuracy_on_digits(sweep_findings):
+    improvements = {
+        row["varied"]: row["last minus first"] for row in read_rows(sweep_findings, "effects")
+    }
 
-    assert gains["m / d"] > 0.05
+    assert improvements["m / d"] > 0.05
 
 
-def test_a_sweep_leaves_out_wirings_beyond_its_cap():
+def test_a_sweep_omits_wirings_above_its_limit():
     case = hyperparameters.Case("digits", "digits", max_units=64 * 64)
 
-    kept = hyperparameters.list_wirings(case, hyperparameters.FULL, 64)
+    wirings = hyperparameters.list_wirings(case, hyperparameters.FULL, 64)
 
-    assert {units for units, _ in kept} == {4, 8, 16, 32, 64}
+    assert {units for units, _ in wirings} == {4, 8, 16, 32, 64}
 
 
-def test_fewer_processes_or_more_give_the_same_scores(generated):
-    again = synthetic.examine(module_plan(), seed=0, n_jobs=2, progress=silent)
+def test_scores_do_not_depend_on_the_number_of_processes(generated):
+    repeated = synthetic.examine(module_plan(), seed=0, n_jobs=2, progress=silent)
 
-    assert cells(again, "sets") == cells(generated, "sets")
+    assert read_rows(repeated, "sets") == read_rows(generated, "sets")
 
 
 def module_plan():
-    """Return a plan that other processes can be sent."""
+    """Return a plan that can be sent to other processes."""
     plan = generated_plan()
     return synthetic.Plan(plan.settings, two_sets, small_wiring, few_active, (1.0,))
 
@@ -268,29 +277,29 @@ def few_active(_setting):
 
 
 def test_progress_counts_up_to_the_number_of_jobs():
-    seen = []
+    updates = []
 
     synthetic.examine(
-        generated_plan(), seed=0, n_jobs=1, progress=lambda *state: seen.append(state)
+        generated_plan(), seed=0, n_jobs=1, progress=lambda *state: updates.append(state)
     )
 
-    assert [state[:2] for state in seen] == [(1, 2), (2, 2)]
-    assert seen[0][2] == "binary n=1000 d=50 b=10, set 0"
+    assert [state[:2] for state in updates] == [(1, 2), (2, 2)]
+    assert updates[0][2] == "binary n=1000 d=50 b=10, set 0"
 
 
-def test_a_study_s_record_can_be_written_and_read_again(compared, tmp_path):
-    study = Study("flynn.test", "t", "d", lambda **_: compared)
+def test_a_record_can_be_written_and_read_again(comparison, tmp_path):
+    study = Study("flynn.test", "t", "d", lambda **_: comparison)
 
     record = study.run(quick=True, seed=5)
     write_record(record, tmp_path / "record.jsonl")
 
-    again = read_record(tmp_path / "record.jsonl")
-    assert again == record
-    assert again.parameters["seed"] == 5
-    assert again.parameters["quick"] is True
+    repeated = read_record(tmp_path / "record.jsonl")
+    assert repeated == record
+    assert repeated.parameters["seed"] == 5
+    assert repeated.parameters["quick"] is True
 
 
-def test_findings_without_figures_make_a_record_too():
+def test_findings_without_figures_can_be_recorded():
     table = ResultTable("t", "T", ("a",), ((1,),))
     study = Study("flynn.test", "t", "d", lambda **_: Findings({}, (table,)))
 

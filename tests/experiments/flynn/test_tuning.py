@@ -1,4 +1,4 @@
-"""Baselines are tuned exactly as scikit-learn would tune them, only faster."""
+"""Tuned baselines equal those of a search with scikit-learn."""
 
 import numpy as np
 import pytest
@@ -35,14 +35,14 @@ def folds_of(x, y, n_folds=5):
 
 @pytest.mark.parametrize("table", range(4))
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 10, 33, 64])
-def test_every_k_scores_as_scikit_learn_scores_it(table, k):
+def test_scores_of_every_k_equal_those_of_scikit_learn(table, k):
     x, y = list(tables())[table]
     folds = folds_of(x, y)
 
-    ours = neighbor_scores(x, y, folds)
+    scores = neighbor_scores(x, y, folds)
 
-    theirs = cross_val_score(KNeighborsClassifier(k), x, y, cv=folds)
-    assert ours[:, k - 1].tolist() == theirs.tolist()
+    expected = cross_val_score(KNeighborsClassifier(k), x, y, cv=folds)
+    assert scores[:, k - 1].tolist() == expected.tolist()
 
 
 def test_k_is_limited_by_the_rows_of_a_fold():
@@ -52,7 +52,7 @@ def test_k_is_limited_by_the_rows_of_a_fold():
     assert neighbor_scores(x, y, folds).shape == (2, 15)
 
 
-def test_tuned_neighbours_are_the_best_k_of_a_full_search():
+def test_tuned_k_is_the_best_of_a_full_search():
     x, y = make_classification(300, 12, n_informative=8, flip_y=0.2, random_state=4)
     folds = folds_of(x, y)
 
@@ -63,19 +63,19 @@ def test_tuned_neighbours_are_the_best_k_of_a_full_search():
     assert tuned.model.n_neighbors == 1 + int(np.argmax(means))
 
 
-def test_one_hash_pass_scores_sbfc_as_scikit_learn_scores_it():
+def test_scores_of_sbfc_equal_those_of_scikit_learn():
     x, y = scale(load_wine().data), load_wine().target
     folds = folds_of(x, y)
 
-    ours = simhash_scores(x, y, folds, n_bits=(5, 40), decays=(0.0, 0.5, 0.99), seed=3)
+    scores = simhash_scores(x, y, folds, n_bits=(5, 40), decays=(0.0, 0.5, 0.99), seed=3)
 
     for i, n_bits in enumerate((5, 40)):
         for j, decay in enumerate((0.0, 0.5, 0.99)):
             model = SimHashBloomClassifier(n_bits, decay, random_state=3)
-            assert ours[:, i, j].tolist() == cross_val_score(model, x, y, cv=folds).tolist()
+            assert scores[:, i, j].tolist() == cross_val_score(model, x, y, cv=folds).tolist()
 
 
-def test_matched_decays_save_sbfc_from_saturation():
+def test_matched_decays_prevent_saturation_of_sbfc():
     x, y = make_classification(1000, 20, n_informative=10, n_classes=4, random_state=0)
     folds = folds_of(x, y)
 
@@ -86,7 +86,7 @@ def test_matched_decays_save_sbfc_from_saturation():
     assert cross_val_score(matched.model, x, y, cv=folds).mean() == pytest.approx(matched.score)
 
 
-def test_bits_project_down_and_up():
+def test_bit_counts_range_below_and_above_the_features():
     assert list_bit_counts(2, max_bits=64) == (1, 2, 4, 8, 16, 32, 64)
     assert max(list_bit_counts(10, max_bits=10**6)) == 20480
 
@@ -111,12 +111,12 @@ def test_only_convergence_warnings_are_suppressed():
     x, y = scale(load_wine().data), load_wine().target
 
     with pytest.warns(UserWarning, match="made for this test") as caught:
-        fit_quietly(_Complainer(max_iter=1), x, y)
+        fit_quietly(_WarningModel(max_iter=1), x, y)
 
     assert [warning.category for warning in caught] == [UserWarning]
 
 
-class _Complainer(LogisticRegression):
+class _WarningModel(LogisticRegression):
     def fit(self, x, y):
         import warnings
 

@@ -1,4 +1,4 @@
-"""Tables of all methods: ownership of rows, data for choices, uncertainty of differences."""
+"""Comparison of methods: partitions of rows, choices without test rows, complete tables."""
 
 from dataclasses import replace
 from functools import cache
@@ -34,18 +34,18 @@ def compare():
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_every_row_is_training_or_test_row_of_one_client(name):
     data = FEDERATIONS[name][0]
-    few = Scope("digits" if data == "mnist" else data, 600, 8, 3, ())
+    scope = Scope("digits" if data == "mnist" else data, 600, 8, 3, ())
 
-    found = make_clients(name, few, 3)
+    found = make_clients(name, scope, 3)
 
-    rows = [found.rows(each, test=test) for each in found.names for test in (False, True)]
+    rows = [found.rows(client, test=test) for client in found.names for test in (False, True)]
     assert sorted(np.concatenate(rows).tolist()) == list(range(len(found.y)))
     assert set(found.unseen) < set(found.names)
     assert not np.isin(found.owners[found.fit], found.unseen).any()
     assert not found.test[found.fit].any()
 
 
-def test_two_classes_each_means_two():
+def test_clients_have_two_classes_each():
     found = make_clients("two classes each", SMALL, 1)
 
     assert all(len(set(found.y[found.owners == name].tolist())) == 2 for name in found.names)
@@ -55,8 +55,9 @@ def test_groups_of_clients_have_different_label_meanings():
     same, other = make_clients("one meaning", SMALL, 1), make_clients("permuted labels", SMALL, 1)
 
     assert same.x.tolist() == other.x.tolist()
-    moved = {name: (same.y != other.y)[same.owners == name].any() for name in same.names}
-    assert sorted(moved.values()) == [False] * 2 + [True] * 6  # one group of four keeps its own
+    has_changed = {name: (same.y != other.y)[same.owners == name].any() for name in same.names}
+    # one group of four keeps its labels
+    assert sorted(has_changed.values()) == [False] * 2 + [True] * 6
 
 
 def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
@@ -66,10 +67,10 @@ def test_all_methods_are_scored_on_the_test_rows_of_all_clients():
     expected = {name: len(clients().rows(name, test=True)) for name in clients().names}
     for found in scores.values():
         assert {name: n for name, (_, n) in found.test.items()} == expected
-        assert all(0 <= right <= n for right, n in found.test.values())
+        assert all(0 <= n_hits <= n for n_hits, n in found.test.values())
 
 
-def test_nothing_is_chosen_on_test_rows():
+def test_choices_do_not_depend_on_test_rows():
     rng = np.random.default_rng(0)
     scrambled = clients().y.copy()
     scrambled[clients().test] = rng.permutation(scrambled[clients().test])
@@ -81,26 +82,26 @@ def test_nothing_is_chosen_on_test_rows():
 
 def test_the_papers_mixture_equals_a_separate_estimator():
     scores, chosen = compare()
-    who, fitted = clients(), clients().fit
+    data, fit = clients(), clients().fit
     settings = {**SETTINGS, **chosen["rate"], "standardize": False, "classes": range(10)}
-    alone = KNNPerClassifier(combine="paper", **settings)
-    alone.fit(who.x[fitted], who.y[fitted], parties=who.owners[fitted])
-    for name in who.unseen:
-        rows = who.rows(name, test=False)
-        alone.add_client(name, who.x[rows], who.y[rows])
+    estimator = KNNPerClassifier(combine="paper", **settings)
+    estimator.fit(data.x[fit], data.y[fit], parties=data.owners[fit])
+    for name in data.unseen:
+        rows = data.rows(name, test=False)
+        estimator.add_client(name, data.x[rows], data.y[rows])
 
-    for name, (right, n) in scores[PAPER].test.items():
-        rows = who.rows(name, test=True)
-        guess = alone.predict(who.x[rows], parties=[name] * n)
-        assert int((guess == who.y[rows]).sum()) == right
+    for name, (n_hits, n) in scores[PAPER].test.items():
+        rows = data.rows(name, test=True)
+        predicted = estimator.predict(data.x[rows], parties=[name] * n)
+        assert int((predicted == data.y[rows]).sum()) == n_hits
 
 
 def test_the_tables_name_every_method():
     record = find_study("knnper.claims").run(quick=True)
 
     tables = {table.name: table for table in record.tables}
-    for who in ("seen", "unseen"):
-        rows = tables[who].rows
+    for kind in ("seen", "unseen"):
+        rows = tables[kind].rows
         assert len(rows) == 13
         ours = [row for row in rows if row[1] == OURS]
         assert all(row[6:] == (0.0, 0.0, 0.0) for row in ours)
@@ -120,7 +121,7 @@ def test_windows_of_roles_do_not_overlap():
     assert len({tuple(row) for row in found.x.tolist()}) > 145
 
 
-def test_the_pool_and_its_rivals_predict_next_characters():
+def test_the_pool_and_baselines_predict_next_characters():
     record = find_study("knnper.shakespeare").run(quick=True)
 
     seen, unseen, _ = record.tables

@@ -5,31 +5,31 @@ from experiments.knnper.fixtures import EmbeddingBank
 from fedneighbors.errors import DataError
 
 
-def bank():
+def make_bank():
     x = np.arange(12.0).reshape(6, 2)
     return EmbeddingBank.collect(x, np.arange(6), ["b", "a", "b", "c", "a", "b"])
 
 
 def test_rows_of_a_client_are_contiguous_and_in_order():
-    keys, labels = bank().of("b")
+    keys, labels = make_bank().of("b")
 
     assert labels.tolist() == [0, 2, 5]
     assert keys.tolist() == [[0.0, 1.0], [4.0, 5.0], [10.0, 11.0]]
-    assert bank().sizes == {"a": 2, "b": 3, "c": 1}
-    assert bank().rows[bank().span("b")].tolist() == [0, 2, 5]
+    assert make_bank().sizes == {"a": 2, "b": 3, "c": 1}
+    assert make_bank().rows[make_bank().span("b")].tolist() == [0, 2, 5]
 
 
-def test_a_client_sees_the_bank_itself_and_cannot_change_it():
-    whole = bank()
+def test_a_client_gets_a_read_only_view_of_the_bank():
+    embedding_bank = make_bank()
 
-    keys, _ = whole.of("a")
+    keys, _ = embedding_bank.of("a")
 
-    assert np.shares_memory(keys, whole.embeddings)
+    assert np.shares_memory(keys, embedding_bank.embeddings)
     with pytest.raises(ValueError, match="read-only"):
         keys[0, 0] = 1.0
 
 
-def test_a_client_refuses_embeddings_that_are_not_finite():
+def test_embeddings_that_are_not_finite_are_refused():
     x = np.zeros((3, 2))
     x[1, 1] = np.nan
 
@@ -39,7 +39,7 @@ def test_a_client_refuses_embeddings_that_are_not_finite():
 
 def test_an_unknown_client_is_named():
     with pytest.raises(KeyError, match="no client 'z'"):
-        bank().of("z")
+        make_bank().of("z")
 
 
 def test_an_empty_bank_has_no_clients():

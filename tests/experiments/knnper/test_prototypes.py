@@ -54,21 +54,21 @@ def test_the_loss_equals_that_of_the_slow_twin(seed):
 @settings(max_examples=20)
 def test_shares_are_normalized_nonnegative_scores(seed):
     rows, _, parts = random_problem(seed)
-    narrow = [part.astype(np.float32) for part in parts]
-    prototypes = Prototypes(*narrow, 0.7)
+    float32_parts = [part.astype(np.float32) for part in parts]
+    prototypes = Prototypes(*float32_parts, 0.7)
 
-    shares = prototypes.shares(rows)
+    shares = prototypes.score_shares(rows)
 
     for row, share in zip(rows, shares, strict=True):
-        lists = [part.astype(float).tolist() for part in narrow]
-        scores = np.maximum(naive.prototype_scores(row.tolist(), *lists, 0.7), 0)
+        float_lists = [part.astype(float).tolist() for part in float32_parts]
+        scores = np.maximum(naive.prototype_scores(row.tolist(), *float_lists, 0.7), 0)
         expected = scores / scores.sum() if scores.sum() > 0 else np.full(2, 0.5)
         np.testing.assert_allclose(share, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("length", [0.0, 1e-160, 1e-45, 1e-29])
-def test_rows_too_short_to_differ_give_finite_tables(length):
-    store = PrototypeMemory(2, 2).add(length * np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1])
+@pytest.mark.parametrize("norm", [0.0, 1e-160, 1e-45, 1e-29])
+def test_rows_of_tiny_norm_give_finite_tables(norm):
+    store = PrototypeMemory(2, 2).add(norm * np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1])
 
     prototypes = store.prototypes
     tables = (prototypes.projection, prototypes.places, prototypes.scores)
@@ -81,32 +81,34 @@ def test_a_query_far_from_all_prototypes_gets_the_nearest_scores():
     places, scores = np.array([[0], [1]], np.float32), np.eye(2, dtype=np.float32)
     prototypes = Prototypes(np.ones((1, 1), np.float32), places, scores, 9.0)
 
-    shares = prototypes.shares(np.array([[1e6], [-1e6]]))
+    shares = prototypes.score_shares(np.array([[1e6], [-1e6]]))
 
     assert shares.tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
 
-def rows_of_three(n=60):
+def rows_of_three_classes(n=60):
     random = np.random.default_rng(0)
     labels = np.arange(n) % 3
     return np.eye(8)[labels] * 4 + random.normal(size=(n, 8)), labels
 
 
 def test_training_lowers_the_loss_and_separates_classes():
-    rows, labels = rows_of_three()
+    rows, labels = rows_of_three_classes()
 
     def error(n_steps):
-        prototypes = train_prototypes(rows, labels, 3, n_dimensions=3, share=0.1, n_steps=n_steps)
-        return float(((prototypes.shares(rows) - np.eye(3)[labels]) ** 2).mean()), prototypes
+        prototypes = train_prototypes(
+            rows, labels, 3, n_dimensions=3, prototypes_per_row=0.1, n_steps=n_steps
+        )
+        return float(((prototypes.score_shares(rows) - np.eye(3)[labels]) ** 2).mean()), prototypes
 
     (before, _), (after, prototypes) = error(0), error(20)
     assert after < before
-    assert (prototypes.shares(rows).argmax(axis=1) == labels).mean() > 0.95
+    assert (prototypes.score_shares(rows).argmax(axis=1) == labels).mean() > 0.95
 
 
 @given(tables(width=4), st.integers(1, 3), st.integers(1, 6))
 @settings(max_examples=40)
-def test_any_rows_can_be_learned_from(rows, n_classes, n_projected):
+def test_prototypes_can_be_trained_on_any_rows(rows, n_classes, n_projected):
     store = PrototypeMemory(4, 5, n_projected=n_projected, n_steps=3)
     labels = 4 - np.arange(len(rows)) % n_classes
 
@@ -119,22 +121,22 @@ def test_any_rows_can_be_learned_from(rows, n_classes, n_projected):
 
 
 def test_it_reports_the_bytes_of_its_tables():
-    rows, labels = rows_of_three()
+    rows, labels = rows_of_three_classes()
 
-    store = PrototypeMemory(8, 10, n_projected=2, share=0.1).add(rows, labels)
+    store = PrototypeMemory(8, 10, n_projected=2, prototypes_per_row=0.1).add(rows, labels)
 
     assert store.nbytes == 4 * (2 * 8 + 6 * 2 + 6 * 3 + 1) + 3 + 3
 
 
 def test_rows_can_be_neither_added_later_nor_removed():
-    rows, labels = rows_of_three()
+    rows, labels = rows_of_three_classes()
     store = PrototypeMemory(8, 3).add(rows, labels)
 
     with pytest.raises(RebuildNeeded, match="trained once"):
         store.add(rows[:1], labels[:1])
-    with pytest.raises(RebuildNeeded, match="from the rows that stay"):
+    with pytest.raises(RebuildNeeded, match="from the remaining rows"):
         store.forget(["0"])
-    with pytest.raises(RebuildNeeded, match="keep no keys"):
+    with pytest.raises(RebuildNeeded, match="do not store keys"):
         store.keys  # noqa: B018 - the look-up is the test
 
 

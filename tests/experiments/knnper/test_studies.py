@@ -14,7 +14,7 @@ def quick(name):
 
 
 SWEEPS = {"knnper.lambda": 0, "knnper.k": 10, "knnper.sigma": 1, "knnper.capacity": 1}
-"""The experiments that vary something, and with which value they compare the others."""
+"""Experiments that vary a setting, and the reference value of the setting."""
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -22,8 +22,8 @@ def test_an_experiment_writes_tables_of_seen_and_unseen_clients(name):
     record = quick(name)
 
     tables = {table.name: table for table in record.tables}
-    for who in ("seen", "unseen"):
-        accuracy = [row[2] for row in tables[who].rows]
+    for kind in ("seen", "unseen"):
+        accuracy = [row[2] for row in tables[kind].rows]
         assert all(0 < value <= 1 for value in accuracy)
         assert max(accuracy) > 0.5
         assert len(set(accuracy)) > 1
@@ -33,9 +33,9 @@ def test_an_experiment_writes_tables_of_seen_and_unseen_clients(name):
 def test_accuracies_and_differences_come_with_their_intervals(name, reference):
     tables = {table.name: table for table in quick(name).tables}
 
-    for who in ("seen", "unseen"):
-        rows = [dict(zip(tables[who].columns, row, strict=True)) for row in tables[who].rows]
-        axis = tables[who].columns[1]
+    for kind in ("seen", "unseen"):
+        rows = [dict(zip(tables[kind].columns, row, strict=True)) for row in tables[kind].rows]
+        axis = tables[kind].columns[1]
         better = f"better than {reference:g} by"
         [base] = [row["accuracy"] for row in rows if row[axis] == reference]
         assert all(row["lower end"] <= row["accuracy"] <= row["upper end"] for row in rows)
@@ -53,8 +53,8 @@ def test_methods_have_intervals_for_fewer_rows():
     ]
     ours = {row["share of the rows"]: row["accuracy"] for row in rows if "pool" in row["method"]}
     for row in rows:
-        ahead = ours[row["share of the rows"]] - row["accuracy"]
-        assert row["pool is better by"] == pytest.approx(ahead)
+        difference = ours[row["share of the rows"]] - row["accuracy"]
+        assert row["pool is better by"] == pytest.approx(difference)
         assert row["from"] <= row["pool is better by"] <= row["to"]
         assert row["lower end"] <= row["accuracy"] <= row["upper end"]
 
@@ -75,7 +75,7 @@ def test_weak_and_strong_clients_are_distinguished():
     assert all(0.3 < row[2] <= 1 for row in table.rows)
 
 
-def test_a_better_network_makes_a_better_memory():
+def test_a_better_network_gives_a_better_memory():
     record = quick("knnper.quality")
 
     tables = {table.name: table for table in record.tables}

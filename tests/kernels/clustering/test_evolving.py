@@ -22,7 +22,7 @@ def draw_points(rng, shape):
     kinds = [
         lambda: rng.random(shape),
         lambda: rng.integers(0, 3, shape) / 2,  # many equal distances and sums
-        lambda: rng.integers(0, 4, shape) / 10,  # as many, apart from rounding
+        lambda: rng.integers(0, 4, shape) / 10,  # the same, but with rounding
         lambda: normal * 10.0 ** rng.integers(-12, 12, shape),
         lambda: 1e9 + normal,
         lambda: 1e16 + rng.integers(0, 3, shape) * 2.0,
@@ -71,14 +71,14 @@ def to_bits(centers, radii, labels, n_outside):
 def test_centers_match_naive_version(seed):
     x, parameters, ahead = draw_case(seed)
 
-    found = evolve(x, x[:0], np.empty(0), ahead=ahead, **parameters)
+    result = evolve(x, x[:0], np.empty(0), ahead=ahead, **parameters)
 
-    assert to_bits(*found) == to_bits(*naive.evolve(x.tolist(), [], [], **parameters))
+    assert to_bits(*result) == to_bits(*naive.evolve(x.tolist(), [], [], **parameters))
 
 
 @settings(max_examples=2_000, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 15))
-def test_rows_in_pieces_give_the_same_centers(seed, cut):
+def test_rows_in_two_parts_give_the_same_centers(seed, cut):
     x, parameters, ahead = draw_case(seed)
     whole = evolve(x, x[:0], np.empty(0), **parameters)
 
@@ -121,9 +121,9 @@ def test_many_rows_in_several_threads_match_naive_version(seed, ahead, n_threads
     x[rng.integers(len(x), size=20)] = x[0]
     parameters = {"limit": 0.2, "original": original}
 
-    found = evolve(x, x[:0], np.empty(0), n_threads=n_threads, ahead=ahead, **parameters)
+    result = evolve(x, x[:0], np.empty(0), n_threads=n_threads, ahead=ahead, **parameters)
 
-    assert to_bits(*found) == to_bits(*naive.evolve(x.tolist(), [], [], **parameters))
+    assert to_bits(*result) == to_bits(*naive.evolve(x.tolist(), [], [], **parameters))
 
 
 def test_threads_and_growing_tables_do_not_affect_result():
@@ -145,9 +145,9 @@ def test_read_only_arrays_are_accepted():
     read_only = x.copy()
     read_only.flags.writeable = False
 
-    found = evolve(read_only, read_only[:2], np.zeros(2), limit=0.2)
+    result = evolve(read_only, read_only[:2], np.zeros(2), limit=0.2)
 
-    assert to_bits(*found) == to_bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
+    assert to_bits(*result) == to_bits(*evolve(x, x[:2], np.zeros(2), limit=0.2))
 
 
 def test_too_many_features_for_float32_bounds_are_supported():
@@ -155,9 +155,9 @@ def test_too_many_features_for_float32_bounds_are_supported():
     x[1:, 0] = 1.0, 5.0, 1.5
     limit = 2.0 / math.sqrt(x.shape[1])
 
-    found = evolve(x, x[:0], np.empty(0), limit=limit)
+    result = evolve(x, x[:0], np.empty(0), limit=limit)
 
-    assert found.labels.tolist() == [0, 0, 1, 0]
+    assert result.labels.tolist() == [0, 0, 1, 0]
 
 
 @settings(max_examples=300, deadline=None)
@@ -186,7 +186,7 @@ def test_radii_never_shrink_and_balls_nest(seed, original):
 @pytest.mark.parametrize("n_columns", [1, 5, 29, 300])
 @pytest.mark.parametrize("scale", [1e-90, 1.0, 1e90])
 def test_float32_bound_keeps_the_nearest_center(n_columns, scale):
-    # the nearest center must be found although many others are at almost the same distance
+    # many other centers are at almost the distance of the nearest one
     rng = np.random.default_rng(n_columns)
     centers = rng.normal(size=(80, n_columns))
     centers /= np.sqrt((centers**2).sum(axis=1, keepdims=True))
@@ -198,11 +198,11 @@ def test_float32_bound_keeps_the_nearest_center(n_columns, scale):
     assert (labels.tolist(), distances.tolist()) == naive.nearest(x.tolist(), centers.tolist())
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("array", ["rows", "centers"])
-def test_values_that_are_not_finite_are_rejected(bad, array):
+def test_values_that_are_not_finite_are_rejected(value, array):
     x, centers = np.zeros((3, 2)), np.ones((2, 2))
-    (x if array == "rows" else centers)[1, 1] = bad
+    (x if array == "rows" else centers)[1, 1] = value
 
     with pytest.raises(ValueError, match="expected finite numbers"):
         evolve(x, centers, np.zeros(2), limit=1.0)

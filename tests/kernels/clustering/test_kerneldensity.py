@@ -30,13 +30,13 @@ def test_log_sums_match_naive_version(activation):
         x, centers, starts, sigma, without = draw_case(seed)
         options = {"sigma": sigma, "activation": activation, "without": without}
 
-        found = log_sums(x, centers, starts, **options)
+        result = log_sums(x, centers, starts, **options)
 
         expected = naive.log_sums(x.tolist(), centers.tolist(), starts.tolist(), **options)
-        assert found.shape == (len(x), len(starts) - 1)
+        assert result.shape == (len(x), len(starts) - 1)
         # a log sum has the relative error of its exponent, or that of a sum of kernels: a few ulp
         np.testing.assert_allclose(
-            found, np.array(expected).reshape(found.shape), rtol=1e-14, atol=1e-14
+            result, np.array(expected).reshape(result.shape), rtol=1e-14, atol=1e-14
         )
 
     check()
@@ -48,27 +48,27 @@ def test_log_sums_of_narrow_kernels_stay_finite(activation, n_columns):
     rng = np.random.default_rng(0)
     x, centers = rng.random((20, n_columns)), rng.random((9, n_columns))
 
-    found = log_sums(x, centers, np.array([0, 4, 9]), sigma=1e-3, activation=activation)
+    result = log_sums(x, centers, np.array([0, 4, 9]), sigma=1e-3, activation=activation)
 
-    assert np.isfinite(found).all()
+    assert np.isfinite(result).all()
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_class_without_centers_has_log_sum_of_minus_infinity(activation):
     x = np.zeros((2, 3))
 
-    found = log_sums(x, x[:1], np.array([0, 0, 1, 1]), sigma=1.0, activation=activation)
+    result = log_sums(x, x[:1], np.array([0, 0, 1, 1]), sigma=1.0, activation=activation)
 
-    assert np.isneginf(found).tolist() == [[True, False, True]] * 2
+    assert np.isneginf(result).tolist() == [[True, False, True]] * 2
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_overflowing_distance_gives_minus_infinity(activation):
     x, centers = np.full((1, 2), 1e200), np.zeros((1, 2))
 
-    found = log_sums(x, centers, np.array([0, 1]), sigma=1.0, activation=activation)
+    result = log_sums(x, centers, np.array([0, 1]), sigma=1.0, activation=activation)
 
-    assert found.tolist() == [[-np.inf]]
+    assert result.tolist() == [[-np.inf]]
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -125,12 +125,12 @@ def test_every_code_path_matches_naive_version(name, n_inputs):
     units = draw_wiring(14, n_units, n_inputs, 1)
 
     narrow = flyhash._narrow_rows(x, n_inputs)
-    found = winners(x, units, n_active, ranked=True)
+    active = winners(x, units, n_active, ranked=True)
 
     assert narrow.dtype == dtype
     assert flyhash._choose_stored(narrow, n_units, n_active) == n_stored
     rows = [0, 3, 40, 63, 64, 66]
-    assert found[rows].tolist() == naive.winners(x[rows], units, n_active)
+    assert active[rows].tolist() == naive.winners(x[rows], units, n_active)
 
 
 @settings(max_examples=LARGE_CASES, deadline=None)
@@ -140,13 +140,13 @@ def test_number_of_stored_sums_does_not_affect_winners(seed, dtype):
     x = np.rint(rng.gamma(1.0, 40.0, (70, 20))).clip(0, 255).astype(dtype)
     x = x / 3 if dtype == np.float64 else x
     units, zero = draw_wiring(20, 2_000, 7, 2), (np.float64 if dtype == np.float64 else np.int64)(0)
-    found = [np.empty((70, 5), np.int32) for _ in range(4)]
+    results = [np.empty((70, 5), np.int32) for _ in range(4)]
 
-    for n_stored, result in zip((0, 5, 700, 2_000), found, strict=True):
+    for n_stored, result in zip((0, 5, 700, 2_000), results, strict=True):
         flyhash.hash_rows(x, units, zero, n_stored, result)
 
     expected = np.sort(naive.winners(x, units, 5), axis=1)
-    for result in found:
+    for result in results:
         np.testing.assert_array_equal(np.sort(result, axis=1), expected)
 
 
@@ -170,17 +170,17 @@ def test_units_with_many_inputs_are_summed_exactly(n_inputs):
 def test_ties_go_to_the_lower_unit():
     x = np.zeros((70, 5), np.float32)
 
-    found = winners(x, draw_wiring(5, 6_000, 2, 0), 3)
+    active = winners(x, draw_wiring(5, 6_000, 2, 0), 3)
 
-    assert found.tolist() == [[0, 1, 2]] * 70
+    assert active.tolist() == [[0, 1, 2]] * 70
 
 
 def test_signed_zeros_tie():
     x = np.array([[-0.0, 0.0, -1.0]])
 
-    found = winners(x, np.array([[2], [0], [1]], np.uint16), 2, ranked=True)
+    active = winners(x, np.array([[2], [0], [1]], np.uint16), 2, ranked=True)
 
-    assert found.tolist() == [[1, 2]]
+    assert active.tolist() == [[1, 2]]
 
 
 def test_floats_are_added_from_left_to_right():
@@ -208,10 +208,10 @@ def test_concurrent_callers_do_not_affect_each_other():
     expected = [winners(x, units, 20) for units in wirings]
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda units: winners(x, units, 20, n_threads=2), wirings))
+        results = list(pool.map(lambda units: winners(x, units, 20, n_threads=2), wirings))
 
-    for together, alone in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(together, alone)
+    for concurrent, single in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(concurrent, single)
 
 
 def test_winners_of_a_row_do_not_depend_on_other_rows():
@@ -231,9 +231,9 @@ def test_strided_and_read_only_arrays_are_accepted(dtype):
     strided = x[::-1, ::2]
     strided.flags.writeable = units.flags.writeable = False
 
-    found = winners(strided, np.asfortranarray(units), 8)
+    active = winners(strided, np.asfortranarray(units), 8)
 
-    np.testing.assert_array_equal(found, winners(strided.copy(), units, 8))
+    np.testing.assert_array_equal(active, winners(strided.copy(), units, 8))
 
 
 def test_shifting_or_scaling_integers_keeps_winners():

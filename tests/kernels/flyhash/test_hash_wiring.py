@@ -40,9 +40,9 @@ def test_wiring_matches_naive_version(data):
     n_inputs = data.draw(st.integers(1, min(n_features, 40)))
     n_units, seed = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2**64 - 1))
 
-    drawn = draw_wiring(n_features, n_units, n_inputs, seed)
+    wiring = draw_wiring(n_features, n_units, n_inputs, seed)
 
-    assert drawn.tolist() == naive.draw_wiring(n_features, n_units, n_inputs, seed)
+    assert wiring.tolist() == naive.draw_wiring(n_features, n_units, n_inputs, seed)
 
 
 @pytest.mark.parametrize(("n_features", "n_inputs"), [(1_000, 5), (50, 50), (300, 40)])
@@ -68,15 +68,15 @@ def test_rejected_words_are_replaced_by_the_next_ones():
     # bounds just above 2**31 reject almost half of the words
     n_features = 2**31 + 10
 
-    drawn = draw_wiring(n_features, 50, 6, 11)
+    wiring = draw_wiring(n_features, 50, 6, 11)
 
-    assert drawn.tolist() == naive.draw_wiring(n_features, 50, 6, 11)
+    assert wiring.tolist() == naive.draw_wiring(n_features, 50, 6, 11)
 
 
 def test_inputs_are_distinct_and_ascending():
-    drawn = draw_wiring(64, 1_000, 30, 4).astype(int)
+    wiring = draw_wiring(64, 1_000, 30, 4).astype(int)
 
-    assert (np.diff(drawn, axis=1) > 0).all()
+    assert (np.diff(wiring, axis=1) > 0).all()
 
 
 @pytest.mark.parametrize(("n_features", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.uint32)])
@@ -86,8 +86,8 @@ def test_index_dtype_follows_the_number_of_features(n_features, dtype):
 
 def test_every_subset_is_equally_likely():
     # 10 subsets of 2 out of 5; with random seeds, one test in 1,000 would fail
-    drawn = draw_wiring(5, 20_000, 2, 2024).astype(int)
-    _, observed = np.unique(drawn[:, 0] * 5 + drawn[:, 1], return_counts=True)
+    wiring = draw_wiring(5, 20_000, 2, 2024).astype(int)
+    _, observed = np.unique(wiring[:, 0] * 5 + wiring[:, 1], return_counts=True)
 
     statistic = ((observed - 2_000) ** 2 / 2_000).sum()
 

@@ -14,11 +14,11 @@ FOREVER = 1 << 40
 def decide_all(table, query, n_graphs, tau, state, budget=None):
     """Verify all graphs at one threshold, calling until all are decided."""
     lower, upper, search = state
-    place, n_found = 0, 0
-    while place < n_graphs:
-        place, n_more = verify_many(
+    position, n_found = 0, 0
+    while position < n_graphs:
+        position, n_more = verify_many(
             table, query, np.arange(n_graphs), tau=tau, lower=lower, upper=upper, search=search,
-            start=place, budget=budget,
+            start=position, budget=budget,
         )  # fmt: skip
         n_found += n_more
     return n_found
@@ -120,13 +120,13 @@ def test_interrupted_pair_resumes_in_the_next_call(patience):
     distance, _ = find_distance(first, second)
     table, query_table, (lower, upper, search) = set_up([first], second, patience)
     arguments = {"lower": lower, "upper": upper, "search": search, "tau": distance}
-    calls, place = 0, 0
+    n_calls, position = 0, 0
 
-    while place < 1:
-        place, _ = verify_many(table, query_table, np.arange(1), budget=0, **arguments)
-        calls += 1
+    while position < 1:
+        position, _ = verify_many(table, query_table, np.arange(1), budget=0, **arguments)
+        n_calls += 1
 
-    assert calls > (3 if patience == FOREVER else 1)
+    assert n_calls > (3 if patience == FOREVER else 1)
     assert upper.tolist() == [distance]
 
 
@@ -139,9 +139,9 @@ def test_unfinished_pair_does_not_affect_the_next_pair(patience):
     arguments = {"tau": distance - 1, "lower": lower, "upper": upper, "search": search}
 
     verify_many(table, query_table, np.array([0]), budget=0, **arguments)
-    place, n_found = verify_many(table, query_table, np.array([1]), **arguments)
+    position, n_found = verify_many(table, query_table, np.array([1]), **arguments)
 
-    assert (place, n_found) == (1, 1)
+    assert (position, n_found) == (1, 1)
     assert upper.tolist() == [UNKNOWN, 0]
 
 
@@ -149,11 +149,11 @@ def test_search_stops_after_n_wanted_graphs():
     items = [([0], {}), ([1], {}), ([0], {}), ([0], {})]
     table, query_table, (lower, upper, search) = set_up(items, ([0], {}))
 
-    place, n_found = verify_many(
+    position, n_found = verify_many(
         table, query_table, np.arange(4), tau=0, lower=lower, upper=upper, search=search, n_wanted=2
     )
 
-    assert (place, n_found) == (3, 2)
+    assert (position, n_found) == (3, 2)
     assert lower.tolist() == [0, 1, 0, 0]
 
 
@@ -184,16 +184,16 @@ def test_distance_from_empty_or_single_node_graph(n_nodes):
 def test_twins_match_naive_version(first, second):
     table = make_table([first, second])
 
-    found = find_twins(*table[:5])
+    twins = find_twins(*table[:5])
 
-    assert found.tolist() == naive.find_twins(*first) + naive.find_twins(*second)
+    assert twins.tolist() == naive.find_twins(*first) + naive.find_twins(*second)
 
 
 def test_twins_may_or_may_not_be_adjacent():
     benzene_like = [0, 0, 0, 0], {(0, 1): 1, (2, 3): 1, (0, 2): 0}
 
-    found = find_twins(
+    twins = find_twins(
         *make_table([([5] * 3, {(0, 1): 0, (0, 2): 0, (1, 2): 0}), benzene_like])[:5]
     )
 
-    assert found.tolist() == [-1, 0, 1, -1, -1, -1, -1]
+    assert twins.tolist() == [-1, 0, 1, -1, -1, -1, -1]

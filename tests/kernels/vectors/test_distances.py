@@ -51,9 +51,9 @@ def test_float32_rows_are_summed_in_float64(name, table):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=200, deadline=None)
 @given(tables(), st.lists(st.integers(0, 5), max_size=9))
-def test_sum_of_a_row_does_not_depend_on_positions(name, table, wanted):
+def test_sum_of_a_row_does_not_depend_on_positions(name, table, indices):
     x, query = table
-    positions = np.array([p for p in wanted if p < len(x)], np.int64)
+    positions = np.array([p for p in indices if p < len(x)], np.int64)
 
     sums = getattr(distances, name)(x, query, positions)
 
@@ -85,9 +85,9 @@ def distance_m(first, second):
 @settings(max_examples=1_000, deadline=None)
 @given(st.lists(PLACES, min_size=1, max_size=20), PLACES)
 def test_great_circle_matches_naive_version_bit_for_bit(places, query):
-    found = great_circle_m(np.array(places), np.array(query), np.arange(len(places)))
+    distances_m = great_circle_m(np.array(places), np.array(query), np.arange(len(places)))
 
-    assert found.tolist() == naive.great_circle_m(places, query)
+    assert distances_m.tolist() == naive.great_circle_m(places, query)
 
 
 @settings(max_examples=1_000, deadline=None)
@@ -104,9 +104,11 @@ def test_distance_of_a_place_does_not_depend_on_its_position(places, query, orde
     many = np.tile(places, (40, 1))
     positions = np.tile(order, 40)
 
-    found = great_circle_m(many, np.array(query), positions)
+    distances_m = great_circle_m(many, np.array(query), positions)
 
-    assert found.reshape(40, 3).tolist() == [[distance_m(query, places[p]) for p in order]] * 40
+    assert (
+        distances_m.reshape(40, 3).tolist() == [[distance_m(query, places[p]) for p in order]] * 40
+    )
 
 
 def test_one_degree_on_the_equator_has_the_known_length():
@@ -115,10 +117,10 @@ def test_one_degree_on_the_equator_has_the_known_length():
     )
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_coordinates_that_are_not_finite_are_rejected(bad):
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_coordinates_that_are_not_finite_are_rejected(value):
     with pytest.raises(ValueError, match="place 1 or the query"):
-        great_circle_m(np.array([[0, 0], [bad, 0]]), np.zeros(2), np.arange(2))
+        great_circle_m(np.array([[0, 0], [value, 0]]), np.zeros(2), np.arange(2))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from fedneighbors.federation._inprocess import run
 from fedneighbors.methods.fedknn._provider import Provider
 from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
-from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch
 
 KEY = b"tests"
 
@@ -46,6 +45,8 @@ class _BoundedIndex:
 
 @dataclass(frozen=True)
 class Federation:
+    """The tables of the providers, a query, and the number of neighbors."""
+
     tables: dict
     query: float
     k: int
@@ -57,7 +58,7 @@ class Federation:
             for name, table in self.tables.items()
         ]
 
-    def ask(self, algorithm, **options):
+    def search(self, algorithm, **options):
         return self.run(algorithm, **options).result
 
     def run(self, algorithm, **options):
@@ -115,6 +116,3 @@ def make_federation(rng, *, m, n, k, spread, placement, unit, looseness):
         k=k,
         metric=BoundedLine(looseness, seed=3),
     )
-
-
-__all__ = ["KEY", "BoundedLine", "Federation", "SessionBatch", "federations", "random_federation"]

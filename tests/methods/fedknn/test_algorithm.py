@@ -1,4 +1,4 @@
-"""First request sizes of DANN."""
+"""Counts of DANN's first request."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Many random federations: every algorithm without noise equals the naive search."""
+"""Comparison of all algorithms without noise with the naive search on random federations."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ ALGORITHMS = {
 
 
 def run_search(federation, algorithm):
-    """Return the answer of a search whose messages are encoded, without threads."""
+    """Return the answer of a search in one thread, with all messages encoded."""
     providers = {provider.name: provider for provider in federation.providers()}
 
     def exchange(frames):
@@ -33,24 +33,24 @@ def run_search(federation, algorithm):
     return run_rounds(coordinator, FrameTransport(exchange, tuple(providers))).result
 
 
-def wrong_answers(n_federations, *, seed):
-    """Return (federation, algorithm) of each answer that differs from the naive search."""
-    rng, wrong = np.random.default_rng(seed), []
+def find_errors(n_federations, *, seed):
+    """Return (federation, algorithm) for each answer that differs from the naive search."""
+    rng, errors = np.random.default_rng(seed), []
     for _ in range(n_federations):
         federation = random_federation(rng)
         expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
         for name, algorithm in ALGORITHMS.items():
             merged = run_search(federation, algorithm).merged
-            found = zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True)
-            if list(found) != expected:
-                wrong.append((federation, name))
-    return wrong
+            neighbors = zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True)
+            if list(neighbors) != expected:
+                errors.append((federation, name))
+    return errors
 
 
 def test_150_random_federations_are_searched_exactly():
-    assert wrong_answers(150, seed=1) == []
+    assert find_errors(150, seed=1) == []
 
 
 @pytest.mark.slow
 def test_20_000_random_federations_are_searched_exactly():
-    assert wrong_answers(20_000, seed=2026) == []
+    assert find_errors(20_000, seed=2026) == []

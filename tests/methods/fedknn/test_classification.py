@@ -50,26 +50,28 @@ def test_classes_and_probabilities_equal_those_of_pooled_rows(metric, k):
     y = RNG.choice(["a", "b", "c"], len(POINTS))
     pooled = KNeighborsClassifier(k, metric=metric, algorithm="brute").fit(POINTS, y)
 
-    ours = FederatedNeighborsClassifier(k, metric=metric).fit(POINTS, y, parties=owners_of(300))
+    federated = FederatedNeighborsClassifier(k, metric=metric).fit(
+        POINTS, y, parties=owners_of(300)
+    )
 
-    assert ours.classes_.tolist() == pooled.classes_.tolist()
-    assert ours.predict(NEW_POINTS).tolist() == pooled.predict(NEW_POINTS).tolist()
-    assert np.array_equal(ours.predict_proba(NEW_POINTS), pooled.predict_proba(NEW_POINTS))
+    assert federated.classes_.tolist() == pooled.classes_.tolist()
+    assert federated.predict(NEW_POINTS).tolist() == pooled.predict(NEW_POINTS).tolist()
+    assert np.array_equal(federated.predict_proba(NEW_POINTS), pooled.predict_proba(NEW_POINTS))
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
-def test_real_tables_get_the_classes_of_pooled_rows(load, weights):
+def test_predictions_on_real_tables_equal_those_of_pooled_rows(load, weights):
     x, x_new, y, y_new = split_rows(*load(return_X_y=True))
     pooled = KNeighborsClassifier(weights=weights).fit(x, y)
 
-    ours = FederatedNeighborsClassifier(weights=weights).fit(x, y, parties=owners_of(len(x)))
+    federated = FederatedNeighborsClassifier(weights=weights).fit(x, y, parties=owners_of(len(x)))
 
-    assert np.array_equal(ours.predict(x_new), pooled.predict(x_new))
-    assert ours.score(x_new, y_new) == pooled.score(x_new, y_new)
+    assert np.array_equal(federated.predict(x_new), pooled.predict(x_new))
+    assert federated.score(x_new, y_new) == pooled.score(x_new, y_new)
     # distances differ in their last digits
     np.testing.assert_allclose(
-        ours.predict_proba(x_new), pooled.predict_proba(x_new), rtol=1e-9, atol=1e-12
+        federated.predict_proba(x_new), pooled.predict_proba(x_new), rtol=1e-9, atol=1e-12
     )
 
 
@@ -78,10 +80,10 @@ def test_means_equal_those_of_pooled_rows(k):
     x, x_new, y, y_new = split_rows(*load_diabetes(return_X_y=True))
     pooled = KNeighborsRegressor(k).fit(x, y)
 
-    ours = FederatedNeighborsRegressor(k).fit(x, y, parties=owners_of(len(x)))
+    federated = FederatedNeighborsRegressor(k).fit(x, y, parties=owners_of(len(x)))
 
-    assert np.array_equal(ours.predict(x_new), pooled.predict(x_new))
-    assert ours.score(x_new, y_new) == pooled.score(x_new, y_new)
+    assert np.array_equal(federated.predict(x_new), pooled.predict(x_new))
+    assert federated.score(x_new, y_new) == pooled.score(x_new, y_new)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
@@ -89,24 +91,26 @@ def test_weighted_means_equal_those_of_pooled_rows(n_outputs):
     y = RNG.normal(size=(300, n_outputs)) if n_outputs > 1 else RNG.normal(size=300)
     pooled = KNeighborsRegressor(7, weights="distance").fit(POINTS, y)
 
-    ours = FederatedNeighborsRegressor(7, weights="distance").fit(POINTS, y, parties=owners_of(300))
+    federated = FederatedNeighborsRegressor(7, weights="distance").fit(
+        POINTS, y, parties=owners_of(300)
+    )
 
-    np.testing.assert_allclose(ours.predict(NEW_POINTS), pooled.predict(NEW_POINTS), rtol=1e-9)
+    np.testing.assert_allclose(federated.predict(NEW_POINTS), pooled.predict(NEW_POINTS), rtol=1e-9)
 
 
-def test_places_are_classified_as_by_scikit_learn():
+def test_classes_of_places_equal_those_of_scikit_learn():
     y = np.arange(200) % 3
-    radians = np.radians(PLACES[:, ::-1])  # scikit-learn wants latitude first
+    radians = np.radians(PLACES[:, ::-1])  # scikit-learn expects latitude first
     pooled = KNeighborsClassifier(metric="haversine").fit(radians[:150], y[:150])
 
-    ours = FederatedNeighborsClassifier(metric="haversine")
-    ours.fit(PLACES[:150], y[:150], parties=owners_of(150))
+    federated = FederatedNeighborsClassifier(metric="haversine")
+    federated.fit(PLACES[:150], y[:150], parties=owners_of(150))
 
-    assert np.array_equal(ours.predict(PLACES[150:]), pooled.predict(radians[150:]))
+    assert np.array_equal(federated.predict(PLACES[150:]), pooled.predict(radians[150:]))
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_only_objects_at_distance_0_count_by_distance(weights):
+def test_weights_by_distance_use_only_objects_at_distance_0(weights):
     x, y = [[0.0], [0.0], [1.0], [1.0], [1.0]], [10.0, 20.0, 0.0, 0.0, 0.0]
 
     regressor = FederatedNeighborsRegressor(5, weights=weights).fit(x, y, parties="abcab")
@@ -115,7 +119,7 @@ def test_only_objects_at_distance_0_count_by_distance(weights):
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_of_two_classes_of_equal_weight_the_first_wins(weights):
+def test_the_first_of_two_tied_classes_is_predicted(weights):
     model = FederatedNeighborsClassifier(2, weights=weights)
 
     model.fit([[-1.0], [1.0]], ["late", "early"], parties="ab")
@@ -124,7 +128,7 @@ def test_of_two_classes_of_equal_weight_the_first_wins(weights):
     assert model.predict_proba([[0.0]]).tolist() == [[0.5, 0.5]]
 
 
-def test_all_objects_vote_if_fewer_than_n_neighbors():
+def test_all_objects_vote_if_there_are_fewer_than_k():
     model = FederatedNeighborsClassifier(9).fit([[0.0], [1.0], [2.0]], [1, 1, 0], parties="abc")
 
     assert model.predict_proba([[5.0]]).tolist() == [[1 / 3, 2 / 3]]
@@ -182,20 +186,20 @@ def test_private_searches_give_the_same_classes():
 
 @pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])
 def test_parameters_of_the_search_have_equal_defaults(kind):
-    own = inspect.signature(kind).parameters
+    parameters = inspect.signature(kind).parameters
 
-    theirs = inspect.signature(FederatedNeighbors).parameters
-    assert {name: own[name].default for name in theirs} == {
-        name: parameter.default for name, parameter in theirs.items()
+    expected = inspect.signature(FederatedNeighbors).parameters
+    assert {name: parameters[name].default for name in expected} == {
+        name: parameter.default for name, parameter in expected.items()
     }
-    assert set(own) - set(theirs) == {"n_neighbors", "weights"}
+    assert set(parameters) - set(expected) == {"n_neighbors", "weights"}
 
 
 def test_cross_validation_equals_that_of_scikit_learn():
     scores = cross_val_score(FederatedNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
 
-    theirs = cross_val_score(KNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
-    assert scores.tolist() == theirs.tolist()
+    expected = cross_val_score(KNeighborsClassifier(), *load_wine(return_X_y=True), cv=3)
+    assert scores.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", [FederatedNeighborsClassifier, FederatedNeighborsRegressor])

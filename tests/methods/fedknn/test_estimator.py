@@ -34,9 +34,9 @@ def test_distances_equal_those_of_a_scan(metric, algorithm):
     owners = RNG.integers(0, 4, len(objects))
     search = FederatedNeighbors(metric, algorithm).fit(objects, parties=owners)
 
-    distances, positions_of = search.kneighbors(objects[:3], n_neighbors=5)
+    distances, neighbors = search.kneighbors(objects[:3], n_neighbors=5)
 
-    for query, near, positions in zip(objects[:3], distances, positions_of, strict=True):
+    for query, near, positions in zip(objects[:3], distances, neighbors, strict=True):
         scanned = sorted(distance(query, other) for other in objects)[:5]
         assert near.tolist() == scanned
         assert [distance(query, objects[position]) for position in positions] == scanned
@@ -46,7 +46,7 @@ def test_distances_equal_those_of_a_scan(metric, algorithm):
 def test_answers_do_not_depend_on_the_algorithm():
     words, owners = WORDS * 4, [f"p{k % 3}" for k in range(40)]
 
-    found = {
+    answers = {
         algorithm: [
             positions.tolist()
             for positions in FederatedNeighbors("edit", algorithm)
@@ -56,39 +56,39 @@ def test_answers_do_not_depend_on_the_algorithm():
         for algorithm in ALGORITHMS
     }
 
-    assert all(found[algorithm] == found["baseline"] for algorithm in ALGORITHMS)
+    assert all(answers[algorithm] == answers["baseline"] for algorithm in ALGORITHMS)
 
 
 def test_distances_equal_those_of_scikit_learn():
     x = RNG.normal(size=(500, 6))
-    theirs = NearestNeighbors(n_neighbors=7).fit(x).kneighbors(x[:20])[0]
+    expected = NearestNeighbors(n_neighbors=7).fit(x).kneighbors(x[:20])[0]
 
-    ours = FederatedNeighbors().fit(x, parties=np.arange(500) % 5).kneighbors(x[:20], 7)[0]
+    federated = FederatedNeighbors().fit(x, parties=np.arange(500) % 5).kneighbors(x[:20], 7)[0]
 
-    np.testing.assert_allclose(np.stack(ours), theirs, atol=1e-7)
+    np.testing.assert_allclose(np.stack(federated), expected, atol=1e-7)
 
 
-def test_more_neighbours_than_objects_are_all_objects():
+def test_a_k_above_the_number_of_objects_returns_all():
     search = FederatedNeighbors("edit").fit(["a", "b"], parties=["x", "y"], ids=["one", "two"])
 
-    distances, positions_of = search.kneighbors("a", n_neighbors=9)
+    distances, neighbors = search.kneighbors("a", n_neighbors=9)
 
-    assert [search.ids_[position] for position in positions_of[0]] == ["one", "two"]
+    assert [search.ids_[position] for position in neighbors[0]] == ["one", "two"]
     assert distances[0].tolist() == [0.0, 1.0]
 
 
-def test_no_objects_at_all_have_no_neighbours():
-    found = FederatedNeighbors("edit").fit([]).kneighbors("a", return_distance=False)
+def test_an_empty_table_returns_no_neighbors():
+    neighbors = FederatedNeighbors("edit").fit([]).kneighbors("a", return_distance=False)
 
-    assert [positions.tolist() for positions in found] == [[]]
+    assert [positions.tolist() for positions in neighbors] == [[]]
 
 
 def test_a_distance_function_is_accepted_as_metric():
     search = FederatedNeighbors(lambda a, b: abs(float(a[0]) - float(b[0])))
 
-    found = search.fit([[1.0], [5.0], [2.0]], parties=[0, 1, 1]).kneighbors([[1.8]], 2)
+    _, neighbors = search.fit([[1.0], [5.0], [2.0]], parties=[0, 1, 1]).kneighbors([[1.8]], 2)
 
-    assert found[1][0].tolist() == [2, 0]
+    assert neighbors[0].tolist() == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_invalid_settings_are_refused_at_fit(change, words):
 
 
 @pytest.mark.parametrize("k", [0, -1])
-def test_zero_neighbours_are_refused(k):
+def test_zero_neighbors_are_refused(k):
     with pytest.raises(ValueError, match="expected n_neighbors of 1 or more"):
         FederatedNeighbors().fit([[0.0]]).kneighbors([[0.0]], k)
 
 
-def test_owners_and_names_must_be_one_for_each_object():
+def test_each_object_needs_one_party_and_a_unique_name():
     with pytest.raises(ValueError, match="expected one party for each of 2 objects"):
         FederatedNeighbors().fit([[0.0], [1.0]], parties=["a"])
     with pytest.raises(ValueError, match="expected ids with a unique name"):

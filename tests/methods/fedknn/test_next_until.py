@@ -1,4 +1,4 @@
-"""Searches up to a limit in the total order: a distance and a tie key."""
+"""Searches up to a limit that consists of a distance and a tie key."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -34,40 +34,40 @@ def test_objects_up_to_a_limit_are_in_order(values, k, cutoff, tie, n_before, ra
     session = open_session(values, ties)
     emitted_before = session.next(n_before).positions.tolist()
 
-    found = next_until(session, k, cutoff=float(cutoff), tie=tie, ties=ties)
+    batch = next_until(session, k, cutoff=float(cutoff), tie=tie, ties=ties)
 
-    left = order[len(emitted_before) :]
-    before = [i for i in left if (values[i], keys[i]) <= (cutoff, tie)]
-    emitted = found.positions.tolist()
-    assert emitted == left[: len(emitted)]
-    assert emitted[: len(before)] == before[:k]
+    remaining = order[len(emitted_before) :]
+    within = [i for i in remaining if (values[i], keys[i]) <= (cutoff, tie)]
+    emitted = batch.positions.tolist()
+    assert emitted == remaining[: len(emitted)]
+    assert emitted[: len(within)] == within[:k]
     assert len(emitted) <= k
     assert all(values[i] <= cutoff for i in emitted)
-    assert found.n_certified == len(emitted)
-    if found.exhausted:
-        assert len(emitted) >= len(before)
+    assert batch.n_certified == len(emitted)
+    if batch.exhausted:
+        assert len(emitted) >= len(within)
     else:
         assert len(emitted) == k
     rest = session.next(len(values)).positions.tolist()
     assert [*emitted_before, *emitted, *rest] == order
 
 
-def test_few_of_many_tied_objects_are_beyond_the_limit():
+def test_few_tied_objects_beyond_the_limit_are_returned():
     ties = np.arange(1000)
     session = open_session([5] * 1000, ties)
 
-    found = next_until(session, 900, cutoff=5.0, tie=10, ties=ties)
+    batch = next_until(session, 900, cutoff=5.0, tie=10, ties=ties)
 
-    assert found.exhausted
-    assert 11 <= len(found.positions) <= 31
+    assert batch.exhausted
+    assert 11 <= len(batch.positions) <= 31
 
 
-def test_the_second_round_returns_few_objects_tied_at_the_end():
+def test_the_second_round_returns_few_of_many_tied_objects():
     tables = {f"p{i}": [0.0] * 3 + [7.0] * 400 for i in range(4)}
     federation = Federation(tables, 0.0, 40, BoundedLine(1.0, 1))
-    few = dict.fromkeys(tables, 9) | {"p0": 13}
+    counts = dict.fromkeys(tables, 9) | {"p0": 13}
 
-    answer = federation.ask(dann, estimate=lambda bounds, k: few)
+    answer = federation.search(dann, estimate=lambda bounds, k: counts)
 
     assert answer.exact
     assert sum(answer.n_returned.values()) <= 60

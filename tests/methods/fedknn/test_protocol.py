@@ -1,4 +1,4 @@
-"""Every algorithm finds the k nearest of all objects, ties included, and reports its requests."""
+"""Every algorithm returns the k nearest of all objects, ties included."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def result_of(answer):
 @settings(max_examples=1500, deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS))
 def test_every_algorithm_equals_the_naive_search(federation, algorithm):
-    answer = federation.ask(algorithm)
+    answer = federation.search(algorithm)
 
     expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
     assert result_of(answer) == expected
@@ -40,7 +40,7 @@ def test_every_algorithm_equals_the_naive_search(federation, algorithm):
 @settings(max_examples=500, deadline=None)
 @given(federations(), st.integers(1, 12), st.booleans())
 def test_at_least_and_cutoff_of_dann_change_no_answer(federation, at_least, with_cutoff):
-    answer = federation.ask(dann, at_least=at_least, with_cutoff=with_cutoff)
+    answer = federation.search(dann, at_least=at_least, with_cutoff=with_cutoff)
 
     assert result_of(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
 
@@ -48,9 +48,12 @@ def test_at_least_and_cutoff_of_dann_change_no_answer(federation, at_least, with
 @settings(max_examples=300, deadline=None)
 @given(federations())
 def test_dann_requests_at_most_as_much_as_the_baseline(federation):
-    of_dann, of_baseline = federation.ask(dann).n_returned, federation.ask(baseline).n_returned
+    n_dann, n_baseline = (
+        federation.search(dann).n_returned,
+        federation.search(baseline).n_returned,
+    )
 
-    assert all(of_dann[name] <= max(of_baseline[name], 1) for name in of_dann)
+    assert all(n_dann[name] <= max(n_baseline[name], 1) for name in n_dann)
 
 
 # Examples 4.1 to 4.9 of the paper: three providers, k = 3.
@@ -63,7 +66,7 @@ OBJECTS = {
 }
 
 
-def part(provider, n):
+def make_part(provider, n):
     rows = OBJECTS[provider][:n]
     return Part(
         np.array([d for d, _ in rows]),
@@ -73,19 +76,19 @@ def part(provider, n):
     )
 
 
-def test_examples_of_the_paper():
-    counts = expected_counts({name: np.array(low) for name, low in BOUNDS.items()}, 3)
+def test_counts_and_answers_equal_those_of_the_paper():
+    counts = expected_counts({name: np.array(bounds) for name, bounds in BOUNDS.items()}, 3)
     assert counts == {"P1": 1, "P2": 2, "P3": 1}  # Example 4.4
 
-    first = {name: part(name, n) for name, n in counts.items()}
+    first = {name: make_part(name, n) for name, n in counts.items()}
     merged = merge(first, 3)
     assert merged.ids == ("d4", "d1", "d5")  # Example 4.6
     assert remaining_counts(first, merged, 3) == {"P1": 1}  # k_1' = 2, k_2' = 2
 
-    second = first | {"P1": part("P1", 2)}
+    second = first | {"P1": make_part("P1", 2)}
     assert merge(second, 3).ids == ("d4", "d1", "d2")  # Example 4.9
-    everything = {name: part(name, 3) for name in OBJECTS}
-    assert merge(everything, 3).ids == ("d4", "d1", "d2")  # Example 4.1
+    all_objects = {name: make_part(name, 3) for name in OBJECTS}
+    assert merge(all_objects, 3).ids == ("d4", "d1", "d2")  # Example 4.1
 
 
 # Providers that send invalid replies.
@@ -124,12 +127,12 @@ INVALID_REPLIES = {
 }
 
 
-def select(reply, places, **change):
-    ids = np.array(reply.ids)[places].tolist()
+def select(reply, indices, **change):
+    ids = np.array(reply.ids)[indices].tolist()
     return alter(
         reply,
-        distances=reply.distances[places],
-        ties=reply.ties[places],
+        distances=reply.distances[indices],
+        ties=reply.ties[indices],
         ids=tuple(ids),
         **change,
     )
@@ -172,7 +175,7 @@ def test_another_query_under_an_open_name_is_refused():
 
     with pytest.raises(PartyRefused, match="another query has this name"):
         run(dann(b"5.0", 1, name="q"), [provider])
-    run(close_queries(["q", "never asked"]), [provider])
+    run(close_queries(["q", "never opened"]), [provider])
     again = run(dann(b"5.0", 1, name="q"), [provider]).result
 
     assert again.merged.distances.tolist() == [4.0]

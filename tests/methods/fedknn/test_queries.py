@@ -1,4 +1,4 @@
-"""Queries are closed at the providers after their answers."""
+"""Providers are asked to close each query after its answer."""
 
 import itertools
 import threading
@@ -22,7 +22,7 @@ class Recorder(Provider):
         super().__init__(name, objects, FunctionMetric(lambda a, b: abs(a - b)), decode=float)
         self.requests = []
         self._hangs_at = hangs_at
-        self.wakes = threading.Event()
+        self.wake = threading.Event()
         self._fails = fails_to_close
 
     def answer(self, request):
@@ -30,7 +30,7 @@ class Recorder(Provider):
         if isinstance(request, FinishRequest) and self._fails:
             raise ZeroDivisionError
         if getattr(request, "query", None) == self._hangs_at.encode():
-            self.wakes.wait()
+            self.wake.wait()
         return super().answer(request)
 
     @property
@@ -38,7 +38,7 @@ class Recorder(Provider):
         return [request.names for request in self.requests if isinstance(request, FinishRequest)]
 
 
-def ask_all(federation, queries, **options):
+def run_all(federation, queries, **options):
     with OpenQueries(federation, map("q{}".format, itertools.count())) as open_queries:
         for query in queries:
             name = open_queries.new()
@@ -49,7 +49,7 @@ def test_queries_are_closed_together_after_the_last_answer():
     providers = [Recorder("p0", [1.0]), Recorder("p1", [2.0])]
 
     with connected(providers) as federation:
-        outcomes = list(ask_all(federation, [b"0.0", b"3.0"]))
+        outcomes = list(run_all(federation, [b"0.0", b"3.0"]))
 
     assert [len(outcome.rounds) for outcome in outcomes] == [1, 1]
     assert [provider.closed for provider in providers] == [[("q0", "q1")]] * 2
@@ -60,7 +60,7 @@ def test_many_queries_are_closed_in_groups():
     provider = Recorder("p0", [1.0])
 
     with connected([provider]) as federation:
-        list(ask_all(federation, [b"0.0"] * (2 * CLOSE_AFTER + 1)))
+        list(run_all(federation, [b"0.0"] * (2 * CLOSE_AFTER + 1)))
 
     assert [len(names) for names in provider.closed] == [CLOSE_AFTER, CLOSE_AFTER, 1]
     assert len(set(itertools.chain(*provider.closed))) == 2 * CLOSE_AFTER + 1
@@ -70,7 +70,7 @@ def test_a_failure_to_close_does_not_affect_answers():
     providers = [Recorder("p0", [1.0], fails_to_close=True), Recorder("p1", [2.0])]
 
     with connected(providers) as federation:
-        (outcome,) = ask_all(federation, [b"0.0"])
+        (outcome,) = run_all(federation, [b"0.0"])
 
     assert outcome.result.merged.distances.tolist() == [1.0]
 
@@ -80,7 +80,7 @@ def test_a_missing_party_is_not_asked_to_close(allow_partial):
     providers = [Recorder("p0", [1.0]), Recorder("p1", [2.0], hangs_at="0.0")]
 
     with connected(providers, deadline_s=1) as federation:
-        answers = ask_all(federation, [b"0.0"], allow_partial=allow_partial)
+        answers = run_all(federation, [b"0.0"], allow_partial=allow_partial)
         if allow_partial:
             assert next(answers).result.missing == {"p1": "no answer within 1 s"}
             assert next(answers, None) is None
@@ -88,30 +88,30 @@ def test_a_missing_party_is_not_asked_to_close(allow_partial):
             with pytest.raises(PartyMissing):
                 next(answers)
 
-    providers[1].wakes.set()
+    providers[1].wake.set()
     assert providers[0].closed == [("q0",)]
     assert providers[1].closed == []
 
 
-def test_a_party_missing_once_closes_other_queries():
+def test_a_party_missing_once_closes_only_later_queries():
     providers = [Recorder("p0", [1.0]), Recorder("p1", [2.0], hangs_at="0.0")]
 
     with connected(providers, deadline_s=1) as federation:
-        answers = ask_all(federation, [b"0.0", b"5.0", b"6.0"], allow_partial=True)
+        answers = run_all(federation, [b"0.0", b"5.0", b"6.0"], allow_partial=True)
         missing = []
         for answer in answers:
             missing.append(list(answer.result.missing))
-            providers[1].wakes.set()
+            providers[1].wake.set()
 
     assert missing == [["p1"], [], []]
     assert [provider.closed for provider in providers] == [[("q0", "q1", "q2")], [("q1", "q2")]]
 
 
-def test_an_interrupt_closes_no_query():
+def test_after_an_interrupt_no_close_request_is_sent():
     provider = Recorder("p0", [1.0])
 
     with connected([provider]) as federation:
-        answers = ask_all(federation, [b"0.0", b"1.0"])
+        answers = run_all(federation, [b"0.0", b"1.0"])
         next(answers)
         with pytest.raises(KeyboardInterrupt):
             answers.throw(KeyboardInterrupt)

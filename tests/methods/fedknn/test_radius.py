@@ -25,7 +25,7 @@ RADII = st.floats(0, 1.7e308)
 
 
 @given(RADII, RADII, st.sampled_from([0.0, 0.1, 1.0, 1e9]))
-def test_middle_radius_is_between(first, second, step):
+def test_the_middle_radius_is_between_two_radii(first, second, step):
     low, high = sorted([first, second])
 
     middle = middle_radius(low, high, step=step)
@@ -40,7 +40,7 @@ def test_zero_is_the_first_radius(high):
 
 
 @given(RADII, RADII, st.sampled_from([0.0, 1.0]))
-def test_halving_ends(first, second, step):
+def test_the_number_of_halvings_is_bounded(first, second, step):
     low, high = sorted([first, second])
     n_halvings = 0
 
@@ -52,20 +52,20 @@ def test_halving_ends(first, second, step):
 
 
 @given(st.integers(0, 50), st.integers(1, 100))
-def test_radii_are_successive_multiples_of_the_step(level, wanted):
-    assert next_radius([(float(level), 0)], wanted, step=1.0) == level + 1
+def test_radii_are_successive_multiples_of_the_step(level, k):
+    assert next_radius([(float(level), 0)], k, step=1.0) == level + 1
 
 
 @settings(max_examples=300)
 @given(st.floats(0, 1e300), st.lists(st.integers(0, 1000), min_size=1, max_size=5), st.integers(1))
-def test_radii_ascend_by_half_at_most(radius, counts, wanted):
+def test_radii_ascend_by_half_at_most(radius, counts, k):
     counted = [(radius * (1 + i / 64), count) for i, count in enumerate(sorted(counts))]
 
-    grown = next_radius(counted, wanted)
+    radius_after = next_radius(counted, k)
 
     last = counted[-1][0]
-    assert grown > last
-    assert grown <= max(1.5 * last, 1.0) * (1 + 1e-12)
+    assert radius_after > last
+    assert radius_after <= max(1.5 * last, 1.0) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("step", [0.0, 1.0])
@@ -87,7 +87,7 @@ def test_distances_of_any_scale_are_found_in_few_rounds(algorithm, unit):
 
     outcome = federation.run(algorithm)
 
-    assert outcome.result.merged.ids == federation.ask(baseline).merged.ids
+    assert outcome.result.merged.ids == federation.search(baseline).merged.ids
     assert len(outcome.rounds) <= 135
 
 
@@ -111,25 +111,25 @@ def test_corner_cases_need_few_rounds(algorithm, tables, k):
 
     answer = outcome.result
     assert answer.exact
-    assert answer.merged.ids == federation.ask(baseline).merged.ids
+    assert answer.merged.ids == federation.search(baseline).merged.ids
     assert len(outcome.rounds) <= 10
 
 
 def radii_of(algorithm, federation, **options):
-    """Return the radii within which a search counts, in order."""
+    """Return the radii of the counts that a search requests, in order."""
     requests = []
 
     def recording(query, k, **arguments):
-        steps, replies = algorithm(query, k, **arguments), None
+        coordinator, replies = algorithm(query, k, **arguments), None
         while True:
             try:
-                ask = steps.send(replies)
+                exchange = coordinator.send(replies)
             except StopIteration as stop:
                 return stop.value
-            requests.append(ask.requests)
-            replies = yield ask
+            requests.append(exchange.requests)
+            replies = yield exchange
 
-    federation.ask(recording, **options)
+    federation.search(recording, **options)
     return [r.radius for r in requests if isinstance(r, RangeCountRequest) and r.radius is not None]
 
 
@@ -138,7 +138,7 @@ def test_ascending_radii_end_at_the_kth_distance(looseness):
     rng = np.random.default_rng(2)
     tables = {f"p{i}": rng.integers(0, 1000, 300).astype(float).tolist() for i in range(3)}
     federation = Federation(tables, 0.0, 40, BoundedLine(looseness, 1))
-    kth = federation.ask(baseline).merged.distances[-1]
+    kth = federation.search(baseline).merged.distances[-1]
 
     ascending = radii_of(hufu_plus, federation, step=1.0)
     halving = radii_of(hufu, federation, step=1.0)
@@ -167,14 +167,14 @@ def test_range_search_returns_all_objects_in_order(federation, radius):
 
     answer = run(coordinator, federation.providers()).result
 
-    everything = nearest(federation.tables, federation.query, 10**6, key=KEY)
+    all_objects = nearest(federation.tables, federation.query, 10**6, key=KEY)
     merged = answer.merged
-    found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
-    assert found == [item for item in everything if item[0] <= radius]
+    neighbors = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
+    assert neighbors == [item for item in all_objects if item[0] <= radius]
     assert answer.exact
 
 
-def test_a_provider_that_returns_less_than_it_counted_is_named():
+def test_a_provider_that_returns_fewer_than_counted_is_named():
     class Overcounting:
         def __init__(self, inner):
             self.inner, self.name, self.accepts = inner, inner.name, inner.accepts
@@ -193,9 +193,9 @@ def test_radius_neighbors_are_those_of_a_scan():
     words = ["bank", "blank", "tank", "thank", "ink"]
     search = FederatedNeighbors("edit").fit(words, parties=[0, 1, 0, 1, 0])
 
-    distances, found = search.radius_neighbors(["bank", "zzz"], 1)
+    distances, neighbors = search.radius_neighbors(["bank", "zzz"], 1)
 
-    assert [sorted(words[position] for position in positions) for positions in found] == [
+    assert [sorted(words[position] for position in positions) for positions in neighbors] == [
         ["bank", "blank", "tank"],
         [],
     ]

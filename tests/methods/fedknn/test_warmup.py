@@ -12,7 +12,7 @@ from fedneighbors import FederatedNeighbors
 from fedneighbors.datasets._graphs import Graph
 from fedneighbors.methods.fedknn._warmup import warmup
 
-def compiled():
+def list_signatures():
     modules = [
         importlib.import_module(entry.name)
         for entry in pkgutil.walk_packages(fedneighbors.kernels.__path__, "fedneighbors.kernels.")
@@ -25,7 +25,7 @@ def compiled():
     }
 
 warmup()
-before = compiled()
+before = list_signatures()
 rng = np.random.default_rng(0)
 chain = [(u, u + 1) for u in range(6)]
 for metric, objects in [
@@ -42,7 +42,7 @@ for metric, objects in [
         search = FederatedNeighbors(metric, algorithm)
         search.fit(objects, parties=np.arange(len(objects)) % 2).kneighbors([objects[1]], 3)
 assert any(before.values())
-print([name for name, found in compiled().items() if found != before[name]])
+print([name for name, signatures in list_signatures().items() if signatures != before[name]])
 """
 
 

@@ -18,7 +18,7 @@ HANGS, RAISES, DIES = -1.0, -2.0, -3.0
 
 
 def distance(query, item):
-    """Return the distance of two numbers, or fail for some items."""
+    """Return the distance of two numbers; hang, raise or exit for the constants above."""
     if item == HANGS:
         threading.Event().wait()
     if item == RAISES:
@@ -32,8 +32,8 @@ def decode(raw):
     return float(raw)
 
 
-def providers(**more):
-    """Return three providers of a few numbers each, with ``more`` objects."""
+def make_providers(**more):
+    """Return three providers of a few numbers each, and ``more`` objects by provider."""
     tables = {"p0": [1.0, 5.0, 9.0], "p1": [2.0, 6.0], "p2": [3.0, 4.0, 8.0]}
     return [
         Provider(name, [*table, *more.get(name, [])], FunctionMetric(distance), decode=decode)
@@ -45,19 +45,19 @@ def neighbors(answer):
     return answer.merged.distances.tolist(), answer.merged.owners
 
 
-def test_repeated_searches_in_processes_equal_threads():
+def test_searches_in_processes_equal_those_in_threads():
     queries = [b"0.0", b"4.4", b"7.0"]
 
-    with connected(providers(), workers="processes", link=Link(0.001)) as federation:
+    with connected(make_providers(), workers="processes", link=Link(0.001)) as federation:
         in_processes = [
             [
-                neighbors(federation.run(ask(q, 4, name=f"{ask.__name__} {q}")).result)
+                neighbors(federation.run(algorithm(q, 4, name=f"{algorithm.__name__} {q}")).result)
                 for q in queries
             ]
-            for ask in (baseline, dann)
+            for algorithm in (baseline, dann)
         ]
 
-    in_threads = [neighbors(run(dann(q, 4, name="q"), providers()).result) for q in queries]
+    in_threads = [neighbors(run(dann(q, 4, name="q"), make_providers()).result) for q in queries]
     assert in_processes == [in_threads, in_threads]
     assert in_threads[0] == ([1.0, 2.0, 3.0, 4.0], ("p0", "p1", "p2", "p2"))
 
@@ -66,7 +66,7 @@ def test_repeated_searches_in_processes_equal_threads():
     ("item", "reason"), [(HANGS, "no answer within 1 s"), (DIES, "its process ended")]
 )
 def test_hanging_or_dead_providers_are_reported_as_missing(item, reason):
-    faulty = providers(p1=[item])
+    faulty = make_providers(p1=[item])
 
     with connected(faulty, workers="processes", deadline_s=1) as federation:
         with pytest.raises(PartyMissing) as caught:
@@ -81,7 +81,7 @@ def test_hanging_or_dead_providers_are_reported_as_missing(item, reason):
 
 def test_a_raising_provider_is_named_without_its_values():
     with (
-        connected(providers(p2=[RAISES]), workers="processes") as federation,
+        connected(make_providers(p2=[RAISES]), workers="processes") as federation,
         pytest.raises(PartyRefused) as caught,
     ):
         federation.run(baseline(b"0.0", 3, name="q"))

@@ -115,7 +115,7 @@ def test_rows_beyond_max_centers_count_for_the_nearest():
     assert clusters.n_outside == 2
 
 
-def centers_of_parties(rng, n_classes=3):
+def draw_centers(rng, n_classes=3):
     n = int(rng.integers(1, 30))
     centers = rng.random((n, int(rng.integers(1, 4)))).round(1)  # with equal centers and distances
     return centers, rng.integers(0, 5, (n, n_classes))
@@ -125,7 +125,7 @@ def centers_of_parties(rng, n_classes=3):
 @given(st.integers(0, 2**64 - 1), st.booleans(), st.sampled_from([None, 0.05, 0.2]))
 def test_merging_does_not_depend_on_the_order_of_parties(seed, classwise, threshold):
     rng = np.random.default_rng(seed)
-    centers, counts = centers_of_parties(rng)
+    centers, counts = draw_centers(rng)
     shuffled = rng.permutation(len(centers))
     signs = np.where(rng.random(centers.shape) < 0.5, 1.0, -1.0)  # zeros of either sign
 
@@ -146,7 +146,7 @@ def test_merging_does_not_depend_on_the_order_of_parties(seed, classwise, thresh
 @given(st.integers(0, 2**64 - 1))
 def test_merging_matches_the_naive_clustering_of_centers(seed):
     rng = np.random.default_rng(seed)
-    centers, counts = centers_of_parties(rng)
+    centers, counts = draw_centers(rng)
     order = sorted(range(len(centers)), key=lambda j: (*centers[j], *counts[j]))
 
     merged = merge_centers(centers, counts, threshold=0.1)
@@ -163,10 +163,10 @@ def test_classwise_merging_keeps_rare_classes():
     centers = np.array([[0.50], [0.51], [0.52]])
     counts = np.array([[9, 0], [0, 1], [9, 0]])
 
-    together = merge_centers(centers, counts, threshold=0.1)
+    jointly = merge_centers(centers, counts, threshold=0.1)
     by_class = merge_centers(centers, counts, threshold=0.1, classwise=True)
 
-    assert majority(together.counts).tolist() == [0]
+    assert majority(jointly.counts).tolist() == [0]
     assert by_class.counts.tolist() == [[18, 0], [0, 1]]
 
 
@@ -232,7 +232,7 @@ X, Y = load_wine(return_X_y=True)
 OWNERS = np.arange(len(Y)) % 2
 
 
-def n_centers(rows, threshold):
+def count_centers(rows, threshold):
     labels = np.zeros(len(rows), np.int64)
     return len(evolve_rows(rows, labels, 1, threshold=threshold, factor=2.0).centers)
 
@@ -247,8 +247,8 @@ def test_advised_thresholds_give_several_centers(n, extreme):
 
     low, high = map(float, re.findall(r"(?:about|to) ([\d.e-]+) \(", advice))
     assert advice.startswith(f"={threshold:g} leaves ")
-    assert 1 < n_centers(rows, low * 1.01) < n
-    assert 1 < n_centers(rows, (low + high) / 2) < n
+    assert 1 < count_centers(rows, low * 1.01) < n
+    assert 1 < count_centers(rows, (low + high) / 2) < n
 
 
 def test_advice_for_two_rows_names_the_exact_threshold():
@@ -257,8 +257,8 @@ def test_advice_for_two_rows_names_the_exact_threshold():
     advice = describe_threshold([(rows, 2)], threshold=1e-3, factor=2.0)
 
     advised = float(re.search(r"from about ([\d.e-]+) on", advice)[1])
-    assert n_centers(rows, advised * 1.01) == 1
-    assert n_centers(rows, advised * 0.99) == 2
+    assert count_centers(rows, advised * 1.01) == 1
+    assert count_centers(rows, advised * 0.99) == 2
 
 
 @pytest.mark.parametrize("groups", [[], [(np.ones((9, 2)), 1)], [(np.ones((9, 2)), 1)] * 2])

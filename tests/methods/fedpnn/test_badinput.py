@@ -38,9 +38,9 @@ def test_constant_and_empty_columns_are_harmless(mode, fill, rows):
     x[rows, 3] = fill
     x[rows, 7] = fill
 
-    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNERS)
+    model = FedPNNClassifier(**mode).fit(x, Y, parties=OWNERS)
 
-    probabilities = found.predict_proba(np.vstack([x, X]))
+    probabilities = model.predict_proba(np.vstack([x, X]))
     assert np.isfinite(probabilities).all()
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
@@ -50,11 +50,11 @@ def test_constant_and_empty_columns_are_harmless(mode, fill, rows):
 def test_constant_table_gives_constant_probabilities(mode, value):
     x = np.full((40, 6), value)
 
-    found = FedPNNClassifier(**mode).fit(x, np.arange(40) % 2, parties=np.arange(40) % 4 // 2)
+    model = FedPNNClassifier(**mode).fit(x, np.arange(40) % 2, parties=np.arange(40) % 4 // 2)
 
     # clustered together, all rows form one center, which belongs to the lower class
     expected = [0.5, 0.5] if mode.get("classwise", True) else [1.0, 0.0]
-    np.testing.assert_allclose(found.predict_proba(x), [expected] * 40)
+    np.testing.assert_allclose(model.predict_proba(x), [expected] * 40)
 
 
 @pytest.mark.parametrize("mode", SETTINGS)
@@ -72,19 +72,19 @@ def test_largest_accepted_values_train(mode):
     x = X.copy()
     x[::7, 3], x[1::7, 4], x[2::7, 5] = 2.0**199, -(2.0**199), 1e-300
 
-    found = FedPNNClassifier(**mode).fit(x, Y, parties=OWNERS)
+    model = FedPNNClassifier(**mode).fit(x, Y, parties=OWNERS)
 
     with np.errstate(all="raise", under="ignore"):
-        probabilities = found.predict_proba(np.vstack([x, np.full_like(x[:2], 1.7e308)]))
+        probabilities = model.predict_proba(np.vstack([x, np.full_like(x[:2], 1.7e308)]))
     assert np.isfinite(probabilities).all()
 
 
 @pytest.mark.parametrize("mode", SETTINGS)
 def test_parties_with_one_class_each_train(mode):
-    found = FedPNNClassifier(**mode).fit(X, Y, parties=Y)
+    model = FedPNNClassifier(**mode).fit(X, Y, parties=Y)
 
-    assert set(found.model_.center_labels.tolist()) == {0, 1, 2}
-    assert np.isfinite(found.predict_proba(X)).all()
+    assert set(model.model_.center_labels.tolist()) == {0, 1, 2}
+    assert np.isfinite(model.predict_proba(X)).all()
 
 
 def test_party_without_rows_takes_part():
@@ -216,8 +216,8 @@ def test_unusual_values_train_or_raise_a_project_error(seed, mode, min_count):
     classifier = FedPNNClassifier(**mode, min_count=min_count, classes=[0, 1, 2])
     with contextlib.suppress(FedneighborsError), warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        found = classifier.fit(x, y, parties=owner)
-        assert np.isfinite(found.predict_proba(x)).all()
+        model = classifier.fit(x, y, parties=owner)
+        assert np.isfinite(model.predict_proba(x)).all()
 
 
 def test_party_serves_serialized_requests():

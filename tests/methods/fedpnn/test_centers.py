@@ -67,14 +67,14 @@ def test_merge_small_matches_a_plain_loop(seed, n, min_count):
     counts = rng.integers(0, 4, (n, 3))
     counts[np.arange(n), rng.integers(0, 3, n)] += 1
 
-    merged, added, into = merge_small(centers, counts, min_count=min_count)
+    new_centers, new_counts, targets = merge_small(centers, counts, min_count=min_count)
 
     expected = merge_naively(centers, counts, min_count)
-    assert added.tolist() == [n for _, n in expected]
-    np.testing.assert_allclose(merged, [c for c, _ in expected], rtol=1e-12)
-    assert (added.sum(axis=1) >= min_count).all() or len(added) == 1
-    sums = [counts[into == j].sum(axis=0).tolist() for j in range(len(merged))]
-    assert sums == added.tolist()
+    assert new_counts.tolist() == [n for _, n in expected]
+    np.testing.assert_allclose(new_centers, [c for c, _ in expected], rtol=1e-12)
+    assert (new_counts.sum(axis=1) >= min_count).all() or len(new_counts) == 1
+    sums = [counts[targets == j].sum(axis=0).tolist() for j in range(len(new_centers))]
+    assert sums == new_counts.tolist()
 
 
 def test_merge_small_does_not_modify_its_input():
@@ -102,13 +102,13 @@ def test_choose_threshold_is_the_smallest_with_few_centers(n):
 
 
 def test_identical_rows_give_one_center():
-    found = release_centers(
+    result = release_centers(
         np.ones((9, 2)), np.zeros(9, np.int64), 1,
         threshold=None, factor=2.0, classwise=True, min_count=5,
     )  # fmt: skip
 
-    assert found.centers.tolist() == [[1, 1]]
-    assert found.counts.tolist() == [[9]]
+    assert result.centers.tolist() == [[1, 1]]
+    assert result.counts.tolist() == [[9]]
 
 
 @pytest.mark.parametrize("classwise", [True, False])
@@ -116,17 +116,17 @@ def test_all_rows_of_large_classes_are_counted(classwise):
     rng = np.random.default_rng(5)
     labels = np.repeat([0, 1, 2], [30, 3, 20])
 
-    found = release_centers(
+    result = release_centers(
         rng.normal(size=(53, 2)), labels, 4,
         threshold=0.3, factor=2.0, classwise=classwise, min_count=5,
     )  # fmt: skip
 
-    assert found.counts.sum() == 50
-    assert not found.counts[:, [1, 3]].any()
-    assert found.suppressed.tolist() == [False, True, False, True]
+    assert result.counts.sum() == 50
+    assert not result.counts[:, [1, 3]].any()
+    assert result.suppressed.tolist() == [False, True, False, True]
     if classwise:
-        assert found.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
-        assert ((found.counts > 0).sum(axis=1) == 1).all()
+        assert result.counts.sum(axis=0).tolist() == [30, 0, 20, 0]
+        assert ((result.counts > 0).sum(axis=1) == 1).all()
 
 
 def test_exposure_counts_single_records():
@@ -184,13 +184,13 @@ def test_counts_do_not_disclose_few_records_of_a_class():
     rng = np.random.default_rng(4)
     labels = np.repeat([0, 1], [40, 6])
 
-    found = release_centers(
+    result = release_centers(
         rng.normal(size=(46, 2)), labels, 2,
         threshold=0.6, factor=2.0, classwise=False, min_count=5,
     )  # fmt: skip
 
-    assert ((found.counts == 0) | (found.counts >= 5)).all()
-    assert found.counts.sum() == 46
+    assert ((result.counts == 0) | (result.counts >= 5)).all()
+    assert result.counts.sum() == 46
 
 
 QUANTUM = 1 << 16
@@ -213,12 +213,12 @@ class RecordingParty:
         self.replies.append(self._party.answer(request))
         return self.replies[-1]
 
-    def only(self, kind):
+    def find_reply(self, kind):
         (reply,) = (reply for reply in self.replies if isinstance(reply, kind))
         return reply
 
 
-def common_party(seed=0):
+def make_common_party(seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(80, 4))
     x[rng.random(x.shape) < 0.3] = np.nan
@@ -232,7 +232,7 @@ def common_party(seed=0):
     st.integers(2, 8),
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
 )
-def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, sizes):
+def test_rows_of_rare_classes_do_not_change_any_reply(seed, options, min_count, sizes):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     x = rng.normal(size=(len(y), 4)) + y[:, None]
@@ -242,33 +242,35 @@ def test_rows_of_rare_classes_do_not_change_any_reply(seed, kind, min_count, siz
     without_rare = FedPNNParty("rare", x[frequent], y[frequent], min_count=2)
 
     model = run(
-        coordinate(FedPNNSettings(**kind, min_count=min_count)), [with_rare, common_party()]
+        coordinate(FedPNNSettings(**options, min_count=min_count)), [with_rare, make_common_party()]
     ).result
 
     announced = np.unique(np.append(y[frequent], [0, 1])).tolist()
     assert list(model.classes) == announced
-    assert with_rare.only(SchemaReply).labels == tuple(np.unique(y[frequent]).tolist())
+    assert with_rare.find_reply(SchemaReply).labels == tuple(np.unique(y[frequent]).tolist())
     for request, reply in zip(with_rare.requests, with_rare.replies, strict=True):
         assert encode(without_rare.answer(request)) == encode(reply)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0), st.integers(1, 3))
-def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, share, n_classes):
+def test_replies_do_not_disclose_few_missing_or_present_cells(
+    seed, min_count, missing_rate, n_classes
+):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, 60)
     x = rng.normal(size=(60, 4)) * 9
-    x[rng.random(x.shape) < share * rng.random(4)] = np.nan
+    x[rng.random(x.shape) < missing_rate * rng.random(4)] = np.nan
     party = RecordingParty(FedPNNParty("other", x, y, min_count=min_count))
 
-    settings_ = FedPNNSettings(n_features_to_select=3, min_count=min_count)
-    model = run(coordinate(settings_), [party, common_party(seed)]).result
+    config = FedPNNSettings(n_features_to_select=3, min_count=min_count)
+    model = run(coordinate(config), [party, make_common_party(seed)]).result
 
     scaling, n = model.scaling, model.scaling.n_features
     n_rows = np.bincount(y, minlength=len(model.classes))
     n_rows[n_rows < min_count] = 0
 
-    def no_few(counts):
+    def has_no_small_counts(counts):
         return ((counts == 0) | (counts >= min_count)).all()
 
     n_missing = np.array([np.isnan(x[y == k]).sum(axis=0) for k in range(len(n_rows))])
@@ -277,36 +279,38 @@ def test_replies_do_not_disclose_few_missing_or_present_cells(seed, min_count, s
     n_missing = np.where(n_known < min_count, n_rows[:, None], n_disclosed * (n_rows > 0)[:, None])
     selected = slice(None) if model.selection is None else model.selection.columns
 
-    sums, constants, moments = map(party.only, (SelectionReply, ScalingReply, PointMomentsReply))
-    assert no_few(sums.counts)
-    assert no_few(n_rows[:, None] - sums.counts)
-    assert no_few(constants.sizes)
+    sums, constants, moments = map(
+        party.find_reply, (SelectionReply, ScalingReply, PointMomentsReply)
+    )
+    assert has_no_small_counts(sums.counts)
+    assert has_no_small_counts(n_rows[:, None] - sums.counts)
+    assert has_no_small_counts(constants.sizes)
     # the moments disclose these numbers too
     assert constants.n_missing.tolist() == n_missing.sum(axis=0)[selected].tolist()
     indicator_sums = moments.sums[:, n:] / QUANTUM
-    assert no_few(indicator_sums)
-    assert no_few(n_rows[:, None] - indicator_sums)
+    assert has_no_small_counts(indicator_sums)
+    assert has_no_small_counts(n_rows[:, None] - indicator_sums)
     joint = moments.products[n:, n:] / QUANTUM**2
-    assert no_few(joint)
+    assert has_no_small_counts(joint)
     off_diagonal = ~np.eye(len(joint), dtype=bool)
     assert (joint[off_diagonal] % min_count == 0).all()
-    assert no_few(party.only(CentersReply).counts)
+    assert has_no_small_counts(party.find_reply(CentersReply).counts)
     assert len(scaling.indicators) + (len(scaling.pooled) > 0) == len(joint)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.0, 1.0))
-def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, share):
+def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, missing_rate):
     rng = np.random.default_rng(seed)
     y = np.repeat([0, 1], [12, 30])
     x = rng.normal(size=(42, 3))
-    x[rng.random(x.shape) < 0.1 + 0.8 * share] = np.nan
+    x[rng.random(x.shape) < 0.1 + 0.8 * missing_rate] = np.nan
     for label in (0, 1):
-        few = np.flatnonzero(y == label)[: rng.integers(0, min_count)]
+        known_rows = np.flatnonzero(y == label)[: rng.integers(0, min_count)]
         x[y == label, 0] = np.nan
-        x[few, 0] = rng.normal(size=len(few))
-    other = x.copy()
-    other[:, 0] = np.nan
+        x[known_rows, 0] = rng.normal(size=len(known_rows))
+    without_cells = x.copy()
+    without_cells[:, 0] = np.nan
     constants = column_constants(rng.normal(size=(50, 3)), n_knots=9, min_count=1)
     scaling = make_scaling("quantile", [constants], min_count=min_count)
 
@@ -314,7 +318,7 @@ def test_few_cells_of_a_class_do_not_change_moments(seed, min_count, share):
         FedPNNParty("p", table, y, min_count=2).answer(
             PointMomentsRequest(scaling, (0, 1), min_count)
         )
-        for table in (x, other)
+        for table in (x, without_cells)
     ]
 
     assert replies[0] == replies[1]
@@ -335,15 +339,17 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
     informative = np.hstack([~np.isnan(x), points[:, 3:] > 0])
     moments = class_moments(points, np.zeros(20, np.int64), 1)
 
-    found = suppress_few_pairs(moments, points, base, informative, n_columns=3, min_count=min_count)
+    result = suppress_few_pairs(
+        moments, points, base, informative, n_columns=3, min_count=min_count
+    )
 
     point_steps = np.rint(points * QUANTUM).astype(np.int64)
     base_steps = np.rint(base * QUANTUM).astype(np.int64)
     for a in range(5):
         for b in range(5):
-            both = informative[:, a] & informative[:, b]
+            known_pairs = informative[:, a] & informative[:, b]
             product = sum(
-                int(u) * int(v) - (0 if both.sum() >= min_count else int(u - p) * int(v - q))
+                int(u) * int(v) - (0 if known_pairs.sum() >= min_count else int(u - p) * int(v - q))
                 for u, v, p, q in zip(
                     point_steps[:, a],
                     point_steps[:, b],
@@ -353,12 +359,12 @@ def test_products_use_pairs_known_for_enough_rows(seed, min_count):
                 )
             )
             if a >= 3 and b >= 3 and a != b:
-                n = int(both.sum()) if both.sum() >= min_count else 0
+                n = int(known_pairs.sum()) if known_pairs.sum() >= min_count else 0
                 product = min_count * round(n / min_count) * QUANTUM**2
             if a == b and a >= 3:
-                product = int(both.sum()) * QUANTUM**2
-            assert found.products[a, b] == product
-    assert (found.sums == moments.sums).all()
+                product = int(known_pairs.sum()) * QUANTUM**2
+            assert result.products[a, b] == product
+    assert (result.sums == moments.sums).all()
 
 
 def test_centers_do_not_disclose_cells_of_few_records():
@@ -372,16 +378,16 @@ def test_centers_do_not_disclose_cells_of_few_records():
         scaling, "none", 5, np.zeros((0, 0)), (0,), 1.0, 2.0, True, 5, "gaussian", True
     )
 
-    found = FedPNNParty("p", x, y).answer(request)
+    reply = FedPNNParty("p", x, y).answer(request)
 
-    assert found.counts[:, 0].tolist() == [8] * 5
-    assert found.centers[:, 1].tolist() == [scaling.fill[1]] * 5
-    assert found.centers[:, 2].tolist() == [1.0] * 5  # disclosed as missing in all of them
+    assert reply.counts[:, 0].tolist() == [8] * 5
+    assert reply.centers[:, 1].tolist() == [scaling.fill[1]] * 5
+    assert reply.centers[:, 2].tolist() == [1.0] * 5  # disclosed as missing in all of them
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, share):
-    missing = np.random.default_rng(seed).random((12, 5)) < share
+def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, missing_rate):
+    missing = np.random.default_rng(seed).random((12, 5)) < missing_rate
 
     omitted = mask_omitted_cells(missing, min_count=min_count)
 
@@ -397,10 +403,10 @@ def test_cells_are_omitted_in_order_up_to_min_count(seed, min_count, share):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 1))
-def test_few_cells_and_indicators_are_suppressed_by_class(seed, min_count, share):
+def test_few_cells_and_indicators_are_suppressed_by_class(seed, min_count, missing_rate):
     rng = np.random.default_rng(seed)
     labels = np.repeat([0, 2], [min_count, 15])
-    missing = rng.random((len(labels), 4)) < share
+    missing = rng.random((len(labels), 4)) < missing_rate
     x = np.where(missing, np.nan, 1.0)
 
     cells = suppress_few_cells(x, labels, min_count=min_count)
@@ -444,15 +450,15 @@ def test_class_rare_at_every_party_is_omitted_with_a_warning():
     x = rng.normal(size=(48, 3)) + (y == "other")[:, None] * 3
 
     with pytest.warns(UserWarning, match=r"no party has min_count=5 rows of classes \['rare'\]"):
-        found = FedPNNClassifier().fit(x, y, parties=owner)
+        model = FedPNNClassifier().fit(x, y, parties=owner)
     with_rare = FedPNNClassifier(classes=["common", "other", "rare"]).fit(x, y, parties=owner)
 
-    assert found.classes_.tolist() == ["common", "other"]
+    assert model.classes_.tolist() == ["common", "other"]
     assert with_rare.classes_.tolist() == ["common", "other", "rare"]
     assert not with_rare.predict_proba(x)[:, 2].any()
-    assert (found.centers_ == with_rare.centers_).all()
-    assert [exposure.n_withheld for exposure in found.exposures_.values()] == [4, 4]
-    assert [exposure.n_records for exposure in found.exposures_.values()] == [24, 24]
+    assert (model.centers_ == with_rare.centers_).all()
+    assert [exposure.n_withheld for exposure in model.exposures_.values()] == [4, 4]
+    assert [exposure.n_records for exposure in model.exposures_.values()] == [24, 24]
     with pytest.raises(ValueError, match="list all"):
         FedPNNClassifier(classes=["common", "other"]).fit(x, y, parties=owner)
 

@@ -36,13 +36,13 @@ def test_clusterer_passes_the_scikit_learn_checks(estimator, check):
 def test_partial_fit_in_batches_equals_one_fit(seed, rule, max_centers):
     rng = np.random.default_rng(seed)
     x, y = rng.random((30, 3)), rng.choice(["cat", "dog", "owl"], 30)
-    cuts = np.sort(rng.integers(1, 30, 2))
+    split_points = np.sort(rng.integers(1, 30, 2))
     at_once = EvolvingClustering(0.2, rule=rule, max_centers=max_centers)
     in_batches = clone(at_once)
 
     at_once.fit(x, y)
     labels = []
-    for part in np.split(np.arange(30), np.unique(cuts)):
+    for part in np.split(np.arange(30), np.unique(split_points)):
         labels += in_batches.partial_fit(x[part], y[part]).labels_.tolist()
 
     assert in_batches.centers_.tobytes() == at_once.centers_.tobytes()

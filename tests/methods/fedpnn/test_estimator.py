@@ -43,14 +43,14 @@ def test_one_party_equals_no_parties():
     [np.array(["a", "b", "c"]), np.array([-1, 5, 9]), np.array([0.0, 3.0, 4.0])],
 )
 def test_labels_of_any_kind_are_predicted(labels, tmp_path):
-    found = FedPNNClassifier().fit(X, labels[Y], parties=OWNERS)
-    found.save(tmp_path / "model")
+    model = FedPNNClassifier().fit(X, labels[Y], parties=OWNERS)
+    model.save(tmp_path / "model")
 
     loaded = FedPNNClassifier.load(tmp_path / "model")
 
-    assert found.classes_.tolist() == labels.tolist()
-    assert (loaded.predict(X) == found.predict(X)).all()
-    assert (loaded.predict_proba(X) == found.predict_proba(X)).all()
+    assert model.classes_.tolist() == labels.tolist()
+    assert (loaded.predict(X) == model.predict(X)).all()
+    assert (loaded.predict_proba(X) == model.predict_proba(X)).all()
     assert loaded.predict(X).dtype.kind == labels.dtype.kind
 
 
@@ -67,12 +67,12 @@ def test_damaged_model_file_is_rejected(tmp_path):
 
 
 def test_probabilities_sum_to_1_and_match_their_logarithms():
-    found = FedPNNClassifier().fit(X, Y, parties=OWNERS)
+    model = FedPNNClassifier().fit(X, Y, parties=OWNERS)
 
-    probabilities = found.predict_proba(X)
+    probabilities = model.predict_proba(X)
 
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
-    np.testing.assert_allclose(np.exp(found.predict_log_proba(X)), probabilities, atol=1e-12)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), probabilities, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -84,36 +84,36 @@ def test_probabilities_sum_to_1_and_match_their_logarithms():
     ],
 )
 def test_distant_row_has_a_class_and_probabilities(classifier):
-    found = classifier.fit(X, Y)
+    model = classifier.fit(X, Y)
     distant = np.full((1, X.shape[1]), 1e200)
 
-    assert found.predict(distant)[0] in found.classes_
-    np.testing.assert_allclose(found.predict_proba(distant).sum(), 1)
+    assert model.predict(distant)[0] in model.classes_
+    np.testing.assert_allclose(model.predict_proba(distant).sum(), 1)
 
 
 def test_data_frames_with_missing_cells_are_supported():
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
     frame.iloc[::2, 3] = np.nan  # five rows or more of each class at each party
 
-    found = FedPNNClassifier().fit(frame, Y, parties=OWNERS)
+    model = FedPNNClassifier().fit(frame, Y, parties=OWNERS)
 
-    assert found.model_.feature_names == tuple(frame.columns)
-    assert found.model_.scaling.indicators.tolist() == [3]
-    assert found.score(frame, Y) > 0.95
+    assert model.model_.feature_names == tuple(frame.columns)
+    assert model.model_.scaling.indicators.tolist() == [3]
+    assert model.score(frame, Y) > 0.95
     with pytest.raises(ValueError, match="feature names should match"):
-        found.predict(frame[frame.columns[::-1]])
+        model.predict(frame[frame.columns[::-1]])
 
 
 def test_columns_can_be_named_after_fit(tmp_path):
     names = [f"column {j}" for j in range(X.shape[1])]
-    found = FedPNNClassifier().fit(X, Y).name_features(names)
-    found.save(tmp_path / "model")
+    model = FedPNNClassifier().fit(X, Y).name_features(names)
+    model.save(tmp_path / "model")
 
     loaded = FedPNNClassifier.load(tmp_path / "model")
 
     assert loaded.feature_names_in_.tolist() == names
     with pytest.raises(ValueError, match="a list of 13 names"):
-        found.name_features(names[1:])
+        model.name_features(names[1:])
 
 
 def test_paper_settings_split_rows_and_hold_out_a_tenth():

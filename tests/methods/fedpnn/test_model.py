@@ -17,7 +17,7 @@ from fedneighbors.methods.fedpnn.algorithm import SIGMAS, evolve_rows
 from tests.naive.clustering.kerneldensity import log_kernel, log_sum_exp
 
 
-def naive_loss(x, y, centers, counts, assigned, sigma, activation):
+def compute_loss(x, y, centers, counts, assigned, sigma, activation):
     """Sum the losses row by row, from the counts without the row."""
     total = 0.0
     n_classes = len(counts[0])
@@ -39,15 +39,23 @@ def naive_loss(x, y, centers, counts, assigned, sigma, activation):
 def test_losses_match_a_network_without_the_row(seed, activation):
     rng = np.random.default_rng(seed)
     x, y = rng.random((15, 2)), rng.integers(0, 3, 15)
-    grown = evolve_rows(x, y, 3, threshold=float(rng.choice([0.05, 0.2])))
+    clusters = evolve_rows(x, y, 3, threshold=float(rng.choice([0.05, 0.2])))
     sigmas = np.array([0.05, 0.3])
 
     losses = leave_one_out_losses(
-        x, y, grown.centers, grown.counts, assigned=grown.rows, sigmas=sigmas, activation=activation
+        x,
+        y,
+        clusters.centers,
+        clusters.counts,
+        assigned=clusters.rows,
+        sigmas=sigmas,
+        activation=activation,
     )
 
     expected = [
-        naive_loss(x, y, grown.centers, grown.counts.tolist(), grown.rows, sigma, activation)
+        compute_loss(
+            x, y, clusters.centers, clusters.counts.tolist(), clusters.rows, sigma, activation
+        )
         for sigma in sigmas
     ]
     np.testing.assert_allclose(losses, expected, rtol=1e-10, atol=1e-12)
@@ -56,13 +64,13 @@ def test_losses_match_a_network_without_the_row(seed, activation):
 def test_losses_of_parties_add_up():
     rng = np.random.default_rng(1)
     x, y = rng.random((40, 3)), rng.integers(0, 2, 40)
-    grown = evolve_rows(x, y, 2, threshold=0.2)
-    arguments = grown.centers, grown.counts
+    clusters = evolve_rows(x, y, 2, threshold=0.2)
+    arguments = clusters.centers, clusters.counts
 
-    whole = leave_one_out_losses(x, y, *arguments, assigned=grown.rows)
+    whole = leave_one_out_losses(x, y, *arguments, assigned=clusters.rows)
 
     parts = [
-        leave_one_out_losses(x[part], y[part], *arguments, assigned=grown.rows[part])
+        leave_one_out_losses(x[part], y[part], *arguments, assigned=clusters.rows[part])
         for part in (slice(None, 13), slice(13, None))
     ]
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-12)

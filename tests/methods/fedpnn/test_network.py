@@ -25,7 +25,7 @@ def test_network_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def kernel(u, activation):
+def compute_kernel(u, activation):
     if activation == "gaussian":
         return np.exp(-(u**2) / 2)
     if activation == "logistic":
@@ -44,7 +44,8 @@ def test_probabilities_match_equation_1_and_bayes(activation, priors):
 
     distances = np.sqrt(((x[:, None] - patterns) ** 2).mean(axis=2))
     densities = np.stack(
-        [kernel(distances[:, y == k] / 0.2, activation).mean(axis=1) for k in range(3)], axis=1
+        [compute_kernel(distances[:, y == k] / 0.2, activation).mean(axis=1) for k in range(3)],
+        axis=1,
     )
     prior_values = {"equal": np.full(3, 1 / 3), "empirical": np.bincount(y) / 30}
     joint = densities * (prior_values[priors] if isinstance(priors, str) else np.array(priors))
@@ -59,18 +60,18 @@ def test_probabilities_with_500_features_and_small_sigma(activation):
     model = ProbabilisticNeuralNetwork(1e-3, activation)
     model.fit(rng.random((60, 500)), np.arange(60) % 4)
 
-    found = model.predict_proba(rng.random((20, 500)))
+    probabilities = model.predict_proba(rng.random((20, 500)))
 
-    assert np.isfinite(found).all()
-    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
 
 
 def test_row_too_far_for_a_float_gets_the_priors():
     model = ProbabilisticNeuralNetwork(0.1, priors=[0.25, 0.75]).fit([[0.0], [1.0]], ["a", "b"])
 
-    found = model.predict_proba([[1e200]])
+    probabilities = model.predict_proba([[1e200]])
 
-    np.testing.assert_allclose(found, [[0.25, 0.75]], rtol=1e-15)
+    np.testing.assert_allclose(probabilities, [[0.25, 0.75]], rtol=1e-15)
     assert model.predict([[1e200]]).tolist() == ["b"]
 
 

@@ -38,7 +38,7 @@ SETTINGS = [
 ]
 
 
-def table(seed=0, n=120, n_features=4, n_classes=3, missing=0.05):
+def make_table(seed=0, n=120, n_features=4, n_classes=3, missing=0.05):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n)
     x = rng.normal(size=(n, n_features)) + y[:, None]
@@ -46,42 +46,44 @@ def table(seed=0, n=120, n_features=4, n_classes=3, missing=0.05):
     return x, y
 
 
-def parties(x, y, owner, **options):
+def make_parties(x, y, owner, **options):
     return [
         FedPNNParty(str(name), x[owner == name], y[owner == name], min_count=1, **options)
         for name in np.unique(owner)
     ]
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("config", SETTINGS)
 @pytest.mark.parametrize("seed", range(3))
-def test_model_does_not_depend_on_the_order_of_parties(kind, seed):
-    x, y = table(seed)
+def test_model_does_not_depend_on_the_order_of_parties(config, seed):
+    x, y = make_table(seed)
     owner = np.random.default_rng(seed).integers(0, 4, len(y))
     renamed = np.array([2, 0, 3, 1])[owner]
 
-    first, second = (run(coordinate(kind), parties(x, y, own)).result for own in (owner, renamed))
+    first, second = (
+        run(coordinate(config), make_parties(x, y, names)).result for names in (owner, renamed)
+    )
 
     assert first.to_bytes() == second.to_bytes()
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_every_party_holds_the_coordinators_model(kind, tmp_path):
-    x, y = table()
-    members = parties(x, y, np.arange(len(y)) % 3)
+@pytest.mark.parametrize("config", SETTINGS)
+def test_every_party_holds_the_coordinators_model(config, tmp_path):
+    x, y = make_table()
+    members = make_parties(x, y, np.arange(len(y)) % 3)
     members[0]._path = tmp_path / "model"
 
-    model = run(coordinate(kind), members).result
+    model = run(coordinate(config), members).result
 
     assert {member.model.to_bytes() for member in members} == {model.to_bytes()}
     assert FedPNNModel.load(tmp_path / "model").to_bytes() == model.to_bytes()
 
 
 def test_rounds_match_the_settings():
-    x, y = table()
+    x, y = make_table()
     requests = {
-        kind: [r.request for r in run(coordinate(kind), parties(x, y, y)).rounds]
-        for kind in (SETTINGS[0], SETTINGS[1], SETTINGS[2])
+        config: [r.request for r in run(coordinate(config), make_parties(x, y, y)).rounds]
+        for config in (SETTINGS[0], SETTINGS[1], SETTINGS[2])
     }
 
     assert requests[SETTINGS[2]] == ["FedPNNSchemaRequest", "CentersRequest", "FedPNNModelRelease"]
@@ -98,11 +100,11 @@ class RecordingParty:
 
     def __init__(self, party):
         self.name, self.accepts = party.name, party.accepts
-        self._party, self.sent = party, []
+        self._party, self.replies = party, []
 
     def answer(self, request):
-        self.sent.append(self._party.answer(request))
-        return self.sent[-1]
+        self.replies.append(self._party.answer(request))
+        return self.replies[-1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -112,17 +114,17 @@ class RecordingParty:
     st.integers(2, 8),
     st.lists(st.integers(0, 12), min_size=1, max_size=4),
 )
-def test_replies_describe_at_least_min_count_records(seed, kind, min_count, sizes):
-    kind = FedPNNSettings(**{**vars(kind), "min_count": min_count})
+def test_replies_describe_at_least_min_count_records(seed, config, min_count, sizes):
+    config = FedPNNSettings(**{**vars(config), "min_count": min_count})
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
     rare = RecordingParty(FedPNNParty("rare", rng.normal(size=(len(y), 3)), y, min_count=2))
     other = FedPNNParty("frequent", rng.normal(size=(60, 3)), np.arange(60) % 2, min_count=2)
 
-    model = run(coordinate(kind), [rare, other]).result
+    model = run(coordinate(config), [rare, other]).result
 
-    (constants,) = (reply for reply in rare.sent if isinstance(reply, ScalingReply))
-    (centers,) = (reply for reply in rare.sent if isinstance(reply, CentersReply))
+    (constants,) = (reply for reply in rare.replies if isinstance(reply, ScalingReply))
+    (centers,) = (reply for reply in rare.replies if isinstance(reply, CentersReply))
     n_rows = np.bincount(y, minlength=10)[list(model.classes)]
     disclosed = np.isin(y, np.flatnonzero(np.bincount(y, minlength=10) >= min_count))
     assert (constants.sizes[constants.sizes > 0] >= min_count).all()
@@ -141,7 +143,7 @@ def test_replies_describe_at_least_min_count_records(seed, kind, min_count, size
 
 
 def test_rows_of_a_rare_class_do_not_enter_replies():
-    x, y = table(n_classes=2, missing=0.0)
+    x, y = make_table(n_classes=2, missing=0.0)
     scaling = make_scaling("quantile", [column_constants(x, n_knots=20, min_count=5)], min_count=5)
     with_rare = np.vstack([x, [9.0, 9, 9, 9]])
 
@@ -159,17 +161,17 @@ def test_rows_of_a_rare_class_do_not_enter_replies():
 
 
 def test_party_with_one_class_takes_part():
-    x, y = table(n_classes=2)
+    x, y = make_table(n_classes=2)
 
-    model = run(coordinate(FedPNNSettings()), parties(x, y, y)).result
+    model = run(coordinate(FedPNNSettings()), make_parties(x, y, y)).result
 
     assert sorted(set(model.center_labels.tolist())) == [0, 1]
 
 
 def test_class_without_rows_has_probability_0():
-    x, y = table(n_classes=2)
+    x, y = make_table(n_classes=2)
 
-    model = run(coordinate(FedPNNSettings(classes=(0, 1, 7))), parties(x, y, y % 2)).result
+    model = run(coordinate(FedPNNSettings(classes=(0, 1, 7))), make_parties(x, y, y % 2)).result
 
     assert model.classes == (0, 1, 7)
     assert np.isneginf(model.log_densities(x)[:, 2]).all()
@@ -177,16 +179,16 @@ def test_class_without_rows_has_probability_0():
 
 
 def test_parties_with_too_few_records_raise():
-    x, y = table(n=6, n_classes=2)
+    x, y = make_table(n=6, n_classes=2)
 
     with pytest.raises(DataError, match="lower min_count"):
-        run(coordinate(FedPNNSettings(min_count=50)), parties(x, y, np.arange(6) % 2))
+        run(coordinate(FedPNNSettings(min_count=50)), make_parties(x, y, np.arange(6) % 2))
     with pytest.raises(DataError, match="lower min_count"):
-        run(coordinate(FedPNNSettings(min_count=50, metric=None)), parties(x, y, y * 0))
+        run(coordinate(FedPNNSettings(min_count=50, metric=None)), make_parties(x, y, y * 0))
 
 
 def test_different_names_and_infinite_values_are_reported():
-    x, y = table()
+    x, y = make_table()
     names = ("a", "b", "c", "d")
     others = [
         FedPNNParty("p0", x, y, feature_names=names),
@@ -200,7 +202,7 @@ def test_different_names_and_infinite_values_are_reported():
         run(coordinate(FedPNNSettings()), [FedPNNParty("p0", x, y, feature_names=names)])
 
 
-def constants(knots, sizes):
+def make_constants(knots, sizes):
     return ScalingReply(knots, sizes, np.zeros(2, np.int64), np.zeros(2, bool))
 
 
@@ -211,8 +213,11 @@ def constants(knots, sizes):
         ({"counts": np.array([[5]])}, "counts of 2 classes"),
         ({"centers": np.zeros((1, 3))}, "centers of 2 dimensions"),
         ({"sigma_index": 20}, "expected sigma_index from -1 to 19, got 20"),
-        ({"constants": constants(np.zeros((2, 1)), np.array([[4], [5]]))}, "fewer than 5 values"),
-        ({"constants": constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
+        (
+            {"constants": make_constants(np.zeros((2, 1)), np.array([[4], [5]]))},
+            "fewer than 5 values",
+        ),
+        ({"constants": make_constants(np.zeros((2, 3)), np.full((2, 3), 5))}, "1 knots"),
         ({"constants": None}, "expected constants if and only if"),
     ],
 )
@@ -225,7 +230,7 @@ def test_invalid_centers_are_rejected(change, words):
         "counts": np.array([[5, 0]]),
         "suppressed": np.array([False, True]),
         "sigma_index": -1,
-        "constants": constants(np.zeros((2, 1)), np.array([[5], [6]])),
+        "constants": make_constants(np.zeros((2, 1)), np.array([[5], [6]])),
     }
 
     request.check("p0", CentersReply(**valid))
@@ -262,14 +267,14 @@ def test_moments_of_wrong_shapes_are_rejected():
             reply = super()._compute_moments(request)
             return type(reply)(reply.counts, reply.sums[:, :-1], reply.products[:-1, :-1])
 
-    x, y = table()
+    x, y = make_table()
 
     with pytest.raises(ProtocolError, match="moments have shapes"):
         run(coordinate(FedPNNSettings()), [TamperingParty("p0", x, y)])
 
 
 def test_party_refuses_unknown_requests():
-    x, y = table()
+    x, y = make_table()
 
     with pytest.raises(Refused, match="unknown request"):
         FedPNNParty("p0", x, y).answer(Receipt())
@@ -278,7 +283,7 @@ def test_party_refuses_unknown_requests():
 
 
 def test_scalings_survive_a_round_trip():
-    x, _ = table(missing=0.2)
+    x, _ = make_table(missing=0.2)
     for kind in ("quantile", "minmax", "none"):
         scaling = make_scaling(kind, [column_constants(x, n_knots=9, min_count=3)], min_count=3)
 
@@ -297,9 +302,9 @@ def test_median_sigma_weights_choices_by_records():
 
 
 def test_parties_of_one_class_get_the_default_sigma():
-    x, y = table(n_classes=2)
+    x, y = make_table(n_classes=2)
 
-    model = run(coordinate(FedPNNSettings()), parties(x, y, y)).result
+    model = run(coordinate(FedPNNSettings()), make_parties(x, y, y)).result
 
     assert model.sigma == DEFAULT_SIGMA
 
@@ -313,7 +318,7 @@ def test_numbers_of_groups_out_of_range_raise(n_knots):
 
 
 def test_party_refuses_a_min_count_below_its_own():
-    x, y = table()
+    x, y = make_table()
     party = FedPNNParty("p0", x, y, min_count=5)
 
     with pytest.raises(PartyRefused, match="below the min_count of this party"):
@@ -327,7 +332,7 @@ def test_impossible_moments_are_rejected():
             reply = super()._compute_moments(request)
             return type(reply)(reply.counts, reply.sums, -reply.products)
 
-    x, y = table()
+    x, y = make_table()
 
     with pytest.raises(ProtocolError, match="moments contain negative counts"):
         run(coordinate(FedPNNSettings()), [TamperingParty("p0", x, y)])
@@ -339,7 +344,7 @@ def test_centers_of_wrong_dimensions_name_the_party():
             reply = super()._compute_centers(request)
             return replace(reply, centers=reply.centers[:, :-1])
 
-    x, y = table()
+    x, y = make_table()
     members = [FedPNNParty("p0", x, y), TamperingParty("p1", x, y)]
 
     with pytest.raises(ProtocolError, match="party 'p1': centers of the wrong number"):

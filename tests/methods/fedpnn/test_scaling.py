@@ -19,7 +19,7 @@ from fedneighbors.methods.fedpnn._scaling import (
 from fedneighbors.methods.fedpnn.protocol import covariance_within, derive_linear_map
 
 
-def columns(seed, n=300, missing=0.1):
+def make_columns(seed, n=300, missing=0.1):
     rng = np.random.default_rng(seed)
     x = np.column_stack([rng.normal(size=n), rng.lognormal(size=n), rng.integers(0, 4, n)])
     x[rng.random(x.shape) < missing] = np.nan
@@ -28,7 +28,7 @@ def columns(seed, n=300, missing=0.1):
 
 @given(st.integers(0, 99), st.integers(1, 40), st.integers(1, 20))
 def test_knots_are_means_of_groups_of_neighboring_values(seed, n_knots, min_count):
-    x = columns(seed, n=int(np.random.default_rng(seed).integers(0, 60)))
+    x = make_columns(seed, n=int(np.random.default_rng(seed).integers(0, 60)))
 
     constants = column_constants(x, n_knots=n_knots, min_count=min_count)
 
@@ -59,7 +59,7 @@ def test_normal_scores_match_the_ranks():
 @pytest.mark.parametrize("kind", ["quantile", "minmax", "none"])
 @pytest.mark.parametrize("seed", range(3))
 def test_scaling_of_parties_approximates_the_pooled_one(kind, seed):
-    x = columns(seed)
+    x = make_columns(seed)
     owner = np.random.default_rng(seed).integers(0, 3, len(x))
     parts = [column_constants(x[owner == k], n_knots=50, min_count=2) for k in range(3)]
     pooled_constants = column_constants(x, n_knots=50, min_count=2)
@@ -145,7 +145,7 @@ def test_few_cells_of_a_class_count_as_missing_in_constants():
     assert constants.knots[0].max() < 20
 
 
-def rows(seed, n=400, d=4):
+def make_rows(seed, n=400, d=4):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n)
     return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) / 2 + y[:, None] * 0.3, y
@@ -153,7 +153,7 @@ def rows(seed, n=400, d=4):
 
 @given(st.integers(0, 99), st.integers(1, 6))
 def test_moments_of_parts_add_up_to_the_whole(seed, n_parts):
-    x, y = rows(seed, n=60)
+    x, y = make_rows(seed, n=60)
     owner = np.random.default_rng(seed).integers(0, n_parts, len(y))
 
     pooled = class_moments(x, y, 3)
@@ -165,13 +165,13 @@ def test_moments_of_parts_add_up_to_the_whole(seed, n_parts):
 
 
 def test_products_are_exact_integers():
-    x, y = rows(0, n=40_000)
-    quanta = np.rint(np.clip(x, -8, 8) * 2**16).astype(np.int64)
+    x, y = make_rows(0, n=40_000)
+    integer_steps = np.rint(np.clip(x, -8, 8) * 2**16).astype(np.int64)
 
     moments = class_moments(x, y, 3)
 
-    assert (moments.products == quanta.T @ quanta).all()
-    assert (moments.sums == [quanta[y == c].sum(axis=0) for c in range(3)]).all()
+    assert (moments.products == integer_steps.T @ integer_steps).all()
+    assert (moments.sums == [integer_steps[y == c].sum(axis=0) for c in range(3)]).all()
     assert moments.counts.tolist() == np.bincount(y).tolist()
 
 
@@ -183,7 +183,7 @@ def test_coordinates_are_clipped_at_eight():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_covariance_is_that_within_classes(seed):
-    x, y = rows(seed)
+    x, y = make_rows(seed)
 
     means, within = covariance_within(class_moments(x, y, 3))
 
@@ -193,7 +193,7 @@ def test_covariance_is_that_within_classes(seed):
 
 
 def test_linear_map_without_ridge_and_boost_whitens_classes():
-    x, y = rows(1)
+    x, y = make_rows(1)
 
     linear_map = derive_linear_map(class_moments(x, y, 3), ridge=1e-9, boost=1.0)
 
@@ -202,7 +202,7 @@ def test_linear_map_without_ridge_and_boost_whitens_classes():
 
 
 def test_boost_stretches_only_directions_between_means():
-    x, y = rows(2)
+    x, y = make_rows(2)
     moments = class_moments(x, y, 3)
 
     plain, boosted = (derive_linear_map(moments, ridge=0.1, boost=b) for b in (1.0, 3.0))
@@ -215,9 +215,9 @@ def test_boost_stretches_only_directions_between_means():
 
 
 def test_one_class_and_constant_coordinates_have_a_linear_map():
-    one = class_moments(np.ones((9, 3)), np.zeros(9, np.int64), 2)
+    moments = class_moments(np.ones((9, 3)), np.zeros(9, np.int64), 2)
 
-    linear_map = derive_linear_map(one, ridge=0.03, boost=3.0)
+    linear_map = derive_linear_map(moments, ridge=0.03, boost=3.0)
 
-    assert isinstance(one, PointMomentsReply)
+    assert isinstance(moments, PointMomentsReply)
     assert np.isfinite(linear_map).all()

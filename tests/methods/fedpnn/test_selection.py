@@ -59,13 +59,13 @@ def test_statistics_over_parties_match_exact_pooled_ones(data, n, n_features, n_
     y = data.draw(arrays(np.int64, n, elements=st.integers(0, n_classes - 1)))
     owner = data.draw(arrays(np.int64, n, elements=st.integers(0, 2)))
 
-    found = welch_statistics(sum_parties(x, y, owner, n_classes))
+    statistics = welch_statistics(sum_parties(x, y, owner, n_classes))
 
-    quanta = np.where(np.isnan(x), np.nan, np.trunc(np.ldexp(x, 200)) * 2.0**-200)
-    expected = naive.statistics(quanta.tolist(), y.tolist())
-    assert [None if np.isnan(t) else t for t in found.tolist()] == expected
+    truncated = np.where(np.isnan(x), np.nan, np.trunc(np.ldexp(x, 200)) * 2.0**-200)
+    expected = naive.statistics(truncated.tolist(), y.tolist())
+    assert [None if np.isnan(t) else t for t in statistics.tolist()] == expected
     for k in range(n_features + 1):
-        assert select_columns(found, k).columns.tolist() == naive.select_columns(expected, k)
+        assert select_columns(statistics, k).columns.tolist() == naive.select_columns(expected, k)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 6))
@@ -84,12 +84,12 @@ def test_sums_of_complete_tables_do_not_depend_on_owners(seed, n_parties, min_co
 
 
 def test_statistics_match_scipy():
-    found = welch_statistics(class_sums(X, Y, 3, min_count=1))
+    statistics = welch_statistics(class_sums(X, Y, 3, min_count=1))
 
     by_class = [
         np.abs(ttest_ind(X[k == Y], X[k != Y], equal_var=False).statistic) for k in range(3)
     ]
-    np.testing.assert_allclose(found, np.max(by_class, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(statistics, np.max(by_class, axis=0), rtol=1e-12)
 
 
 def test_perfect_columns_come_first_and_constant_ones_last():
@@ -97,11 +97,11 @@ def test_perfect_columns_come_first_and_constant_ones_last():
     noise = np.tile([-1.0, 0.0, 1.0], 4)
     x = np.column_stack([np.full(12, 3.0), noise, noise + y, 5.0 * y, np.full(12, np.nan)])
 
-    found = welch_statistics(class_sums(x, y, 2, min_count=5))
+    statistics = welch_statistics(class_sums(x, y, 2, min_count=5))
 
-    assert np.isnan(found[[0, 4]]).all()
-    assert found[1] == 0 < found[2] < found[3] == np.inf
-    assert [select_columns(found, n).columns.tolist() for n in range(1, 6)] == [
+    assert np.isnan(statistics[[0, 4]]).all()
+    assert statistics[1] == 0 < statistics[2] < statistics[3] == np.inf
+    assert [select_columns(statistics, n).columns.tolist() for n in range(1, 6)] == [
         [3], [2, 3], [1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4],
     ]  # fmt: skip
 
@@ -138,15 +138,15 @@ def test_selection_equals_training_on_the_selected_columns(classifier):
     classifier.set_params(share=None, holdout=0.0)
     selecting = clone(classifier).set_params(n_features_to_select=6)
 
-    found = selecting.fit(x, Y, parties=OWNERS)
-    columns = np.flatnonzero(found.support_)
+    model = selecting.fit(x, Y, parties=OWNERS)
+    columns = np.flatnonzero(model.support_)
     reference = clone(classifier).fit(x[:, columns], Y, parties=OWNERS)
 
     assert columns.min() >= 20
     assert columns.max() < 20 + X.shape[1]
-    assert found.t_statistics_.shape == (6,)
-    assert (found.centers_ == reference.centers_).all()
-    assert (found.predict_proba(x) == reference.predict_proba(x[:, columns])).all()
+    assert model.t_statistics_.shape == (6,)
+    assert (model.centers_ == reference.centers_).all()
+    assert (model.predict_proba(x) == reference.predict_proba(x[:, columns])).all()
 
 
 def test_selected_columns_do_not_depend_on_owners():
@@ -165,35 +165,35 @@ def test_selected_columns_do_not_depend_on_owners():
 
 
 def test_keeping_all_columns_needs_no_round():
-    found = FedPNNClassifier(n_features_to_select=X.shape[1]).fit(X, Y)
+    model = FedPNNClassifier(n_features_to_select=X.shape[1]).fit(X, Y)
 
-    assert found.support_.all()
-    assert "SelectionRequest" not in [r.request for r in found.run_record_.rounds]
-    assert not hasattr(found, "t_statistics_")
+    assert model.support_.all()
+    assert "SelectionRequest" not in [r.request for r in model.run_record_.rounds]
+    assert not hasattr(model, "t_statistics_")
 
 
 def test_saved_model_keeps_its_columns_and_checks_names(tmp_path):
     frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
-    found = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNERS)
-    found.save(tmp_path / "model")
+    model = FedPNNClassifier(n_features_to_select=4).fit(frame, Y, parties=OWNERS)
+    model.save(tmp_path / "model")
 
     loaded = FedPNNClassifier.load(tmp_path / "model")
 
-    assert (loaded.support_ == found.support_).all()
-    assert loaded.t_statistics_.tolist() == found.t_statistics_.tolist()
-    assert loaded.model_.to_bytes() == found.model_.to_bytes()
-    assert (loaded.predict_proba(frame) == found.predict_proba(frame)).all()
+    assert (loaded.support_ == model.support_).all()
+    assert loaded.t_statistics_.tolist() == model.t_statistics_.tolist()
+    assert loaded.model_.to_bytes() == model.model_.to_bytes()
+    assert (loaded.predict_proba(frame) == model.predict_proba(frame)).all()
     with pytest.raises(ValueError, match="feature names should match"):
-        loaded.predict(frame[frame.columns[found.support_]])
+        loaded.predict(frame[frame.columns[model.support_]])
     with pytest.raises(ValueError, match="expecting 13 features"):
-        loaded.predict(X[:, found.support_])
+        loaded.predict(X[:, model.support_])
 
 
 def test_predictions_ignore_columns_that_were_not_selected():
-    found = FedPNNClassifier(n_features_to_select=4).fit(X, Y)
-    other = np.where(found.support_, X, np.nan)
+    model = FedPNNClassifier(n_features_to_select=4).fit(X, Y)
+    other = np.where(model.support_, X, np.nan)
 
-    assert (found.predict_proba(other) == found.predict_proba(X)).all()
+    assert (model.predict_proba(other) == model.predict_proba(X)).all()
 
 
 @pytest.mark.parametrize("n", [0, -3, 2.5, True, "many"])
@@ -258,14 +258,14 @@ def test_columns_are_selected_before_products_are_computed():
     informative = np.arange(0, 10_936, 1000)
     x[:, informative] += 4.0 * y[:, None]
 
-    found = FedPNNClassifier(n_features_to_select=30).fit(x, y, parties=np.arange(60) % 2)
+    model = FedPNNClassifier(n_features_to_select=30).fit(x, y, parties=np.arange(60) % 2)
 
-    rounds = {r.request: r for r in found.run_record_.rounds}
-    assert found.support_[informative].all()
-    assert found.score(x, y) > 0.95
+    rounds = {r.request: r for r in model.run_record_.rounds}
+    assert model.support_[informative].all()
+    assert model.score(x, y) > 0.95
     assert max(rounds["SelectionRequest"].upload_bytes.values()) < 320 * 2 * 10_936 + 1000
     assert max(rounds["PointMomentsRequest"].upload_bytes.values()) < 20_000
-    assert FedPNNModel.from_bytes(found.model_.to_bytes()).n_features == 10_936
+    assert FedPNNModel.from_bytes(model.model_.to_bytes()).n_features == 10_936
 
 
 def test_metric_of_too_many_columns_raises_with_advice():

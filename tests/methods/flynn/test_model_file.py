@@ -16,7 +16,7 @@ from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn._features import FeatureMap
 from fedneighbors.methods.flynn._model import FlyNNModel
 from fedneighbors.methods.flynn.algorithm import HashPlan
-from tests.methods.knnper.altering import alter_record
+from tests.methods.knnper.tampering import alter_record
 
 MODEL = FlyNNModel(
     plan=HashPlan(FeatureMap(2, "mirror", np.zeros(2), np.ones(2), 5), 3, 2, 1, 5),

@@ -17,13 +17,13 @@ OWNER = dirichlet(LABELS[:N_ROWS], 5, alpha=0.5, min_rows=8, seed=0)
 ROUNDS = RoundSettings(n_rounds=3, regime=Regime(batch_size=16))
 
 
-def network():
+def make_network():
     return perceptron(64, 10, hidden=(16, 8), seed=1)
 
 
-def members(net=None, *, settings=None, owner=OWNER):
+def make_members(net=None, *, settings=None, owner=OWNER):
     """Return a client for each owner of the first digits."""
-    net = net or network()
+    net = net or make_network()
     x, y = DIGITS[:N_ROWS] / 16, LABELS[:N_ROWS]
     settings = settings or MemorySettings()
     return [
@@ -39,8 +39,8 @@ class RecordingCohort(Cohort):
         super().__init__(parties, **options)
         self.exchanges = []
 
-    def carry(self, requests, *, reduce):
-        delivery = super().carry(requests, reduce=reduce)
+    def deliver(self, requests, *, reduce):
+        delivery = super().deliver(requests, reduce=reduce)
         self.exchanges.append((requests, reduce, delivery.replies))
         return delivery
 

@@ -25,7 +25,7 @@ DISTANCES = st.lists(
 
 
 @given(DISTANCES, st.data(), st.sampled_from([0.01, 1.0, 100.0]))
-def test_votes_are_those_of_equation_6(distances, data, sigma):
+def test_votes_match_equation_6(distances, data, sigma):
     labels = data.draw(
         st.lists(st.integers(0, 3), min_size=len(distances), max_size=len(distances))
     )
@@ -81,7 +81,7 @@ def test_a_memory_without_keys_has_no_vote():
 
 
 @given(st.floats(0, 1), st.lists(st.floats(0, 1), min_size=2, max_size=2))
-def test_mixtures_are_those_of_equation_7(weight, local):
+def test_mixtures_match_equation_7(weight, local):
     shared = [0.25, 0.75]
 
     mixture = mix(np.array([local]), np.array([shared]), weight)
@@ -114,7 +114,7 @@ def test_without_rows_the_weight_is_the_middle_one():
     st.dictionaries(st.sampled_from("abcd"), st.floats(-10, 10)),
     st.lists(st.integers(1, 9), min_size=4, max_size=4),
 )
-def test_the_average_is_that_of_equation_13(before, updates, rows):
+def test_the_average_matches_equation_13(before, updates, rows):
     n, bits = sum(rows), binary_places(sum(rows))
     rows_by_name = dict(zip("abcd", rows, strict=True))
 
@@ -170,11 +170,11 @@ def keys_and_queries(draw):
 def test_neighbors_equal_the_naive_ones(case):
     keys, queries, k = case
 
-    found = nearest(keys, queries, k)
+    neighbors = nearest(keys, queries, k)
 
     positions, distances = naive.nearest(keys, queries, k)
-    assert found.positions.tolist() == positions
-    assert found.distances.tolist() == distances
+    assert neighbors.positions.tolist() == positions
+    assert neighbors.distances.tolist() == distances
 
 
 @given(keys_and_queries())
@@ -182,28 +182,28 @@ def test_a_query_can_exclude_its_own_key(case):
     keys, _, k = case
     skipped = np.arange(len(keys))[::-1].copy()
 
-    found = nearest(keys, keys[::-1].copy(), k, skip=skipped)
+    neighbors = nearest(keys, keys[::-1].copy(), k, skip=skipped)
 
     positions, distances = naive.nearest(keys, keys[::-1], k, skipped)
-    assert found.positions.tolist() == positions
-    assert found.distances.tolist() == distances
+    assert neighbors.positions.tolist() == positions
+    assert neighbors.distances.tolist() == distances
 
 
 def test_equally_near_keys_are_ordered_by_row():
     keys = np.zeros((50, 3))
 
-    found = nearest(keys, np.zeros((2, 3)), 4)
+    neighbors = nearest(keys, np.zeros((2, 3)), 4)
 
-    assert found.positions.tolist() == [[0, 1, 2, 3]] * 2
+    assert neighbors.positions.tolist() == [[0, 1, 2, 3]] * 2
 
 
 def test_distant_similar_keys_are_distinguished():
     """Squares of lengths of 1e16 hide differences of 1; products alone would confuse them."""
     keys = 1e8 + np.arange(64.0)[::-1, None] * np.ones(8)
 
-    found = nearest(keys, np.full((1, 8), 1e8), 64)
+    neighbors = nearest(keys, np.full((1, 8), 1e8), 64)
 
-    assert found.positions.tolist() == [list(range(64))[::-1]]
+    assert neighbors.positions.tolist() == [list(range(64))[::-1]]
 
 
 def test_blockwise_queries_equal_a_single_block(monkeypatch):

@@ -18,16 +18,16 @@ from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._checkpoint import Checkpoint, compute_fingerprint
 from fedneighbors.methods.knnper._training import Cohort
 from fedneighbors.methods.knnper.protocol import Stage
-from tests.methods.knnper.federations import build_coordinator, members
+from tests.methods.knnper.federations import build_coordinator, make_members
 
 KILLED = """
     import os, signal, sys
     from fedneighbors.federation._loop import run_rounds
     from fedneighbors.methods.knnper._checkpoint import Checkpoint
     from fedneighbors.methods.knnper._training import Cohort
-    from tests.methods.knnper.federations import build_coordinator, members
+    from tests.methods.knnper.federations import build_coordinator, make_members
 
-    file, stages, parties = Checkpoint(sys.argv[1], "mine"), [], members()
+    file, stages, parties = Checkpoint(sys.argv[1], "mine"), [], make_members()
 
     def write(stage):
         file.write(stage)
@@ -40,7 +40,7 @@ KILLED = """
 
 
 def test_an_interrupted_training_keeps_its_rounds(tmp_path):
-    parties = members()
+    parties = make_members()
     expected = run_rounds(build_coordinator(parties), Cohort(parties))
 
     process = subprocess.run(
@@ -52,12 +52,12 @@ def test_an_interrupted_training_keeps_its_rounds(tmp_path):
 
     assert process.returncode == -signal.SIGKILL
     assert stage.number == 2
-    resumed = members()
+    resumed = make_members()
     outcome = run_rounds(build_coordinator(resumed, resumed=stage), Cohort(resumed))
     assert outcome.result.weights.tobytes() == expected.result.weights.tobytes()
 
 
-def stage():
+def make_stage():
     return Stage(3, np.arange(4, dtype=np.float32), np.ones(4, np.float32), np.array([1.0, 0.5]))
 
 
@@ -65,7 +65,7 @@ def test_a_stage_is_read_back_equal(tmp_path):
     file = Checkpoint(tmp_path / "c", "mine")
 
     assert file.resume() is None
-    file.write(stage())
+    file.write(make_stage())
     resumed = file.resume()
 
     assert resumed.number == 3
@@ -78,7 +78,7 @@ def test_a_stage_is_read_back_equal(tmp_path):
 
 
 def test_the_stage_of_another_training_is_refused(tmp_path):
-    Checkpoint(tmp_path / "c", "mine").write(stage())
+    Checkpoint(tmp_path / "c", "mine").write(make_stage())
 
     with pytest.raises(ModelFileError, match="belongs to another training"):
         Checkpoint(tmp_path / "c", "yours").resume()
@@ -86,7 +86,7 @@ def test_the_stage_of_another_training_is_refused(tmp_path):
 
 def test_a_damaged_or_newer_stage_is_refused(tmp_path):
     path = tmp_path / "c"
-    Checkpoint(path, "mine").write(stage())
+    Checkpoint(path, "mine").write(make_stage())
     raw = path.read_bytes()
 
     path.write_bytes(raw[:-1])
@@ -97,7 +97,7 @@ def test_a_damaged_or_newer_stage_is_refused(tmp_path):
         Checkpoint(path, "mine").resume()
 
 
-def test_fingerprints_tell_settings_and_rows_apart():
+def test_fingerprints_differ_for_other_settings_and_rows():
     x = np.zeros((2, 3))
 
     fingerprints = {

@@ -21,7 +21,7 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def small_classifier(**changed):
+def make_small_classifier(**changed):
     return KNNPerClassifier(hidden=(5,), n_rounds=1, n_neighbors=3, **changed)
 
 
@@ -34,7 +34,7 @@ def test_a_missing_gpu_is_refused_before_anything_runs(no_gpu):
         lambda: Trainer(net, rows, torch.zeros(2, dtype=torch.int64), device="cuda"),
         lambda: net.embed(state_of(net.module), rows, device="cuda"),
         lambda: KNNPerParty("a", X, Y, net, device="cuda"),
-        lambda: small_classifier(device="cuda").fit(X, Y),
+        lambda: make_small_classifier(device="cuda").fit(X, Y),
         lambda: DittoClassifier(hidden=(5,), n_rounds=1, device="cuda").fit(X, Y),
     ):
         with pytest.raises(MissingDeviceError, match=r"finds none; .* device='cpu'"):
@@ -45,7 +45,10 @@ def test_a_missing_gpu_is_refused_before_anything_runs(no_gpu):
 def test_auto_is_the_cpu_without_a_gpu(no_gpu):
     assert torch_device("auto") == torch_device("cpu") == torch.device("cpu")
 
-    automatic, on_cpu = small_classifier(device="auto").fit(X, Y), small_classifier().fit(X, Y)
+    automatic, on_cpu = (
+        make_small_classifier(device="auto").fit(X, Y),
+        make_small_classifier().fit(X, Y),
+    )
 
     assert automatic.weights_.tobytes() == on_cpu.weights_.tobytes()
     assert np.array_equal(automatic.predict_proba(X), on_cpu.predict_proba(X))
@@ -73,11 +76,11 @@ def test_an_available_gpu_is_used_on_request(monkeypatch):
 @pytest.mark.parametrize("word", ["gpu", "", None])
 def test_unknown_devices_are_refused(word):
     with pytest.raises(ValueError, match="expected device 'auto', 'cpu' or 'cuda', got"):
-        small_classifier(device=word).fit(X, Y)
+        make_small_classifier(device=word).fit(X, Y)
 
 
 def test_a_model_set_to_the_gpu_needs_a_gpu(no_gpu):
-    model = small_classifier().fit(X, Y)
+    model = make_small_classifier().fit(X, Y)
 
     model.set_params(device="cuda")
 

@@ -72,11 +72,11 @@ def test_an_unknown_client_gets_the_shared_network_and_is_named(fitted):
     with pytest.warns(UserWarning, match=r"clients \['moon'\] are unknown"):
         probabilities = fitted.predict_proba(X[:2], parties=["moon", "north"])
 
-    alone = fitted.predict_proba(X[1:2], parties=["north"])[0]
+    single = fitted.predict_proba(X[1:2], parties=["north"])[0]
     assert probabilities[0].tolist() == np.exp(scores[0]).tolist()
     np.testing.assert_allclose(
-        probabilities[1], alone, rtol=1e-5
-    )  # products of one row round otherwise
+        probabilities[1], single, rtol=1e-5
+    )  # products of a single row are rounded differently
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])

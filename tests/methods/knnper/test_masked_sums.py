@@ -11,7 +11,7 @@ from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._roles import serve
 from fedneighbors.methods.knnper import KNNPerClassifier
 from tests.federation.masked_parties import enroll
-from tests.methods.knnper.federations import build_coordinator, members
+from tests.methods.knnper.federations import build_coordinator, make_members
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.arange(len(Y)) % 4
@@ -57,7 +57,7 @@ def test_an_unknown_kind_of_sum_is_refused():
         KNNPerClassifier(**QUICK, sums="hidden").fit(X, Y, parties=PARTIES)
 
 
-def lossy_exchange(by_name, step, lost):
+def make_lossy_exchange(by_name, step, lost):
     """Return an exchange that loses clients at a step of the second masked sum."""
     lost_names, opened = set(), []
 
@@ -79,7 +79,7 @@ def lossy_exchange(by_name, step, lost):
 
 @pytest.mark.parametrize("step", [OpenSum, MaskInput])
 def test_a_client_lost_before_its_sum_ends_the_training(step):
-    clients = members()
+    clients = make_members()
     masked, roster = enroll(clients)
     by_name = {member.name: member for member in masked}
     stages = []
@@ -87,17 +87,17 @@ def test_a_client_lost_before_its_sum_ends_the_training(step):
     with pytest.raises(PartyMissing, match="no reply to the changes of round 1") as caught:
         run_rounds(
             build_coordinator(clients, on_stage=stages.append),
-            FrameTransport(lossy_exchange(by_name, step, {clients[4].name}), tuple(by_name)),
+            FrameTransport(make_lossy_exchange(by_name, step, {clients[4].name}), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
     assert set(caught.value.missing) == {clients[4].name}
     assert stages == []
-    assert [member.personal for member in clients] == [None] * 5
+    assert [member.client_state for member in clients] == [None] * 5
 
 
 def test_a_client_lost_after_its_sum_is_in_that_round():
-    clients = members()
+    clients = make_members()
     masked, roster = enroll(clients)
     by_name = {member.name: member for member in masked}
     stages = []
@@ -105,7 +105,7 @@ def test_a_client_lost_after_its_sum_is_in_that_round():
     with pytest.raises(PartyMissing, match="no reply to the changes of round 2"):
         run_rounds(
             build_coordinator(clients, on_stage=stages.append),
-            FrameTransport(lossy_exchange(by_name, Unmask, {clients[4].name}), tuple(by_name)),
+            FrameTransport(make_lossy_exchange(by_name, Unmask, {clients[4].name}), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -113,7 +113,7 @@ def test_a_client_lost_after_its_sum_is_in_that_round():
 
 
 def test_too_few_remaining_clients_give_no_sum():
-    clients = members()
+    clients = make_members()
     masked, roster = enroll(clients)
     by_name = {member.name: member for member in masked}
 
@@ -121,7 +121,7 @@ def test_too_few_remaining_clients_give_no_sum():
         run_rounds(
             build_coordinator(clients),
             FrameTransport(
-                lossy_exchange(by_name, MaskInput, {member.name for member in clients[2:]}),
+                make_lossy_exchange(by_name, MaskInput, {member.name for member in clients[2:]}),
                 tuple(by_name),
             ),
             sums=MaskedSums(roster),

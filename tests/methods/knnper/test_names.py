@@ -14,12 +14,12 @@ QUICK = {"hidden": (8,), "n_rounds": 2}
 MISSING = [None, np.nan, ""]
 
 
-def data_of(method):
+def get_data(method):
     return (DIABETES, PROGRESS) if method is KNNPerRegressor else (WINE, CULTIVAR)
 
 
 def fit(method=KNNPerClassifier, names=("north", "south"), **parameters):
-    x, y = data_of(method)
+    x, y = get_data(method)
     parties = np.array(names, object)[np.arange(len(y)) % 2]
     return method(**QUICK, **parameters).fit(x, y, parties=parties)
 
@@ -29,7 +29,7 @@ def method(request):
     return request.param
 
 
-def row_ids(model, name):
+def list_row_ids(model, name):
     return model.clients_[name].memory.ids
 
 
@@ -38,7 +38,7 @@ def row_ids(model, name):
 
 @pytest.mark.parametrize("number", [int, np.int64])
 def test_numeric_client_names_become_text(method, number, tmp_path):
-    (x, y), model = data_of(method), fit(method)
+    (x, y), model = get_data(method), fit(method)
 
     model.add_client(number(5), x[:30], y[:30])
     model.update(number(5), x[:2], y[:2]).forget(number(5), [0, "1"])
@@ -46,7 +46,7 @@ def test_numeric_client_names_become_text(method, number, tmp_path):
     model.save(tmp_path / "five", client=number(5))
 
     assert sorted(model.clients_) == ["5", "north", "south"]
-    assert row_ids(model, "5") == [str(place) for place in range(2, 32)]
+    assert list_row_ids(model, "5") == [str(place) for place in range(2, 32)]
     predictions = model.predict(x[:9], [number(5)] * 9)
     assert predictions.tolist() == model.predict(x[:9], ["5"] * 9).tolist()
     assert method.load(tmp_path / "all").predict(x[:9], [5] * 9).tolist() == predictions.tolist()
@@ -54,11 +54,11 @@ def test_numeric_client_names_become_text(method, number, tmp_path):
 
 
 def test_clients_trained_under_numbers_are_found_by_number(method):
-    (x, y), model = data_of(method), fit(method, names=(0, 1))
+    (x, y), model = get_data(method), fit(method, names=(0, 1))
 
     model.update(0, x[:2], y[:2], ids=["a", "b"]).forget(0, ["a"])
 
-    assert row_ids(model, "0")[-1] == "b"
+    assert list_row_ids(model, "0")[-1] == "b"
     with pytest.raises(ValueError, match="client '0' already exists"):
         model.add_client(0, x[:9], y[:9])
     assert sorted(model.clients_) == ["0", "1"]
@@ -66,7 +66,7 @@ def test_clients_trained_under_numbers_are_found_by_number(method):
 
 @pytest.mark.parametrize("name", MISSING)
 def test_a_client_without_a_name_is_refused_everywhere(method, name, tmp_path):
-    (x, y), model = data_of(method), fit(method)
+    (x, y), model = get_data(method), fit(method)
     calls = [
         lambda: model.add_client(name, x[:9], y[:9]),
         lambda: model.update(name, x[:9], y[:9]),
@@ -115,8 +115,8 @@ def test_a_bank_has_no_client_without_a_name(name):
 
 
 def test_a_string_is_not_a_list_of_row_names(method):
-    (x, y), model = data_of(method), fit(method)
-    before = row_ids(model, "north")
+    (x, y), model = get_data(method), fit(method)
+    before = list_row_ids(model, "north")
 
     with pytest.raises(TypeError, match=r"got '12'; pass a list: \['12'\]"):
         model.forget("north", "12")
@@ -125,29 +125,29 @@ def test_a_string_is_not_a_list_of_row_names(method):
     with pytest.raises(TypeError, match="pass a list"):
         model.add_client("new", x[:2], y[:2], ids="ab")
 
-    assert row_ids(model, "north") == before
+    assert list_row_ids(model, "north") == before
     assert "new" not in model.clients_
 
 
 @pytest.mark.parametrize("number", [int, np.int64])
 def test_numeric_row_names_can_be_forgotten(method, number):
-    (x, y), model = data_of(method), fit(method)
+    (x, y), model = get_data(method), fit(method)
     numbers = [number(number_) for number_ in (1011, 1012, 1013)]
 
     model.update("north", x[:3], y[:3], ids=numbers).forget("north", numbers[:1])
 
-    assert row_ids(model, "north")[-2:] == ["1012", "1013"]
+    assert list_row_ids(model, "north")[-2:] == ["1012", "1013"]
 
 
 def test_default_names_skip_used_numbers(method, tmp_path):
-    (x, y), model = data_of(method), fit(method)
-    n = len(row_ids(model, "north"))
+    (x, y), model = get_data(method), fit(method)
+    n = len(list_row_ids(model, "north"))
     model.update("north", x[:1], y[:1], ids=[str(n + 1)]).update("north", x[:1], y[:1])
     model.save(tmp_path / "m")
 
     for instance in (model, method.load(tmp_path / "m")):
         instance.forget("north", [n + 1, n + 2]).update("north", x[:2], y[:2])
-        assert row_ids(instance, "north")[-2:] == [str(n + 3), str(n + 4)]
+        assert list_row_ids(instance, "north")[-2:] == [str(n + 3), str(n + 4)]
 
 
 # Labels and targets

@@ -19,8 +19,8 @@ from tests.methods.knnper.federations import (
     N_ROWS,
     RecordingCohort,
     build_coordinator,
-    members,
-    network,
+    make_members,
+    make_network,
 )
 
 
@@ -34,7 +34,10 @@ def record_requests(coordinator, parties):
 @pytest.mark.parametrize("combine", ["paper", "pool"])
 def test_stacked_clients_equal_frames_bit_for_bit(combine):
     settings = MemorySettings(combine=combine)
-    framed_clients, direct_clients = members(settings=settings), members(settings=settings)
+    framed_clients, direct_clients = (
+        make_members(settings=settings),
+        make_members(settings=settings),
+    )
 
     framed = run(build_coordinator(framed_clients), framed_clients)
     direct = run_rounds(build_coordinator(direct_clients), Cohort(direct_clients, method="reuse"))
@@ -46,11 +49,11 @@ def test_stacked_clients_equal_frames_bit_for_bit(combine):
         assert first.upload_bytes == second.upload_bytes
         assert first.download_bytes == second.download_bytes
     for first, second in zip(framed_clients, direct_clients, strict=True):
-        assert first.personal.weight == second.personal.weight
+        assert first.client_state.weight == second.client_state.weight
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
-    stacked_clients, reused_clients = members(), members()
+    stacked_clients, reused_clients = make_members(), make_members()
 
     stacked = run_rounds(
         build_coordinator(stacked_clients), Cohort(stacked_clients, method="stacked")
@@ -61,7 +64,7 @@ def test_one_batched_product_gives_the_same_up_to_rounding():
 
 
 def test_the_order_of_clients_does_not_matter():
-    clients, reversed_clients = members(), members()[::-1]
+    clients, reversed_clients = make_members(), make_members()[::-1]
 
     first = run_rounds(build_coordinator(clients), Cohort(clients, method="reuse"))
     second = run_rounds(
@@ -72,7 +75,7 @@ def test_the_order_of_clients_does_not_matter():
 
 
 def test_weights_depend_on_sums_only():
-    parties = members()
+    parties = make_members()
 
     exchanges = record_requests(build_coordinator(parties), parties)
 
@@ -84,11 +87,11 @@ def test_weights_depend_on_sums_only():
     }
     assert {kind.__name__ for kind in kinds} == {"ClientSchemaRequest", "ReleaseRequest"}
     for reply in (ClientSchemaRequest.reply, TrainRequest.reply):
-        assert "personal" not in reply.__dataclass_fields__
+        assert "client_state" not in reply.__dataclass_fields__
 
 
 def test_only_participants_get_requests():
-    parties = members()
+    parties = make_members()
     rounds = RoundSettings(n_rounds=6, participation=0.4, regime=Regime(batch_size=64))
 
     exchanges = record_requests(build_coordinator(parties, rounds=rounds), parties)
@@ -104,8 +107,8 @@ def test_only_participants_get_requests():
 
 
 def test_held_out_rows_do_not_affect_the_first_training():
-    parties = members()
-    changed = members()
+    parties = make_members()
+    changed = make_members()
     for party in changed:
         party._x = party._x.copy()
         party._x[party.held_out] = 0.5  # would change the first training if it used these rows
@@ -127,11 +130,11 @@ def test_held_out_rows_do_not_affect_the_first_training():
 
 
 def test_a_resumed_training_is_bit_identical():
-    clients, stages = members(settings=MemorySettings(combine="pool")), []
+    clients, stages = make_members(settings=MemorySettings(combine="pool")), []
     expected = run_rounds(build_coordinator(clients, on_stage=stages.append), Cohort(clients))
 
     for stage in stages[:-1]:
-        resumed_clients = members(settings=MemorySettings(combine="pool"))
+        resumed_clients = make_members(settings=MemorySettings(combine="pool"))
         outcome = run_rounds(
             build_coordinator(resumed_clients, resumed=stage), Cohort(resumed_clients)
         )
@@ -141,25 +144,25 @@ def test_a_resumed_training_is_bit_identical():
 
 
 def test_a_memory_has_exactly_its_clients_rows():
-    parties = members()
+    parties = make_members()
 
     run_rounds(build_coordinator(parties), Cohort(parties))
 
     for party in parties:
-        assert len(party.personal.memory) == party.n_rows
-        assert party.personal.memory.labels.tolist() == party._labels.tolist()
+        assert len(party.client_state.memory) == party.n_rows
+        assert party.client_state.memory.labels.tolist() == party._labels.tolist()
 
 
 def test_a_client_with_another_network_is_named():
-    parties = members()
-    parties[2] = members(perceptron(64, 10, hidden=(16, 9)))[2]
+    parties = make_members()
+    parties[2] = make_members(perceptron(64, 10, hidden=(16, 9)))[2]
 
     with pytest.raises(PartyRefused, match=r"party-2.*the network differs from"):
         run_rounds(build_coordinator(parties), Cohort(parties))
 
 
 def test_diverging_training_suggests_a_lower_learning_rate():
-    parties = members()
+    parties = make_members()
     rounds = RoundSettings(n_rounds=3, regime=Regime(learning_rate=1e6))
 
     with pytest.raises(PartyRefused, match="lower the learning rate"):
@@ -168,17 +171,17 @@ def test_diverging_training_suggests_a_lower_learning_rate():
 
 def test_a_client_of_one_row_takes_part():
     owner = np.array(["big"] * 239 + ["tiny"])
-    parties = members(network(), owner=owner)
+    parties = make_members(make_network(), owner=owner)
 
     run_rounds(build_coordinator(parties), Cohort(parties))
 
     tiny = next(party for party in parties if party.name == "tiny")
-    assert len(tiny.personal.memory) == 1
+    assert len(tiny.client_state.memory) == 1
     assert not tiny.held_out.any()
 
 
 def test_standardized_columns_are_those_of_the_pooled_table():
-    parties = members()
+    parties = make_members()
 
     outcome = run_rounds(build_coordinator(parties, standardize=True), Cohort(parties))
 
@@ -192,7 +195,7 @@ def test_standardized_columns_are_those_of_the_pooled_table():
 
 def test_memory_for_changes_does_not_grow_with_clients(monkeypatch):
     owner = np.array([f"c{i // 4:02d}" for i in range(N_ROWS)])
-    parties = members(owner=owner)
+    parties = make_members(owner=owner)
     references, n_alive = [], [0]
     update = KNNPerParty.make_update
 

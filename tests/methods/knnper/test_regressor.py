@@ -72,7 +72,7 @@ def test_targets_are_standardized_as_those_of_the_pooled_table():
     )
 
 
-def test_an_outlying_client_is_served_by_its_memory():
+def test_an_outlying_client_is_predicted_by_its_memory():
     higher = Y + 500 * (PARTIES == "south")
 
     model = KNNPerRegressor(n_rounds=10, hidden=(16,)).fit(X, higher, parties=PARTIES)
@@ -121,10 +121,10 @@ def test_adding_a_client_changes_no_other_client(combine):
 
     center, scale = model.overall_
     shared = center + scale * model.embed(X[100:])[1][:, 0]
-    personal = model.predict(X[100:], ["new"] * 60)
+    state = model.predict(X[100:], ["new"] * 60)
     assert len(model.clients_["new"].memory) == 60
     assert model.predict(X[:100], PARTIES[:100]).tobytes() == before.tobytes()
-    assert personal.mean() > shared.mean() + 100
+    assert state.mean() > shared.mean() + 100
     with pytest.raises(ValueError, match="already exists"):
         model.add_client("new", X[:5], Y[:5])
 

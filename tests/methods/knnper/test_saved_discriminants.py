@@ -6,7 +6,7 @@ import pytest
 from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
-from tests.methods.knnper.altering import alter_file
+from tests.methods.knnper.tampering import alter_file
 
 
 @pytest.fixture(scope="module")

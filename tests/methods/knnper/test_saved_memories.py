@@ -17,8 +17,8 @@ from fedneighbors.methods.knnper._records import memory_record, read_memory
 from fedneighbors.methods.knnper._settings import MEMORY_KINDS, MemorySettings
 from fedneighbors.methods.knnper.memory._codes import Codebook
 from fedneighbors.tabular._model_file import open_model, seal_model
-from tests.methods.knnper.altering import alter_file, alter_record
 from tests.methods.knnper.memory.tables import tables
+from tests.methods.knnper.tampering import alter_file, alter_record
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -87,11 +87,11 @@ def test_files_are_as_small_as_their_memories():
 
     for kind in MEMORY_KINDS:
         model.set_params(memory=kind).fit(digits / 16, labels, parties=owner)
-        sizes[kind] = len(file_of(model)) - model.weights_.nbytes
+        sizes[kind] = len(save_to_bytes(model)) - model.weights_.nbytes
         memories[kind] = sum(client.memory.nbytes for client in model.clients_.values())
     model.set_params(memory="exact").fit(digits / 16, labels, parties=owner)
     model.share_codebook(digits[:300] / 16)
-    shared = len(file_of(model)) - model.weights_.nbytes - model.codebook_.nbytes
+    shared = len(save_to_bytes(model)) - model.weights_.nbytes - model.codebook_.nbytes
 
     overhead = 4000  # settings of the model and of three clients, and states of their memories
     assert sizes["exact"] > len(labels) * (128 * 4 + 8)
@@ -101,7 +101,7 @@ def test_files_are_as_small_as_their_memories():
     assert sizes["exact"] > 32 * shared
 
 
-def file_of(model, **options):
+def save_to_bytes(model, **options):
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ def test_custom_row_names_are_read_back(tmp_path):
 def test_a_client_file_has_only_its_own_codes(tmp_path):
     fitted = KNNPerClassifier(**QUICK, memory="8-bit").fit(X, Y, parties=PARTIES)
 
-    raw = file_of(fitted, client="north")
+    raw = save_to_bytes(fitted, client="north")
 
     north, south = (fitted.clients_[name].memory.codes for name in ("north", "south"))
     assert north.tobytes() in raw
@@ -184,7 +184,7 @@ def test_an_altered_frame_is_refused_or_gives_valid_votes(records, kind, data):
     np.testing.assert_allclose(votes.sum(axis=1), 1, rtol=1e-9)
 
 
-def codebook(n_stretches, n_entries):
+def make_codebook(n_stretches, n_entries):
     return Codebook(np.zeros((n_stretches, n_entries, 1), np.float32), n_stretches)
 
 
@@ -208,12 +208,12 @@ IMPOSSIBLE = [
     ("8-bit", {"ids": json.dumps(["a"] * 20)}, "expected new names"),
     ("8-bit", {"state": "[]"}, "expected the state of a memory"),
     ("8-bit", {"state": "{}"}, "expected the state of a memory"),
-    ("8-bit", {"book": codebook(4, 9)}, "but its codes use another"),
+    ("8-bit", {"book": make_codebook(4, 9)}, "but its codes use another"),
     ("product", {"keys": np.zeros((20, 4), np.uint8)}, "codes of 2 bytes per row"),
     ("product", {"book": None}, "codes have no codebook"),
-    ("product", {"book": codebook(5, 16)}, "expected a codebook of keys of width 4"),
-    ("product", {"book": codebook(4, 3)}, "index beyond the codebook"),
-    ("product", {"book": codebook(4, 17)}, "at most 16 entries"),
+    ("product", {"book": make_codebook(5, 16)}, "expected a codebook of keys of width 4"),
+    ("product", {"book": make_codebook(4, 3)}, "index beyond the codebook"),
+    ("product", {"book": make_codebook(4, 17)}, "at most 16 entries"),
     ("centers", {"counts": np.zeros(3, np.uint8)}, "must be 1 or more"),
     ("centers", {"counts": np.full(3, 1 << 62, np.uint64)}, "must be 1 or more and sum to less"),
     ("centers", {"counts": np.ones(2, np.uint8)}, "expected 3 counts"),
@@ -270,7 +270,7 @@ def test_impossible_counts_of_drift_detection_are_refused(records):
 @pytest.fixture(scope="module")
 def shared_raw():
     model = KNNPerClassifier(**QUICK).fit(X, Y, parties=PARTIES)
-    return file_of(model.share_codebook(X[:50], n_stretches=2, bits=4))
+    return save_to_bytes(model.share_codebook(X[:50], n_stretches=2, bits=4))
 
 
 def test_a_shared_codebook_is_stored_once(shared_raw):

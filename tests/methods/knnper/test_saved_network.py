@@ -10,7 +10,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.neural._blueprint import perceptron
-from tests.methods.knnper.altering import alter_file
+from tests.methods.knnper.tampering import alter_file
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")

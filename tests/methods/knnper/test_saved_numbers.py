@@ -13,7 +13,7 @@ from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
 from fedneighbors.tabular._model_file import seal_model
-from tests.methods.knnper.altering import alter_file
+from tests.methods.knnper.tampering import alter_file
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y, OTHERS = X[:120], Y[:120], X[120:]

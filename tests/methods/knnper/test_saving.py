@@ -18,7 +18,7 @@ from fedneighbors.methods.knnper.personal._client_state import ClientState
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._model_file import seal_model
-from tests.methods.knnper.altering import alter_file
+from tests.methods.knnper.tampering import alter_file
 
 X, Y = load_wine(return_X_y=True)
 PARTIES = np.where(np.arange(len(Y)) % 3 == 0, "south", "north")
@@ -114,7 +114,7 @@ def test_labels_names_and_empty_memories_are_restored(tmp_path):
     assert len(loaded.clients_["south"].memory) == 0
 
 
-def custom_network(width=6):
+def build_custom_network(width=6):
     module = nn.Sequential()
     module.add_module("seen", nn.Sequential(nn.Linear(13, width), nn.BatchNorm1d(width)))
     module.add_module("last", nn.Linear(width, 3))
@@ -123,14 +123,16 @@ def custom_network(width=6):
 
 def test_a_custom_network_is_restored_with_its_code(tmp_path):
     layers = {"embedding": "seen", "head": "last"}
-    original = KNNPerClassifier(custom_network(), **layers, n_rounds=2).fit(X, Y, parties=PARTIES)
+    original = KNNPerClassifier(build_custom_network(), **layers, n_rounds=2).fit(
+        X, Y, parties=PARTIES
+    )
     original.save(tmp_path / "m")
 
     with pytest.raises(ValueError, match="expected model=, the trained network"):
         KNNPerClassifier.load(tmp_path / "m")
     with pytest.raises(ModelFileError, match="written for another network"):
-        KNNPerClassifier.load(tmp_path / "m", model=custom_network(7))
-    loaded = KNNPerClassifier.load(tmp_path / "m", model=custom_network())
+        KNNPerClassifier.load(tmp_path / "m", model=build_custom_network(7))
+    loaded = KNNPerClassifier.load(tmp_path / "m", model=build_custom_network())
 
     assert (
         loaded.predict_proba(X, PARTIES).tobytes() == original.predict_proba(X, PARTIES).tobytes()

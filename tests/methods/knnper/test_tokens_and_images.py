@@ -17,7 +17,7 @@ def build_lstm(shape, n_outputs):
     return lstm(shape, n_outputs, hidden=8, seed=1)
 
 
-def classifier(**changed):
+def make_classifier(**changed):
     settings = {"n_rounds": 2, "n_neighbors": 1, "learning_rate": 0.5, "classes": range(80)}
     return KNNPerClassifier(**(settings | changed))
 
@@ -36,7 +36,7 @@ def test_roles_train_an_lstm_and_memorize_their_text(roles):
     parts = ordered_roles(data.parties, test=0.2, gap=LENGTH // STRIDE)
     is_known = parts.train & (data.parties != names[-1])
 
-    model = classifier(model=build_lstm).fit(
+    model = make_classifier(model=build_lstm).fit(
         data.x[is_known], data.y[is_known], data.parties[is_known]
     )
     is_late = parts.train & (data.parties == names[-1])
@@ -61,8 +61,8 @@ def test_tokens_are_not_standardized(roles):
     selected = np.isin(data.parties, names[:3])
     rows = data.x[selected], data.y[selected], data.parties[selected]
 
-    plain = classifier(model=build_lstm, standardize=False).fit(*rows)
-    standardized = classifier(model=build_lstm, standardize=True).fit(*rows)
+    plain = make_classifier(model=build_lstm, standardize=False).fit(*rows)
+    standardized = make_classifier(model=build_lstm, standardize=True).fit(*rows)
 
     assert standardized.weights_.tobytes() == plain.weights_.tobytes()
 
@@ -71,7 +71,7 @@ def test_the_built_in_lstm_accepts_windows_of_plays(roles):
     data, names = roles
     selected = np.isin(data.parties, names[:2])
 
-    model = classifier(model="lstm", n_rounds=1).fit(
+    model = make_classifier(model="lstm", n_rounds=1).fit(
         data.x[selected, :4].astype(float), data.y[selected], data.parties[selected]
     )
 
@@ -83,7 +83,7 @@ def test_invalid_tokens_are_refused(roles, token):
     data, names = roles
     selected = np.isin(data.parties, names[:2])
     x = data.x[selected].astype(float)
-    model = classifier(model=build_lstm, n_rounds=1).fit(
+    model = make_classifier(model=build_lstm, n_rounds=1).fit(
         x, data.y[selected], data.parties[selected]
     )
     x[3, 2] = token
@@ -91,7 +91,7 @@ def test_invalid_tokens_are_refused(roles, token):
     with pytest.raises(DataError, match="integers from 0 to 79"):
         model.predict(x, data.parties[selected])
     with pytest.raises(DataError, match="integers from 0 to 79"):
-        classifier(model=build_lstm).fit(x, data.y[selected], data.parties[selected])
+        make_classifier(model=build_lstm).fit(x, data.y[selected], data.parties[selected])
 
 
 def test_integer_images_train_like_real_ones():

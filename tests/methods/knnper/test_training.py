@@ -17,12 +17,12 @@ X = torch.tensor(RANDOM.normal(size=(ENDS[-1], 5)))
 Y = torch.tensor(RANDOM.integers(3, size=ENDS[-1]))
 
 
-def network():
+def make_network():
     net = perceptron(5, 3, hidden=(6, 4), seed=2)
     return Network(net.module.double(), "body")
 
 
-def tasks(net, start=None):
+def make_tasks(net, start=None):
     start = start or state_of(net.module)
     return [
         LocalTask(np.arange(ENDS[i], ENDS[i + 1]), start, ("seed", i)) for i in range(len(SIZES))
@@ -57,11 +57,11 @@ def train_with_torch(net, task, regime, only=None, anchor=None):
     "regime", [Regime(batch_size=4), Regime(epochs=3, batch_size=8, momentum=0.0, weight_decay=0.1)]
 )
 def test_clients_train_as_with_torch_one_by_one(method, regime):
-    net = network()
+    net = make_network()
 
-    states = Trainer(net, X, Y, method=method).train(tasks(net), regime)
+    states = Trainer(net, X, Y, method=method).train(make_tasks(net), regime)
 
-    for state, task in zip(states, tasks(net), strict=True):
+    for state, task in zip(states, make_tasks(net), strict=True):
         expected = train_with_torch(net, task, regime)
         for name in expected:
             np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
@@ -70,7 +70,7 @@ def test_clients_train_as_with_torch_one_by_one(method, regime):
 @pytest.mark.parametrize("n_bytes", [1, 2 * 8 * 79, 10**9])
 def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch):
     monkeypatch.setattr("fedneighbors.neural._trainer.MAX_STACKED_BYTES", n_bytes)
-    stacked, net = [], network()  # it has 79 weights
+    stacked, net = [], make_network()  # it has 79 weights
     train_stacked = Trainer._train_stacked
     monkeypatch.setattr(
         Trainer,
@@ -78,10 +78,10 @@ def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch)
         lambda self, batch, *rest: stacked.append(len(batch)) or train_stacked(self, batch, *rest),
     )
 
-    states = Trainer(net, X, Y, method="stacked").train(tasks(net), Regime())
+    states = Trainer(net, X, Y, method="stacked").train(make_tasks(net), Regime())
 
     assert stacked == {1: [1] * 5, 2 * 8 * 79: [2, 2, 1], 10**9: [5]}[n_bytes]
-    for state, task in zip(states, tasks(net), strict=True):
+    for state, task in zip(states, make_tasks(net), strict=True):
         expected = train_with_torch(net, task, Regime())
         for name in expected:
             np.testing.assert_allclose(state[name], expected[name], rtol=1e-9, atol=1e-12)
@@ -89,9 +89,9 @@ def test_no_more_clients_train_together_than_fit_the_cache(n_bytes, monkeypatch)
 
 @pytest.mark.parametrize("method", ["stacked", "reuse"])
 def test_a_proximal_term_pulls_to_the_anchor(method):
-    net, regime = network(), Regime(batch_size=8, proximal=0.7)
+    net, regime = make_network(), Regime(batch_size=8, proximal=0.7)
     anchor = {name: tensor + 0.1 for name, tensor in state_of(net.module).items()}
-    anchored = [LocalTask(t.rows, t.start, t.seed_parts, anchor) for t in tasks(net)]
+    anchored = [LocalTask(t.rows, t.start, t.seed_parts, anchor) for t in make_tasks(net)]
 
     states = Trainer(net, X, Y, method=method).train(anchored, regime)
 
@@ -103,10 +103,10 @@ def test_a_proximal_term_pulls_to_the_anchor(method):
 
 @pytest.mark.parametrize("method", ["stacked", "reuse"])
 def test_untrained_parameters_are_bit_identical(method):
-    net = network()
+    net = make_network()
     before = state_of(net.module)
 
-    states = Trainer(net, X, Y, method=method).train(tasks(net), Regime(), only=net.head_names)
+    states = Trainer(net, X, Y, method=method).train(make_tasks(net), Regime(), only=net.head_names)
 
     for state, size in zip(states, SIZES, strict=True):
         assert all(torch.equal(state[name], before[name]) for name in net.body_names)
@@ -115,11 +115,11 @@ def test_untrained_parameters_are_bit_identical(method):
 
 
 def test_training_changes_neither_the_start_nor_the_network():
-    net = network()
+    net = make_network()
     start = state_of(net.module)
     start_before, network_before = clone(start), state_of(net.module)
 
-    Trainer(net, X, Y).train(tasks(net, start), Regime())
+    Trainer(net, X, Y).train(make_tasks(net, start), Regime())
 
     assert all(torch.equal(start[name], start_before[name]) for name in start_before)
     assert all(
@@ -129,9 +129,11 @@ def test_training_changes_neither_the_start_nor_the_network():
 
 @pytest.mark.parametrize("method", ["stacked", "reuse"])
 def test_equal_seeds_give_equal_bits(method):
-    net = network()
+    net = make_network()
 
-    first, second = (Trainer(net, X, Y, method=method).train(tasks(net), Regime()) for _ in "ab")
+    first, second = (
+        Trainer(net, X, Y, method=method).train(make_tasks(net), Regime()) for _ in "ab"
+    )
 
     for state, repeated in zip(first, second, strict=True):
         assert all(torch.equal(state[name], repeated[name]) for name in state)
@@ -151,7 +153,7 @@ def test_a_batch_plan_gives_every_client_its_rows_in_order():
     assert rows_of_client == [[row for part in parts for row in part.tolist()] for parts in passes]
 
 
-def normalized_network():
+def make_normalized_network():
     """Return a network with running averages, which a batched product does not support."""
 
     class Normalized(nn.Module):
@@ -168,7 +170,7 @@ def normalized_network():
 
 
 def test_running_averages_are_per_client():
-    net = normalized_network()
+    net = make_normalized_network()
     task = LocalTask(np.arange(16), state_of(net.module), ("a",))
 
     [state] = Trainer(net, X, Y).train([task], Regime(batch_size=8, learning_rate=1e-9))
@@ -185,21 +187,21 @@ def test_running_averages_are_per_client():
 
 
 def test_networks_that_cannot_be_stacked_train_in_turn():
-    assert Trainer(normalized_network(), X, Y).method == "reuse"
-    assert Trainer(network(), X, Y).method == "stacked"
+    assert Trainer(make_normalized_network(), X, Y).method == "reuse"
+    assert Trainer(make_network(), X, Y).method == "stacked"
     with pytest.raises(ValueError, match="cannot be stacked; use method='reuse'"):
-        Trainer(normalized_network(), X, Y, method="stacked")
+        Trainer(make_normalized_network(), X, Y, method="stacked")
 
 
 def test_a_missing_layer_is_named_with_existing_ones():
     with pytest.raises(ValueError, match=r"no layer named 'trunk'; its layers are: body, body\.0"):
-        Network(network().module, "trunk")
+        Network(make_network().module, "trunk")
     with pytest.raises(ValueError, match="has no trainable parameters"):
-        Network(network().module, "body", ("body.2",))
+        Network(make_network().module, "body", ("body.2",))
 
 
 def test_embeddings_equal_the_layer_in_any_batch_size():
-    net = network()
+    net = make_network()
 
     keys, scores = net.embed(state_of(net.module), X, batch_size=10)
 

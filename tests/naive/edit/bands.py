@@ -30,10 +30,10 @@ def distance_within(first, second, limit):
     return distance if distance <= limit else None
 
 
-def kth_smallest(values, start, wanted):
+def kth_smallest(values, start, k):
     """Return the k-th smallest value up to ``start``.
 
     This is ``start`` itself if fewer than k values are up to it.
     """
     candidates = sorted(value for value in values if value <= start)
-    return candidates[wanted - 1] if len(candidates) >= wanted else start
+    return candidates[k - 1] if len(candidates) >= k else start

@@ -30,8 +30,10 @@ def grid_hits(active, labels, counts, held_out, weights, offsets, leave_one_out)
                     continue
                 novelty = 0.0
                 for unit in units:
-                    own = 1 if leave_one_out and c == label else 0
-                    novelty += weights[offsets[c] + counts[unit][c] - held_out[unit][c] - own][t]
+                    n_left_out = 1 if leave_one_out and c == label else 0
+                    novelty += weights[
+                        offsets[c] + counts[unit][c] - held_out[unit][c] - n_left_out
+                    ][t]
                 novelties.append((novelty, c))
             if novelties and min(novelties)[1] == label:
                 hits[t][label] += 1

@@ -38,11 +38,11 @@ def draw_wiring(n_features, n_units, n_inputs, seed):
 
 
 def draw_inputs(n_features, n_inputs, stream):
-    chosen = set()
+    features = set()
     for last in range(n_features - n_inputs, n_features):
         feature = draw_below(last + 1, stream)
-        chosen.add(last if feature in chosen else feature)
-    return sorted(chosen)
+        features.add(last if feature in features else feature)
+    return sorted(features)
 
 
 def winners(x, wiring, n_active):

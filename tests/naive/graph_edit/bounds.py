@@ -10,9 +10,9 @@ def bound_distance(first, second):
     nodes -= (Counter(first[0]) & Counter(second[0])).total()
     common = (Counter(first[1].values()) & Counter(second[1].values())).total()
     pairs = zip_longest(list_degrees(first), list_degrees(second), fillvalue=0)
-    gaps = [a - b for a, b in pairs]
-    deleted = -(-sum(max(gap, 0) for gap in gaps) // 2)
-    inserted = -(-sum(max(-gap, 0) for gap in gaps) // 2)
+    differences = [a - b for a, b in pairs]
+    deleted = -(-sum(max(d, 0) for d in differences) // 2)
+    inserted = -(-sum(max(-d, 0) for d in differences) // 2)
     return nodes + max(
         max(len(first[1]), len(second[1])) - common,
         deleted + inserted,

@@ -18,11 +18,11 @@ def _differences(row, query):
 
 
 def square_sums(x, query):
-    return [_sum_in_lanes([gap * gap for gap in _differences(row, query)]) for row in x]
+    return [_sum_in_lanes([d * d for d in _differences(row, query)]) for row in x]
 
 
 def absolute_sums(x, query):
-    return [_sum_in_lanes([abs(gap) for gap in _differences(row, query)]) for row in x]
+    return [_sum_in_lanes([abs(d) for d in _differences(row, query)]) for row in x]
 
 
 def great_circle_m(places, query):

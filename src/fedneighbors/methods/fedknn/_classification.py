@@ -148,9 +148,9 @@ class _NeighborsEstimator(SearchParameters, BaseEstimator):  # type: ignore[misc
         distances, positions = self.search_.kneighbors(queries, self.n_neighbors)
         if not all(map(len, positions)):
             raise ValueError("expected neighbors, got none: no party that replied has an object")
-        return list(zip(positions, map(self._weights_of, distances), strict=True))
+        return list(zip(positions, map(self._weigh, distances), strict=True))
 
-    def _weights_of(self, distances: Floats) -> Floats:
+    def _weigh(self, distances: Floats) -> Floats:
         if self.weights == "uniform":
             return np.ones(len(distances))
         with np.errstate(divide="ignore", over="ignore"):

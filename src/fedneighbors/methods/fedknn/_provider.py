@@ -1,8 +1,8 @@
 """A provider: one organisation's objects and its open query sessions.
 
 Under DANN* each lower bound that it sends depends on the query and one object only. The privacy
-cost of the first counts relies on this: replacing a record changes a single bound. Bounds based on
-the whole table (principal directions, the longest row, the known words) are tighter, but one record
+cost of the first counts relies on this: replacing an object changes a single bound. Bounds based on
+the whole table (principal directions, the longest row, the known words) are tighter, but one object
 can change all of them.
 """
 
@@ -112,24 +112,24 @@ class Provider:
         """Return the reply to one of the requests in ``accepts``."""
         match request:
             case BoundRequest():
-                lowest = np.sort(self._session(request).bounds())[: max(request.k, 0)]
+                lowest = np.sort(self._get_session(request).bounds())[: max(request.k, 0)]
                 return BoundReply(np.ascontiguousarray(lowest))
             case NearestRequest():
-                return self._nearest(request, request.count, request.cutoff, request.tie)
+                return self._answer_nearest(request, request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
                 if not self._names_fit:
                     raise Refused("a name is too long for replies of fixed size")
                 with delay_to_grid(request.grid_s):
-                    bounds = separate_bounds(self._session(request))
+                    bounds = separate_bounds(self._get_session(request))
                     return pad_bounds(bounds, request.k, self._epoch)
             case PaddedNearestRequest():
                 with delay_to_grid(request.grid_s):
                     count = int(request.count[0])
-                    return pad_nearest(self._nearest(request, count), request.k)
+                    return pad_nearest(self._answer_nearest(request, count), request.k)
             case RangeCountRequest():
                 if request.radius is None:  # needs no search
                     return RangeCountReply(self._index.n_objects)
-                return RangeCountReply(self._session(request).count(request.radius))
+                return RangeCountReply(self._get_session(request).count(request.radius))
             case FinishRequest():
                 for name in request.names:
                     self._open.pop(name, None)
@@ -142,19 +142,19 @@ class Provider:
                 )
         raise Refused("unknown request")
 
-    def _nearest(
+    def _answer_nearest(
         self,
         request: NearestRequest | PaddedNearestRequest,
         count: int,
         cutoff: float | None = None,
         tie: int | None = None,
     ) -> NearestReply:
-        session = self._session(request)
-        return nearest_reply(
+        session = self._get_session(request)
+        return take_nearest(
             session, max(count, 0), cutoff=cutoff, tie=tie, ties=self._ties, ids=self.ids
         )
 
-    def _session(self, request: Any) -> Session:
+    def _get_session(self, request: Any) -> Session:
         """Return the session of a query; open one for a new name."""
         entry = self._open.get(request.name)
         if entry is not None:
@@ -198,7 +198,7 @@ def delay_to_grid(grid_s: float) -> Iterator[None]:
             time.sleep(max(remaining, 0.0))  # rounding may make it negative
 
 
-def nearest_reply(
+def take_nearest(
     session: Session,
     count: int,
     *,
@@ -221,14 +221,14 @@ def nearest_reply(
         Tie key and name of each object, by position.
     """
     if cutoff is None or tie is None:
-        found = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
+        batch = session.next(count, cutoff=math.inf if cutoff is None else cutoff)
     else:
-        found = next_until(session, count, cutoff=cutoff, tie=tie, ties=ties)
+        batch = next_until(session, count, cutoff=cutoff, tie=tie, ties=ties)
     return NearestReply(
-        distances=found.distances,
-        ties=ties[found.positions],
-        ids=tuple(ids[position] for position in found.positions.tolist()),
-        exhausted=found.exhausted or len(found.positions) < count,
+        distances=batch.distances,
+        ties=ties[batch.positions],
+        ids=tuple(ids[position] for position in batch.positions.tolist()),
+        exhausted=batch.exhausted or len(batch.positions) < count,
         exact=session.exact,
         n_verified=session.n_verified,
     )

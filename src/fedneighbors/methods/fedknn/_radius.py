@@ -136,7 +136,7 @@ def range_search(
     """
     counts = _RangeCounts(query, name, ActiveProviders(allow_partial=allow_partial))
     yield from counts.count(radius)
-    parts, verified = yield from _objects_within(counts, radius)
+    parts, verified = yield from _fetch_within(counts, radius)
     merged = merge(parts, sum(map(len, parts.values())))
     return make_answer(parts, verified, merged, algorithm="radius", active=counts.active)
 
@@ -204,14 +204,14 @@ def _fetch(counts: _RangeCounts, radius: float, k: int, *, algorithm: str) -> Co
     """
     if not counts.has_counted(radius):
         yield from counts.count(radius)
-    returned = yield from _objects_within(counts, radius)
+    returned = yield from _fetch_within(counts, radius)
     parts, verified = yield from second_round(
         returned, k, query=counts.query, name=counts.name, active=counts.active
     )
     return certify_answer(parts, verified, k, algorithm=algorithm, active=counts.active)
 
 
-def _objects_within(counts: _RangeCounts, radius: float) -> Coordinator[PartsAndCounts]:
+def _fetch_within(counts: _RangeCounts, radius: float) -> Coordinator[PartsAndCounts]:
     """Fetch all objects within a radius with known counts."""
     cutoff = radius if radius < math.inf else None
     replies = yield gather(
@@ -258,7 +258,7 @@ def middle_radius(low: float, high: float, *, step: float = 0.0) -> float | None
     return middle
 
 
-def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: float = 0.0) -> float:
+def next_radius(counted: Sequence[tuple[float, int]], k: int, *, step: float = 0.0) -> float:
     """Return a larger radius that probably has few surplus objects.
 
     With a ``step``, radii are successive multiples of it. Otherwise, the growth between the last
@@ -269,7 +269,7 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
     ----------
     counted : sequence of (radius, count)
         Radii and the numbers of objects within them, ascending; at least one.
-    wanted : int
+    k : int
         Required number of objects within the radius.
     step : float
         Unit of the distances, which are multiples of it; 0 for any number.
@@ -287,13 +287,13 @@ def next_radius(counted: Sequence[tuple[float, int]], wanted: int, *, step: floa
     elif radius <= 0:
         larger = 1.0  # the scale is unknown
     else:
-        larger = radius * _growth(counted, max(wanted / max(count, 1), 1.0))
+        larger = radius * _estimate_growth(counted, max(k / max(count, 1), 1.0))
     if len(counted) > _MAX_SMALL_STEPS:
         larger = max(larger, 2 * radius)
     return max(larger, float(np.nextafter(radius, math.inf)))
 
 
-def _growth(counted: Sequence[tuple[float, int]], count_factor: float) -> float:
+def _estimate_growth(counted: Sequence[tuple[float, int]], count_factor: float) -> float:
     """Return the radius factor that multiplies counts by ``count_factor``."""
     growth = count_factor ** (1 / _DIMENSION)
     if len(counted) > 1 and counted[-2][0] > 0:

@@ -26,7 +26,7 @@ ALGORITHMS: dict[str, Callable[..., Coordinator[Answer]]] = {
 """Coordinators of algorithms without noise, by name."""
 
 PRIVATE_ALGORITHMS = ("auto", "baseline", "dann*")
-"""Algorithms allowed under ``privacy``: what they reveal about other parties is limited."""
+"""Algorithms allowed under ``privacy``: they limit the disclosure to other parties."""
 
 
 class SearchParameters:
@@ -123,14 +123,14 @@ class SearchSettings:
             )
         if self.may_use_dann_star and self.allow_partial:
             raise ValueError("'dann*' does not support allow_partial; omit it")
-        self.noise(n_parties=1, k=1)
+        self.make_noise(n_parties=1, k=1)
 
     @property
     def may_use_dann_star(self) -> bool:
         """Return whether DANN* may answer a query."""
         return self.privacy is not None and self.algorithm != "baseline"
 
-    def noise(self, *, n_parties: int, k: int) -> CountNoise | PaperNoise:
+    def make_noise(self, *, n_parties: int, k: int) -> CountNoise | PaperNoise:
         """Return the distribution of one private query's noise.
 
         Raises
@@ -169,7 +169,7 @@ class SearchSettings:
                 f"of {longest}; use shorter ids"
             )
 
-    def ledger_for(self, parties: tuple[str, ...], given: Ledger | None) -> Ledger | None:
+    def make_ledger(self, parties: tuple[str, ...], given: Ledger | None) -> Ledger | None:
         """Return the given ledger, or a new one if DANN* needs one."""
         if not self.may_use_dann_star or given is not None:
             return given
@@ -177,12 +177,12 @@ class SearchSettings:
         for party in parties:
             ledger.set_budget(
                 party,
-                _compose(self.noise(n_parties=1, k=1).cost, self.max_queries),
+                _compose(self.make_noise(n_parties=1, k=1).cost, self.max_queries),
                 note="information about other parties",
             )
         return ledger
 
-    def coordinator(
+    def make_coordinator(
         self,
         algorithm: str,
         query: bytes,
@@ -217,7 +217,7 @@ class SearchSettings:
             return ALGORITHMS[algorithm](query, k, name=name, allow_partial=self.allow_partial)
         if ledger is None:
             raise ValueError("privacy was not set at fit; fit again")
-        noise_of = noise_source(ledger, self.noise(n_parties=n_parties, k=k), query=query)
+        noise_of = noise_source(ledger, self.make_noise(n_parties=n_parties, k=k), query=query)
         if self.variant == "paper":
             return dann_star_as_printed(
                 query, k, name=name, noise_of=noise_of, grid_s=float(self.grid_s)

@@ -220,7 +220,7 @@ def expected_counts(bounds: Mapping[str, Floats], k: int, *, at_least: int = 1) 
     Examples
     --------
     >>> bounds = {"P1": [2.0, 8.0, 8.0], "P2": [3.0, 6.0, 9.0], "P3": [7.0, 8.0, 10.0]}
-    >>> expected_counts({name: np.array(low) for name, low in bounds.items()}, 3)
+    >>> expected_counts({name: np.array(row) for name, row in bounds.items()}, 3)
     {'P1': 1, 'P2': 2, 'P3': 1}
     """
     names = sorted(bounds)
@@ -311,16 +311,16 @@ def proportional_counts(
     {'north': 4, 'south': 4}
     """
     names = sorted(bounds)
-    shares = _shares([bounds[name] for name in names], k)
-    wanted = shares + surplus * np.sqrt(shares)
-    counts = _round_shares(wanted, int(wanted.sum() + _ROUNDING))
+    shares = _count_shares([bounds[name] for name in names], k)
+    sizes = shares + surplus * np.sqrt(shares)
+    counts = _round_shares(sizes, int(sizes.sum() + _ROUNDING))
     return {
         name: min(max(count, 1), max(k, 1))
         for name, count in zip(names, counts.tolist(), strict=True)
     }
 
 
-def _shares(bounds: list[Floats], k: int) -> Floats:
+def _count_shares(bounds: list[Floats], k: int) -> Floats:
     """Count each provider's bounds among the k lowest, with ties divided."""
     lowest = np.sort(np.concatenate(bounds))
     if len(lowest) <= k:
@@ -331,13 +331,13 @@ def _shares(bounds: list[Floats], k: int) -> Floats:
     return np.asarray(below + tied * ((k - below.sum()) / tied.sum()))
 
 
-def _round_shares(wanted: Floats, total: int) -> Integers:
+def _round_shares(shares: Floats, total: int) -> Integers:
     """Round to integers with the given sum by largest remainder.
 
     Of equal remainders the first is rounded up.
     """
-    counts = np.floor(wanted + _ROUNDING).astype(np.int64)
-    order = np.argsort(counts - wanted, kind="stable")
+    counts = np.floor(shares + _ROUNDING).astype(np.int64)
+    order = np.argsort(counts - shares, kind="stable")
     counts[order[: max(total - int(counts.sum()), 0)]] += 1
     return counts
 

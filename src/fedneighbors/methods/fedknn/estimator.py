@@ -89,7 +89,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
     ids_ : list
         Name of each object, as given to ``fit``, or its position.
     ledger_ : Ledger or None
-        Budgets for what each party may learn about the others; None if no query can use one.
+        Budgets of each party for information about the others; None if no query needs one.
     query_records_ : list of QueryRecord
         Cost of each query of the last call.
 
@@ -159,7 +159,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
             for name, rows in rows_of.items()
         ]
         self._chooser = Chooser(settings, len(rows_of), parallel=self.workers == "processes")
-        self.ledger_ = settings.ledger_for(tuple(rows_of), ledger)
+        self.ledger_ = settings.make_ledger(tuple(rows_of), ledger)
         self.n_objects_ = len(X)
         # one counter for all threads; names of one length, so that frame sizes reveal nothing
         self._names = map("query {:012d}".format, itertools.count())
@@ -198,7 +198,7 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         ProtocolError
             If a party violates the protocol.
         BudgetExceeded
-            If the budget of private queries is used up.
+            If the budget of private queries is spent.
         """
         check_is_fitted(self, "providers_")
         k = check_n_neighbors(n_neighbors)
@@ -206,19 +206,14 @@ class FederatedNeighbors(SearchParameters, BaseEstimator):  # type: ignore[misc]
         queries = encode_queries(X)
         with self._connect() as federation:
             frames = [frame for _, frame in queries]
-            algorithm, why = settings.algorithm, ""
+            algorithm, why, n_parties = settings.algorithm, "", len(self._ids_of)
             if algorithm == "auto":
                 algorithm, why = self._chooser.choose(federation, frames, k)
             return self._run_queries(
                 federation,
                 queries,
-                lambda query, name: settings.coordinator(
-                    algorithm,
-                    query,
-                    k,
-                    name=name,
-                    n_parties=len(self._ids_of),
-                    ledger=self.ledger_,
+                lambda query, name: settings.make_coordinator(
+                    algorithm, query, k, name=name, n_parties=n_parties, ledger=self.ledger_
                 ),
                 why=why,
                 return_distance=return_distance,

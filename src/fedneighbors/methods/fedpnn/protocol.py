@@ -48,7 +48,7 @@ from fedneighbors.methods.fedpnn.algorithm import (
     majority,
     merge_centers,
 )
-from fedneighbors.tabular._schema import Agreed, Label, SchemaReply, agree
+from fedneighbors.tabular._schema import JointSchema, Label, SchemaReply, agree
 
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "normalize": ("quantile", "minmax", None),
@@ -232,7 +232,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     return model
 
 
-def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSettings) -> Agreed:
+def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSettings) -> JointSchema:
     """Return the common schema, checked for at least two classes."""
     labels = set(settings.classes).union(*(schema.labels for schema in schemas.values()))
     if not any(schema.labels for schema in schemas.values()):
@@ -245,7 +245,7 @@ def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSetting
     return agree(schemas, settings.classes)
 
 
-def _select(n: int, settings: FedPNNSettings, schema: Agreed) -> Coordinator[Selection | None]:
+def _select(n: int, settings: FedPNNSettings, schema: JointSchema) -> Coordinator[Selection | None]:
     """Select the n columns with the largest Welch t.
 
     Returns None, without a round, if the table has at most n columns.
@@ -274,7 +274,7 @@ class _Plan:
     """Creates the requests to the parties and aggregates their replies."""
 
     settings: FedPNNSettings
-    schema: Agreed
+    schema: JointSchema
     selection: Selection | None
 
     @property
@@ -437,7 +437,7 @@ def derive_linear_map(moments: PointMomentsReply, *, ridge: float, boost: float)
     return result
 
 
-def _check_moments(reply: Message, scaling: TableScaling, schema: Agreed) -> None:
+def _check_moments(reply: Message, scaling: TableScaling, schema: JointSchema) -> None:
     n, n_classes = scaling.n_coordinates, len(schema.classes)
     shapes = (reply.counts.shape, reply.sums.shape, reply.products.shape)
     if shapes != ((n_classes,), (n_classes, n), (n, n)):

@@ -25,28 +25,28 @@ _TABLE_SIZE = 1 << 16  # entries of the cosine table, which covers one turn
 _AMPLITUDE = 1 << 10  # largest entry of the cosine table; all are integers
 
 
-def choose_expansion(wanted: str | None, n_features: int) -> str:
+def choose_expansion(name: str | None, n_features: int) -> str:
     """Resolve the ``expand`` parameter of an estimator to an expansion name.
 
     Raises
     ------
     ValueError
-        If ``wanted`` is not ``"auto"``, ``None`` or a name in ``EXPANSIONS``.
+        If ``name`` is not ``"auto"``, ``None`` or a name in ``EXPANSIONS``.
 
     Examples
     --------
     >>> [choose_expansion("auto", n) for n in (2, 12, 64)]
     ['fourier', 'population', 'mirror']
     """
-    if wanted is None:
+    if name is None:
         return "none"
-    if wanted == "auto":
+    if name == "auto":
         if n_features <= MAX_FOURIER_COLUMNS:
             return "fourier"
         return "population" if n_features <= MAX_POPULATION_COLUMNS else "mirror"
-    if wanted not in EXPANSIONS:
-        raise ValueError(f"expected expand 'auto', None or one of {EXPANSIONS}, got {wanted!r}")
-    return wanted
+    if name not in EXPANSIONS:
+        raise ValueError(f"expected expand 'auto', None or one of {EXPANSIONS}, got {name!r}")
+    return name
 
 
 def n_expanded(kind: str, n_features: int) -> int:
@@ -95,7 +95,7 @@ def expand(z: npt.NDArray[Any], kind: str, seed: int) -> npt.NDArray[Any]:
         flat = above.reshape(len(z), -1)
         return np.hstack([flat, ~flat]).view(np.uint8)
     if kind == "fourier":
-        return _cosines(np.asarray(z, np.float64), seed)
+        return _compute_cosines(np.asarray(z, np.float64), seed)
     return z
 
 
@@ -110,12 +110,12 @@ def _normal_quantiles(n: int, *, middle: bool = False) -> Floats:
     return np.array([NormalDist().inv_cdf(level) for level in levels])
 
 
-def _cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
+def _compute_cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
     """Return random Fourier features: cos(w z + b) with normal w.
 
     They are integers, scaled to [-1024, 1024].
     """
-    frequencies, phases = _waves(z.shape[1], seed)
+    frequencies, phases = _draw_waves(z.shape[1], seed)
     turns = np.tile(phases, (len(z), 1))
     for j in range(z.shape[1]):
         turns += z[:, j : j + 1] * frequencies[j]
@@ -124,7 +124,7 @@ def _cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
 
 
 @lru_cache(maxsize=16)  # requests choose the seed
-def _waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
+def _draw_waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
     """Draw frequencies and phases, in units of a full turn.
 
     The frequencies have shape (n_features, 256). The result depends only on the arguments.

@@ -31,7 +31,7 @@ from fedneighbors.methods.flynn.protocol import (
     check_counts,
     check_moments,
 )
-from fedneighbors.tabular._schema import Agreed, Label, MomentsReply, agree, blocks
+from fedneighbors.tabular._schema import JointSchema, Label, MomentsReply, agree, blocks
 
 LEAVE_ONE_OUT = 0
 """Value of ``n_folds`` that selects leave-one-out."""
@@ -139,7 +139,7 @@ class SearchParty(FlyNNParty):
         self._check_hash(plan)
         self._count_request = request
         self._classes = self._positions(request.classes)
-        self._ranked = _ranked_hashes(self._x, plan, n_threads=self._n_threads)
+        self._ranked = _rank_hashes(self._x, plan, n_threads=self._n_threads)
         fold_rows = self._fold_rows()
         shape = (len(request.n_active) * len(fold_rows), plan.n_units, n_classes)
         counts = np.empty(shape, f"u{request.n_bits // 8}")
@@ -186,7 +186,7 @@ class SearchParty(FlyNNParty):
         return FoldHits(np.stack(hits))
 
 
-def _ranked_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.int32]:
+def _rank_hashes(x: Any, plan: HashPlan, *, n_threads: int) -> npt.NDArray[np.int32]:
     parts = [
         winners(
             plan.features.apply(block), plan.wiring, plan.n_active, n_threads=n_threads, ranked=True
@@ -239,16 +239,9 @@ class HitCounter:
             sizes = self._rows.sum(axis=0)
             sizes[label] -= 1
             weights, starts = self._weights_and_starts(sizes)
-            own = labels == label
-            hits += grid_hits(
-                active[own],
-                labels[own],
-                self._totals,
-                no_counts,
-                weights,
-                starts,
-                leave_one_out=True,
-            )
+            mask = labels == label
+            arrays = active[mask], labels[mask], self._totals, no_counts, weights, starts
+            hits += grid_hits(*arrays, leave_one_out=True)
         return hits
 
     def _weights_and_starts(
@@ -256,12 +249,12 @@ class HitCounter:
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Return all settings' weights and each class's start, -1 without rows."""
         present = sizes > 0
-        columns = [self._weights_of(*setting, sizes) for setting in self._settings]
+        columns = [self._tabulate_weights(*setting, sizes) for setting in self._settings]
         largest = np.where(present, self._largest + 1, 0)
         starts = np.where(present, np.cumsum(largest) - largest, -1)
         return np.stack(columns, axis=1), starts
 
-    def _weights_of(
+    def _tabulate_weights(
         self, decay: float, normalized: bool, sizes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float64]:
         """Return one setting's weights, cached across folds if unnormalized."""
@@ -346,7 +339,7 @@ def coordinate_search(
     moments = check_moments(reply, schema.n_features if with_columns else 0)
     scored = []
     for candidate in candidates:
-        plans = _plans(candidate, grid, moments, schema, seed)
+        plans = _make_plans(candidate, grid, moments, schema, seed)
         n_bits = 16 if moments.n_rows < 1 << 16 else 32
         rhos = tuple(plan.n_active for plan in plans)
         replies = yield total(FoldCountRequest(plans[-1], schema.classes, n_bits, rhos, n_folds))
@@ -367,8 +360,8 @@ def coordinate_search(
     return scored
 
 
-def _plans(
-    candidate: Candidate, grid: ScoringGrid, moments: MomentsReply, schema: Agreed, seed: int
+def _make_plans(
+    candidate: Candidate, grid: ScoringGrid, moments: MomentsReply, schema: JointSchema, seed: int
 ) -> list[HashPlan]:
     """Return one plan for each rho that fits the number of units.
 

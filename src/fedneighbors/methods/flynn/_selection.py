@@ -67,7 +67,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     candidates : sequence of Candidate, optional
         Hashes to try instead of random ones.
     refit : bool
-        Whether to fit ``best_estimator_`` on all rows.
+        Fit ``best_estimator_`` on all rows.
     random_state : int, RandomState or None
         Seed of the candidates and of the hash.
     n_jobs : int, optional
@@ -155,7 +155,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         searched, n_folds = self._make_parties(convert_for_kernels(x), labels, parties)
         outcome = run(
             coordinate_search(
-                self._candidates(x.shape, seed), self._grid(), n_folds=n_folds, seed=seed
+                self._list_candidates(x.shape, seed), self._grid(), n_folds=n_folds, seed=seed
             ),
             searched,
             n_workers=int(effective_n_jobs(self.n_jobs)),
@@ -169,17 +169,17 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict classes with ``best_estimator_``."""
-        return self._fitted_best().predict(X)
+        return self._get_best().predict(X)
 
     def predict_proba(self, X: Any) -> Floats:
         """Predict class probabilities with ``best_estimator_``."""
-        return self._fitted_best().predict_proba(X)
+        return self._get_best().predict_proba(X)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the scores of ``best_estimator_``."""
-        return self._fitted_best().decision_function(X)
+        return self._get_best().decision_function(X)
 
-    def _fitted_best(self) -> FlyNNClassifier:
+    def _get_best(self) -> FlyNNClassifier:
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
@@ -191,7 +191,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             decay=tuple(map(float, _check_sequence("decay", self.decay))),
         )
 
-    def _candidates(self, shape: tuple[int, int], seed: int) -> list[Candidate]:
+    def _list_candidates(self, shape: tuple[int, int], seed: int) -> list[Candidate]:
         if self.candidates is not None:
             candidates = list(_check_sequence("candidates", self.candidates))
             if not candidates or not all(isinstance(c, Candidate) for c in candidates):
@@ -222,7 +222,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             raise ValueError(
                 f"expected cv of at least 2, got {self.cv!r}; 'loo' leaves out one row"
             )
-        common = None if each_splits else self._folds(x, y)
+        common = None if each_splits else self._make_folds(x, y)
         for name, rows in owned.items():
             if common is not None:
                 folds, n_folds = common[0][rows], common[1]
@@ -235,7 +235,7 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             )
         return result, n_folds
 
-    def _folds(self, x: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+    def _make_folds(self, x: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
         """Return the fold of each row and the number of folds.
 
         For leave-one-out, all folds are -1 and the number is ``LEAVE_ONE_OUT``.
@@ -261,18 +261,18 @@ class FlyNNSearchCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         """Set the result attributes and the best setting."""
         params: list[dict[str, Any]] = []
         scores: list[Floats] = []
-        for found in scored:
-            for k, n_active in enumerate(found.n_active):
-                by_fold = _fold_scores(found.hits[k], found.rows, self.scoring)
-                for setting, (decay, normalized) in enumerate(found.settings[k]):
+        for result in scored:
+            for k, n_active in enumerate(result.n_active):
+                by_fold = _fold_scores(result.hits[k], result.rows, self.scoring)
+                for setting, (decay, normalized) in enumerate(result.settings[k]):
                     params.append(
                         {
-                            "n_units": found.candidate.n_units,
-                            "n_inputs": found.candidate.n_inputs,
+                            "n_units": result.candidate.n_units,
+                            "n_inputs": result.candidate.n_inputs,
                             "n_active": n_active,
                             "decay": decay,
-                            "standardize": found.candidate.standardize,
-                            "expand": found.candidate.expand,
+                            "standardize": result.candidate.standardize,
+                            "expand": result.candidate.expand,
                             "class_normalized": normalized,
                             "random_state": seed,
                         }

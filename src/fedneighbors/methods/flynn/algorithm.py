@@ -178,8 +178,7 @@ def default_sizes(n_rows: int, n_outputs: int) -> tuple[int, int, int]:
     """Return default values of n_units, n_inputs and n_active.
 
     The number of units grows with the number of rows; otherwise the filters of large tables would
-    saturate.
-    The constants did best in cross-validation over many tables.
+    saturate. The constants did best in cross-validation over many tables.
 
     Parameters
     ----------
@@ -305,10 +304,10 @@ def leave_one_out(
     """
     novelty = compute_novelty(active, counts, table)
     others = counts[active, labels[:, None]] - 1
-    own = np.zeros(len(active))
+    own_class = np.zeros(len(active))
     for k in range(active.shape[1]):
-        own += table.weights[table.starts[labels] + others[:, k]]
-    novelty[np.arange(len(active)), labels] = own
+        own_class += table.weights[table.starts[labels] + others[:, k]]
+    novelty[np.arange(len(active)), labels] = own_class
     return novelty
 
 
@@ -404,20 +403,20 @@ def log_score_table(counts: Counts, *, variance: float, n_active: int) -> Weight
     above = rows > MIN_DEVIATIONS * np.sqrt(len(noisy) * variance) / n_active
     intercepts = np.zeros(len(rows))
     if above.any():
-        intercepts[above] = _intercepts(noisy[:, above], rows[above], pseudocount, variance)
+        intercepts[above] = _compute_intercepts(noisy[:, above], rows[above], pseudocount, variance)
     largest = clip_counts(counts).max(axis=0)
     return _weights_from_scores(largest, pseudocount, intercepts / n_active, below_noise=~above)
 
 
-def _intercepts(noisy: Floats, rows: Floats, pseudocount: float, variance: float) -> Floats:
+def _compute_intercepts(noisy: Floats, rows: Floats, pseudocount: float, variance: float) -> Floats:
     """Return the intercepts of whole rows that best centre the decision boundaries."""
     logs = np.log(np.maximum(noisy, 0.0) + pseudocount)
     slopes = np.where(noisy > 0, 1.0 / (np.maximum(noisy, 0.0) + pseudocount), 0.0)
     mean = (noisy.T @ logs) / rows[:, None]  # [k, l]: score of class l on a row of class k
     mean[np.diag_indices(len(rows))] -= variance * slopes.sum(axis=0) / rows
-    own = np.diag(mean)
+    diagonal = np.diag(mean)
     # [k, l]: intercept that class k needs in excess of that of class l
-    differences = (own[None, :] - mean.T - own[:, None] + mean) / 2
+    differences = (diagonal[None, :] - mean.T - diagonal[:, None] + mean) / 2
     return np.asarray(differences.mean(axis=1))
 
 

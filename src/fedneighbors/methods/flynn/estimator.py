@@ -243,7 +243,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "model_"):
             return self._train(X, y, None, () if classes is None else reserved_labels(classes, y))
         self._check_no_noise("partial_fit")
-        x, labels = self._known_rows(X, y, "partial_fit")
+        x, labels = self._index_labels(X, y, "partial_fit")
         active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
         counts = narrow_counts(self.model_.counts + self._count(active, labels))
         model = replace(self.model_, counts=counts)
@@ -267,7 +267,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         self._check_no_noise("unlearn")
-        x, labels = self._known_rows(X, y, "unlearn")
+        x, labels = self._index_labels(X, y, "unlearn")
         active = hash_with_plan(x, self.model_.plan, n_threads=self._n_threads())
         remaining = self.model_.counts - self._count(active, labels)
         if remaining.min(initial=0) < 0:
@@ -379,21 +379,21 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reserved: tuple[Any, ...],
     ) -> Self:
         if self.privacy is None:
-            x, y = self._rows(X, y, reset=True)
+            x, y = self._validate_rows(X, y, reset=True)
             like = y
         else:
             X, y = apply_schema(X, y, self.privacy)
-            x = self._features(X, reset=True, ensure_all_finite=False)
+            x = self._validate_features(X, reset=True, ensure_all_finite=False)
             like = np.array(self.privacy.classes)
         holdings = Holdings(x, y, rows_by_party(parties, len(y)), column_names(self))
         model, self.run_record_ = fit(
-            holdings, self._settings(reserved), self.privacy, n_threads=self._n_threads()
+            holdings, self._make_settings(reserved), self.privacy, n_threads=self._n_threads()
         )
         self.classes_ = label_array(model.classes, like=like)
         self._set_model(model)
         return self
 
-    def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
+    def _validate_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset)
         check_classification_targets(labels)
         return convert_for_kernels(x), labels
@@ -405,9 +405,9 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"({self.model_.guarantee}); fit again, which is charged as a new release"
             )
 
-    def _known_rows(self, X: Any, y: Any, operation: str) -> tuple[Any, npt.NDArray[np.int64]]:
+    def _index_labels(self, X: Any, y: Any, operation: str) -> tuple[Any, npt.NDArray[np.int64]]:
         """Return rows and class indices; raise if a label is unknown."""
-        x, labels = self._rows(X, y, reset=False)
+        x, labels = self._validate_rows(X, y, reset=False)
         index = label_index(self.model_.classes)
         distinct, inverse = np.unique(labels, return_inverse=True)
         unknown = [label for label in distinct.tolist() if label not in index]
@@ -418,7 +418,7 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return x, np.array([index[label] for label in distinct.tolist()], np.int64)[inverse]
 
-    def _settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
+    def _make_settings(self, reserved: tuple[Any, ...]) -> FlyNNSettings:
         return FlyNNSettings(
             n_units=self.n_units,
             n_inputs=self.n_inputs,
@@ -451,9 +451,9 @@ class FlyNNClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _novelty(self, X: Any) -> Floats:
         check_is_fitted(self)
-        x = self._features(encode_features(self, X), reset=False)
+        x = self._validate_features(encode_features(self, X), reset=False)
         return self.model_.novelty(x, n_threads=self._n_threads())
 
-    def _features(self, X: Any, *, reset: bool, **checks: bool) -> Any:
+    def _validate_features(self, X: Any, *, reset: bool, **checks: bool) -> Any:
         x = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
         return convert_for_kernels(x)

@@ -134,10 +134,10 @@ class ClientEstimator:
                 "client another name"
             )
 
-    def _client_rows(self, parties: Owners, n_rows: int, *, frames: int = 4) -> Mapping[str, Any]:
+    def _client_rows(self, parties: Owners, n_rows: int, *, level: int = 4) -> Mapping[str, Any]:
         """Return the rows of each known client; warn of unknown ones.
 
-        ``frames`` is the ``stacklevel`` of the warning.
+        ``level`` is the ``stacklevel`` of the warning.
         """
         if parties is None and len(self.clients_) == 1:
             return {next(iter(self.clients_)): slice(None)}
@@ -145,7 +145,7 @@ class ClientEstimator:
             warnings.warn(
                 "parties= is missing: all rows get predictions of the shared network; name one "
                 f"of the {len(self.clients_)} clients for each row in parties=",
-                stacklevel=frames,
+                stacklevel=level,
             )
             return {}
         rows = rows_by_party(parties, n_rows)
@@ -154,7 +154,7 @@ class ClientEstimator:
             warnings.warn(
                 f"clients {unknown[:5]} are unknown and get predictions of the shared network; "
                 "add them with add_client",
-                stacklevel=frames,
+                stacklevel=level,
             )
         return {name: rows[name] for name in rows if name in self.clients_}
 
@@ -173,8 +173,8 @@ class ClientClassifier:
 
         Ties go to the lower class.
         """
-        shares = self.predict_proba(X, parties)
-        return np.asarray(self.classes_[shares.argmax(axis=1)])
+        probabilities = self.predict_proba(X, parties)
+        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, parties: Owners = None) -> float:
         """Return the accuracy of :meth:`predict`."""

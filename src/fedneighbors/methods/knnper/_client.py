@@ -247,7 +247,7 @@ class KNNPerParty(TableParty):
     ----------
     x : Tensor of shape (n_rows, ...)
         Rows as network inputs, set when classes or target units are known.
-    personal : ClientState or None
+    client_state : ClientState or None
         Memory and mixture, set when the final model arrives.
     held_out : bool array of shape (n_rows,)
         True for held-out rows.
@@ -276,7 +276,7 @@ class KNNPerParty(TableParty):
             PoolRequest,
             *task.requests,
         )
-        self.personal: ClientState | None = None
+        self.client_state: ClientState | None = None
         self.settings = settings or MemorySettings()
         self.device: Device = device
         torch_device(device)
@@ -303,7 +303,6 @@ class KNNPerParty(TableParty):
             case TrainRequest():
                 if self.n_rows * request.regime.epochs > MAX_CELLS:
                     raise Refused("so many epochs of the table would take too much memory")
-                local_task = self.local_task(request)
                 trainer = Trainer(
                     self.network,
                     self.x,
@@ -312,7 +311,7 @@ class KNNPerParty(TableParty):
                     objective=self.task.objective,
                     device=self.device,
                 )
-                [state] = trainer.train([local_task], request.regime)
+                [state] = trainer.train([self.local_task(request)], request.regime)
                 return self.make_update(request, self.network.vector(state))
             case ReleaseRequest():
                 self._release(request)
@@ -356,8 +355,8 @@ class KNNPerParty(TableParty):
             change = weighted_change(request.weights, after, n_rows=n, bits=request.bits)
         except FloatingPointError:
             raise Refused(
-                "training has diverged: lower the learning rate, and scale rows to numbers of "
-                "about 1, such as pixels divided by 255"
+                "training has diverged: lower the learning rate, and scale rows to about 1 (pixels "
+                "divided by 255)"
             ) from None
         return UpdateReply(change)
 
@@ -365,7 +364,7 @@ class KNNPerParty(TableParty):
         """Return the task's reply; set targets and network inputs once known."""
         if not isinstance(request, TargetsRequest):
             self._check_center(request.center)
-        reply, values = self.task.answer_counts(
+        reply, values = self.task.answer_request(
             request, self._y, lambda flag: self.training_rows(without_held_out=flag)
         )
         if values is not None:
@@ -391,7 +390,7 @@ class KNNPerParty(TableParty):
             )
             return
         outputs = self._expert_outputs
-        self.personal = ClientState.of(
+        self.client_state = ClientState.of(
             features,
             self._labels,
             weight=0.0 if outputs is None else outputs.weight,

@@ -87,7 +87,7 @@ class PersonalizedEstimator(ClientEstimator):
         shared = outcome.result
         blueprint = Blueprint.of(self, x.shape[1:], shared.overall.shape[-1])
         self._set_fit(network, shared, settings, blueprint)
-        self.clients_ = {member.name: member.personal for member in members}
+        self.clients_ = {member.name: member.client_state for member in members}
         privacy = getattr(self, "privacy", None)
         self.guarantee_ = (
             ""
@@ -303,13 +303,11 @@ class PersonalizedEstimator(ClientEstimator):
         check_is_fitted(self)
         with self._network.exclusive():
             names = sorted(self.clients_) if client is None else [self._client_name(client)]
-            shared = self._shared
+            agreed = replace(self._shared.agreed, feature_names=column_names(self))
             KNNPerModel(
                 blueprint=self._blueprint,
                 layout=self._network.digest,
-                shared=replace(
-                    shared, agreed=replace(shared.agreed, feature_names=column_names(self))
-                ),
+                shared=replace(self._shared, agreed=agreed),
                 settings=self._memory_settings,
                 clients={name: ClientRecord.of(self.clients_[name]) for name in names},
                 guarantee=self.guarantee_,

@@ -87,7 +87,7 @@ class RoundSettings:
 
     def learning_rate(self, round_index: int) -> float:
         """Return the learning rate of a round, counted from 0."""
-        n_passed = sum(round_index >= share * self.n_rounds for share in MILESTONES)
+        n_passed = sum(round_index >= fraction * self.n_rounds for fraction in MILESTONES)
         return self.regime.learning_rate * LEARNING_RATE_FACTOR**n_passed
 
     def schedule(self) -> list[tuple[float, float]]:

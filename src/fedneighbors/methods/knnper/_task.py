@@ -1,4 +1,4 @@
-"""The learning tasks: the differences between classification and regression."""
+"""Learning tasks: the steps that differ between classification and regression."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -44,7 +44,7 @@ from fedneighbors.methods.knnper.protocol import (
     UnitsRequest,
 )
 from fedneighbors.tabular._schema import (
-    Agreed,
+    JointSchema,
     Label,
     Receipt,
     SchemaReply,
@@ -88,7 +88,7 @@ class _Task(ABC):
         Names of a pool's experts, in order.
     first_weights : tuple of float
         Initial weights of a pool.
-    discriminates : bool
+    has_discriminants : bool
         True if pools have a head on discriminants, which need classes.
     magic : bytes
         First bytes of model files.
@@ -99,17 +99,17 @@ class _Task(ABC):
     requests: ClassVar[tuple[type[Any], ...]]
     experts: ClassVar[tuple[str, ...]]
     first_weights: ClassVar[tuple[float, ...]]
-    discriminates: ClassVar[bool]
+    has_discriminants: ClassVar[bool]
     magic: ClassVar[bytes]
     reader: ClassVar[tuple[str, str]]
 
     @abstractmethod
-    def combine(
+    def aggregate(
         self, neighbors: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the neighbors' vote shares or mean targets (Eq 6)."""
 
-    def answer(
+    def predict(
         self,
         memory: Memory,
         keys: Floats,
@@ -117,31 +117,32 @@ class _Task(ABC):
         settings: MemorySettings,
         skip: Integers | None = None,
     ) -> Floats | None:
-        """Return a memory's output (Eq 6) for keys; None if empty.
+        """Predict rows by a memory (Eq 6); None if it is empty.
 
-        ``skip`` is the position of a key to leave out for each row; -1 for none.
+        ``keys`` are the embeddings of the rows. ``skip`` is the position of a key to leave out for
+        each row; -1 for none.
         """
         assert isinstance(memory, Datastore)  # only classification has centers
         neighbors = memory.nearest(np.ascontiguousarray(keys), settings.ks[0], skip=skip)
         if neighbors.positions.shape[1] == 0:
             return None
-        return self.combine(neighbors, memory.labels, n_outputs, settings)
+        return self.aggregate(neighbors, memory.labels, n_outputs, settings)
 
-    def answers(
+    def predict_each_k(
         self, memory: Memory, keys: Floats, n_outputs: int, settings: MemorySettings
     ) -> list[Floats | None]:
-        """Return a memory's outputs (Eq 6) for each candidate k.
+        """Predict rows by a memory (Eq 6) with each candidate k.
 
-        A memory with keys of rows is searched once, for the largest k.
+        A memory with a key for each row is searched once, for the largest k.
         """
         if len(settings.ks) == 1 or not isinstance(memory, Datastore):
             candidates = [replace(settings, n_neighbors=k) for k in settings.ks]
-            return [self.answer(memory, keys, n_outputs, candidate) for candidate in candidates]
+            return [self.predict(memory, keys, n_outputs, candidate) for candidate in candidates]
         neighbors = memory.nearest(np.ascontiguousarray(keys), max(settings.ks))
         if neighbors.positions.shape[1] == 0:
             return [None] * len(settings.ks)
-        labels = memory.labels
-        return [self.combine(neighbors.first(k), labels, n_outputs, settings) for k in settings.ks]
+        nearest = [neighbors.first(k) for k in settings.ks]
+        return [self.aggregate(each, memory.labels, n_outputs, settings) for each in nearest]
 
 
 class Classification(_Task):
@@ -153,7 +154,7 @@ class Classification(_Task):
     requests = (CountsRequest, ScatterRequest)
     experts = ("shared model", "memory", "local prior", *HEADS)
     first_weights = (1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
-    discriminates = True
+    has_discriminants = True
     magic = b"FNKNPER2"
     reader = "distinguishes classes", "KNNPerClassifier"
 
@@ -168,12 +169,12 @@ class Classification(_Task):
         """Return the number of classes: those of ``y``, and reserved ones."""
         return len(set(np.unique(y).tolist()) | set(reserved))
 
-    def agree(self, schemas: Mapping[str, SchemaReply], reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, SchemaReply], reserved: tuple[Label, ...]) -> JointSchema:
         """Return the common columns and all classes of the clients."""
         return agree(schemas, reserved)
 
     def prepare(
-        self, agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
+        self, agreed: JointSchema, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
         """Sum class counts; return the number of rows and class shares."""
         replies = yield total(CountsRequest(agreed.classes, held_out, center, scale))
@@ -193,7 +194,7 @@ class Classification(_Task):
         """Return the columns, and the distinct labels of the rows."""
         return describe(table, y, names, "target")
 
-    def answer_counts(
+    def answer_request(
         self, request: Message, y: npt.NDArray[Any], rows: RowSelector
     ) -> tuple[Message, Values | None]:
         """Return class counts of selected rows, and all class indices."""
@@ -228,7 +229,7 @@ class Classification(_Task):
         """Return the number of classes."""
         return len(overall)
 
-    def shares(self, scores: Floats) -> Floats:
+    def predictions(self, scores: Floats) -> Floats:
         """Return class probabilities from log-probabilities."""
         return np.exp(scores)
 
@@ -240,7 +241,9 @@ class Classification(_Task):
         """Return the logarithms of the client's smoothed class shares."""
         return np.log(local_prior(values, overall))
 
-    def stack(self, scores: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+    def stack_experts(
+        self, scores: Floats, local: Floats, prior: Floats, heads: list[Floats]
+    ) -> Floats:
         """Return the scores of all experts, shape (n_rows, n_classes, n_experts)."""
         scaled = [HEAD_SCALE * output for output in heads]
         priors = np.broadcast_to(prior, scores.shape)
@@ -254,20 +257,19 @@ class Classification(_Task):
         """Return the terms of the negative log-likelihood."""
         return pool_terms(experts, values, weights)
 
-    def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
-        """Return the most accurate memory weight, and its number of errors."""
+    def choose_weight(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
+        """Return the memory weight with the fewest errors, and their number."""
         weight = most_accurate_weight(local, shared, values)
-        is_wrong = mix(local, shared, weight).argmax(axis=1) != values
-        return weight, float(is_wrong.sum())
+        return weight, float((mix(local, shared, weight).argmax(axis=1) != values).sum())
 
-    def combine(
+    def aggregate(
         self, neighbors: Neighbors, values: Values, n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the class shares of the neighbors' votes."""
         kernel, sigma = settings.kernel, settings.sigma
         return local_votes(neighbors, values, n_outputs, kernel=kernel, sigma=sigma)
 
-    def answer(
+    def predict(
         self,
         memory: Memory,
         keys: Floats,
@@ -275,7 +277,7 @@ class Classification(_Task):
         settings: MemorySettings,
         skip: Integers | None = None,
     ) -> Floats | None:
-        """Return a memory's vote shares; None if it is empty."""
+        """Return the vote shares of a memory; None if it is empty."""
         return memory.votes(
             np.ascontiguousarray(keys),
             n_outputs,
@@ -297,7 +299,7 @@ class Regression(_Task):
     requests = (TargetsRequest, UnitsRequest)
     experts = ("shared model", "memory", "local mean", "ridge head", "kernel head")
     first_weights = (0.5, 0.5, 0.0, 0.0, 0.0)
-    discriminates = False
+    has_discriminants = False
     magic = b"FNKNNUM2"
     reader = "predicts numbers", "KNNPerRegressor"
 
@@ -315,12 +317,12 @@ class Regression(_Task):
         """
         return int(_table(y).shape[1])
 
-    def agree(self, schemas: Mapping[str, SchemaReply], _reserved: tuple[Label, ...]) -> Agreed:
+    def agree(self, schemas: Mapping[str, SchemaReply], _: tuple[Label, ...]) -> JointSchema:
         """Return the common columns of the clients."""
         return agree_columns(schemas)
 
     def prepare(
-        self, _agreed: Agreed, center: Floats, scale: Floats, *, held_out: bool
+        self, _agreed: JointSchema, center: Floats, scale: Floats, *, held_out: bool
     ) -> Generator[Ask, Replies, Basis]:
         """Sum targets and squares, send their units, and return them."""
         replies = yield total(TargetsRequest(held_out))
@@ -345,7 +347,7 @@ class Regression(_Task):
             raise Refused("a target is missing or not a finite number", "target")
         return describe(table, np.empty(0), names, "target")
 
-    def answer_counts(
+    def answer_request(
         self, request: Message, y: npt.NDArray[Any], rows: RowSelector
     ) -> tuple[Message, Values | None]:
         """Return sums of targets, or a receipt and the standardized targets."""
@@ -391,7 +393,7 @@ class Regression(_Task):
     def n_classes(self, _overall: Floats) -> None:
         """Return None: there are no classes."""
 
-    def shares(self, scores: Floats) -> Floats:
+    def predictions(self, scores: Floats) -> Floats:
         """Return the predictions unchanged."""
         return scores
 
@@ -403,7 +405,9 @@ class Regression(_Task):
         """Return the mean of the client's targets, smoothed."""
         return local_mean(values.reshape(-1, overall.shape[1]))
 
-    def stack(self, scores: Floats, local: Floats, prior: Floats, heads: list[Floats]) -> Floats:
+    def stack_experts(
+        self, scores: Floats, local: Floats, prior: Floats, heads: list[Floats]
+    ) -> Floats:
         """Return the predictions of all experts, shape (n_rows, n_outputs, n_experts).
 
         The third head, on discriminants, is left out: it needs classes.
@@ -419,12 +423,12 @@ class Regression(_Task):
         """Return the terms of the squared error."""
         return linear_terms(experts, values, weights)
 
-    def weigh(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
-        """Return the memory weight with the lowest squared error, and this error."""
+    def choose_weight(self, local: Floats, shared: Floats, values: Values) -> tuple[float, float]:
+        """Return the memory weight with the lowest squared error, and that error."""
         weight = least_squares_weight(local, shared, values)
         return weight, float(((mix(local, shared, weight) - values) ** 2).sum())
 
-    def combine(
+    def aggregate(
         self, neighbors: Neighbors, values: Values, _n_outputs: int, settings: MemorySettings
     ) -> Floats:
         """Return the means of the neighbors' targets."""

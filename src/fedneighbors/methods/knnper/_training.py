@@ -52,7 +52,7 @@ class Cohort:
         """Return the names of the clients, ascending."""
         return tuple(self.parties)
 
-    def carry(
+    def deliver(
         self, requests: Mapping[str, Message], *, reduce: Literal["gather", "sum"]
     ) -> Delivery:
         """Return the clients' replies, and the sizes that messages would have.

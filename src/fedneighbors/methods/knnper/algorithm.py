@@ -24,7 +24,7 @@ MAX_CHANGE_BITS = 6
 """Training has diverged if a weight changes by more than 2 to this power in one round."""
 
 _MAX_PRODUCTS = 1 << 22
-"""Maximum number of distances computed at once, or those of one query: 32 MiB."""
+"""Maximum number of distances computed at once (32 MiB); a single query may need more."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def nearest(keys: Floats, queries: Floats, k: int, *, skip: Integers | None = No
     Returns
     -------
     Neighbors
-        With ``min(k, n_keys)`` columns; one less if keys are skipped.
+        With k columns, or as many as there are keys that are not skipped, if fewer.
 
     Raises
     ------
@@ -170,11 +170,11 @@ def kernel_weights(distances: Floats, *, kernel: Kernel = "paper", sigma: float 
     scaled = distances / sigma
     with np.errstate(invalid="ignore", over="ignore"):
         if kernel == "paper":
-            gaps = scaled - scaled[:, :1]
+            exponents = scaled - scaled[:, :1]
         else:
             # (a - b) (a + b) / 2 stays accurate if a and b are large and close
-            gaps = (scaled - scaled[:, :1]) * (scaled + scaled[:, :1]) / 2
-    return np.exp(-np.where(distances == distances[:, :1], 0.0, gaps))
+            exponents = (scaled - scaled[:, :1]) * (scaled + scaled[:, :1]) / 2
+    return np.exp(-np.where(distances == distances[:, :1], 0.0, exponents))
 
 
 def local_votes(

@@ -198,11 +198,11 @@ class KNNPerClassifier(
             predictions of the shared network, with a warning.
         """
         features, scores = self._features_and_scores(X)
-        shares = np.exp(scores)
+        probabilities = np.exp(scores)
         with self._network.exclusive():
             for name, rows in self._client_rows(parties, len(features)).items():
-                shares[rows] = self.clients_[name].predict(features[rows], scores[rows])
-        return shares
+                probabilities[rows] = self.clients_[name].predict(features[rows], scores[rows])
+        return probabilities
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -346,7 +346,7 @@ class KNNPerRegressor(
         features, scores = self._features_and_scores(X)
         standardized = scores.copy()
         with self._network.exclusive():
-            for name, rows in self._client_rows(parties, len(features), frames=3).items():
+            for name, rows in self._client_rows(parties, len(features), level=3).items():
                 standardized[rows] = self.clients_[name].predict(features[rows], scores[rows])
         center, scale = self.overall_
         targets = center + scale * standardized

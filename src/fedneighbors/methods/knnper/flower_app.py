@@ -55,7 +55,7 @@ from fedneighbors.tabular._app_config import (
 )
 from fedneighbors.tabular._model_file import open_model, read_model_file, seal_model
 from fedneighbors.tabular._ownership import TableParty, one_thread
-from fedneighbors.tabular._schema import Agreed, SchemaReply, agree
+from fedneighbors.tabular._schema import JointSchema, SchemaReply, agree
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class NodeParty(TableParty):
         """Write the client's part of the model; delete stored requests."""
         plan, counts = stored.plan, stored.counts
         assert counts is not None  # RepeatedRequests.before refuses a release without them
-        assert client.personal is not None  # set by the final release
+        assert client.client_state is not None  # set by the final release
         shared = Shared(
             weights=final.shared,
             classes=counts.classes,
@@ -228,10 +228,10 @@ class NodeParty(TableParty):
             pool=final.pool,
             center=counts.center,
             scale=counts.scale,
-            agreed=Agreed(self._x.shape[1], self._feature_names, counts.classes),
+            agreed=JointSchema(self._x.shape[1], self._feature_names, counts.classes),
             seen=final.seen,
         )
-        clients = {self.name: ClientRecord.of(client.personal)}
+        clients = {self.name: ClientRecord.of(client.client_state)}
         self._keep(KNNPerModel(plan.blueprint, plan.layout, shared, plan.settings, clients))
         self._pending.unlink(missing_ok=True)
 

@@ -30,7 +30,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
 from fedneighbors.methods.knnper.personal._pool import PoolTerms
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.tabular._schema import (
-    Agreed,
+    JointSchema,
     Label,
     MomentsReply,
     Receipt,
@@ -250,7 +250,7 @@ class Shared:
         Weights of the pool's experts; None for the paper's mixture.
     center, scale : float64 array of shape (n_features,)
         Center and scale of the columns of a table; empty for no standardization.
-    agreed : Agreed
+    agreed : JointSchema
         Common schema of the clients' tables.
     seen : Discriminants or None
         Discriminants from the scatter of all clients, for a pool with heads on rows.
@@ -262,7 +262,7 @@ class Shared:
     pool: npt.NDArray[np.float64] | None
     center: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
-    agreed: Agreed
+    agreed: JointSchema
     seen: Discriminants | None = None
 
 
@@ -355,9 +355,9 @@ def coordinate(
     agreed = task.agree(replies.complete("the schema").each, reserved)
     averaging = _Averaging(rounds, tuple(replies.each), checkpoint)
     standardize = standardize and not network.reads_tokens
-    discriminate = settings.uses_rows and task.discriminates and not network.reads_tokens
+    needs_discriminants = settings.uses_rows and task.has_discriminants and not network.reads_tokens
     center, scale, rate = np.empty(0), np.empty(0), 0.0
-    if standardize or discriminate:
+    if standardize or needs_discriminants:
         center, scale, rate = yield from _column_units(standardize=standardize)
     n_rows, overall = yield from task.prepare(agreed, center, scale, held_out=True)
     stage = resumed or Stage(0, network.initial)
@@ -366,7 +366,7 @@ def coordinate(
         stage = yield from averaging.run_remaining(stage, n_rows)
         chosen_on = stage.weights
         stage = Stage(0, network.initial, chosen_on)
-    features = (rounds.seed, rate) if discriminate else None
+    features = (rounds.seed, rate) if needs_discriminants else None
     seen = yield from _discriminants(features, overall, n_rows, held_out=True)
     yield from _release(ReleaseRequest(chosen_on, overall, final=False, seen=seen))
     if settings.combine == "pool" and stage.pool is None:

@@ -1,4 +1,4 @@
-"""Random searches that every index must answer like brute force, at once and in batches.
+"""Random searches; every index must return the same objects as brute force.
 
 A test draws a search and checks a metric with it::
 
@@ -6,7 +6,7 @@ A test draws a search and checks a metric with it::
     def test_search_equals_brute_force(search):
         search.assert_equals_brute_force(EditMetric())
 
-A drawn search has repeated objects, random ranks, queries that are objects or not,
+Searches have repeated objects, random ranks, queries with and without an equal object,
 and cutoffs and radii at, just below and just above the distances of objects.
 """
 
@@ -20,17 +20,21 @@ from hypothesis import strategies as st
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a session: its kind, number of objects, and choice of a cutoff or radius."""
+    """One call of a session.
+
+    ``limit`` says how the cutoff or radius derives from the distance of an object, the one at
+    ``index`` in ascending order.
+    """
 
     call: str
     k: int
     limit: str
-    which: int
+    index: int
 
 
 @dataclass(frozen=True)
 class Search:
-    """Objects, a query, ranks, and the calls of a session in order."""
+    """Objects, their ranks, a query, and the calls of a session in order."""
 
     objects: list[Any]
     query: Any
@@ -42,12 +46,12 @@ class Search:
 
         ``uncertain_are_exact=False``: distances of uncertain objects may be upper bounds.
         """
-        expected_search = BruteForce(metric, self)
-        expected_search.uncertain_are_exact = uncertain_are_exact
+        brute_force = BruteForce(metric, self)
+        brute_force.uncertain_are_exact = uncertain_are_exact
         index = metric.index(self.objects, ranks=np.array(self.ranks, np.int64))
         assert index.n_objects == len(self.objects)
-        expected_search.check_at_once(index.open(self.query))
-        expected_search.check_in_batches(index.open(self.query), self.steps)
+        brute_force.check_at_once(index.open(self.query))
+        brute_force.check_in_batches(index.open(self.query), self.steps)
 
 
 class BruteForce:
@@ -68,21 +72,21 @@ class BruteForce:
         fixed = {"none": math.inf, "zero": 0.0, "negative": -1.0}
         if step.limit in fixed or not len(self.sorted):
             return fixed.get(step.limit, 1.0)
-        at = float(self.sorted[step.which % len(self.sorted)])
+        distance = float(self.sorted[step.index % len(self.sorted)])
         if step.limit == "at":
-            return at
-        return float(np.nextafter(at, math.inf if step.limit == "above" else -math.inf))
+            return distance
+        return float(np.nextafter(distance, math.inf if step.limit == "above" else -math.inf))
 
     def check_at_once(self, session):
-        """Check a call for more than all objects, and calls after exhaustion."""
-        found = session.next(len(self.order) + 3)
+        """Check one call for all objects, and calls after exhaustion."""
+        batch = session.next(len(self.order) + 3)
 
-        assert found.positions.dtype == np.int64
-        assert found.distances.dtype == np.float64
-        assert found.positions.tolist() == self.order.tolist()
-        assert found.distances.tolist() == self.sorted.tolist()
-        assert found.exhausted
-        assert found.n_certified == len(self.order)
+        assert batch.positions.dtype == np.int64
+        assert batch.distances.dtype == np.float64
+        assert batch.positions.tolist() == self.order.tolist()
+        assert batch.distances.tolist() == self.sorted.tolist()
+        assert batch.exhausted
+        assert batch.n_certified == len(self.order)
         for k in (0, 1, 5):
             again = session.next(k)
             assert len(again.positions) == len(again.distances) == again.n_certified == 0
@@ -115,31 +119,31 @@ class BruteForce:
         """Check one batch; return its number of certified objects."""
         cutoff = self.limit(step)
         deadline_s = 0.0 if step.call == "deadline" else None
-        left = slice(n_emitted, None)
-        within = self.sorted[left] <= cutoff
-        expected = self.order[left][within][: step.k]
+        remaining = slice(n_emitted, None)
+        within = self.sorted[remaining] <= cutoff
+        expected = self.order[remaining][within][: step.k]
 
-        found = session.next(step.k, cutoff=cutoff, deadline_s=deadline_s)
+        batch = session.next(step.k, cutoff=cutoff, deadline_s=deadline_s)
 
-        certain = found.n_certified
-        assert found.positions[:certain].tolist() == expected[:certain].tolist()
-        exact = len(found.positions) if self.uncertain_are_exact else certain
-        distances = self.distances[found.positions]
-        assert found.distances[:exact].tolist() == distances[:exact].tolist()
-        assert (found.distances >= distances).all()
-        assert len(set(found.positions.tolist())) == len(found.positions) <= step.k
-        assert not set(found.positions.tolist()) & set(self.order[:n_emitted].tolist())
-        assert (found.distances <= cutoff).all()
+        n_certified = batch.n_certified
+        assert batch.positions[:n_certified].tolist() == expected[:n_certified].tolist()
+        exact = len(batch.positions) if self.uncertain_are_exact else n_certified
+        distances = self.distances[batch.positions]
+        assert batch.distances[:exact].tolist() == distances[:exact].tolist()
+        assert (batch.distances >= distances).all()
+        assert len(set(batch.positions.tolist())) == len(batch.positions) <= step.k
+        assert not set(batch.positions.tolist()) & set(self.order[:n_emitted].tolist())
+        assert (batch.distances <= cutoff).all()
         if deadline_s is None:
-            assert certain == len(found.positions) == len(expected)
+            assert n_certified == len(batch.positions) == len(expected)
         # the i-th object of a batch is at least as far as the i-th remaining one
-        assert (found.distances >= self.sorted[left][: len(found.distances)]).all()
-        if found.exhausted:
-            assert certain == int(within.sum())
+        assert (batch.distances >= self.sorted[remaining][: len(batch.distances)]).all()
+        if batch.exhausted:
+            assert n_certified == int(within.sum())
         elif deadline_s is None:
-            assert certain == step.k
-            assert n_emitted + certain < len(self.order)
-        return certain
+            assert n_certified == step.k
+            assert n_emitted + n_certified < len(self.order)
+        return n_certified
 
 
 CALLS = ["next", "next", "next", "next", "deadline", "count", "bounds"]
@@ -150,7 +154,7 @@ STEPS = st.lists(
         call=st.sampled_from(CALLS),
         k=st.integers(0, 6),
         limit=st.sampled_from(LIMITS),
-        which=st.integers(0, 100),
+        index=st.integers(0, 100),
     ),
     max_size=8,
 )
@@ -167,12 +171,12 @@ def searches(draw, *, objects, queries=None, max_size=12):
     queries : strategy, optional
         Queries, by default like objects; often the query is one of the objects.
     max_size : int
-        Maximum number of objects drawn; up to four of them are repeated.
+        Maximum number of distinct draws; up to four of them are repeated.
     """
     items = draw(st.lists(objects, max_size=max_size))
     if items:
         items = draw(st.permutations(items + draw(st.lists(st.sampled_from(items), max_size=4))))
-    drawn = objects if queries is None else queries
-    query = draw(drawn | st.sampled_from(items)) if items else draw(drawn)
+    query_strategy = objects if queries is None else queries
+    query = draw(query_strategy | st.sampled_from(items)) if items else draw(query_strategy)
     ranks = draw(st.permutations(range(len(items))))
     return Search(items, query, [7 * rank - 3 for rank in ranks], draw(STEPS))

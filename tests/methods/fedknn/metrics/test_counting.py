@@ -50,11 +50,11 @@ def test_objects_verified_for_a_count_are_not_verified_again(name):
 
     n_within = session.count(farthest)
     n_verified = session.n_verified
-    again = session.count(farthest)
-    found = session.next(n_within + 1, cutoff=farthest)
+    repeated = session.count(farthest)
+    batch = session.next(n_within + 1, cutoff=farthest)
 
-    assert again == n_within == len(found.positions) >= 12
-    assert found.exhausted
+    assert repeated == n_within == len(batch.positions) >= 12
+    assert batch.exhausted
     assert session.n_verified <= max(n_verified, n_within)
 
 

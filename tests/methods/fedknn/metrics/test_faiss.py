@@ -12,8 +12,8 @@ DISTANCES = np.array([3.0, 1.0, 2.0, 1.0, 0.0])
 RANKS = np.array([0, 4, 1, 2, 3])
 
 
-def session():
-    """Return a search that misses object 2 and returns the others unsorted."""
+def open_session():
+    """Return a session whose index misses object 2 and returns the others unsorted."""
     return ApproximateSession(
         RANKS,
         lambda positions: DISTANCES[positions],
@@ -22,23 +22,23 @@ def session():
 
 
 def test_found_objects_are_ordered_and_uncertified():
-    search = session()
+    session = open_session()
 
-    first, second, third = search.next(2), search.next(1), search.next(5)
+    first, second, third = session.next(2), session.next(1), session.next(5)
 
-    assert [found.positions.tolist() for found in (first, second, third)] == [[4, 1], [3], [0]]
+    assert [batch.positions.tolist() for batch in (first, second, third)] == [[4, 1], [3], [0]]
     assert first.distances.tolist() == [0.0, 1.0]
-    assert [found.n_certified for found in (first, second, third)] == [0, 0, 0]
+    assert [batch.n_certified for batch in (first, second, third)] == [0, 0, 0]
     assert third.exhausted
-    assert not search.exact
-    assert search.n_verified == 4
+    assert not session.exact
+    assert session.n_verified == 4
 
 
-def test_a_cutoff_loses_no_object():
-    search = session()
+def test_objects_beyond_a_cutoff_are_returned_later():
+    session = open_session()
 
-    near = search.next(4, cutoff=0.5)
-    rest = search.next(4)
+    near = session.next(4, cutoff=0.5)
+    rest = session.next(4)
 
     assert near.positions.tolist() == [4]
     assert near.exhausted
@@ -46,11 +46,11 @@ def test_a_cutoff_loses_no_object():
 
 
 def test_counts_are_exact():
-    assert [session().count(radius) for radius in (-1, 0, 1, 2.5, 9)] == [0, 1, 3, 4, 5]
+    assert [open_session().count(radius) for radius in (-1, 0, 1, 2.5, 9)] == [0, 1, 3, 4, 5]
 
 
 def test_bounds_are_zero():
-    assert session().bounds().tolist() == [0.0] * 5
+    assert open_session().bounds().tolist() == [0.0] * 5
 
 
 def test_faiss_answers_are_marked_as_possibly_incomplete():
@@ -59,10 +59,10 @@ def test_faiss_answers_are_marked_as_possibly_incomplete():
     exact = FederatedNeighbors().fit(x, parties=owners).kneighbors(x[:20], 10)[1]
 
     search = FederatedNeighbors(FaissMetric()).fit(x, parties=owners)
-    found = search.kneighbors(x[:20], 10)[1]
+    approximate = search.kneighbors(x[:20], 10)[1]
 
-    shared = [len(set(a) & set(b)) for a, b in zip(exact, found, strict=True)]
-    assert sum(shared) >= 0.9 * 200
+    n_common = [len(set(a) & set(b)) for a, b in zip(exact, approximate, strict=True)]
+    assert sum(n_common) >= 0.9 * 200
     assert not any(record.exact for record in search.query_records_)
 
 
@@ -80,13 +80,13 @@ def test_a_distance_without_faiss_index_is_refused():
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "call",
     [
-        lambda search: search.next(-1),
-        lambda search: search.next(1, cutoff=np.nan),
-        lambda search: search.count(np.nan),
+        lambda session: session.next(-1),
+        lambda session: session.next(1, cutoff=np.nan),
+        lambda session: session.count(np.nan),
     ],
 )
-def test_invalid_arguments_are_refused(ask):
+def test_invalid_arguments_are_refused(call):
     with pytest.raises(ValueError, match="expected"):
-        ask(session())
+        call(open_session())

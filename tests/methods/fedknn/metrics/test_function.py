@@ -7,14 +7,14 @@ from fedneighbors.methods.fedknn.metrics._function import FunctionMetric
 from tests.methods.fedknn.metrics.brute_force import searches
 
 
-def gap(first, second):
+def difference(first, second):
     return abs(first - second)
 
 
 @settings(max_examples=500, deadline=None)
 @given(searches(objects=st.integers(-3, 3)))
 def test_any_distance_function_equals_brute_force(search):
-    search.assert_equals_brute_force(FunctionMetric(gap))
+    search.assert_equals_brute_force(FunctionMetric(difference))
 
 
 @settings(max_examples=200, deadline=None)

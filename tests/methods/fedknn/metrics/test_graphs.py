@@ -11,7 +11,7 @@ from tests.naive.graph_edit import graphs as ged_graphs
 from tests.naive.graph_edit import search as naive
 
 SMALL = ged_graphs.graphs(5).map(
-    lambda drawn: Graph([f"n{k}" for k in drawn[0]], drawn[1], [f"e{k}" for k in drawn[1].values()])
+    lambda pair: Graph([f"n{k}" for k in pair[0]], pair[1], [f"e{k}" for k in pair[1].values()])
 )
 
 
@@ -53,13 +53,13 @@ def chain(n):
 
 def random_molecules(n, seed):
     rng = np.random.default_rng(seed)
-    found = []
+    molecules = []
     for _ in range(n):
         size = int(rng.integers(13, 17))
         edges = [(int(rng.integers(max(0, v - 3), v)), v) for v in range(1, size)]
         bonds = rng.choice(["1", "1", "2"], len(edges)).tolist()
-        found.append(Graph(rng.choice(["C", "C", "C", "N", "O"], size).tolist(), edges, bonds))
-    return found
+        molecules.append(Graph(rng.choice(["C", "C", "C", "N", "O"], size).tolist(), edges, bonds))
+    return molecules
 
 
 def test_a_deadline_returns_a_certified_prefix():
@@ -70,17 +70,17 @@ def test_a_deadline_returns_a_certified_prefix():
 
     parts, n_uncertain = [], 0
     while sum(map(len, parts)) < 6:
-        found = session.next(6 - sum(map(len, parts)), deadline_s=0.0)
-        n_uncertain += len(found.positions) - found.n_certified
-        assert (np.diff(found.distances[found.n_certified :]) >= 0).all()
-        parts.append(found.positions[: found.n_certified])
+        batch = session.next(6 - sum(map(len, parts)), deadline_s=0.0)
+        n_uncertain += len(batch.positions) - batch.n_certified
+        assert (np.diff(batch.distances[batch.n_certified :]) >= 0).all()
+        parts.append(batch.positions[: batch.n_certified])
 
     assert np.concatenate(parts).tolist() == unlimited.positions.tolist()
     assert n_uncertain > 0
     assert unlimited.distances[0] == 0
 
 
-def test_a_count_between_two_batches_changes_neither():
+def test_a_count_does_not_change_the_next_batch():
     objects = random_molecules(30, seed=1)
     index = GraphEditMetric().index(objects, ranks=np.arange(30))
     at_once = index.open(objects[0]).next(5)
@@ -97,36 +97,36 @@ def test_a_count_between_two_batches_changes_neither():
 def test_unknown_labels_match_nothing():
     index = GraphEditMetric().index([chain(3)], ranks=np.zeros(1, np.int64))
 
-    found = index.open(Graph(["X", "X", "X"], [(0, 1), (1, 2)], ["7", "7"])).next(1)
+    batch = index.open(Graph(["X", "X", "X"], [(0, 1), (1, 2)], ["7", "7"])).next(1)
 
-    assert found.distances.tolist() == [5.0]
+    assert batch.distances.tolist() == [5.0]
 
 
-def test_a_query_larger_than_all_of_the_table_is_searched():
+def test_a_query_larger_than_every_object_is_searched():
     index = GraphEditMetric().index([chain(2), Graph([])], ranks=np.arange(2))
 
-    found = index.open(chain(12)).next(2)
+    batch = index.open(chain(12)).next(2)
 
-    assert found.positions.tolist() == [0, 1]
-    assert found.distances.tolist() == [20.0, 23.0]
+    assert batch.positions.tolist() == [0, 1]
+    assert batch.distances.tolist() == [20.0, 23.0]
 
 
 def test_an_empty_table_is_exhausted_at_once():
     session = GraphEditMetric().index([], ranks=np.empty(0, np.int64)).open(chain(3))
 
-    found = session.next(4)
+    batch = session.next(4)
 
-    assert found.exhausted
-    assert found.positions.tolist() == []
+    assert batch.exhausted
+    assert batch.positions.tolist() == []
     assert session.count(100) == 0
 
 
-@pytest.mark.parametrize("wrong", [None, "CCO", ([], [])])
-def test_an_invalid_graph_is_refused_by_position(wrong):
+@pytest.mark.parametrize("invalid", [None, "CCO", ([], [])])
+def test_an_error_of_an_invalid_graph_gives_its_position(invalid):
     with pytest.raises(TypeError, match="expected a Graph as object 1"):
-        GraphEditMetric().index([chain(1), wrong], ranks=np.arange(2))
+        GraphEditMetric().index([chain(1), invalid], ranks=np.arange(2))
     with pytest.raises(TypeError, match="expected a Graph as the query"):
-        GraphEditMetric().index([chain(1)], ranks=np.arange(1)).open(wrong)
+        GraphEditMetric().index([chain(1)], ranks=np.arange(1)).open(invalid)
 
 
 def test_a_wrong_number_of_ranks_is_refused():

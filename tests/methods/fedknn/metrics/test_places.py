@@ -11,7 +11,7 @@ from fedneighbors.methods.fedknn.metrics import _points as points
 from fedneighbors.methods.fedknn.metrics._places import HaversineMetric
 from tests.methods.fedknn.metrics.brute_force import Search, Step, searches
 
-# Poles, both sides of the date line, pairs of places at distances from a nanometre to a hemisphere.
+# Poles, both sides of the date line, and pairs from a nanometre to half the globe apart.
 LONGITUDES = st.sampled_from([0.0, 180.0, -180.0, 179.9999999, 1e-14, 90.0, 360.0, 12.5, -1e-300])
 LATITUDES = st.sampled_from([0.0, 90.0, -90.0, 89.9999999, 1e-14, 45.0, -45.0, 1e-300])
 PLACES = st.tuples(LONGITUDES | st.floats(-180, 180), LATITUDES | st.floats(-90, 90)).map(list)
@@ -41,8 +41,8 @@ def test_places_of_almost_equal_distance_are_in_exact_order(query, latitude):
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.uniform(-180, 180, 3000), np.full(3000, latitude)])
     steps = [
-        Step(call, k, "at", which)
-        for k, which in [(1, 3), (5, 40), (20, 50), (60, 200), (100, 700)]
+        Step(call, k, "at", index)
+        for k, index in [(1, 3), (5, 40), (20, 50), (60, 200), (100, 700)]
         for call in ("next", "count")
     ]
 
@@ -99,7 +99,7 @@ def test_a_small_k_verifies_few_places():
 
 
 @pytest.mark.parametrize(
-    ("bad", "reason"),
+    ("place", "reason"),
     [
         ((0.0, 90.0001), "latitude"),
         ((0.0, -91.0), "latitude"),
@@ -110,8 +110,8 @@ def test_a_small_k_verifies_few_places():
         (("east", "north"), "real numbers"),
     ],
 )
-def test_an_invalid_place_is_refused_by_position(bad, reason):
+def test_an_error_of_an_invalid_place_gives_its_position(place, reason):
     with pytest.raises(ValueError, match=f"object 1: .*{reason}"):
-        HaversineMetric().index([(0.0, 0.0), bad], ranks=np.arange(2))
+        HaversineMetric().index([(0.0, 0.0), place], ranks=np.arange(2))
     with pytest.raises(ValueError, match=f"the query: .*{reason}"):
-        HaversineMetric().index([(0.0, 0.0)], ranks=np.arange(1)).open(bad)
+        HaversineMetric().index([(0.0, 0.0)], ranks=np.arange(1)).open(place)

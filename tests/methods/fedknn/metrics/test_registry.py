@@ -18,7 +18,7 @@ def test_every_name_has_a_metric(name):
     assert metric.name == name
 
 
-def test_an_unknown_name_lists_the_known_ones():
+def test_the_error_for_an_unknown_name_lists_all_names():
     with pytest.raises(ValueError, match=r"euclidean, manhattan, cosine, haversine, edit.*'dtw'"):
         metric_of("dtw")
 
@@ -29,37 +29,37 @@ def test_a_metric_object_is_returned_unchanged():
     assert metric_of(metric) is metric
 
 
-def gap(first, second):
+def difference(first, second):
     return abs(first - second)
 
 
-class Gap:
+class Difference:
     """A minimal user-defined metric."""
 
-    name = "gap"
+    name = "difference"
 
     def distance(self, first, second):
-        return gap(first, second)
+        return difference(first, second)
 
 
-@pytest.mark.parametrize("given", [gap, Gap()])
-def test_an_object_with_a_distance_is_searched_correctly(given):
-    metric = metric_of(given)
+@pytest.mark.parametrize("value", [difference, Difference()])
+def test_an_object_with_a_distance_is_searched_correctly(value):
+    metric = metric_of(value)
 
-    found = metric.index([5, 1, 3], ranks=np.arange(3)).open(2).next(2)
+    batch = metric.index([5, 1, 3], ranks=np.arange(3)).open(2).next(2)
 
     assert isinstance(metric, FunctionMetric)
-    assert metric.name == "gap"
-    assert found.positions.tolist() == [1, 2]
+    assert metric.name == "difference"
+    assert batch.positions.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("bad", [None, 3, [gap], JaccardMetric])
-def test_an_invalid_metric_is_refused(bad):
+@pytest.mark.parametrize("invalid", [None, 3, [difference], JaccardMetric])
+def test_an_invalid_metric_is_refused(invalid):
     with pytest.raises(TypeError, match="expected a"):
-        metric_of(bad)
+        metric_of(invalid)
 
 
-def test_a_metric_loads_no_modules_of_others():
+def test_the_jaccard_metric_loads_no_numba_or_scipy():
     script = (
         "import sys, fedneighbors.methods.fedknn.metrics as metrics\n"
         "metrics.metric_of('jaccard')\n"

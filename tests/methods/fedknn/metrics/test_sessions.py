@@ -18,7 +18,7 @@ LARGE = {
 }
 
 
-def in_order(distances, ranks):
+def sort_positions(distances, ranks):
     return np.lexsort((ranks, distances)).tolist()
 
 
@@ -30,27 +30,27 @@ def test_batches_of_many_objects_are_in_order(name, batch):
     pool = Pool(ranks)
     pool.add(np.arange(len(distances)), distances)
 
-    taken = [pool.take(batch)[0] for _ in range(5)]
+    batches = [pool.take(batch)[0] for _ in range(5)]
 
-    assert np.concatenate(taken).tolist() == in_order(distances, ranks)[: 5 * batch]
+    assert np.concatenate(batches).tolist() == sort_positions(distances, ranks)[: 5 * batch]
     assert len(pool) == max(0, len(distances) - 5 * batch)
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=5), st.integers(0, 6))
 def test_objects_added_later_are_in_order(batches, k):
     distances = np.array([value for batch in batches for value in batch], np.float64)
-    pool, left = Pool(np.arange(len(distances))[::-1].copy()), []
+    pool, remaining = Pool(np.arange(len(distances))[::-1].copy()), []
     start = 0
     for batch in batches:
         positions = np.arange(start, start + len(batch))
         pool.add(positions, distances[positions])
-        left = sorted([*left, *positions.tolist()], key=lambda i: (distances[i], -i))
+        remaining = sorted([*remaining, *positions.tolist()], key=lambda i: (distances[i], -i))
         start += len(batch)
 
         positions, near = pool.take(k)
 
-        assert positions.tolist() == left[:k]
-        assert near.tolist() == [distances[position] for position in left[:k]]
-        left = left[k:]
-        assert len(pool) == len(left)
-        assert pool.n_within(3) == sum(distances[position] <= 3 for position in left)
+        assert positions.tolist() == remaining[:k]
+        assert near.tolist() == [distances[position] for position in remaining[:k]]
+        remaining = remaining[k:]
+        assert len(pool) == len(remaining)
+        assert pool.n_within(3) == sum(distances[position] <= 3 for position in remaining)

@@ -33,13 +33,13 @@ def test_a_distance_is_the_nearest_number_to_its_fraction(first, second):
 @settings(max_examples=1_000, deadline=None)
 @given(st.integers(1, 2**26), st.integers(1, 2**26), st.data())
 def test_distances_are_ordered_like_exact_fractions(first, second, data):
-    one = data.draw(st.integers(0, first))
-    # the fraction with the other denominator that comes nearest
-    nearest = round(Fraction(one, first) * second)
+    numerator = data.draw(st.integers(0, first))
+    # the nearest fraction with the other denominator, or one next to it
+    nearest = round(Fraction(numerator, first) * second)
     other = min(second, max(0, nearest + data.draw(st.integers(-1, 1))))
 
-    floats = one / first, other / second
-    fractions = Fraction(one, first), Fraction(other, second)
+    floats = numerator / first, other / second
+    fractions = Fraction(numerator, first), Fraction(other, second)
 
     assert (floats[0] < floats[1]) == (fractions[0] < fractions[1])
     assert (floats[0] == floats[1]) == (fractions[0] == fractions[1])
@@ -50,8 +50,8 @@ def zipfian_sets(n, seed):
     return [set((rng.zipf(1.3, rng.integers(0, 15)) % 3000).tolist()) for _ in range(n)]
 
 
-@pytest.mark.parametrize("which", [0, 1, 2, "empty", "foreign"])
-def test_a_large_table_equals_brute_force(which):
+@pytest.mark.parametrize("case", [0, 1, 2, "empty", "foreign"])
+def test_a_large_table_equals_brute_force(case):
     objects = [*zipfian_sets(4000, seed=0), set(), set(), {1, 2}, {1, 2}]
     queries = {"empty": set(), "foreign": {"x", "y", 1}, **dict(enumerate(objects[:3]))}
     steps = [
@@ -64,16 +64,16 @@ def test_a_large_table_equals_brute_force(which):
     ]
     ranks = np.random.default_rng(1).permutation(len(objects)).tolist()
 
-    Search(objects, queries[which], ranks, steps).assert_equals_brute_force(JaccardMetric())
+    Search(objects, queries[case], ranks, steps).assert_equals_brute_force(JaccardMetric())
 
 
-def test_frequent_elements_are_skipped_if_rare_ones_decide():
+def test_objects_with_only_frequent_elements_are_skipped():
     objects = [{"the", "of", i, i + 1} for i in range(5_000)]
     session = JaccardMetric().index(objects, ranks=np.arange(5_000)).open(objects[7])
 
-    found = session.next(3)
+    batch = session.next(3)
 
-    assert found.positions.tolist() == [7, 6, 8]
+    assert batch.positions.tolist() == [7, 6, 8]
     assert session.n_verified == 3
 
 
@@ -88,12 +88,12 @@ def test_repeated_elements_count_once():
     assert JaccardMetric().distance(["a", "a", "b"], ("b", "a")) == 0.0
 
 
-@pytest.mark.parametrize("bad", ["text", b"bytes", 7, None, {"a": 1}, [["unhashable"]]])
-def test_an_invalid_set_is_refused_by_position(bad):
+@pytest.mark.parametrize("invalid", ["text", b"bytes", 7, None, {"a": 1}, [["unhashable"]]])
+def test_an_error_of_an_invalid_set_gives_its_position(invalid):
     with pytest.raises(TypeError, match="object 1: expected"):
-        JaccardMetric().index([{1}, bad], ranks=np.arange(2))
+        JaccardMetric().index([{1}, invalid], ranks=np.arange(2))
     with pytest.raises(TypeError, match="the query: expected"):
-        JaccardMetric().index([{1}], ranks=np.arange(1)).open(bad)
+        JaccardMetric().index([{1}], ranks=np.arange(1)).open(invalid)
 
 
 def test_an_element_that_does_not_equal_itself_is_refused():

@@ -17,7 +17,7 @@ STRINGS = LETTERS.flatmap(lambda letters: st.text(alphabet=letters, max_size=12)
 
 
 class SizedMetric:
-    """The metric with other size limits of short strings and groups."""
+    """The edit metric with given size limits of short strings and of groups."""
 
     def __init__(self, max_short, min_group):
         self.distance = edit_distance
@@ -32,8 +32,8 @@ class SizedMetric:
 @given(
     searches(objects=STRINGS, max_size=25), st.sampled_from([-1, 3, 6]), st.sampled_from([1, 3, 64])
 )
-def test_search_equals_brute_force_for_any_grouping(search, longest, min_group):
-    search.assert_equals_brute_force(SizedMetric(longest, min_group))
+def test_search_equals_brute_force_for_any_grouping(search, max_short, min_group):
+    search.assert_equals_brute_force(SizedMetric(max_short, min_group))
 
 
 @settings(max_examples=100, deadline=None)
@@ -49,18 +49,18 @@ def test_a_deadline_loses_no_string(strings, max_short):
     session = SizedMetric(max_short, 2).index(strings, ranks=ranks).open(strings[0])
     expected = FunctionMetric(edit_distance).index(strings, ranks=ranks).open(strings[0])
 
-    late = [session.next(3, deadline_s=-1) for _ in range(2)]
+    timed_out = [session.next(3, deadline_s=-1) for _ in range(2)]
     rest = session.next(len(strings))
 
-    certified = [found.positions[: found.n_certified].tolist() for found in late]
-    together = [*certified[0], *certified[1], *rest.positions.tolist()]
-    assert together == expected.next(len(strings)).positions.tolist()
+    certified = [batch.positions[: batch.n_certified].tolist() for batch in timed_out]
+    positions = [*certified[0], *certified[1], *rest.positions.tolist()]
+    assert positions == expected.next(len(strings)).positions.tolist()
     assert rest.exhausted
 
 
 @pytest.fixture(scope="module")
 def long_strings():
-    """Thirty families of strings of 300 to 600 letters; members differ by a few edits."""
+    """Return 30 families of strings of 300 to 600 letters; members differ by a few edits."""
     rng = np.random.default_rng(11)
     strings = []
     for _ in range(30):
@@ -72,15 +72,15 @@ def long_strings():
     return strings
 
 
-def test_near_long_strings_need_few_comparisons(long_strings):
+def test_a_search_of_long_strings_verifies_few_of_them(long_strings):
     ranks = np.arange(len(long_strings))
     session = EditMetric().index(long_strings, ranks=ranks).open(long_strings[7])
 
-    found = session.next(5)
+    batch = session.next(5)
 
     family = {i: edit_distance(long_strings[7], long_strings[i]) for i in range(5, 10)}
-    assert found.positions.tolist() == sorted(family, key=lambda i: (family[i], i))
-    assert found.distances.tolist() == sorted(family.values())
+    assert batch.positions.tolist() == sorted(family, key=lambda i: (family[i], i))
+    assert batch.distances.tolist() == sorted(family.values())
     assert session.n_verified < len(long_strings) / 2
 
 
@@ -98,7 +98,7 @@ def test_every_bound_of_long_strings_is_at_most_the_distance(long_strings):
     assert (before <= after).all()
 
 
-def test_far_long_strings_in_groups_give_the_same_result(long_strings):
+def test_groups_of_long_strings_do_not_change_the_result(long_strings):
     query = "ACGT" * 100
     grouped, single = (
         SizedMetric(256, min_group).index(long_strings, ranks=np.arange(150)).open(query)
@@ -135,27 +135,27 @@ def test_strings_of_equal_distance_come_in_rank_order():
     strings = ["ab", "ac", "ad", "ae"]
     session = EditMetric().index(strings, ranks=np.array([3, 1, 0, 2])).open("a")
 
-    found = [session.next(1).positions.tolist() for _ in range(4)]
+    positions = [session.next(1).positions.tolist() for _ in range(4)]
 
-    assert found == [[2], [1], [3], [0]]
+    assert positions == [[2], [1], [3], [0]]
 
 
-def test_empty_table_has_no_neighbors():
+def test_an_empty_table_has_no_neighbors():
     session = EditMetric().index([], ranks=np.empty(0, np.int64)).open("a")
 
-    found = session.next(3)
+    batch = session.next(3)
 
-    assert (len(found.positions), found.exhausted, session.count(5)) == (0, True, 0)
+    assert (len(batch.positions), batch.exhausted, session.count(5)) == (0, True, 0)
     assert session.bounds().shape == (0,)
 
 
-def test_empty_string_is_as_far_as_the_other_is_long():
+def test_the_distance_from_the_empty_string_is_the_length():
     session = EditMetric().index(["", "abc", "x" * 300], ranks=np.arange(3)).open("")
 
-    found = session.next(3)
+    batch = session.next(3)
 
-    assert found.positions.tolist() == [0, 1, 2]
-    assert found.distances.tolist() == [0.0, 3.0, 300.0]
+    assert batch.positions.tolist() == [0, 1, 2]
+    assert batch.distances.tolist() == [0.0, 3.0, 300.0]
 
 
 def test_strings_of_100000_letters_are_compared():
@@ -163,19 +163,19 @@ def test_strings_of_100000_letters_are_compared():
     strings = [base[:50_000] + "T" + base[50_000:], base[5:], "C" * 90_000, "short"]
     session = EditMetric().index(strings, ranks=np.arange(4)).open(base)
 
-    found = session.next(2)
+    batch = session.next(2)
 
-    assert found.positions.tolist() == [0, 1]
-    assert found.distances.tolist() == [1.0, 5.0]
+    assert batch.positions.tolist() == [0, 1]
+    assert batch.distances.tolist() == [1.0, 5.0]
 
 
 def test_a_long_query_finds_short_strings():
     strings = ["ab" * n for n in range(1, 9)]
 
-    found = EditMetric().index(strings, ranks=np.arange(8)).open("ab" * 500).next(2)
+    batch = EditMetric().index(strings, ranks=np.arange(8)).open("ab" * 500).next(2)
 
-    assert found.positions.tolist() == [7, 6]
-    assert found.distances.tolist() == [984.0, 986.0]
+    assert batch.positions.tolist() == [7, 6]
+    assert batch.distances.tolist() == [984.0, 986.0]
 
 
 def test_composed_and_decomposed_letters_differ():
@@ -189,12 +189,12 @@ def test_lone_surrogates_are_letters():
     assert EditMetric().distance("\ud83d\ude00", "\U0001f600") == 2
 
 
-@pytest.mark.parametrize("wrong", [None, 3, b"ab", ["a"]])
-def test_an_invalid_string_is_named_by_its_position(wrong):
+@pytest.mark.parametrize("invalid", [None, 3, b"ab", ["a"]])
+def test_an_error_of_an_invalid_string_gives_its_position(invalid):
     with pytest.raises(TypeError, match="at position 2"):
-        EditMetric().index(["a", "b", wrong], ranks=np.arange(3))
+        EditMetric().index(["a", "b", invalid], ranks=np.arange(3))
     with pytest.raises(TypeError, match="as the query"):
-        EditMetric().index(["a"], ranks=np.arange(1)).open(wrong)
+        EditMetric().index(["a"], ranks=np.arange(1)).open(invalid)
 
 
 @pytest.mark.parametrize("arguments", [{"k": -1}, {"k": 1, "cutoff": math.nan}])

@@ -76,25 +76,25 @@ def test_a_search_by_features_equals_brute_force(name, data):
     base = np.array(data.draw(rows(5, name)))
     shifts = st.tuples(st.integers(0, 63), st.integers(-2, 2), st.sampled_from([1.0, 2**-52, 1e9]))
 
-    def shifted(shift):
-        where, steps, size = shift
+    def shift_row(shift):
+        column, steps, size = shift
         row = np.tile(base, 13)[:64]
-        row[where] += steps * size
+        row[column] += steps * size
         return (row if row.any() else row + 1).tolist()
 
-    search = data.draw(searches(objects=shifts.map(shifted)))
+    search = data.draw(searches(objects=shifts.map(shift_row)))
 
     search.assert_equals_brute_force(VectorMetric(name))
 
 
 def table(n_rows, n_columns, seed):
-    """Return clusters with repeated rows on a grid, which have ties and duplicates."""
+    """Return clustered rows; half lie on a grid and some are repeated, so that ties occur."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(20, n_columns)) * 4
-    drawn = centers[rng.integers(0, 20, n_rows)] + rng.normal(size=(n_rows, n_columns))
-    drawn[n_rows // 2 :] = np.round(drawn[n_rows // 2 :])
-    drawn[::17] = drawn[0]
-    return drawn + 0.25
+    x = centers[rng.integers(0, 20, n_rows)] + rng.normal(size=(n_rows, n_columns))
+    x[n_rows // 2 :] = np.round(x[n_rows // 2 :])
+    x[::17] = x[0]
+    return x + 0.25
 
 
 STEPS = [
@@ -115,10 +115,10 @@ STEPS = [
 @pytest.mark.parametrize(
     ("n_rows", "n_columns", "kind"), [(6000, 3, "tree"), (5000, 90, "features"), (3000, 20, "scan")]
 )
-@pytest.mark.parametrize("where", ["an object", "near", "far"])
-def test_large_tables_equal_brute_force(name, n_rows, n_columns, kind, where):
+@pytest.mark.parametrize("query_at", ["an object", "near", "far"])
+def test_large_tables_equal_brute_force(name, n_rows, n_columns, kind, query_at):
     x = table(n_rows, n_columns, seed=n_columns)
-    query = {"an object": x[0], "near": x[5] + 0.01, "far": x[5] + 1e6}[where]
+    query = {"an object": x[0], "near": x[5] + 0.01, "far": x[5] + 1e6}[query_at]
     ranks = np.random.default_rng(1).permutation(n_rows)
 
     index = VectorMetric(name).index(x, ranks=ranks)
@@ -126,15 +126,15 @@ def test_large_tables_equal_brute_force(name, n_rows, n_columns, kind, where):
 
     assert (index._tree is not None) == (kind == "tree")
     assert (index._features is not None) == (kind == "features")
-    expected_search = BruteForce(VectorMetric(name), search)
-    expected_search.check_at_once(index.open(query))
-    expected_search.check_in_batches(index.open(query), STEPS)
-    expected_search.check_in_batches(index.open(query), [Step("next", 1001, "none", 0)] * 2)
+    brute_force = BruteForce(VectorMetric(name), search)
+    brute_force.check_at_once(index.open(query))
+    brute_force.check_in_batches(index.open(query), STEPS)
+    brute_force.check_in_batches(index.open(query), [Step("next", 1001, "none", 0)] * 2)
 
 
 SMALL_STEPS = [
-    Step(call, k, "at", which)
-    for k, which in [(1, 3), (5, 40), (20, 50), (60, 200), (100, 700), (500, 1000)]
+    Step(call, k, "at", index)
+    for k, index in [(1, 3), (5, 40), (20, 50), (60, 200), (100, 700), (500, 1000)]
     for call in ("next", "count")
 ]
 
@@ -145,12 +145,15 @@ SMALL_STEPS = [
 @pytest.mark.parametrize("size", [1.0, 1e-150, 1e120])
 def test_objects_of_almost_equal_distance_are_in_order(name, n_columns, size):
     rng = np.random.default_rng(n_columns)
-    around = rng.normal(size=(1000, n_columns))
+    directions = rng.normal(size=(1000, n_columns))
     power = 1 if name == "manhattan" else 2
-    around /= np.linalg.norm(around, ord=power, axis=1, keepdims=True)
+    directions /= np.linalg.norm(directions, ord=power, axis=1, keepdims=True)
     query = np.full(n_columns, 1 / 3)
     # all on a sphere about the query: trees and features round differently from the metric
-    x = size * (query + (around - around @ query[:, None] * query if name == "cosine" else around))
+    x = size * (
+        query
+        + (directions - directions @ query[:, None] * query if name == "cosine" else directions)
+    )
     search = Search(list(x), size * query, rng.permutation(1000).tolist(), SMALL_STEPS)
 
     search.assert_equals_brute_force(VectorMetric(name))
@@ -180,10 +183,10 @@ def test_distances_equal_those_of_scipy(name):
     pairs = rng.normal(size=(50, 2, 30))
     function = {"manhattan": "cityblock"}.get(name, name)
 
-    found = [VectorMetric(name).distance(a, b) for a, b in pairs]
+    distances = [VectorMetric(name).distance(a, b) for a, b in pairs]
 
     expected = [getattr(reference, function)(a, b) for a, b in pairs]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(distances, expected, rtol=1e-12)
 
 
 def test_cosine_ignores_length_and_is_exact_near_zero():
@@ -214,7 +217,7 @@ def test_cosine_ignores_length_and_is_exact_near_zero():
         (np.empty((2, 0)), 0, "expected 1 numbers, got 0"),
     ],
 )
-def test_an_invalid_vector_is_refused_by_position(name, objects, position, reason):
+def test_an_error_of_an_invalid_vector_gives_its_position(name, objects, position, reason):
     with pytest.raises(ValueError, match=f"object {position}: .*{reason}"):
         VectorMetric(name).index(objects, ranks=np.arange(len(objects)))
 
@@ -248,13 +251,13 @@ def test_invalid_ranks_are_refused(ranks):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint64, np.bool_])
-def test_other_dtypes_keep_their_values(dtype):
+def test_rows_of_other_dtypes_are_converted_exactly(dtype):
     x = np.array([[0, 1], [1, 1], [1, 0]], dtype)
 
-    found = VectorMetric("manhattan").index(x, ranks=np.arange(3)).open(x[0]).next(3)
+    batch = VectorMetric("manhattan").index(x, ranks=np.arange(3)).open(x[0]).next(3)
 
-    assert found.positions.tolist() == [0, 1, 2]
-    assert found.distances.tolist() == [0.0, 1.0, 2.0]
+    assert batch.positions.tolist() == [0, 1, 2]
+    assert batch.distances.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_an_index_copies_its_table():
@@ -267,18 +270,18 @@ def test_an_index_copies_its_table():
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "call",
     [
         lambda session: session.next(-1),
         lambda session: session.next(1, cutoff=math.nan),
         lambda session: session.count(math.nan),
     ],
 )
-def test_invalid_arguments_are_refused(ask):
+def test_invalid_arguments_are_refused(call):
     session = VectorMetric("euclidean").index([[1.0]], ranks=np.arange(1)).open([1.0])
 
     with pytest.raises(ValueError, match="expected"):
-        ask(session)
+        call(session)
 
 
 def test_an_unknown_name_is_refused():

@@ -1,4 +1,4 @@
-"""``algorithm="auto"`` chooses by measurements; under privacy by public numbers only."""
+"""``algorithm="auto"`` uses measurements, or under privacy public numbers only."""
 
 import numpy as np
 import pytest
@@ -10,42 +10,42 @@ RNG = np.random.default_rng(3)
 POINTS, OWNERS = RNG.normal(size=(400, 3)), np.arange(400) % 4
 
 
-def search(**settings):
+def fit_search(**settings):
     return FederatedNeighbors(grid_s=0.0, **settings).fit(POINTS, parties=OWNERS)
 
 
 def test_auto_chooses_an_algorithm_with_a_reason():
-    chosen = search()
+    search = fit_search()
 
-    distances, found = chosen.kneighbors(POINTS[:3], 7)
+    distances, neighbors = search.kneighbors(POINTS[:3], 7)
 
-    expected = search(algorithm="baseline").kneighbors(POINTS[:3], 7)
-    assert [near.tolist() for near in found] == [near.tolist() for near in expected[1]]
-    for record in chosen.query_records_:
+    expected = fit_search(algorithm="baseline").kneighbors(POINTS[:3], 7)
+    assert [near.tolist() for near in neighbors] == [near.tolist() for near in expected[1]]
+    for record in search.query_records_:
         assert record.algorithm in ("baseline", "dann")
         assert "expected time for k = 7" in record.why
     assert len(distances) == 3
 
 
 def test_auto_measures_again_only_for_a_larger_k():
-    chosen = search()
-    chosen.kneighbors(POINTS[:1], 9)
-    costs = chosen._chooser._costs
+    search = fit_search()
+    search.kneighbors(POINTS[:1], 9)
+    costs = search._chooser._costs
 
-    chosen.kneighbors(POINTS[1:2], 4)
-    assert chosen._chooser._costs is costs
-    chosen.kneighbors(POINTS[1:2], 10)
-    assert chosen._chooser._costs.k == 10
+    search.kneighbors(POINTS[1:2], 4)
+    assert search._chooser._costs is costs
+    search.kneighbors(POINTS[1:2], 10)
+    assert search._chooser._costs.k == 10
 
 
-def test_one_party_needs_no_measurement():
-    alone = FederatedNeighbors("edit").fit(["a", "b"])
+def test_for_one_party_nothing_is_measured():
+    search = FederatedNeighbors("edit").fit(["a", "b"])
 
-    alone.kneighbors("a", 1)
+    search.kneighbors("a", 1)
 
-    assert alone.query_records_[0].algorithm == "baseline"
-    assert "one party" in alone.query_records_[0].why
-    assert alone._chooser._costs is None
+    assert search.query_records_[0].algorithm == "baseline"
+    assert "one party" in search.query_records_[0].why
+    assert search._chooser._costs is None
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_one_party_needs_no_measurement():
 )
 def test_under_privacy_auto_uses_public_numbers_only(epsilon, k, expected):
     privacy = Privacy(epsilon=epsilon, delta="1e-6")
-    chosen = search(privacy=privacy)
+    search = fit_search(privacy=privacy)
 
-    chosen.kneighbors(POINTS[:1], k)
+    search.kneighbors(POINTS[:1], k)
 
-    assert chosen.query_records_[0].algorithm == expected
-    assert chosen._chooser._costs is None  # no sample was run
+    assert search.query_records_[0].algorithm == expected
+    assert search._chooser._costs is None  # no sample was run
     other = FederatedNeighbors(privacy=privacy).fit(
         np.zeros((9, 1)), parties=[0, 1, 2, 3, 3] + [2] * 4
     )
@@ -67,12 +67,12 @@ def test_under_privacy_auto_uses_public_numbers_only(epsilon, k, expected):
 
 
 def test_auto_under_privacy_charges_only_for_counts():
-    chosen = search(privacy=Privacy(epsilon=1, delta="1e-6"))
+    search = fit_search(privacy=Privacy(epsilon=1, delta="1e-6"))
 
-    chosen.kneighbors(POINTS[:1], 8)
-    assert chosen.ledger_.spent("0").epsilon == 0
-    chosen.kneighbors(POINTS[:1], 128)
-    assert chosen.ledger_.spent("0").epsilon == 1
+    search.kneighbors(POINTS[:1], 8)
+    assert search.ledger_.spent("0").epsilon == 0
+    search.kneighbors(POINTS[:1], 128)
+    assert search.ledger_.spent("0").epsilon == 1
 
 
 @pytest.mark.parametrize(
@@ -84,18 +84,18 @@ def test_auto_under_privacy_charges_only_for_counts():
     ],
 )
 def test_explain_prints_each_algorithms_cost(settings, algorithms):
-    chosen = search(**settings)
+    search = fit_search(**settings)
 
-    plan = chosen.explain(POINTS[:1], 40)
+    plan = search.explain(POINTS[:1], 40)
 
     assert isinstance(plan, Plan)
     assert {prediction.algorithm for prediction in plan.predictions} == algorithms
     assert all(name in str(plan) for name in algorithms)
     assert plan.algorithm == settings.get("algorithm", plan.algorithm)
-    if chosen.ledger_ is not None:
-        assert chosen.ledger_.spent("0").epsilon == 0
+    if search.ledger_ is not None:
+        assert search.ledger_.spent("0").epsilon == 0
 
 
 def test_explain_takes_one_query():
     with pytest.raises(ValueError, match="expected one query, got 2"):
-        search().explain(POINTS[:2])
+        fit_search().explain(POINTS[:2])

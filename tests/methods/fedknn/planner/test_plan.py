@@ -1,4 +1,4 @@
-"""Plans from given costs and from samples, compared with real providers."""
+"""Plans from given costs and from samples; replayed searches equal real ones."""
 
 from dataclasses import replace
 
@@ -63,24 +63,26 @@ def sample_all(federation, k):
 
 
 def record_requests(coordinator, frames):
-    """Pass a coordinator through and record the frames of its requests by provider."""
+    """Run a coordinator and record the frames of its requests by provider."""
     try:
-        ask = next(coordinator)
+        exchange = next(coordinator)
         while True:
-            requests = ask.requests if isinstance(ask.requests, dict) else {"": ask.requests}
+            requests = exchange.requests
+            if not isinstance(requests, dict):
+                requests = {"": requests}
             frames.append({name: encode(request) for name, request in requests.items()})
-            ask = coordinator.send((yield ask))
+            exchange = coordinator.send((yield exchange))
     except StopIteration as stop:
         return stop.value
 
 
 @settings(max_examples=400, deadline=None)
 @given(federations(), st.sampled_from(ALGORITHMS), st.integers(0, 5))
-def test_recorded_providers_get_the_requests_of_real_ones(federation, algorithm, beyond):
+def test_recorded_providers_get_the_requests_of_real_ones(federation, algorithm, n_extra):
     query, k = repr(federation.query).encode(), federation.k
     recorded = {
-        name: SampledProvider(name, sample, k=k + beyond, limit_s=LIMIT_S)
-        for name, sample in sample_all(federation, k + beyond).items()
+        name: SampledProvider(name, sample, k=k + n_extra, limit_s=LIMIT_S)
+        for name, sample in sample_all(federation, k + n_extra).items()
     }
 
     recorded_frames, real_frames = [], []
@@ -93,7 +95,7 @@ def test_recorded_providers_get_the_requests_of_real_ones(federation, algorithm,
     assert [e.download_bytes for e in replayed.exchanges] == [r.download_bytes for r in real.rounds]
 
 
-# Plans of given costs.
+# Plans from given costs.
 
 
 def make_sample(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, looseness=0.0):
@@ -117,8 +119,8 @@ def make_sample(distances, *, owner, bounds_s=0.0, object_s=0.0, first_s=None, l
     )
 
 
-def costs(k, *, round_trip_s, n_providers=4, link=None, **times):
-    """Return given costs: the nearest objects are assigned to the providers in turn."""
+def make_costs(k, *, round_trip_s, n_providers=4, link=None, **times):
+    """Return costs of providers that hold the nearest objects in turn."""
     sample = {
         f"p{i}": make_sample(np.arange(k) * n_providers + i + 1, owner=i, **times)
         for i in range(n_providers)
@@ -127,8 +129,8 @@ def costs(k, *, round_trip_s, n_providers=4, link=None, **times):
     return Costs(k=k, samples=(sample,), links=links, limit_s=LIMIT_S)
 
 
-def without_broker(plan):
-    """Return exchanges, objects, seconds of search and on links, by algorithm."""
+def costs_by_algorithm(plan):
+    """Return exchanges, objects, seconds of search and seconds on links by algorithm."""
     return {
         p.algorithm: (p.exchanges, p.n_returned, round(p.local_s, 9), round(p.link_s, 9))
         for p in plan.predictions
@@ -137,94 +139,97 @@ def without_broker(plan):
 
 def test_for_slow_links_the_baseline_is_planned():
     plan = make_plan(
-        costs(64, round_trip_s=6.4, object_s=1e-6, bounds_s=1e-4), 64, candidates=WITH_PAPER_COUNTS
+        make_costs(64, round_trip_s=6.4, object_s=1e-6, bounds_s=1e-4),
+        64,
+        candidates=WITH_PAPER_COUNTS,
     )
 
     assert plan.algorithm == "baseline"
-    assert without_broker(plan) == {
+    assert costs_by_algorithm(plan) == {
         "baseline": (1, 256, round(64e-6, 9), 6.4),
-        # 16 of each; then the first goes on from 61 to the cutoff at 64, its next is at 65
+        # 16 of each provider; then p0 continues from 61 to the cutoff 64, and its next is at 65
         "dann": (3, 64, round(1e-4 + 16.75e-6, 9), 19.2),
     }
 
 
 def test_for_slow_search_dann_is_planned():
-    plan = make_plan(costs(64, round_trip_s=0.243, object_s=0.1, bounds_s=0.01), 64)
+    plan = make_plan(make_costs(64, round_trip_s=0.243, object_s=0.1, bounds_s=0.01), 64)
 
     assert plan.algorithm == "dann"
-    found = without_broker(plan)
-    assert found["baseline"] == (1, 256, 6.4, 0.243)
-    assert found["dann"][1] < 70
+    predicted = costs_by_algorithm(plan)
+    assert predicted["baseline"] == (1, 256, 6.4, 0.243)
+    assert predicted["dann"][1] < 70
 
 
-def test_plans_for_fewer_neighbors_follow_from_the_same_samples():
-    measured = costs(64, round_trip_s=0.0, object_s=0.1)
+def test_one_sample_gives_plans_for_every_smaller_k():
+    measured = make_costs(64, round_trip_s=0.0, object_s=0.1)
 
-    plans = {k: without_broker(make_plan(measured, k))["baseline"] for k in (1, 3, 48, 64)}
+    plans = {k: costs_by_algorithm(make_plan(measured, k))["baseline"] for k in (1, 3, 48, 64)}
 
     assert plans == {k: (1, 4 * k, round(0.1 * k, 9), 0.0) for k in plans}
 
 
-def test_a_search_without_bounds_takes_their_time_too():
-    measured = costs(8, round_trip_s=0.0, bounds_s=0.5, object_s=0.01, first_s=0.41)
+def test_baseline_time_includes_preparing_the_first_object():
+    measured = make_costs(8, round_trip_s=0.0, bounds_s=0.5, object_s=0.01, first_s=0.41)
 
-    found = without_broker(make_plan(measured, 8))
+    predicted = costs_by_algorithm(make_plan(measured, 8))
 
-    assert found["baseline"][2] == pytest.approx(0.4 + 0.08, abs=1e-9)
-    assert found["dann"][2] < 0.5 + 0.08
+    assert predicted["baseline"][2] == pytest.approx(0.4 + 0.08, abs=1e-9)
+    assert predicted["dann"][2] < 0.5 + 0.08
 
 
-def test_providers_one_after_another_take_the_sum_of_their_times():
-    measured = costs(16, round_trip_s=0.0, object_s=0.1)
+def test_local_times_add_up_for_sequential_providers():
+    measured = make_costs(16, round_trip_s=0.0, object_s=0.1)
 
-    alone, two, together = (
-        without_broker(make_plan(measured, 16, n_parallel=n))["baseline"][2] for n in (1, 2, None)
+    one, two, all_together = (
+        costs_by_algorithm(make_plan(measured, 16, n_parallel=n))["baseline"][2]
+        for n in (1, 2, None)
     )
 
-    assert (alone, two, together) == (6.4, 3.2, 1.6)
+    assert (one, two, all_together) == (6.4, 3.2, 1.6)
 
 
 def test_an_exchange_takes_as_long_as_its_slowest_provider():
-    measured = costs(4, round_trip_s=0.0, object_s=0.1, n_providers=2)
+    measured = make_costs(4, round_trip_s=0.0, object_s=0.1, n_providers=2)
     links = {"p0": LinkCost(1.0), "p1": LinkCost(3.0)}
 
     plan = make_plan(replace(measured, links=links), 4, candidates={"baseline": baseline})
 
-    assert without_broker(plan) == {"baseline": (1, 8, 0.4, 3.0)}
+    assert costs_by_algorithm(plan) == {"baseline": (1, 8, 0.4, 3.0)}
     assert plan.why.startswith("it is the only candidate; ")
 
 
 def test_bytes_cost_time_on_the_link():
     slow = LinkCost(0.0, download_s=1e-3, upload_s=1e-2)
-    measured = costs(4, round_trip_s=0.0, link=slow)
+    measured = make_costs(4, round_trip_s=0.0, link=slow)
     recorded = {
         name: SampledProvider(name, sample, k=4, limit_s=LIMIT_S)
         for name, sample in measured.samples[0].items()
     }
 
     replayed = replay(baseline(b"", 4, name="plan"), recorded)
-    (found,) = make_plan(measured, 4, candidates={"baseline": baseline}).predictions
+    (prediction,) = make_plan(measured, 4, candidates={"baseline": baseline}).predictions
 
     expected = sum(
         max(1e-3 * e.download_bytes[n] + 1e-2 * e.upload_bytes[n] for n in e.download_bytes)
         for e in replayed.exchanges
     )
-    assert found.link_s == pytest.approx(expected, rel=1e-9)
+    assert prediction.link_s == pytest.approx(expected, rel=1e-9)
 
 
 def test_dann_star_can_be_planned():
-    measured = costs(32, round_trip_s=0.007, object_s=0.1, bounds_s=0.01)
+    measured = make_costs(32, round_trip_s=0.007, object_s=0.1, bounds_s=0.01)
     private = {"baseline": baseline, "dann*": star_candidate(lambda: (3, 2))}
 
     plan = make_plan(measured, 32, candidates=private)
 
-    found = without_broker(plan)
+    predicted = costs_by_algorithm(plan)
     assert plan.algorithm == "dann*"
-    assert found["dann*"][:2] == (3, 4 * (8 + 3) + 4 * 2)
+    assert predicted["dann*"][:2] == (3, 4 * (8 + 3) + 4 * 2)
 
 
 def test_noise_of_a_plan_is_independent_by_provider():
-    measured = costs(32, round_trip_s=0.0)
+    measured = make_costs(32, round_trip_s=0.0)
 
     (prediction,) = make_plan(measured, 32, candidates={"dann*": STAR}).predictions
 
@@ -233,16 +238,18 @@ def test_noise_of_a_plan_is_independent_by_provider():
 
 
 def test_replies_on_a_grid_take_multiples_of_its_step():
-    measured = costs(8, round_trip_s=0.0, bounds_s=0.3, object_s=0.2)
+    measured = make_costs(8, round_trip_s=0.0, bounds_s=0.3, object_s=0.2)
     candidates = {"dann*": star_candidate(noiseless, grid_s=1.0)}
 
-    found = without_broker(make_plan(measured, 8, candidates=candidates))
+    predicted = costs_by_algorithm(make_plan(measured, 8, candidates=candidates))
 
-    assert found["dann*"][2] == 1.0 + 1.0 + 1.0
+    assert predicted["dann*"][2] == 1.0 + 1.0 + 1.0
 
 
 def test_the_table_lists_each_algorithms_prediction():
-    plan = make_plan(costs(8, round_trip_s=6.4, object_s=2e-3), 8, candidates=WITH_PAPER_COUNTS)
+    plan = make_plan(
+        make_costs(8, round_trip_s=6.4, object_s=2e-3), 8, candidates=WITH_PAPER_COUNTS
+    )
     plan = replace(plan, predictions=tuple(replace(p, broker_s=0.0) for p in plan.predictions))
 
     lines = plan.table().splitlines()
@@ -258,7 +265,7 @@ def test_the_table_lists_each_algorithms_prediction():
     assert plan.why.endswith("(10.5 ms more in local search and 12800.0 ms less on the link)")
 
 
-# Samples of providers.
+# Samples from providers.
 
 
 def line_provider(n):
@@ -278,26 +285,26 @@ def test_a_sample_reports_objects_bounds_and_doubling_times():
     assert (sample.complete, sample.exhausted, sample.exact) == (True, False, True)
 
 
-def test_a_sample_of_fewer_objects_ends_with_the_last():
+def test_a_sample_of_few_objects_ends_with_the_last_object():
     federation = Federation({"p0": [1.0, 2.0, 3.0], "p1": []}, 0.0, 9, BoundedLine(0.0, 1))
 
-    found = sample_all(federation, 9)
+    samples = sample_all(federation, 9)
 
-    assert found["p0"].steps.tolist() == [1, 2, 3]
-    assert found["p0"].exhausted
-    assert found["p1"].steps.tolist() == []
-    assert (found["p1"].complete, found["p1"].exhausted) == (True, True)
+    assert samples["p0"].steps.tolist() == [1, 2, 3]
+    assert samples["p0"].exhausted
+    assert samples["p1"].steps.tolist() == []
+    assert (samples["p1"].complete, samples["p1"].exhausted) == (True, True)
 
 
-def test_a_sample_beyond_its_time_limit_is_extrapolated():
+def test_a_sample_past_its_time_limit_counts_as_the_limit():
     provider = line_provider(1000)
-    late = provider.answer(SampleRequest(b"0.0", 8, 1e-9))
+    sample = provider.answer(SampleRequest(b"0.0", 8, 1e-9))
 
-    assert (late.complete, late.ids, late.steps.tolist()) == (False, (), [])
-    planned = Costs(k=8, samples=({"p0": late},), links={"p0": LinkCost(0.0)}, limit_s=5.0)
-    found = make_plan(planned, 8, candidates={"baseline": baseline}).predictions[0]
-    assert found.local_s == pytest.approx(5.0 + late.open_s, rel=1e-9)
-    assert found.n_returned == 8
+    assert (sample.complete, sample.ids, sample.steps.tolist()) == (False, (), [])
+    measured = Costs(k=8, samples=({"p0": sample},), links={"p0": LinkCost(0.0)}, limit_s=5.0)
+    prediction = make_plan(measured, 8, candidates={"baseline": baseline}).predictions[0]
+    assert prediction.local_s == pytest.approx(5.0 + sample.open_s, rel=1e-9)
+    assert prediction.n_returned == 8
 
 
 def test_links_and_samples_are_measured():
@@ -314,7 +321,7 @@ def test_links_and_samples_are_measured():
 
 
 class Recording:
-    """A runtime that records the parties of each exchange."""
+    """A runtime that records the request and the parties of each exchange."""
 
     def __init__(self, parties):
         self.parties, self.exchanges = parties, []
@@ -340,10 +347,10 @@ def test_providers_on_one_machine_are_measured_in_turn():
     measure(sequential, [b"0.0"], 1, sequential=True)
 
     sample, echo = "SampleRequest", "EchoRequest"
-    both = [(sample, "p0", "p1"), *[(echo, "p0", "p1")] * 9, (sample, "p0", "p1")]
-    assert simultaneous.exchanges == both
-    one_by_one = [*[(echo, "p0")] * 9, *[(echo, "p1")] * 9, (sample, "p0"), (sample, "p1")]
-    assert sequential.exchanges == [(sample, "p0", "p1"), *one_by_one]
+    expected_simultaneous = [(sample, "p0", "p1"), *[(echo, "p0", "p1")] * 9, (sample, "p0", "p1")]
+    assert simultaneous.exchanges == expected_simultaneous
+    echoes = [*[(echo, "p0")] * 9, *[(echo, "p1")] * 9, (sample, "p0"), (sample, "p1")]
+    assert sequential.exchanges == [(sample, "p0", "p1"), *echoes]
 
 
 def test_an_error_of_a_sample_names_the_provider():
@@ -370,11 +377,11 @@ def test_an_error_of_a_sample_names_the_provider():
 
 def test_an_algorithm_with_range_counts_cannot_be_planned():
     with pytest.raises(Refused, match="does not support this"):
-        make_plan(costs(4, round_trip_s=0.0), 4, candidates={"hufu": hufu})
+        make_plan(make_costs(4, round_trip_s=0.0), 4, candidates={"hufu": hufu})
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("arguments", "reason"),
     [
         ({"k": 0}, "k from 1 to the measured 4, got 0"),
         ({"k": 5}, "got 5; measure with a larger k"),
@@ -382,22 +389,22 @@ def test_an_algorithm_with_range_counts_cannot_be_planned():
         ({"n_parallel": 0}, "n_parallel of 1 or more, got 0"),
     ],
 )
-def test_invalid_arguments_of_a_plan_are_refused(given, reason):
+def test_invalid_arguments_of_a_plan_are_refused(arguments, reason):
     with pytest.raises(ValueError, match=reason):
-        make_plan(costs(4, round_trip_s=0.0), **{"k": 4} | given)
+        make_plan(make_costs(4, round_trip_s=0.0), **{"k": 4} | arguments)
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("arguments", "reason"),
     [
         ({"queries": []}, "at least one sample query"),
         ({"k": 0}, "k of 1 or more, got 0"),
         ({"limit_s": 0}, "limit_s above 0, got 0"),
     ],
 )
-def test_invalid_arguments_of_a_measurement_are_refused(given, reason):
+def test_invalid_arguments_of_a_measurement_are_refused(arguments, reason):
     with pytest.raises(ValueError, match=reason):
-        measure(Recording([]), **{"queries": [b"0.0"], "k": 4} | given)
+        measure(Recording([]), **{"queries": [b"0.0"], "k": 4} | arguments)
 
 
 @pytest.mark.parametrize(

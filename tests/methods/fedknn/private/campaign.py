@@ -1,7 +1,7 @@
-"""Many random federations searched by DANN*, each answer compared with the naive search.
+"""Comparison of DANN* with the naive search over many random federations.
 
-``python -m tests.methods.fedknn.private.campaign --federations 100000 --out FILE`` runs it and
-writes a record.
+``python -m tests.methods.fedknn.private.campaign --federations 100000 --out FILE`` runs the
+comparison and writes its counts as JSON.
 """
 
 import argparse
@@ -22,8 +22,8 @@ EPSILONS = ("0.05", "0.5", 1, 3, 8, 100)
 FAILURE = 0.05
 
 
-def any_federation(rng):
-    """Draw one with ties, skew, empty providers, loose bounds, or too few objects."""
+def draw_federation(rng):
+    """Draw a federation with ties, skew, empty providers, loose bounds or few objects."""
     m, n, k = int(rng.integers(1, 7)), int(rng.integers(0, 40)), int(rng.integers(1, 14))
     values = np.sort(rng.integers(0, rng.choice([2, 8, 10**6]), n)).astype(float)
     kind = rng.integers(4)
@@ -42,22 +42,22 @@ def any_federation(rng):
     )
 
 
-def even_federation(rng, *, m, k, n):
-    """Draw one with evenly distributed distances and slightly loose bounds."""
+def draw_even_federation(rng, *, m, k, n):
+    """Draw a federation with uniform distances and slightly loose bounds."""
     owner, values = rng.integers(0, m, n), np.round(rng.random(n) * 1e6, 3)
     tables = {f"p{i}": values[owner == i].tolist() for i in range(m)}
     return Federation(tables, 0.0, k, BoundedLine(0.05, seed=int(rng.integers(2**31))))
 
 
-def misleading_federation(rng):
-    """Draw one whose near objects are all at one provider, with loose bounds."""
+def draw_misleading_federation(rng):
+    """Draw a federation with all near objects at one provider, and very loose bounds."""
     m, k = int(rng.integers(2, 9)), int(rng.integers(16, 64))
     near, far = np.arange(float(k + 20)), 1e5 + np.arange(float(k + 20))
     tables = {"p0": near.tolist()} | {f"p{i}": (far + i / 16).tolist() for i in range(1, m)}
     return Federation(tables, 0.0, k, BoundedLine(1.0, seed=int(rng.integers(2**31))))
 
 
-def ask(federation, noise, seed):
+def run_query(federation, noise, seed):
     """Return the answer, and True if it is correct."""
     bits = random.Random(seed).randbytes
 
@@ -65,32 +65,32 @@ def ask(federation, noise, seed):
         return dict(zip(providers, noise.draw_all(len(providers), bits=bits), strict=True))
 
     if isinstance(noise, PaperNoise):
-        answer = federation.ask(dann_star_as_printed, noise_of=noise_of)
+        answer = federation.search(dann_star_as_printed, noise_of=noise_of)
     else:
-        always = noise.promise == "exact"
-        answer = federation.ask(dann_star, noise_of=noise_of, always_exact=always)
+        is_exact = noise.promise == "exact"
+        answer = federation.search(dann_star, noise_of=noise_of, always_exact=is_exact)
     merged = answer.merged
-    found = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
-    return answer, found == nearest(federation.tables, federation.query, federation.k, key=KEY)
+    rows = list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
+    return answer, rows == nearest(federation.tables, federation.query, federation.k, key=KEY)
 
 
-def always_exact(n_federations, seed=0):
+def count_errors_of_exact(n_federations, seed=0):
     """Count answers of ``guarantee="exact"`` that are wrong, or not marked as exact."""
-    rng, wrong = np.random.default_rng(seed), 0
+    rng, n_wrong = np.random.default_rng(seed), 0
     for number in range(n_federations):
-        federation = any_federation(rng)
+        federation = draw_federation(rng)
         epsilon = EPSILONS[number % len(EPSILONS)]
         noise = CountNoise(epsilon, "1e-6", n_providers=len(federation.tables), k=federation.k)
-        answer, correct = ask(federation, noise, number)
-        wrong += not (correct and answer.exact)
-    return {"federations": n_federations, "wrong": wrong}
+        answer, correct = run_query(federation, noise, number)
+        n_wrong += not (correct and answer.exact)
+    return {"federations": n_federations, "wrong": n_wrong}
 
 
-def certified(n_queries, seed=1):
+def count_errors_of_certified(n_queries, seed=1):
     """Count answers of ``guarantee="certified"``: flagged, wrong, and wrong without a flag."""
     rng, counts = np.random.default_rng(seed), Counter()
     for number in range(n_queries):
-        federation = (misleading_federation if number % 2 else any_federation)(rng)
+        federation = (draw_misleading_federation if number % 2 else draw_federation)(rng)
         noise = CountNoise(
             EPSILONS[number // 2 % len(EPSILONS)],
             0,
@@ -99,7 +99,7 @@ def certified(n_queries, seed=1):
             promise="certified",
             failure=FAILURE,
         )
-        answer, correct = ask(federation, noise, number)
+        answer, correct = run_query(federation, noise, number)
         counts["flagged"] += not answer.exact
         counts["wrong"] += not correct
         counts["wrong without a flag"] += answer.exact and not correct
@@ -109,19 +109,19 @@ def certified(n_queries, seed=1):
     }
 
 
-def as_printed(n_queries, seed=2, *, m=8, k=128):
+def count_errors_of_printed(n_queries, seed=2, *, m=8, k=128):
     """Count wrong answers of Algorithm 2 as printed, in a setting of the paper."""
-    rng, wrong = np.random.default_rng(seed), 0
+    rng, n_wrong = np.random.default_rng(seed), 0
     for number in range(n_queries):
-        federation = even_federation(rng, m=m, k=k, n=3000)
+        federation = draw_even_federation(rng, m=m, k=k, n=3000)
         noise = PaperNoise(1, n_providers=m, k=k, failure=FAILURE)
-        wrong += not ask(federation, noise, number)[1]
-    return {"queries": n_queries, "providers": m, "k": k, "wrong": wrong}
+        n_wrong += not run_query(federation, noise, number)[1]
+    return {"queries": n_queries, "providers": m, "k": k, "wrong": n_wrong}
 
 
-def factors(n_queries, seed=3):
-    """Return how many times fewer objects are requested than by the baseline."""
-    found = {}
+def measure_savings(n_queries, seed=3):
+    """Return the objects requested by the baseline per object requested by DANN*."""
+    ratios = {}
     for m, k in ((8, 128), (16, 128), (16, 256), (8, 64)):
         for epsilon in (1, 3, 8):
             for promise, delta in (("exact", "1e-6"), ("certified", 0)):
@@ -129,12 +129,12 @@ def factors(n_queries, seed=3):
                 noise = CountNoise(epsilon, delta, n_providers=m, k=k, promise=promise)
                 n_requested = 0
                 for number in range(n_queries):
-                    federation = even_federation(rng, m=m, n=600 * m, k=k)
-                    n_requested += sum(ask(federation, noise, number)[0].n_returned.values())
-                found[f"m={m} k={k} epsilon={epsilon} {promise}"] = round(
+                    federation = draw_even_federation(rng, m=m, n=600 * m, k=k)
+                    n_requested += sum(run_query(federation, noise, number)[0].n_returned.values())
+                ratios[f"m={m} k={k} epsilon={epsilon} {promise}"] = round(
                     m * k * n_queries / n_requested, 2
                 )
-    return {"queries": n_queries, **found}
+    return {"queries": n_queries, **ratios}
 
 
 if __name__ == "__main__":
@@ -145,10 +145,10 @@ if __name__ == "__main__":
     options = parser.parse_args()
     start = time.process_time()
     record = {
-        "always exact": always_exact(options.federations),
-        "certified": certified(options.queries),
-        "as printed": as_printed(max(options.queries // 25, 40)),
-        "fewer objects than the baseline": factors(max(options.queries // 500, 5)),
+        "always exact": count_errors_of_exact(options.federations),
+        "certified": count_errors_of_certified(options.queries),
+        "as printed": count_errors_of_printed(max(options.queries // 25, 40)),
+        "fewer objects than the baseline": measure_savings(max(options.queries // 500, 5)),
     }
     record["cpu_seconds"] = round(time.process_time() - start)
     options.out.parent.mkdir(parents=True, exist_ok=True)

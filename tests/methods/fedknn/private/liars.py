@@ -111,7 +111,7 @@ LIES = {
 
 
 def stop_early(reply):
-    """Return no object, and the claim that there are more."""
+    """Return no objects, although more are left."""
     if isinstance(reply, PaddedNearestReply):
         return alter(return_nothing(reply), flags=np.array([0, 1], np.uint8))
     return reply

@@ -1,4 +1,4 @@
-"""Bounds for DANN*: replacing a record changes one of them, for every metric."""
+"""Bounds for DANN*: replacing an object changes one bound, for every metric."""
 
 import random
 from collections import Counter
@@ -21,11 +21,11 @@ ROWS = RNG.normal(size=(4200, 64))
 SHORT = RNG.normal(size=(1100, 3))
 
 
-def text(alphabet, n):
+def random_text(alphabet, n):
     return "".join(RANDOM.choice(alphabet) for _ in range(n))
 
 
-def path(labels, bond):
+def make_path(labels, bond):
     n = len(labels)
     return Graph(tuple(labels), [(i, i + 1) for i in range(n - 1)], (bond,) * (n - 1))
 
@@ -37,11 +37,15 @@ CASES = {  # objects, replacement of the first object, query
     "euclidean in few columns": (SHORT, np.full(3, 1e6), SHORT[7]),
     "haversine": (SHORT[:, :2], np.array([100.0, 80.0]), SHORT[7, :2]),
     "jaccard": ([{7, 8, 9}, *({1, 2, 100 + i} for i in range(50))], {500}, {1, 2, 7, 8, 9}),
-    "edit": ([text("ACGT", 300) for _ in range(60)], "\u0001" * 300, text("ACGT", 300)),
+    "edit": (
+        [random_text("ACGT", 300) for _ in range(60)],
+        "\u0001" * 300,
+        random_text("ACGT", 300),
+    ),
     "graph_edit": (
-        [path(text("CNO", RANDOM.randint(2, 9)), "1") for _ in range(60)],
-        path("XXXXXXXX", "9"),
-        path("CXZN", "9"),
+        [make_path(random_text("CNO", RANDOM.randint(2, 9)), "1") for _ in range(60)],
+        make_path("XXXXXXXX", "9"),
+        make_path("CXZN", "9"),
     ),
 }
 
@@ -54,13 +58,13 @@ def bounds_of(metric, objects, query):
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_replacing_a_record_changes_one_bound(case):
-    objects, other, query = CASES[case]
+def test_replacing_an_object_changes_one_bound(case):
+    objects, replacement, query = CASES[case]
     metric = metric_of(case.split()[0])
     changed = objects.copy()
-    changed[0] = other
+    changed[0] = replacement
 
-    before, after = (bounds_of(metric, each, query) for each in (objects, changed))
+    before, after = (bounds_of(metric, table, query) for table in (objects, changed))
 
     assert (before - after).total() <= 1
     assert (after - before).total() <= 1
@@ -74,7 +78,7 @@ def test_bounds_are_bounds_and_not_all_zero(case):
     bounds = sorted(bounds_of(metric, objects, query).elements())
     distances = sorted(metric.distance(query, item) for item in objects)
 
-    assert all(low <= distance for low, distance in zip(bounds, distances, strict=True))
+    assert all(bound <= distance for bound, distance in zip(bounds, distances, strict=True))
     assert bounds[-1] > 0
 
 

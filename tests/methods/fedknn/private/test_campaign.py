@@ -4,13 +4,13 @@ import pytest
 
 from tests.methods.fedknn.private.campaign import (
     FAILURE,
-    always_exact,
-    as_printed,
-    certified,
-    factors,
+    count_errors_of_certified,
+    count_errors_of_exact,
+    count_errors_of_printed,
+    measure_savings,
 )
 
-AT_LEAST = {  # factor of objects fewer than with the baseline: exact, certified
+MIN_SAVINGS = {  # objects of the baseline per object of DANN*: exact, certified
     "m=8 k=128 epsilon=1": (1.9, 2.6),
     "m=8 k=128 epsilon=3": (3.5, 4.2),
     "m=8 k=128 epsilon=8": (4.9, 5.2),
@@ -27,11 +27,11 @@ AT_LEAST = {  # factor of objects fewer than with the baseline: exact, certified
 
 
 def test_all_answers_with_the_exact_promise_are_exact():
-    assert always_exact(500)["wrong"] == 0
+    assert count_errors_of_exact(500)["wrong"] == 0
 
 
 def test_certified_answers_rarely_fail_and_are_flagged():
-    result = certified(400)
+    result = count_errors_of_certified(400)
 
     assert result["wrong without a flag"] == 0
     # at a rate of 5 %, more than 34 of 400 occur once in 1,000 runs
@@ -40,25 +40,25 @@ def test_certified_answers_rarely_fail_and_are_flagged():
 
 def test_algorithm_2_as_printed_fails_more_than_it_promises():
     # at the promised rate of 5 %, 9 wrong answers of 60 occur once in 500 runs
-    assert as_printed(60)["wrong"] >= 9
+    assert count_errors_of_printed(60)["wrong"] >= 9
 
 
 def test_fewer_objects_are_requested_than_by_the_baseline():
-    result = factors(3)
+    result = measure_savings(3)
 
-    for setting, (exact_ratio, certified_ratio) in AT_LEAST.items():
+    for setting, (exact_ratio, certified_ratio) in MIN_SAVINGS.items():
         assert result[f"{setting} exact"] >= exact_ratio
         assert result[f"{setting} certified"] >= certified_ratio
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_federations_are_answered_exactly():
-    assert always_exact(100_000, seed=10)["wrong"] == 0
+    assert count_errors_of_exact(100_000, seed=10)["wrong"] == 0
 
 
 @pytest.mark.slow
 def test_ten_thousand_certified_answers_rarely_fail():
-    result = certified(10_000, seed=11)
+    result = count_errors_of_certified(10_000, seed=11)
 
     assert result["wrong without a flag"] == 0
     assert result["wrong"] <= result["flagged"] <= FAILURE * result["queries"]

@@ -34,12 +34,12 @@ def make_noise(epsilon=1, delta="1e-6", *, k=5, **options):
     return CountNoise(epsilon, delta, n_providers=3, k=k, **options)
 
 
-def ask(ledger, noise=None, *, user="search", query=b"q", **options):
+def draw_noise(ledger, noise=None, *, user="search", query=b"q", **options):
     noise_of = noise_source(ledger, noise or make_noise(), query=query, user=user, **options)
     return noise_of(EPOCH, PROVIDERS)
 
 
-def spent(ledger, user=""):
+def epsilons_spent(ledger, user=""):
     return [ledger.spent(provider, user).epsilon for provider in PROVIDERS]
 
 
@@ -55,12 +55,12 @@ SAME_NOISE = {
 
 @pytest.mark.parametrize("notation", SAME_NOISE)
 def test_equal_parameters_in_any_notation_are_one_release(ledger, notation):
-    first = ask(ledger)
+    first = draw_noise(ledger)
 
-    again = ask(ledger, SAME_NOISE[notation])
+    again = draw_noise(ledger, SAME_NOISE[notation])
 
     assert again == first
-    assert spent(ledger) == [1, 1, 1]
+    assert epsilons_spent(ledger) == [1, 1, 1]
 
 
 DIFFERENT_NOISE = [
@@ -80,55 +80,55 @@ def test_other_parameters_have_other_identities():
     assert len({noise.identity for noise in DIFFERENT_NOISE}) == len(DIFFERENT_NOISE)
 
 
-def test_other_queries_epochs_and_providers_get_own_noise(ledger):
+def test_noise_differs_by_query_epoch_and_provider(ledger):
     noise = make_noise("0.001")
 
     noise_of = noise_source(ledger, noise, query=b"q")
-    drawn = [
+    noises = [
         *noise_of(b"first", PROVIDERS).values(),
         *noise_of(b"second", PROVIDERS).values(),
-        *ask(ledger, noise, query=b"other").values(),
+        *draw_noise(ledger, noise, query=b"other").values(),
     ]
 
     # scales of 5,000 and more: two of nine pairs are equal once in 10^6 runs
-    assert len(set(drawn)) == 9
+    assert len(set(noises)) == 9
 
 
 def test_a_second_user_gets_the_same_noise_and_is_charged_for_it(ledger):
-    first = ask(ledger, user="anna")
+    first = draw_noise(ledger, user="anna")
 
-    second = [ask(ledger, user="ben") for _ in range(2)]
-    third = ask(ledger, user="cleo")
+    second = [draw_noise(ledger, user="ben") for _ in range(2)]
+    third = draw_noise(ledger, user="cleo")
 
     assert second == [first, first]
     assert third == first
-    assert [spent(ledger, user) for user in ("anna", "ben", "cleo")] == [[1, 1, 1]] * 3
-    assert spent(ledger) == [3, 3, 3]
+    assert [epsilons_spent(ledger, user) for user in ("anna", "ben", "cleo")] == [[1, 1, 1]] * 3
+    assert epsilons_spent(ledger) == [3, 3, 3]
 
 
 def test_a_user_without_budget_is_refused_stored_noise(ledger):
     ledger.set_budget("south", ApproxDP(1, "0.1"), user="ben")
-    ask(ledger, user="ben", query=b"another")
-    ask(ledger, user="anna")
+    draw_noise(ledger, user="ben", query=b"another")
+    draw_noise(ledger, user="anna")
     before = ledger.entries()
 
     with pytest.raises(BudgetExceeded):
-        ask(ledger, user="ben")
+        draw_noise(ledger, user="ben")
 
     assert ledger.entries() == before
 
 
-def test_if_one_budget_is_used_up_none_is_charged(ledger):
+def test_if_one_budget_is_too_small_none_is_charged(ledger):
     ledger.set_budget("west", ApproxDP("0.5", "0.1"))
     before = ledger.entries()
 
     with pytest.raises(BudgetExceeded):
-        ask(ledger)
+        draw_noise(ledger)
 
     assert ledger.entries() == before
 
 
-def test_all_charges_and_all_noise_take_one_commit_each(ledger, monkeypatch):
+def test_charges_take_one_commit_and_noise_another(ledger, monkeypatch):
     commits, transaction = [], ledger._file.transaction
 
     @contextmanager
@@ -139,60 +139,60 @@ def test_all_charges_and_all_noise_take_one_commit_each(ledger, monkeypatch):
 
     monkeypatch.setattr(ledger._file, "transaction", count_entries)
     before = len(ledger.entries())
-    ask(ledger)
-    ask(ledger)
+    draw_noise(ledger)
+    draw_noise(ledger)
 
     assert commits == [before + 3, before + 6]
 
 
 def test_noise_is_drawn_after_the_charge(ledger):
-    charged = []
+    spent_before_draw = []
 
     def fail(n_bytes):
-        charged.append(spent(ledger))
+        spent_before_draw.append(epsilons_spent(ledger))
         return b""
 
     with pytest.raises(ValueError, match="random bytes"):
-        ask(ledger, user="anna", bits=fail)
+        draw_noise(ledger, user="anna", bits=fail)
 
-    assert charged[0] == [1, 1, 1]
-    second = ask(ledger, user="ben")  # uses the noise charged to the first user
-    assert ask(ledger, user="anna") == second
-    assert spent(ledger, "anna") == spent(ledger, "ben") == [1, 1, 1]
+    assert spent_before_draw[0] == [1, 1, 1]
+    second = draw_noise(ledger, user="ben")  # uses the noise charged to the first user
+    assert draw_noise(ledger, user="anna") == second
+    assert epsilons_spent(ledger, "anna") == epsilons_spent(ledger, "ben") == [1, 1, 1]
 
 
 class RacingLedger(Ledger):
     """A ledger in which another user runs the query between lookup and charge."""
 
-    other = None
+    run_other = None
 
     def users_of(self, query_ids):
         users = super().users_of(query_ids)
-        other, self.other = self.other, None
-        if other:
-            other()
+        run_other, self.run_other = self.run_other, None
+        if run_other:
+            run_other()
         return users
 
 
 def test_concurrent_users_share_the_first_noise(tmp_path):
-    path, found = tmp_path / "ledger.db", []
+    path, noises = tmp_path / "ledger.db", []
     with open_ledger(path) as ledger, RacingLedger(path) as slow:
-        slow.other = lambda: found.append(ask(ledger, user="anna"))
+        slow.run_other = lambda: noises.append(draw_noise(ledger, user="anna"))
 
-        mine = ask(slow, user="ben")
+        noise = draw_noise(slow, user="ben")
 
-        assert found == [mine]
-        assert spent(ledger, "anna") == spent(ledger, "ben") == [1, 1, 1]
+        assert noises == [noise]
+        assert epsilons_spent(ledger, "anna") == epsilons_spent(ledger, "ben") == [1, 1, 1]
 
 
 def test_simultaneous_users_get_the_same_noise(tmp_path):
     noise, users = make_noise("0.01"), [f"user {number}" for number in range(8)]
-    found, start = {}, threading.Barrier(len(users))
+    noise_by_user, start = {}, threading.Barrier(len(users))
     with open_ledger(tmp_path / "ledger.db") as ledger:
 
         def run_query(user):
             start.wait()
-            found[user] = ask(ledger, noise, user=user)
+            noise_by_user[user] = draw_noise(ledger, noise, user=user)
 
         threads = [threading.Thread(target=run_query, args=(user,)) for user in users]
         for thread in threads:
@@ -200,15 +200,16 @@ def test_simultaneous_users_get_the_same_noise(tmp_path):
         for thread in threads:
             thread.join()
 
-        assert sorted(found) == users
-        assert all(drawn == found[users[0]] for drawn in found.values())
+        assert sorted(noise_by_user) == users
+        first = noise_by_user[users[0]]
+        assert all(values == first for values in noise_by_user.values())
         assert [ledger.spent("north", user).epsilon for user in users] == [Fraction(1, 100)] * 8
 
 
-def test_distributions_with_different_parameters_differ():
+def test_a_float_epsilon_is_read_by_its_decimal_notation():
     tenth = make_noise("0.1")
-    nearly = make_noise(Fraction(0.1))  # the value of the float, not its decimal notation
+    float_tenth = make_noise(Fraction(0.1))  # the value of the float, not its decimal notation
 
-    assert tenth.cost.epsilon == Fraction(1, 10) < nearly.cost.epsilon
-    assert make_noise(0.1) == tenth != nearly
-    assert tenth.identity != nearly.identity
+    assert tenth.cost.epsilon == Fraction(1, 10) < float_tenth.cost.epsilon
+    assert make_noise(0.1) == tenth != float_tenth
+    assert tenth.identity != float_tenth.identity

@@ -27,8 +27,8 @@ def result_of(answer):
     return list(zip(merged.distances.tolist(), merged.owners, merged.ids, strict=True))
 
 
-def noise_from(noise, seed):
-    """Return a source of noise with seeded random bytes."""
+def seeded_noise(noise, seed):
+    """Return a noise source with seeded random bytes."""
     bits = random.Random(seed).randbytes
     return lambda epoch, names: dict(zip(names, noise.draw_all(len(names), bits=bits), strict=True))
 
@@ -51,9 +51,9 @@ EPSILONS = st.sampled_from(["0.01", 1, 8, 1000])
 @settings(max_examples=600, deadline=None)
 @given(federations(), EPSILONS, st.integers(0, 2**32))
 def test_exact_answers_equal_the_naive_search(federation, epsilon, seed):
-    noise = noise_from(make_noise(federation, epsilon), seed)
+    noise = seeded_noise(make_noise(federation, epsilon), seed)
 
-    answer = federation.ask(dann_star, noise_of=noise)
+    answer = federation.search(dann_star, noise_of=noise)
 
     assert result_of(answer) == nearest(federation.tables, federation.query, federation.k, key=KEY)
     assert answer.exact
@@ -63,9 +63,11 @@ def test_exact_answers_equal_the_naive_search(federation, epsilon, seed):
 @settings(max_examples=600, deadline=None)
 @given(federations(), EPSILONS, st.sampled_from(["0.05", "0.9"]), st.integers(0, 2**32))
 def test_certified_answers_are_exact_or_flagged(federation, epsilon, failure, seed):
-    noise = noise_from(make_noise(federation, epsilon, promise="certified", failure=failure), seed)
+    noise = seeded_noise(
+        make_noise(federation, epsilon, promise="certified", failure=failure), seed
+    )
 
-    answer = federation.ask(dann_star, noise_of=noise, always_exact=False)
+    answer = federation.search(dann_star, noise_of=noise, always_exact=False)
 
     expected = nearest(federation.tables, federation.query, federation.k, key=KEY)
     assert not answer.exact or result_of(answer) == expected
@@ -95,7 +97,10 @@ def test_message_sizes_do_not_depend_on_the_providers_data():
     few = Federation({"p0": [], "p1": [1.0], "p2": [5.0] * 40}, 3.0, 6, BoundedLine(0.5, 1))
     many = Federation({f"p{i}": [float(i)] * 30 for i in range(3)}, 3.0, 6, BoundedLine(0.0, 1))
 
-    sizes = [message_sizes(each, noise_from(make_noise(each, 1), 0)) for each in (few, many)]
+    sizes = [
+        message_sizes(federation, seeded_noise(make_noise(federation, 1), 0))
+        for federation in (few, many)
+    ]
 
     for kind in sizes[0]:
         assert len({*sizes[0][kind], *sizes[1][kind]}) == 1, kind
@@ -108,7 +113,7 @@ def test_a_provider_that_breaks_the_protocol_is_named(lie):
     honest = federation.providers()
     providers = [Liar(honest[0], LIES[lie]), honest[1]]
     coordinator = dann_star(
-        b"0.0", 4, name="q", noise_of=noise_from(make_noise(federation, 1000), 0)
+        b"0.0", 4, name="q", noise_of=seeded_noise(make_noise(federation, 1000), 0)
     )
 
     with pytest.raises((ProtocolError, WireError), match="party 'p0'"):
@@ -135,9 +140,9 @@ def test_a_provider_that_returns_too_few_objects_is_named():
 
 def test_a_count_that_is_too_low_fails_the_certificate():
     with pytest.raises(ProtocolError, match="not certified"):
-        SHORT.ask(dann_star, noise_of=constant_noise(-3, -9))
+        SHORT.search(dann_star, noise_of=constant_noise(-3, -9))
 
-    answer = SHORT.ask(dann_star, noise_of=constant_noise(-3, -9), always_exact=False)
+    answer = SHORT.search(dann_star, noise_of=constant_noise(-3, -9), always_exact=False)
 
     assert not answer.exact
     assert result_of(answer)[0] == (1.0, "p0", "0")
@@ -168,16 +173,16 @@ def test_other_bounds_in_the_same_epoch_get_other_noise():
 
 
 def test_a_fine_grid_never_sleeps_for_negative_time(monkeypatch):
-    slept, readings = [], accumulate(iter(random.Random(0).random, None))
-    clock = SimpleNamespace(monotonic=readings.__next__, sleep=slept.append)
+    durations, readings = [], accumulate(iter(random.Random(0).random, None))
+    clock = SimpleNamespace(monotonic=readings.__next__, sleep=durations.append)
     monkeypatch.setattr(_provider, "time", clock)
 
     for _ in range(200):
         with delay_to_grid(1e-300):
             pass
 
-    assert len(slept) == 200
-    assert min(slept) >= 0
+    assert len(durations) == 200
+    assert min(durations) >= 0
 
 
 def test_a_name_too_long_for_a_reply_is_refused_before_search():
@@ -193,6 +198,6 @@ def test_k_may_be_far_above_the_number_of_objects():
     k = 3000
     federation = replace(SHORT, k=k)
 
-    answer = federation.ask(dann_star, noise_of=constant_noise(k, 0))
+    answer = federation.search(dann_star, noise_of=constant_noise(k, 0))
 
     assert result_of(answer) == nearest(federation.tables, 0.0, k, key=KEY)

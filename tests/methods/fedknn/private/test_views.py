@@ -1,4 +1,4 @@
-"""Enumerated views of a provider under DANN*: within the cost, except as printed."""
+"""Exact distributions of a provider's view under DANN*, compared with the privacy cost."""
 
 import itertools
 import random
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedneighbors.methods.fedknn.private._noise import CountNoise, PaperNoise, min_shift
-from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, counts_of_bounds
+from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, count_bounds
 from fedneighbors.methods.fedknn.private._padding import pad_nearest
 from fedneighbors.methods.fedknn.private.protocol import first_request_size, second_request_size
 from fedneighbors.methods.fedknn.protocol import NearestReply
@@ -27,8 +27,8 @@ def make_noise(epsilon, promise, *, m=2, k=3):
     return CountNoise(epsilon, delta, n_providers=m, k=k, promise=promise)
 
 
-def unshifted(noise):
-    """Return the same noise without shifts, so that small counts are distinguishable."""
+def remove_shifts(noise):
+    """Return the same noise without shifts, so that views of small tables differ."""
     return SimpleNamespace(
         promise=noise.promise,
         first_scale=noise.first_scale,
@@ -38,14 +38,15 @@ def unshifted(noise):
     )
 
 
-def neighbors_of_five_records():
-    """Return every order of bounds and distances of two records, and a replacement of the last.
+def neighboring_tables():
+    """Yield all pairs of neighboring tables of two providers with two objects each.
 
-    Provider p0 is the viewer; the last record of p1 is replaced.
+    Distances and bounds are four of the numbers 0 to 4, in every order; the last object of p1 is
+    replaced by one with the fifth. The viewer is p0.
     """
     for distances in itertools.permutations(range(5)):
         if distances[0] > distances[1]:
-            continue  # exchanging the two records of p0 changes nothing
+            continue  # the order of p0's two objects does not matter
         for bounds in itertools.permutations(range(5)):
             yield [
                 tuple({"p0": row[:2], "p1": (row[2], row[last])} for row in (bounds, distances))
@@ -54,21 +55,21 @@ def neighbors_of_five_records():
 
 
 @pytest.mark.parametrize("promise", ["exact", "certified"])
-def test_all_tables_of_two_records_stay_within_the_cost(promise):
-    noise = unshifted(make_noise(1, promise))
+def test_views_of_all_small_tables_stay_within_the_cost(promise):
+    noise = remove_shifts(make_noise(1, promise))
     worst = 0.0
-    for one, other in neighbors_of_five_records():
-        views = [naive.view(*table, "p0", 3, noise) for table in (one, other)]
+    for pair in neighboring_tables():
+        views = [naive.view(*table, "p0", 3, noise) for table in pair]
         if promise == "exact":
             worst = max(worst, naive.excess_probability(*views, 1.0) / float(DELTA))
         else:
             worst = max(worst, naive.privacy_loss(*views))
 
-    assert 0.3 < worst <= 1 + ROUNDING  # a lower value would mean that views do not differ
+    assert 0.3 < worst <= 1 + ROUNDING  # near 0, the views would not differ at all
 
 
 def random_pair(rng, m, k, *, relation):
-    """Return two tables that differ in one record of p1, with misleading bounds."""
+    """Return two tables that differ in one object of p1, with loose bounds."""
     tightness = rng.choice([1.0, 0.5, 0.0])
 
     def bounded(distance):
@@ -83,7 +84,7 @@ def random_pair(rng, m, k, *, relation):
         distance = rng.choice([0.5, 100.0, rng.randrange(1, 60) + 0.5])
         changed = [*changed, (bounded(distance), distance)]
     return [
-        [{name: [record[c] for record in table[name]] for name in table} for c in (0, 1)]
+        [{name: [item[c] for item in table[name]] for name in table} for c in (0, 1)]
         for table in (rows, rows | {"p1": changed})
     ]
 
@@ -91,12 +92,12 @@ def random_pair(rng, m, k, *, relation):
 @pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
 @pytest.mark.parametrize(("m", "k"), [(2, 5), (3, 4)])
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_random_tables_stay_within_the_cost(m, k, epsilon, relation):
+def test_views_of_random_tables_stay_within_the_cost(m, k, epsilon, relation):
     rng = random.Random(f"{m} {k} {epsilon} {relation}")
     noises = [make_noise(epsilon, "certified", m=m, k=k), make_noise(epsilon, "exact", m=m, k=k)]
     for _ in range(30):
         pair = random_pair(rng, m, k, relation=relation)
-        for noise in (*noises, *map(unshifted, noises)):
+        for noise in (*noises, *map(remove_shifts, noises)):
             views = [naive.view(*table, "p0", k, noise) for table in pair]
             if noise.promise == "exact":
                 assert naive.excess_probability(*views, float(epsilon)) <= float(DELTA) * (
@@ -121,7 +122,7 @@ def test_algorithm_2_as_printed_costs_1_5_times_its_claim():
 
 
 def test_half_the_noise_on_the_second_count_is_detected():
-    rng, noise = random.Random(2), unshifted(make_noise(1, "certified", k=5))
+    rng, noise = random.Random(2), remove_shifts(make_noise(1, "certified", k=5))
     noise.second_scale /= 2
     worst = 0.0
     for _ in range(60):
@@ -134,7 +135,7 @@ def test_half_the_noise_on_the_second_count_is_detected():
 
 
 def test_a_clamp_without_its_shift_is_detected():
-    rng, noise = random.Random(3), unshifted(make_noise(1, "exact", k=5))
+    rng, noise = random.Random(3), remove_shifts(make_noise(1, "exact", k=5))
     noise.second_shift = 0
     worst = 0.0
     for _ in range(60):
@@ -146,6 +147,7 @@ def test_a_clamp_without_its_shift_is_detected():
 
 
 def returned_objects(objects, prefixes, k):
+    """Return the objects after each provider has returned its nearest ``prefixes[name]``."""
     names = sorted(objects)
     replies = {}
     for name in names:
@@ -164,7 +166,7 @@ def returned_objects(objects, prefixes, k):
 
 @st.composite
 def small_tables(draw):
-    """Objects (distance, tie) of providers, with ties between equal distances, and a k."""
+    """Draw objects (distance, tie key) of providers, numbers of returned objects, and k."""
     m, k = draw(st.integers(1, 5)), draw(st.integers(1, 6))
     sizes = [draw(st.integers(0, 8)) for _ in range(m)]
     ties = iter(draw(st.permutations(range(sum(sizes)))))
@@ -177,13 +179,13 @@ def small_tables(draw):
 
 @settings(max_examples=400, deadline=None)
 @given(small_tables())
-def test_counts_and_ranks_equal_the_naive_ones(drawn):
-    objects, prefixes, k = drawn
+def test_counts_and_ranks_equal_the_naive_ones(tables):
+    objects, prefixes, k = tables
     bounds = {name: sorted(distance for distance, _ in objects[name]) for name in objects}
-    padded = {name: np.array((low + [np.inf] * k)[:k]) for name, low in bounds.items()}
+    padded = {name: np.array((values + [np.inf] * k)[:k]) for name, values in bounds.items()}
 
     counts, ranks = (
-        counts_of_bounds(padded, k),
+        count_bounds(padded, k),
         returned_objects(objects, prefixes, k).ranks_of_last(),
     )
 
@@ -210,10 +212,10 @@ def test_the_shift_is_minimal(scale, chance):
     assert shift == 0 or naive.noise_at_most(1 - shift, scale) > chance * (1 - ROUNDING)
 
 
-def test_the_cost_adds_up_and_noise_is_shifted():
+def test_noise_has_the_mean_of_its_shift_and_is_clamped():
     bits = random.Random(0).randbytes
     noise = make_noise(2, "certified", m=8, k=128)
-    drawn = np.array(noise.draw_all(4000, bits=bits))
+    draws = np.array(noise.draw_all(4000, bits=bits))
 
     assert noise.cost.epsilon == 2
     # the mean of 4,000 draws is within 5 standard errors of the shift, except once in 10^6 runs
@@ -221,6 +223,6 @@ def test_the_cost_adds_up_and_noise_is_shifted():
         (0, noise.first_scale, noise.first_shift),
         (1, noise.second_scale, noise.second_shift),
     ):
-        assert abs(drawn[:, column].mean() - shift) < 5 * np.sqrt(2) * float(scale) / np.sqrt(4000)
-    always = CountNoise(2, DELTA, n_providers=8, k=128)
-    assert min(second for _, second in always.draw_all(4000, bits=bits)) == 0
+        assert abs(draws[:, column].mean() - shift) < 5 * np.sqrt(2) * float(scale) / np.sqrt(4000)
+    exact_noise = CountNoise(2, DELTA, n_providers=8, k=128)
+    assert min(second for _, second in exact_noise.draw_all(4000, bits=bits)) == 0

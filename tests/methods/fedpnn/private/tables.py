@@ -13,7 +13,7 @@ LOCAL = Privacy(epsilon=1, classes=(0, 1), bounds=BOUNDS)
 CENTRAL = Privacy(epsilon=1, delta="1e-6", mechanism="central", classes=(0, 1), bounds=BOUNDS)
 
 
-def table(n_rows=30, n_columns=4, n_classes=2, seed=0):
+def make_table(n_rows=30, n_columns=4, n_classes=2, seed=0):
     """Draw rows around a center of their class, some beyond the bounds."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n_rows) % n_classes
@@ -21,28 +21,28 @@ def table(n_rows=30, n_columns=4, n_classes=2, seed=0):
     return rng.normal(size=(n_rows, n_columns)) + centers[labels], labels
 
 
-def ledger_of(name, budget, path=":memory:"):
+def open_ledger(name, budget, path=":memory:"):
     ledger = Ledger(path, party=name)
     ledger.set_budget("table", budget)
     return ledger
 
 
-def party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None, **options):
+def make_party(name="north", *, privacy=LOCAL, ledger=None, rows=None, bits_seed=None, **options):
     """Create a party; ``bits_seed`` makes its noise reproducible."""
     if bits_seed is not None:
         options["bits"] = np.random.default_rng(bits_seed).bytes
-    own_ledger = ledger if ledger is not None else ledger_of(name, privacy.total)
-    x, y = table() if rows is None else rows
+    own_ledger = ledger if ledger is not None else open_ledger(name, privacy.total)
+    x, y = make_table() if rows is None else rows
     return PrivateFedPNNParty(name, x, y, privacy=privacy, ledger=own_ledger, **options)
 
 
-def parties(n, privacy, *, n_classes=2, **options):
+def make_parties(n, privacy, *, n_classes=2, **options):
     """Create parties with different rows and seeded noise."""
     return [
-        party(
+        make_party(
             f"p{k}",
             privacy=privacy,
-            rows=table(seed=k, n_classes=n_classes),
+            rows=make_table(seed=k, n_classes=n_classes),
             bits_seed=100 + k,
             **options,
         )

@@ -45,11 +45,11 @@ def test_private_classifier_passes_the_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def classes(n_classes):
+def list_classes(n_classes):
     return ("a", "b", "c", "d")[:n_classes]
 
 
-def blobs(n_classes):
+def make_table(n_classes):
     x, y = make_blobs(900, 6, centers=n_classes, cluster_std=4.0, random_state=3)
     return x, np.array(["a", "b", "c", "d"])[y]
 
@@ -57,8 +57,8 @@ def blobs(n_classes):
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 @pytest.mark.parametrize("privacy", [LOCAL, CENTRAL], ids=lambda p: p.mechanism)
 def test_private_model_classifies_and_survives_a_round_trip(privacy, n_classes, tmp_path):
-    x, y = blobs(n_classes)
-    privacy = replace(privacy, classes=classes(n_classes))
+    x, y = make_table(n_classes)
+    privacy = replace(privacy, classes=list_classes(n_classes))
     model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y, parties=OWNERS)
 
     model.save(tmp_path / "private")
@@ -74,8 +74,8 @@ def test_private_model_classifies_and_survives_a_round_trip(privacy, n_classes, 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities_sum_to_1_and_match_predictions(n_classes):
-    x, y = blobs(n_classes)
-    privacy = replace(LOCAL, classes=classes(n_classes))
+    x, y = make_table(n_classes)
+    privacy = replace(LOCAL, classes=list_classes(n_classes))
     model = FedPNNClassifier(privacy=privacy, bounds=BOUNDS).fit(x, y)
 
     probabilities = model.predict_proba(x)
@@ -85,7 +85,7 @@ def test_probabilities_sum_to_1_and_match_predictions(n_classes):
 
 
 def test_missing_cells_are_supported():
-    x, y = blobs(2)
+    x, y = make_table(2)
     x[::7, 2] = np.nan
 
     model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y)
@@ -94,17 +94,17 @@ def test_missing_cells_are_supported():
 
 
 def test_rows_with_labels_not_declared_are_left_out():
-    x, y = blobs(2)
-    odd = y.astype(object)
-    odd[::10] = [None, "q", 7, float("nan"), b"a"] * 18
+    x, y = make_table(2)
+    unusual_labels = y.astype(object)
+    unusual_labels[::10] = [None, "q", 7, float("nan"), b"a"] * 18
 
-    model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, odd, parties=OWNERS)
+    model = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, unusual_labels, parties=OWNERS)
 
     assert model.classes_.tolist() == ["a", "b"]
 
 
 def test_a_data_frame_is_read_by_a_schema():
-    x, y = blobs(2)
+    x, y = make_table(2)
     columns = tuple(NumericColumn(f"c{i}", -20.0, 20.0, 0.0) for i in range(6))
     privacy = Privacy(epsilon=1, schema=Schema(columns, "y", CLASSES))
     frame = pd.DataFrame(x, columns=[f"c{i}" for i in range(6)]).astype(object)
@@ -117,7 +117,7 @@ def test_a_data_frame_is_read_by_a_schema():
 
 
 def test_a_data_frame_without_a_schema_is_refused():
-    x, y = blobs(2)
+    x, y = make_table(2)
 
     with pytest.raises(ValueError, match="a data frame needs a schema under a privacy budget"):
         FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(pd.DataFrame(x), y)
@@ -141,15 +141,17 @@ def test_breast_cancer_is_classified_at_epsilon_1():
 
 
 def test_two_fits_have_different_noise():
-    x, y = blobs(2)
-    one, two = (FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y).model_ for _ in range(2))
+    x, y = make_table(2)
+    first, second = (
+        FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y).model_ for _ in range(2)
+    )
 
-    assert (one.origin != two.origin).any()
-    assert (one.neurons.weights != two.neurons.weights).any()
+    assert (first.origin != second.origin).any()
+    assert (first.neurons.weights != second.neurons.weights).any()
 
 
 def test_record_states_guarantee_and_spent_budget():
-    x, y = blobs(2)
+    x, y = make_table(2)
     record = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(x, y, parties=OWNERS).run_record_
 
     assert (record.privacy["epsilon"], record.privacy["delta"]) == (1.0, 0.0)
@@ -160,7 +162,7 @@ def test_record_states_guarantee_and_spent_budget():
 
 
 def test_upload_size_does_not_depend_on_the_number_of_rows():
-    x, y = blobs(2)
+    x, y = make_table(2)
     sizes = [
         sum(
             sum(each.upload_bytes.values())
@@ -173,14 +175,14 @@ def test_upload_size_does_not_depend_on_the_number_of_rows():
 
 
 def test_bounds_can_be_given_in_privacy():
-    x, y = blobs(2)
-    within = Privacy(epsilon=1e6, classes=CLASSES, bounds=(-20.0, 20.0))
-    separate = Privacy(epsilon=1e6, classes=CLASSES)
+    x, y = make_table(2)
+    with_bounds = Privacy(epsilon=1e6, classes=CLASSES, bounds=(-20.0, 20.0))
+    without_bounds = Privacy(epsilon=1e6, classes=CLASSES)
 
-    one = FedPNNClassifier(privacy=within).fit(x, y)
-    two = FedPNNClassifier(privacy=separate, bounds=BOUNDS).fit(x, y)
+    first = FedPNNClassifier(privacy=with_bounds).fit(x, y)
+    second = FedPNNClassifier(privacy=without_bounds, bounds=BOUNDS).fit(x, y)
 
-    assert (one.predict(x) == two.predict(x)).all()
+    assert (first.predict(x) == second.predict(x)).all()
 
 
 @pytest.mark.parametrize(
@@ -208,12 +210,12 @@ def test_bounds_can_be_given_in_privacy():
 )
 def test_arguments_invalid_under_privacy_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
-        FedPNNClassifier(**arguments).fit(*blobs(2))
+        FedPNNClassifier(**arguments).fit(*make_table(2))
 
 
 def test_missing_bounds_raise_with_advice():
     with pytest.raises(ValueError, match="computed from the rows would disclose single records"):
-        FedPNNClassifier(privacy=LOCAL).fit(*blobs(2))
+        FedPNNClassifier(privacy=LOCAL).fit(*make_table(2))
 
 
 def test_clone_and_set_params_keep_privacy():
@@ -224,7 +226,7 @@ def test_clone_and_set_params_keep_privacy():
 
 
 def test_damaged_private_model_file_is_rejected(tmp_path):
-    FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(*blobs(2)).save(tmp_path / "private")
+    FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS).fit(*make_table(2)).save(tmp_path / "private")
     raw = bytearray((tmp_path / "private").read_bytes())
     raw[len(raw) // 2] ^= 1
     (tmp_path / "private").write_bytes(raw)
@@ -234,7 +236,7 @@ def test_damaged_private_model_file_is_rejected(tmp_path):
 
 
 def test_share_splits_rows_among_private_parties():
-    x, y = blobs(2)
+    x, y = make_table(2)
 
     record = FedPNNClassifier(privacy=LOCAL, bounds=BOUNDS, share=4).fit(x, y).run_record_
 

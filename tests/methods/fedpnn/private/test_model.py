@@ -15,7 +15,7 @@ from fedneighbors.methods.fedpnn.private._model import (
 from fedneighbors.methods.fedpnn.private._release import N_CELLS, class_sums, origin_sums
 
 
-def naive_log_densities(neurons, units, *, floor_of_noise=0.5):
+def compute_log_densities(neurons, units, *, floor_of_noise=0.5):
     """Compute densities row by row, class by class."""
     result = np.zeros((len(units), len(neurons.totals)))
     for i, unit in enumerate(units):
@@ -33,7 +33,7 @@ def naive_log_densities(neurons, units, *, floor_of_noise=0.5):
     return result
 
 
-def units_of(n_rows, n_columns, seed=0):
+def make_units(n_rows, n_columns, seed=0):
     x = np.random.default_rng(seed).normal(size=(n_rows, n_columns))
     return x / np.sqrt((x**2).sum(axis=1, keepdims=True))
 
@@ -41,21 +41,24 @@ def units_of(n_rows, n_columns, seed=0):
 @pytest.mark.parametrize("seed", range(5))
 def test_densities_match_a_loop_over_rows_and_neurons(seed):
     rng = np.random.default_rng(seed)
-    units = units_of(20, 5, seed)
-    axis = units_of(1, 5, seed + 100)[0]
+    units = make_units(20, 5, seed)
+    axis = make_units(1, 5, seed + 100)[0]
     means = ClassMeans(np.array([50.0, 20.0]), 4.0, units[:2])
     cells = rng.integers(-5, 40, 2 * N_CELLS)
 
     for neurons in (cell_neurons(cells, axis, means, variance=9.0), mean_neurons(units[:3])):
         np.testing.assert_allclose(
-            neurons.log_densities(units), naive_log_densities(neurons, units), rtol=1e-9, atol=1e-9
+            neurons.log_densities(units),
+            compute_log_densities(neurons, units),
+            rtol=1e-9,
+            atol=1e-9,
         )
 
 
 def test_origin_and_means_without_noise_match_the_rows():
     rng = np.random.default_rng(1)
     cube, labels = rng.uniform(-0.5, 0.5, (400, 6)), np.arange(400) % 3
-    units = units_of(400, 6)
+    units = make_units(400, 6)
 
     origin = estimate_origin(origin_sums(cube, 1024), n_features=6, levels=1024, variance=1e-9)
     means = estimate_means(

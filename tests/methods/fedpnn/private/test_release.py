@@ -40,12 +40,14 @@ LEVELS = st.sampled_from([16, 100, 1024])
 def draw_table(rng, n_rows, n_columns):
     """Draw values of all sizes, out of bounds, infinite and missing."""
     x = rng.normal(size=(n_rows, n_columns)) * 10.0 ** rng.integers(-9, 9, size=(n_rows, 1))
-    odd = rng.random(x.shape) < 0.2
-    x[odd] = rng.choice([np.nan, np.inf, -np.inf, -1.0, 1.0, 0.0, 1.7e308], int(odd.sum()))
+    is_unusual = rng.random(x.shape) < 0.2
+    x[is_unusual] = rng.choice(
+        [np.nan, np.inf, -np.inf, -1.0, 1.0, 0.0, 1.7e308], int(is_unusual.sum())
+    )
     return x, rng.integers(0, 3, n_rows)
 
 
-def neighbor(rng, relation, x, y):
+def draw_neighbor(rng, relation, x, y):
     """Remove the first row, or replace it with another one."""
     if relation == "add_remove":
         return x[1:], y[1:]
@@ -55,7 +57,7 @@ def neighbor(rng, relation, x, y):
     return other_x, other_y
 
 
-def cube_of(x):
+def clip_to_cube(x):
     n = x.shape[1]
     return scale_to_cube(x, (np.full(n, -1.0), np.full(n, 1.0)))
 
@@ -72,9 +74,9 @@ def assert_within_sensitivity(change, sensitivity):
 def test_origin_sensitivity_bounds_every_row(seed, relation, levels, n_columns):
     rng = np.random.default_rng(seed)
     x, y = draw_table(rng, 5, n_columns)
-    other, _ = neighbor(rng, relation, x, y)
+    neighbor_x, _ = draw_neighbor(rng, relation, x, y)
 
-    change = origin_sums(cube_of(x), levels) - origin_sums(cube_of(other), levels)
+    change = origin_sums(clip_to_cube(x), levels) - origin_sums(clip_to_cube(neighbor_x), levels)
 
     assert_within_sensitivity(change, origin_sensitivity(n_columns, levels, relation))
 
@@ -87,8 +89,8 @@ def test_class_sums_sensitivity_bounds_every_row(seed, relation, levels, n_colum
     origin = np.clip(rng.normal(size=n_columns), -1, 1) * rng.integers(0, 2)
 
     before, after = (
-        class_sums(directions(cube_of(rows), origin), labels, 3, levels)
-        for rows, labels in ((x, y), neighbor(rng, relation, x, y))
+        class_sums(directions(clip_to_cube(rows), origin), labels, 3, levels)
+        for rows, labels in ((x, y), draw_neighbor(rng, relation, x, y))
     )
 
     assert_within_sensitivity(before - after, class_sums_sensitivity(n_columns, levels, relation))
@@ -103,8 +105,8 @@ def test_cell_sensitivity_bounds_every_row(seed, relation, n_columns):
     axis /= np.sqrt((axis**2).sum())
 
     before, after = (
-        cell_counts(directions(cube_of(rows), origin), labels % 2, axis)
-        for rows, labels in ((x, y), neighbor(rng, relation, x, y))
+        cell_counts(directions(clip_to_cube(rows), origin), labels % 2, axis)
+        for rows, labels in ((x, y), draw_neighbor(rng, relation, x, y))
     )
 
     assert_within_sensitivity(before - after, cell_sensitivity(relation))
@@ -115,15 +117,15 @@ def test_cell_sensitivity_bounds_every_row(seed, relation, n_columns):
 @pytest.mark.parametrize("n_columns", [2, 3, 9, 29, 64, 200])
 def test_projection_of_a_row_does_not_depend_on_other_rows(n_columns):
     rng = np.random.default_rng(n_columns)
-    cube, origin = cube_of(rng.normal(size=(257, n_columns))), np.full(n_columns, 0.1)
+    cube, origin = clip_to_cube(rng.normal(size=(257, n_columns))), np.full(n_columns, 0.1)
     axis = rng.normal(size=n_columns)
 
-    projected = project_onto(directions(cube, origin), axis)
+    together = project_onto(directions(cube, origin), axis)
 
-    alone = [project_onto(directions(cube[[row]], origin), axis)[0] for row in range(257)]
+    one_by_one = [project_onto(directions(cube[[row]], origin), axis)[0] for row in range(257)]
     without_first = project_onto(directions(cube[1:], origin), axis)
-    assert projected.tolist() == alone
-    assert projected[1:].tolist() == without_first.tolist()
+    assert together.tolist() == one_by_one
+    assert together[1:].tolist() == without_first.tolist()
 
 
 # These rows reach the sensitivity exactly: a smaller one would be wrong.
@@ -175,11 +177,11 @@ def test_class_sums_sensitivity_is_reached(unit, norms):
     ],
 )
 def test_class_sums_sensitivity_is_reached_by_a_replacement(units, labels, norms):
-    one, other = (
+    first, second = (
         class_sums(np.array([unit]), np.array([label]), 3, 1024)
         for unit, label in zip(units, labels, strict=True)
     )
-    change = np.abs(one - other)
+    change = np.abs(first - second)
 
     sensitivity = class_sums_sensitivity(4, 1024, "replace_one")
     reached = {"l1": change.sum(), "l2_squared": (change**2).sum(), "linf": change.max()}
@@ -188,28 +190,30 @@ def test_class_sums_sensitivity_is_reached_by_a_replacement(units, labels, norms
 
 def test_replacement_changes_two_cells():
     axis = np.array([1.0, 0.0])
-    one, other = (cell_counts(np.array([[side, 0.0]]), np.array([0]), axis) for side in (0.9, -0.9))
+    first, second = (
+        cell_counts(np.array([[side, 0.0]]), np.array([0]), axis) for side in (0.9, -0.9)
+    )
 
-    assert np.abs(one - other).sum() == cell_sensitivity("replace_one").l1 == 2
+    assert np.abs(first - second).sum() == cell_sensitivity("replace_one").l1 == 2
 
 
-def release_vectors(x, y):
+def compute_vectors(x, y):
     """Compute all three vectors for a fixed origin and axis."""
     n = x.shape[1]
     origin, axis = np.linspace(-0.5, 0.5, n), np.full(n, n**-0.5)
-    units = directions(cube_of(x), origin)
+    units = directions(clip_to_cube(x), origin)
     return np.concatenate(
         [
-            origin_sums(cube_of(x), 64),
+            origin_sums(clip_to_cube(x), 64),
             class_sums(units, y, 3, 64),
             cell_counts(units, y % 2, axis),
         ]
     )
 
 
-def data_dependent_cells(x, y):
+def compute_data_dependent_cells(x, y):
     """Compute cells on a grid that ends at the farthest row."""
-    units = directions(cube_of(x), np.zeros(x.shape[1]))
+    units = directions(clip_to_cube(x), np.zeros(x.shape[1]))
     positions = units.sum(axis=1)
     axis = np.full(x.shape[1], 1 / max(np.abs(positions).max(), 1e-9))
     return cell_counts(units, y % 2, axis)
@@ -222,11 +226,11 @@ def is_additive(vectors, seed):
 
 
 def test_vectors_are_additive_over_rows():
-    assert all(is_additive(release_vectors, seed) for seed in range(200))
+    assert all(is_additive(compute_vectors, seed) for seed in range(200))
 
 
 def test_data_dependent_cells_are_not_additive():
-    assert not all(is_additive(data_dependent_cells, seed) for seed in range(200))
+    assert not all(is_additive(compute_data_dependent_cells, seed) for seed in range(200))
 
 
 def test_cells_cover_the_whole_axis():

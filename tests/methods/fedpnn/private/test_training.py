@@ -38,10 +38,10 @@ from tests.federation.masked_parties import enroll
 from tests.methods.fedpnn.private.tables import (
     CENTRAL,
     LOCAL,
-    ledger_of,
-    parties,
-    party,
-    table,
+    make_parties,
+    make_party,
+    make_table,
+    open_ledger,
     train,
 )
 
@@ -56,7 +56,7 @@ ALL_TERMS = pytest.mark.parametrize(
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_every_party_receives_the_coordinators_model(privacy, n_classes):
     privacy = replace(privacy, classes=tuple(range(n_classes)))
-    members = parties(4, privacy, n_classes=n_classes)
+    members = make_parties(4, privacy, n_classes=n_classes)
 
     model = train(members, privacy).result
 
@@ -69,7 +69,7 @@ def test_every_party_receives_the_coordinators_model(privacy, n_classes):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_training_spends_the_whole_budget_of_every_party(privacy, n_classes):
     privacy = replace(privacy, classes=tuple(range(n_classes)))
-    members = parties(4, privacy, n_classes=n_classes)
+    members = make_parties(4, privacy, n_classes=n_classes)
     train(members, privacy)
 
     with pytest.raises(PartyRefused, match="privacy budget"):
@@ -84,19 +84,21 @@ def test_training_spends_the_whole_budget_of_every_party(privacy, n_classes):
 
 
 def test_refused_training_releases_nothing():
-    poor = party("p1", ledger=ledger_of("p1", replace(LOCAL, epsilon="1/10").total))
-    rich = party("p0", rows=table(seed=1))
+    with_small_budget = make_party(
+        "p1", ledger=open_ledger("p1", replace(LOCAL, epsilon="1/10").total)
+    )
+    with_full_budget = make_party("p0", rows=make_table(seed=1))
 
     with pytest.raises(PartyRefused, match="'p1' refused: its privacy budget"):
-        train([rich, poor], LOCAL)
+        train([with_full_budget, with_small_budget], LOCAL)
 
-    assert [entry.kind for entry in poor._gate.ledger.entries()] == ["budget"]
-    assert (rich.model, poor.model) == (None, None)
+    assert [entry.kind for entry in with_small_budget._gate.ledger.entries()] == ["budget"]
+    assert (with_full_budget.model, with_small_budget.model) == (None, None)
 
 
-def pooled_neurons(privacy, n):
+def compute_pooled_neurons(privacy, n):
     """Compute the neurons of the pooled rows of all parties, without noise."""
-    tables = [table(seed=k) for k in range(n)]
+    tables = [make_table(seed=k) for k in range(n)]
     x, y = np.concatenate([t[0] for t in tables]), np.concatenate([t[1] for t in tables])
     cube = scale_to_cube(x, public_bounds(privacy, 4))
     first, second = origin_release(privacy, 4, 2).levels, class_sums_release(privacy, 4, 2).levels
@@ -109,11 +111,11 @@ def pooled_neurons(privacy, n):
 
 @pytest.mark.parametrize("mechanism", ["local", "central"])
 def test_neurons_with_negligible_noise_match_pooled_rows(mechanism):
-    generous = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
+    large_budget = replace(LOCAL, epsilon=10**6, mechanism=mechanism)
 
-    model = train(parties(4, generous), generous).result
+    model = train(make_parties(4, large_budget), large_budget).result
 
-    origin, axis, counts = pooled_neurons(generous, 4)
+    origin, axis, counts = compute_pooled_neurons(large_budget, 4)
     assert (model.origin == origin).all()
     assert (model.neurons.axes[:, 0] == axis).all()
     assert (np.rint(model.neurons.weights * kernel_mass(model)[:, None]) == counts).all()
@@ -126,7 +128,7 @@ def kernel_mass(model):
 
 def test_central_noise_is_below_local_noise():
     local, central = (
-        train(parties(8, privacy), privacy).result.neurons.noise for privacy in (LOCAL, MASKED)
+        train(make_parties(8, privacy), privacy).result.neurons.noise for privacy in (LOCAL, MASKED)
     )
 
     # 8 parties: 5 shares suffice, and a sixth is known to a colluder.
@@ -140,7 +142,8 @@ def test_noise_of_the_cells_has_the_stated_variance(privacy):
     samples = []
     for seed in range(20):
         members = [
-            party(f"p{k}", privacy=terms, rows=no_rows, bits_seed=1000 * k + seed) for k in range(3)
+            make_party(f"p{k}", privacy=terms, rows=no_rows, bits_seed=1000 * k + seed)
+            for k in range(3)
         ]
         neurons = train(members, terms).result.neurons
         samples.append((neurons.weights / neurons.noise[:, None]).ravel())
@@ -152,17 +155,17 @@ def test_noise_of_the_cells_has_the_stated_variance(privacy):
     assert np.mean(standard**2) == pytest.approx(1, abs=7 * np.sqrt(3 / standard.size))
 
 
-def exchange_that_loses(members, step, lost):
+def make_lossy_exchange(members, step, lost):
     """Make an exchange that loses parties at a step of masked sums."""
-    lost_now = set()
+    lost_names = set()
 
     def exchange(frames):
         if any(step.__name__.encode() in frame[:40] for frame in frames.values()):
-            lost_now.update(lost)
+            lost_names.update(lost)
         answers = {
             name: serve(members[name], frame)
             for name, frame in frames.items()
-            if name not in lost_now
+            if name not in lost_names
         }
         return answers, {name: "gone" for name in frames if name not in answers}
 
@@ -171,14 +174,14 @@ def exchange_that_loses(members, step, lost):
 
 @pytest.mark.parametrize("step", [OpenSum, MaskInput, Unmask])
 def test_parties_may_drop_out_of_masked_sums(step):
-    members = parties(8, CENTRAL)
+    members = make_parties(8, CENTRAL)
     masked, roster = enroll(members)
     by_name = {member.name: member for member in masked}
 
     with pytest.raises(PartyMissing) as caught:  # the model does not reach the lost parties
         run_rounds(
             coordinate_private(CENTRAL, run="a"),
-            FrameTransport(exchange_that_loses(by_name, step, ("p6", "p7")), tuple(by_name)),
+            FrameTransport(make_lossy_exchange(by_name, step, ("p6", "p7")), tuple(by_name)),
             sums=MaskedSums(roster),
         )
 
@@ -187,19 +190,19 @@ def test_parties_may_drop_out_of_masked_sums(step):
 
 
 def test_party_missing_from_plain_sums_aborts_training():
-    members = {member.name: member for member in parties(3, LOCAL)}
+    members = {member.name: member for member in make_parties(3, LOCAL)}
 
     with pytest.raises(PartyMissing, match="no reply to the cells"):
         run_rounds(
             coordinate_private(LOCAL, run="a"),
-            FrameTransport(exchange_that_loses(members, CellsRequest, ("p2",)), tuple(members)),
+            FrameTransport(make_lossy_exchange(members, CellsRequest, ("p2",)), tuple(members)),
         )
 
     assert [member.model for member in members.values()] == [None] * 3
 
 
 def test_masked_sums_use_masked_requests():
-    rounds = train(parties(4, CENTRAL), CENTRAL).rounds
+    rounds = train(make_parties(4, CENTRAL), CENTRAL).rounds
 
     assert {record.request.partition(":")[0] for record in rounds} == {
         "PublicSchemaRequest",
@@ -211,7 +214,7 @@ def test_masked_sums_use_masked_requests():
 
 
 def test_single_party_uses_plain_requests_under_central():
-    rounds = train(parties(1, CENTRAL), CENTRAL).rounds
+    rounds = train(make_parties(1, CENTRAL), CENTRAL).rounds
 
     assert [record.request for record in rounds] == [
         "PublicSchemaRequest",
@@ -224,7 +227,7 @@ def test_single_party_uses_plain_requests_under_central():
 
 def test_more_than_two_classes_need_no_cells():
     privacy = replace(LOCAL, classes=(0, 1, 2))
-    rounds = train(parties(2, privacy, n_classes=3), privacy).rounds
+    rounds = train(make_parties(2, privacy, n_classes=3), privacy).rounds
 
     assert "CellsRequest" not in {record.request for record in rounds}
 
@@ -241,7 +244,7 @@ def test_more_than_two_classes_need_no_cells():
     ],
 )
 def test_missing_or_invalid_settings_raise(change, words):
-    members = parties(2, LOCAL)
+    members = make_parties(2, LOCAL)
 
     with pytest.raises(ValueError, match=words):
         train(members, replace(LOCAL, **change))
@@ -253,18 +256,18 @@ def test_more_colluders_than_survivors_are_rejected():
     policy = replace(CENTRAL, colluders=3)
 
     with pytest.raises(PrivacyError, match="do not protect against colluders=3"):
-        train(parties(4, policy), policy)
+        train(make_parties(4, policy), policy)
 
 
 def test_one_class_is_rejected():
     policy = replace(LOCAL, classes=(0,))
 
     with pytest.raises(DataError, match="at least two classes"):
-        train([party(privacy=policy)], policy)
+        train([make_party(privacy=policy)], policy)
 
 
 def test_schema_mismatch_is_found_before_any_charge():
-    members = [party("p0"), party("p1", rows=(table()[0][:, :3], table()[1]))]
+    members = [make_party("p0"), make_party("p1", rows=(make_table()[0][:, :3], make_table()[1]))]
 
     with pytest.raises(SchemaMismatch):
         train(members, LOCAL)
@@ -276,7 +279,7 @@ class TamperingParty:
     """Private party that sends altered vectors."""
 
     def __init__(self, change):
-        self._inner = party("tampering", bits_seed=1)
+        self._inner = make_party("tampering", bits_seed=1)
         self.name, self.accepts = "tampering", self._inner.accepts
         self._change = change
 
@@ -292,7 +295,7 @@ def test_vectors_of_wrong_length_are_rejected(change):
 
 
 def test_same_run_name_repeats_the_model_without_a_charge():
-    members = parties(2, LOCAL)
+    members = make_parties(2, LOCAL)
 
     first, second = (train(members, LOCAL).result.to_bytes() for _ in range(2))
 

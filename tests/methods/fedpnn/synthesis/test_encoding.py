@@ -8,13 +8,13 @@ from fedneighbors.errors import DataError
 from fedneighbors.methods.fedpnn.synthesis._encoding import Layout, fit_transform
 
 
-def text_column(*cells):
+def make_text_column(*cells):
     column = np.empty(len(cells), np.object_)
     column[:] = cells
     return column
 
 
-def round_trip(table, **options):
+def encode_and_decode(table, **options):
     transform = fit_transform(table, **options)
     codes, positions = transform.codes(table, np.random.default_rng(0))
     return transform.table(transform.matrix(codes, positions))
@@ -22,10 +22,10 @@ def round_trip(table, **options):
 
 def test_text_and_missing_cells_survive_a_round_trip():
     table = Table(
-        {"city": text_column("b", None, "a", "b"), "n": np.array([1.0, np.nan, 2.5, 2.5])}, "t"
+        {"city": make_text_column("b", None, "a", "b"), "n": np.array([1.0, np.nan, 2.5, 2.5])}, "t"
     )
 
-    decoded = round_trip(table, repeated_share=0.25)
+    decoded = encode_and_decode(table, repeated_share=0.25)
 
     assert decoded.columns["city"].tolist() == ["b", None, "a", "b"]
     assert decoded.columns["n"].tolist()[2:] == [2.5, 2.5]
@@ -35,7 +35,7 @@ def test_text_and_missing_cells_survive_a_round_trip():
 def test_numbers_survive_a_round_trip_up_to_rounding():
     column = np.random.default_rng(1).normal(50.0, 3.0, 800)
 
-    decoded = round_trip(Table({"x": column}, "t")).columns["x"]
+    decoded = encode_and_decode(Table({"x": column}, "t")).columns["x"]
 
     np.testing.assert_allclose(decoded, column, atol=1e-4)
 
@@ -49,7 +49,7 @@ def test_repeated_values_become_categories():
 
     assert with_repeated.repeated.tolist() == [0.0]
     assert without_repeated.repeated.tolist() == []
-    assert (round_trip(table, repeated_share=0.3).columns["x"][:40] == 0).all()
+    assert (encode_and_decode(table, repeated_share=0.3).columns["x"][:40] == 0).all()
 
 
 @pytest.mark.parametrize("share", [0.05, None])
@@ -59,13 +59,13 @@ def test_constant_column_is_one_category(share):
     transform = fit_transform(table, repeated_share=share)
 
     assert transform.layout == Layout(widths=(1,), scalars=())
-    assert round_trip(table, repeated_share=share).columns["x"].tolist() == [3.25] * 7
+    assert encode_and_decode(table, repeated_share=share).columns["x"].tolist() == [3.25] * 7
 
 
 def test_empty_column_stays_empty():
-    table = Table({"x": np.full(3, np.nan), "y": text_column(None, None, None)}, "t")
+    table = Table({"x": np.full(3, np.nan), "y": make_text_column(None, None, None)}, "t")
 
-    decoded = round_trip(table)
+    decoded = encode_and_decode(table)
 
     assert np.isnan(decoded.columns["x"]).all()
     assert decoded.columns["y"].tolist() == [None, None, None]
@@ -92,20 +92,26 @@ def test_one_hot_parts_of_equal_width_are_adjacent():
 @pytest.mark.parametrize(
     ("later", "message"),
     [
-        ({"x": np.array([1.0, np.nan]), "w": text_column("a", "b")}, "missing cells; it had none"),
-        ({"x": np.array([1.0, 2.0]), "w": text_column("a", "z")}, r"categories \[\"'z'\"\]"),
         (
-            {"x": np.array([1.0, 2.0]), "w": text_column("a", None)},
+            {"x": np.array([1.0, np.nan]), "w": make_text_column("a", "b")},
+            "missing cells; it had none",
+        ),
+        ({"x": np.array([1.0, 2.0]), "w": make_text_column("a", "z")}, r"categories \[\"'z'\"\]"),
+        (
+            {"x": np.array([1.0, 2.0]), "w": make_text_column("a", None)},
             "missing cells, which it did not",
         ),
-        ({"x": text_column("a", "b"), "w": text_column("a", "b")}, "contains text; it was numeric"),
+        (
+            {"x": make_text_column("a", "b"), "w": make_text_column("a", "b")},
+            "contains text; it was numeric",
+        ),
         ({"x": np.array([1.0, 2.0]), "w": np.array([1.0, 2.0])}, "is numeric; it contained text"),
-        ({"w": text_column("a", "b"), "x": np.array([1.0, 2.0])}, "expected the columns"),
+        ({"w": make_text_column("a", "b"), "x": np.array([1.0, 2.0])}, "expected the columns"),
     ],
     ids=["missing", "unseen text", "missing text", "text", "numbers", "other order"],
 )
 def test_rows_unlike_the_fit_are_rejected(later, message):
-    table = Table({"x": np.arange(30.0), "w": text_column(*"ab" * 15)}, "t")
+    table = Table({"x": np.arange(30.0), "w": make_text_column(*"ab" * 15)}, "t")
     transform = fit_transform(table)
 
     with pytest.raises(DataError, match=message):
@@ -133,10 +139,10 @@ numbers = st.one_of(st.just(float("nan")), st.floats(-1e6, 1e6), st.sampled_from
 @given(st.lists(st.tuples(cells, numbers), min_size=1, max_size=25))
 def test_any_table_keeps_text_and_missing_cells(rows):
     table = Table(
-        {"w": text_column(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t"
+        {"w": make_text_column(*[w for w, _ in rows]), "x": np.array([x for _, x in rows])}, "t"
     )
 
-    decoded = round_trip(table)
+    decoded = encode_and_decode(table)
 
     assert decoded.columns["w"].tolist() == table.columns["w"].tolist()
     assert (np.isnan(decoded.columns["x"]) == np.isnan(table.columns["x"])).all()

@@ -15,9 +15,9 @@ def test_drawn_row_has_the_requested_category(seed, damped):
     rng = np.random.default_rng(seed)
 
     picks = rows.conditions().draw(20, rng, damped=damped)
-    drawn = rows.draw(picks, rng)
+    row_indices = rows.draw(picks, rng)
 
-    assert (CODES[drawn, picks.columns] == picks.categories).all()
+    assert (CODES[row_indices, picks.columns] == picks.categories).all()
 
 
 def test_conditional_vector_is_one_hot():
@@ -34,23 +34,23 @@ def test_categories_are_drawn_by_frequency_or_its_logarithm():
     conditions = Conditions((counts,))
     rng = np.random.default_rng(0)
 
-    drawn = {
+    frequencies = {
         damped: np.bincount(conditions.draw(20_000, rng, damped=damped).categories, minlength=3)
         for damped in (False, True)
     }
 
     # fixed seed; with random seeds each would fail with probability 1e-3
-    assert chisquare(drawn[False], 20_000 * counts / counts.sum()).pvalue > 1e-3
+    assert chisquare(frequencies[False], 20_000 * counts / counts.sum()).pvalue > 1e-3
     logs = np.log1p(counts)
-    assert chisquare(drawn[True], 20_000 * logs / logs.sum()).pvalue > 1e-3
+    assert chisquare(frequencies[True], 20_000 * logs / logs.sum()).pvalue > 1e-3
 
 
 def test_category_without_rows_is_never_drawn():
     conditions = Conditions((np.array([0, 5, 0, 3, 0]),))
 
-    drawn = conditions.draw(2_000, np.random.default_rng(1), damped=True)
+    picks = conditions.draw(2_000, np.random.default_rng(1), damped=True)
 
-    assert set(drawn.categories.tolist()) == {1, 3}
+    assert set(picks.categories.tolist()) == {1, 3}
 
 
 def test_numeric_table_has_empty_conditions():

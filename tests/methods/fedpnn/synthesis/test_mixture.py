@@ -5,7 +5,7 @@ from scipy.special import ndtr
 from fedneighbors.methods.fedpnn.synthesis._mixture import fit_modes
 
 
-def three_modes(n=3_000, seed=0):
+def draw_three_modes(n=3_000, seed=0):
     rng = np.random.default_rng(seed)
     mode = rng.choice(3, n, p=[0.5, 0.3, 0.2])
     return np.array([-10.0, 0.0, 25.0])[mode] + np.array([1.0, 0.5, 3.0])[mode] * rng.normal(size=n)
@@ -13,7 +13,7 @@ def three_modes(n=3_000, seed=0):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_mixture_has_the_distribution_of_the_column(seed):
-    column = np.sort(three_modes(seed=seed))
+    column = np.sort(draw_three_modes(seed=seed))
 
     (modes,) = fit_modes([column])
     standard = (column[:, None] - modes.means) / modes.deviations
@@ -24,7 +24,7 @@ def test_mixture_has_the_distribution_of_the_column(seed):
 
 
 def test_modes_have_valid_weights_means_and_deviations():
-    columns = [three_modes(seed=1), np.random.default_rng(2).standard_cauchy(2_000)]
+    columns = [draw_three_modes(seed=1), np.random.default_rng(2).standard_cauchy(2_000)]
 
     for modes in fit_modes(columns):
         assert modes.weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -35,18 +35,18 @@ def test_modes_have_valid_weights_means_and_deviations():
 
 def test_modes_of_a_column_do_not_depend_on_other_columns():
     rng = np.random.default_rng(3)
-    columns = [rng.normal(size=700), rng.gamma(1.0, size=30), three_modes(seed=4)]
+    columns = [rng.normal(size=700), rng.gamma(1.0, size=30), draw_three_modes(seed=4)]
 
     together = fit_modes(columns)
-    alone = [fit_modes([column])[0] for column in columns]
+    one_by_one = [fit_modes([column])[0] for column in columns]
 
-    for a, b in zip(together, alone, strict=True):
+    for a, b in zip(together, one_by_one, strict=True):
         np.testing.assert_allclose(a.means, b.means, rtol=1e-9)
         np.testing.assert_allclose(a.weights, b.weights, rtol=1e-9)
 
 
 def test_modes_do_not_depend_on_the_order_of_rows():
-    column = three_modes(seed=5)
+    column = draw_three_modes(seed=5)
 
     (a,), (b,) = fit_modes([column]), fit_modes([column[::-1]])
 
@@ -55,7 +55,7 @@ def test_modes_do_not_depend_on_the_order_of_rows():
 
 
 def test_modes_scale_with_the_unit_of_the_column():
-    column = three_modes(seed=6)
+    column = draw_three_modes(seed=6)
 
     (a,), (b,) = fit_modes([column]), fit_modes([column * 1024.0])
 
@@ -77,7 +77,7 @@ def test_unusual_columns_have_finite_modes(column):
 
 
 def test_posteriors_add_up_and_identify_the_mode():
-    (modes,) = fit_modes([three_modes(seed=7)])
+    (modes,) = fit_modes([draw_three_modes(seed=7)])
 
     posterior = modes.posterior(np.array([-10.0, 0.0, 25.0]))
 

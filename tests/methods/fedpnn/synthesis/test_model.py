@@ -14,7 +14,7 @@ from fedneighbors.methods.fedpnn.synthesis._model import SynthesisModel
 SMALL = {"generator": (4,), "critic": (4,), "epochs": 1, "embedding": 4}
 
 
-def rows():
+def make_rows():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=40), "b": rng.choice(["x", "y"], 40), "c": 1.5})
     frame.loc[::4, "a"] = np.nan
@@ -22,7 +22,7 @@ def rows():
 
 
 def fitted(per_class=True):
-    x, y = rows()
+    x, y = make_rows()
     return TabularSynthesizer(**SMALL, per_class=per_class).fit(x, y)
 
 

@@ -7,7 +7,7 @@ from fedneighbors.records import read_record, write_record
 from fedneighbors.reports._html import write_report
 
 
-def rows(seed, n=80):
+def make_rows(seed, n=80):
     rng = np.random.default_rng(seed)
     y = np.repeat(["no", "yes"], n // 2)
     frame = pd.DataFrame(
@@ -22,7 +22,9 @@ def rows(seed, n=80):
 
 
 def test_report_with_figures_is_rendered_from_the_record(tmp_path):
-    record = quality_record(rows(0), rows(1), test=rows(2), parameters={"noise": "mixture"})
+    record = quality_record(
+        make_rows(0), make_rows(1), test=make_rows(2), parameters={"noise": "mixture"}
+    )
 
     write_record(record, tmp_path / "quality.jsonl")
     write_report([read_record(tmp_path / "quality.jsonl")], tmp_path / "quality.html")
@@ -34,7 +36,7 @@ def test_report_with_figures_is_rendered_from_the_record(tmp_path):
 
 
 def test_summary_contains_every_measure():
-    record = quality_record(rows(0), rows(1), test=rows(2))
+    record = quality_record(make_rows(0), make_rows(1), test=make_rows(2))
 
     summary = {row[0]: row[1] for row in record.tables[0].rows}
     assert set(summary) == {
@@ -63,7 +65,7 @@ def test_report_without_labels_and_numbers_is_smaller(tmp_path):
 
 
 def test_copies_are_noted():
-    x, y = rows(0)
+    x, y = make_rows(0)
 
     record = quality_record((x, y), (x, y))
 
@@ -71,9 +73,9 @@ def test_copies_are_noted():
 
 
 def test_record_contains_no_values_of_real_rows():
-    real = rows(0)
+    real = make_rows(0)
 
-    record = quality_record(real, rows(1), test=rows(2))
+    record = quality_record(real, make_rows(1), test=make_rows(2))
 
     cells = {cell for table in record.tables for row in table.rows for cell in row}
     assert not cells & set(real[0]["size"])
@@ -81,7 +83,7 @@ def test_record_contains_no_values_of_real_rows():
 
 
 def test_class_without_synthetic_rows_is_listed():
-    x, y = rows(0)
+    x, y = make_rows(0)
 
     record = quality_record((x, y), (x[y == "no"], y[y == "no"]))
 

@@ -9,11 +9,11 @@ from fedneighbors.methods.fedpnn.synthesis._training import Critic, Generator
 LAYOUT = Layout(widths=(3, 2, 3), scalars=(0, 2))
 
 
-def noise(seed, *shape):
+def draw_noise(seed, *shape):
     return torch.from_numpy(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
-def scores(critic, packs, rng):
+def compute_scores(critic, packs, rng):
     """Score packs with plain operations, for autograd."""
     state = packs
     for index, layer in enumerate(critic.layers):
@@ -26,14 +26,16 @@ def scores(critic, packs, rng):
 
 def test_critic_gradients_match_autograd():
     critic = Critic(12, (7, 5), np.random.default_rng(0))
-    fake, real, mixing = noise(1, 12, 6), noise(2, 12, 6), torch.rand(1, 6)
+    fake, real, mixing = draw_noise(1, 12, 6), draw_noise(2, 12, 6), torch.rand(1, 6)
 
     critic._rng = np.random.default_rng(3)  # the same units drop out in both computations
     explicit = critic.gradients(fake, real, mixing)
     for parameter in critic.parameters:
         parameter.requires_grad_(True)
     interpolated = torch.lerp(fake, real, mixing).requires_grad_(True)
-    output = scores(critic, torch.cat([fake, real, interpolated], 1), np.random.default_rng(3))
+    output = compute_scores(
+        critic, torch.cat([fake, real, interpolated], 1), np.random.default_rng(3)
+    )
     (slope,) = torch.autograd.grad(output[12:].sum(), interpolated, create_graph=True)
     penalty = ((slope.norm(dim=0) - 1.0) ** 2).mean()
     loss = output[:6].mean() - output[6:12].mean() + 10.0 * penalty
@@ -45,11 +47,11 @@ def test_critic_gradients_match_autograd():
 
 def test_input_gradient_matches_autograd():
     critic = Critic(8, (6, 4), np.random.default_rng(4))
-    packs = noise(5, 8, 3).requires_grad_(True)
+    packs = draw_noise(5, 8, 3).requires_grad_(True)
 
     critic._rng = np.random.default_rng(6)
     explicit = critic.input_gradient(packs.detach())
-    output = scores(critic, packs, np.random.default_rng(6)).mean()
+    output = compute_scores(critic, packs, np.random.default_rng(6)).mean()
     (expected,) = torch.autograd.grad(output, packs)
 
     torch.testing.assert_close(explicit, expected, rtol=1e-5, atol=1e-6)
@@ -61,7 +63,7 @@ def test_generated_rows_have_valid_parts_and_positions():
     exponential = torch.from_numpy(
         np.random.default_rng(8).exponential(size=(8, 6)).astype(np.float32)
     )
-    encoded = generator.activate(generator.logits(noise(9, 4, 6)), exponential)
+    encoded = generator.activate(generator.logits(draw_noise(9, 4, 6)), exponential)
 
     assert encoded.shape == (LAYOUT.width, 6)
     assert (encoded[:2].abs() <= 1).all()
@@ -73,8 +75,8 @@ def test_generated_rows_have_valid_parts_and_positions():
 def test_frozen_generator_uses_running_statistics():
     generator = Generator(4, (5, 3), LAYOUT, np.random.default_rng(10))
     for seed in range(30):
-        generator.logits(noise(seed, 4, 40))  # moves the running means
-    inputs = noise(99, 4, 6)
+        generator.logits(draw_noise(seed, 4, 40))  # moves the running means
+    inputs = draw_noise(99, 4, 6)
 
     hidden, output = generator.freeze()
     state = inputs.numpy()
@@ -115,7 +117,7 @@ def test_networks_do_not_use_the_global_torch_generator():
     torch.manual_seed(5)
 
     critic = Critic(8, (6,), np.random.default_rng(0))
-    critic.gradients(noise(0, 8, 2), noise(1, 8, 2), torch.full((1, 2), 0.5))
-    Generator(4, (5,), LAYOUT, np.random.default_rng(0)).logits(noise(2, 4, 2))
+    critic.gradients(draw_noise(0, 8, 2), draw_noise(1, 8, 2), torch.full((1, 2), 0.5))
+    Generator(4, (5,), LAYOUT, np.random.default_rng(0)).logits(draw_noise(2, 4, 2))
 
     assert (torch.rand(3) == expected).all()

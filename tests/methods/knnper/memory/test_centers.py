@@ -14,34 +14,38 @@ from tests.naive import knnper
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
-def test_center_allocation_equals_the_naive_one(n_rows, share):
-    assert allocate_centers(np.array(n_rows), share) == naive.allocate_centers(n_rows, share)
+def test_center_allocation_equals_the_naive_one(n_rows, centers_per_row):
+    assert allocate_centers(np.array(n_rows), centers_per_row) == naive.allocate_centers(
+        n_rows, centers_per_row
+    )
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
-def test_no_class_gets_more_centers_than_rows(n_rows, share):
-    allocation = allocate_centers(np.array(n_rows), share)
+def test_no_class_gets_more_centers_than_rows(n_rows, centers_per_row):
+    allocation = allocate_centers(np.array(n_rows), centers_per_row)
 
     assert all(1 <= n_centers <= n for n_centers, n in zip(allocation, n_rows, strict=True))
 
 
 @given(tables(width=3), st.integers(1, 3), st.sampled_from([0.1, 0.5, 1.0]))
 @settings(max_examples=50)
-def test_every_row_is_counted_once_in_its_class(rows, n_classes, share):
+def test_every_row_is_counted_once_in_its_class(rows, n_classes, centers_per_row):
     labels = np.arange(len(rows)) % n_classes
-    store = ClassCenters(3, 3, share=share).add(rows, labels)
+    store = ClassCenters(3, 3, centers_per_row=centers_per_row).add(rows, labels)
 
     assert len(store) == len(rows)
     assert np.bincount(store.labels, minlength=3).tolist() == (
         np.bincount(labels, minlength=3).tolist()
     )
-    assert len(store.counts) <= max(np.floor(share * len(rows) + 0.5), len(np.unique(labels)))
+    assert len(store.counts) <= max(
+        np.floor(centers_per_row * len(rows) + 0.5), len(np.unique(labels))
+    )
 
 
 @given(tables(width=3, cells=(st.integers(-9, 9).map(float),)))
 def test_votes_are_those_of_the_centers_by_distance_and_count(rows):
     labels = np.arange(len(rows)) % 3
-    store = ClassCenters(3, 3, share=0.5).add(rows, labels)
+    store = ClassCenters(3, 3, centers_per_row=0.5).add(rows, labels)
     classes = np.repeat(store.labels, 1)[np.cumsum(store.counts) - 1]
 
     votes = store.votes(rows[:2], 3, n_neighbors=4)
@@ -62,7 +66,7 @@ def test_a_single_row_is_a_center_with_count_one():
 
 def test_new_rows_and_old_centers_are_clustered_together():
     random = np.random.default_rng(0)
-    store = ClassCenters(4, 2, share=0.25)
+    store = ClassCenters(4, 2, centers_per_row=0.25)
 
     for _ in range(5):
         store.add(random.normal(size=(16, 4)), np.arange(16) % 2)
@@ -115,6 +119,6 @@ def test_an_empty_memory_has_no_votes():
     assert (len(store), store.nbytes) == (0, 0)
 
 
-def test_a_share_of_zero_is_refused():
-    with pytest.raises(ValueError, match="a share above 0 up to 1, got 0"):
-        ClassCenters(1, 2, share=0)
+def test_zero_centers_per_row_are_refused():
+    with pytest.raises(ValueError, match=r"centers_per_row in \(0, 1\], got 0"):
+        ClassCenters(1, 2, centers_per_row=0)

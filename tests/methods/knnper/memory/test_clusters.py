@@ -10,7 +10,7 @@ from tests.methods.knnper.memory.tables import TIES, tables
 from tests.naive import compression as naive
 
 
-def uniform_draws(seed):
+def draw_uniformly(seed):
     random = np.random.default_rng(seed)
     while True:
         yield random.random()
@@ -25,7 +25,7 @@ def test_centers_equal_the_naive_ones(rows, n_centers, seed, data):
     centers, owners = cluster(rows, n_centers, weights=weights, random_state=seed)
 
     expected = naive.cluster_rows(
-        rows.tolist(), n_centers, weights.tolist(), uniform_draws(seed), MAX_STEPS
+        rows.tolist(), n_centers, weights.tolist(), draw_uniformly(seed), MAX_STEPS
     )
     assert centers.tolist() == expected[0]
     assert owners.tolist() == expected[1]

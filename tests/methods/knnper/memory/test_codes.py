@@ -19,7 +19,7 @@ from tests.naive import compression as naive
 from tests.naive import knnper
 
 
-def memory(rows, labels=None):
+def make_memory(rows, labels=None):
     store = CodedDatastore(rows.shape[1], n_classes=3, codec=EightBitCodec(rows.shape[1]))
     return store.add(rows, np.arange(len(rows)) % 3 if labels is None else labels)
 
@@ -46,7 +46,7 @@ def test_a_cell_is_off_by_half_a_step_and_rounding(rows):
 
 @given(tables())
 def test_neighbors_are_nearest_among_decoded_keys(rows):
-    store, k = memory(rows), min(4, len(rows))
+    store, k = make_memory(rows), min(4, len(rows))
 
     neighbors = store.nearest(rows[:3], k)
 
@@ -73,14 +73,14 @@ def test_a_forgotten_row_leaves_no_trace_in_the_memory():
     without_rows = CodedDatastore(4, n_classes=3, codec=EightBitCodec(4))
     without_rows.add(rows[[0, 2, 3, 5]], [0, 2, 0, 2], ids=["0", "2", "3", "5"])
 
-    store = memory(rows).forget(["1", "4"])
+    store = make_memory(rows).forget(["1", "4"])
 
     assert store.codes.tolist() == without_rows.codes.tolist()
     assert (store.labels.tolist(), store.ids) == (without_rows.labels.tolist(), without_rows.ids)
 
 
 def test_a_row_takes_a_byte_for_each_cell_a_scale_and_a_label():
-    store = memory(np.zeros((10, 128)))
+    store = make_memory(np.zeros((10, 128)))
 
     assert store.nbytes == 10 * (128 + 8 + 1)
 
@@ -96,7 +96,7 @@ def test_a_full_memory_drops_the_oldest_codes():
 
 
 def test_unfit_keys_and_labels_are_refused_without_effect():
-    store = memory(np.ones((2, 2)))
+    store = make_memory(np.ones((2, 2)))
 
     with pytest.raises(DataError, match="overflows float32"):
         store.add([[1e39, 0.0]], [0])
@@ -212,7 +212,7 @@ def test_later_rows_are_coded_by_the_book_of_the_first():
     assert store.codes[20:].tolist() == store.codec.encode(rows[20:]).tolist()
 
 
-def codec_of(n_stretches, n_entries, bits):
+def make_codec(n_stretches, n_entries, bits):
     entries = np.zeros((n_stretches, n_entries, 1), np.float32)
     return ProductCodec(bits=bits, book=Codebook(entries, n_stretches))
 
@@ -229,13 +229,13 @@ def test_codes_of_any_rows_pass_the_check(rows, n_stretches, bits):
 @pytest.mark.parametrize(
     ("codec", "codes", "words"),
     [
-        (codec_of(2, 5, 8), [[4, 5]], "index beyond the codebook"),
-        (codec_of(2, 5, 4), [[5]], "index beyond the codebook"),
-        (codec_of(2, 5, 4), [[5 << 4]], "index beyond the codebook"),
-        (codec_of(3, 16, 4), [[255, 15 + 16]], "unused bits of a code must be zero"),
-        (codec_of(3, 16, 4), [[255]], "codes of 2 bytes per row"),
-        (codec_of(3, 16, 4), [255, 15], "codes of 2 bytes per row"),
-        (codec_of(3, 16, 4), np.empty((0, 3), np.uint8), "codes of 2 bytes per row"),
+        (make_codec(2, 5, 8), [[4, 5]], "index beyond the codebook"),
+        (make_codec(2, 5, 4), [[5]], "index beyond the codebook"),
+        (make_codec(2, 5, 4), [[5 << 4]], "index beyond the codebook"),
+        (make_codec(3, 16, 4), [[255, 15 + 16]], "unused bits of a code must be zero"),
+        (make_codec(3, 16, 4), [[255]], "codes of 2 bytes per row"),
+        (make_codec(3, 16, 4), [255, 15], "codes of 2 bytes per row"),
+        (make_codec(3, 16, 4), np.empty((0, 3), np.uint8), "codes of 2 bytes per row"),
     ],
 )
 def test_invalid_codes_are_refused(codec, codes, words):

@@ -26,20 +26,20 @@ CENTERS = np.random.default_rng(0).normal(size=(6, 8)) * 1.5
 rates = st.integers(0, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
-def rows(rng, shares, n, meaning=None):
+def draw_rows(rng, shares, n, meaning=None):
     labels = rng.choice(6, n, p=shares)
     keys = CENTERS[labels] + rng.normal(size=(n, 8))
     return keys, labels if meaning is None else meaning[labels]
 
 
-def stream(seed, change, n_steps=20, at=20):
+def run_stream(seed, change, n_steps=20, at=20):
     """Return a memory after steps of 6 rows that change at step ``at``, and its alarms."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(6, 0.5))
-    memory = Datastore(8, strategy="drift", n_classes=6).add(*rows(rng, shares, 100))
+    memory = Datastore(8, strategy="drift", n_classes=6).add(*draw_rows(rng, shares, 100))
     alarms = []
     for step in range(n_steps):
-        batch = rows(rng, shares, 6) if step < at else change(rng, shares)
+        batch = draw_rows(rng, shares, 6) if step < at else change(rng, shares)
         before = memory.n_evictions + memory.n_reweighings
         memory.add(*batch)
         if memory.n_evictions + memory.n_reweighings > before:
@@ -47,7 +47,7 @@ def stream(seed, change, n_steps=20, at=20):
     return memory, alarms
 
 
-def sequential_log_probability(counts, weights):
+def compute_log_probability(counts, weights):
     """Return the log-probability of draws, each given those before it."""
     weights, total = list(weights), 0.0
     for kind, n in enumerate(counts):
@@ -57,15 +57,15 @@ def sequential_log_probability(counts, weights):
     return total
 
 
-def splits(together, n):
-    """Yield all samples of ``n`` rows that can be drawn from rows of some kinds."""
-    for sample in product(*(range(count + 1) for count in together)):
+def list_splits(counts, n):
+    """Yield all samples of ``n`` rows, as numbers of rows by kind."""
+    for sample in product(*(range(count + 1) for count in counts)):
         if sum(sample) == n:
             yield sample
 
 
-def orders(counts):
-    """Return the number of orders of rows of some kinds."""
+def count_orders(counts):
+    """Return the number of distinct orders of rows with these counts by kind."""
     return prod(comb(sum(counts[: k + 1]), n) for k, n in enumerate(counts))
 
 
@@ -75,63 +75,63 @@ pairs = st.integers(1, 4).flatmap(
 
 
 @given(pairs)
-def test_label_evidence_equals_the_sum_over_all_splits(pair):
-    before, since = pair
+def test_label_evidence_equals_the_sum_over_all_splits(samples):
+    before, after = samples
     prior = [1 / len(before)] * len(before)
-    together = [b + s for b, s in zip(before, since, strict=True)]
+    counts = [b + s for b, s in zip(before, after, strict=True)]
 
-    def probability(part):
-        rest = [n - m for n, m in zip(together, part, strict=True)]
+    def probability(sample):
+        remaining = [n - m for n, m in zip(counts, sample, strict=True)]
         return (
-            orders(part) * exp(sequential_log_probability(part, prior))
-            * orders(rest) * exp(sequential_log_probability(rest, prior))
+            count_orders(sample) * exp(compute_log_probability(sample, prior))
+            * count_orders(remaining) * exp(compute_log_probability(remaining, prior))
         )  # fmt: skip
 
-    same_law = prod(comb(n, m) for n, m in zip(together, since, strict=True))
-    same_law /= comb(sum(together), sum(since))
-    total = sum(probability(part) for part in splits(together, sum(since)))
+    random_draw = prod(comb(n, m) for n, m in zip(counts, after, strict=True))
+    random_draw /= comb(sum(counts), sum(after))
+    total = sum(probability(sample) for sample in list_splits(counts, sum(after)))
 
-    evidence = label_evidence(np.array(before), np.array(since))
+    evidence = label_evidence(np.array(before), np.array(after))
 
-    assert evidence == pytest.approx(log(probability(since) / total / same_law), abs=1e-9)
+    assert evidence == pytest.approx(log(probability(after) / total / random_draw), abs=1e-9)
 
 
 @given(pairs)
-def test_the_mean_likelihood_ratio_is_one_without_drift(pair):
-    before, since = pair
-    together = [b + s for b, s in zip(before, since, strict=True)]
+def test_the_mean_likelihood_ratio_is_one_without_drift(samples):
+    before, after = samples
+    counts = [b + s for b, s in zip(before, after, strict=True)]
 
     mean = 0.0
-    for part in splits(together, sum(since)):
-        n_draws = prod(comb(n, m) for n, m in zip(together, part, strict=True))
-        rest = np.array(together) - part
-        mean += n_draws * exp(label_evidence(rest, np.array(part)))
+    for sample in list_splits(counts, sum(after)):
+        n_draws = prod(comb(n, m) for n, m in zip(counts, sample, strict=True))
+        remaining = np.array(counts) - sample
+        mean += n_draws * exp(label_evidence(remaining, np.array(sample)))
 
-    assert mean / comb(sum(together), sum(since)) == pytest.approx(1, abs=1e-9)
+    assert mean / comb(sum(counts), sum(after)) == pytest.approx(1, abs=1e-9)
 
 
 @given(rates, rates)
-def test_evidence_of_errors_is_that_of_labels_right_and_wrong(before, since):
-    evidence = error_rise_evidence(before, since)
+def test_evidence_of_errors_is_that_of_labels_right_and_wrong(before, after):
+    evidence = error_rise_evidence(before, after)
 
-    if since[0] * before[1] <= before[0] * since[1]:
+    if after[0] * before[1] <= before[0] * after[1]:
         assert evidence == -inf
         return
-    split = np.array([since[0], since[1] - since[0]])
+    split = np.array([after[0], after[1] - after[0]])
     assert evidence == label_evidence(np.array([before[0], before[1] - before[0]]), split)
 
 
 @given(rates, rates)
-def test_excess_evidence_is_that_of_sequential_errors(before, since):
-    evidence = excess_error_evidence(before, since)
+def test_excess_evidence_is_that_of_sequential_errors(before, after):
+    evidence = excess_error_evidence(before, after)
 
-    if since[0] * before[1] <= before[0] * since[1]:
+    if after[0] * before[1] <= before[0] * after[1]:
         assert evidence == -inf
         return
-    split = (since[0], since[1] - since[0])
-    known = (0.5 + before[0], 0.5 + before[1] - before[0])
-    expected = sequential_log_probability(split, (0.5, 0.5)) - sequential_log_probability(
-        split, known
+    outcomes = (after[0], after[1] - after[0])
+    prior = (0.5 + before[0], 0.5 + before[1] - before[0])
+    expected = compute_log_probability(outcomes, (0.5, 0.5)) - compute_log_probability(
+        outcomes, prior
     )
     assert evidence == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -174,7 +174,7 @@ def test_harder_classes_are_not_forgotten(before, after):
 
 def test_false_alarms_are_rare():
     """60 clients of 20 steps: at most 1 in 200 of 1,200 client-steps is an eviction."""
-    n_false_alarms = sum(len(stream(seed, None)[1]) for seed in range(60))
+    n_false_alarms = sum(len(run_stream(seed, None)[1]) for seed in range(60))
 
     assert n_false_alarms <= 6
 
@@ -184,12 +184,14 @@ def test_changed_label_meanings_are_detected_in_two_steps():
     delays, losses = [], []
 
     for seed in range(20):
-        memory, steps = stream(seed, lambda rng, s: rows(rng, s, 6, meaning), n_steps=20, at=10)
+        memory, steps = run_stream(
+            seed, lambda rng, s: draw_rows(rng, s, 6, meaning), n_steps=20, at=10
+        )
         delays_of_seed = [step - 10 for step in steps if step >= 10]
         assert delays_of_seed, seed
         delays.append(delays_of_seed[0])
         shares = np.random.default_rng(seed).dirichlet(np.full(6, 0.5))
-        keys, labels = rows(np.random.default_rng(99), shares, 300, meaning)
+        keys, labels = draw_rows(np.random.default_rng(99), shares, 300, meaning)
         fresh = Datastore(8, n_classes=6).add(memory.keys[-60:], memory.labels[-60:])
         accuracies = [
             (instance.votes(keys, 6, n_neighbors=10).argmax(axis=1) == labels).mean()
@@ -203,9 +205,9 @@ def test_changed_label_meanings_are_detected_in_two_steps():
 
 def test_after_an_eviction_no_row_from_before_the_change_stays():
     def change(rng, _):
-        return rows(rng, np.eye(6)[0], 6, np.array([5, 4, 3, 2, 1, 0]))
+        return draw_rows(rng, np.eye(6)[0], 6, np.array([5, 4, 3, 2, 1, 0]))
 
-    memory, evicted = stream(3, change, n_steps=12, at=10)
+    memory, evicted = run_stream(3, change, n_steps=12, at=10)
 
     assert evicted == [10]
     assert memory.n_evictions == 1
@@ -215,12 +217,12 @@ def test_after_an_eviction_no_row_from_before_the_change_stays():
 
 def test_a_late_detected_change_is_cut_at_its_start():
     rng = np.random.default_rng(5)
-    keys, labels = rows(rng, np.array([0.5, 0.5, 0, 0, 0, 0]), 100)
+    keys, labels = draw_rows(rng, np.array([0.5, 0.5, 0, 0, 0, 0]), 100)
     memory = Datastore(8, strategy="drift", n_classes=6).add(keys, labels)
 
     for step in range(4):  # one row at a time: a single row is not enough evidence
         n_before = memory.n_evictions
-        memory.add(*rows(rng, np.eye(6)[0], 1, np.ones(6, int)), ids=[f"new {step}"])
+        memory.add(*draw_rows(rng, np.eye(6)[0], 1, np.ones(6, int)), ids=[f"new {step}"])
         if memory.n_evictions > n_before:
             break
 
@@ -233,18 +235,18 @@ SKEWED = np.array([0.45, 0.45, 0.1, 0, 0, 0])
 CHANGED = np.array([0.05, 0.05, 0.9, 0, 0, 0])
 
 
-def changed_shares(seed=0, n_steps=3, **settings):
+def change_shares(seed=0, n_steps=3, **settings):
     """Return a memory whose class shares change while labels keep their meaning."""
     rng = np.random.default_rng(seed)
     memory = Datastore(8, strategy="drift", n_classes=6, **settings)
-    memory.add(*rows(rng, SKEWED, 100))
+    memory.add(*draw_rows(rng, SKEWED, 100))
     for _ in range(n_steps):
-        memory.add(*rows(rng, CHANGED, 6))
+        memory.add(*draw_rows(rng, CHANGED, 6))
     return memory
 
 
 def test_rows_stay_if_only_shares_changed():
-    memories = [changed_shares(seed) for seed in range(20)]
+    memories = [change_shares(seed) for seed in range(20)]
 
     assert sum(memory.n_reweighings > 0 for memory in memories) >= 18
     assert sum(memory.n_evictions for memory in memories) == 0
@@ -254,24 +256,24 @@ def test_rows_stay_if_only_shares_changed():
 def test_a_new_class_is_a_change_of_shares():
     rng = np.random.default_rng(5)
     memory = Datastore(8, strategy="drift", n_classes=6)
-    memory.add(*rows(rng, np.array([0.5, 0.5, 0, 0, 0, 0]), 100))
+    memory.add(*draw_rows(rng, np.array([0.5, 0.5, 0, 0, 0, 0]), 100))
 
-    memory.add(*rows(rng, np.eye(6)[3], 6))
+    memory.add(*draw_rows(rng, np.eye(6)[3], 6))
 
     assert (memory.n_reweighings, memory.n_evictions, len(memory)) == (1, 0, 106)
     assert memory.recent_labels.tolist() == [3] * 6
 
 
 def test_votes_weigh_current_shares_over_stored_ones():
-    memory, plain = changed_shares(), Datastore(8, n_classes=6)
+    memory, plain = change_shares(), Datastore(8, n_classes=6)
     plain.add(memory.keys, memory.labels)
-    queries, _ = rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
+    queries, _ = draw_rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
 
-    found = memory.votes(queries, 6, n_neighbors=10)
+    reweighted = memory.votes(queries, 6, n_neighbors=10)
 
     stored = [(memory.labels == c).sum() + 1 / 6 for c in range(6)]
     current = [(memory.recent_labels == c).sum() + 1 / 6 for c in range(6)]
-    for votes, before in zip(found, plain.votes(queries, 6, n_neighbors=10), strict=True):
+    for votes, before in zip(reweighted, plain.votes(queries, 6, n_neighbors=10), strict=True):
         expected = [
             before[c] * (current[c] / sum(current)) / (stored[c] / sum(stored)) for c in range(6)
         ]
@@ -279,12 +281,12 @@ def test_votes_weigh_current_shares_over_stored_ones():
 
 
 def test_class_shares_of_a_pool_are_those_since_the_change():
-    memory, overall = changed_shares(), np.full(6, 1 / 6)
+    memory, overall = change_shares(), np.full(6, 1 / 6)
     assert memory.n_reweighings == 1
     prior_only = np.array([0.0, 0, 1, 0, 0, 0])
-    personal = ClientState(memory, 0.5, overall, prior_only, MemorySettings(combine="pool"))
+    state = ClientState(memory, 0.5, overall, prior_only, MemorySettings(combine="pool"))
 
-    probabilities = personal.predict(RowFeatures(CENTERS[:2]), np.zeros((2, 6)))
+    probabilities = state.predict(RowFeatures(CENTERS[:2]), np.zeros((2, 6)))
 
     counts = [memory.recent_labels.tolist().count(c) for c in range(6)]
     expected = [(n + 1 / 6) / (sum(counts) + 1) for n in counts]
@@ -293,12 +295,12 @@ def test_class_shares_of_a_pool_are_those_since_the_change():
 
 def test_outdated_rows_are_dropped_later():
     rng, swapped = np.random.default_rng(7), np.array([1, 0, 2, 3, 4, 5])
-    memory = Datastore(8, strategy="drift", n_classes=6).add(*rows(rng, SKEWED, 100))
-    memory.add(*rows(rng, np.eye(6)[3], 6))
+    memory = Datastore(8, strategy="drift", n_classes=6).add(*draw_rows(rng, SKEWED, 100))
+    memory.add(*draw_rows(rng, np.eye(6)[3], 6))
     before = len(memory), memory.n_reweighings
 
     for _ in range(4):
-        memory.add(*rows(rng, SKEWED, 6, swapped))
+        memory.add(*draw_rows(rng, SKEWED, 6, swapped))
 
     assert before == (106, 1)
     assert memory.n_evictions >= 1
@@ -307,7 +309,7 @@ def test_outdated_rows_are_dropped_later():
 
 
 def test_rows_since_a_change_survive_deletion():
-    memory = changed_shares(capacity=112)
+    memory = change_shares(capacity=112)
     recent = memory.recent_labels.tolist()
     assert memory.n_reweighings == 1
     assert 0 < len(recent) < len(memory) == 112
@@ -321,10 +323,10 @@ def test_rows_since_a_change_survive_deletion():
 
 
 def test_rows_since_a_change_stay_when_old_ones_are_evicted():
-    rng, memory = np.random.default_rng(3), changed_shares(capacity=112)
+    rng, memory = np.random.default_rng(3), change_shares(capacity=112)
     recent = memory.recent_labels.tolist()
 
-    keys, labels = rows(rng, CHANGED, 30)
+    keys, labels = draw_rows(rng, CHANGED, 30)
     memory.add(keys, labels)
 
     assert memory.n_reweighings == 1
@@ -333,8 +335,8 @@ def test_rows_since_a_change_stay_when_old_ones_are_evicted():
 
 
 def test_a_restored_drift_memory_gives_the_same_votes():
-    memory = changed_shares()
-    queries, _ = rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
+    memory = change_shares()
+    queries, _ = draw_rows(np.random.default_rng(9), np.full(6, 1 / 6), 30)
 
     restored = Datastore(8, strategy="drift", n_classes=6)
     restored.restore(memory.keys, memory.labels, memory.ids, json.loads(json.dumps(memory.state())))
@@ -355,8 +357,8 @@ def test_a_restored_drift_memory_gives_the_same_votes():
 
 def test_forgotten_rows_leave_no_error_counts():
     rng = np.random.default_rng(6)
-    memory = Datastore(8, strategy="drift", n_classes=6).add(*rows(rng, np.full(6, 1 / 6), 60))
-    memory.add(*rows(rng, np.full(6, 1 / 6), 2), ids=["a", "b"])
+    memory = Datastore(8, strategy="drift", n_classes=6).add(*draw_rows(rng, np.full(6, 1 / 6), 60))
+    memory.add(*draw_rows(rng, np.full(6, 1 / 6), 2), ids=["a", "b"])
 
     memory.forget(["a"])
 

@@ -1,4 +1,4 @@
-"""A codebook of public rows that all clients share: small memories that still forget."""
+"""Codebooks of public rows, shared by all clients: rows can be deleted from coded memories."""
 
 import numpy as np
 import pytest

@@ -49,7 +49,7 @@ def test_squared_direction_distances_are_two_minus_2_cosine(keys, unit):
             assert float(((first - second) ** 2).sum()) == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_key_of_zeros_has_no_direction_and_stays():
+def test_a_zero_key_stays_zero():
     assert in_metric(np.zeros((2, 3)), "cosine").tolist() == np.zeros((2, 3)).tolist()
 
 
@@ -122,7 +122,7 @@ def test_held_out_rows_choose_and_are_not_in_the_memory():
     )
 
     assert with_right_labels.weight > 0  # its neighbors are right
-    assert with_wrong_labels.weight == 0  # they are not, though each row's own label would be
+    assert with_wrong_labels.weight == 0  # they are wrong; the row itself is left out
 
 
 @pytest.mark.parametrize("combine", ["paper", "pool"])
@@ -151,19 +151,19 @@ def test_one_candidate_equals_no_choice():
     assert probabilities.tobytes() == plain.predict_proba(X, PARTIES).tobytes()
 
 
-def test_under_the_cosine_lengths_do_not_matter():
+def test_cosine_ignores_the_length_of_keys():
     _, scores, _, _ = make_client_data(3)
     model = KNNPerClassifier(**QUICK, metric="cosine").fit(X, Y, parties=PARTIES)
-    personal = model.clients_["north"]
-    width = personal.memory.keys.shape[1]
+    state = model.clients_["north"]
+    width = state.memory.keys.shape[1]
     queries = np.abs(np.random.default_rng(0).normal(size=(5, width)))
 
-    votes = personal.votes(RowFeatures(queries), scores[:5])
+    votes = state.predict_from_memory(RowFeatures(queries), scores[:5])
 
     np.testing.assert_allclose(
-        personal.votes(RowFeatures(queries * 64.0), scores[:5]), votes, rtol=1e-12
+        state.predict_from_memory(RowFeatures(queries * 64.0), scores[:5]), votes, rtol=1e-12
     )
-    lengths = np.sqrt((personal.memory.keys**2).sum(axis=1))
+    lengths = np.sqrt((state.memory.keys**2).sum(axis=1))
     assert ((np.abs(lengths - 1) < 1e-12) | (lengths == 0)).all()
 
 

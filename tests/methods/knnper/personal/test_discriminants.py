@@ -25,7 +25,7 @@ from fedneighbors.methods.knnper.personal._discriminants import (
     choose_n_features,
 )
 from fedneighbors.methods.knnper.protocol import CountsRequest, ReleaseRequest, ScatterRequest
-from tests.methods.knnper.federations import build_coordinator, members
+from tests.methods.knnper.federations import build_coordinator, make_members
 from tests.naive.discriminants import scatter_matrices as naive_scatter
 
 FEATURES = RandomFeatures(3, 0.5, 4)
@@ -47,7 +47,7 @@ def tables():
 
 
 @given(tables())
-def test_scatter_is_that_of_its_definition(table):
+def test_scatter_matches_its_definition(table):
     rows, labels = table
     columns = FEATURES.transform(rows)
 
@@ -58,7 +58,7 @@ def test_scatter_is_that_of_its_definition(table):
     np.testing.assert_allclose(scatter.between, between, atol=1e-12 * len(rows))
 
 
-def test_blockwise_scatter_equals_the_whole(monkeypatch):
+def test_scatter_by_blocks_equals_scatter_at_once(monkeypatch):
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(50, 3)), random.integers(4, size=50)
     whole = Scatter.of(FEATURES, rows, labels)
@@ -96,7 +96,7 @@ def test_discriminants_of_a_row_do_not_depend_on_other_rows():
     assert fitted.transform(rows[7:8]).tobytes() == fitted.transform(rows)[7:8].tobytes()
 
 
-def test_products_of_random_features_come_near_the_kernel():
+def test_random_features_approximate_the_kernel():
     rows = np.random.default_rng(1).normal(size=(10, 3))
 
     columns = RandomFeatures(0, 0.2, 100_000).transform(rows)
@@ -117,7 +117,7 @@ def test_random_features_are_the_same_everywhere():
     np.testing.assert_allclose(features, PINNED, rtol=1e-12)
 
 
-def test_directions_have_most_scatter_between_for_that_within():
+def test_directions_maximize_the_ratio_of_scatters():
     random = np.random.default_rng(2)
     labels = random.integers(3, size=200)
     rows = random.normal(size=(200, 2)) + 2 * random.normal(size=(3, 2))[labels]
@@ -232,7 +232,7 @@ def test_columns_without_a_scale_have_a_rate(deviations):
 
 
 def build_pooling_clients(order=1):
-    return members(settings=MemorySettings(combine="pool"))[::order]
+    return make_members(settings=MemorySettings(combine="pool"))[::order]
 
 
 def test_the_order_of_clients_does_not_change_a_bit():
@@ -245,7 +245,7 @@ def test_the_order_of_clients_does_not_change_a_bit():
     assert forward.seen.directions.tobytes() == backward.seen.directions.tobytes()
 
 
-def test_directions_are_those_of_the_scatter_of_all_clients():
+def test_directions_come_from_the_scatter_of_all_clients():
     parties = build_pooling_clients()
 
     fitted = run_rounds(build_coordinator(parties), Cohort(parties)).result.seen
@@ -262,7 +262,7 @@ def test_directions_are_those_of_the_scatter_of_all_clients():
     signs = np.sign((fitted.directions * expected).sum(axis=0))
     np.testing.assert_allclose(fitted.directions, expected * signs, atol=1e-6)
     for party in parties:
-        _, outputs = party.personal.memory.extras
+        _, outputs = party.client_state.memory.extras
         assert outputs.tobytes() == fitted.transform(party.x.double().numpy()).tobytes()
 
 
@@ -285,7 +285,7 @@ def test_held_out_rows_take_no_part_in_the_first_scatter():
 
 
 def test_without_a_pool_no_scatter_is_requested():
-    parties = members()
+    parties = make_members()
 
     outcome = run_rounds(build_coordinator(parties), Cohort(parties))
 
@@ -316,15 +316,15 @@ def test_clients_with_other_class_names_learn_together():
     model.fit(X[is_known], y[is_known], parties=owners[is_known])
     model.add_client("client-7", X[~is_known][:20], y[~is_known][:20])
 
-    new, new_y, new_owners = make_rings(1)
-    alone = KNNPerClassifier(hidden=(4, 2), n_rounds=2, combine="pool", classes=range(4))
-    alone.fit(X[~is_known][:20], y[~is_known][:20], parties=owners[~is_known][:20])
-    is_late = new_owners == "client-7"
+    new_x, new_y, new_owners = make_rings(1)
+    local_model = KNNPerClassifier(hidden=(4, 2), n_rounds=2, combine="pool", classes=range(4))
+    local_model.fit(X[~is_known][:20], y[~is_known][:20], parties=owners[~is_known][:20])
+    is_new = new_owners == "client-7"
     joint_accuracy = (
-        model.predict(new[is_late], parties=new_owners[is_late]) == new_y[is_late]
+        model.predict(new_x[is_new], parties=new_owners[is_new]) == new_y[is_new]
     ).mean()
     local_accuracy = (
-        alone.predict(new[is_late], parties=new_owners[is_late]) == new_y[is_late]
+        local_model.predict(new_x[is_new], parties=new_owners[is_new]) == new_y[is_new]
     ).mean()
     assert model.pool_["discriminant head"] > 0.5
     assert joint_accuracy > local_accuracy + 0.1

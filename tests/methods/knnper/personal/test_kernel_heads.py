@@ -10,7 +10,7 @@ from fedneighbors.methods.knnper.personal._heads import (
 )
 
 
-def rings(n, seed=0):
+def make_rings(n, seed=0):
     """Return points of the plane within the unit circle, or in a ring around it."""
     random = np.random.default_rng(seed)
     outside = random.integers(2, size=n)
@@ -18,8 +18,8 @@ def rings(n, seed=0):
     return np.column_stack([radius * np.cos(angles), radius * np.sin(angles)]), outside
 
 
-def test_products_of_columns_are_those_of_the_kernel():
-    rows, _ = rings(30)
+def test_products_of_columns_equal_the_kernel():
+    rows, _ = make_rings(30)
 
     columns = RadialMap.of(rows, 2.0).transform(rows)
 
@@ -29,7 +29,7 @@ def test_products_of_columns_are_those_of_the_kernel():
 
 
 def test_a_head_separates_nonlinear_classes():
-    (rows, labels), (new, new_labels) = rings(200), rings(100, seed=1)
+    (rows, labels), (new, new_labels) = make_rings(200), make_rings(100, seed=1)
     targets = np.eye(2)[labels]
 
     predicted = KernelHead.fit(rows, targets).outputs(new).argmax(axis=1)
@@ -40,7 +40,7 @@ def test_a_head_separates_nonlinear_classes():
 
 
 def test_a_left_out_rows_output_ignores_its_label():
-    rows, labels = rings(200)
+    rows, labels = make_rings(200)
     other = np.where(np.arange(200) == 7, 1 - labels, labels)
 
     outputs, changed = (kernel_leave_one_out(rows, np.eye(2)[y]) for y in (labels, other))
@@ -50,7 +50,7 @@ def test_a_left_out_rows_output_ignores_its_label():
 
 
 def test_the_number_of_landmarks_is_limited():
-    (rows, labels), (new, new_labels) = rings(3 * LANDMARKS + 5), rings(100, seed=1)
+    (rows, labels), (new, new_labels) = make_rings(3 * LANDMARKS + 5), make_rings(100, seed=1)
 
     head = KernelHead.fit(rows, np.eye(2)[labels])
 

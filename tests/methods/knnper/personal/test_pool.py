@@ -19,7 +19,7 @@ def fit_pool(start, sum_terms):
             return stop.value
 
 
-def experts(n=60, n_classes=4, n_experts=3, seed=0):
+def make_experts(n=60, n_classes=4, n_experts=3, seed=0):
     random = np.random.default_rng(seed)
     labels = random.integers(n_classes, size=n)
     scores = random.normal(size=(n, n_classes, n_experts))
@@ -27,8 +27,8 @@ def experts(n=60, n_classes=4, n_experts=3, seed=0):
     return scores, labels
 
 
-def test_gradient_and_hessian_are_those_of_the_loss():
-    scores, labels = experts()
+def test_gradient_and_hessian_match_the_loss():
+    scores, labels = make_experts()
     weights, step = np.array([0.7, -0.2, 0.4]), 1e-5
 
     terms = pool_terms(scores, labels, weights)
@@ -42,8 +42,8 @@ def test_gradient_and_hessian_are_those_of_the_loss():
         )
 
 
-def test_weights_are_those_of_most_likelihood():
-    scores, labels = experts()
+def test_weights_maximize_the_likelihood():
+    scores, labels = make_experts()
     start = np.array([1.0, 0.5, 0.5])
 
     weights = fit_pool(start, lambda w: pool_terms(scores, labels, w))
@@ -56,7 +56,7 @@ def test_weights_are_those_of_most_likelihood():
 
 
 def test_summed_terms_give_the_pooled_rows_weights():
-    scores, labels = experts()
+    scores, labels = make_experts()
     clients = np.arange(60) % 7
 
     def sum_terms(w):
@@ -71,7 +71,7 @@ def test_summed_terms_give_the_pooled_rows_weights():
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_too_long_steps_are_halved_until_the_loss_falls(scale):
-    scores, labels = experts()
+    scores, labels = make_experts()
     losses = []
 
     def sum_terms(w):
@@ -86,7 +86,7 @@ def test_too_long_steps_are_halved_until_the_loss_falls(scale):
     assert np.abs(final.gradient + weights - 1).max() < 1e-2 * max(scale, 1)
 
 
-def test_without_rows_the_weights_stay():
+def test_without_rows_the_weights_do_not_change():
     weights = fit_pool([1.0, 0.5], lambda w: pool_terms(np.empty((0, 3, 2)), np.empty(0, int), w))
 
     assert weights.tolist() == [1.0, 0.5]
@@ -104,7 +104,7 @@ def test_softened_votes_have_no_infinite_logarithm():
     np.testing.assert_allclose(np.exp(logs), [[0.985, 0.005, 0.005, 0.005]], rtol=1e-12)
 
 
-def test_a_prior_adds_one_row_of_the_overall_law():
+def test_a_prior_adds_one_row_of_the_overall_shares():
     overall = np.array([0.5, 0.25, 0.25])
 
     assert local_prior(np.array([1, 1, 2]), overall).tolist() == [0.125, 0.5625, 0.3125]

@@ -8,7 +8,7 @@ from fedneighbors.methods.knnper.memory._datastore import Datastore
 from fedneighbors.methods.knnper.memory._rows import RowFeatures
 
 
-def shifted_rings(seed, n=60, n_clients=6):
+def make_shifted_rings(seed, n=60, n_clients=6):
     """Return rings around a center that differs between clients."""
     random = np.random.default_rng(seed)
     owners = np.repeat([f"client-{i}" for i in range(n_clients)], n)
@@ -21,14 +21,14 @@ def shifted_rings(seed, n=60, n_clients=6):
 
 @pytest.fixture(scope="module")
 def pooled():
-    X, y, owners = shifted_rings(1)
+    X, y, owners = make_shifted_rings(1)
     is_known = owners != "client-5"
     model = KNNPerClassifier(hidden=(4, 2), n_rounds=2, combine="pool")
     return model.fit(X[is_known], y[is_known], parties=owners[is_known])
 
 
 def test_a_pool_works_with_an_untrained_network(pooled):
-    X, y, owners = shifted_rings(2)
+    X, y, owners = make_shifted_rings(2)
     is_known = owners != "client-5"
 
     accuracy = (pooled.predict(X[is_known], parties=owners[is_known]) == y[is_known]).mean()
@@ -40,7 +40,7 @@ def test_a_pool_works_with_an_untrained_network(pooled):
 
 
 def test_a_new_client_has_a_kernel_head(pooled):
-    (X, y, owners), (new, new_y, _) = shifted_rings(1), shifted_rings(2)
+    (X, y, owners), (new, new_y, _) = make_shifted_rings(1), make_shifted_rings(2)
     rows = owners == "client-5"
 
     pooled.add_client("client-5", X[rows], y[rows])
@@ -50,7 +50,7 @@ def test_a_new_client_has_a_kernel_head(pooled):
 
 
 def test_forgotten_rows_leave_no_trace_in_heads(pooled):
-    X, y, owners = shifted_rings(1)
+    X, y, owners = make_shifted_rings(1)
     rows = np.flatnonzero(owners == "client-4")
     pooled.add_client("whole", X[rows], y[rows])
     pooled.add_client("part", X[rows[10:]], y[rows[10:]])
@@ -63,15 +63,15 @@ def test_forgotten_rows_leave_no_trace_in_heads(pooled):
     assert probabilities[0].tolist() == probabilities[1].tolist()
 
 
-def distances_from_centers(seed):
-    """Return the rows of :func:`shifted_rings` and their distances from the centers."""
-    X, _, owners = shifted_rings(seed)
+def compute_center_distances(seed):
+    """Return the rows of :func:`make_shifted_rings` and their distances from the centers."""
+    X, _, owners = make_shifted_rings(seed)
     centers = 3 * np.random.default_rng(0).normal(size=(6, 2)).repeat(60, axis=0)
     return X, np.linalg.norm(X - centers, axis=1), owners
 
 
 def test_a_regression_pool_uses_and_forgets_rows():
-    (X, y, owners), (new, new_y, _) = distances_from_centers(1), distances_from_centers(2)
+    (X, y, owners), (new, new_y, _) = compute_center_distances(1), compute_center_distances(2)
     model = KNNPerRegressor(hidden=(4, 2), n_rounds=2, combine="pool").fit(X, y, parties=owners)
 
     assert model.score(new, new_y, parties=owners) > 0.9
@@ -87,7 +87,7 @@ def test_a_regression_pool_uses_and_forgets_rows():
 
 
 def test_without_a_pool_only_embeddings_are_stored():
-    X, y, owners = shifted_rings(1)
+    X, y, owners = make_shifted_rings(1)
 
     model = KNNPerClassifier(hidden=(4, 2), n_rounds=1).fit(X, y, parties=owners)
 

@@ -40,7 +40,7 @@ ROUNDS = RoundSettings(n_rounds=2, regime=Regime(batch_size=32))
 VALUES = st.one_of(st.floats(-1e3, 1e3), st.sampled_from([0.0, 1.0, -1.0, 1e6]))
 
 
-def table(data, n_rows, n_outputs):
+def make_table(data, n_rows, n_outputs):
     row = st.lists(VALUES, min_size=n_outputs, max_size=n_outputs)
     rows = data.draw(st.lists(row, min_size=n_rows, max_size=n_rows))
     return np.array(rows).reshape(n_rows, n_outputs)
@@ -54,7 +54,7 @@ def table(data, n_rows, n_outputs):
     st.sampled_from([0.01, 1.0, 100.0]),
 )
 def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, sigma):
-    targets = table(data, len(distances), 2)
+    targets = make_table(data, len(distances), 2)
     neighbors = Neighbors(np.arange(len(distances))[None], np.array([distances]))
 
     means = local_means(neighbors, targets, sigma=sigma)
@@ -65,7 +65,7 @@ def test_means_are_those_of_equation_6_with_targets_for_labels(distances, data, 
 
 @given(st.integers(0, 6), st.integers(1, 3), st.data())
 def test_the_least_squares_weight_is_the_middle_of_equals(n_rows, n_outputs, data):
-    local, shared, targets = (table(data, n_rows, n_outputs) for _ in range(3))
+    local, shared, targets = (make_table(data, n_rows, n_outputs) for _ in range(3))
 
     weight = least_squares_weight(local, shared, targets)
 
@@ -92,8 +92,8 @@ def solve_pool(experts, targets):
 
 @given(st.integers(0, 6), st.integers(1, 3), st.data())
 def test_the_pool_solves_the_normal_equations(n_rows, n_outputs, data):
-    experts = np.stack([table(data, n_rows, n_outputs) for _ in range(5)], axis=2)
-    targets = table(data, n_rows, n_outputs)
+    experts = np.stack([make_table(data, n_rows, n_outputs) for _ in range(5)], axis=2)
+    targets = make_table(data, n_rows, n_outputs)
     weights = solve_pool(experts / 1e3, targets / 1e3)
 
     gradient, size = naive.stacking_gradient(
@@ -111,7 +111,7 @@ def test_without_rows_a_pool_keeps_its_initial_weights():
     )
 
 
-def test_terms_are_the_slopes_of_the_loss():
+def test_terms_are_derivatives_of_the_loss():
     random = np.random.default_rng(0)
     experts, targets = random.normal(size=(9, 2, 5)), random.normal(size=(9, 2))
     weights, step = random.normal(size=5), 1e-6
@@ -131,7 +131,7 @@ def test_terms_are_the_slopes_of_the_loss():
 TARGETS = np.column_stack([LABELS[:N_ROWS] * 1.0, DIGITS[:N_ROWS, 20] - 3])
 
 
-def members(*, settings=None, y=TARGETS):
+def make_members(*, settings=None, y=TARGETS):
     """Return clients that predict a digit as a number, and the brightness of a pixel."""
     net = perceptron(64, 2, hidden=(16, 8), seed=1)
     x, settings = DIGITS[:N_ROWS] / 16, settings or MemorySettings()
@@ -157,7 +157,9 @@ def record_exchanges(parties):
 
 def test_stacked_clients_equal_frames_and_masks_bit_for_bit():
     settings = MemorySettings(combine="pool")
-    framed_clients, masked_clients, direct_clients = (members(settings=settings) for _ in "abc")
+    framed_clients, masked_clients, direct_clients = (
+        make_members(settings=settings) for _ in "abc"
+    )
 
     framed = run(build_number_coordinator(framed_clients, standardize=True), framed_clients)
     masked = run(
@@ -176,12 +178,14 @@ def test_stacked_clients_equal_frames_and_masks_bit_for_bit():
         assert first.upload_bytes == other.upload_bytes
         assert first.download_bytes == other.download_bytes
     for first, other in zip(framed_clients, direct_clients, strict=True):
-        assert first.personal.weight == other.personal.weight
-        assert first.personal.memory.labels.tobytes() == other.personal.memory.labels.tobytes()
+        assert first.client_state.weight == other.client_state.weight
+        assert (
+            first.client_state.memory.labels.tobytes() == other.client_state.memory.labels.tobytes()
+        )
 
 
 def test_one_batched_product_gives_the_same_up_to_rounding():
-    stacked_clients, reused_clients = members(), members()
+    stacked_clients, reused_clients = make_members(), make_members()
 
     stacked = run_rounds(
         build_number_coordinator(stacked_clients), Cohort(stacked_clients, method="stacked")
@@ -193,8 +197,8 @@ def test_one_batched_product_gives_the_same_up_to_rounding():
     np.testing.assert_allclose(stacked.result.weights, reused.result.weights, atol=1e-5)
 
 
-def test_units_are_those_of_the_rows_trained_on():
-    parties = members()
+def test_units_are_computed_from_training_rows():
+    parties = make_members()
 
     units = [
         (request.target_center, request.target_scale)
@@ -206,11 +210,11 @@ def test_units_are_those_of_the_rows_trained_on():
     for (center, scale), rows in zip(units, (training_rows, TARGETS), strict=True):
         np.testing.assert_allclose(center, rows.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(scale, rows.std(axis=0), rtol=1e-12)
-    assert parties[0].personal.overall.tolist() == np.stack(units[-1]).tolist()
+    assert parties[0].client_state.overall.tolist() == np.stack(units[-1]).tolist()
 
 
-def test_pool_weights_are_those_of_all_held_out_rows():
-    parties = members(settings=MemorySettings(combine="pool"))
+def test_pool_weights_are_fitted_on_all_held_out_rows():
+    parties = make_members(settings=MemorySettings(combine="pool"))
 
     outcome = run_rounds(build_number_coordinator(parties), Cohort(parties))
 
@@ -222,7 +226,7 @@ def test_pool_weights_are_those_of_all_held_out_rows():
 
 
 def test_gathered_replies_reveal_no_targets():
-    parties = members(settings=MemorySettings(combine="pool"))
+    parties = make_members(settings=MemorySettings(combine="pool"))
 
     gathered = [
         reply for _, replies in record_exchanges(parties) for reply in replies.each.values()
@@ -234,13 +238,13 @@ def test_gathered_replies_reveal_no_targets():
 
 def test_a_resumed_training_is_bit_identical():
     settings, stages = MemorySettings(combine="pool"), []
-    parties = members(settings=settings)
+    parties = make_members(settings=settings)
     expected = run_rounds(
         build_number_coordinator(parties, on_stage=stages.append), Cohort(parties)
     )
 
     for stage in stages[1:-1:2]:
-        resumed_parties = members(settings=settings)
+        resumed_parties = make_members(settings=settings)
         outcome = run_rounds(
             build_number_coordinator(resumed_parties, resumed=stage), Cohort(resumed_parties)
         )
@@ -252,14 +256,14 @@ def test_a_resumed_training_is_bit_identical():
 def test_a_client_with_missing_targets_is_named():
     broken = TARGETS.copy()
     broken[np.flatnonzero(OWNER == "party-3")[0], 1] = np.nan
-    parties = members(y=broken)
+    parties = make_members(y=broken)
 
     with pytest.raises(PartyRefused, match=r"party-3.*a target is missing or not a finite number"):
         run_rounds(build_number_coordinator(parties), Cohort(parties))
 
 
 def test_clients_of_different_outputs_or_columns_are_named():
-    parties, narrow = members(), members(y=TARGETS[:, :1])
+    parties, narrow = make_members(), make_members(y=TARGETS[:, :1])
     with pytest.raises(ProtocolError, match="'party-1' is"):
         run_rounds(
             build_number_coordinator([parties[0], narrow[1]]), Cohort([parties[0], narrow[1]])
@@ -270,8 +274,8 @@ def test_clients_of_different_outputs_or_columns_are_named():
         run_rounds(build_number_coordinator(parties), Cohort(parties))
 
 
-def test_a_client_that_predicts_numbers_counts_no_classes():
-    party = members()[0]
+def test_a_regression_client_refuses_class_counts():
+    party = make_members()[0]
     request = CountsRequest((0, 1), False, np.empty(0), np.empty(0))
 
     assert CountsRequest not in party.accepts

@@ -17,7 +17,7 @@ KEYS, TARGETS = RANDOM.normal(size=(12, 5)), RANDOM.normal(size=(12, 3))
 
 
 @pytest.mark.parametrize("targets", [TARGETS, np.eye(3)[np.arange(12) % 3]])
-def test_held_out_scores_are_those_of_heads_without_the_row(targets):
+def test_held_out_scores_come_from_heads_without_the_row(targets):
     scores = ridge_leave_one_out(KEYS, targets, penalties=(0.5, 10.0))
 
     for place, penalty in enumerate((0.5, 10.0)):
@@ -28,7 +28,7 @@ def test_held_out_scores_are_those_of_heads_without_the_row(targets):
             np.testing.assert_allclose(scores[place, [row]], expected, rtol=1e-9)
 
 
-def test_a_head_has_the_penalty_of_the_least_held_out_error():
+def test_a_head_has_the_penalty_of_least_held_out_error():
     noise_head = Head.fit(KEYS, TARGETS)
     line_head = Head.fit(KEYS, KEYS[:, :2] * 4 + 1)
 

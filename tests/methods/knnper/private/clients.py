@@ -31,46 +31,48 @@ class TwoCells(nn.Module):
         return self.head(self.body(x))
 
 
-def two_cells():
+def make_two_cells():
     with torch.random.fork_rng(devices=[]):
         return Network(TwoCells(), embedding="body")
 
 
-def rows(n=40, seed=0):
+def make_rows(n=40, seed=0):
     """Return rows around the centers of their classes, and labels."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % 3
     return rng.normal(size=(n, 4)) + 3 * np.eye(3, 4)[labels], labels
 
 
-def ledger_of(name, budget=PRIVACY.total, path=":memory:"):
+def open_ledger(name, budget=PRIVACY.total, path=":memory:"):
     ledger = Ledger(path, party=name)
     ledger.set_budget("table", budget)
     return ledger
 
 
-def client(name="north", *, table=None, privacy=PRIVACY, ledger=None, net=None, **options):
-    x, y = rows() if table is None else table
+def make_client(name="north", *, table=None, privacy=PRIVACY, ledger=None, net=None, **options):
+    x, y = make_rows() if table is None else table
     return PrivateKNNPerParty(
         name,
         x,
         y,
         net or perceptron(4, 3, hidden=(6,), seed=1),
         privacy=privacy,
-        ledger=ledger if ledger is not None else ledger_of(name, privacy.total),
+        ledger=ledger if ledger is not None else open_ledger(name, privacy.total),
         **options,
     )
 
 
-def clients(n, **options):
+def make_clients(n, **options):
     net = perceptron(4, 3, hidden=(6,), seed=1)
-    return [client(f"c{k}", table=rows(seed=k), net=net, **options) for k in range(n)]
+    return [make_client(f"c{k}", table=make_rows(seed=k), net=net, **options) for k in range(n)]
 
 
-def coordinator(members, *, privacy=PRIVACY, rounds=ROUNDS, run_name="a", bound=1.0, **options):
+def make_coordinator(
+    members, *, privacy=PRIVACY, rounds=ROUNDS, run_name="a", bound=1.0, **options
+):
     private_rounds = PrivateRounds(rounds, bound, privacy)
     return coordinate_private(private_rounds, members[0].network, run=run_name, **options)
 
 
 def train(members, *, sums="plain", **options):
-    return run(coordinator(members, **options), members, sums=sums)
+    return run(make_coordinator(members, **options), members, sums=sums)

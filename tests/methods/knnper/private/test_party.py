@@ -27,7 +27,14 @@ from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy._policy import Privacy, terms
-from tests.methods.knnper.private.clients import PRIVACY, client, clients, ledger_of, rows, train
+from tests.methods.knnper.private.clients import (
+    PRIVACY,
+    make_client,
+    make_clients,
+    make_rows,
+    open_ledger,
+    train,
+)
 
 EMPTY = np.empty(0)
 COUNTS = NoisedCountsRequest("a", terms(PRIVACY), (0, 1, 2), EMPTY, EMPTY)
@@ -35,7 +42,7 @@ BEGIN = BeginRequest("a", terms(PRIVACY), (0, 1), 1, 10, 1.0)
 STEPS = Regime(learning_rate=0.1, momentum=0.9, weight_decay=0.0)
 
 
-def round_of(party, number=0, *, shift=0.0, run_name="a"):
+def make_round_request(party, number=0, *, shift=0.0, run_name="a"):
     weights = party.network.initial + np.float32(shift)
     return PrivateTrainRequest(run_name, number, STEPS, 40, weights)
 
@@ -46,17 +53,17 @@ def begin(party):
     return party
 
 
-def kinds(ledger):
+def list_kinds(ledger):
     return [entry.kind for entry in ledger.entries()]
 
 
 def test_all_steps_are_charged_before_the_first():
-    ledger = ledger_of("north")
-    party = begin(client(ledger=ledger))
+    ledger = open_ledger("north")
+    party = begin(make_client(ledger=ledger))
     spent = party.spent
 
     for number in (0, 1):
-        party.answer(round_of(party, number))
+        party.answer(make_round_request(party, number))
 
     assert party.spent == spent
     assert fits([spent], PRIVACY.total)
@@ -67,10 +74,10 @@ def test_all_steps_are_charged_before_the_first():
 
 
 def test_the_optimizers_steps_are_those_charged():
-    party = begin(client())
+    party = begin(make_client())
 
     for number in (0, 1):
-        party.answer(round_of(party, number))
+        party.answer(make_round_request(party, number))
 
     accountant = new_accountant()
     accountant.history = [
@@ -84,15 +91,15 @@ def test_the_optimizers_steps_are_those_charged():
 
 @pytest.mark.parametrize("share", ["1/2", "99/100"])
 def test_a_client_with_too_small_a_budget_refuses(share):
-    ledger = ledger_of("north", ApproxDP(2 * float(parse_fraction(share)), "1e-5"))
-    party = client(ledger=ledger)
+    ledger = open_ledger("north", ApproxDP(2 * float(parse_fraction(share)), "1e-5"))
+    party = make_client(ledger=ledger)
 
     with pytest.raises(Refused, match="its privacy budget does not allow this training"):
         party.answer(COUNTS)
     with pytest.raises(Refused, match="the class counts must come first"):
         party.answer(BEGIN)
 
-    assert kinds(ledger) == ["budget"]
+    assert list_kinds(ledger) == ["budget"]
 
 
 def parse_fraction(text):
@@ -101,7 +108,7 @@ def parse_fraction(text):
 
 
 def test_a_second_training_on_a_spent_budget_is_refused():
-    members = clients(2)
+    members = make_clients(2)
     train(members, run_name="a")
     before = [member.spent for member in members]
 
@@ -112,8 +119,8 @@ def test_a_second_training_on_a_spent_budget_is_refused():
 
 
 def test_a_repeated_round_gets_the_same_noise():
-    party = begin(client())
-    request = round_of(party)
+    party = begin(make_client())
+    request = make_round_request(party)
 
     first, second = party.answer(request), party.answer(request)
 
@@ -124,31 +131,31 @@ def test_a_repeated_round_gets_the_same_noise():
 
 
 def test_a_round_of_the_same_number_but_other_weights_is_refused():
-    party = begin(client())
-    party.answer(round_of(party))
+    party = begin(make_client())
+    party.answer(make_round_request(party))
 
     with pytest.raises(Refused, match="was answered before; a new training must be charged again"):
-        party.answer(round_of(party, shift=0.1))
+        party.answer(make_round_request(party, shift=0.1))
 
 
 def test_a_client_without_stored_replies_refuses_repeats():
-    party = begin(client(store_weights=False))
-    party.answer(round_of(party))
+    party = begin(make_client(store_weights=False))
+    party.answer(make_round_request(party))
 
     with pytest.raises(Refused, match="was answered before"):
-        party.answer(round_of(party))
+        party.answer(make_round_request(party))
 
 
 def test_budget_and_answers_survive_a_restart(tmp_path):
     path = tmp_path / "ledger"
-    with ledger_of("north", path=path) as ledger:
-        before = begin(client(ledger=ledger))
-        change = before.answer(round_of(before)).change
+    with open_ledger("north", path=path) as ledger:
+        before = begin(make_client(ledger=ledger))
+        change = before.answer(make_round_request(before)).change
         spent, held_out = before.spent, before.held_out
-    with ledger_of("north", path=path) as ledger:
-        after = begin(client(ledger=ledger))
-        repeated = after.answer(round_of(after)).change
-        after.answer(round_of(after, 1))
+    with open_ledger("north", path=path) as ledger:
+        after = begin(make_client(ledger=ledger))
+        repeated = after.answer(make_round_request(after)).change
+        after.answer(make_round_request(after, 1))
 
         assert (change == repeated).all()
         assert (held_out == after.held_out).all()
@@ -161,13 +168,13 @@ def test_budget_and_answers_survive_a_restart(tmp_path):
 KILLED = """
     import os, signal, sys
     from fedneighbors.methods.knnper.private import _party as home
-    from tests.methods.knnper.private.clients import client, ledger_of
-    from tests.methods.knnper.private.test_party import begin, round_of
+    from tests.methods.knnper.private.clients import make_client, open_ledger
+    from tests.methods.knnper.private.test_party import begin, make_round_request
 
-    party = begin(client(ledger=ledger_of("north", path=sys.argv[1])))
-    party.answer(round_of(party, 0))
+    party = begin(make_client(ledger=open_ledger("north", path=sys.argv[1])))
+    party.answer(make_round_request(party, 0))
     home.train_private = lambda *args, **options: os.kill(os.getpid(), signal.SIGKILL)
-    party.answer(round_of(party, 1))
+    party.answer(make_round_request(party, 1))
 """
 
 
@@ -181,11 +188,11 @@ def test_a_killed_client_resumes_its_round_at_no_cost(tmp_path):
     )
 
     assert process.returncode == -signal.SIGKILL
-    with ledger_of("north", path=path) as ledger:
-        entry_kinds = kinds(ledger)
-        party = begin(client(ledger=ledger))
+    with open_ledger("north", path=path) as ledger:
+        entry_kinds = list_kinds(ledger)
+        party = begin(make_client(ledger=ledger))
         spent = party.spent
-        party.answer(round_of(party, 1))
+        party.answer(make_round_request(party, 1))
         assert entry_kinds.count("released") == 3  # counts, steps, the first round
         assert entry_kinds[-2:] == ["reserved", "budget"]
         assert party.spent == spent
@@ -202,7 +209,7 @@ def test_a_killed_client_resumes_its_round_at_no_cost(tmp_path):
     ],
 )
 def test_other_requests_than_those_agreed_are_refused(request_, words):
-    party = begin(client())
+    party = begin(make_client())
     spent = party.spent
 
     with pytest.raises(Refused, match=words):
@@ -212,21 +219,21 @@ def test_other_requests_than_those_agreed_are_refused(request_, words):
 
 
 def test_private_labels_are_not_revealed():
-    party = client()
+    party = make_client()
 
     assert party.answer(PublicClientSchemaRequest(party.network.digest)).labels == ()
 
 
 @pytest.mark.parametrize(("number", "run_name"), [(2, "a"), (0, "b")])
 def test_rounds_that_were_not_announced_are_refused(number, run_name):
-    party = begin(client())
+    party = begin(make_client())
 
     with pytest.raises(Refused, match="announced"):
-        party.answer(round_of(party, number, run_name=run_name))
+        party.answer(make_round_request(party, number, run_name=run_name))
 
 
 def test_only_the_release_is_accepted_unnoised():
-    party = client()
+    party = make_client()
 
     assert TrainRequest not in party.accepts
     assert ClientSchemaRequest not in party.accepts
@@ -234,18 +241,18 @@ def test_only_the_release_is_accepted_unnoised():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 def test_no_value_of_a_row_makes_a_training_fail(value):
-    x, y = rows()
+    x, y = make_rows()
     x[7] = value
-    members = [client("c0", table=(x, y)), client("c1")]
+    members = [make_client("c0", table=(x, y)), make_client("c1")]
 
     shared = train(members).result
 
     assert np.isfinite(shared.weights).all()
-    assert all(member.personal is not None for member in members)
+    assert all(member.client_state is not None for member in members)
 
 
 class Steep(nn.Module):
-    """An embedding that is not finite for rows far away."""
+    """Network whose embeddings are not finite for distant rows."""
 
     def __init__(self):
         super().__init__()
@@ -261,43 +268,43 @@ class Exponential(nn.Module):
 
 
 def test_a_broken_memory_does_not_change_the_reply(caplog):
-    x, y = rows()
+    x, y = make_rows()
     x[7] = 1e6
     net = Network(Steep(), embedding="body")
-    members = [client("c0", table=(x, y), net=net), client("c1", net=net)]
+    members = [make_client("c0", table=(x, y), net=net), make_client("c1", net=net)]
 
     train(members)
 
-    assert members[0].personal is None
-    assert members[1].personal is not None
+    assert members[0].client_state is None
+    assert members[1].client_state is not None
     assert caplog.messages == ["no memory was built: Refused"]
 
 
 def test_a_row_with_another_label_is_dropped():
-    x, y = rows()
+    x, y = make_rows()
     y = np.where(np.arange(40) < 10, 9, y)
 
-    party = client(table=(x, y))
+    party = make_client(table=(x, y))
 
     assert party.n_rows == 30
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_clients_of_at_most_one_row_reply_as_others_do(n):
-    members = [client("c0", table=rows(n)), client("c1")]
+    members = [make_client("c0", table=make_rows(n)), make_client("c1")]
 
     outcome = train(members)
 
     assert outcome.result.weights.dtype == np.float32
     assert all(record.upload_bytes["c0"] == record.upload_bytes["c1"] for record in outcome.rounds)
-    assert len(members[0].personal.memory) == n
+    assert len(members[0].client_state.memory) == n
 
 
 def test_counts_carry_noise_of_their_part_of_the_budget():
     large_budget = Privacy(epsilon=1e6, delta=1e-5, classes=(0, 1, 2))
-    plain = client(privacy=large_budget).answer(replace(COUNTS, privacy=terms(large_budget)))
+    plain = make_client(privacy=large_budget).answer(replace(COUNTS, privacy=terms(large_budget)))
     noised = np.array(
-        [client(bits=np.random.default_rng(k).bytes).answer(COUNTS).counts for k in range(200)]
+        [make_client(bits=np.random.default_rng(k).bytes).answer(COUNTS).counts for k in range(200)]
     )
 
     # epsilon 2, a tenth for the counts: scale 5, variance about 50 for each of 600 seeded draws of
@@ -308,7 +315,7 @@ def test_counts_carry_noise_of_their_part_of_the_budget():
 
 
 def test_rows_are_held_out_independently():
-    masks = [begin(client(table=rows(400))).held_out for _ in range(10)]
+    masks = [begin(make_client(table=make_rows(400))).held_out for _ in range(10)]
 
     # 4,000 fair coins of 1/5: six deviations are .038
     assert np.mean(masks) == pytest.approx(0.2, abs=0.038)
@@ -319,7 +326,7 @@ def test_torchs_generator_is_unchanged():
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
 
-    party = begin(client())
-    party.answer(round_of(party))
+    party = begin(make_client())
+    party.answer(make_round_request(party))
 
     assert torch.equal(torch.random.get_rng_state(), state)

@@ -16,26 +16,26 @@ from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._accounting import fits
 from fedneighbors.privacy._guarantees import ApproxDP
 from fedneighbors.privacy._policy import Privacy
-from tests.methods.knnper.private.clients import PRIVACY, clients, rows, train
+from tests.methods.knnper.private.clients import PRIVACY, make_clients, make_rows, train
 
 LARGE_BUDGET = Privacy(epsilon=2000, delta=1e-5, classes=(0, 1, 2), bounds=(-6, 6))
-X, Y = rows(240)
+X, Y = make_rows(240)
 OWNER = np.arange(240) // 3 % 3
 QUICK = {"hidden": (6,), "n_rounds": 2}
 
 
 def test_every_client_gets_the_network_and_a_full_memory():
-    members = clients(3)
+    members = make_clients(3)
 
     shared = train(members).result
 
-    assert [len(member.personal.memory) for member in members] == [40] * 3
+    assert [len(member.client_state.memory) for member in members] == [40] * 3
     assert shared.pool is None
     assert shared.overall.sum() == pytest.approx(1)
 
 
 def test_only_declared_or_charged_facts_are_requested():
-    requests = [record.request for record in train(clients(3)).rounds]
+    requests = [record.request for record in train(make_clients(3)).rounds]
 
     assert requests == [
         "PublicClientSchemaRequest",
@@ -49,7 +49,7 @@ def test_only_declared_or_charged_facts_are_requested():
 
 @pytest.mark.parametrize("n", [2, 4])
 def test_masked_sums_of_noised_parts_give_the_bits_of_plain_ones(n):
-    members = clients(n)
+    members = make_clients(n)
     plain = train(members).result
 
     masked = train(members, sums="masked").result  # the same run again: the same answers
@@ -58,8 +58,8 @@ def test_masked_sums_of_noised_parts_give_the_bits_of_plain_ones(n):
     assert (masked.overall == plain.overall).all()
 
 
-def test_equal_run_names_give_equal_networks_at_one_price():
-    members = clients(2)
+def test_equal_run_names_give_equal_networks_for_one_charge():
+    members = make_clients(2)
     first = train(members).result.weights
     spent = [member.spent for member in members]
 
@@ -69,9 +69,9 @@ def test_equal_run_names_give_equal_networks_at_one_price():
     assert [member.spent for member in members] == spent
 
 
-def test_clients_pay_for_the_rounds_they_take_part_in():
+def test_clients_are_charged_for_their_own_rounds():
     rounds = RoundSettings(n_rounds=6, participation=0.5, regime=Regime(batch_size=10))
-    members = clients(4)
+    members = make_clients(4)
 
     train(members, rounds=rounds)
 

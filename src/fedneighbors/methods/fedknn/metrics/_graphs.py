@@ -176,8 +176,8 @@ class GraphEditMetric:
         TypeError
             If an argument is not a `Graph`.
         """
-        found = self.index([first], ranks=np.zeros(1, np.int64)).open(second).next(1)
-        return float(found.distances[0])
+        batch = self.index([first], ranks=np.zeros(1, np.int64)).open(second).next(1)
+        return float(batch.distances[0])
 
     def index(self, objects: Sequence[Graph], *, ranks: Integers) -> "_GraphIndex":
         """Return an index of graphs.
@@ -273,7 +273,7 @@ class _GraphSession:
             n_left -= len(batches[-1])
             in_time = n_left == 0 or time.monotonic() < end
         certified = np.concatenate(batches)
-        rest = np.empty(0, np.int64) if in_time else self._uncertified(n_left, cutoff)
+        rest = np.empty(0, np.int64) if in_time else self._select_uncertified(n_left, cutoff)
         positions = np.concatenate([certified, rest])
         return SessionBatch(
             positions=positions,
@@ -341,7 +341,7 @@ class _GraphSession:
             **limits,  # type: ignore[arg-type]
         )
 
-    def _uncertified(self, k: int, cutoff: float) -> Integers:
+    def _select_uncertified(self, k: int, cutoff: float) -> Integers:
         """Return the ``k`` graphs of lowest upper bound among candidates.
 
         The candidates are the 2 k + 8 graphs of lowest lower bound.

@@ -142,7 +142,7 @@ class ScanSession(BrowsingSession):
         """Return the number of objects within a distance of ``radius``."""
         check_radius(radius)
         self._verify_all()
-        return self._n_verified_within(radius)
+        return self._count_verified_within(radius)
 
     def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - computes all at once
         self._verify_all()
@@ -211,7 +211,7 @@ class TreeSession(ScanSession):
         """Return the number within ``radius``; verify objects only if necessary."""
         check_radius(radius)
         if self.n_verified == self._n_objects:
-            return self._n_verified_within(radius)
+            return self._count_verified_within(radius)
         outer = self._scale.outer_radius(radius)
         n_outer = self._count_ball(outer)
         if n_outer == self._count_ball(self._scale.inner_radius(radius)):
@@ -221,16 +221,15 @@ class TreeSession(ScanSession):
         else:
             inside = self._tree.query_ball_point(self._point, outer, p=self._scale.power)
             self._verify(np.array(inside, np.int64), self._frontier)
-        return self._n_verified_within(radius)
+        return self._count_verified_within(radius)
 
     def _count_ball(self, radius: float) -> int:
         if radius < 0:
             return 0
-        return int(
-            self._tree.query_ball_point(
-                self._point, radius, p=self._scale.power, return_length=True
-            )
+        n = self._tree.query_ball_point(
+            self._point, radius, p=self._scale.power, return_length=True
         )
+        return int(n)
 
     def _widen(self, k: int, cutoff: float) -> None:
         wanted = self._n_emitted + k
@@ -281,7 +280,7 @@ class BoundedSession(ScanSession):
         check_radius(radius)
         near = np.flatnonzero(self._cached_bounds() <= radius)
         self._verify(near, self._frontier)
-        return self._n_verified_within(radius)
+        return self._count_verified_within(radius)
 
     def _cached_bounds(self) -> Floats:
         if self._bounds is None:

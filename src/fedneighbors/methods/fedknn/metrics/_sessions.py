@@ -227,7 +227,7 @@ class Pool:
         if len(self) == 0:
             self._set_unsorted(positions, distances)
             return
-        unsorted = self._unsorted()
+        unsorted = self._select_unsorted()
         front, front_distances = self._front[0][self._first :], self._front[1][self._first :]
         self._set_unsorted(
             np.concatenate([front, self._positions[unsorted], positions]),
@@ -253,9 +253,9 @@ class Pool:
     def n_within(self, radius: float) -> int:
         """Return the number of objects in the pool within a distance."""
         n_front = int(self._front[1][self._first :].searchsorted(radius, side="right"))
-        return n_front + int(np.count_nonzero(self._distances[self._unsorted()] <= radius))
+        return n_front + int(np.count_nonzero(self._distances[self._select_unsorted()] <= radius))
 
-    def _unsorted(self) -> npt.NDArray[np.bool_] | slice:
+    def _select_unsorted(self) -> npt.NDArray[np.bool_] | slice:
         """Select the objects that were not moved to the front."""
         if self._limit == -math.inf:
             return slice(None)
@@ -271,7 +271,7 @@ class Pool:
         if wanted <= 0:
             return
         self._n_to_sort = max(wanted, self._n_to_sort)
-        unsorted, limit, rank_limit = self._unsorted(), math.inf, _ANY_RANK
+        unsorted, limit, rank_limit = self._select_unsorted(), math.inf, _ANY_RANK
         positions, distances = self._positions[unsorted], self._distances[unsorted]
         if self._n_to_sort < len(distances):
             limit = _choose_limit(distances, self._n_to_sort)
@@ -376,7 +376,7 @@ class BrowsingSession(ABC):
         self._emitted.append(distances)
         self._n_emitted += len(positions)
         if timed_out:
-            return self._late_batch(positions, distances, k, cutoff)
+            return self._make_late_batch(positions, distances, k, cutoff)
         return SessionBatch(
             positions=positions,
             distances=distances,
@@ -405,7 +405,7 @@ class BrowsingSession(ABC):
         pool_is_exhausted = len(front) == 0 or bool(front[0] > cutoff)
         return pool_is_exhausted and not self._may_have_more(cutoff)
 
-    def _late_batch(
+    def _make_late_batch(
         self, positions: Integers, distances: Floats, k: int, cutoff: float
     ) -> SessionBatch:
         """Return certified objects, then the nearest others, which stay in the pool."""
@@ -424,6 +424,6 @@ class BrowsingSession(ABC):
         self._pool.add(positions, distances)
         self._frontier = math.inf if self.n_verified == self._n_objects else frontier
 
-    def _n_verified_within(self, radius: float) -> int:
+    def _count_verified_within(self, radius: float) -> int:
         n_emitted = sum(int(part.searchsorted(radius, side="right")) for part in self._emitted)
         return n_emitted + self._pool.n_within(radius)

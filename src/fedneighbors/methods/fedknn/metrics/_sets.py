@@ -143,7 +143,7 @@ class _SetSession(BrowsingSession):
         check_radius(radius)
         while self._may_have_more(radius):
             self._widen(1, radius)
-        return self._n_verified_within(radius)
+        return self._count_verified_within(radius)
 
     def _widen(self, k: int, cutoff: float) -> None:  # noqa: ARG002 - adds one element, or all
         if self._n_processed == len(self._holders):
@@ -156,8 +156,8 @@ class _SetSession(BrowsingSession):
         holders = self._holders[self._n_processed]
         self._n_processed += 1
         # Elements of the query that no set contains count as processed.
-        n_left = len(self._holders) - self._n_processed
-        frontier = (self._n_query - n_left) / self._n_query
+        n_remaining = len(self._holders) - self._n_processed
+        frontier = (self._n_query - n_remaining) / self._n_query
         self._verify(holders[~self._is_verified[holders]], frontier)
 
     def _verify_holders(self) -> None:

@@ -119,7 +119,7 @@ def build_table(
     lengths = input_lengths[order]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     n_short = int(np.searchsorted(lengths, max_short, side="right"))
-    firsts = np.array([*_groups(lengths[:n_short]), *(n_short + _groups(lengths[n_short:]))[1:]])
+    firsts = np.array([*_group(lengths[:n_short]), *(n_short + _group(lengths[n_short:]))[1:]])
     sizes = np.diff(firsts)
     n_short_groups = int(np.searchsorted(firsts, n_short))
     sliced = (np.arange(len(sizes)) < n_short_groups) | (sizes >= min_group)
@@ -138,8 +138,8 @@ def build_table(
     )
 
 
-def _groups(lengths: Integers) -> Integers:
-    """Return the boundaries of groups of up to 512 similar lengths.
+def _group(lengths: Integers) -> Integers:
+    """Group up to 512 similar lengths; return the boundaries of the groups.
 
     The longest string of a group is at most 4 letters and an eighth longer than the first.
     """
@@ -208,7 +208,7 @@ class StringSession:
 
     def bounds(self) -> Floats:
         """Return distances of short strings and lower bounds of long ones."""
-        self._scan_short(self._state(len(self._distances) + 1, self._max_distance), math.inf)
+        self._scan_short(self._make_state(len(self._distances) + 1, self._max_distance), math.inf)
         self._count_verified()
         bounds = np.empty(len(self._distances))
         bounds[self._table.order[: self._table.n_short]] = self._distances[: self._table.n_short]
@@ -234,9 +234,9 @@ class StringSession:
         limit = math.floor(min(max(cutoff, -1), self._max_distance))
         wanted = self._n_emitted + k
         complete = k == 0 or self._compute_within(wanted, limit, end)
-        certain = limit if complete else min(limit, self._lowest_unknown() - 1)
-        nearest = self._nearest(wanted, limit)
-        n_certified = int((self._distances[nearest] <= certain).sum()) if k else 0
+        certified_limit = limit if complete else min(limit, self._bound_unknown() - 1)
+        nearest = self._select_nearest(wanted, limit)
+        n_certified = int((self._distances[nearest] <= certified_limit).sum()) if k else 0
         self._n_emitted += n_certified
         return SessionBatch(
             positions=self._table.order[nearest],
@@ -282,7 +282,7 @@ class StringSession:
         self._scanned_long[:] = True
         self._compared[:] = True
 
-    def _state(self, wanted: int, limit: int) -> Integers:
+    def _make_state(self, wanted: int, limit: int) -> Integers:
         return init_state(self._tally, limit=limit, wanted=wanted)
 
     def _compute_within(self, wanted: int, limit: int, end: float) -> bool:
@@ -290,9 +290,9 @@ class StringSession:
 
         Returns whether this was finished before ``end``.
         """
-        current = self._first_limit(wanted, limit)
+        current = self._choose_first_limit(wanted, limit)
         while True:
-            state = self._state(wanted, min(current, limit))
+            state = self._make_state(wanted, min(current, limit))
             complete = self._scan_short(state, end) and self._verify_long(state, end)
             self._count_verified()
             if not complete:
@@ -307,7 +307,7 @@ class StringSession:
         n_short = (firsts[scanned + 1] - firsts[scanned]).sum()
         self.n_verified = int(n_short + np.count_nonzero(self._compared))
 
-    def _first_limit(self, wanted: int, limit: int) -> int:
+    def _choose_first_limit(self, wanted: int, limit: int) -> int:
         """Return the ``wanted``-th lowest bound of long strings.
 
         If there are fewer long strings, return ``limit``.
@@ -334,12 +334,12 @@ class StringSession:
         return int(scan_slices(self._table.slices, groups, bounds, query, known, _budget(end)))
 
     def _verify_long(self, state: Integers, end: float) -> bool:
-        open_long = self._open_long(state)
+        open_long = self._list_open_long(state)
         if not len(open_long):
             return True
         if not self._scan_long(open_long, state, end):
             return False
-        open_long = self._open_long(state)
+        open_long = self._list_open_long(state)
         open_long = open_long[np.argsort(self._long_bounds[open_long], kind="stable")]
         while len(open_long) and self._long_bounds[open_long[0]] <= state[LIMIT]:
             if time.monotonic() > end:
@@ -347,7 +347,7 @@ class StringSession:
             open_long = open_long[self._verify(open_long, state, end) :]
         return True
 
-    def _open_long(self, state: Integers) -> Integers:
+    def _list_open_long(self, state: Integers) -> Integers:
         """Return long strings of unknown distance with bounds within the limit."""
         unknown = self._distances[self._table.n_short :] == UNKNOWN
         return np.flatnonzero(unknown & (self._long_bounds <= state[LIMIT]))
@@ -379,16 +379,16 @@ class StringSession:
         self._compared[order[:n]] = True
         return n
 
-    def _lowest_unknown(self) -> int:
+    def _bound_unknown(self) -> int:
         """Return a lower bound of all unknown distances."""
         remaining = self._group_bounds[self._n_scanned :]
         lowest = int(remaining[0]) if len(remaining) else self._max_distance + 1
         unknown = self._long_bounds[self._distances[self._table.n_short :] == UNKNOWN]
         return min(lowest, int(unknown.min())) if len(unknown) else lowest
 
-    def _nearest(self, wanted: int, limit: int) -> Integers:
+    def _select_nearest(self, wanted: int, limit: int) -> Integers:
         """Return those of the ``wanted`` nearest known strings that were not emitted."""
-        farthest = self._state(max(wanted, 1), limit)[LIMIT]
+        farthest = self._make_state(max(wanted, 1), limit)[LIMIT]
         nearer = np.flatnonzero(self._distances < farthest)
         equal = np.flatnonzero(self._distances == farthest)
         n_equal = max(wanted - len(nearer), 0)
@@ -400,7 +400,7 @@ class StringSession:
 
     def _is_exhausted(self, limit: int) -> bool:
         n_known = int(self._tally[: limit + 1].sum())
-        return self._lowest_unknown() > limit and n_known <= self._n_emitted
+        return self._bound_unknown() > limit and n_known <= self._n_emitted
 
 
 def _budget(end: float) -> int:
@@ -423,8 +423,8 @@ class EditMetric:
     >>> import numpy as np
     >>> metric = EditMetric()
     >>> session = metric.index(["kitten", "mitten", "sitting"], ranks=np.arange(3)).open("sitten")
-    >>> found = session.next(2)
-    >>> found.positions.tolist(), found.distances.tolist()
+    >>> batch = session.next(2)
+    >>> batch.positions.tolist(), batch.distances.tolist()
     ([0, 1], [1.0, 1.0])
     >>> session.next(2).distances.tolist()
     [2.0]

@@ -65,7 +65,7 @@ class DirectionFeatures:
         """
         features, length = self._project(query[np.newaxis])
         distances = np.sqrt(square_sums(self._features, features[0]))
-        return np.maximum(distances - self._margin(length), 0.0)
+        return np.maximum(distances - self._compute_margin(length), 0.0)
 
     def _project(self, rows: Floats) -> tuple[Floats, float]:
         """Return features of rows and the greatest distance from the center."""
@@ -75,7 +75,7 @@ class DirectionFeatures:
         residuals = np.sqrt(np.maximum(squares - (coordinates * coordinates).sum(axis=1), 0.0))
         return np.column_stack([coordinates, residuals]), float(np.sqrt(squares.max()))
 
-    def _margin(self, length: float) -> float:
+    def _compute_margin(self, length: float) -> float:
         # Sums of n products or squares have errors below n 2**-50 of the squared lengths, including
         # the directions' deviation from orthonormality (checked in _main_directions); the root of
         # that is the possible error of the residual's length.

@@ -143,15 +143,15 @@ def sample(
     steps, reached_s = [], []
     exhausted = complete = False
     for step in _doubling_steps(request.k):
-        wanted = step - len(positions)
-        found = session.next(wanted, deadline_s=max(end - time.perf_counter(), 0.0))
+        n_wanted = step - len(positions)
+        batch = session.next(n_wanted, deadline_s=max(end - time.perf_counter(), 0.0))
         seconds = time.perf_counter() - bounds_time
         # an approximate index certifies nothing, but emits no object twice
-        n = found.n_certified if session.exact else len(found.positions)
-        positions = np.concatenate([positions, found.positions[:n]])
-        distances = np.concatenate([distances, found.distances[:n]])
-        exhausted = found.exhausted and n == len(found.positions)
-        complete = exhausted or n == wanted
+        n = batch.n_certified if session.exact else len(batch.positions)
+        positions = np.concatenate([positions, batch.positions[:n]])
+        distances = np.concatenate([distances, batch.distances[:n]])
+        exhausted = batch.exhausted and n == len(batch.positions)
+        complete = exhausted or n == n_wanted
         if complete and n:
             steps.append(len(positions))
             reached_s.append(seconds)

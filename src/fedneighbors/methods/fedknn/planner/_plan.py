@@ -149,7 +149,7 @@ def make_plan(
     ]
     predictions.sort(key=lambda prediction: prediction.total_s)
     best = predictions[0]
-    return Plan(best.algorithm, _reason(predictions, k), k, tuple(predictions))
+    return Plan(best.algorithm, _explain_choice(predictions, k), k, tuple(predictions))
 
 
 def star_candidate(draw: Callable[[], tuple[int, int]], *, grid_s: float = 0.0) -> Candidate:
@@ -180,9 +180,9 @@ def _predict(
     name: str, candidate: Candidate, costs: Costs, k: int, n_parallel: int | None
 ) -> Prediction:
     replays = [_replay(candidate, sample, costs, k) for sample in costs.samples]
-    local_s = [sum(_local_s(e, n_parallel) for e in r.exchanges) for r in replays]
+    local_s = [sum(_time_search(e, n_parallel) for e in r.exchanges) for r in replays]
     total_s = [
-        r.broker_s + sum(_exchange_s(e, costs.links, n_parallel) for e in r.exchanges)
+        r.broker_s + sum(_time_exchange(e, costs.links, n_parallel) for e in r.exchanges)
         for r in replays
     ]
     link_s = [
@@ -210,14 +210,14 @@ def _replay(
     return replay(candidate(b"", k, name="plan"), providers)
 
 
-def _local_s(exchange: Round, n_parallel: int | None) -> float:
+def _time_search(exchange: Round, n_parallel: int | None) -> float:
     slowest = max(exchange.busy_s.values())
     if n_parallel is None:
         return slowest
     return max(slowest, sum(exchange.busy_s.values()) / n_parallel)
 
 
-def _exchange_s(exchange: Round, links: Mapping[str, LinkCost], n_parallel: int | None) -> float:
+def _time_exchange(exchange: Round, links: Mapping[str, LinkCost], n_parallel: int | None) -> float:
     """Return the seconds from the requests to the last reply."""
     transfer_s = {
         name: links[name].seconds(
@@ -229,10 +229,10 @@ def _exchange_s(exchange: Round, links: Mapping[str, LinkCost], n_parallel: int 
     slowest = max(transfer_s[name] + busy_s for name, busy_s in exchange.busy_s.items())
     if n_parallel is None:
         return slowest
-    return max(slowest, min(transfer_s.values()) + _local_s(exchange, n_parallel))
+    return max(slowest, min(transfer_s.values()) + _time_search(exchange, n_parallel))
 
 
-def _reason(predictions: list[Prediction], k: int) -> str:
+def _explain_choice(predictions: list[Prediction], k: int) -> str:
     best = predictions[0]
     if len(predictions) == 1:
         return f"it is the only candidate; expected time for k = {k}: {1e3 * best.total_s:.1f} ms"
@@ -296,7 +296,7 @@ class Chooser:
         sequential = self._settings.privacy is None
         costs = measure(federation, [query], k, limit_s=_LIMIT_S, sequential=sequential)
         settings, n_parties = self._settings, self._n_parties
-        candidates = _candidates(settings, n_parties, k)
+        candidates = _list_candidates(settings, n_parties, k)
         plan = make_plan(costs, k, candidates=candidates, n_parallel=self._n_parallel)
         if settings.algorithm != "auto":
             return replace(plan, algorithm=settings.algorithm, why="chosen by the user")
@@ -311,7 +311,7 @@ def choose_by_public_numbers(settings: SearchSettings, n_parties: int, k: int) -
 
     A choice by measured costs would reveal information about the objects of other parties.
     """
-    noise = settings.noise(n_parties=n_parties, k=k)
+    noise = settings.make_noise(n_parties=n_parties, k=k)
     if isinstance(noise, CountNoise):
         expected = -(-k // n_parties) + noise.first_shift + noise.second_shift
     else:
@@ -328,9 +328,9 @@ def choose_by_public_numbers(settings: SearchSettings, n_parties: int, k: int) -
     )
 
 
-def _candidates(settings: SearchSettings, n_parties: int, k: int) -> Mapping[str, Candidate]:
+def _list_candidates(settings: SearchSettings, n_parties: int, k: int) -> Mapping[str, Candidate]:
     if settings.privacy is None:
         return CANDIDATES
-    noise = settings.noise(n_parties=n_parties, k=k)
+    noise = settings.make_noise(n_parties=n_parties, k=k)
     star = star_candidate(noise.draw, grid_s=float(settings.grid_s))
     return {"baseline": CANDIDATES["baseline"], "dann*": star}

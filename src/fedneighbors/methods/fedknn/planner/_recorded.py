@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedneighbors.federation._loop import Coordinator, Delivery, Replies, read_reply, run_rounds
 from fedneighbors.federation._messages import Message, encode
 from fedneighbors.federation._roles import Refused
-from fedneighbors.methods.fedknn._provider import nearest_reply
+from fedneighbors.methods.fedknn._provider import take_nearest
 from fedneighbors.methods.fedknn.metrics._sessions import SessionBatch
 from fedneighbors.methods.fedknn.planner._costs import SampleReply
 from fedneighbors.methods.fedknn.private._padding import (
@@ -88,14 +88,14 @@ class SampledProvider:
                 self._open(with_bounds=True)
                 return BoundReply(self._sample.bounds[: request.k])
             case NearestRequest():
-                return self._nearest(request.count, request.cutoff, request.tie)
+                return self._answer_nearest(request.count, request.cutoff, request.tie)
             case PaddedBoundRequest():
                 with self._delay_to_grid(request.grid_s):
                     self._open(with_bounds=True)
                     return pad_bounds(self._sample.bounds, request.k, bytes(EPOCH_BYTES))
             case PaddedNearestRequest():
                 with self._delay_to_grid(request.grid_s):
-                    return pad_nearest(self._nearest(int(request.count[0])), request.k)
+                    return pad_nearest(self._answer_nearest(int(request.count[0])), request.k)
         raise Refused("a recorded sample does not support this", type(request).__name__)
 
     def next(
@@ -109,7 +109,7 @@ class SampledProvider:
         first = self.n_verified
         n_within = int(self._distances.searchsorted(cutoff, side="right"))
         last = min(first + k, max(n_within, first))
-        self._search(last, cutoff=cutoff if last < first + k else None)
+        self._add_search_time(last, cutoff=cutoff if last < first + k else None)
         self.n_verified = last
         return SessionBatch(
             positions=np.arange(first, last),
@@ -127,11 +127,11 @@ class SampledProvider:
         """Raise, because a sample ends with the k-th object."""
         raise Refused("a recorded sample does not support this", f"the objects within {radius}")
 
-    def _nearest(
+    def _answer_nearest(
         self, count: int, cutoff: float | None = None, tie: int | None = None
     ) -> NearestReply:
         self._open(with_bounds=False)
-        return nearest_reply(self, count, cutoff=cutoff, tie=tie, ties=self._ties, ids=self._ids)
+        return take_nearest(self, count, cutoff=cutoff, tie=tie, ties=self._ties, ids=self._ids)
 
     def _is_end(self, n: int) -> bool:
         """Return whether it is known that no object follows within the cutoff.
@@ -148,18 +148,18 @@ class SampledProvider:
         self._is_open = True
         self._has_bounds = self._has_bounds or with_bounds
 
-    def _search(self, last: int, *, cutoff: float | None) -> None:
+    def _add_search_time(self, last: int, *, cutoff: float | None) -> None:
         """Add the seconds to find ``last`` objects and search to ``cutoff``."""
         end = float(last)
         if cutoff is not None and last < len(self._distances):
             before = self._distances[last - 1] if last else 0.0
             gap = float(self._distances[last] - before)
             end += (cutoff - float(before)) / gap if gap > 0 else 0.0
-        seconds = self._seconds_to(end)
+        seconds = self._interpolate_seconds(end)
         self.spent_s += max(seconds - self._search_s, 0.0)
         self._search_s = max(seconds, self._search_s)
 
-    def _seconds_to(self, n: float) -> float:
+    def _interpolate_seconds(self, n: float) -> float:
         """Return the seconds of search to the n-th object.
 
         If bounds were not requested, they include the work that bounds would have done.
@@ -246,7 +246,7 @@ class _SampleTransport:
         self._providers = providers
         self._watch = watch
 
-    def carry(
+    def deliver(
         self,
         requests: Mapping[str, Message],
         *,

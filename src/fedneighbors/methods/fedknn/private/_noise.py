@@ -27,7 +27,7 @@ Promise = Literal["exact", "certified"]
 """Promise about the answer: always exact, or marked as not exact if it is not certified."""
 
 FIRST_COUNTS = Sensitivity(
-    unit="a record of another provider", neighbors="replace_one", l1=2, l2_squared=2, linf=1
+    unit="an object of another provider", neighbors="replace_one", l1=2, l2_squared=2, linf=1
 )
 """Sensitivity of the first counts of all providers together.
 
@@ -35,7 +35,7 @@ At most one bound leaves the k lowest, and one enters.
 """
 
 SECOND_COUNT = Sensitivity(
-    unit="a record of another provider", neighbors="replace_one", l1=1, l2_squared=1, linf=1
+    unit="an object of another provider", neighbors="replace_one", l1=1, l2_squared=1, linf=1
 )
 """Sensitivity of one provider's second count, given all first counts as sent."""
 
@@ -84,7 +84,7 @@ class Noise(ABC):
     def cost(self) -> Guarantee:
         """Return the privacy cost of one query towards one provider.
 
-        It protects the records of the other providers.
+        It protects the objects of the other providers.
         """
 
     @property
@@ -390,12 +390,12 @@ def _release_stored(
     terms_of = {charge.query: each for charge, each in zip(charges, terms, strict=True)}
 
     def copy_or_draw(missing: tuple[ChargeTerms, ...]) -> list[bytes]:
-        wanted = [terms_of[charge.query] for charge in missing]
-        others = [each for each in wanted if each.user != user]
-        new = tuple(each for each in wanted if each.user == user)
+        required = [terms_of[charge.query] for charge in missing]
+        others = [each for each in required if each.user != user]
+        new = tuple(each for each in required if each.user == user)
         noise = dict(zip(others, ledger.release_all(others, draw), strict=True))
         noise |= zip(new, draw(new), strict=True)
-        return [noise[each] for each in wanted]
+        return [noise[each] for each in required]
 
     return ledger.release_all(charges, copy_or_draw)
 

@@ -28,7 +28,7 @@ from fedneighbors.methods.fedknn.algorithm import Merged
 from fedneighbors.methods.fedknn.private._padding import MAX_NAME_BYTES, PaddedNearestReply
 
 
-def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
+def count_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
     """Count each provider's bounds among the k lowest: Algorithm 2, lines 5-9.
 
     Equal bounds are ordered by the providers' names. The counts are those of
@@ -43,12 +43,12 @@ def counts_of_bounds(bounds: Mapping[str, Floats], k: int) -> dict[str, int]:
 
     Examples
     --------
-    >>> counts_of_bounds({"P1": np.array([2.0, 8.0]), "P2": np.array([1.0, np.inf])}, 2)
+    >>> count_bounds({"P1": np.array([2.0, 8.0]), "P2": np.array([1.0, np.inf])}, 2)
     {'P1': 1, 'P2': 1}
     """
     names = sorted(bounds)
     rows = np.array([bounds[name] for name in names])[:, np.newaxis]
-    lowest = merge_sorted(_entries(rows, np.int64(0), np.arange(rows.shape[2])), k)
+    lowest = merge_sorted(_make_entries(rows, np.int64(0), np.arange(rows.shape[2])), k)
     owners = np.arange(len(names))[:, np.newaxis]
     counts = ((lowest.providers == owners) & np.isfinite(lowest.distances)).sum(axis=1)
     return dict(zip(names, counts.tolist(), strict=True))
@@ -178,7 +178,7 @@ class ReturnedObjects:
         """Return the k nearest of these objects, for the user."""
         smallest = self._merge.smallest
         n = int(np.isfinite(smallest.distances).sum())
-        payloads = move_payloads(self._names(), self._merge)[:n]
+        payloads = move_payloads(self._pack_names(), self._merge)[:n]
         raw, width = payloads[:, :-1].tobytes(), MAX_NAME_BYTES
         ends = (np.arange(n) * width + payloads[:, -1]).tolist()
         ranks = zip(self.providers, self._ranks.tolist(), strict=True)
@@ -191,7 +191,7 @@ class ReturnedObjects:
 
     @cached_property
     def _merge(self) -> Merge:
-        return merge_with_swaps(_entries(self.distances, self.ties, self.positions))
+        return merge_with_swaps(_make_entries(self.distances, self.ties, self.positions))
 
     @cached_property
     def _ranks(self) -> Integers:
@@ -203,7 +203,7 @@ class ReturnedObjects:
         ranks: Integers = (last * np.arange(1, self.k + 1)).sum(axis=1)
         return ranks
 
-    def _names(self) -> Integers:
+    def _pack_names(self) -> Integers:
         """Return the names' bytes and lengths as eight-byte words."""
         m, n_rounds, k = self.distances.shape
         words = np.empty((m, n_rounds, k, PAYLOAD_WORDS), np.int64)
@@ -214,7 +214,7 @@ class ReturnedObjects:
         return words.reshape(m * n_rounds, k, PAYLOAD_WORDS)
 
 
-def _entries(distances: Floats, ties: Integers | np.int64, positions: Integers) -> Entries:
+def _make_entries(distances: Floats, ties: Integers | np.int64, positions: Integers) -> Entries:
     """Return rows as entries of the network; infinite distances are padding."""
     shape, zeros = (-1, distances.shape[2]), np.zeros(distances.shape, np.int64)
     owners = np.arange(len(distances))[:, np.newaxis, np.newaxis]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message
-from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, counts_of_bounds
+from fedneighbors.methods.fedknn.private._oblivious import ReturnedObjects, count_bounds
 from fedneighbors.methods.fedknn.private._padding import (
     MAX_NAME_BYTES,
     PaddedBoundReply,
@@ -66,28 +66,28 @@ def dann_star(
     Raises
     ------
     BudgetExceeded
-        If the budget for the noise is used up; no count was sent to a provider.
+        If the budget for the noise is spent; no count was sent to a provider.
     ProtocolError
         If a provider violates the protocol; the error names the provider if it is known.
     """
     # Phase 1, lines 5-10: lower bounds
     replies = yield gather(PaddedBoundRequest(name, query, k, grid_s))
     each = replies.complete("the lower bounds").each
-    counts = counts_of_bounds({provider: reply.bounds for provider, reply in each.items()}, k)
-    noise = noise_of(_epoch(each), tuple(sorted(each)))
+    counts = count_bounds({provider: reply.bounds for provider, reply in each.items()}, k)
+    noise = noise_of(_digest_epoch(each), tuple(sorted(each)))
     # Phase 2, lines 11-16: the first round
     first = {
         provider: first_request_size(count, noise[provider][0], k)
         for provider, count in counts.items()
     }
-    replies = yield gather(_requests(name, query, first, k, grid_s))
+    replies = yield gather(_make_requests(name, query, first, k, grid_s))
     returned = ReturnedObjects.of(replies.complete("the first round").each)
     # lines 17-21, from the number of requested objects; then phase 3, lines 22-23
     second = {
         provider: second_request_size(first[provider], rank, noise[provider][1], k)
         for provider, rank in returned.ranks_of_last().items()
     }
-    replies = yield gather(_requests(name, query, second, k, grid_s))
+    replies = yield gather(_make_requests(name, query, second, k, grid_s))
     more = ReturnedObjects.of(replies.complete("the second round").each)
     _check_order(returned, more)
     returned = returned.append(more)
@@ -117,20 +117,20 @@ def dann_star_as_printed(
     replies = yield gather(PaddedBoundRequest(name, query, k, grid_s))
     each = replies.complete("the lower bounds").each
     bounds = {provider: reply.bounds for provider, reply in each.items()}
-    counts = {provider: max(n, 1) for provider, n in counts_of_bounds(bounds, k).items()}
-    noise = noise_of(_epoch(each), tuple(sorted(each)))
+    counts = {provider: max(n, 1) for provider, n in count_bounds(bounds, k).items()}
+    noise = noise_of(_digest_epoch(each), tuple(sorted(each)))
     first = {
         provider: first_request_size(count, noise[provider][0], k)
         for provider, count in counts.items()
     }
-    replies = yield gather(_requests(name, query, first, k, grid_s))
+    replies = yield gather(_make_requests(name, query, first, k, grid_s))
     returned = ReturnedObjects.of(replies.complete("the first round").each)
     second = {
         provider: first_request_size(counts[provider] + k - rank, noise[provider][1], k)
         for provider, rank in returned.ranks_of_last().items()
     }
     more = {provider: max(second[provider] - first[provider], 0) for provider in second}
-    replies = yield gather(_requests(name, query, more, k, grid_s))
+    replies = yield gather(_make_requests(name, query, more, k, grid_s))
     returned = returned.append(ReturnedObjects.of(replies.complete("the second round").each))
     returned = returned.truncate(second)
     return _make_answer(returned, is_certified=False, algorithm="dann* as printed")
@@ -161,7 +161,7 @@ def second_request_size(first: int, rank: int, noise: int, k: int) -> int:
     return min(max(k - rank + noise, 0), k - first)
 
 
-def _epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
+def _digest_epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
     """Return a digest that changes when the objects of a provider change.
 
     It includes the bounds: a provider that sends other bounds in the same epoch gets other noise,
@@ -175,7 +175,7 @@ def _epoch(replies: Mapping[str, PaddedBoundReply]) -> bytes:
     return digest.digest()
 
 
-def _requests(
+def _make_requests(
     name: str, query: bytes, counts: Mapping[str, int], k: int, grid_s: float
 ) -> dict[str, Message]:
     return {
@@ -192,7 +192,7 @@ def _check_order(returned: ReturnedObjects, more: ReturnedObjects) -> None:
     before = next_distances < distances
     before |= (next_distances == distances) & (next_ties <= ties)
     repeated = [
-        not _names(part).isdisjoint(_names(next_part))
+        not _list_names(part).isdisjoint(_list_names(next_part))
         for part, next_part in zip(returned.replies[0], more.replies[0], strict=True)
     ]
     for broken, reason in (
@@ -203,7 +203,7 @@ def _check_order(returned: ReturnedObjects, more: ReturnedObjects) -> None:
         _raise_first(returned, broken, reason)
 
 
-def _names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
+def _list_names(reply: PaddedNearestReply) -> set[tuple[bytes, int]]:
     """Return a reply's names and lengths, as names may end in zeros."""
     n = int(reply.numbers[0])
     names: list[Any] = reply.names[:n].view(_NAME).ravel().tolist()

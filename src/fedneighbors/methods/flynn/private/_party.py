@@ -106,8 +106,8 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         """
         rows = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
         if rows.dtype.kind == "f":
-            kept = _finite_rows(rows)
-            rows, y = rows[kept], y[kept]
+            finite = _finite_rows(rows)
+            rows, y = rows[finite], y[finite]
         return _clip_values(rows), y
 
     def answer(self, request: Message) -> Message:

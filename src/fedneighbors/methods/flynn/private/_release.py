@@ -89,7 +89,7 @@ def release_budget(privacy: Privacy, *, of: str, constants_paid: bool) -> PureDP
     of : {"constants", "counts"}
         The release. The fractions of both add up to 1.
     constants_paid : bool
-        Whether the number of rows or the scaling is charged; if not, the counts get the whole
+        True if the number of rows or the scaling is charged. Otherwise the counts get the whole
         budget.
     """
     share = exact(privacy.constants_share, "constants_share") if constants_paid else Fraction(0)
@@ -157,7 +157,7 @@ def default_active(privacy: Privacy) -> int:
     permits more active units.
     """
     budget = release_budget(privacy, of="counts", constants_paid=False)
-    return 64 if isinstance(budget, ZCDP) else 32  # zCDP stands for Gaussian noise
+    return 64 if isinstance(budget, ZCDP) else 32  # budgets in zCDP get Gaussian noise
 
 
 def private_sizes(

@@ -280,10 +280,7 @@ class _Training(PrivateTraining):
         return _Totals(n_rows, low + mean * width, scale, max_rows)
 
     def _max_noise_of_rows(self, n_columns: int, levels: int, replies: Replies) -> float:
-        """Return the largest likely noise of the number of rows.
-
-        In quantization steps.
-        """
+        """Return the largest likely noise on the row count, in quantization steps."""
         variance = self.variance(
             release_budget(self.privacy, of="constants", constants_paid=True),
             constants_sensitivity(n_columns, levels, self.privacy.neighbors),
@@ -308,8 +305,8 @@ class _Training(PrivateTraining):
         columns = (features.n_features, features.n_outputs)
         if self.privacy.mechanism == "paper":
             return paper_sizes(*columns)
-        given = self.settings.n_active
-        n_active = default_active(self.privacy) if given is None else given
+        n_active = self.settings.n_active
+        n_active = default_active(self.privacy) if n_active is None else n_active
         sensitivity = count_sensitivity(n_active, self.privacy.neighbors)
         variance = self._count_variance(sensitivity, totals, n_cells=1, n_summed=self.n_parties)
         n_units, n_inputs = private_sizes(
@@ -364,12 +361,7 @@ class _Training(PrivateTraining):
         n_picks = min(self.privacy.n_picks or default_picks(plan.n_units), plan.n_units * n_classes)
         replies = yield gather(
             PicksRequest(
-                self.run,
-                terms(self.privacy),
-                plan,
-                self.schema.classes,
-                totals.paid,
-                n_picks,
+                self.run, terms(self.privacy), plan, self.schema.classes, totals.paid, n_picks
             )
         )
         by_class = np.zeros(n_classes * plan.n_units, np.int64)

@@ -189,7 +189,7 @@ class ClassCenters:
         Width of a key.
     n_classes : int
         Number of classes.
-    share : float
+    centers_per_row : float
         Number of centers per row, in (0, 1]; each class with rows has at least one center.
     random_state : int
         Seed of k-means.
@@ -206,15 +206,15 @@ class ClassCenters:
 
     n_dimensions: int
     n_classes: int
-    share: float = 1 / 9
+    centers_per_row: float = 1 / 9
     random_state: int = 0
     codes: Bytes = field(init=False, repr=False)
     classes: npt.NDArray[Any] = field(init=False, repr=False)
     counts: npt.NDArray[Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"expected a share above 0 up to 1, got {self.share!r}")
+        if not 0 < self.centers_per_row <= 1:
+            raise ValueError(f"expected centers_per_row in (0, 1], got {self.centers_per_row!r}")
         self._codec = EightBitCodec(self.n_dimensions)
         self.codes = np.empty((0, self._codec.n_bytes), np.uint8)
         self.classes = np.empty(0, np.min_scalar_type(max(self.n_classes - 1, 0)))
@@ -353,7 +353,7 @@ class ClassCenters:
         present, index = np.unique(classes, return_inverse=True)
         n_rows = np.bincount(index, weights).astype(np.int64)
         codes, counts, center_classes = [self.codes[:0]], [np.empty(0, np.int64)], []
-        for i, n_centers in enumerate(allocate_centers(n_rows, self.share)):
+        for i, n_centers in enumerate(allocate_centers(n_rows, self.centers_per_row)):
             mask = index == i
             centers, nearest = cluster(
                 rows[mask], n_centers, weights=weights[mask], random_state=self.random_state
@@ -367,7 +367,7 @@ class ClassCenters:
         self.counts = all_counts.astype(np.min_scalar_type(int(all_counts.max(initial=0))))
 
 
-def allocate_centers(n_rows: Integers, share: float) -> list[int]:
+def allocate_centers(n_rows: Integers, centers_per_row: float) -> list[int]:
     """Return the number of centers of each class.
 
     Each class gets one; each further center goes to the class with most rows per center.
@@ -376,13 +376,14 @@ def allocate_centers(n_rows: Integers, share: float) -> list[int]:
     ----------
     n_rows : int64 array of shape (n_classes,)
         Number of rows of each class, 1 or more.
-    share : float
+    centers_per_row : float
         Number of centers per row.
 
     Returns
     -------
     list of int
-        The sum is ``share`` of the rows, rounded, or the number of classes if that is more. Ties go
+        The sum is ``centers_per_row`` times the number of rows, rounded, or the number of classes
+        if that is more. Ties go
         to the first class.
 
     Examples
@@ -391,7 +392,7 @@ def allocate_centers(n_rows: Integers, share: float) -> list[int]:
     [1, 3, 2]
     """
     n_centers = [1] * len(n_rows)
-    for _ in range(int(np.floor(share * n_rows.sum() + 0.5)) - len(n_rows)):
+    for _ in range(int(np.floor(centers_per_row * n_rows.sum() + 0.5)) - len(n_rows)):
         n_centers[int(np.argmax(n_rows / n_centers))] += 1
     return n_centers
 

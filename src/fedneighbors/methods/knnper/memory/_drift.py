@@ -46,10 +46,10 @@ def class_weights(key_labels: Integers, recent: Integers, n_classes: int) -> Flo
     .. [1] Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
        Probabilities", Neural Computation 14, 2002, Eq 2.4.
     """
-    before, since = (
+    before, after = (
         np.bincount(labels, minlength=n_classes) + 1 / n_classes for labels in (key_labels, recent)
     )
-    return np.asarray((since / since.sum()) / (before / before.sum()))
+    return np.asarray((after / after.sum()) / (before / before.sum()))
 
 
 def reweight(votes: Floats, weights: Floats) -> Floats:
@@ -85,7 +85,7 @@ higher error rate.
 """
 
 
-def label_evidence(before: Integers, since: Integers) -> float:
+def label_evidence(before: Integers, after: Integers) -> float:
     """Compute the evidence for a change of class shares.
 
     The evidence is the log-likelihood ratio of separate shares against common shares, given both
@@ -94,22 +94,22 @@ def label_evidence(before: Integers, since: Integers) -> float:
 
     Parameters
     ----------
-    before, since : int64 array of shape (n_kinds,)
+    before, after : int64 array of shape (n_kinds,)
         Number of rows of each kind before a moment, and after it.
 
     Returns
     -------
     float
-        Natural logarithm of the ratio, which has mean 1 if ``since`` is drawn without replacement
+        Natural logarithm of the ratio, which has mean 1 if ``after`` is drawn without replacement
         from both samples together.
     """
     weight = 1 / len(before)
-    total = before + since
+    total = before + after
     occurs = total > 0
-    before, since, total = before[occurs], since[occurs], total[occurs]
-    logs = _log_likelihoods(before, weight) + _log_likelihoods(since, weight)
-    alternative = float(logs.sum() - _log_sum_over_splits(total, int(since.sum()), weight))
-    return alternative - _log_draw_probability(total, since)
+    before, after, total = before[occurs], after[occurs], total[occurs]
+    logs = _log_likelihoods(before, weight) + _log_likelihoods(after, weight)
+    alternative = float(logs.sum() - _log_sum_over_splits(total, int(after.sum()), weight))
+    return alternative - _log_draw_probability(total, after)
 
 
 def _log_likelihoods(counts: Integers, weight: float) -> Floats:
@@ -117,37 +117,37 @@ def _log_likelihoods(counts: Integers, weight: float) -> Floats:
     return np.asarray(gammaln(counts + weight) - gammaln(weight) - gammaln(counts + 1))
 
 
-def _log_sum_over_splits(total: Integers, n_since: int, weight: float) -> float:
+def _log_sum_over_splits(total: Integers, n_after: int, weight: float) -> float:
     """Return the logarithm of the summed likelihoods of all splits.
 
-    A split has ``n_since`` rows in the second sample.
+    A split has ``n_after`` rows in the second sample.
     """
     sums, log_scale = np.ones(1), 0.0  # indexed by the number of rows in the second sample
     for n in total.tolist():
-        later = np.arange(min(n, n_since) + 1)
+        later = np.arange(min(n, n_after) + 1)
         logs = _log_likelihoods(later, weight) + _log_likelihoods(n - later, weight)
-        sums = np.convolve(sums, np.exp(logs - logs.max()))[: n_since + 1]
+        sums = np.convolve(sums, np.exp(logs - logs.max()))[: n_after + 1]
         log_scale += logs.max() + np.log(sums.max())
         sums /= sums.max()
-    return float(np.log(sums[n_since]) + log_scale)
+    return float(np.log(sums[n_after]) + log_scale)
 
 
-def _log_draw_probability(total: Integers, since: Integers) -> float:
+def _log_draw_probability(total: Integers, after: Integers) -> float:
     """Return the log-probability of a sample drawn without replacement."""
-    n, n_since = int(total.sum()), int(since.sum())
-    logs = gammaln(total + 1) - gammaln(since + 1) - gammaln(total - since + 1)
-    return float(logs.sum() - (gammaln(n + 1) - gammaln(n_since + 1) - gammaln(n - n_since + 1)))
+    n, n_after = int(total.sum()), int(after.sum())
+    logs = gammaln(total + 1) - gammaln(after + 1) - gammaln(total - after + 1)
+    return float(logs.sum() - (gammaln(n + 1) - gammaln(n_after + 1) - gammaln(n - n_after + 1)))
 
 
-def error_rise_evidence(before: tuple[int, int], since: tuple[int, int]) -> float:
+def error_rise_evidence(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Compute the evidence for a rise of the error rate.
 
-    ``before`` and ``since`` are (number of errors, number of rows) of the memory's votes: on its
+    ``before`` and ``after`` are (number of errors, number of rows) of the memory's votes: on its
     own rows by leave-one-out, and on later rows. The evidence is :func:`label_evidence` with
     "wrong" and "right" as kinds of rows. It is minus infinity if the error rate has not risen,
     because then there is no reason to delete keys.
     """
-    (wrong, rows), (new_wrong, new_rows) = before, since
+    (wrong, rows), (new_wrong, new_rows) = before, after
     if new_wrong * rows <= wrong * new_rows:
         return -np.inf
     return label_evidence(
@@ -155,15 +155,15 @@ def error_rise_evidence(before: tuple[int, int], since: tuple[int, int]) -> floa
     )
 
 
-def excess_error_evidence(before: tuple[float, float], since: tuple[int, int]) -> float:
+def excess_error_evidence(before: tuple[float, float], after: tuple[int, int]) -> float:
     """Compute the evidence that the error rate has become higher.
 
-    ``before`` and ``since`` are (number of errors, number of rows); ``before`` may be weighted. The
+    ``before`` and ``after`` are (number of errors, number of rows); ``before`` may be weighted. The
     evidence is the natural logarithm of the Bayes factor of an unknown rate, whose Beta prior
     counts as one row, against the rate estimated from ``before``. It is minus
     infinity if the error rate has not risen.
     """
-    (wrong, rows), (new_wrong, new_rows) = before, since
+    (wrong, rows), (new_wrong, new_rows) = before, after
     if new_wrong * rows <= wrong * new_rows:
         return -np.inf
     unknown_rate = _log_errors(new_wrong, new_rows, 0.5, 0.5)
@@ -299,15 +299,15 @@ class DriftDetector:
         of classes without old keys are ignored.
         """
         old_keys, old_labels = keys[:n_before], labels[:n_before]
-        since = np.concatenate([labels[n_before:], new[1]])
-        has_old_class = np.isin(since, old_labels)
+        after = np.concatenate([labels[n_before:], new[1]])
+        has_old_class = np.isin(after, old_labels)
         if not has_old_class.any():
             return -np.inf
-        old, weights = (old_keys, old_labels), class_weights(old_labels, since, self.n_classes)
+        old, weights = (old_keys, old_labels), class_weights(old_labels, after, self.n_classes)
         later = np.concatenate([keys[n_before:], new[0]])[has_old_class]
-        row_errors = _is_misclassified(*old, later, since[has_old_class], weights)
+        row_errors = _is_misclassified(*old, later, after[has_old_class], weights)
         key_errors = _is_misclassified(*old, *old, weights, skip=np.arange(n_before))
-        row_weights = class_weights(old_labels, since[has_old_class], self.n_classes)[old_labels]
+        row_weights = class_weights(old_labels, after[has_old_class], self.n_classes)[old_labels]
         rows = float(row_weights.sum() ** 2 / (row_weights**2).sum())  # effective number of rows
         expected = rows * float(row_weights[key_errors].sum() / row_weights.sum())
         return excess_error_evidence((expected, rows), (int(row_errors.sum()), len(row_errors)))

@@ -95,14 +95,14 @@ class ExpertOutputs:
             Settings of the memory, with candidates for k and metric.
         """
         task, n_outputs = task_of(overall), scores.shape[1]
-        shared, truth = task.shares(scores[held_out]), values[held_out]
+        shared, y = task.predictions(scores[held_out]), values[held_out]
         candidates: list[tuple[float, MemorySettings, float, Floats | None]] = []
         for metric in settings.metrics:
             scaled = features.in_metric(metric)
             memory = _build_memory(scaled[~held_out], values[~held_out], overall, settings)
-            outputs = task.answers(memory, scaled.embedding[held_out], n_outputs, settings)
+            outputs = task.predict_each_k(memory, scaled.embedding[held_out], n_outputs, settings)
             for k, local in zip(settings.ks, outputs, strict=True):
-                weight, loss = (0.0, 0.0) if local is None else task.weigh(local, shared, truth)
+                weight, loss = (0.0, 0.0) if local is None else task.choose_weight(local, shared, y)
                 candidate = replace(settings, n_neighbors=k, metric=metric)
                 candidates.append((loss, candidate, weight, local))
         _, settings, weight, local = min(candidates, key=lambda each: each[0])
@@ -112,17 +112,17 @@ class ExpertOutputs:
         if settings.capacity is None and settings.memory == "exact":
             memory = _build_memory(features, values, overall, settings)
             rows = np.flatnonzero(held_out)
-            local = task.answer(memory, features.embedding[rows], n_outputs, settings, rows)
+            local = task.predict(memory, features.embedding[rows], n_outputs, settings, rows)
         head_outputs = [np.zeros_like(scores)] * len(HEADS)
         if settings.combine == "pool":
             head_outputs = heads_leave_one_out(features, task.targets(values, n_outputs))
-        experts = task.stack(
+        experts = task.stack_experts(
             scores[held_out],
             shared if local is None else local,
             task.prior(values[~held_out], overall),
             [output[held_out] for output in head_outputs],
         )
-        return cls(experts, truth, weight, settings, overall)
+        return cls(experts, y, weight, settings, overall)
 
     def terms(self, weights: Floats) -> PoolTerms:
         """Return loss, gradient and Hessian of a pool with these weights.
@@ -202,7 +202,7 @@ class ClientState:
         scores : float64 array of shape (n_rows, n_outputs)
             Log-probabilities, or standardized predictions, of the shared model.
         """
-        shared = self._task.shares(scores)
+        shared = self._task.predictions(scores)
         local = self._memory_outputs(features)
         if self.pool is None:
             return shared if local is None else mix(local, shared, self.weight)
@@ -212,11 +212,11 @@ class ClientState:
             with one_blas_thread():
                 heads = self._heads.outputs(scaled)
         prior = self._task.prior(self.memory.recent_labels, self.overall)
-        experts = self._task.stack(scores, shared if local is None else local, prior, heads)
+        experts = self._task.stack_experts(scores, shared if local is None else local, prior, heads)
         return self._task.pool(experts, self.pool)
 
-    def votes(self, features: RowFeatures, default: Floats) -> Floats:
-        """Return the memory's outputs, or ``default`` if it is empty."""
+    def predict_from_memory(self, features: RowFeatures, default: Floats) -> Floats:
+        """Predict rows by the memory alone; return ``default`` if it is empty."""
         local = self._memory_outputs(features)
         return default if local is None else local
 
@@ -247,7 +247,7 @@ class ClientState:
         """Return the memory's outputs; None if it is empty."""
         keys = features.in_metric(self.settings.metrics[0]).embedding
         n_outputs = self.overall.shape[-1]
-        return self._task.answer(self.memory, keys, n_outputs, self.settings)
+        return self._task.predict(self.memory, keys, n_outputs, self.settings)
 
     def _refit(self) -> None:
         """Fit the heads of a pool to the rows in the memory."""

@@ -145,9 +145,9 @@ class Scatter:
         counts = np.bincount(labels, minlength=n_classes)
         present = counts > 0
         scaled_means = sums[present] / np.sqrt(counts[present])[:, None]  # times sqrt(count)
-        of_means = scaled_means.T @ scaled_means
+        mean_products = scaled_means.T @ scaled_means
         mean = sums.sum(axis=0) / np.sqrt(max(len(rows), 1))  # times sqrt(number of rows)
-        return cls(products - of_means, of_means - np.outer(mean, mean))
+        return cls(products - mean_products, mean_products - np.outer(mean, mean))
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,15 +77,15 @@ def pool_terms(experts: Floats, labels: Integers, weights: Floats) -> PoolTerms:
         Weights for which the terms are computed.
     """
     logs = _log_pool(experts, weights)
-    shares = np.exp(logs)
+    probabilities = np.exp(logs)
     rows = np.arange(len(labels))
-    means = np.einsum("nc,nce->ne", shares, experts)
+    means = np.einsum("nc,nce->ne", probabilities, experts)
     centered = experts - means[:, None, :]
     return PoolTerms(
         n_rows=len(labels),
         loss=-float(logs[rows, labels].sum()),
         gradient=-centered[rows, labels].sum(axis=0),
-        hessian=np.einsum("nc,nce,ncf->ef", shares, centered, centered),
+        hessian=np.einsum("nc,nce,ncf->ef", probabilities, centered, centered),
     )
 
 

@@ -269,5 +269,5 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
                 self._release(replace(request, final=final))
         except Exception as error:
             log.error("no memory was built: %s", type(error).__name__)
-            self.personal = None
+            self.client_state = None
         return Receipt()

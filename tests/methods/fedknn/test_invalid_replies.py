@@ -1,4 +1,4 @@
-"""Invalid replies that can be detected are errors that name the provider."""
+"""Detectable invalid replies are errors that name the provider."""
 
 from functools import partial
 
@@ -34,18 +34,18 @@ ALGORITHMS = {"baseline": baseline, "dann": dann, "hufu": hufu, "hufu+": hufu_pl
 
 
 class Liar:
-    """A provider whose replies of one kind are changed, from the n-th on."""
+    """A provider that changes its replies of one kind, except the first ``after``."""
 
     def __init__(self, inner, kind, change, *, after=0):
-        self._inner, self._kind, self._change, self._left = inner, kind, change, after
+        self._inner, self._kind, self._change, self._n_unchanged = inner, kind, change, after
         self.name, self.accepts = inner.name, inner.accepts
 
     def answer(self, request):
         reply = self._inner.answer(request)
         if not isinstance(reply, self._kind):
             return reply
-        self._left -= 1
-        return reply if self._left >= 0 else self._change(reply, request)
+        self._n_unchanged -= 1
+        return reply if self._n_unchanged >= 0 else self._change(reply, request)
 
 
 def alter(reply, **change):
@@ -56,12 +56,12 @@ def alter(reply, **change):
     return result
 
 
-def select(reply, places, **change):
+def select(reply, indices, **change):
     return alter(
         reply,
-        distances=reply.distances[places],
-        ties=reply.ties[places],
-        ids=tuple(np.array(reply.ids)[places].tolist()),
+        distances=reply.distances[indices],
+        ties=reply.ties[indices],
+        ids=tuple(np.array(reply.ids)[indices].tolist()),
         **change,
     )
 
@@ -86,13 +86,13 @@ OBJECTS = {
     "too few": lambda r, _: select(r, slice(0, 1), exhausted=False),
     "too many": add_object,
     "descending": lambda r, _: select(r, slice(None, None, -1)),
-    "one twice": lambda r, _: select(r, [0, 0, *range(2, len(r.ids))]),
+    "an object twice": lambda r, _: select(r, [0, 0, *range(2, len(r.ids))]),
     "NaN": lambda r, _: alter(r, distances=r.distances * np.nan),
     "infinite": lambda r, _: alter(r, distances=r.distances + np.inf),
     "negative": lambda r, _: alter(r, distances=r.distances - 100),
-    "names short": lambda r, _: alter(r, ids=r.ids[:-1]),
-    "ties short": lambda r, _: alter(r, ties=r.ties[:-1]),
-    "ties descending": lambda r, _: alter(r, distances=r.distances * 0, ties=-r.ties),
+    "a name missing": lambda r, _: alter(r, ids=r.ids[:-1]),
+    "a tie key missing": lambda r, _: alter(r, ties=r.ties[:-1]),
+    "descending tie keys": lambda r, _: alter(r, distances=r.distances * 0, ties=-r.ties),
 }
 
 
@@ -109,7 +109,7 @@ BOUNDS = {
     "infinite": lambda r, _: alter(r, bounds=r.bounds + np.inf),
     "negative": lambda r, _: alter(r, bounds=r.bounds - 100),
     "too many": lambda r, _: alter(r, bounds=np.append(r.bounds, 99.0)),
-    "a table": lambda r, _: alter(r, bounds=r.bounds[np.newaxis]),
+    "two-dimensional": lambda r, _: alter(r, bounds=r.bounds[np.newaxis]),
 }
 
 
@@ -161,7 +161,9 @@ COUNTS = {
     "one less": lambda r, _: RangeCountReply(max(r.count - 1, 0)),
     "one more": lambda r, _: RangeCountReply(r.count + 1),
     "negative": lambda r, _: RangeCountReply(-1),
-    "fewer within more": lambda r, q: RangeCountReply(0 if (q.radius or 99) > 2.9 else r.count),
+    "fewer within a larger radius": lambda r, q: RangeCountReply(
+        0 if (q.radius or 99) > 2.9 else r.count
+    ),
 }
 
 
@@ -172,39 +174,39 @@ def test_counts_that_contradict_objects_are_refused(algorithm, lie):
         run_with_liar(ALGORITHMS[algorithm], RangeCountReply, COUNTS[lie])
 
 
-def test_counts_below_a_providers_own_bounds_are_refused():
+def test_counts_that_contradict_the_bounds_are_refused():
     with pytest.raises(ProtocolError, match="party 'p0': it counts 0 objects in total"):
         run_with_liar(hufu_plus, RangeCountReply, lambda r, _: RangeCountReply(0), k=8)
 
 
-# Misleading bounds: p0 is asked for one object first, and for more in the second round.
+# Bounds of 0 for far objects: p0 is asked for one object, and for more in the second round.
 SECOND_ROUND_TABLES = {"p0": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "p1": [3.5, 4.5, 5.5, 6.5, 7.5, 8.5]}
 
 
 class MisleadingBounds(BoundedLine):
-    """Bounds of 0 for every object but those nearer than 3.5, which are bounded exactly."""
+    """A metric with exact bounds of objects nearer than 3.5, and bounds of 0 of all others."""
 
     def __init__(self):
         super().__init__(0.0, 1)
 
     def index(self, objects, *, ranks):
-        built, values = super().index(objects, ranks=ranks), np.array(objects, float)
-        open_session = built.open
+        index, values = super().index(objects, ranks=ranks), np.array(objects, float)
+        open_session = index.open
 
-        def misleading(query):
+        def open_misleading(query):
             session = open_session(query)
             session.bounds = lambda: np.where(values < 3.5, values, 0.0)
             return session
 
-        built.open = misleading
-        return built
+        index.open = open_misleading
+        return index
 
 
 def run_second_round(change):
     federation = Federation(SECOND_ROUND_TABLES, 0.0, 4, MisleadingBounds())
     honest = federation.providers()
-    few = {"p0": 1, "p1": 3}
-    search = dann(b"0.0", 4, name="q", estimate=lambda bounds, k: few)
+    counts = {"p0": 1, "p1": 3}
+    search = dann(b"0.0", 4, name="q", estimate=lambda bounds, k: counts)
     return run(search, [Liar(honest[0], NearestReply, change, after=1), honest[1]]).result
 
 
@@ -217,8 +219,8 @@ def test_the_second_round_is_reached():
 
 
 SECOND_ROUND = {
-    "before the first": lambda r, _: alter(r, distances=r.distances / 10),
-    "the first again": lambda r, _: alter(r, ids=("0", *r.ids[1:])),
+    "nearer than the first reply": lambda r, _: alter(r, distances=r.distances / 10),
+    "an object of the first reply": lambda r, _: alter(r, ids=("0", *r.ids[1:])),
     "beyond the cutoff": lambda r, _: alter(r, distances=r.distances + 50),
     "too few": lambda r, _: select(r, slice(0, 1), exhausted=False),
     "none, and more are left": lambda r, _: select(r, slice(0, 0), exhausted=False),
@@ -226,21 +228,21 @@ SECOND_ROUND = {
 
 
 @pytest.mark.parametrize("lie", SECOND_ROUND)
-def test_a_second_reply_that_does_not_follow_is_refused(lie):
+def test_a_second_reply_that_contradicts_the_first_is_refused(lie):
     with pytest.raises(ProtocolError, match="party 'p0'"):
         run_second_round(SECOND_ROUND[lie])
 
 
 @pytest.mark.parametrize("n_removed", [1, 2, 3])
-def test_truncated_objects_are_not_certified(n_removed):
+def test_an_answer_from_truncated_replies_is_not_certified(n_removed):
     objects = {
         "p0": Part(np.arange(5.0), np.arange(5), tuple("abcde"), exhausted=False),
         "p1": Part(np.arange(5.0) + 0.5, np.arange(5) + 9, tuple("fghij"), exhausted=False),
     }
     honest = objects["p0"]
     n = 3 - n_removed
-    cut = Part(honest.distances[:n], honest.ties[:n], honest.ids[:n], exhausted=False)
-    parts = objects | {"p0": cut}
+    truncated = Part(honest.distances[:n], honest.ties[:n], honest.ids[:n], exhausted=False)
+    parts = objects | {"p0": truncated}
 
     assert is_certified(objects, merge(objects, 5), 5)
     assert not is_certified(parts, merge(parts, 5), 5)

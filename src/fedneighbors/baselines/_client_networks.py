@@ -10,9 +10,9 @@ from fedneighbors._typing import Floats
 from fedneighbors.baselines._base import (
     Baseline,
     check_count,
+    check_fraction,
     check_not_negative,
     check_rate,
-    check_share,
 )
 from fedneighbors.baselines._dynamic_clients import ClientParts, Vector
 
@@ -37,8 +37,8 @@ class LocalClassifier(Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
 
     References
     ----------
@@ -80,8 +80,8 @@ class DittoClassifier(Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     proximal : float
         Strength of the proximal term (lambda): a client's own network minimizes its loss plus
         ``proximal / 2`` times the squared distance of its weights from the shared ones.
@@ -128,10 +128,10 @@ class DittoClassifier(Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class APFLClassifier(Baseline):
-    """Client weights that mix an own network with the shared network [1]_.
+    """A mixture of the weights of the shared network and of each client's own network [1]_.
 
-    A participant of a round trains the shared network and, in the same steps, its own by the
-    gradient of the mixture's loss. The weights are mixed, not the outputs. A client added after
+    A participant of a round trains the shared network and, in the same steps, its own network by
+    the gradient of the mixture's loss. Weights are mixed, not outputs. A client added after
     training starts its own network from the shared one, which stays fixed.
 
     Parameters
@@ -143,10 +143,11 @@ class APFLClassifier(Baseline):
     learning_rate, momentum, weight_decay
         Parameters of SGD.
     validation, standardize, trainer, device, classes, random_state
-        Share of rows held out for tuning, scaling of columns, batching of clients, device, possible
-        labels, and random seed.
+        Fraction of rows held out for tuning, scaling of columns, batching of clients, device,
+        possible labels, and random seed.
     alpha : float
-        Share of the own network in the mixture: 0 is federated averaging, 1 local training.
+        Weight of the client's own network in the mixture: 0 is federated averaging, 1 local
+        training.
     tuning_epochs : int
         Epochs of a client added after training.
     tuning_rate : float, optional
@@ -167,7 +168,7 @@ class APFLClassifier(Baseline):
     tuning_rate: float | None = None
 
     def _check_own_parameters(self) -> None:
-        check_share("alpha", self.alpha)
+        check_fraction("alpha", self.alpha)
         check_count("tuning_epochs", self.tuning_epochs)
         check_rate("tuning_rate", self.tuning_rate, optional=True)
 
@@ -176,17 +177,17 @@ class APFLClassifier(Baseline):
         client_parts = dict.fromkeys(trainer.names, weights)
         for number in range(trainer.rounds.n_rounds):
             starts = {name: (weights, client_parts[name]) for name in trainer.participants(number)}
-            ends = trainer.train_pairs(starts, trainer.regime(number), number, share=self.alpha)
-            weights = trainer.average(weights, _store_own(ends, client_parts))
+            ends = trainer.train_pairs(starts, trainer.regime(number), number, alpha=self.alpha)
+            weights = trainer.average(weights, _store_networks(ends, client_parts))
         return weights, client_parts
 
     def _fit_own_parts(self, trainer: "FederatedTrainer") -> ClientParts:
-        from fedneighbors.baselines._trainer import OWN_PREFIX
+        from fedneighbors.baselines._trainer import CLIENT_PREFIX
 
         starts = dict.fromkeys(trainer.names, (self.weights_, self.weights_))
         regime = trainer.tuning_regime(self.tuning_epochs, self.tuning_rate)
         ends = trainer.train_pairs(
-            starts, regime, "tuning", share=self.alpha, trained=(OWN_PREFIX,)
+            starts, regime, "tuning", alpha=self.alpha, trained=(CLIENT_PREFIX,)
         )
         return {name: own for name, (_, own) in ends}
 
@@ -194,8 +195,8 @@ class APFLClassifier(Baseline):
         return np.asarray(self.alpha * own + (1 - self.alpha) * self.weights_, own.dtype)
 
 
-def _store_own(ends: Any, client_parts: ClientParts) -> Any:
-    """Yield the clients' shared networks; store their own in ``client_parts``."""
+def _store_networks(ends: Any, client_parts: ClientParts) -> Any:
+    """Yield the trained shared networks; store the clients' own networks."""
     for name, (shared, own) in ends:
         client_parts[name] = own
         yield name, shared

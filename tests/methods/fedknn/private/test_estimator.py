@@ -16,7 +16,7 @@ OWNERS = np.arange(300) % 3
 PRIVACY = Privacy(epsilon=1, delta="1e-6")
 
 
-def private(**settings):
+def fit_private(**settings):
     options = {"algorithm": "dann*", "privacy": PRIVACY, "grid_s": 0.0} | settings
     return FederatedNeighbors(**options).fit(POINTS, parties=OWNERS)
 
@@ -28,18 +28,20 @@ def private(**settings):
 def test_private_searches_equal_those_without_privacy(settings):
     not_private = FederatedNeighbors().fit(POINTS, parties=OWNERS)
 
-    search = private(**settings)
+    search = fit_private(**settings)
 
     expected = not_private.kneighbors(POINTS[:4], 20)
-    found = search.kneighbors(POINTS[:4], 20)
-    for record, ours, theirs in zip(search.query_records_, found[1], expected[1], strict=True):
-        assert not record.exact or ours.tolist() == theirs.tolist()
+    neighbors = search.kneighbors(POINTS[:4], 20)
+    for record, positions, expected_positions in zip(
+        search.query_records_, neighbors[1], expected[1], strict=True
+    ):
+        assert not record.exact or positions.tolist() == expected_positions.tolist()
         assert record.trust == "trusted"
         assert record.answered == ("0", "1", "2")
 
 
 def test_each_party_is_charged_once_per_distinct_query():
-    search = private()
+    search = fit_private()
 
     search.kneighbors(POINTS[:2], 5)
     search.kneighbors(POINTS[:2], 5)
@@ -49,7 +51,7 @@ def test_each_party_is_charged_once_per_distinct_query():
 
 
 def test_a_repeated_query_requests_the_same_counts():
-    search = private(privacy=Privacy(epsilon="0.1", delta="1e-6"))
+    search = fit_private(privacy=Privacy(epsilon="0.1", delta="1e-6"))
 
     n_returned = []
     for _ in range(5):
@@ -60,7 +62,7 @@ def test_a_repeated_query_requests_the_same_counts():
 
 
 def test_another_k_or_other_objects_are_charged_again():
-    search = private()
+    search = fit_private()
     ledger = search.ledger_
     search.kneighbors(POINTS[:1], 5)
     search.kneighbors(POINTS[:1], 6)
@@ -70,8 +72,8 @@ def test_another_k_or_other_objects_are_charged_again():
     assert ledger.spent("1").epsilon == 3
 
 
-def test_a_used_up_budget_refuses_only_new_queries():
-    search = private(max_queries=2)
+def test_a_spent_budget_refuses_only_new_queries():
+    search = fit_private(max_queries=2)
     first = search.kneighbors(POINTS[:2], 5)
 
     with pytest.raises(BudgetExceeded):
@@ -99,7 +101,7 @@ def test_if_one_budget_is_too_small_none_is_charged():
 
 
 def test_the_printed_variant_is_never_exact_and_costs_double():
-    search = private(variant="paper", privacy=Privacy(epsilon=1))
+    search = fit_private(variant="paper", privacy=Privacy(epsilon=1))
 
     search.kneighbors(POINTS[:3], 10)
 
@@ -126,12 +128,12 @@ def test_the_printed_variant_is_never_exact_and_costs_double():
 )
 def test_conflicting_settings_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
-        private(**settings)
+        fit_private(**settings)
 
 
 def test_privacy_of_another_type_is_refused():
     with pytest.raises(TypeError, match="expected privacy as a Privacy"):
-        private(privacy=1.0)
+        fit_private(privacy=1.0)
 
 
 def test_names_too_long_for_a_reply_are_refused():
