@@ -15,7 +15,7 @@ from fedneighbors.errors import DataError
 
 MAX_PEAK = 64 << 20
 SCHEMA = Schema.from_toml('[columns.a]\nkind = "number"\n')
-READERS = [lambda path: read_table(path, label="a"), lambda path: read_rows(path, SCHEMA)]
+READERS = [lambda path: read_table(path, label="y"), lambda path: read_rows(path, SCHEMA)]
 
 
 def refuse(read, path):
@@ -31,10 +31,10 @@ def low_limits(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("read", READERS, ids=["free", "declared"])
-@pytest.mark.parametrize("line", [b"1\n", b"1,1\n", b"\n"], ids=["rows", "ragged", "blank"])
+@pytest.mark.parametrize("line", [b"1,1\n", b"1\n", b"\n"], ids=["rows", "ragged", "blank"])
 def test_a_table_of_3_kb_takes_little_memory(tmp_path, read, line):
     path = tmp_path / "t.csv.gz"
-    path.write_bytes(gzip.compress(b"a\n1\n" + line * (3_000_000 // len(line))))
+    path.write_bytes(gzip.compress(b"a,y\n1,1\n" + line * (3_000_000 // len(line))))
     assert path.stat().st_size < 9000
     tracemalloc.start()
     try:
@@ -47,10 +47,10 @@ def test_a_table_of_3_kb_takes_little_memory(tmp_path, read, line):
 
 @pytest.mark.usefixtures("low_limits")
 @pytest.mark.parametrize("read", READERS, ids=["free", "declared"])
-@pytest.mark.parametrize("line", [b"1\n", b"1,1\n", b"\n"], ids=["rows", "ragged", "blank"])
+@pytest.mark.parametrize("line", [b"1,1\n", b"1\n", b"\n"], ids=["rows", "ragged", "blank"])
 def test_a_gzipped_table_that_expands_much_is_refused(tmp_path, read, line):
     path = tmp_path / "t.csv.gz"
-    path.write_bytes(gzip.compress(b"a\n1\n" + line * (400_000 // len(line))))
+    path.write_bytes(gzip.compress(b"a,y\n1,1\n" + line * (400_000 // len(line))))
 
     refuse(read, path)
 
@@ -71,11 +71,11 @@ def test_a_parquet_table_that_expands_much_is_refused(tmp_path, read, cell):
     import pyarrow
     from pyarrow import parquet
 
-    path, n = tmp_path / "t.parquet", 3_000_000
+    path, n = tmp_path / "t.parquet", 2_000_000
     values = pyarrow.array([cell])
     repeated = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(n, np.int8)), values)
     column = pyarrow.nulls(n) if cell is None else repeated
-    parquet.write_table(pyarrow.table({"a": column}), path, compression="zstd")
+    parquet.write_table(pyarrow.table({"a": column, "y": column}), path, compression="zstd")
 
     refuse(read, path)
 

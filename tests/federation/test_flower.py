@@ -94,7 +94,8 @@ def test_run_configuration_does_not_reach_the_party():
 
     run(count(3), grid)
 
-    assert received == node_configs() * 2
+    expected = [{**config, flower.RUN_KEY: "1"} for config in node_configs()]
+    assert received == expected * 2
 
 
 @pytest.mark.parametrize(

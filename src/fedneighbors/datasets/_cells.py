@@ -13,7 +13,7 @@ from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
-_PARQUET_ROWS = 4096  # a batch of texts of 2 kB has 8 MB
+_SMALL_FILE = 1 << 20  # bytes; may repeat a text of that size in each row of a batch
 _CELL_BYTES = 2  # of a cell that is stored in a bit or less
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
@@ -167,13 +167,20 @@ def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[
     DataError
         If they take much more memory than the file.
     """
+    import pyarrow
+
     groups = [content.metadata.row_group(i) for i in range(content.metadata.num_row_groups)]
     check_content(path, sum(group.total_byte_size for group in groups))
-    n_bytes = 0
-    for batch in content.iter_batches(batch_size=_PARQUET_ROWS, columns=list(names)):
-        n_bytes += max(batch.nbytes, _CELL_BYTES * batch.num_rows * batch.num_columns)
+    n_bytes, n_rows = 0, 4096 if path.stat().st_size > _SMALL_FILE else 32
+    for batch in content.iter_batches(batch_size=n_rows, columns=list(names)):
+        columns = [
+            column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
+            for column in batch.columns
+        ]
+        decoded = pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        n_bytes += max(decoded.nbytes, _CELL_BYTES * decoded.num_rows * decoded.num_columns)
         check_content(path, n_bytes)
-        yield batch
+        yield decoded
 
 
 def _parquet_cells(column: Any) -> list[Any]:
@@ -184,8 +191,6 @@ def _parquet_cells(column: Any) -> list[Any]:
     import pyarrow
 
     kind = pyarrow.types
-    if kind.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     if kind.is_string(column.type) or kind.is_large_string(column.type):
         cells = column.cast(pyarrow.large_binary()).to_pylist()
         return [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]

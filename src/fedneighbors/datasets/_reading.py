@@ -344,7 +344,8 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
     try:
         file = parquet.ParquetFile(path)
         batches = list(parquet_batches(file, path, file.schema_arrow.names))
-        content = pyarrow.Table.from_batches(batches, schema=file.schema_arrow)
+        empty = file.schema_arrow.empty_table()
+        content = pyarrow.Table.from_batches(batches) if batches else empty
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     names = [str(name) for name in content.column_names]
