@@ -16,10 +16,13 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+from fedneighbors import _limits
 from fedneighbors.errors import FedneighborsError
+from fedneighbors.methods.flynn import protocol as flynn
 from tests.fuzz.corpus import targets
 
 MAX_BYTES = 256 << 20
+MAX_CELLS = 1 << 20
 MAX_CPU_S = 5
 MAX_FAULTS = 300
 WEIGHTS = {"requests": 69, "models": 8, "tables": 8, "schemas": 14, "ledgers": 0.5, "entries": 0.5}
@@ -39,6 +42,8 @@ def campaign(*, inputs, seed, names, brief, folder):
     A process that is told to end returns what it found so far.
     """
     chosen = targets(folder, names, brief=brief)
+    for module in (_limits, flynn):
+        module.MAX_CELLS = MAX_CELLS  # requests may otherwise ask for arrays of 2 GiB
     told_to_end = []
     signal.signal(signal.SIGTERM, lambda *_: told_to_end.append(True))
     rng = random.Random(seed)

@@ -23,7 +23,7 @@ MIN_LIMIT = 1 << 20  # bytes of content that every compressed file may have
 
 
 def content_limit(path: Path) -> int:
-    """Return the maximum number of bytes that a compressed file may expand to."""
+    """Return the maximum size of a compressed file's content, in bytes."""
     return max(MIN_LIMIT, MAX_RATIO * path.stat().st_size)
 
 

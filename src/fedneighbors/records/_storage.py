@@ -110,7 +110,7 @@ def replace_file(path: Path | str, content: bytes) -> None:
 
 @contextmanager
 def write_part(target: Path, content: bytes, *, mode: int = 0o666) -> Iterator[Path]:
-    """Yield a new file with this content next to a target; delete it afterwards.
+    """Yield a new file with this content; delete it afterwards.
 
     The file is locked during the block, so that :func:`sweep_parts` leaves it.
     """
@@ -154,7 +154,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Lock an open file or folder; return False if another process has.
+    """Return whether an open file or folder could be locked.
 
     Windows has no such locks; nothing is locked there.
     """

@@ -94,7 +94,7 @@ class TableParty:
 
     @property
     def _pending(self) -> Path:
-        """Return the path of the run's unfinished model, next to the finished one."""
+        """Return the path of the run's unfinished model."""
         path = self._path or Path()
         return path.with_name(f"{path.name}.{self._run or 'run'}.pending")
 
@@ -102,7 +102,8 @@ class TableParty:
         """Store the unfinished model; delete those of the oldest runs."""
         replace_file(self._pending, content)
         with suppress(FileNotFoundError):  # another run may delete some, too
-            files = self._pending.parent.glob(f"{escape(self._path.name)}.*.pending")
+            name = escape((self._path or Path()).name)
+            files = self._pending.parent.glob(f"{name}.*.pending")
             for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-MAX_PENDING]:
                 old.unlink()
 

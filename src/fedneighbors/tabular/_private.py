@@ -55,7 +55,7 @@ class PaidRequest:
 
 
 def check_run(run: str) -> None:
-    """Raise ValueError for an invalid name of a training; the ledger stores it."""
+    """Raise ValueError for an invalid name of a training."""
     if not (0 < len(run) <= MAX_RUN_LENGTH and run.isprintable()):
         raise ValueError(f"the name of a training must have 1 to {MAX_RUN_LENGTH} characters")
 

@@ -30,7 +30,7 @@ MAX_NAME_LENGTH = 200  # characters of a query's name
 
 
 def check_query(query: bytes, name: str = "", k: int = 1) -> None:
-    """Raise ValueError for a query whose size, name or k exceeds its limit."""
+    """Raise ValueError if a query's size, name or k is excessive."""
     if len(query) > MAX_QUERY_BYTES or len(name) > MAX_NAME_LENGTH or not 1 <= k <= MAX_K:
         raise ValueError(
             f"expected a query of at most {MAX_QUERY_BYTES} bytes, a name of at most "

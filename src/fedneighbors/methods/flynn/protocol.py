@@ -276,7 +276,7 @@ class FlyNNParty(TableParty):
         return self._hashed[1]
 
     def _check_hash(self, plan: HashPlan) -> None:
-        """Refuse a plan for another table, or one that needs too much memory or time."""
+        """Refuse a plan for another table or of too much work."""
         n_rows, n_columns = self._x.shape
         if n_columns != plan.features.n_features:
             raise Refused("the number of columns is not the announced one")

@@ -139,7 +139,7 @@ class UpdateReply:
 
 
 def check_round(number: int, epochs: int, bits: int = 0) -> None:
-    """Raise ValueError for a round with too much work, or too fine a reply."""
+    """Raise ValueError for a round with too much work."""
     if number < 0 or not 1 <= epochs <= MAX_EPOCHS or not -62 <= bits <= 62:
         raise ValueError(
             f"expected a round from 0, 1 to {MAX_EPOCHS} epochs and up to 62 binary places, got "
