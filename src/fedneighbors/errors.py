@@ -8,6 +8,7 @@ error derives from :class:`FedneighborsError`::
     │   └── MissingDataError      a data set or its folder does not exist
     ├── ModelFileError            a saved model is truncated, altered, foreign or of another version
     ├── RecordError               a run record cannot be read
+    ├── FolderInUse               another run writes to an output folder
     ├── PartitionError            no partition with the requested properties was found
     ├── MissingExtraError         an optional dependency is not installed (also an ImportError)
     ├── MissingDeviceError        a graphics card was requested but none is usable (also ValueError)
@@ -52,6 +53,20 @@ class ModelFileError(FedneighborsError):
 
 class RecordError(FedneighborsError):
     """A run record cannot be read."""
+
+
+class FolderInUse(FedneighborsError):  # noqa: N818 - reads as what it reports
+    """Another run writes to an output folder.
+
+    Parameters
+    ----------
+    folder : str
+        The folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"another run writes to {folder}; let it finish, or choose another folder")
+        self.folder = folder
 
 
 class PartitionError(FedneighborsError):

@@ -15,6 +15,7 @@ from fedneighbors.datasets import Schema, Table, load, read_rows
 from fedneighbors.methods.flynn import FlyNNClassifier
 from fedneighbors.partition import Manifest, describe, dirichlet
 from fedneighbors.records import read_record
+from fedneighbors.records._storage import lock_folder
 
 IRIS = load_iris()
 SPECIES = [str(IRIS.target_names[label]) for label in IRIS.target]
@@ -161,6 +162,16 @@ def test_run_reports_an_error_in_one_line(arguments, message, tmp_path, monkeypa
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [("demo",), ("run", "flynn", "--data", "iris")])
+def test_a_run_into_the_folder_of_another_run_is_refused(command, tmp_path):
+    with lock_folder(tmp_path):
+        result = call(*command, "--out", tmp_path)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: another run writes to {tmp_path}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_data_sets_are_listed_with_their_size():

@@ -94,7 +94,8 @@ def test_run_configuration_does_not_reach_the_party():
 
     run(count(3), grid)
 
-    assert received == node_configs() * 2
+    expected = [{**config, flower.RUN_KEY: "1"} for config in node_configs()]
+    assert received == expected * 2
 
 
 @pytest.mark.parametrize(
@@ -150,14 +151,14 @@ def test_refusal_reaches_the_coordinator():
 @pytest.mark.parametrize(
     ("extra", "error_type"), [({"fault": "fail"}, "RuntimeError"), ({"broken": True}, "OSError")]
 )
-def test_node_exception_is_sent_as_its_type_only(extra, error_type, caplog):
+def test_every_node_exception_is_sent_as_one_code(extra, error_type, caplog):
     grid = make_grid(*node_configs(bob=extra))
 
     with pytest.raises(PartyRefused) as caught:
         run(count(3), grid)
 
     error = caught.value
-    assert (error.party, error.code, error.detail) == ("bob", "internal error", error_type)
+    assert (error.party, error.code, error.detail) == ("bob", "internal error", "")
     assert error_type in caplog.text
     assert "secret value 4711" not in caplog.text
     assert "secret path 42" not in caplog.text
@@ -230,6 +231,21 @@ def test_coordinator_of_another_version_is_refused(sender):
 
     refusal = Refusal("its fedneighbors is of another version than the coordinator's", __version__)
     assert reply.content["frame"]["frame"].data == encode(refusal)
+
+
+def test_a_party_is_built_with_the_number_of_its_run():
+    numbers = []
+
+    def build_and_listen(config):
+        numbers.append(config[flower.RUN_KEY])
+        return build(config)
+
+    app = flower.client_app(build_and_listen)
+    envelope = Envelope(flower._pack(encode(CountRequest(3))), 10, "query.ask")
+    for run_id in (7, 8):
+        app(envelope, Context(run_id, 10, node_configs()[0], RecordDict(), {}))
+
+    assert numbers == ["7", "8"]
 
 
 def test_two_nodes_with_the_same_name_are_a_protocol_error():

@@ -92,16 +92,16 @@ def test_thread_exception_propagates_with_the_party_name():
 def test_eof_error_of_a_party_does_not_end_its_process():
     with pytest.raises(EOFError, match="the party's own file is short"):
         run(count(3), counters(bob="end of file"))
-    with pytest.raises(PartyRefused, match=r"'bob' refused: internal error \(EOFError\)"):
+    with pytest.raises(PartyRefused, match=r"'bob' refused: internal error$"):
         run(count(3), counters(bob="end of file"), workers="processes")
 
 
-def test_process_exception_is_sent_without_values():
+def test_process_exception_is_sent_without_type_or_values():
     with pytest.raises(PartyRefused) as caught:
         run(count(3), counters(bob="fail"), workers="processes")
 
     error = caught.value
-    assert (error.party, error.code, error.detail) == ("bob", "internal error", "RuntimeError")
+    assert (error.party, error.code, error.detail) == ("bob", "internal error", "")
     assert "4711" not in str(error)
 
 

@@ -169,3 +169,14 @@ def test_concurrent_stores_keep_one_content_of_a_step(tmp_path):
 
     assert len(stored) == 1
     assert stored == {FolderStore(tmp_path).get(ROUNDS[0], "settle")}
+
+
+def test_an_old_temporary_file_of_a_crash_is_swept(tmp_path):
+    old, new = (tmp_path / f".{ROUNDS[0]}.open.{digits}.part" for digits in ("0" * 12, "1" * 12))
+    for part in (old, new):
+        part.write_bytes(b"secret")
+    os.utime(old, (0, 0))
+
+    FolderStore(tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == [new.name]

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +30,21 @@ def path(tmp_path):
         ledger.release("q0", draw=lambda: bytes(20_000), **ASK)
     assert [file.name for file in tmp_path.iterdir()] == ["north.ledger"]
     return tmp_path / "north.ledger"
+
+
+@contextmanager
+def without_triggers(path):
+    """Yield a connection to a ledger whose triggers are absent until the end."""
+    with closing(sqlite3.connect(path)) as connection:
+        triggers = connection.execute(
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+        ).fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        yield connection
+        for _, sql in triggers:
+            connection.execute(sql)
+        connection.commit()
 
 
 def state(path):
@@ -152,41 +167,68 @@ def test_a_ledger_that_lost_a_table_is_refused(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("DROP TABLE answer")
 
-    with pytest.raises(LedgerError, match="no such table: answer"):
+    with pytest.raises(LedgerError, match="has other tables than it was made with"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TRIGGER entry_stays",
+        "CREATE TABLE more (a)",
+        "DROP TABLE about; CREATE VIEW about AS WITH RECURSIVE n(party) AS "
+        "(SELECT 1 UNION ALL SELECT party + 1 FROM n) SELECT max(party) AS party FROM n",
+    ],
+    ids=["trigger", "table", "endless view"],
+)
+def test_a_ledger_with_other_statements_is_refused(path, statement):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(statement)
+
+    with pytest.raises(LedgerError, match="has other tables than it was made with"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM about", "INSERT INTO about SELECT * FROM about"], ids=["none", "two"]
+)
+def test_a_ledger_without_one_owner_is_refused(path, statement):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+    with pytest.raises(LedgerError, match="owners, expected 1"):
         Ledger(path)
 
 
 def test_an_altered_answer_is_not_returned(path):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            "DROP TRIGGER answer_as_stored; UPDATE answer SET content = x'00';"
-        )
+    with without_triggers(path) as connection:
+        connection.execute("UPDATE answer SET content = x'00'")
 
     with pytest.raises(LedgerError, match=r"table answer, which differs .* was altered"):
         Ledger(path)
 
 
 def test_an_answer_altered_to_one_of_its_size_is_not_returned(path):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TRIGGER answer_as_stored")
+    with without_triggers(path) as connection:
         connection.execute("UPDATE answer SET content = ?", (bytes(19_999) + b"1",))
-        connection.commit()
 
     with Ledger(path) as ledger, pytest.raises(LedgerError, match="'q0' was altered"):
         ledger.release("q0", draw=lambda: b"noised", **ASK)
 
 
 def test_a_guarantee_that_cannot_be_read_is_named(path):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("DROP TRIGGER charge_as_made; UPDATE charge SET first = 'much';")
+    with without_triggers(path) as connection:
+        connection.execute("UPDATE charge SET first = 'much'")
 
     with pytest.raises(LedgerError, match=r"table charge, which differs .* was altered"):
         Ledger(path)
 
 
-def test_columns_that_are_no_guarantee_are_named():
-    with pytest.raises(LedgerError, match="cannot be read: pure much"):
-        from_columns("pure", "much", "")
+@pytest.mark.parametrize("text", ["much", "1e999999999", "1/0", "-1/2", "1/2/3", "1" * 5000 + "/1"])
+def test_columns_that_are_no_guarantee_are_named(text):
+    with pytest.raises(LedgerError, match=f"cannot be read: pure {text[:80]}"):
+        from_columns("pure", text, "")
 
 
 def test_a_locked_ledger_raises_after_its_timeout(path):
@@ -362,6 +404,17 @@ def test_a_full_disk_leaves_no_partial_ledger(tmp_path):
     assert outcome == "created"
 
 
+def test_temporary_files_of_a_crashed_creation_are_swept(path):
+    for ending in ("", "-wal"):
+        part = path.with_name(f".{path.name}.0123456789ab.part{ending}")
+        part.touch()
+        os.utime(part, (0, 0))
+
+    state(path)
+
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def test_concurrent_creators_share_one_ledger(tmp_path):
     path = tmp_path / "north.ledger"
     code = (
@@ -431,7 +484,6 @@ def raise_error():
 
 
 TERMS = {"dataset": "visits", "user": "study", "cost": PureDP("1/8")}
-TRIGGERS = ("entry_stays", "entry_as_written", "charge_as_made", "answer_stays", "answer_as_stored")
 
 
 @pytest.mark.parametrize(
@@ -455,11 +507,8 @@ TRIGGERS = ("entry_stays", "entry_as_written", "charge_as_made", "answer_stays",
 def test_an_altered_ledger_is_refused(tmp_path, statement):
     path = tmp_path / "north.ledger"
     create_ledger(path)
-    with closing(sqlite3.connect(path)) as connection:
-        for trigger in TRIGGERS:
-            connection.execute(f"DROP TRIGGER {trigger}")
+    with without_triggers(path) as connection:
         assert connection.execute(statement).rowcount > 0
-        connection.commit()
 
     with pytest.raises(LedgerError, match="was altered after it was written; restore the file"):
         Ledger(path)

@@ -4,13 +4,16 @@ import dataclasses
 import json
 import math
 import os
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedneighbors.errors import RecordError
+from fedneighbors.errors import FolderInUse, RecordError
 from fedneighbors.records import (
     FIGURE_KINDS,
     Figure,
@@ -21,6 +24,7 @@ from fedneighbors.records import (
     replace_file,
     write_record,
 )
+from fedneighbors.records._storage import MIN_PART_AGE_S, lock_folder, sweep_parts, write_part
 
 text = st.text(max_size=12)
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,12}", fullmatch=True)
@@ -333,3 +337,64 @@ def test_written_file_replaces_the_old_one(tmp_path):
 def test_a_missing_folder_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         replace_file(tmp_path / "none" / "file", b"")
+
+
+LOCK = """
+import sys
+from pathlib import Path
+from fedneighbors.errors import FolderInUse
+from fedneighbors.records._storage import lock_folder
+try:
+    with lock_folder(Path(sys.argv[1])):
+        print("locked")
+except FolderInUse as error:
+    print(error)
+"""
+
+
+def try_in_another_process(folder):
+    command = [sys.executable, "-c", LOCK, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_two_runs_cannot_share_an_output_folder(tmp_path):
+    folder = tmp_path / "out"
+
+    with lock_folder(folder):
+        (folder / "record").touch()
+        during = try_in_another_process(folder)
+    after = try_in_another_process(folder)
+
+    assert during == f"another run writes to {folder}; let it finish, or choose another folder\n"
+    assert after == "locked\n"
+
+
+def test_a_locked_folder_without_files_is_deleted_again(tmp_path):
+    with pytest.raises(ValueError, match="bad"), lock_folder(tmp_path / "out"):
+        raise ValueError("bad")
+    with lock_folder(tmp_path), pytest.raises(FolderInUse), lock_folder(tmp_path):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def make_old(path):
+    before = time.time() - MIN_PART_AGE_S - 60
+    os.utime(path, (before, before))
+
+
+def test_only_old_temporary_files_of_dead_writers_are_swept(tmp_path):
+    names = [".model.0123456789ab.part", ".model.ba9876543210.part", ".other.0123456789ab.part"]
+    for name in names:
+        (tmp_path / name).touch()
+    make_old(tmp_path / names[0])
+    make_old(tmp_path / names[2])
+
+    with write_part(tmp_path / "model", b"live") as live:
+        make_old(live)
+        replace_file(tmp_path / "model", b"new")
+        left = {path.name for path in tmp_path.iterdir()}
+    sweep_parts(tmp_path)
+
+    assert left == {"model", names[1], names[2], live.name}
+    assert {path.name for path in tmp_path.iterdir()} == {"model", names[1]}

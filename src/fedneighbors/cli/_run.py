@@ -149,6 +149,7 @@ class Training:
         """
         from fedneighbors.cli._console import progress_bar
         from fedneighbors.cli._results import print_and_save_model
+        from fedneighbors.records._storage import lock_folder
 
         data_split = read_and_split(
             self.data,
@@ -159,32 +160,33 @@ class Training:
             keep_missing=keep_missing,
         )
         table = data_split.table
-        with progress_bar() as progress:
-            model, record, *roles = train(
-                table.x,
-                table.y,
-                data_split.owners,
-                feature_names=table.feature_names,
-                test_size=self.test_size,
-                seed=self.split.seed,
-                parameters=parameters,
-                progress=progress,
-                **options,
+        with lock_folder(self.out):
+            with progress_bar() as progress:
+                model, record, *roles = train(
+                    table.x,
+                    table.y,
+                    data_split.owners,
+                    feature_names=table.feature_names,
+                    test_size=self.test_size,
+                    seed=self.split.seed,
+                    parameters=parameters,
+                    progress=progress,
+                    **options,
+                )
+            drafted = None if self.schema else table.schema
+            needs_note = drafted is not None and (filled or bool(drafted.nominal_names))
+            print_and_save_model(
+                model,
+                record,
+                table,
+                self.out / model_file,
+                source=data_split.source,
+                shown=shown,
+                encoded=encoded if needs_note else "",
             )
-        drafted = None if self.schema else table.schema
-        needs_note = drafted is not None and (filled or bool(drafted.nominal_names))
-        print_and_save_model(
-            model,
-            record,
-            table,
-            self.out / model_file,
-            source=data_split.source,
-            shown=shown,
-            encoded=encoded if needs_note else "",
-        )
-        # exact counts would void the guarantee of a private model
-        if parameters.get("privacy") is None:
-            self._write_manifest(data_split, roles)
+            # exact counts would void the guarantee of a private model
+            if parameters.get("privacy") is None:
+                self._write_manifest(data_split, roles)
 
     def _write_manifest(self, data_split: SplitData, roles: list[Any]) -> None:
         """Write the manifest of the split, with the roles of its rows."""

@@ -74,6 +74,7 @@ def fedknn(
     --guarantee certified, each answer states whether it is exact.
     """
     from fedneighbors.cli._results import print_tables, write_results
+    from fedneighbors.records._storage import lock_folder
     from fedneighbors.runs._fedknn import SearchInput, search_and_record
 
     search = build_search(
@@ -97,13 +98,13 @@ def fedknn(
         "parties by": party_column or partition,
         "round trip in ms": delay,
     }
-    with open_ledger(ledger) as broker_ledger:
+    with lock_folder(out), open_ledger(ledger) as broker_ledger:
         search.fit(objects.items, parties=owners, ledger=broker_ledger)
         inputs = SearchInput(owners, objects.labels, query_objects, labels)
         record = search_and_record(search, inputs, k=k, parameters=parameters)
-    _print_neighbors(record.tables[0])
-    print_tables(record, ["cost", "providers"])
-    write_results(record, out, name="record")
+        _print_neighbors(record.tables[0])
+        print_tables(record, ["cost", "providers"])
+        write_results(record, out, name="record")
 
 
 def _print_neighbors(table: "ResultTable") -> None:

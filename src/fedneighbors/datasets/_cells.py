@@ -1,7 +1,6 @@
 """Cells of files, each row read by itself: no row changes how another one is read."""
 
 import csv
-import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -9,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._files import CheckedGzip, check_content, explain_errors
 from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
+_SMALL_FILE = 1 << 20  # bytes; may repeat a text of that size in each row of a batch
+_CELL_BYTES = 2  # also for a cell that is stored in a bit
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 
@@ -70,7 +71,7 @@ def _lines(path: Path) -> Iterator[str | None]:
 
     Line ends and the byte order mark are removed.
     """
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+    with CheckedGzip(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         mark = b"\xef\xbb\xbf"
         while line := stream.readline(_MAX_LINE):
             line, mark = line.removeprefix(mark), b""
@@ -151,11 +152,35 @@ def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None
     try:
         content = parquet.ParquetFile(path)
         _columns(path, content.schema_arrow.names, names)
-        for batch in content.iter_batches(columns=list(names)):
+        for batch in parquet_batches(content, path, names):
             columns = [_parquet_cells(batch.column(name)) for name in names]
             yield from map(list, zip(*columns, strict=True))
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the batches of columns of an open Parquet file.
+
+    Raises
+    ------
+    DataError
+        If they take much more memory than the file.
+    """
+    import pyarrow
+
+    groups = [content.metadata.row_group(i) for i in range(content.metadata.num_row_groups)]
+    check_content(path, sum(group.total_byte_size for group in groups))
+    n_bytes, n_rows = 0, 4096 if path.stat().st_size > _SMALL_FILE else 32
+    for batch in content.iter_batches(batch_size=n_rows, columns=list(names)):
+        columns = [
+            column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
+            for column in batch.columns
+        ]
+        decoded = pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        n_bytes += max(decoded.nbytes, _CELL_BYTES * decoded.num_rows * decoded.num_columns)
+        check_content(path, n_bytes)
+        yield decoded
 
 
 def _parquet_cells(column: Any) -> list[Any]:
@@ -166,8 +191,6 @@ def _parquet_cells(column: Any) -> list[Any]:
     import pyarrow
 
     kind = pyarrow.types
-    if kind.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     if kind.is_string(column.type) or kind.is_large_string(column.type):
         cells = column.cast(pyarrow.large_binary()).to_pylist()
         return [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]

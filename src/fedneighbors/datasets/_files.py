@@ -8,16 +8,52 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from fedneighbors.errors import DataError, MissingDataError
 
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".xz": lzma.decompress,
-    ".bz2": bz2.decompress,
-}
+_OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+
+MAX_RATIO = 400
+"""Maximum ratio of a file's content to its compressed size; wide sparse tables reach 200."""
+
+MIN_LIMIT = 1 << 20  # bytes of content that every compressed file may have
+
+
+def content_limit(path: Path) -> int:
+    """Return the maximum size of a compressed file's content, in bytes."""
+    return max(MIN_LIMIT, MAX_RATIO * path.stat().st_size)
+
+
+def check_content(path: Path, n_bytes: int) -> None:
+    """Raise DataError if a compressed file expands too much."""
+    if n_bytes > content_limit(path):
+        raise DataError(
+            f"{path} expands to more than {content_limit(path)} bytes, {MAX_RATIO} times its size; "
+            "decompress it if it is yours"
+        )
+
+
+class CheckedGzip(gzip.GzipFile):
+    """A gzipped file that is read only up to its limit."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._checked_path = path
+
+    def read1(self, size: int = -1) -> bytes:
+        """Return some bytes."""
+        return self._check(super().read1(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """Return a line, or its first bytes."""
+        return self._check(super().readline(-1 if size is None else size))
+
+    def _check(self, content: bytes) -> bytes:
+        check_content(self._checked_path, self.tell())
+        return content
 
 
 @contextmanager
@@ -49,6 +85,8 @@ def open_text(path: Path, mode: str = "rt", *, newline: str | None = None) -> Te
     A byte order mark is skipped.
     """
     encoding = "utf-8-sig" if mode == "rt" else "utf-8"
+    if path.suffix.lower() == ".gz" and mode == "rt":
+        return TextIOWrapper(CheckedGzip(path), encoding=encoding, newline=newline)
     if path.suffix.lower() == ".gz":
         return cast(TextIO, gzip.open(path, mode, encoding=encoding, newline=newline))
     return cast(TextIO, path.open(mode, encoding=encoding, newline=newline))
@@ -73,7 +111,12 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """
     file = Path(path)
     with explain_errors(file):
-        raw = _DECOMPRESS.get(file.suffix, bytes)(file.read_bytes())
+        if file.suffix in _OPEN:
+            with _OPEN[file.suffix](file) as stream:
+                raw = stream.read(content_limit(file) + 1)
+            check_content(file, len(raw))
+        else:
+            raw = file.read_bytes()
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

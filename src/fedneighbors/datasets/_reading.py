@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._cells import read_cells
+from fedneighbors.datasets._cells import parquet_batches, read_cells
 from fedneighbors.datasets._dataset import Dataset
+from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._schema import EncodedRows, Schema
 from fedneighbors.datasets._table import (
     Column,
@@ -345,17 +346,23 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
 
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; check the name")
-    try:
-        content = parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-    names = [str(name) for name in content.column_names]
-    check_names(names, source=str(path))
-    columns = {
-        name: _parquet_column(column, name=name, path=path, as_words=name in words, missing=missing)
-        for name, column in zip(names, content.columns, strict=True)
-    }
-    table = Table(columns, str(path))
+    with explain_errors(path):  # texts may not be UTF-8
+        try:
+            file = parquet.ParquetFile(path)
+            batches = list(parquet_batches(file, path, file.schema_arrow.names))
+            empty = file.schema_arrow.empty_table()
+            content = pyarrow.Table.from_batches(batches) if batches else empty
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+        names = [str(name) for name in content.column_names]
+        check_names(names, source=str(path))
+        columns = {
+            name: _parquet_column(
+                column, name=name, path=path, as_words=name in words, missing=missing
+            )
+            for name, column in zip(names, content.columns, strict=True)
+        }
+        table = Table(columns, str(path))
     check_finite(table)
     return table
 

@@ -120,10 +120,14 @@ class Schema:
             raise DataError("the schema has no columns; declare at least one")
         labels = (self.label,) if self.label else ()
         check_names((*self.column_names, *labels), source="the schema")
+        if {type(label) for label in self.classes} not in ({str}, {int}, set()):
+            raise DataError(
+                f"expected classes as all texts or all integers, got {self.classes!r:.200}"
+            )
+        if any(type(label) is int and not -(2**63) <= label < 2**63 for label in self.classes):
+            raise DataError("expected classes that fit into 64 bits; declare them as texts")
         if len(set(self.classes)) < len(self.classes):
             raise DataError("the schema repeats a class")
-        if {type(label) for label in self.classes} not in ({str}, {int}, set()):
-            raise DataError(f"expected classes as all texts or all integers, got {self.classes!r}")
         if len(self.classes) == 1 or bool(self.classes) > bool(self.label):
             raise DataError("classes need a label column and at least two labels")
 
@@ -407,7 +411,7 @@ class Schema:
         """
         try:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"the schema is not valid TOML: {error}") from None
         unknown = content.keys() - {"name", "label", "classes", "columns"}
         if unknown:
@@ -456,7 +460,7 @@ def _read_column(name: str, rule: Any) -> NumericColumn | CategoricalColumn:
         raise DataError(f"expected a table columns.{name}, got {rule!r}")
     kind = rule.get("kind")
     known = {"number": {"low", "high", "missing"}, "category": {"categories", "missing"}}
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         raise DataError(f"column {name!r}: expected kind 'number' or 'category', got {kind!r}")
     unknown = rule.keys() - known[kind] - {"kind"}
     if unknown:
@@ -471,7 +475,7 @@ def _read_column(name: str, rule: Any) -> NumericColumn | CategoricalColumn:
         if not isinstance(categories, list) or any(type(c) is not str for c in categories):
             raise ValueError("expected categories as a list of texts")
         return CategoricalColumn(name, tuple(categories), **values)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"column {name!r}: {error}") from None
 
 

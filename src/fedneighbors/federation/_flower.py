@@ -49,6 +49,9 @@ R = TypeVar("R")
 Config = Mapping[str, str | int | float | bool]
 """Configuration of a run or a node, as provided by Flower."""
 
+RUN_KEY = "fedneighbors-run"
+"""Key of the run's number in the configuration with which a node's party is built."""
+
 POLL_S = 0.2  # seconds between pulls, little in an exchange for which nodes start processes
 MAX_NAME_LENGTH = 100  # characters: one line of a log; must equal that of secure_sum/_keys.py
 
@@ -96,9 +99,10 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
     Parameters
     ----------
     build : callable
-        Builds the party from its node's configuration (``--node-config``), once per message.
-        A :class:`~fedneighbors.federation.Refused` that it raises is sent to the coordinator; for
-        any other exception only the type is sent.
+        Builds the party from its node's configuration (``--node-config``) and the run's number at
+        the key ``RUN_KEY``, once per message.
+        A :class:`~fedneighbors.federation.Refused` that it raises is sent to the coordinator; all
+        other exceptions are sent as one code.
 
     Returns
     -------
@@ -116,9 +120,11 @@ def client_app(build: Callable[[Config], Party]) -> ClientApp:
 
     @app.query("ask")
     def ask(envelope: Envelope, context: Context) -> Envelope:
+        config = {**context.node_config, RUN_KEY: str(context.run_id)}
+
         def make_reply(frame: bytes) -> bytes:
-            with delay_to_grid(_reply_grid_s(context.node_config)):  # includes reading the table
-                return serve(build_party(context.node_config), frame)
+            with delay_to_grid(_reply_grid_s(config)):  # includes reading the table
+                return serve(build_party(config), frame)
 
         return _answer(envelope, make_reply)
 

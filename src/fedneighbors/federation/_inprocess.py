@@ -443,8 +443,8 @@ def run(
         As raised by the coordinator and :func:`run_rounds`.
     Exception
         With ``"threads"`` any other exception of a party, with a note that names the party.
-        With ``"processes"`` a :class:`~fedneighbors.errors.PartyRefused` that contains only the
-        exception's type.
+        With ``"processes"`` a :class:`~fedneighbors.errors.PartyRefused` without the type and the
+        text of the exception; the party's process logs the type.
     """
     with connected(
         parties,

@@ -6,6 +6,7 @@ after the charge may depend on a row: then the charge stands, and the refusal na
 
 import hashlib
 import logging
+import secrets
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ class ReleaseGate:
             gets the stored reply.
         attempt : str
             Id of the masked sum that the reply is part of; each masked sum is a separate release.
-            Empty if the reply is not part of a masked sum.
+            Empty if the reply is not part of a masked sum. A reply to a masked sum has one share of
+            the noise only, so the ledger stores a random token in its place.
         cost : Guarantee
             Cost of the reply.
         draw : callable
@@ -68,15 +70,27 @@ class ReleaseGate:
         Raises
         ------
         Refused
-            If the budget does not allow the release, the ledger is unusable, or the draw failed.
+            If the budget does not allow the release, the ledger is unusable, the draw failed, or
+            the masked sum was answered before.
         """
+        drawn: dict[bytes, Message] = {}
+
+        def draw_token() -> bytes:
+            token = secrets.token_bytes(16)
+            drawn[token] = draw()
+            return token
+
         answer = self.release_bytes(
             f"{request.run} {self.digest(request)} {attempt}".rstrip(),
             cost=cost,
-            draw=lambda: encode(draw()),
+            draw=draw_token if attempt else lambda: encode(draw()),
             purpose=type(request).__name__.removesuffix("Request"),
         )
-        return decode(answer, (type(request).reply,))
+        if not attempt:
+            return decode(answer, (type(request).reply,))
+        if answer not in drawn:
+            raise Refused("this masked sum was answered before; begin another one")
+        return drawn[answer]
 
     def digest(self, request: Message) -> str:
         """Return the digest of party, data set and request."""

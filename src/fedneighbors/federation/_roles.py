@@ -17,6 +17,9 @@ MAX_DETAIL_LENGTH = 400  # characters: four names of MAX_NAME_LENGTH, in one lin
 MALFORMED = "malformed request"
 """Code for a request that a party cannot decode or does not accept."""
 
+FAILED = "internal error"
+"""Code for every failure of a party's program."""
+
 MASKED_ONLY = "this reply is sent only as part of a masked sum"
 """Code for a request outside a masked sum whose reply the coordinator must not see."""
 
@@ -133,9 +136,9 @@ def serve(party: Party, frame: bytes) -> bytes:
 def serve_safely(party: Party, frame: bytes) -> bytes:
     """Answer a request frame; turn exceptions into refusals.
 
-    Used for a party in a process of its own. Neither the coordinator nor the log of the party's
-    process gets the text of the exception, which may contain values. The coordinator gets its type,
-    the log also the traceback.
+    Used for a party in a process of its own. The coordinator learns only that the party failed: the
+    type of the exception may depend on a row, and its text may contain values. The log of the
+    party's process gets the type and the traceback, without the text.
     """
     try:
         return serve(party, frame)
@@ -150,13 +153,14 @@ def make_refusal(refused: Refused) -> Refusal:
 
 
 def report_failure(error: Exception) -> Refusal:
-    """Log an exception's traceback and return its type as a refusal."""
-    name = type(error).__name__
+    """Log an exception's traceback; return the same refusal for all exceptions."""
     stack = "".join(traceback.format_tb(error.__traceback__))
     log.error(
-        "a party failed with %s (its text is not logged: it may contain values)\n%s", name, stack
+        "a party failed with %s (its text is not logged: it may contain values)\n%s",
+        type(error).__name__,
+        stack,
     )
-    return Refusal("internal error", _make_printable(name, MAX_DETAIL_LENGTH))
+    return Refusal(FAILED, "")
 
 
 def _make_printable(text: str, max_length: int) -> str:

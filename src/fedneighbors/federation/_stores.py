@@ -1,9 +1,10 @@
 """Storage of a party's state between exchanges: in memory, or in a folder."""
 
 import os
-import secrets
 from pathlib import Path
 from typing import Protocol
+
+from fedneighbors.records._storage import sweep_parts, write_part
 
 MAX_OPEN_ROUNDS = 16
 """Maximum number of rounds with stored contents; another one erases the oldest.
@@ -78,6 +79,7 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sweep_parts(folder)
 
     def get(self, round_id: str, step: str) -> bytes | None:
         """Return the content of a step, or None if not taken."""
@@ -89,13 +91,11 @@ class FolderStore:
     def keep(self, round_id: str, step: str, content: bytes) -> bytes:
         """Store a step's content unless it has one; return the stored content."""
         target = self._path(round_id, step)
-        temporary = self._write_temporary(target, content)
-        try:
-            os.link(temporary, target)  # unlike a rename, never replaces an existing file
-        except FileExistsError:
-            return target.read_bytes()
-        finally:
-            temporary.unlink()
+        with write_part(target, content, mode=0o600) as part:
+            try:
+                os.link(part, target)  # unlike a rename, never replaces an existing file
+            except FileExistsError:
+                return target.read_bytes()
         self._sync_folder()
         self._erase_oldest(round_id)
         return content
@@ -105,20 +105,12 @@ class FolderStore:
         for step in steps:
             target = self._path(round_id, step)
             if target.exists() and target.stat().st_size:
-                os.replace(self._write_temporary(target, b""), target)
+                with write_part(target, b"", mode=0o600) as part:
+                    os.replace(part, target)
         self._sync_folder()
 
     def _path(self, round_id: str, step: str) -> Path:
         return self._folder / f"{round_id}.{step}"
-
-    def _write_temporary(self, target: Path, content: bytes) -> Path:
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
 
     def _sync_folder(self) -> None:
         """Sync the folder, so that a crash cannot undo a step."""
@@ -132,7 +124,8 @@ class FolderStore:
 
     def _erase_oldest(self, current: str) -> None:
         open_rounds: dict[str, float] = {}
-        for path in self._folder.glob("[0-9a-f]*.*"):  # round ids, not POLICY
+        # round ids, neither POLICY nor temporary files, whose names begin with a dot
+        for path in self._folder.glob("[0-9a-f]*.*"):
             status = path.stat()
             round_id = path.name.split(".")[0]
             if status.st_size:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedneighbors._limits import check_cells
 from fedneighbors.neural._network import Network
 
 
@@ -134,6 +135,11 @@ def _layers(head: str | Sequence[str]) -> tuple[str, ...]:
     return (head,) if isinstance(head, str) else tuple(head)
 
 
+MAX_LAYERS = 100  # hidden layers
+
+MAX_WEIGHTS = 1 << 26
+"""Maximum number of weights of a built-in network; training holds four copies, 1 GiB."""
+
 CUSTOM = "own"
 """Model name of a user's network, whose code is neither stored nor sent."""
 
@@ -173,6 +179,9 @@ class Blueprint:
             type(text) is str for text in (self.model, *texts)
         ):
             raise ValueError(f"expected names and sizes of a network, got {str(self)[:120]}")
+        check_cells("a row", *self.shape)
+        if len(self.hidden) > MAX_LAYERS:
+            raise ValueError(f"expected at most {MAX_LAYERS} hidden layers")
 
     @classmethod
     def of(cls, estimator: Any, shape: tuple[int, ...], n_outputs: int) -> "Blueprint":
@@ -196,6 +205,13 @@ class Blueprint:
             head=_layers(estimator.head),
             hidden=tuple(map(int, estimator.hidden)),
         )
+
+    def check_size(self) -> None:
+        """Raise ValueError if a built-in network would have too many weights."""
+        with torch.device("meta"):  # allocates nothing
+            n_weights = self.network().n_weights
+        if n_weights > MAX_WEIGHTS:
+            raise ValueError(f"{n_weights} weights; the limit is {MAX_WEIGHTS}")
 
     def parameters(self, custom: Model = None) -> dict[str, Any]:
         """Return the estimator parameters that select this network.

@@ -4,12 +4,15 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
+from glob import escape
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedneighbors.errors import RecordError
+from fedneighbors.errors import FolderInUse, RecordError
 from fedneighbors.records._encoding import (
     FIELDS,
     OPTIONAL,
@@ -20,6 +23,9 @@ from fedneighbors.records._encoding import (
     encode,
 )
 from fedneighbors.records._schema import FIGURE_KINDS, Figure, ResultTable, Round, RunRecord
+
+MIN_PART_AGE_S = 3600.0
+"""Minimum age of a temporary file that is deleted; none takes that long to write."""
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -97,15 +103,97 @@ def replace_file(path: Path | str, content: bytes) -> None:
         If the folder is missing or cannot be written; the old file is then unchanged.
     """
     target = Path(path)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    sweep_parts(target.parent, target.name)
+    with write_part(target, content) as part:
         os.replace(part, target)
+
+
+@contextmanager
+def write_part(target: Path, content: bytes, *, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a new file with this content; delete it afterwards.
+
+    The file is locked during the block, so that :func:`sweep_parts` leaves it.
+    """
+    part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+    file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb")
+    try:
+        _try_lock(file.fileno())
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name != "posix":  # an open file cannot be renamed there
+            file.close()
+        yield part
     finally:
+        file.close()
         part.unlink(missing_ok=True)
+
+
+def sweep_parts(folder: Path, name: str | None = None) -> None:
+    """Delete temporary files that crashed processes left in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        The folder.
+    name : str, optional
+        Name of the file to be written; by default any.
+    """
+    for part in folder.glob(f".{'*' if name is None else escape(name)}.*.part*"):
+        with suppress(OSError):  # another process may sweep, too
+            if time.time() - part.stat().st_mtime > MIN_PART_AGE_S and not _is_locked(part):
+                part.unlink()
+
+
+def _is_locked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Return whether an open file or folder could be locked.
+
+    Windows has no such locks; nothing is locked there.
+    """
+    if os.name != "posix":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of an output folder during the block.
+
+    The folder is created if missing, and deleted again if nothing was written. The system releases
+    the lock of a process that ends.
+
+    Raises
+    ------
+    FolderInUse
+        If another process holds the lock.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY) if os.name == "posix" else None
+    try:
+        if descriptor is not None and not _try_lock(descriptor):
+            raise FolderInUse(str(folder))
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
 
 
 def check_folder(path: Path | str, name: str) -> None:

@@ -17,7 +17,7 @@ from fedneighbors.datasets._reading import dataset_from_table, read_columns, rea
 from fedneighbors.datasets._schema import Schema
 from fedneighbors.datasets._table import Table
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
-from fedneighbors.federation._flower import Config, client_app, server_app
+from fedneighbors.federation._flower import RUN_KEY, Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
 from fedneighbors.federation._party_policy import SingleUseParty
 from fedneighbors.federation._roles import Party, Refused
@@ -266,7 +266,7 @@ def party_table(
     Returns
     -------
     dict
-        ``name``, ``x``, ``y``, ``feature_names``, ``label_name`` and ``model_path``.
+        ``name``, ``x``, ``y``, ``feature_names``, ``label_name``, ``model_path`` and ``run``.
 
     Raises
     ------
@@ -297,6 +297,7 @@ def party_table(
         "feature_names": names,
         "label_name": label,
         "model_path": folder / f"{method}.model",
+        "run": str(node.get(RUN_KEY, "")),
     }
 
 

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from glob import escape
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +18,11 @@ from threadpoolctl import ThreadpoolController
 from fedneighbors._typing import Integers
 from fedneighbors.datasets._schema_columns import read_labels
 from fedneighbors.privacy._policy import Privacy
+from fedneighbors.records import replace_file
 from fedneighbors.tabular._schema import Label, SchemaReply, describe, label_positions
+
+MAX_PENDING = 16
+"""Maximum number of runs whose unfinished models are kept; others delete the oldest."""
 
 
 class TableParty:
@@ -39,6 +44,8 @@ class TableParty:
         Number of threads; replies do not depend on it.
     model_path : path, optional
         File for the final model.
+    run : str
+        Name of the run, unique at this party; unfinished models of different runs are separate.
 
     Attributes
     ----------
@@ -67,6 +74,7 @@ class TableParty:
         label_name: str = "target",
         n_threads: int = 1,
         model_path: str | Path | None = None,
+        run: str = "",
     ) -> None:
         if len(y) != x.shape[0]:
             raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
@@ -78,6 +86,7 @@ class TableParty:
         self._label_name = label_name
         self._n_threads = n_threads
         self._path = None if model_path is None else Path(model_path)
+        self._run = run
 
     @property
     def table_digest(self) -> bytes:
@@ -96,9 +105,18 @@ class TableParty:
 
     @property
     def _pending(self) -> Path:
-        """Return the path of the unfinished model, next to the finished one."""
+        """Return the path of the run's unfinished model."""
         path = self._path or Path()
-        return path.with_name(path.name + ".pending")
+        return path.with_name(f"{path.name}.{self._run or 'run'}.pending")
+
+    def _keep_pending(self, content: bytes) -> None:
+        """Store the unfinished model; delete those of the oldest runs."""
+        replace_file(self._pending, content)
+        with suppress(FileNotFoundError):  # another run may delete some, too
+            name = escape((self._path or Path()).name)
+            files = self._pending.parent.glob(f"{name}.*.pending")
+            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-MAX_PENDING]:
+                old.unlink()
 
     def _describe(self, labels: npt.NDArray[Any]) -> SchemaReply:
         """Return the schema of the table with these labels."""

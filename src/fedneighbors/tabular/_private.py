@@ -37,6 +37,9 @@ from fedneighbors.tabular._schema import JointSchema, PublicSchemaRequest, Schem
 R = TypeVar("R")
 
 
+MAX_RUN_LENGTH = 100  # characters; with two digests, an id has at most 500 in a ledger
+
+
 @message
 class PaidRequest:
     """Request for a noisy reply, which the party charges to its ledger.
@@ -48,6 +51,15 @@ class PaidRequest:
     run: str
     privacy: Mapping[str, str]
     n_shares: int
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+
+
+def check_run(run: str) -> None:
+    """Raise ValueError for an invalid name of a training."""
+    if not (0 < len(run) <= MAX_RUN_LENGTH and run.isprintable()):
+        raise ValueError(f"the name of a training must have 1 to {MAX_RUN_LENGTH} characters")
 
 
 class PrivateTableParty(TableParty, ABC):

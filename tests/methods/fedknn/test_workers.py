@@ -87,9 +87,5 @@ def test_a_raising_provider_is_named_without_its_values():
         federation.run(baseline(b"0.0", 3, name="q"))
 
     error = caught.value
-    assert (error.party, error.code, error.detail) == (
-        "p2",
-        "internal error",
-        "ZeroDivisionError",
-    )
+    assert (error.party, error.code, error.detail) == ("p2", "internal error", "")
     assert "4711" not in str(error)

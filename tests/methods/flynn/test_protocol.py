@@ -33,6 +33,7 @@ from fedneighbors.methods.flynn.protocol import (
     SchemaRequest,
     coordinate,
 )
+from fedneighbors.tabular._ownership import MAX_PENDING
 from fedneighbors.tabular._schema import MomentsReply, Receipt, SchemaReply
 from tests.methods.flynn.federations import train
 
@@ -479,10 +480,36 @@ def test_a_party_without_memory_finishes_the_model_on_disk(tmp_path):
     restarted = party("north", model_path=path)
     restarted.answer(Finish(reply.losses))
 
-    assert before == ["flynn.model.pending"]
+    assert before == ["flynn.model.run.pending"]
     assert [p.name for p in tmp_path.iterdir()] == ["flynn.model"]
     expected = replace(released, losses=np.array(reply.losses)).to_bytes()
     assert path.read_bytes() == expected == restarted.model.to_bytes()
+
+
+def test_concurrent_runs_at_one_node_finish_their_own_models(tmp_path):
+    path = tmp_path / "flynn.model"
+    models = [train([party("other")], replace(SETTINGS, seed=seed)) for seed in (1, 2)]
+
+    for run_name, model in zip("12", models, strict=True):
+        party("north", model_path=path, run=run_name).answer(ModelRelease(model))
+    finished = [party("north", model_path=path, run=run_name) for run_name in "12"]
+    for each, model in zip(finished, models, strict=True):
+        each.answer(Finish(model.losses))
+
+    assert [each.model.to_bytes() for each in finished] == [m.to_bytes() for m in models]
+    assert [p.name for p in tmp_path.iterdir()] == ["flynn.model"]
+
+
+def test_a_node_keeps_unfinished_models_of_few_runs(tmp_path):
+    path = tmp_path / "flynn.model"
+    model = train([party("other")], SETTINGS)
+
+    for number in range(MAX_PENDING + 3):
+        party("north", model_path=path, run=str(number)).answer(ModelRelease(model))
+        os.utime(tmp_path / f"flynn.model.{number}.pending", (number, number))
+
+    kept = {int(p.name.split(".")[2]) for p in tmp_path.iterdir()}
+    assert kept == set(range(3, MAX_PENDING + 3))
 
 
 def test_every_party_writes_the_model_of_the_coordinator(tmp_path):
@@ -514,7 +541,7 @@ def test_a_party_that_cannot_write_keeps_its_old_model(tmp_path, monkeypatch):
     member.answer(Finish(model.losses))
 
     assert failed_model is None
-    assert files == {"flynn.model", "flynn.model.pending"}
+    assert files == {"flynn.model", "flynn.model.run.pending"}
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"flynn.model": model.to_bytes()}
 
 

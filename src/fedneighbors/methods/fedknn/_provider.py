@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import MAX_CELLS
 from fedneighbors._typing import Integers
 from fedneighbors.federation._messages import Message
 from fedneighbors.federation._reply_grid import delay_to_grid
@@ -42,6 +43,9 @@ from fedneighbors.methods.fedknn.protocol import (
 
 MAX_OPEN_QUERIES = 1000
 """Maximum number of open queries; limits memory if a broker never closes any."""
+
+MAX_OPEN_BYTES = 256 << 20
+"""Maximum number of bytes of all open queries."""
 
 
 class Provider:
@@ -159,7 +163,9 @@ class Provider:
             if entry[0] != request.query:
                 raise Refused("another query has this name")
             return entry[1]
-        if len(self._open) >= MAX_OPEN_QUERIES:
+        n_bytes = sum(len(query) for query, _ in self._open.values()) + len(request.query)
+        n_cells = len(self._open) * self._index.n_objects
+        if len(self._open) >= MAX_OPEN_QUERIES or n_bytes > MAX_OPEN_BYTES or n_cells > MAX_CELLS:
             raise Refused("too many queries are open; close some")
         session = self._open_query(request.query)
         self._open[request.name] = request.query, session

@@ -25,6 +25,7 @@ from fedneighbors.methods.fedknn.algorithm import (
     Part,
     check_bounds,
     check_distances_against_bounds,
+    check_query,
     is_certified,
     merge,
     proportional_counts,
@@ -64,6 +65,9 @@ class BoundRequest:
     name: str
     query: bytes
     k: int
+
+    def __post_init__(self) -> None:
+        check_query(self.query, self.name, self.k)
 
 
 @message
@@ -115,6 +119,11 @@ class NearestRequest:
     cutoff: float | None
     tie: int | None = None
 
+    def __post_init__(self) -> None:
+        check_query(self.query, self.name)
+        if self.count < 0:
+            raise ValueError(f"expected a count of 0 or more, got {self.count}")
+
     def check(self, party: str, reply: NearestReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for a wrong number of objects, or objects beyond the cutoff."""
         reply.check_n_objects(self.count)
@@ -137,6 +146,9 @@ class RangeCountRequest:
     name: str
     query: bytes
     radius: float | None
+
+    def __post_init__(self) -> None:
+        check_query(self.query, self.name)
 
 
 @message

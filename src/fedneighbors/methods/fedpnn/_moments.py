@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedpnn._scaling import (
+    MAX_COORDINATES,
     Booleans,
     ScalingReply,
     TableScaling,
@@ -69,6 +71,9 @@ class PointMomentsRequest:
 
     def __post_init__(self) -> None:
         check_columns(self.columns)
+        if self.scaling.n_coordinates > MAX_COORDINATES:
+            raise ValueError(f"expected at most {MAX_COORDINATES} coordinates")
+        check_n_classes(len(self.classes))
 
     @property
     def quoted(self) -> Mapping[str, ScalingReply]:

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
 from fedneighbors.kernels._exactsum import MAX_MAGNITUDE
+from fedneighbors.kernels.clustering._kerneldensity import ACTIVATIONS
 from fedneighbors.methods.fedpnn._model import (
     Exposure,
     FedPNNModel,
@@ -28,6 +30,7 @@ from fedneighbors.methods.fedpnn._moments import (
 )
 from fedneighbors.methods.fedpnn._scaling import (
     MAX_ROWS,
+    SCALING_KINDS,
     Booleans,
     ScalingReply,
     ScalingRequest,
@@ -124,6 +127,11 @@ class CentersRequest:
         ScalingRequest(self.n_knots, self.min_count, self.columns)
         if self.linear_map.ndim != 2 or not np.isfinite(self.linear_map).all():
             raise ValueError("the linear map is not a matrix of finite numbers")
+        check_n_classes(len(self.classes))
+        if self.activation not in ACTIVATIONS or self.scaling_kind not in SCALING_KINDS:
+            raise ValueError("unknown activation or kind of scaling")
+        if not (self.factor > 0 and (self.threshold is None or self.threshold > 0)):
+            raise ValueError("threshold and factor must be above 0")
 
     @property
     def quoted(self) -> Mapping[str, ScalingReply] | None:

@@ -25,8 +25,12 @@ MAX_SCORE = 3.0
 """Normal scores are clipped at three standard deviations."""
 
 
-MAX_KNOTS = 10_000
-"""Maximum number of groups of a column that a request may ask for."""
+MAX_KNOTS = 1000
+"""Maximum number of groups of a column that a request may ask for: 16 kB of reply."""
+
+
+MAX_COORDINATES = 4096
+"""Maximum coordinates of a supervised metric; 8 bytes for each pair of them are 134 MB."""
 
 
 MAX_ROWS = 1 << 40
@@ -220,6 +224,9 @@ def _count_missing(x: Floats, labels: Integers, *, min_count: int) -> tuple[Inte
         many += np.where(n_missing < min_count, 0, n_missing)
         few += np.where(n_missing < min_count, n_missing, 0)
     return many, few
+
+
+SCALING_KINDS = ("quantile", "minmax", "none")
 
 
 @dataclass(frozen=True, eq=False)

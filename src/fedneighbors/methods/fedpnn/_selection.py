@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedneighbors._limits import MAX_COLUMNS, check_cells
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
@@ -48,6 +49,12 @@ class SelectionRequest:
     classes: tuple[str | int | float | bool, ...]
     n_features: int
     min_count: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.n_features <= MAX_COLUMNS or self.min_count < 1:
+            raise ValueError("n_features or min_count is out of range")
+        n_limbs = 1 + N_SUM_LIMBS + N_SQUARE_LIMBS
+        check_cells("sums", len(self.classes), self.n_features, n_limbs)
 
     def check(self, party: str, reply: SelectionReply) -> None:  # noqa: ARG002 - runtimes name it
         """Check the shapes of the sums and their numbers of cells."""

@@ -32,6 +32,7 @@ from fedneighbors.methods.fedpnn._party import (
     FedPNNSchemaRequest,
 )
 from fedneighbors.methods.fedpnn._scaling import (
+    MAX_COORDINATES,
     ScalingReply,
     ScalingRequest,
     TableScaling,
@@ -165,9 +166,6 @@ class FedPNNSettings:
 
 DEFAULT_SIGMA = 0.5
 """Smoothing if no party has rows of two classes, so that none can choose one."""
-
-MAX_COORDINATES = 4096
-"""Maximum coordinates of a supervised metric; 8 bytes for each pair of them are 134 MB."""
 
 
 def median_sigma(choices: Sequence[int], weights: Sequence[int]) -> float:

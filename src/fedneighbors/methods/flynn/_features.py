@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import MAX_COLUMNS
 from fedneighbors._typing import Floats
 from fedneighbors.tabular._schema import MomentsReply, mean_and_deviation
 
@@ -122,7 +123,7 @@ def _compute_cosines(z: Floats, seed: int) -> npt.NDArray[np.int16]:
     return _cosine_table()[np.minimum((turns * _TABLE_SIZE).astype(np.int64), _TABLE_SIZE - 1)]
 
 
-@cache
+@lru_cache(maxsize=16)  # requests choose the seed
 def _draw_waves(n_features: int, seed: int) -> tuple[Floats, Floats]:
     """Draw frequencies and phases, in units of a full turn.
 
@@ -239,6 +240,11 @@ class FeatureMap:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.n_features <= MAX_COLUMNS or not 0 <= self.seed < 2**63:
+            raise ValueError(
+                f"expected up to {MAX_COLUMNS} columns and a seed in [0, 2**63), got "
+                f"{self.n_features} and {self.seed}"
+            )
         if self.expansion not in EXPANSIONS:
             raise ValueError(f"expected an expansion among {EXPANSIONS}, got {self.expansion!r}")
         for constants in (self.mean, self.scale):

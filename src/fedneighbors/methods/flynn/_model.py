@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import check_cells
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn.algorithm import (
@@ -83,6 +84,8 @@ class FlyNNModel(ModelFile):
         lowest = np.iinfo(np.int32).min if self.noise_variance else 0
         if self.counts.max(initial=0) > np.iinfo(np.int32).max or self.counts.min() < lowest:
             raise ValueError("a count is out of range")
+        largest = np.maximum(self.counts.max(axis=0, initial=0), 0).astype(np.int64)
+        check_cells("weights", int(largest.sum()) + len(largest))
         if self.noise_variance < 0 or (self.noise_variance and not self.guarantee):
             raise ValueError("a noise variance must be positive and have a guarantee")
         if self.losses.shape != (len(SHARPNESS_GRID),):

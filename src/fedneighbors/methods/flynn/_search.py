@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import check_cells
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
@@ -27,6 +28,7 @@ from fedneighbors.methods.flynn.protocol import (
     FlyNNParty,
     MomentsRequest,
     SchemaRequest,
+    check_counts,
     check_moments,
 )
 from fedneighbors.tabular._schema import JointSchema, Label, MomentsReply, agree, blocks
@@ -58,6 +60,13 @@ class FoldCountRequest:
     n_active: tuple[int, ...]
     n_folds: int
 
+    def __post_init__(self) -> None:
+        check_counts(self.plan, self.classes, self.n_bits)
+        if self.n_folds < 0 or not all(0 < n <= self.plan.n_active for n in self.n_active):
+            raise ValueError("n_folds or n_active is out of range")
+        n_counts = max(1, len(self.n_active)) * max(1, self.n_folds)
+        check_cells("counts", n_counts, self.plan.n_units, len(self.classes))
+
 
 @message
 class FoldHits:
@@ -78,6 +87,16 @@ class FoldHitRequest:
     rows: npt.NDArray[np.int64]
     decays: tuple[tuple[float, ...], ...]
     normalized: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        if any(len(decays) != len(self.normalized) for decays in self.decays):
+            raise ValueError("decays and normalized differ in number")
+        if self.counts.ndim != 3 or self.rows.ndim != 2 or (self.rows < 0).any():
+            raise ValueError("counts or rows of folds have the wrong shape or sign")
+        largest = int(self.counts.max(initial=0)) * len(self.counts)
+        if largest > np.iinfo(np.int32).max:
+            raise ValueError("summed counts do not fit into 32 bits")
+        check_cells("weights", largest + 1, self.counts.shape[2], max(1, len(self.normalized)))
 
 
 class SearchParty(FlyNNParty):
@@ -117,6 +136,7 @@ class SearchParty(FlyNNParty):
 
     def _fold_counts(self, request: FoldCountRequest) -> FoldCounts:
         plan, n_classes = request.plan, len(request.classes)
+        self._check_hash(plan)
         self._count_request = request
         self._classes = self._positions(request.classes)
         self._ranked = _rank_hashes(self._x, plan, n_threads=self._n_threads)
@@ -147,6 +167,13 @@ class SearchParty(FlyNNParty):
         if self._count_request is None:
             raise Refused("hits were requested before counts")
         fold_rows = self._fold_rows()
+        plan, n_rhos = self._count_request.plan, len(self._count_request.n_active)
+        n_classes = len(self._count_request.classes)
+        shape = (n_rhos * len(fold_rows), plan.n_units, n_classes)
+        if request.counts.shape != shape or request.rows.shape != (len(fold_rows), n_classes):
+            raise Refused("the summed counts differ in shape from the requested ones")
+        if len(request.decays) != n_rhos:
+            raise Refused("the decays are not those of the requested counts")
         by_row = self._count_request.n_folds == LEAVE_ONE_OUT
         hits = []
         for k, active in enumerate(self._hashes_by_rho()):

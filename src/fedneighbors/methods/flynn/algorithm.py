@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import check_cells
 from fedneighbors._typing import Floats
 from fedneighbors.kernels._exactsum import exact_moments
 from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
@@ -139,6 +140,7 @@ class HashPlan:
                 f"n_active={self.n_active} does not lie in [1, n_units={self.n_units}]; "
                 "lower n_active or raise n_units"
             )
+        check_cells("a wiring", self.n_units, self.n_inputs)
 
     @cached_property
     def wiring(self) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import MAX_CELLS, MAX_STEPS, check_cells
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, encode, message
@@ -58,6 +59,13 @@ class MomentsRequest:
     with_columns: bool
 
 
+def check_counts(plan: HashPlan, classes: tuple[Label, ...], n_bits: int = 32) -> None:
+    """Raise ValueError for too many counts, or an unsupported number of bits."""
+    check_cells("counts", plan.n_units, len(classes))
+    if n_bits not in (8, 16, 32):
+        raise ValueError(f"expected counts of 8, 16 or 32 bits, got {n_bits}")
+
+
 @message
 class CountReply:
     """Activations of each unit in each class, unsigned integers of shape (n_units, n_classes)."""
@@ -78,6 +86,9 @@ class CountRequest:
     classes: tuple[Label, ...]
     n_bits: int
     declared: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        check_counts(self.plan, self.classes, self.n_bits)
 
     def check(self, party: str, reply: CountReply) -> None:
         """Check that one party's counts are possible.
@@ -215,7 +226,7 @@ class FlyNNParty(TableParty):
 
     Takes the arguments of :class:`~fedneighbors.tabular._ownership.TableParty`, with rows of finite
     numbers. A party whose process does not survive between messages needs a ``model_path``; the
-    unfinished model is stored there with the suffix ``.pending``.
+    unfinished model is stored there with the name of the run and the suffix ``.pending``.
     """
 
     accepts: tuple[type[Any], ...] = (
@@ -258,13 +269,12 @@ class FlyNNParty(TableParty):
         return column_moments(self._x)
 
     def _count(self, request: CountRequest) -> CountReply:
-        if self._x.shape[1] != request.plan.features.n_features:
-            raise Refused("the number of columns is not the announced one")
         counts = self._count_activations(request.plan, request.classes)
         return CountReply(counts.astype(f"u{request.n_bits // 8}"))
 
     def _active(self, plan: HashPlan) -> npt.NDArray[np.int32]:
         """Return the hashes of the table, cached for the last plan."""
+        self._check_hash(plan)
         key = encode(plan)
         if self._hashed is None or self._hashed[0] != key:
             self._hashed = (
@@ -272,6 +282,15 @@ class FlyNNParty(TableParty):
                 hash_with_plan(self._x, plan, n_threads=self._n_threads, same_work=self._same_work),
             )
         return self._hashed[1]
+
+    def _check_hash(self, plan: HashPlan) -> None:
+        """Refuse a plan for another table or of too much work."""
+        n_rows, n_columns = self._x.shape
+        if n_columns != plan.features.n_features:
+            raise Refused("the number of columns is not the announced one")
+        n_steps = n_rows * plan.n_units * plan.n_inputs
+        if n_rows * plan.n_active > MAX_CELLS or n_steps > MAX_STEPS:
+            raise Refused("hashing the table by this plan would take too much memory or time")
 
     def _count_activations(
         self, plan: HashPlan, classes: tuple[Label, ...]
@@ -289,7 +308,7 @@ class FlyNNParty(TableParty):
         novelty = leave_one_out(active[rows], labels, model.filters, model.table)
         self._released = model
         if self._path is not None:
-            model.save(self._pending)
+            self._keep_pending(model.to_bytes())
         return CalibrationReply(log_losses(novelty, labels, model.plan.n_active))
 
     def _finish(self, losses: npt.NDArray[np.int64]) -> Receipt:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedneighbors._limits import MAX_CELLS
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError
 from fedneighbors.federation._messages import Message
@@ -300,6 +301,8 @@ class KNNPerParty(TableParty):
             case ScatterRequest():
                 return self._scatter(request)
             case TrainRequest():
+                if self.n_rows * request.regime.epochs > MAX_CELLS:
+                    raise Refused("so many epochs of the table would take too much memory")
                 trainer = Trainer(
                     self.network,
                     self.x,
@@ -359,6 +362,8 @@ class KNNPerParty(TableParty):
 
     def _prepare(self, request: Any) -> Message:
         """Return the task's reply; set targets and network inputs once known."""
+        if not isinstance(request, TargetsRequest):
+            self._check_center(request.center)
         reply, values = self.task.answer_request(
             request, self._y, lambda flag: self.training_rows(without_held_out=flag)
         )
@@ -366,6 +371,11 @@ class KNNPerParty(TableParty):
             self._labels = values
             self.x = as_tensor(self._x, request.center, request.scale, self.network)
         return reply
+
+    def _check_center(self, center: Floats) -> None:
+        """Refuse a scaling of another number of columns, which would repeat rows."""
+        if len(center) not in (0, self._x.shape[-1]):
+            raise Refused("the scaling has another number of columns")
 
     def _release(self, request: ReleaseRequest) -> None:
         keys, scores = shared_outputs(

@@ -44,7 +44,7 @@ from fedneighbors.methods.knnper.protocol import (
 from fedneighbors.neural._blueprint import CUSTOM, Blueprint, Model
 from fedneighbors.neural._network import Network
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.records._storage import check_folder, replace_file
+from fedneighbors.records._storage import check_folder
 from fedneighbors.tabular._app_config import (
     node_value,
     reserved_classes,
@@ -67,6 +67,9 @@ class OpeningRequest:
     reply: ClassVar[type] = SchemaReply
 
 
+MAX_CANDIDATES = 100
+
+
 @message
 class PlanRequest:
     """Training plan, and second request for the schema; ``layout`` is the network's digest."""
@@ -76,6 +79,10 @@ class PlanRequest:
     settings: MemorySettings
 
     reply: ClassVar[type] = SchemaReply
+
+    def __post_init__(self) -> None:
+        if len(self.settings.ks) * len(self.settings.metrics) > MAX_CANDIDATES:
+            raise ValueError(f"expected at most {MAX_CANDIDATES} pairs of k and metric")
 
 
 MAGIC = b"FNKNODE2"
@@ -190,7 +197,11 @@ class NodeParty(TableParty):
         if plan.settings.codec is not None:
             raise Refused("the plan has a codebook; codebooks are shared only after training")
         if plan.blueprint.model != CUSTOM:
-            return plan.blueprint.network()
+            try:
+                plan.blueprint.check_size()
+                return plan.blueprint.network()
+            except (ValueError, TypeError, RuntimeError) as error:
+                raise Refused("the network cannot be built or is too large") from error
         if self._custom is None:
             raise Refused("a key is not set in the configuration of the node", "model")
         return plan.blueprint.network(self._custom())
@@ -203,7 +214,7 @@ class NodeParty(TableParty):
         )
 
     def _store_requests(self, stored: RepeatedRequests) -> None:
-        replace_file(self._pending, seal_model(MAGIC, stored))
+        self._keep_pending(seal_model(MAGIC, stored))
 
     def _finish(self, stored: RepeatedRequests, client: KNNPerParty, final: ReleaseRequest) -> None:
         """Write the client's part of the model; delete stored requests."""

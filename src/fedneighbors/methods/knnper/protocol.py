@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
@@ -46,6 +47,18 @@ Weights = npt.NDArray[np.floating[Any]]
 
 FIXED_POINT = 32
 """Binary places of scatter matrices and pool terms, which are sent as fixed-point integers."""
+
+
+MAX_EPOCHS = 1000
+"""Maximum number of passes over the rows in a round."""
+
+
+def check_units(center: Floats, scale: Floats) -> None:
+    """Raise ValueError unless center and scale are finite vectors of one length."""
+    if center.ndim != 1 or center.shape != scale.shape or not (scale > 0).all():
+        raise ValueError("center and scale are not vectors of one length, with scales above 0")
+    if not (np.isfinite(center).all() and np.isfinite(scale).all()):
+        raise ValueError("center or scale is not finite")
 
 
 @message
@@ -85,6 +98,10 @@ class CountsRequest:
 
     reply: ClassVar[type] = CountsReply
 
+    def __post_init__(self) -> None:
+        check_n_classes(len(self.classes))
+        check_units(self.center, self.scale)
+
 
 @message
 class TargetsRequest:
@@ -109,12 +126,25 @@ class UnitsRequest:
 
     reply: ClassVar[type] = Receipt
 
+    def __post_init__(self) -> None:
+        check_units(self.center, self.scale)
+        check_units(self.target_center, self.target_scale)
+
 
 @message
 class UpdateReply:
     """Change of weights in a client's training times its rows (Eq 13), in fixed point."""
 
     change: Integers
+
+
+def check_round(number: int, epochs: int, bits: int = 0) -> None:
+    """Raise ValueError for a round with too much work."""
+    if number < 0 or not 1 <= epochs <= MAX_EPOCHS or not -62 <= bits <= 62:
+        raise ValueError(
+            f"expected a round from 0, 1 to {MAX_EPOCHS} epochs and up to 62 binary places, got "
+            f"{number}, {epochs} and {bits}"
+        )
 
 
 @message
@@ -133,6 +163,9 @@ class TrainRequest:
     weights: Weights
 
     reply: ClassVar[type] = UpdateReply
+
+    def __post_init__(self) -> None:
+        check_round(self.number, self.regime.epochs, self.bits)
 
 
 @message

@@ -6,10 +6,12 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fedneighbors.errors import LedgerError
+from fedneighbors.records._storage import sweep_parts
 
 _APPLICATION = 0x666E6C67  # "fnlg", which marks the SQLite file as a ledger
 _VERSION = 3  # version of the schema; files of other versions are refused
@@ -52,6 +54,16 @@ CREATE TRIGGER answer_stays BEFORE DELETE ON answer
 CREATE TRIGGER answer_as_stored BEFORE UPDATE ON answer
     BEGIN SELECT RAISE(ABORT, 'an answer is never changed'); END;
 """
+
+_STATEMENTS = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"
+
+
+@lru_cache(maxsize=1)
+def _written_statements() -> list[tuple[str]]:
+    """Return the statements of a new ledger's tables, indexes and triggers."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return connection.execute(_STATEMENTS).fetchall()
 
 
 class LedgerFile:
@@ -179,6 +191,7 @@ class LedgerFile:
             connection = self._connect(":memory:")
             _create_tables(connection, party, time)
             return connection
+        sweep_parts(Path(self.path).absolute().parent, Path(self.path).name)
         if not os.path.lexists(self.path):
             self._create(party, must_exist, time)
         _check_length(self.path)
@@ -239,13 +252,22 @@ class LedgerFile:
                 f"ledger {self.path} has version {version}, this program reads version "
                 f"{_VERSION}; use the program that wrote it"
             )
+        if self.rows(_STATEMENTS) != _written_statements():  # before a query of a hostile view
+            raise LedgerError(
+                f"ledger {self.path} has other tables than it was made with; {_RESTORE}"
+            )
         damage = self.rows("PRAGMA integrity_check(1)")[0][0]
         if damage != "ok":
             raise LedgerError(f"ledger {self.path} is damaged ({damage}); {_RESTORE}")
         mode = self.rows("PRAGMA journal_mode")[0][0]
         if mode != ("memory" if self.path == ":memory:" else "wal"):
             raise LedgerError(f"ledger {self.path} is in journal mode {mode}, expected wal")
-        (owner,) = self.rows("SELECT party FROM about")[0]
+        owners = self.rows("SELECT party FROM about")
+        if len(owners) != 1:
+            raise LedgerError(
+                f"ledger {self.path} has {len(owners)} owners, expected 1; {_RESTORE}"
+            )
+        ((owner,),) = owners
         if party not in (None, owner):
             raise LedgerError(
                 f"ledger {self.path} belongs to party {owner!r}, not to {party!r}; use the "
@@ -260,6 +282,8 @@ class LedgerFile:
             yield
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"ledger {self.path} {self._explain(error)}") from error
+        except UnicodeDecodeError:  # SQLite's message quotes a damaged statement
+            raise LedgerError(f"ledger {self.path} {_ADVICE[sqlite3.SQLITE_CORRUPT]}") from None
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ MAX_NAME_LENGTH = 500
 _MAX_NOTE_LENGTH = 2000
 _MAX_DIGITS = 1000  # below 4300, Python's limit for converting integers to text
 _TOO_LARGE = 10**_MAX_DIGITS
+_FRACTION = re.compile(f"[0-9]{{1,{_MAX_DIGITS}}}/[0-9]{{1,{_MAX_DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -170,10 +172,12 @@ def from_columns(notion: str, first: str, second: str) -> Guarantee:
         If the text has another format.
     """
     try:
+        if not all(map(_FRACTION.fullmatch, filter(None, (first, second)))):
+            raise ValueError("not a numerator and a denominator")  # Fraction would expand 1e999999
         return _NOTIONS[notion](*(Fraction(text) for text in (first, second) if text))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(
-            f"the ledger has a guarantee that cannot be read: {notion} {first} {second}; "
+            f"the ledger has a guarantee that cannot be read: {notion} {first:.80} {second:.80}; "
             "restore the ledger from a backup"
         ) from error
 

@@ -182,6 +182,21 @@ def test_each_attempt_at_a_masked_sum_is_charged():
     assert north._gate.ledger.spent("table") == PureDP(2)
 
 
+def test_the_ledger_stores_no_reply_with_a_noise_share():
+    privacy = replace(LOCAL, mechanism="central")
+    north = party(privacy=privacy, ledger=ledger_of("n", PureDP(2)))
+    round_ = MaskedRound("ab", 4, 4, 3)
+
+    sent = north.contribute(masked_request(privacy), round_)
+    with pytest.raises(Refused, match="this masked sum was answered before"):
+        north.contribute(masked_request(privacy), round_)
+
+    stored = north._gate.ledger._file.rows("SELECT content FROM answer")
+    assert [len(content) for (content,) in stored] == [16]
+    assert len(encode(sent)) > 16
+    assert north._gate.ledger.spent("table") == PureDP(1)
+
+
 def test_a_schema_reveals_no_labels():
     schema = party().answer(PublicSchemaRequest())
 

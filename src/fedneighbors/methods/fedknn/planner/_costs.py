@@ -1,6 +1,5 @@
 """Measured costs of a federation: sample queries at its providers, echoes over its links."""
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._inprocess import ConnectedParties
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
+from fedneighbors.methods.fedknn.algorithm import check_query
 from fedneighbors.methods.fedknn.metrics._sessions import Session
 from fedneighbors.methods.fedknn.protocol import check_ascending, check_objects
 
@@ -22,6 +22,7 @@ MAX_ECHO_BYTES = 1 << 24
 _N_ECHOES = 3  # the median ignores one outlier
 _ECHO_BYTES = 1 << 18  # 0.1 s at 20 Mbit/s
 _LIMIT_S = 10.0  # default time limit of a sample
+MAX_LIMIT_S = 600.0
 
 
 @message
@@ -99,10 +100,9 @@ class SampleRequest:
     limit_s: float
 
     def __post_init__(self) -> None:
-        if self.k < 1 or not self.limit_s > 0:
-            raise ValueError(
-                f"expected k of 1 or more and a limit above 0 s, got {self.k} and {self.limit_s}"
-            )
+        check_query(self.query, k=self.k)
+        if not 0 < self.limit_s <= MAX_LIMIT_S:
+            raise ValueError(f"expected a limit of up to {MAX_LIMIT_S} s, got {self.limit_s}")
 
     def check(self, party: str, reply: SampleReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for more objects or bounds than requested."""
@@ -274,8 +274,8 @@ def measure(
         raise ValueError("expected at least one sample query")
     if isinstance(k, bool) or k < 1:
         raise ValueError(f"expected k of 1 or more, got {k!r}")
-    if not 0 < limit_s < math.inf:
-        raise ValueError(f"expected limit_s above 0, got {limit_s!r}")
+    if not 0 < limit_s <= MAX_LIMIT_S:
+        raise ValueError(f"expected limit_s above 0, up to {MAX_LIMIT_S}, got {limit_s!r}")
     first = federation.run(_ask_samples(SampleRequest(queries[0], 1, limit_s))).result
     groups = [[name] for name in first] if sequential else [list(first)]
     links: dict[str, LinkCost] = {}

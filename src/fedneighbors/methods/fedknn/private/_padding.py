@@ -8,6 +8,7 @@ import numpy.typing as npt
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.federation._reply_grid import MAX_GRID_S
+from fedneighbors.methods.fedknn.algorithm import check_query
 from fedneighbors.methods.fedknn.protocol import NearestReply, check_ascending
 
 MAX_NAME_BYTES = 64
@@ -15,6 +16,8 @@ MAX_NAME_BYTES = 64
 
 EPOCH_BYTES = 16
 """Length of the random bytes that identify a provider's objects."""
+
+MIN_GRID_S = 1e-6
 
 
 @message
@@ -47,7 +50,7 @@ class PaddedBoundRequest:
     grid_s: float
 
     def __post_init__(self) -> None:
-        _check_request(self.k, self.grid_s)
+        _check_request(self)
 
     def check(self, party: str, reply: PaddedBoundReply) -> None:  # noqa: ARG002 - passed by runtimes
         """Raise for a reply of another size."""
@@ -85,7 +88,7 @@ class PaddedNearestRequest:
     grid_s: float
 
     def __post_init__(self) -> None:
-        _check_request(self.k, self.grid_s)
+        _check_request(self)
         if self.count.shape != (1,) or not 0 <= self.count[0] <= self.k:
             raise ValueError(f"expected one count from 0 to {self.k}, got {self.count}")
 
@@ -94,10 +97,11 @@ class PaddedNearestRequest:
         unpad_nearest(reply, self.k).check_n_objects(int(self.count[0]))
 
 
-def _check_request(k: int, grid_s: float) -> None:
-    if k < 1 or not 0 <= grid_s <= MAX_GRID_S:
+def _check_request(request: "PaddedBoundRequest | PaddedNearestRequest") -> None:
+    check_query(request.query, request.name, request.k)
+    if request.grid_s and not MIN_GRID_S <= request.grid_s <= MAX_GRID_S:
         raise ValueError(
-            f"expected k of 1 or more and a grid of 0 to {MAX_GRID_S} seconds, got {k} and {grid_s}"
+            f"expected a grid of 0 or {MIN_GRID_S} to {MAX_GRID_S} seconds, got {request.grid_s}"
         )
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import check_cells, check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
@@ -52,6 +53,10 @@ class OriginRequest(PaidRequest):
     reply: ClassVar[type] = NoisyReply
     classes: tuple[str | int | float | bool, ...]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_n_classes(len(self.classes))
+
 
 @message
 class MaskedOriginRequest(OriginRequest):
@@ -70,7 +75,9 @@ class ClassSumsRequest(PaidRequest):
     origin: Floats
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_point(self.origin)
+        check_cells("class sums", len(self.classes), len(self.origin) + 1)
 
 
 @message
@@ -91,6 +98,7 @@ class CellsRequest(PaidRequest):
     axis: Floats
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_point(self.origin)
         _check_point(self.axis)
         if self.axis.shape != self.origin.shape:

@@ -183,8 +183,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
 
         The check reads no values of rows, so refusing reveals nothing about them.
         """
-        if self._x.shape[1] != plan.features.n_features:
-            raise Refused("the number of columns is not the announced one")
+        self._check_hash(plan)
         self._check_classes(classes)
         if plan.n_units * len(classes) > _MAX_CELLS:
             raise Refused("the counts would be too many for a reply")

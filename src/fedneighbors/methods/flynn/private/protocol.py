@@ -28,10 +28,10 @@ from fedneighbors.methods.flynn.private._release import (
     private_sizes,
     release_budget,
 )
-from fedneighbors.methods.flynn.protocol import FlyNNSettings
+from fedneighbors.methods.flynn.protocol import FlyNNSettings, check_counts
 from fedneighbors.privacy._guarantees import Sensitivity
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._private import PaidRequest, PrivateTraining, column_bounds
+from fedneighbors.tabular._private import PaidRequest, PrivateTraining, check_run, column_bounds
 from fedneighbors.tabular._schema import Label, Receipt
 
 
@@ -54,6 +54,7 @@ class ConstantsRequest(PaidRequest):
     high: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.low.ndim != 1 or self.low.shape != self.high.shape:
             raise ValueError("bounds are not two vectors of one length")
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
@@ -91,6 +92,10 @@ class NoisyCountRequest(PaidRequest):
     plan: HashPlan
     classes: tuple[Label, ...]
     constants_paid: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self.plan, self.classes)
 
 
 @message
@@ -136,6 +141,10 @@ class PicksRequest:
     classes: tuple[Label, ...]
     constants_paid: bool
     n_picks: int
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_counts(self.plan, self.classes)
 
 
 @message

@@ -150,6 +150,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
     def _noised_counts(self, request: NoisedCountsRequest) -> NoisedCountsReply:
         self._check_terms(request)
         self._check_classes(request.classes)
+        self._check_center(request.center)
         n_classes = len(request.classes)
         cost, noised = calibrate_noise(
             self._budget.counts, ROW_COUNTS, n_shares=None, n_cells=n_classes, bits=self._bits
@@ -188,9 +189,6 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
         self._check_terms(request)
         if not self._noised_n_rows:
             raise Refused("the class counts must come first")
-        numbers = request.numbers
-        if len(set(numbers)) < len(numbers) or not (request.bound > 0 and request.batch_size > 0):
-            raise Refused("the announced steps are invalid")
         try:
             check_private(self.network, tuple(self.x.shape[1:]), self.x.dtype)
         except ValueError as error:
@@ -199,7 +197,7 @@ class PrivateKNNPerParty(PrivateTableParty, KNNPerParty):
             max(1, round(self._noised_n_rows * (1 - self.settings.validation))),
             request.batch_size,
             epochs=request.epochs,
-            n_rounds=max(1, len(numbers)),
+            n_rounds=max(1, len(request.numbers)),
             allowed=self._budget.steps,
         )
         key = self._gate.release_bytes(

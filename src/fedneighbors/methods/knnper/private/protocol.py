@@ -14,16 +14,23 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.knnper._settings import RoundSettings
 from fedneighbors.methods.knnper.algorithm import average_changes, binary_places
-from fedneighbors.methods.knnper.protocol import ReleaseRequest, Shared, UpdateReply
+from fedneighbors.methods.knnper.protocol import (
+    ReleaseRequest,
+    Shared,
+    UpdateReply,
+    check_round,
+    check_units,
+)
 from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._policy import Privacy, terms
-from fedneighbors.tabular._private import column_bounds
+from fedneighbors.tabular._private import check_run, column_bounds
 from fedneighbors.tabular._schema import Label, Receipt, SchemaReply, agree
 
 
@@ -61,6 +68,14 @@ class NoisedCountsRequest:
     reply: ClassVar[type] = NoisedCountsReply
     noised: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_n_classes(len(self.classes))
+        check_units(self.center, self.scale)
+
+
+MAX_ROUNDS = 10_000
+
 
 @message
 class BeginRequest:
@@ -79,6 +94,14 @@ class BeginRequest:
 
     reply: ClassVar[type] = Receipt
 
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_round(min(self.numbers, default=0), self.epochs)
+        if len(set(self.numbers)) < len(self.numbers) or len(self.numbers) > MAX_ROUNDS:
+            raise ValueError(f"expected at most {MAX_ROUNDS} rounds, each once")
+        if self.batch_size < 1 or self.bound <= 0:
+            raise ValueError("expected batch_size and bound above 0")
+
 
 @message
 class PrivateTrainRequest:
@@ -92,6 +115,10 @@ class PrivateTrainRequest:
 
     reply: ClassVar[type] = UpdateReply
     noised: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_round(self.number, self.regime.epochs, self.bits)
 
 
 _UNUSED_FIELDS = ("n_picks", "n_parties", "accounting", "colluders")

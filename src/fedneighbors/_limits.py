@@ -1,0 +1,30 @@
+"""Limits on the work that a request or a model file may ask for.
+
+A message checks them when it is decoded, and a party where they depend on its table, before
+anything is allocated. An array that a request sizes has at most ``MAX_CELLS`` cells, 2 GiB of
+64-bit numbers; everything else is a fixed multiple of the request's bytes or of the table's.
+"""
+
+import math
+
+MAX_CELLS = 1 << 28
+
+MAX_COLUMNS = 1 << 24
+"""Maximum number of columns; the widest public tables have some million."""
+
+MAX_CLASSES = 1 << 16
+
+MAX_STEPS = 1 << 46
+"""Maximum number of additions in a loop over all rows: some hours of one core at 5e9 a second."""
+
+
+def check_cells(what: str, *sides: int) -> None:
+    """Raise ValueError for an array of more than ``MAX_CELLS`` cells."""
+    if math.prod(sides) > MAX_CELLS:
+        raise ValueError(f"{what} of {' x '.join(map(str, sides))} cells; the limit is {MAX_CELLS}")
+
+
+def check_n_classes(n_classes: int) -> None:
+    """Raise ValueError for too many classes."""
+    if n_classes > MAX_CLASSES:
+        raise ValueError(f"expected at most {MAX_CLASSES} classes, got {n_classes}")

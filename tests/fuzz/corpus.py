@@ -1,0 +1,332 @@
+"""Valid files and requests of every kind, and the readers that a mutated one must not surprise."""
+
+import gzip
+import sqlite3
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedneighbors import (
+    FederatedNeighbors,
+    FedPNNClassifier,
+    FlyNNClassifier,
+    FlyNNSearchCV,
+    KNNPerClassifier,
+    KNNPerRegressor,
+    baselines,
+)
+from fedneighbors.datasets import Schema, read_table
+from fedneighbors.datasets._reading import read_rows
+from fedneighbors.errors import DataError, LedgerError, ModelFileError, WireError
+from fedneighbors.federation import _inprocess
+from fedneighbors.federation._messages import decode
+from fedneighbors.federation._roles import serve
+from fedneighbors.methods.fedpnn.synthesis import TabularSynthesizer
+from fedneighbors.privacy import Privacy, PureDP
+from fedneighbors.privacy.ledger._chain import extend_chain
+from fedneighbors.privacy.ledger._ledger import Ledger
+from tests.fuzz.mutation import WORDS, mutate, reseal
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(36, 3))
+Y = np.arange(36) % 3
+OWNER = np.array(["north", "south"])[np.arange(36) // 18]
+QUICK = {"hidden": (4,), "n_rounds": 1, "trainer": "reuse"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, valid inputs, and the only error that a mutated input may raise.
+
+    ``change`` returns an altered input; ``read`` takes it and a scratch path.
+    """
+
+    name: str
+    inputs: list
+    read: Callable
+    error: type
+    change: Callable
+
+
+def targets(folder, names=None, *, brief=False):
+    """Return the targets with these names; all for None.
+
+    With ``brief``, models and requests are those of few methods.
+    """
+    made = {"models": models, "tables": tables, "schemas": schemas, "ledgers": ledgers}
+    made |= {"entries": entries, "requests": requests}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [made[name](Path(folder), brief) for name in names or made]
+
+
+# Model files: the first bytes are the magic, then comes a checksum, which is made valid again.
+
+
+def models(folder, brief):
+    """Return the target of the files of all fitted models."""
+    fitted = [
+        FlyNNClassifier(n_units=16, n_active=2).fit(X, Y),
+        FedPNNClassifier(min_count=2).fit(X, Y),
+        FedPNNClassifier(privacy=Privacy(1, classes=(0, 1, 2), bounds=(-4, 4))).fit(X, Y),
+    ]
+    if not brief:
+        fitted += [
+            *(
+                KNNPerClassifier(memory=kind, **QUICK).fit(X, Y, parties=OWNER)
+                for kind in ("exact", "8-bit", "product", "centers")
+            ),
+            KNNPerClassifier(combine="pool", strategy="drift", capacity=12, **QUICK).fit(X, Y),
+            KNNPerRegressor(**QUICK).fit(X, X[:, 0]),
+            baselines.FedAvgClassifier(hidden=(4,), n_rounds=1).fit(X, Y, parties=OWNER),
+            TabularSynthesizer(generator=(4,), critic=(4,), epochs=1, embedding=4).fit(X, Y),
+        ]
+    inputs = []
+    for model in fitted:
+        model.save(folder / "valid")
+        raw = (folder / "valid").read_bytes()
+        load = type(model).load
+        inputs.append((raw, load))
+
+    def change(item, rng):
+        raw, load = item
+        others = [other for other, _ in inputs]
+        changed = mutate(raw, rng, others)
+        return (
+            reseal(changed, 8 if raw[:4] != b"FNKC" else 5) if rng.random() < 0.95 else changed
+        ), load
+
+    def read(item, path):
+        path.write_bytes(item[0])
+        item[1](path)
+
+    return Target("models", inputs, read, ModelFileError, change)
+
+
+SCHEMA = """label = "y"
+classes = [0, 1]
+[columns.a]
+kind = "number"
+low = -1.5
+high = 4
+missing = 0
+[columns.b]
+kind = "category"
+categories = ["x", "z"]
+"""
+CSV = b"a,b,y\n1.5,x,0\n-2,z,1\n?,x,0\n3e2,,1\n"
+ARFF = b"""@relation r
+@attribute a numeric
+@attribute b {x,z}
+@attribute y {0,1}
+@data
+1,x,0
+2,z,1
+"""
+JSONL = b'{"a": 1, "b": "x", "y": 0}\n{"a": null, "b": "z", "y": 1}\n'
+
+
+def tables(folder, _brief):
+    """Return the target of tables, with and without a schema."""
+    import pyarrow
+    from pyarrow import parquet
+
+    content = pyarrow.table({"a": [1.5, None, 3], "b": ["x", "z", "x"], "y": [0, 1, 0]})
+    parquet.write_table(content, folder / "valid.parquet")
+    stored = (folder / "valid.parquet").read_bytes()
+    schema = Schema.from_toml(SCHEMA)
+    free = lambda path: read_table(path, label="y")  # noqa: E731 - one line each
+    declared = lambda path: read_rows(path, schema)  # noqa: E731
+    contents = {".csv": CSV, ".arff": ARFF, ".parquet": stored, ".csv.gz": gzip.compress(CSV)}
+    inputs = [(raw, ending, read) for ending, raw in contents.items() for read in (free, declared)]
+    inputs.append((JSONL, ".jsonl", declared))
+
+    def change(item, rng):
+        raw, ending, read = item
+        if ending == ".csv.gz" and rng.random() < 0.7:
+            return gzip.compress(mutate(CSV, rng, [CSV, ARFF]), 1), ending, read
+        return mutate(raw, rng, [CSV, ARFF, JSONL, stored]), ending, read
+
+    def read(item, path):
+        named = path.with_name(f"table{item[1]}")
+        named.write_bytes(item[0])
+        item[2](named)
+
+    return Target("tables", inputs, read, DataError, change)
+
+
+def schemas(_folder, _brief):
+    """Return the target of schema files."""
+    raw = SCHEMA.encode()
+
+    def read(item, path):
+        path.write_bytes(item)
+        Schema.load(path)
+
+    return Target(
+        "schemas", [raw], read, DataError, lambda item, rng: mutate(item, rng, [CSV, raw])
+    )
+
+
+def _filled_ledger(path):
+    with Ledger(path, "north") as ledger:
+        ledger.set_budget("visits", PureDP(1))
+        for query in ("q1", "q2"):
+            terms = {"dataset": "visits", "user": "study", "cost": PureDP("1/8")}
+            ledger.release(query, draw=lambda: b"noised", **terms)
+
+
+def _open_ledger(path):
+    with Ledger(path, timeout_s=0) as ledger:
+        ledger.entries()
+        ledger.budgets()
+        ledger.head()
+
+
+def ledgers(folder, _brief):
+    """Return the target of the bytes of ledgers."""
+    _filled_ledger(folder / "valid.ledger")
+    raw = (folder / "valid.ledger").read_bytes()
+
+    def read(item, path):
+        _forget(path)
+        path.write_bytes(item)
+        path.chmod(0o600)
+        _open_ledger(path)
+
+    return Target("ledgers", [raw], read, LedgerError, lambda item, rng: mutate(item, rng, [raw]))
+
+
+def entries(folder, _brief):
+    """Return the target of ledgers with altered values and a valid chain of digests."""
+    _filled_ledger(folder / "rows.ledger")
+    raw = (folder / "rows.ledger").read_bytes()
+
+    def change(_, rng):
+        table = rng.choice(("entry", "entry", "charge", "answer", "about"))
+        return (
+            table,
+            rng.randrange(12),
+            rng.randrange(6),
+            rng.choice(
+                (*WORDS, rng.randbytes(3), rng.randrange(-(2**63), 2**63), rng.random(), None)
+            ),
+        )
+
+    def read(item, path):
+        table, column, row, value = item
+        _forget(path)
+        path.write_bytes(raw)
+        path.chmod(0o600)
+        with closing(sqlite3.connect(path)) as connection:
+            _alter(connection, table, column, row, value)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        _open_ledger(path)
+
+    return Target("entries", [None], read, LedgerError, change)
+
+
+def _alter(connection, table, column, row, value):
+    """Set one cell, and compute the digests of all entries again."""
+    triggers = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+    ).fetchall()
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    names = [each[1] for each in connection.execute(f"PRAGMA table_info({table})")]
+    name = names[column % len(names)]
+    if isinstance(value, bytes) and table != "answer":
+        value = value.decode("utf-8", "replace")
+    try:
+        connection.execute(
+            f"UPDATE {table} SET {name} = ? WHERE rowid = (SELECT rowid FROM {table} LIMIT 1 "
+            "OFFSET ?)",
+            (value, row % 5),
+        )
+        chain = ""
+        for *content, _ in connection.execute("SELECT * FROM entry ORDER BY number").fetchall():
+            chain = extend_chain(chain, content)
+            connection.execute("UPDATE entry SET chain = ? WHERE number = ?", (chain, content[0]))
+    except sqlite3.Error:
+        connection.rollback()  # the tables do not allow this value
+    for _, sql in triggers:
+        connection.execute(sql)
+    connection.commit()
+
+
+def _forget(path):
+    for ending in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+def requests(_folder, brief):
+    """Return the target of the requests of all methods, answered by their parties."""
+    heard = []
+    answer = _inprocess.serve
+
+    def listen(party, frame):
+        heard.append((frame, party))
+        return answer(party, frame)
+
+    _inprocess.serve = listen
+    try:
+        _run_few_methods()
+        if not brief:
+            _run_other_methods()
+    finally:
+        _inprocess.serve = answer
+    inputs, seen = [], set()
+    for frame, party in heard:
+        kind = type(party).__name__, frame[8:40]
+        if kind not in seen and len(frame) < 20_000:
+            seen.add(kind)
+            inputs.append((frame, party))
+    frames = [frame for frame, _ in inputs]
+
+    def read(item, _path):
+        frame, party = item
+        decode(frame, party.accepts)  # its errors are those of the reader
+        serve(party, frame)
+
+    return Target(
+        "requests",
+        inputs,
+        read,
+        WireError,
+        lambda item, rng: (mutate(item[0], rng, frames), item[1]),
+    )
+
+
+def _run_few_methods():
+    FlyNNClassifier(n_units=16, n_active=2).fit(X, Y, parties=OWNER)
+    FedPNNClassifier(min_count=2, n_features_to_select=2).fit(X, Y, parties=OWNER)
+    search = FederatedNeighbors(algorithm="dann").fit(X, parties=OWNER)
+    search.kneighbors(X[:2], n_neighbors=3)
+
+
+def _run_other_methods():
+    declared = {"classes": (0, 1, 2), "bounds": (-4, 4)}
+    sizes, owned = {"n_units": 16, "n_active": 2}, {"parties": OWNER}
+    FlyNNSearchCV(4).fit(X, Y, **owned)
+    FedPNNClassifier(min_count=2, frame="local", metric=None).fit(X, Y, **owned)
+    for mechanism, delta in (("local", 0), ("central", "1e-6")):
+        privacy = Privacy(1, delta, mechanism, **declared)
+        FlyNNClassifier(privacy=privacy, **sizes).fit(X, Y, **owned)
+        FedPNNClassifier(privacy=privacy).fit(X, Y, **owned)
+    paper = Privacy(1, mechanism="paper", n_picks=4, **declared)
+    FlyNNClassifier(privacy=paper, **sizes).fit(X, Y, **owned)
+    KNNPerClassifier(combine="pool", **QUICK).fit(X, Y, **owned)
+    KNNPerRegressor(combine="pool", **QUICK).fit(X, X[:, 0], **owned)
+    KNNPerClassifier(privacy=Privacy(2, "1e-5", **declared), **QUICK).fit(X, Y, **owned)
+    for algorithm in ("baseline", "hufu", "auto"):
+        search = FederatedNeighbors(algorithm=algorithm).fit(X, parties=OWNER)
+        search.kneighbors(X[:2], n_neighbors=3)
+    words = ["cat", "car", "dog", "dot", "cart", "do"] * 6
+    search = FederatedNeighbors(algorithm="dann", metric="edit").fit(words, parties=OWNER)
+    search.kneighbors(["cat"], n_neighbors=3)
+    noisy = FederatedNeighbors(algorithm="dann*", privacy=Privacy(1, "1e-6"))
+    noisy.fit(X, parties=OWNER).kneighbors(X[:1], n_neighbors=3)
