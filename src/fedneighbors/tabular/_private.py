@@ -131,6 +131,10 @@ class ChargedReplies(ABC):
     _check_terms: Callable[[Any], None]
 
     @abstractmethod
+    def sensitivity(self, request: Any) -> Sensitivity:
+        """Return the sensitivity to one row from which a reply's noise is calibrated."""
+
+    @abstractmethod
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         """Return a reply's cost and the function that draws the reply.
 
