@@ -1,9 +1,10 @@
-"""Certified lower bounds on a privacy loss, from samples of two outputs.
+"""Certified lower bounds on a privacy loss, from a mechanism's outputs for two neighboring inputs.
 
-One half of the samples selects an event that distinguishes the two outputs; the other half,
-independent of the selection, bounds its probability p under one input from below and q under the
-other from above (Clopper-Pearson). Every guarantee bounds p in terms of q, so p and q bound the
-guarantee. :func:`audit_release` does this for a mechanism and its claim on several pairs of inputs.
+One half of the outputs selects an event, a set of outputs that is likely for one input and unlikely
+for the other. The other half, independent of the selection, bounds the event's probability p under
+the one input from below and q under the other from above (Clopper-Pearson). Every guarantee limits
+p in terms of q, so the bounds on p and q give a lower bound on the loss. :func:`audit_release`
+applies this to a mechanism, its claim and several pairs of inputs.
 """
 
 import math
@@ -18,29 +19,37 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, 
 from fedneighbors.privacy.audit._events import Event, Score, choose_event
 
 _ORDERS = 1 + np.geomspace(1e-3, 200, 60)
-"""Orders of the Renyi divergence; each of them gives a valid bound."""
+"""Orders of the Renyi divergence. Each one gives a valid bound. For rho of 0.001 and more the best
+order is below 100, and the best bound of these 60 orders is within 1.1 % of it."""
 
 _SLACK = 1e-9
-"""Relative rounding margin of the bounds, in favor of the mechanism."""
+"""Relative rounding margin of p and q, in favor of the mechanism: SciPy's inverse of the incomplete
+beta function is accurate to about 1e-12."""
+
+_RHO_SLACK = 1e-6
+"""Margin of rho: its terms nearly cancel and are divided by ``alpha - 1``, as small as 0.001. For
+rho above 1e-6, the measured rounding error stays below 1e-7 of rho."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Lower bound proved by two samples, at the stated confidence.
+    """Bounds on the probabilities of one event, which imply a lower bound on the privacy loss.
 
     Parameters
     ----------
     event : str
         Description of the event.
     n_first, n_second : int
-        Numbers of certifying samples of both outputs.
+        Number of certifying outputs of each input. *First* is the input under which the event is
+        likelier; it may be the second argument of :func:`certified_loss`.
     hits_first, hits_second : int
-        Number of these samples in the event.
+        Number of these outputs in the event.
     p_low, q_high : float
-        With the stated confidence, the event has at least the probability ``p_low`` under the
-        first input and at most ``q_high`` under the second.
+        Lower bound on the probability of the event under the first input, and upper bound on it
+        under the second.
     confidence : float
-        Probability that both bounds hold.
+        Least probability that the bounds of both directions hold, of which the certificate contains
+        the stronger ones.
     """
 
     event: str
@@ -53,9 +62,7 @@ class Certificate:
     confidence: float
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the smallest epsilon consistent with the samples.
-
-        It is 0 if every epsilon is.
+        """Return the smallest epsilon that is consistent with both bounds.
 
         Parameters
         ----------
@@ -65,16 +72,15 @@ class Certificate:
         return _epsilon(self.p_low, self.q_high, delta)
 
     def rho(self) -> float:
-        """Return the smallest rho consistent with the samples.
+        """Return the smallest rho that is consistent with both bounds.
 
-        The event maps each output to one bit, whose Renyi divergence cannot be larger.
+        It is computed for the bit "the output is in the event": by data processing, its Renyi
+        divergence is at most that of the outputs.
         """
         return float(_rho(np.array([self.p_low]), np.array([self.q_high]))[0])
 
     def loss(self, claim: Guarantee) -> float:
-        """Return the bound in the claim's notion.
-
-        That is epsilon, epsilon at the claim's delta, or rho.
+        """Return the bound as epsilon, epsilon at the claim's delta, or rho.
 
         Parameters
         ----------
@@ -88,7 +94,7 @@ class Certificate:
         return self.rho()
 
     def refutes(self, claim: Guarantee) -> bool:
-        """Return whether the claim is proved wrong.
+        """Return whether the bound exceeds the claim.
 
         Parameters
         ----------
@@ -102,31 +108,34 @@ class Certificate:
 def certified_loss(
     first: npt.ArrayLike, second: npt.ArrayLike, claim: Guarantee, *, confidence: float = 0.999
 ) -> Certificate:
-    """Find and certify the strongest event against a claim, in both directions.
+    """Certify a lower bound on the loss that a claim limits.
+
+    Both directions are tried; the certificate is that of the larger loss.
 
     Parameters
     ----------
     first, second : integer arrays of shape (n, n_cells)
         Independent outputs for two neighboring inputs, one per row.
     claim : Guarantee
-        Claim whose notion measures the loss; only its kind and delta matter.
+        Claim whose type and delta determine the loss; its epsilon or rho is not used.
     confidence : float
-        Confidence of the returned bounds.
+        Confidence of the returned bounds, between 0 and 1.
 
     Raises
     ------
     ValueError
-        If there are fewer than eight outputs, different widths or no such confidence.
+        If an input has fewer than eight outputs, the widths differ, or the confidence is out of
+        range.
     """
-    p, q = _outputs(first), _outputs(second)
+    p, q = _check_outputs(first), _check_outputs(second)
     if p.shape[1] != q.shape[1]:
         raise ValueError(f"expected outputs of one width, got {p.shape[1]} and {q.shape[1]}")
     if not 0 < confidence < 1:
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
     error = (1 - confidence) / 2  # per direction
     score = _score(claim, error)
-    both = [_certify(a, b, score, error) for a, b in ((p, q), (q, p))]
-    return max(both, key=lambda certificate: certificate.loss(claim))
+    certificates = [_certify(a, b, score, error) for a, b in ((p, q), (q, p))]
+    return max(certificates, key=lambda certificate: certificate.loss(claim))
 
 
 def certified_epsilon(
@@ -141,7 +150,7 @@ def certified_epsilon(
     delta : float
         As in (epsilon, delta).
     confidence : float
-        Confidence of the returned bounds.
+        Confidence of the returned bounds, between 0 and 1.
 
     Examples
     --------
@@ -156,24 +165,23 @@ def certified_epsilon(
 def certified_rho(
     first: npt.ArrayLike, second: npt.ArrayLike, *, confidence: float = 0.999
 ) -> Certificate:
-    """Certify a lower bound on rho of zero-concentrated privacy.
-
-    The arguments are those of :func:`certified_epsilon`.
+    """Certify a lower bound on rho from outputs of two neighboring inputs.
 
     Parameters
     ----------
     first, second : integer arrays of shape (n, n_cells)
         Independent outputs, one per row.
     confidence : float
-        Confidence of the returned bounds.
+        Confidence of the returned bounds, between 0 and 1.
     """
     return certified_loss(first, second, ZCDP(Fraction(0)), confidence=confidence)
 
 
-def _outputs(sample: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    array = np.asarray(sample)
+def _check_outputs(outputs: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    array = np.asarray(outputs)
     if array.ndim == 1:
         array = array[:, None]
+    # eight outputs: four certify, and of the other four, two sort values and two score events
     if array.ndim != 2 or array.dtype.kind not in "iub" or len(array) < 8:
         raise ValueError(
             f"expected at least eight rows of integers, got {array.dtype} of shape {array.shape}"
@@ -184,31 +192,31 @@ def _outputs(sample: npt.ArrayLike) -> npt.NDArray[np.int64]:
 def _certify(
     p: npt.NDArray[np.int64], q: npt.NDArray[np.int64], score: Score, error: float
 ) -> Certificate:
-    """Choose on the first halves and certify on the second.
+    """Choose an event on the first halves and certify it on the second.
 
-    ``error`` covers both bounds.
+    One of its two bounds fails with probability ``error`` at most.
     """
     half_p, half_q = len(p) // 2, len(q) // 2
     event = choose_event(p[:half_p], q[:half_q], score)
-    hits_p, n_p = _hits(event, p[half_p:])
-    hits_q, n_q = _hits(event, q[half_q:])
+    hits_p, n_p = _count_hits(event, p[half_p:])
+    hits_q, n_q = _count_hits(event, q[half_q:])
     return Certificate(
-        event=event.words,
+        event=event.description,
         n_first=n_p,
         n_second=n_q,
         hits_first=hits_p,
         hits_second=hits_q,
-        p_low=float(_below(np.array([hits_p]), n_p, error / 2)[0]),
-        q_high=float(_above(np.array([hits_q]), n_q, error / 2)[0]),
-        confidence=1 - 2 * error,
+        p_low=float(_lower_limit(np.array([hits_p]), n_p, error / 2)[0]),
+        q_high=float(_upper_limit(np.array([hits_q]), n_q, error / 2)[0]),
+        confidence=1 - 2 * error,  # for both directions
     )
 
 
-def _hits(event: Event, outputs: npt.NDArray[np.int64]) -> tuple[int, int]:
+def _count_hits(event: Event, outputs: npt.NDArray[np.int64]) -> tuple[int, int]:
     return int(event.contains(outputs).sum()), len(outputs)
 
 
-def _below(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
+def _lower_limit(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
     """Compute the lower Clopper-Pearson limit of a probability.
 
     It fails with probability ``error``.
@@ -219,7 +227,7 @@ def _below(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.
     return np.where(hits == 0, 0.0, low * (1 - _SLACK))
 
 
-def _above(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
+def _upper_limit(hits: npt.NDArray[np.int64], n: int, error: float) -> npt.NDArray[np.float64]:
     """Compute the upper Clopper-Pearson limit of a probability.
 
     It fails with probability ``error``.
@@ -235,7 +243,7 @@ def _epsilon(p: float, q: float, delta: float) -> float:
 
 
 def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Maximize D_alpha(Bernoulli(p), Bernoulli(q)) / alpha over the orders.
+    """Maximize D_alpha(Bernoulli(p), Bernoulli(q)) / alpha over ``_ORDERS``.
 
     0 where p <= q.
     """
@@ -246,21 +254,19 @@ def _rho(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> npt.NDArray[
             np.where(p < 1, alpha * np.log1p(-p) + (1 - alpha) * np.log1p(-q), -np.inf),
         )
         rho = (moment / (alpha - 1) / alpha).max(axis=0)
-    return np.where((p > q) & (q > 0), rho * (1 - 1e-6), 0.0)
+    return np.where((p > q) & (q > 0), rho * (1 - _RHO_SLACK), 0.0)
 
 
 def _score(claim: Guarantee, error: float) -> Callable[..., npt.NDArray[np.float64]]:
-    """Return the function that estimates an event's certified bound.
-
-    It assumes that the certifying half has the frequencies of the choosing half.
-    """
+    """Return the score of an event: the bound that the same hits would certify."""
 
     def score(
         hits_p: npt.NDArray[np.int64], n_p: int, hits_q: npt.NDArray[np.int64], n_q: int
     ) -> npt.NDArray[np.float64]:
-        p, q = _below(hits_p, n_p, error / 2), _above(hits_q, n_q, error / 2)
+        p, q = _lower_limit(hits_p, n_p, error / 2), _upper_limit(hits_q, n_q, error / 2)
         if isinstance(claim, PureDP | ApproxDP):
             delta = float(claim.delta) if isinstance(claim, ApproxDP) else 0.0
+            # 1e-300, near the smallest float64: a score for events that certify nothing
             return np.log(np.maximum(p - delta, 1e-300) / q)
         return _rho(p, q)
 
@@ -274,7 +280,8 @@ Release = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 """Function from inputs of shape (n, n_cells), one per row, to n independent outputs."""
 
 _BASES = (0, 4, 30)
-"""Base counts of the pairs: at the edge where values are clipped, near it, and far from it."""
+"""Base counts of the pairs: at 0, where mechanisms clip counts, near it and far from it, for noise
+of a scale of about 3."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +304,7 @@ class Verdict:
 
     @property
     def loss(self) -> float:
-        """Return the certified lower bound, in the claim's notion."""
+        """Return the certified lower bound as epsilon or rho, like the claim."""
         return self.certificate.loss(self.claim)
 
     @property
@@ -307,15 +314,15 @@ class Verdict:
 
 
 def neighboring_pairs(sensitivity: Sensitivity, n_cells: int) -> list[Pair]:
-    """Return neighboring vectors with the largest difference allowed by a sensitivity.
+    """Return neighboring vectors that differ as much as a sensitivity allows.
 
-    An added record raises the first cells by ``linf`` each, as many as all norms allow; a replaced
-    record raises the first half of them and lowers the rest.
+    An added row raises the first cells by ``linf`` each, as many cells as all norms allow; a
+    replaced row raises the first half of these cells and lowers the other half.
 
     Parameters
     ----------
     sensitivity : Sensitivity
-        Largest difference between two neighbors.
+        Largest difference between two neighboring vectors.
     n_cells : int
         Length of the vectors.
 
@@ -344,7 +351,7 @@ def audit_release(
     n_samples: int,
     confidence: float = 0.999,
 ) -> Verdict:
-    """Audit a mechanism; return the verdict of the strongest input pair.
+    """Audit a mechanism; return the verdict of the pair with the largest loss.
 
     The claim of a correct mechanism is disproved with probability at most ``1 - confidence``: the
     error probability is divided by the number of pairs.
@@ -356,16 +363,16 @@ def audit_release(
     claim : Guarantee
         Guarantee claimed by the mechanism.
     pairs : sequence of pairs
-        Neighboring inputs.
+        Neighboring inputs, such as those of :func:`neighboring_pairs`.
     n_samples : int
-        Outputs per input.
+        Number of outputs per input.
     confidence : float
         Confidence of the verdict as a whole.
     """
-    each = 1 - (1 - confidence) / len(pairs)
+    confidence_per_pair = 1 - (1 - confidence) / len(pairs)
     verdicts = []
     for pair in pairs:
         first, second = (release(np.tile(np.array(x, np.int64), (n_samples, 1))) for x in pair)
-        certificate = certified_loss(first, second, claim, confidence=each)
+        certificate = certified_loss(first, second, claim, confidence=confidence_per_pair)
         verdicts.append(Verdict(claim, pair, certificate))
     return max(verdicts, key=lambda verdict: verdict.loss)

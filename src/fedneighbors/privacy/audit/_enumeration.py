@@ -1,4 +1,4 @@
-"""The exact distribution of a mechanism on a tiny input, by enumeration of all draws."""
+"""Exact distribution of a mechanism's outputs for a small input, by enumeration of all draws."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -10,30 +10,34 @@ from itertools import islice
 from fedneighbors.privacy.noise._samplers import Enclosure, LaplaceLaw, cumulative, times
 from fedneighbors.privacy.noise._top_picks import CellWeights, Draws
 
-_PRECISION = 128  # bits of a probability, far below the rounding of a float
+# Bits after the point of a probability. Each draw of a path rounds by one unit of 2**-128; the sum
+# over millions of paths is still far below the rounding of the float64 results, 2**-53.
+_PRECISION = 128
 _ONE = Enclosure(1 << _PRECISION, 1 << _PRECISION)
 
 
 @dataclass(frozen=True)
 class ExactLaw:
-    """Enclosed probabilities of all outputs; noise beyond the reach may lead to any of them.
+    """Bounds on the probability of each output.
+
+    Noise beyond the reach of the enumeration may lead to any output.
 
     Parameters
     ----------
     low : dict of hashable to Fraction
         Lower bounds; 0 for absent outputs.
     high : dict of hashable to Fraction
-        Upper bounds of enumerated outputs.
+        Upper bounds on the probability of an output by enumerated draws only.
     high_beyond : Fraction
-        Probability of a draw beyond the reach, rounded up.
+        Upper bound on the probability of any draw beyond the reach.
     """
 
     low: dict[Hashable, Fraction]
     high: dict[Hashable, Fraction]
     high_beyond: Fraction
 
-    def at_most(self, output: Hashable) -> Fraction:
-        """Return an upper bound of the probability of an output.
+    def upper_bound(self, output: Hashable) -> Fraction:
+        """Return an upper bound on the probability of an output.
 
         Parameters
         ----------
@@ -45,47 +49,51 @@ class ExactLaw:
 
 @dataclass
 class _Replay:
-    """Draws along a path through the tree of all draws; new nodes start at the first branch."""
+    """Draws along one path through the tree of all draws.
+
+    The path is a list of the branch taken and the number of branches at each draw. Draws after its
+    end take the first branch and extend it.
+    """
 
     reach: int
-    path: list[tuple[int, int]] = field(default_factory=list)  # (branch taken, branches)
+    path: list[tuple[int, int]] = field(default_factory=list)
     depth: int = 0
-    mass: Enclosure = _ONE
+    probability: Enclosure = _ONE
 
-    def _branch(self, chances: list[Enclosure]) -> int:
+    def _take_branch(self, probabilities: list[Enclosure]) -> int:
         if self.depth == len(self.path):
-            self.path.append((0, len(chances)))
+            self.path.append((0, len(probabilities)))
         taken = self.path[self.depth][0]
         self.depth += 1
-        self.mass = times(self.mass, chances[taken], _PRECISION)
+        self.probability = times(self.probability, probabilities[taken], _PRECISION)
         return taken
 
     def cell(self, weights: CellWeights) -> int:
-        return self._branch(_chances_of_cells(tuple(weights.counts), weights.rate))
+        return self._take_branch(_cell_probabilities(tuple(weights.counts), weights.rate))
 
     def laplace(self, scale: Fraction) -> int:
-        return self._branch(_chances_of_noise(scale, self.reach)) - self.reach
+        return self._take_branch(_noise_probabilities(scale, self.reach)) - self.reach
 
     def next_path(self) -> bool:
-        """Move to the next path; False after the last one."""
+        """Move to the next path; return False after the last one."""
         while self.path and self.path[-1][0] + 1 == self.path[-1][1]:
             self.path.pop()
         if self.path:
             taken, branches = self.path.pop()
             self.path.append((taken + 1, branches))
-        self.depth, self.mass = 0, _ONE
+        self.depth, self.probability = 0, _ONE
         return bool(self.path)
 
 
-@lru_cache(maxsize=4096)
-def _chances_of_cells(counts: tuple[int, ...], rate: Fraction) -> list[Enclosure]:
+@lru_cache(maxsize=4096)  # an entry for each vector of counts on a path
+def _cell_probabilities(counts: tuple[int, ...], rate: Fraction) -> list[Enclosure]:
     return CellWeights(list(counts), rate).probabilities(_PRECISION)
 
 
-@lru_cache(maxsize=64)
-def _chances_of_noise(scale: Fraction, reach: int) -> list[Enclosure]:
+@lru_cache(maxsize=64)  # a mechanism draws noise of one or two scales
+def _noise_probabilities(scale: Fraction, reach: int) -> list[Enclosure]:
     """Enclose P(-reach), ..., P(reach) of discrete Laplace noise."""
-    sums = cumulative(LaplaceLaw(scale), _PRECISION)
+    sums = cumulative(LaplaceLaw(scale), _PRECISION)  # with 64 guard bits, so are the weights
     weights = islice(LaplaceLaw(scale).weights(_PRECISION + 64), reach + 1)
     one_sided = [
         Enclosure(
@@ -98,15 +106,15 @@ def _chances_of_noise(scale: Fraction, reach: int) -> list[Enclosure]:
 
 
 def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactLaw:
-    """Run a mechanism on every sequence of draws; sum output probabilities.
+    """Run a mechanism on every sequence of draws; sum probabilities by output.
 
     Parameters
     ----------
     program : callable
-        The mechanism on one input, as a function of its draws, such as
+        Function from draws to the output of the mechanism for one input, such as
         ``lambda draws: tuple(TopPicks(1, 2).answer([3, 1, 0], draws))``.
     reach : int
-        Limit of enumerated noise; the probability beyond it is ``high_beyond``.
+        Largest absolute value of enumerated noise.
 
     Examples
     --------
@@ -119,22 +127,22 @@ def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactL
     high: dict[Hashable, int] = {}
     while True:
         output = program(replay)
-        low[output] = low.get(output, 0) + replay.mass.low
-        high[output] = high.get(output, 0) + replay.mass.high
+        low[output] = low.get(output, 0) + replay.probability.low
+        high[output] = high.get(output, 0) + replay.probability.high
         if not replay.next_path():
             break
     unit = 1 << _PRECISION
     return ExactLaw(
-        {output: Fraction(mass, unit) for output, mass in low.items()},
-        {output: Fraction(mass, unit) for output, mass in high.items()},
+        {output: Fraction(total, unit) for output, total in low.items()},
+        {output: Fraction(total, unit) for output, total in high.items()},
         max(Fraction(unit - sum(low.values()), unit), Fraction(0)),
     )
 
 
 def exact_epsilon(first: ExactLaw, second: ExactLaw) -> float:
-    """Return the largest log-ratio of probabilities of one output, in both directions.
+    """Return a lower bound on epsilon, rounded down; may be ``inf``.
 
-    It is a lower bound of the true epsilon, rounded down; may be ``inf``.
+    It is the largest log-ratio of the two probabilities of one output, in both directions.
 
     Parameters
     ----------
@@ -142,20 +150,21 @@ def exact_epsilon(first: ExactLaw, second: ExactLaw) -> float:
         Distributions for two neighboring inputs.
     """
     ratios = [
-        low / q.at_most(output) if q.at_most(output) else math.inf
+        low / q.upper_bound(output) if q.upper_bound(output) else math.inf
         for p, q in ((first, second), (second, first))
         for output, low in p.low.items()
         if low
     ]
     largest = max(ratios, default=Fraction(1))
+    # 1e-12: above the rounding of the logarithm and, for epsilons of 0.001 and more, its argument
     return math.log(largest) * (1 - 1e-12) if largest > 1 else 0.0
 
 
 def exact_delta(first: ExactLaw, second: ExactLaw, epsilon: float) -> float:
-    """Compute a lower bound of the smallest delta for an epsilon.
+    """Compute a lower bound on the smallest delta for an epsilon.
 
-    With epsilon 0 this bounds the total variation distance from below: two distributions with a
-    positive bound differ.
+    With epsilon 0, it is a lower bound on the total variation distance: the distributions differ if
+    it is positive.
 
     Parameters
     ----------
@@ -164,6 +173,7 @@ def exact_delta(first: ExactLaw, second: ExactLaw, epsilon: float) -> float:
     epsilon : float
         Epsilon, 0 or more.
     """
+    # 1e-12: above the rounding of the exponential
     factor = Fraction(math.exp(epsilon) * (1 + 1e-12)) if epsilon else Fraction(1)
     return max(
         float(

@@ -1,4 +1,7 @@
-"""Events that distinguish two samples of outputs: sets of values of one output feature."""
+"""Events that distinguish two samples of outputs.
+
+An event is a set of values of one feature, a number computed from the output.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,83 +11,90 @@ import numpy.typing as npt
 
 Outputs = npt.NDArray[np.int64]
 Feature = Callable[[Outputs], Outputs]
-"""Function from outputs of shape (n, n_cells) to columns of numbers of shape (n, n_columns)."""
+"""Function from outputs of shape (n, n_cells) to features of shape (n, n_columns)."""
 
 Score = Callable[[npt.NDArray[np.int64], int, npt.NDArray[np.int64], int], npt.NDArray[np.float64]]
-"""Score from hits among n outputs of either side (one entry per event); higher is better."""
+"""Function from the hits and the number of outputs under p, then under q, to scores.
+
+Hits and scores have one entry per event; the highest score is the best."""
 
 _MAX_CELLS = 8
-"""Maximum number of cells with their own features; audits use tiny vectors."""
+"""Maximum number of cells with features of their own; audits use short vectors. The 2**8 sets of
+nonzero cells are few enough to be observed several times each."""
 
 _BINS_PER_NAT = 4
+"""Bins of the evidence, a sum of log-ratios: within a bin, likelihood ratios differ by a factor of
+exp(1/4) at most, and a loss of a few nats has few enough bins to fill each with outputs."""
+
+# Six primes of different size and 1: sums of small values times these factors rarely coincide.
 _FACTORS = np.array([1, 1_000_003, 998_244_353, 777_767_777, 433_494_437, 27_644_437, 479_001_599])
 
 
 @dataclass(frozen=True)
 class Event:
-    """Event that an output's feature takes one of some values.
+    """Set of outputs of which one feature has one of several values.
 
     Parameters
     ----------
     name : str
         Name of the feature.
     feature : callable
-        From outputs to columns of numbers.
-    place : int
-        Column of the feature.
+        Function from outputs to columns of features.
+    column : int
+        Column that is compared.
     values : int64 array
-        Values, ascending.
+        Values of the event, ascending.
     """
 
     name: str
     feature: Feature
-    place: int
+    column: int
     values: npt.NDArray[np.int64]
 
     @property
-    def words(self) -> str:
-        """Return the event as readable text."""
+    def description(self) -> str:
+        """Return the event as text, with its first five values."""
         shown = ", ".join(map(str, self.values[:5].tolist()))
         more = f", ... ({len(self.values)} values)" if len(self.values) > 5 else ""
-        return f"{self.name}[{self.place}] in {{{shown}{more}}}"
+        return f"{self.name}[{self.column}] in {{{shown}{more}}}"
 
     def contains(self, outputs: Outputs) -> npt.NDArray[np.bool_]:
-        """Return whether each output lies in the event.
+        """Return whether each output is in the event.
 
         Parameters
         ----------
         outputs : int64 array of shape (n, n_cells)
             One output per row.
         """
-        return np.isin(self.feature(outputs)[:, self.place], self.values)
+        return np.isin(self.feature(outputs)[:, self.column], self.values)
 
 
 def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
     """Find an event with high probability under p and low under q.
 
-    One half of the outputs sorts the values of each feature by their likelihood ratio: by the
-    Neyman-Pearson lemma, the best event of a feature consists of all values above some bound. The
-    other half scores every bound of every feature; with the same half, features with many values
-    would win by chance.
+    By the Neyman-Pearson lemma, the best events of a feature are the sets of values whose
+    likelihood ratio is above a cut. One half of the outputs sorts the values of each feature by
+    their likelihood ratio. The other half scores every cut of every feature; with the same half,
+    features with many values would win by chance.
 
     Parameters
     ----------
     p, q : int64 arrays of shape (n, n_cells)
         Outputs that are not used for certification.
     score : callable
-        Score of events, from their counts.
+        Score of events from their hits.
     """
     (sort_p, score_p), (sort_q, score_q) = np.array_split(p, 2), np.array_split(q, 2)
     best, best_score = None, -np.inf
     for name, feature in {**_FEATURES, "evidence": _evidence(sort_p, sort_q)}.items():
         scored_p, scored_q = feature(score_p), feature(score_q)
-        for place, values in enumerate(_sorted_values(feature(sort_p), feature(sort_q))):
-            hits = [_count_values(x[:, place], values).cumsum() for x in (scored_p, scored_q)]
+        for column, values in enumerate(_sorted_values(feature(sort_p), feature(sort_q))):
+            hits = [_count_values(x[:, column], values).cumsum() for x in (scored_p, scored_q)]
             scores = score(hits[0], len(score_p), hits[1], len(score_q))
             top = int(np.argmax(scores))
             if scores[top] > best_score:
                 best, best_score = (
-                    Event(name, feature, place, np.sort(values[: top + 1])),
+                    Event(name, feature, column, np.sort(values[: top + 1])),
                     scores[top],
                 )
     assert best is not None  # there is at least one cell
@@ -92,10 +102,10 @@ def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
 
 
 def _sorted_values(p: Outputs, q: Outputs) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the values of each column, sorted by likelihood ratio."""
-    for place in range(p.shape[1]):
-        values = np.unique(np.concatenate([p[:, place], q[:, place]]))
-        yield values[np.argsort(-_log_ratio(values, p[:, place], q[:, place]), kind="stable")]
+    """Yield the values of each column by descending likelihood ratio."""
+    for column in range(p.shape[1]):
+        values = np.unique(np.concatenate([p[:, column], q[:, column]]))
+        yield values[np.argsort(-_log_ratio(values, p[:, column], q[:, column]), kind="stable")]
 
 
 def _log_ratio(
@@ -103,7 +113,7 @@ def _log_ratio(
 ) -> npt.NDArray[np.float64]:
     """Estimate log(P / Q) of each value.
 
-    Half a count is added to each value.
+    Half a count is added to each value, so that values observed on one side only stay finite.
     """
     ratio: npt.NDArray[np.float64] = np.log(
         (_count_values(p, values) + 0.5) / len(p) / (_count_values(q, values) + 0.5) * len(q)
@@ -114,19 +124,17 @@ def _log_ratio(
 def _count_values(
     sample: npt.NDArray[np.int64], values: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Count the occurrences of each of some distinct values in a sample."""
+    """Count how often each of several distinct values occurs in a sample."""
     order = np.argsort(values)
     ranks = np.searchsorted(values, sample, sorter=order)
-    places = order[np.minimum(ranks, len(values) - 1)]
-    return np.bincount(places[values[places] == sample], minlength=len(values))
+    indices = order[np.minimum(ranks, len(values) - 1)]  # of the only value that can be equal
+    return np.bincount(indices[values[indices] == sample], minlength=len(values))
 
 
 def _evidence(p: Outputs, q: Outputs) -> Feature:
-    """Return the feature that sums the log-ratios of all cells.
+    """Return the feature that sums the log-ratios of all cells, in bins.
 
-    Bins are a quarter nat wide.
-
-    If cells have independent noise, this is the log-ratio of the whole output.
+    If the noise of the cells is independent, it is the log-ratio of the whole output.
     """
     tables = []
     for cell in range(p.shape[1]):
@@ -148,8 +156,8 @@ def _cells(outputs: Outputs) -> Outputs:
 
 
 def _differences(outputs: Outputs) -> Outputs:
-    few = _cells(outputs)
-    return np.diff(few, axis=1) if few.shape[1] > 1 else few
+    cells = _cells(outputs)
+    return np.diff(cells, axis=1) if cells.shape[1] > 1 else cells  # one cell has no differences
 
 
 def _sums(outputs: Outputs) -> Outputs:
@@ -159,10 +167,10 @@ def _sums(outputs: Outputs) -> Outputs:
 
 
 def _support(outputs: Outputs) -> Outputs:
-    """Return signs and supports of the first cells and the nonzero count."""
-    few = _cells(outputs)
-    bit = 1 << np.arange(few.shape[1])
-    return np.stack([(few > 0) @ bit, (few != 0) @ bit, (outputs != 0).sum(axis=1)], axis=1)
+    """Return the sets of positive and of nonzero cells, and the number of nonzero cells."""
+    cells = _cells(outputs)
+    bits = 1 << np.arange(cells.shape[1])  # one bit per cell: a set of cells is one number
+    return np.stack([(cells > 0) @ bits, (cells != 0) @ bits, (outputs != 0).sum(axis=1)], axis=1)
 
 
 def _extremes(outputs: Outputs) -> Outputs:
@@ -172,8 +180,9 @@ def _extremes(outputs: Outputs) -> Outputs:
 def _whole(outputs: Outputs) -> Outputs:
     """Map each output vector to one number.
 
-    A collision of two vectors only makes an event coarser.
+    Two vectors with the same number only make the event coarser. So does overflow of int64.
     """
+    # np.arange makes the factors differ where np.resize repeats them
     factors = np.resize(_FACTORS, outputs.shape[1]) + np.arange(outputs.shape[1])
     numbers: Outputs = (outputs * factors).sum(axis=1)
     return numbers[:, None]
