@@ -5,8 +5,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.audit._certificates import neighboring_pairs
+from fedneighbors.privacy._accounting import zcdp_to_approx
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
+from fedneighbors.privacy.audit._releases import neighboring_pairs
 from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares
 from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace, NoisyTopK
 from fedneighbors.privacy.noise._top_picks import CellWeights, TopPicks
@@ -86,6 +87,44 @@ def sometimes_bare(rows, bits):
     return rows[:, :1] + noise
 
 
+def bare_once_in_a_hundred(mechanism, n_cells):
+    """Return a release without noise with probability 1/100."""
+
+    def release(rows, bits):
+        noise = drawn(mechanism, rows[:, :n_cells], bits)
+        noise[np.frombuffer(bits(2 * len(rows)), np.uint16) < 655] = 0
+        return rows[:, :n_cells] + noise
+
+    return release
+
+
+def replayed_for_a_neighbor(rows, bits):
+    """Release with a generator that starts again for every table."""
+    return rows + drawn(LAPLACE, rows, np.random.default_rng(PUBLIC_SEED).bytes)
+
+
+def replayed_between_runs(rows, bits):
+    """Release with noise that serves two runs."""
+    return rows + np.repeat(drawn(LAPLACE, rows[::2], bits), 2, axis=0)[: len(rows)]
+
+
+def from_short_seeds(rows, bits):
+    """Release with noise from seeds of ten bits."""
+    pool = drawn(LAPLACE, np.zeros((1024, rows.shape[1]), int), np.random.default_rng(1).bytes)
+    return rows + pool[np.frombuffer(bits(2 * len(rows)), np.uint16) % 1024]
+
+
+def with_total(rows, bits):
+    """Release noised cells, and the exact number of rows."""
+    return np.column_stack([rows + drawn(LAPLACE, rows, bits), rows.sum(axis=1)])
+
+
+def noise_wider_for_large_counts(rows, bits):
+    """Release with noise whose width is that of the table at hand."""
+    wide = rows.sum(axis=1, keepdims=True) % 3 == 0
+    return rows + np.where(wide, drawn(DiscreteLaplace(6), rows, bits), drawn(LAPLACE, rows, bits))
+
+
 def top_k(k, scale, sensitivity=ROW):
     mechanism = NoisyTopK(k, scale)  # OpenDP's entropy: the bits are not used
     return lambda rows, bits: np.array([mechanism.release(row, sensitivity) for row in rows])
@@ -101,6 +140,8 @@ SWAPPED = neighboring_pairs(EXCHANGED, N_CELLS)
 ONE_CELL = [((31,), (30,)), ((1,), (0,))]
 MOVED_ALL = [((1, 0, 0, 0), (0, 1, 1, 1)), ((3, 2, 2, 2), (2, 3, 3, 3))]
 HALVES = [((1, 1, 1, 0, 0, 0), (0, 0, 0, 1, 1, 1))]
+UNCLIPPED = [((9, 9, 9, 2, 2, 2), (2, 2, 2, 2, 2, 2))]
+"""A row that counts seven times, where the claim allows once."""
 
 CORRECT = {
     "laplace": Trial(noised(LAPLACE), EPSILON, ADDED),
@@ -113,6 +154,10 @@ CORRECT = {
     ),
     "top picks": Trial(picks(2, 2), PureDP(Fraction(2)), MOVED_ALL),
     "noisy top-k": Trial(top_k(2, 2), NoisyTopK(2, 2).guarantee(ROW), HALVES),
+    "gaussian, replace one": Trial(noised(DiscreteGaussian(18)), RHO, SWAPPED),
+    "gaussian, as epsilon and delta": Trial(
+        noised(GAUSSIAN), ApproxDP(zcdp_to_approx(RHO.rho, "1e-5"), Fraction("1e-5")), ADDED
+    ),
 }
 """Mechanisms as they are: no audit may accuse them."""
 
@@ -135,6 +180,18 @@ PLANTED = {
         summed(GaussianShares(9, 4), 2), GaussianShares(9, 4).guarantee(ROW, N_CELLS), ADDED
     ),
     "gaussian replace-one sold as add/remove": Trial(noised(GAUSSIAN), RHO, SWAPPED),
+    "bare once in a hundred": Trial(bare_once_in_a_hundred(LAPLACE, N_CELLS), EPSILON, ADDED[-1:]),
+    "one count bare once in a hundred": Trial(
+        bare_once_in_a_hundred(DiscreteLaplace(20), 1), PureDP(Fraction(1, 20)), ONE_CELL[:1]
+    ),
+    "noise replayed for a neighbor": Trial(replayed_for_a_neighbor, EPSILON, ADDED),
+    "noise replayed between runs": Trial(replayed_between_runs, EPSILON, ADDED),
+    "noise from seeds of ten bits": Trial(from_short_seeds, EPSILON, ADDED),
+    "number of rows without noise": Trial(with_total, EPSILON, ADDED),
+    "clipping missing": Trial(noised(LAPLACE), EPSILON, UNCLIPPED),
+    "width of the noise from the rows": Trial(
+        noise_wider_for_large_counts, EPSILON, [((5, 4, 4, 4, 4, 4), (4,) * 6)]
+    ),
     "top-k costs as one pick": Trial(top_k(3, 1), NoisyTopK(1, 1).guarantee(ROW), HALVES),
 }
 """Found from samples."""
