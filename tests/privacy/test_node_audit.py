@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from fedneighbors import audit_node
 from fedneighbors.cli._main import app
 from fedneighbors.datasets import NumericColumn
 from fedneighbors.errors import DataError, FederationError, MissingDataError
+from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.privacy.audit._releases import certify_comparisons, compare_runs
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
 from fedneighbors.tabular import _app_config
 from fedneighbors.tabular._private import PrivateTableParty
@@ -114,7 +117,7 @@ def widen_the_table_for_one(monkeypatch):
 
     def wider(node, method, **options):
         table = party_table(node, method, **options)
-        if EXTREME in open(node["data"], "rb").read():
+        if EXTREME in Path(node["data"]).read_bytes():
             table["feature_names"] = (*table["feature_names"][:-1], "sex=new")
         return table
 
@@ -159,6 +162,18 @@ def test_a_planted_leak_of_files_is_found(write, monkeypatch, name):
     assert bool(audit.differences) == (kind == "leak")
     exceeded = any(r.measured and r.measured.l1 > r.stated.l1 for r in audit.replies)
     assert exceeded == (kind == "sensitivity")
+
+
+@pytest.mark.parametrize(("n_runs", "largest"), [(1000, 4), (100, 1.5)])
+def test_the_number_of_runs_limits_the_certified_loss(n_runs, largest):
+    always_zero, always_one = np.zeros((n_runs, 1), int), np.ones((n_runs, 1), int)
+    confidence = 1 - 0.001 / 5  # one of five bounds of an audit
+
+    certificate = certify_comparisons(
+        compare_runs(always_zero, always_one, None), PureDP(0), confidence=confidence
+    )
+
+    assert certificate.epsilon() == pytest.approx(largest, rel=0.1)
 
 
 def call(*arguments):
