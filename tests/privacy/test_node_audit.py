@@ -99,7 +99,7 @@ def count_rows_twice(monkeypatch):
 def change_the_labels_for_one(monkeypatch):
     patch_rows(
         monkeypatch,
-        lambda r: replace(r, y=np.array([f"{y} " for y in r.y])) if r.n_unlabelled else r,
+        lambda r: replace(r, y=np.array([f"label {y}" for y in r.y])) if r.n_unlabelled else r,
     )
 
 

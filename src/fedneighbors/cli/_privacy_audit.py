@@ -1,4 +1,4 @@
-"""``fedneighbors privacy-audit``: try to disprove a node's privacy guarantee on two files."""
+"""``fedneighbors privacy-audit``: try to disprove a node's guarantee on two files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,7 @@ def privacy_audit(
         float, typer.Option(min=0.5, max=0.999999, help="Confidence of the verdict.")
     ] = 0.999,
 ) -> None:
-    """Try to disprove a node's privacy guarantee on two files.
+    """Audit a node: try to disprove its guarantee on two files.
 
     The files differ by one row: added or removed, or replaced, as the node's "neighbors" says.
     Synthetic rows serve as well as real ones; try a row with an extreme value, an unknown

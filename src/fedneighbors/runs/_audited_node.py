@@ -42,7 +42,7 @@ CONFIGURATION = "node.toml"
 METHODS = ("flynn", "fedpnn")
 
 _DATASET = "audit"
-_SEED = 7  # of the noise that measures the sensitivity; any value will do
+_SEED = 7  # any seed serves: the noise cancels in differences
 
 
 class NodeReply(NamedTuple):
@@ -50,7 +50,7 @@ class NodeReply(NamedTuple):
 
     costs: tuple[Guarantee, ...]
     outside: bytes  # the frame, or the length of the frame of a charged reply
-    values: Integers | None  # of a charged reply
+    values: Integers | None  # None if the reply is not charged
 
 
 class _Recorder:
@@ -92,7 +92,7 @@ class AuditedNode:
         self._recorder: _Recorder | None = None
 
     def record_requests(self, path: Path) -> None:
-        """Record the requests of one training on a file, up to the first refusal."""
+        """Record the requests of one training, up to the first refusal."""
         with self._open_ledger() as ledger:
             try:
                 self._recorder = _Recorder(self._party(path, ledger, os.urandom))
@@ -110,7 +110,7 @@ class AuditedNode:
         return sensitivity
 
     def replies(self, path: Path, bits: BitSource = os.urandom) -> list[NodeReply]:
-        """Return the replies of a new party with a new ledger to the recorded requests."""
+        """Return the replies of a new party with a new ledger."""
         replies = []
         with self._open_ledger() as ledger:
             answer = self._answer_function(path, ledger, bits)

@@ -117,7 +117,7 @@ def audit_node(
     confidence: float = 0.999,
     on_run: Progress = silent,
 ) -> NodeAudit:
-    """Try to disprove a node's privacy guarantee on two neighboring files.
+    """Audit a node: try to disprove its guarantee on two neighboring files.
 
     Nothing is written to the folder, and the node's own ledger is neither opened nor charged. The
     guarantee of a correct node is disproved with probability at most ``1 - confidence``.
@@ -226,7 +226,7 @@ def _compare(
 
 
 def _certify(sides: list[Integers], exact: Any, claim: Guarantee, confidence: float) -> Certificate:
-    """Certify a bound on charged values, from the cells that differ most between the files."""
+    """Certify a bound on charged values, from the cells that differ most."""
     if exact is None:
         half = len(sides[0]) // 2  # the other half certifies
         gap = np.abs(sides[0][:half].mean(axis=0) - sides[1][:half].mean(axis=0))
@@ -254,7 +254,7 @@ def _movement(exact: tuple[Integers, Integers] | None, neighbors: Neighbors) -> 
 
 
 def _categories(runs: _Runs) -> list[Integers]:
-    """Return the parts of runs that no charge covers as numbers of distinct parts."""
+    """Return a number for each run: equal where no charge covers a difference."""
     numbers: dict[Any, int] = {}
     sides = [[tuple(reply[:2] for reply in replies) for replies in side] for side in runs]
     return [np.array([numbers.setdefault(x, len(numbers)) for x in side]) for side in sides]

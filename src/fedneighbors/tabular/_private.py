@@ -132,7 +132,7 @@ class ChargedReplies(ABC):
 
     @abstractmethod
     def sensitivity(self, request: Any) -> Sensitivity:
-        """Return the sensitivity to one row from which a reply's noise is calibrated."""
+        """Return the stated sensitivity of a charged reply to one row."""
 
     @abstractmethod
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:

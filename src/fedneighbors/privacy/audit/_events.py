@@ -150,10 +150,10 @@ def _bins(feature: Feature, edges: Floats, outputs: Outputs) -> Outputs:
 
 
 def _matches(known: Known, outputs: Outputs) -> Outputs:
-    """Count the cells without noise: all cells, and those that differ between the inputs.
+    """Count the cells that equal the exact values.
 
-    An output that is sometimes released without noise matches one of the exact values in every
-    cell.
+    All cells are counted, and those in which the exact values differ. An output without noise
+    equals one of them in every cell, however rarely it is released.
     """
     moved = known[0] != known[1]
     equal = [outputs == exact for exact in known]
@@ -161,9 +161,9 @@ def _matches(known: Known, outputs: Outputs) -> Outputs:
 
 
 def _nearness(known: Known, outputs: Outputs) -> Outputs:
-    """Compare the distances to both exact values, in L1 and squared L2 norm.
+    """Compare the distances to both exact values.
 
-    These are the log-ratios of Laplace and of Gaussian noise, up to a factor.
+    The differences in L1 and in squared L2 norm are the log-ratios of Laplace and of Gaussian noise, up to a factor.
     """
     a, b = known
     l1 = np.abs(outputs - b).sum(axis=1) - np.abs(outputs - a).sum(axis=1)

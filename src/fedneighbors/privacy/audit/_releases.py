@@ -155,7 +155,7 @@ def audit_release(
     n_samples: int,
     confidence: float = 0.999,
 ) -> Verdict:
-    """Audit a mechanism; return the verdict of the pair with the largest loss.
+    """Audit a mechanism on pairs of inputs; return the strongest verdict.
 
     The claim of a correct mechanism is disproved with probability at most ``1 - confidence``: the
     error probability is divided by the number of pairs.

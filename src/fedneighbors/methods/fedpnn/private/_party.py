@@ -106,7 +106,7 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
         raise Refused("unknown request")
 
     def sensitivity(self, request: Any) -> Sensitivity:
-        """Return the sensitivity to one row from which a reply's noise is calibrated."""
+        """Return the stated sensitivity of a charged reply to one row."""
         return self._plan_release(request)[0].sensitivity
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:

@@ -124,7 +124,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         raise Refused("unknown request")
 
     def sensitivity(self, request: Any) -> Sensitivity:
-        """Return the sensitivity to one row from which a reply's noise is calibrated."""
+        """Return the stated sensitivity of a charged reply to one row."""
         neighbors = self._privacy.neighbors
         if isinstance(request, ConstantsRequest):
             n_columns = len(request.low)
