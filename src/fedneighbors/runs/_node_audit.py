@@ -254,7 +254,7 @@ def _movement(exact: tuple[Integers, Integers] | None, neighbors: Neighbors) -> 
 
 
 def _categories(runs: _Runs) -> list[Integers]:
-    """Return a number for each run: equal where no charge covers a difference."""
+    """Map the parts of runs that no charge covers to numbers."""
     numbers: dict[Any, int] = {}
     sides = [[tuple(reply[:2] for reply in replies) for replies in side] for side in runs]
     return [np.array([numbers.setdefault(x, len(numbers)) for x in side]) for side in sides]

@@ -66,7 +66,7 @@ def table_apps(
     save: Callable[[Outcome[Any], Config], None] = save_model,
     keep_missing: bool = False,
 ) -> "tuple[Any, Any, BuildParty]":
-    """Return the server and client Flower apps of a method, and its builder of parties.
+    """Return the Flower apps of a method, server first, and its builder.
 
     Parameters
     ----------

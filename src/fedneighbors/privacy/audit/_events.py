@@ -163,7 +163,8 @@ def _matches(known: Known, outputs: Outputs) -> Outputs:
 def _nearness(known: Known, outputs: Outputs) -> Outputs:
     """Compare the distances to both exact values.
 
-    The differences in L1 and in squared L2 norm are the log-ratios of Laplace and of Gaussian noise, up to a factor.
+    Up to a factor, the differences in L1 and in squared L2 norm are the log-ratios of Laplace and
+    of Gaussian noise.
     """
     a, b = known
     l1 = np.abs(outputs - b).sum(axis=1) - np.abs(outputs - a).sum(axis=1)
