@@ -220,19 +220,19 @@ def print_table(title, objects, metric, factor, query_ids, count_rules):
 
 def measure_cost(query, providers, rule):
     """Return two ratios of counts, objects verified, and CPU seconds."""
-    asked = {}
+    requested = {}
 
     def estimate_counts(bounds, k):
-        asked.update(rule(bounds, k))
-        return asked
+        requested.update(rule(bounds, k))
+        return requested
 
     start = time.process_time()
     answer = run(dann(encode_query(query), K, name="q", estimate=estimate_counts), providers).result
     cpu_s = time.process_time() - start
     run(close_queries(["q"]), providers)
     n_true = sum(max(answer.merged.owners.count(party.name), 1) for party in providers)
-    n_asked, n_returned = sum(asked.values()), sum(answer.n_returned.values())
-    return n_asked / n_true, n_returned / n_true, sum(answer.verified.values()), cpu_s
+    n_requested, n_returned = sum(requested.values()), sum(answer.n_returned.values())
+    return n_requested / n_true, n_returned / n_true, sum(answer.verified.values()), cpu_s
 
 
 if __name__ == "__main__":

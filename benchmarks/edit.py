@@ -78,11 +78,11 @@ def cpu_seconds(task):
 
 def compare(index, strings, query, k):
     """Return our CPU seconds, rapidfuzz's, and whether distances are equal."""
-    ours, found = cpu_seconds(lambda: index.open(query).next(k))
-    theirs, expected = cpu_seconds(
+    ours, result = cpu_seconds(lambda: index.open(query).next(k))
+    peer, expected = cpu_seconds(
         lambda: process.extract(query, strings, scorer=Levenshtein.distance, limit=k)
     )
-    return ours, theirs, found.distances.tolist() == [row[1] for row in expected]
+    return ours, peer, result.distances.tolist() == [row[1] for row in expected]
 
 
 def main():
@@ -105,16 +105,16 @@ def main():
 
 def report(name, n_strings, k, target, near_rows, far_rows):
     """Print one line and whether its targets are met."""
-    ratios = [theirs / ours for ours, theirs, _ in near_rows]
-    lowest = min(theirs / ours for ours, theirs, _ in near_rows + far_rows)
+    ratios = [peer / ours for ours, peer, _ in near_rows]
+    lowest = min(peer / ours for ours, peer, _ in near_rows + far_rows)
     n_equal = sum(is_equal for _, _, is_equal in near_rows + far_rows)
     ratio = statistics.median(ratios)
-    ours, theirs = (
+    ours, peer = (
         1e3 * statistics.median(column) for column in list(zip(*near_rows, strict=True))[:2]
     )
     is_met = ratio >= target and lowest >= MIN_RATIO and n_equal == len(near_rows) + len(far_rows)
     print(
-        f"{name:8} {n_strings:7} {k:4} {ours:8.2f} {theirs:12.2f} {ratio:7.1f}x "
+        f"{name:8} {n_strings:7} {k:4} {ours:8.2f} {peer:12.2f} {ratio:7.1f}x "
         f"{min(ratios):9.1f}x {lowest:11.1f}x  {n_equal} of {len(near_rows) + len(far_rows)}; "
         f"target {target}x, every query at least {MIN_RATIO}x: {'met' if is_met else 'MISSED'}"
     )

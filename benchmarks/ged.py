@@ -114,8 +114,8 @@ def draw_tasks(index, graphs, query_ids, n_tasks):
                 (bounds <= threshold) & (session.bounds() >= threshold) & fits
             )
             tasks += [(query_id, int(graph_id), threshold) for graph_id in graph_ids]
-    drawn = rng.permutation(len(tasks))[:n_tasks]
-    return [tasks[i] for i in sorted(drawn)]
+    sample = rng.permutation(len(tasks))[:n_tasks]
+    return [tasks[i] for i in sorted(sample)]
 
 
 def fits_peer(graph):
@@ -130,10 +130,10 @@ def print_tasks(graphs, tasks, path):
         f"{len(tasks)} tasks of {len({query_id for query_id, _, _ in tasks})} queries", flush=True
     )
     ours, seconds = run_ours(graphs, tasks)
-    theirs, peer_seconds = run_peer(graphs, tasks, path)
+    peer_answers, peer_seconds = run_peer(graphs, tasks, path)
     thresholds = np.array([threshold for _, _, threshold in tasks])
     finished = ~np.isnan(peer_seconds)
-    differ = ((ours <= thresholds) != (theirs <= thresholds)) & finished
+    differ = ((ours <= thresholds) != (peer_answers <= thresholds)) & finished
     ratio = peer_seconds[finished].sum() / seconds[finished].sum()
     print(f"answers that differ: {differ.sum()} of {finished.sum()}")
     print(f"tasks on which the peer took more than {PEER_LIMIT_S} s, left out: {(~finished).sum()}")

@@ -65,8 +65,8 @@ def measure_encoding(x, n_columns):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        theirs = cpu_seconds(peer)[0] * x.shape[1] / n_columns
-    return median(cpu_seconds(ours)[0] for _ in range(3)), theirs
+        peer_s = cpu_seconds(peer)[0] * x.shape[1] / n_columns
+    return median(cpu_seconds(ours)[0] for _ in range(3)), peer_s
 
 
 def measure_synthesis(x, noise, seed, epochs):
@@ -87,11 +87,11 @@ def main():
     parser.add_argument("--quick", action="store_true", help="5 epochs, one seed, 4 columns")
     quick = parser.parse_args().quick
     x = majority_rows()
-    ours, theirs = measure_encoding(x, 4 if quick else 16)
+    ours, peer_s = measure_encoding(x, 4 if quick else 16)
     verdict = "reached" if ours <= MAX_ENCODING_SECONDS else "MISSED"
     print(
         f"encoding of {x.shape[1]} columns: {ours:.2f} s (<= {MAX_ENCODING_SECONDS:.0f} s: "
-        f"{verdict}), scikit-learn column by column {theirs:.1f} s, ratio {theirs / ours:.1f}"
+        f"{verdict}), scikit-learn column by column {peer_s:.1f} s, ratio {peer_s / ours:.1f}"
     )
     measure_synthesis(x[:600], "normal", 0, 1)  # loads PyTorch
     for noise in ("normal", "mixture", "concat"):

@@ -1,8 +1,8 @@
 """A process that requests releases from a ledger and prints every step, until it is killed.
 
-``python ledger_worker.py LEDGER SEED FIRST KIND END`` asks for ids from ``q<FIRST>`` on, some of
+``python ledger_worker.py LEDGER SEED FIRST KIND END`` requests ids from ``q<FIRST>`` on, some of
 them more than once. KIND is ``honest`` or a planted fault; END is ``none`` or a point at which
-the process kills itself, such as ``stored:3``: the third time that it gets there.
+the process kills itself, such as ``stored:3`` for the third visit to this point.
 """
 
 import hashlib
@@ -22,35 +22,35 @@ MAX_STEPS = 100_000
 
 
 class DrawError(Exception):
-    """A draw that went wrong."""
+    """A draw that fails."""
 
 
 def cost_of(query):
-    """Return the terms of an id; the same for every process."""
+    """Return the cost of an id; the same in every process."""
     number = int(query[1:])
     return PureDP("0.01") if number % 3 == 0 else ZCDP(Fraction(1, 10_000 + number % 7))
 
 
-def tell(*words):
-    """Print one line atomically: a pipe writes this much in one piece."""
+def print_line(*words):
+    """Print one line in one write, which is atomic in a pipe."""
     os.write(1, (" ".join(words) + "\n").encode())
 
 
 class Points:
-    """Kills the process when it gets to a point for the n-th time."""
+    """Kills the process at the n-th visit to a point."""
 
     def __init__(self, end):
         self.name, _, count = end.partition(":")
-        self.left = int(count or 0)
+        self.n_left = int(count or 0)
 
     def reach(self, name):
-        self.left -= name == self.name
-        if name == self.name and not self.left:
+        self.n_left -= name == self.name
+        if name == self.name and not self.n_left:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class ReleasesFirst(Ledger):
-    """A planted fault: the answer is out before anything is charged."""
+    """A planted fault: the answer is published before it is charged."""
 
     def release(self, query_id, *, draw, publish, **terms):
         _, stored = self._tables.find(ChargeTerms(query_id, **terms))
@@ -63,33 +63,33 @@ class ChargesLate(Ledger):
     """A planted fault: noise is drawn inside the transaction that charges for it."""
 
     def release(self, query_id, *, draw, publish, **terms):
-        named = ChargeTerms(query_id, **terms)
+        charge = ChargeTerms(query_id, **terms)
         with self._file.transaction():
-            _, stored = self._tables.find(named)
+            _, stored = self._tables.find(charge)
             if stored is not None:
                 return stored
-            self._tables.check_budgets(named)
-            self._tables.add_charge(named)
+            self._tables.check_budgets(charge)
+            self._tables.add_charge(charge)
             answer = draw()
-            self._tables.add_answer(named, answer)
+            self._tables.add_answer(charge, answer)
         return answer
 
 
 class StoresLate(Ledger):
-    """A planted fault: the answer is out before it is stored."""
+    """A planted fault: the answer is published before it is stored."""
 
     def release(self, query_id, *, draw, publish, **terms):
-        named = ChargeTerms(query_id, **terms)
-        answer = self._reserve([named]).get(query_id)
+        charge = ChargeTerms(query_id, **terms)
+        answer = self._reserve([charge]).get(query_id)
         if answer is None:
             answer = draw()
             publish(answer)
-            self._store([named], [answer])
+            self._store([charge], [answer])
         return answer
 
 
 class Honest(Ledger):
-    """Return the current ledger."""
+    """A ledger without a fault, with the interface of the others."""
 
     def release(self, query_id, *, publish, **rest):
         return super().release(query_id, **rest)
@@ -115,24 +115,24 @@ def ask(ledger, query, rng, points):
     fails, size = rng.random() < 0.05, 200_000 if rng.random() < 0.05 else 16
 
     def draw():
-        tell("drawing", query)
+        print_line("drawing", query)
         points.reach("reserved")
         if fails:
-            tell("failing", query)
+            print_line("failing", query)
             raise DrawError
         answer = os.urandom(size)
         points.reach("drawn")
         return answer
 
     def publish(answer):
-        tell("released", query, hashlib.sha256(answer).hexdigest())
-        points.reach("told")
+        print_line("released", query, hashlib.sha256(answer).hexdigest())
+        points.reach("published")
 
     terms = {"dataset": "visits", "user": f"user-{len(query) % 2}", "cost": cost_of(query)}
     try:
         answer = ledger.release(query, draw=draw, publish=publish, **terms)
     except BudgetExceeded:
-        tell("refused", query)
+        print_line("refused", query)
     except DrawError:
         points.reach("failed")
     else:

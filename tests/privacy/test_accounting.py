@@ -28,7 +28,7 @@ approx = st.builds(ApproxDP, fractions, deltas)
 
 
 def delta_of(rho, epsilon):
-    """Return delta by a scan over orders: an upper bound near the best one, in plain floats."""
+    """Return an upper bound on delta, near the best one, by a scan over orders in floats."""
     best = math.inf
     for step in range(-4000, 4000):
         order = 1 + math.exp(step / 200)
@@ -45,19 +45,19 @@ def test_pure_epsilons_add_up_exactly(costs):
 
 
 @given(st.lists(zcdp | pure))
-def test_a_budget_of_rho_takes_pure_epsilon_as_half_its_square(costs):
+def test_a_budget_of_rho_counts_pure_epsilon_as_half_its_square(costs):
     rhos = [c.rho if isinstance(c, ZCDP) else c.epsilon**2 / 2 for c in costs]
 
     assert spent_after(costs, ZCDP(1)) == ZCDP(sum(rhos, Fraction(0)))
 
 
 @given(st.lists(pure), st.lists(approx, max_size=5))
-def test_epsilons_and_deltas_add_up_under_an_approximate_budget(plain, loose):
-    spent = spent_after([*plain, *loose], ApproxDP(1, "1e-6"))
+def test_epsilons_and_deltas_add_up_under_an_approximate_budget(pure_costs, approximate):
+    spent = spent_after([*pure_costs, *approximate], ApproxDP(1, "1e-6"))
 
     assert spent == ApproxDP(
-        sum((cost.epsilon for cost in [*plain, *loose]), Fraction(0)),
-        sum((cost.delta for cost in loose), Fraction(0)),
+        sum((cost.epsilon for cost in [*pure_costs, *approximate]), Fraction(0)),
+        sum((cost.delta for cost in approximate), Fraction(0)),
     )
 
 
@@ -86,7 +86,7 @@ def test_an_approximate_cost_of_delta_zero_is_a_pure_one():
         (ZCDP("0.1"), ApproxDP(9, 0), "no part of delta=0 is left"),
     ],
 )
-def test_costs_in_another_notion_are_refused(cost, budget, match):
+def test_costs_of_another_type_are_refused(cost, budget, match):
     with pytest.raises(ValueError, match=match):
         spent_after([cost], budget)
 
@@ -100,7 +100,7 @@ def test_zcdp_is_refused_once_delta_is_spent():
     assert not fits([ApproxDP(1, "1e-6"), ZCDP("1e-9")], budget)
 
 
-def test_deltas_of_one_or_more_promise_nothing():
+def test_deltas_that_add_up_to_one_are_refused():
     with pytest.raises(ValueError, match="deltas add up to 6/5; expected less than 1"):
         spent_after([ApproxDP(0, "0.6")] * 2, ApproxDP(1, "0.9"))
 
@@ -109,10 +109,10 @@ def test_deltas_of_one_or_more_promise_nothing():
 @settings(max_examples=30)
 def test_neither_order_nor_counting_changes_the_cost(costs, random):
     budget = ApproxDP(1, "0.9")
-    mixed = random.sample(costs, len(costs))
+    shuffled = random.sample(costs, len(costs))
     counts = {cost: costs.count(cost) for cost in costs}
 
-    assert spent_after(costs, budget) == spent_after(mixed, budget)
+    assert spent_after(costs, budget) == spent_after(shuffled, budget)
     assert spent_after(costs, budget) == spent_by_counts(counts, budget)
 
 
@@ -137,7 +137,7 @@ def test_the_remaining_approximate_budget_fits():
 @pytest.mark.parametrize(
     "budget", [PureDP(1), ZCDP(1), ApproxDP(1, "1e-6"), ApproxDP(1, 0)], ids=str
 )
-def test_a_budget_of_which_nothing_was_spent_is_left_whole(budget):
+def test_an_unused_budget_is_left_unchanged(budget):
     assert difference(budget, spent_after([], budget)) == budget
 
 
@@ -147,10 +147,10 @@ def test_nothing_is_left_of_an_overspent_budget():
     assert difference(ApproxDP(1, "1e-6"), ApproxDP(0, "1e-5")) == ApproxDP(0, 0)
 
 
-def test_guarantees_of_two_notions_are_not_compared():
-    with pytest.raises(TypeError, match="expected two guarantees of one notion"):
+def test_guarantees_of_two_types_are_not_compared():
+    with pytest.raises(TypeError, match="expected two guarantees of one type"):
         within(PureDP(1), ZCDP(1))
-    with pytest.raises(TypeError, match="expected two guarantees of one notion"):
+    with pytest.raises(TypeError, match="expected two guarantees of one type"):
         difference(PureDP(1), ZCDP(1))
 
 

@@ -73,9 +73,9 @@ def test_each_bug_of_the_picks_changes_the_printed_law(bug):
     n_picks = 1 if bug in ("half the noise", "selection without the factor 2") else 2
 
     printed = law_of_picks(TopPicks(PICKS_EPSILON, n_picks), counts)
-    found = law_of_picks(planted.BuggyPicks(PICKS_EPSILON, n_picks, bug), counts)
+    actual = law_of_picks(planted.BuggyPicks(PICKS_EPSILON, n_picks, bug), counts)
 
-    assert (exact_delta(printed, found, 0) > 0.001) == (bug != "")
+    assert (exact_delta(printed, actual, 0) > 0.001) == (bug != "")
 
 
 def test_the_campaign_has_enough_bugs_and_mechanisms():
@@ -130,7 +130,7 @@ def test_a_randomized_response_certificate_is_nearly_tight():
     assert truth - 0.05 < certificate.epsilon() <= truth
 
 
-def test_delta_is_taken_off_before_the_ratio():
+def test_delta_is_subtracted_before_the_ratio():
     rng = np.random.default_rng(3)
     revealed = rng.random(50_000) < 0.02
 
@@ -176,12 +176,12 @@ def test_bounds_hold_with_their_confidence():
 def test_pairs_attain_the_sensitivity():
     for sensitivity in (planted.ROW, planted.EXCHANGED):
         for first, second in neighboring_pairs(sensitivity, 7):
-            move = np.subtract(first, second)
+            difference = np.subtract(first, second)
 
-            assert abs(move).sum() == sensitivity.l1
-            assert (move**2).sum() == sensitivity.l2_squared
-            assert abs(move).max() == sensitivity.linf
-            assert (move.min() < 0) == (sensitivity.neighbors == "replace_one")
+            assert abs(difference).sum() == sensitivity.l1
+            assert (difference**2).sum() == sensitivity.l2_squared
+            assert abs(difference).max() == sensitivity.linf
+            assert (difference.min() < 0) == (sensitivity.neighbors == "replace_one")
     with pytest.raises(ValueError, match="expected n_cells of 6 or more"):
         neighboring_pairs(planted.EXCHANGED, 5)
 
@@ -197,11 +197,11 @@ def test_samples_that_cannot_be_compared_are_refused():
 
 
 def test_a_verdict_names_the_pair_and_the_event():
-    moved = Sensitivity("row", "add_remove", l1=1, l2_squared=1, linf=1)
+    sensitivity = Sensitivity("row", "add_remove", l1=1, l2_squared=1, linf=1)
     bits = np.random.default_rng(0).bytes
 
     verdict = audit_release(
-        lambda rows: DiscreteLaplace(1).release(rows, moved, bits=bits),
+        lambda rows: DiscreteLaplace(1).release(rows, sensitivity, bits=bits),
         PureDP(Fraction(1, 10)),
         [((5,), (4,))],
         n_samples=4_000,
@@ -221,7 +221,7 @@ def test_audited_pairs_stay_within_all_norms(l1, l2_squared, linf, neighbors):
     sensitivity = Sensitivity("row", neighbors, l1, l2_squared, linf)
 
     for first, second in neighboring_pairs(sensitivity, 7):
-        move = np.abs(np.subtract(first, second))
-        assert move.max() == linf
-        assert move.sum() <= l1
-        assert (move**2).sum() <= l2_squared
+        difference = np.abs(np.subtract(first, second))
+        assert difference.max() == linf
+        assert difference.sum() <= l1
+        assert (difference**2).sum() <= l2_squared

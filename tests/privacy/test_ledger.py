@@ -39,15 +39,15 @@ def kinds(ledger):
     return [entry.kind for entry in ledger.entries()]
 
 
-def never():
-    raise AssertionError("drawn though the answer was there")
+def draw_unexpectedly():
+    raise AssertionError("drawn although an answer is stored")
 
 
-def failing():
+def fail_to_draw():
     raise RuntimeError("no entropy")
 
 
-def full_disk(*_):
+def fail_on_full_disk(*_):
     raise LedgerError("the disk is full")
 
 
@@ -67,9 +67,9 @@ def test_a_new_id_is_drawn_charged_and_stored(ledger):
 def test_a_repeated_id_returns_the_stored_answer_at_no_cost(ledger, path):
     ask(ledger)
 
-    again = ask(ledger, draw=never, purpose="second look")
+    again = ask(ledger, draw=draw_unexpectedly, purpose="second look")
     with Ledger(path) as other:
-        elsewhere = ask(other, draw=never)
+        elsewhere = ask(other, draw=draw_unexpectedly)
 
     assert again == elsewhere == b"noised"
     assert ledger.spent("visits") == TENTH
@@ -105,14 +105,14 @@ def test_a_refused_charge_changes_nothing(ledger, path):
     before = ledger.entries()
 
     with pytest.raises(BudgetExceeded, match="does not allow epsilon=1/10; left: epsilon=1/20"):
-        ask(ledger, "q2", never)
+        ask(ledger, "q2", draw_unexpectedly)
 
     assert ledger.entries() == before
     assert ask(ledger, "q3", cost=PureDP("0.05")) == b"noised"
     assert ledger.left("visits") == PureDP(0)
 
 
-def test_charges_of_a_tenth_fill_a_budget_of_one_to_the_brim(ledger):
+def test_ten_charges_of_a_tenth_spend_a_budget_of_one(ledger):
     for number in range(10):
         ask(ledger, f"q{number}")
 
@@ -146,7 +146,7 @@ def test_a_charge_must_fit_the_user_and_the_data_set(ledger):
     assert ledger.left("visits", "study") == ledger.left("visits", "board") == PureDP(0)
 
 
-def test_budgets_of_data_sets_are_apart(ledger):
+def test_data_sets_have_separate_budgets(ledger):
     ledger.set_budget("trips", PureDP(1))
 
     ask(ledger, cost=PureDP(1))
@@ -175,11 +175,11 @@ def test_a_budget_below_the_cost_refuses_further_charges(ledger):
 
     assert ledger.left("visits") == PureDP(0)
     with pytest.raises(BudgetExceeded):
-        ask(ledger, "q2", never, cost=PureDP(0))
-    assert ask(ledger, "q1", never, cost=PureDP("0.5")) == b"noised"
+        ask(ledger, "q2", draw_unexpectedly, cost=PureDP(0))
+    assert ask(ledger, "q1", draw_unexpectedly, cost=PureDP("0.5")) == b"noised"
 
 
-def test_a_budget_may_change_notion_if_the_past_converts(ledger):
+def test_a_budget_may_change_type_if_charges_convert(ledger):
     ask(ledger, cost=PureDP("0.5"))
     ledger.set_budget("visits", ZCDP(1))
     assert ledger.spent("visits") == ZCDP("0.125")
@@ -196,21 +196,21 @@ def test_a_budget_may_change_notion_if_the_past_converts(ledger):
 
 def test_a_cost_that_the_budget_cannot_express_is_refused(ledger):
     with pytest.raises(BudgetExceeded, match=r"does not allow rho=1/100; .* set a budget of rho"):
-        ask(ledger, draw=never, cost=ZCDP("0.01"))
+        ask(ledger, draw=draw_unexpectedly, cost=ZCDP("0.01"))
 
     assert kinds(ledger) == ["budget"]
 
 
-def test_zcdp_releases_are_judged_together_under_epsilon_delta(ledger):
+def test_zcdp_releases_are_converted_together(ledger):
     ledger.set_budget("visits", ApproxDP(1, "1e-6"))
-    one = ZCDP("0.006")  # a single one costs epsilon 0.48; four cost 0.99, not 1.93
+    cost = ZCDP("0.006")  # a single one costs epsilon 0.48; four cost 0.99, not 1.93
 
     for number in range(4):
-        ask(ledger, f"q{number}", cost=one)
+        ask(ledger, f"q{number}", cost=cost)
 
     assert Fraction("0.98") < ledger.spent("visits").epsilon < 1
     with pytest.raises(BudgetExceeded):
-        ask(ledger, "q4", never, cost=one)
+        ask(ledger, "q4", draw_unexpectedly, cost=cost)
 
 
 @pytest.mark.parametrize(
@@ -222,14 +222,14 @@ def test_a_repeated_id_under_other_terms_is_an_error(ledger, changed):
     before = ledger.entries()
 
     with pytest.raises(ValueError, match="query 'q1' was first charged with data set"):
-        ask(ledger, draw=never, **changed)
+        ask(ledger, draw=draw_unexpectedly, **changed)
 
     assert ledger.entries() == before
 
 
 def test_a_failed_draw_stays_charged_and_can_be_repeated(ledger):
     with pytest.raises(RuntimeError, match="no entropy"):
-        ask(ledger, draw=failing)
+        ask(ledger, draw=fail_to_draw)
 
     assert ledger.spent("visits") == TENTH  # the failure may reveal something about the rows
     assert kinds(ledger) == ["budget", "reserved"]
@@ -237,9 +237,9 @@ def test_a_failed_draw_stays_charged_and_can_be_repeated(ledger):
     assert ledger.spent("visits") == TENTH
 
 
-def test_a_charge_is_taken_back_when_the_answer_cannot_be_stored(ledger, monkeypatch):
+def test_a_charge_is_voided_if_the_answer_cannot_be_stored(ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(ledger._tables, "add_answer", full_disk)
+        patch.setattr(ledger._tables, "add_answer", fail_on_full_disk)
         with pytest.raises(LedgerError, match="full"):
             ask(ledger)
 
@@ -250,7 +250,7 @@ def test_a_charge_is_taken_back_when_the_answer_cannot_be_stored(ledger, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("drawn", "error", "match"),
+    ("answer", "error", "match"),
     [
         ("text", TypeError, "expected draw to return bytes, got str"),
         (None, TypeError, "got NoneType"),
@@ -258,22 +258,22 @@ def test_a_charge_is_taken_back_when_the_answer_cannot_be_stored(ledger, monkeyp
     ],
     ids=["text", "nothing", "too long"],
 )
-def test_an_invalid_answer_is_refused_and_stays_charged(ledger, drawn, error, match):
+def test_an_invalid_answer_is_refused_and_stays_charged(ledger, answer, error, match):
     with pytest.raises(error, match=match):
-        ask(ledger, draw=lambda: drawn)
+        ask(ledger, draw=lambda: answer)
 
     assert ledger.spent("visits") == TENTH
 
 
 @pytest.mark.parametrize("answer", [b"", b"\0", bytes(16 * 2**20), bytes(range(256)) * 256])
-def test_answers_come_back_to_the_last_byte(ledger, path, answer):
+def test_stored_answers_are_returned_unchanged(ledger, path, answer):
     ask(ledger, draw=lambda: answer)
 
     with Ledger(path) as other:
-        assert ask(other, draw=never) == answer
+        assert ask(other, draw=draw_unexpectedly) == answer
 
 
-def test_the_first_stored_of_two_draws_is_everyones_answer(ledger, path):
+def test_the_first_stored_of_two_draws_is_returned(ledger, path):
     with Ledger(path) as other:
         answer = ask(ledger, draw=lambda: ask(other, draw=lambda: b"first") and b"second")
 
@@ -284,7 +284,7 @@ def test_the_first_stored_of_two_draws_is_everyones_answer(ledger, path):
 def fail_to_store_elsewhere(path, monkeypatch):
     """Request the same release from a second ledger that cannot store its answer."""
     with Ledger(path) as other, monkeypatch.context() as patch:
-        patch.setattr(other._tables, "add_answer", full_disk)
+        patch.setattr(other._tables, "add_answer", fail_on_full_disk)
         with pytest.raises(LedgerError, match="full"):
             ask(other)
 
@@ -299,10 +299,10 @@ def test_a_failed_draw_keeps_another_processs_release(ledger, path):
         ask(ledger, draw=draw)
 
     assert ledger.spent("visits") == TENTH
-    assert ask(ledger, draw=never) == b"first"
+    assert ask(ledger, draw=draw_unexpectedly) == b"first"
 
 
-def test_a_charge_voided_elsewhere_is_made_again(ledger, path, monkeypatch):
+def test_a_charge_voided_by_another_process_is_repeated(ledger, path, monkeypatch):
     draws = []
 
     def draw():
@@ -318,7 +318,7 @@ def test_a_charge_voided_elsewhere_is_made_again(ledger, path, monkeypatch):
     assert kinds(ledger) == ["budget", "reserved", "voided", "reserved", "released"]
 
 
-def test_a_voided_charge_is_not_made_again_over_budget(ledger, path, monkeypatch):
+def test_a_voided_charge_is_not_repeated_over_budget(ledger, path, monkeypatch):
     def draw():
         fail_to_store_elsewhere(path, monkeypatch)
         with Ledger(path) as other:
@@ -343,7 +343,7 @@ def test_a_budget_spent_before_the_lock_is_not_spent_twice(ledger, path):
     ledger._file._connection.set_trace_callback(before_the_lock)
 
     with pytest.raises(BudgetExceeded):
-        ask(ledger, draw=never)
+        ask(ledger, draw=draw_unexpectedly)
 
     assert taken == [b"noised"]
     assert ledger.spent("visits") == PureDP(1)
@@ -377,9 +377,9 @@ def test_concurrent_processes_never_overspend(ledger, path):
     for process in processes:
         process.stdin.write("\n")
         process.stdin.flush()
-    said = Counter(word for process in processes for word in process.communicate()[0].split())
+    outcomes = Counter(word for process in processes for word in process.communicate()[0].split())
 
-    assert said == {"released": 50, "refused": 70}
+    assert outcomes == {"released": 50, "refused": 70}
     assert ledger.left("visits") == PureDP(0)
 
 
@@ -407,7 +407,7 @@ def test_a_ledger_in_memory_charges_as_one_on_disk_does():
     with Ledger(":memory:", party="north") as ledger:
         ledger.set_budget("visits", PureDP("0.1"))
 
-        assert ask(ledger) == ask(ledger, draw=never) == b"noised"
+        assert ask(ledger) == ask(ledger, draw=draw_unexpectedly) == b"noised"
         with pytest.raises(BudgetExceeded):
             ask(ledger, "q2")
 
@@ -442,7 +442,7 @@ def test_a_closed_ledger_raises_its_own_error(ledger):
 )
 def test_bad_arguments_are_named_and_change_nothing(ledger, changed, error, match):
     with pytest.raises(error, match=match):
-        ask(ledger, draw=never, **changed)
+        ask(ledger, draw=draw_unexpectedly, **changed)
 
     assert kinds(ledger) == ["budget"]
 
@@ -452,8 +452,19 @@ def test_bad_budgets_are_named(ledger):
         ledger.set_budget("visits", 1)
     with pytest.raises(ValueError, match="expected a dataset"):
         ledger.set_budget("", PureDP(1))
+    with pytest.raises(ValueError, match="expected user of at most 500 printable"):
+        ledger.set_budget("visits", PureDP(1), user="u" * 501)
 
     assert kinds(ledger) == ["budget"]
+
+
+def test_the_longest_user_name_can_be_limited_and_charged(ledger):
+    longest = "u" * 500
+    ledger.set_budget("visits", TENTH, user=longest)
+
+    ask(ledger, user=longest)
+
+    assert ledger.left("visits", longest) == PureDP(0)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +478,7 @@ def test_bad_budgets_are_named(ledger):
         "PRAGMA foreign_keys = ON; DELETE FROM charge",
     ],
 )
-def test_the_file_itself_refuses_to_forget(ledger, path, statement):
+def test_triggers_refuse_changes_and_deletions(ledger, path, statement):
     ask(ledger)
     *before, last = statement.split("; ")
     connection = sqlite3.connect(path)

@@ -37,7 +37,7 @@ def state(path):
         return ledger.entries(), ledger.spent("visits")
 
 
-def in_child(work):
+def run_in_child(work):
     """Run a function in a forked process; return its result, or its error, as text."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -75,7 +75,7 @@ def test_a_missing_file_with_a_log_is_not_a_new_ledger(path, ending):
     assert not path.exists()
 
 
-def test_no_ledger_is_created_without_permission_or_name(tmp_path):
+def test_no_ledger_is_created_if_it_must_exist_or_has_no_party(tmp_path):
     for options in ({"party": "north", "must_exist": True}, {"party": None}):
         with pytest.raises(LedgerError, match=r"no ledger at .* check the path, or name"):
             Ledger(tmp_path / "none", **options)
@@ -215,7 +215,7 @@ def test_a_charge_without_a_stored_answer_is_voided_later(path):
     with closing(other), Ledger(path, timeout_s=0) as ledger:
         with pytest.raises(LedgerError, match="locked"):
             ledger.release("q1", draw=draw, **ASK)
-        assert ledger.spent("visits") == PureDP("0.2")  # it counts as long as it stands
+        assert ledger.spent("visits") == PureDP("0.2")  # it counts until it is voided
 
         other.execute("ROLLBACK")
         ledger.release("q2", draw=lambda: b"noised", **ASK)
@@ -245,14 +245,14 @@ def test_an_unvoided_charge_is_voided_at_close(path):
     assert state(path)[1] == PureDP("0.1")
 
 
-def test_a_stranded_charge_pays_for_a_later_release_of_its_id(path):
-    """A crash after the charge is as if the process were gone: nothing takes the charge back."""
+def test_a_charge_before_a_crash_covers_a_later_release(path):
+    """After a crash between charge and release, nothing voids the charge."""
 
     def crash():
         with Ledger(path) as ledger:
             ledger.release("q1", draw=lambda: os._exit(1), **ASK)
 
-    in_child(crash)
+    run_in_child(crash)
     assert state(path)[1] == PureDP("0.2")
 
     with Ledger(path) as ledger:
@@ -263,18 +263,18 @@ def test_a_stranded_charge_pays_for_a_later_release_of_its_id(path):
     assert [(e.kind, e.query) for e in entries[3:]] == [("reserved", "q1"), ("released", "q1")]
 
 
-def test_a_ledger_is_not_carried_into_a_forked_process(path):
+def test_a_forked_process_cannot_use_an_open_ledger(path):
     with Ledger(path) as ledger:
-        said = in_child(lambda: ledger.release("q1", draw=lambda: b"noised", **ASK))
+        outcome = run_in_child(lambda: ledger.release("q1", draw=lambda: b"noised", **ASK))
 
-        assert said.startswith("LedgerError: ledger ")
-        assert "open it again after the fork" in said
+        assert outcome.startswith("LedgerError: ledger ")
+        assert "open it again after the fork" in outcome
         assert ledger.spent("visits") == PureDP("0.1")
 
 
 @pytest.fixture
 def readable():
-    """A folder that every user of the system can get to."""
+    """A folder that every user of the system can read."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -299,10 +299,10 @@ def test_a_read_only_ledger_charges_nothing(path, readable, folder_mode):
         with Ledger(copy) as ledger:
             ledger.release("q1", draw=lambda: b"noised", **ASK)
 
-    said = in_child(work)
+    outcome = run_in_child(work)
 
-    assert said.startswith("LedgerError")
-    assert "make file and folder writable for this user" in said
+    assert outcome.startswith("LedgerError")
+    assert "make file and folder writable for this user" in outcome
     readable.chmod(0o755)
     assert state(copy) == state(path)
 
@@ -310,7 +310,7 @@ def test_a_read_only_ledger_charges_nothing(path, readable, folder_mode):
 def release_with_at_most(n_bytes, path, *, n_before):
     """Request one release on a disk that is full at this size; return the outcome.
 
-    The log has grown by some entries before. Nothing is written after the disk was full.
+    ``n_before`` entries are written to the log before; nothing is written afterwards.
     """
     with Ledger(path) as ledger:
         for number in range(n_before):
@@ -325,23 +325,23 @@ def release_with_at_most(n_bytes, path, *, n_before):
 
 @pytest.mark.parametrize("n_before", [0, 3, 6])
 def test_a_full_disk_never_charges_for_nothing(path, n_before):
-    spent, size, said = state(path)[1], path.stat().st_size, []
+    spent, size, outcomes = state(path)[1], path.stat().st_size, []
 
     # pages of the file may be written again, but neither file nor log can grow beyond the limit
     for limit in range(size, size + 180_000, 4096):
         copy = path.with_name("copy.ledger")
         shutil.copy(path, copy)
         ask = partial(release_with_at_most, limit, copy, n_before=n_before)
-        said.append(in_child(ask))
-        if said[-1] == "released":
+        outcomes.append(run_in_child(ask))
+        if outcomes[-1] == "released":
             assert state(copy)[1] == PureDP("0.2")
         else:
-            assert "could not be written" in said[-1]
+            assert "could not be written" in outcomes[-1]
             assert state(copy)[1] == spent
         copy.unlink()
 
-    assert said.count("released") > 5
-    assert len(said) - said.count("released") > 5
+    assert outcomes.count("released") > 5
+    assert len(outcomes) - outcomes.count("released") > 5
 
 
 def test_a_full_disk_leaves_no_partial_ledger(tmp_path):
@@ -350,16 +350,16 @@ def test_a_full_disk_leaves_no_partial_ledger(tmp_path):
         def work(limit=limit):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             with Ledger(tmp_path / "north.ledger", party="north"):
-                return "made"
+                return "created"
 
-        said = in_child(work)
-        if said == "made":
+        outcome = run_in_child(work)
+        if outcome == "created":
             break
-        assert said.startswith("LedgerError")
+        assert outcome.startswith("LedgerError")
         assert list(tmp_path.iterdir()) == []
 
     assert limit > 4096
-    assert said == "made"
+    assert outcome == "created"
 
 
 def test_concurrent_creators_share_one_ledger(tmp_path):
@@ -392,7 +392,7 @@ def test_all_errors_of_a_ledger_are_errors_of_the_package():
     assert issubclass(LedgerError, FedneighborsError)
 
 
-def test_a_late_void_spares_charges_of_other_processes(path):
+def test_a_late_void_keeps_charges_of_other_processes(path):
     lock = sqlite3.connect(path, isolation_level=None)
 
     def draw_and_lock():
@@ -415,8 +415,8 @@ def test_a_late_void_spares_charges_of_other_processes(path):
     assert [e.kind for e in entries[3:]] == ["reserved", "voided", "reserved", "released"]
 
 
-def filled(path):
-    """Make a ledger with a budget, two releases and a failed one; return its head."""
+def create_ledger(path):
+    """Create a ledger with a budget, two releases and a failed one; return its head."""
     with Ledger(path, "north") as ledger:
         ledger.set_budget("visits", PureDP(1))
         for query in ("q1", "q2"):
@@ -454,7 +454,7 @@ TRIGGERS = ("entry_stays", "entry_as_written", "charge_as_made", "answer_stays",
 )
 def test_an_altered_ledger_is_refused(tmp_path, statement):
     path = tmp_path / "north.ledger"
-    filled(path)
+    create_ledger(path)
     with closing(sqlite3.connect(path)) as connection:
         for trigger in TRIGGERS:
             connection.execute(f"DROP TRIGGER {trigger}")
@@ -466,7 +466,7 @@ def test_an_altered_ledger_is_refused(tmp_path, statement):
 
 
 def test_an_unaltered_ledger_opens_again_with_the_same_head(tmp_path):
-    head = filled(tmp_path / "north.ledger")
+    head = create_ledger(tmp_path / "north.ledger")
 
     with Ledger(tmp_path / "north.ledger") as ledger:
         assert ledger.head() == head
@@ -476,7 +476,7 @@ def test_an_unaltered_ledger_opens_again_with_the_same_head(tmp_path):
 
 def test_a_restored_backup_is_refused_until_it_is_reconciled(tmp_path):
     path, head, backup = (tmp_path / name for name in ("north.ledger", "head", "backup"))
-    filled(path)
+    create_ledger(path)
     backup.write_bytes(path.read_bytes())
     with Ledger(path, head=head) as ledger:
         ledger.release("q4", **TERMS, draw=lambda: b"noised")
@@ -495,7 +495,7 @@ def test_a_restored_backup_is_refused_until_it_is_reconciled(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"12", b"0:aa", b"\xff", b"-1:" + b"0" * 64])
 def test_an_invalid_head_is_refused(tmp_path, content):
-    filled(tmp_path / "north.ledger")
+    create_ledger(tmp_path / "north.ledger")
     (tmp_path / "head").write_bytes(content)
 
     with pytest.raises(LedgerError, match="head"):

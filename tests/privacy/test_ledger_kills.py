@@ -1,4 +1,4 @@
-"""Processes are killed at any point: nothing is released without a charge, nothing twice."""
+"""Processes killed at any point release nothing without a charge and no second answer."""
 
 from collections import Counter
 
@@ -11,34 +11,34 @@ N_KILLS_SLOW = 1000
 
 
 def test_killed_processes_never_release_without_a_charge(tmp_path):
-    told = campaign(tmp_path, kills=N_KILLS, seed=1, words=("released", "refused", "failing"))
+    outcome = campaign(tmp_path, kills=N_KILLS, seed=1, words=("released", "refused", "failing"))
 
-    assert told.wrong == []
-    assert told.kills >= N_KILLS
-    assert set(told.by_own_hand) <= set(POINTS)
-    assert sum(told.by_own_hand.values()) < told.kills
-    assert told.steps["released"] > len(told.released) > N_KILLS  # ids were requested again
-    assert told.steps["refused"] > 0
-    assert told.steps["failing"] > 0
+    assert outcome.errors == []
+    assert outcome.kills >= N_KILLS
+    assert set(outcome.self_kills) <= set(POINTS)
+    assert sum(outcome.self_kills.values()) < outcome.kills
+    assert outcome.steps["released"] > len(outcome.released) > N_KILLS  # ids were requested again
+    assert outcome.steps["refused"] > 0
+    assert outcome.steps["failing"] > 0
 
 
 @pytest.mark.slow
 def test_a_thousand_killed_processes_never_release_uncharged(tmp_path):
-    told = campaign(tmp_path, kills=N_KILLS_SLOW, seed=2)
+    outcome = campaign(tmp_path, kills=N_KILLS_SLOW, seed=2)
 
-    assert told.wrong == []
-    assert told.kills >= N_KILLS_SLOW
+    assert outcome.errors == []
+    assert outcome.kills >= N_KILLS_SLOW
 
 
 @pytest.mark.parametrize(
     ("kind", "point", "expected"),
     [
-        ("releases-first", "told", "released without being stored"),
+        ("releases-first", "published", "released without being stored"),
         ("charges-late", "reserved", "drawn without a charge"),
-        ("stores-late", "told", "released without being stored"),
+        ("stores-late", "published", "released without being stored"),
     ],
 )
 def test_a_planted_fault_is_caught(kind, point, expected, tmp_path):
-    told = campaign(tmp_path, kills=12, seed=3, kind=kind, points=(point,), own_hand=1)
+    outcome = campaign(tmp_path, kills=12, seed=3, kind=kind, points=(point,), self_kill_rate=1)
 
-    assert Counter(what for what, _ in told.wrong)[expected] > 0
+    assert Counter(error for error, _ in outcome.errors)[expected] > 0

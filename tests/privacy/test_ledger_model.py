@@ -1,4 +1,4 @@
-"""Any sequence of steps by several writers leaves a ledger as a dictionary would stand."""
+"""After any steps of several writers, a ledger has the contents of a model of dictionaries."""
 
 from collections import Counter
 from fractions import Fraction
@@ -45,28 +45,28 @@ fates = st.sampled_from(["answered", "answered", "failing", "unstored", "crashin
 
 
 class DrawError(Exception):
-    """A draw that went wrong."""
+    """A draw that fails."""
 
 
 class Crash(BaseException):
     """The end of a process during a draw."""
 
 
-def full_disk(*_):
+def fail_on_full_disk(*_):
     raise LedgerError("the disk is full")
 
 
 def total(charges, budget):
-    """Return the cost in the notion of a budget, by definition; None if it has none."""
+    """Return the total cost in a budget's type, by definition; None if there is none."""
     pure = [c.epsilon for c in charges if isinstance(c, PureDP)]
-    loose = [c for c in charges if isinstance(c, ApproxDP)]
+    approximate = [c for c in charges if isinstance(c, ApproxDP)]
     rho = sum((c.rho for c in charges if isinstance(c, ZCDP)), Fraction(0))
-    delta = sum((c.delta for c in loose), Fraction(0))
+    delta = sum((c.delta for c in approximate), Fraction(0))
     if isinstance(budget, ZCDP):
-        return None if loose else ZCDP(rho + sum((e**2 / 2 for e in pure), Fraction(0)))
+        return None if approximate else ZCDP(rho + sum((e**2 / 2 for e in pure), Fraction(0)))
     if isinstance(budget, PureDP):
-        return None if loose or rho else PureDP(sum(pure, Fraction(0)))
-    epsilon = sum(pure, Fraction(0)) + sum((c.epsilon for c in loose), Fraction(0))
+        return None if approximate or rho else PureDP(sum(pure, Fraction(0)))
+    epsilon = sum(pure, Fraction(0)) + sum((c.epsilon for c in approximate), Fraction(0))
     if not rho:
         return ApproxDP(epsilon, delta)
     if delta >= budget.delta:
@@ -91,10 +91,10 @@ class LedgerMachine(RuleBasedStateMachine):
         self.answers = {}
         self.kinds = Counter()
         self.number = 0
-        for dataset in ("visits", "trips"):  # else most of a sequence would be refusals
-            self.set_room(dataset, ApproxDP(Fraction(20), Fraction("1e-5")))
+        for dataset in ("visits", "trips"):  # otherwise most requests would be refused
+            self.set_initial_budget(dataset, ApproxDP(Fraction(20), Fraction("1e-5")))
 
-    def set_room(self, dataset, budget):
+    def set_initial_budget(self, dataset, budget):
         self.ledgers[0].set_budget(dataset, budget)
         self.budgets[dataset, ""] = budget
         self.kinds["budget"] += 1
@@ -138,7 +138,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if self.charges[query] == (dataset, user, cost):
             return
         with pytest.raises(ValueError, match="was first charged with"):
-            self.call(w, query, (dataset, user, cost), self.never)
+            self.call(w, query, (dataset, user, cost), self.draw_unexpectedly)
 
     @rule(
         w=writers, v=writers, query=queries, dataset=datasets, user=users, cost=costs,
@@ -162,31 +162,31 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers[writer] = Ledger(self.path, timeout_s=0)
 
     def ask(self, w, query, terms, fate, meanwhile=None):
-        """Request, and update the model with the expected effect."""
+        """Request a release; update the model with the expected effect."""
         if query in self.answers:
-            assert self.call(w, query, terms, self.never) == self.answers[query]
+            assert self.call(w, query, terms, self.draw_unexpectedly) == self.answers[query]
             return
         if query not in self.charges and not self.fits(*terms):
             with pytest.raises(BudgetExceeded):
-                self.call(w, query, terms, self.never)
+                self.call(w, query, terms, self.draw_unexpectedly)
             return
         self.reserve(query, terms)
         steps = [meanwhile] if meanwhile else []
-        drawn = []
+        draws = []
 
         def draw():
             if steps:
                 steps.pop()()
-            elif drawn:  # the charge was taken back meanwhile, and is made again
+            elif draws:  # the charge was voided meanwhile, and is repeated
                 self.reserve(query, terms)
             self.number += 1
-            drawn.append(b"%d" % self.number)
+            draws.append(b"%d" % self.number)
             if fate == "failing":
                 raise DrawError
             if fate == "crashing":
-                self.ledgers[w]._file.close()  # a process that is gone writes nothing more
+                self.ledgers[w]._file.close()  # a crashed process writes nothing more
                 raise Crash
-            return drawn[-1]
+            return draws[-1]
 
         if fate == "failing":
             with pytest.raises(DrawError):
@@ -201,14 +201,14 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             answer = self.call(w, query, terms, draw)
             if query not in self.answers:
-                self.answers[query] = drawn[-1]
+                self.answers[query] = draws[-1]
                 self.kinds["released"] += 1
             assert answer == self.answers[query]
 
     def fail_to_store(self, w, query, terms, draw):
-        """Request with a writer that cannot store; return another's answer, if any."""
+        """Request a release from a writer that cannot store answers."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.ledgers[w]._tables, "add_answer", full_disk)
+            patch.setattr(self.ledgers[w]._tables, "add_answer", fail_on_full_disk)
             try:
                 answer = self.call(w, query, terms, draw)
             except LedgerError:
@@ -231,8 +231,8 @@ class LedgerMachine(RuleBasedStateMachine):
         dataset, user, cost = terms
         return self.ledgers[w].release(query, dataset=dataset, user=user, cost=cost, draw=draw)
 
-    def never(self):
-        raise AssertionError("drawn where no draw was due")
+    def draw_unexpectedly(self):
+        raise AssertionError("drawn although an answer or a refusal was expected")
 
     @invariant()
     def every_writer_sees_the_model(self):

@@ -33,11 +33,11 @@ def _opendp():
 def test_laplace_cost_equals_opendps(scale, sensitivity):
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
 
-    theirs = dp.m.make_laplace(*space, scale=float(scale)).map(sensitivity.l1)
+    opendp_cost = dp.m.make_laplace(*space, scale=float(scale)).map(sensitivity.l1)
 
-    ours = DiscreteLaplace(scale).guarantee(sensitivity)
-    assert ours == PureDP(Fraction(sensitivity.l1) / Fraction(scale))
-    assert math.isclose(ours.epsilon, theirs, rel_tol=1e-15)
+    cost = DiscreteLaplace(scale).guarantee(sensitivity)
+    assert cost == PureDP(Fraction(sensitivity.l1) / Fraction(scale))
+    assert math.isclose(cost.epsilon, opendp_cost, rel_tol=1e-15)
 
 
 @pytest.mark.parametrize("sigma", [0.5, 3, 24, 100])
@@ -45,11 +45,12 @@ def test_laplace_cost_equals_opendps(scale, sensitivity):
 def test_gaussian_cost_equals_opendps(sigma, sensitivity):
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
 
-    theirs = dp.m.make_gaussian(*space, scale=float(sigma)).map(math.sqrt(sensitivity.l2_squared))
+    measurement = dp.m.make_gaussian(*space, scale=float(sigma))
+    opendp_cost = measurement.map(math.sqrt(sensitivity.l2_squared))
 
-    ours = DiscreteGaussian(Fraction(sigma) ** 2).guarantee(sensitivity)
-    assert ours == ZCDP(sensitivity.l2_squared / (2 * Fraction(sigma) ** 2))
-    assert math.isclose(ours.rho, theirs, rel_tol=1e-14)
+    cost = DiscreteGaussian(Fraction(sigma) ** 2).guarantee(sensitivity)
+    assert cost == ZCDP(sensitivity.l2_squared / (2 * Fraction(sigma) ** 2))
+    assert math.isclose(cost.rho, opendp_cost, rel_tol=1e-14)
 
 
 @pytest.mark.parametrize("k", [1, 5])
@@ -59,13 +60,13 @@ def test_top_k_costs_opendps_value_for_two_sided_scores(k):
     assert float(cost.epsilon) == pytest.approx(2 * k * ROW.linf / 4, rel=1e-15)
 
 
-def test_top_k_gives_different_cells_and_favors_large_ones():
+def test_top_k_selects_different_cells_and_prefers_large_ones():
     values = np.array([[0, 90], [80, 1]])
 
-    chosen = NoisyTopK(2, 1).release(values, ROW)
+    indices = NoisyTopK(2, 1).release(values, ROW)
 
-    assert chosen.dtype == np.int64
-    assert sorted(chosen.tolist()) == [1, 2]  # another pair has odds below exp(-79)
+    assert indices.dtype == np.int64
+    assert sorted(indices.tolist()) == [1, 2]  # another pair has odds below exp(-79)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
@@ -82,7 +83,7 @@ def test_a_release_is_the_vector_plus_noise_of_the_mechanism(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
-def test_values_that_noise_could_wrap_around_are_refused(mechanism):
+def test_values_that_noise_could_overflow_are_refused(mechanism):
     for value in (MAX_VALUE + 1, -MAX_VALUE - 1):
         with pytest.raises(ValueError, match="noise could make them overflow"):
             mechanism.release(np.array([0, value]), ROW)
@@ -107,7 +108,7 @@ def test_noise_needs_a_positive_finite_width(bad):
             mechanism(bad)
 
 
-def test_an_empty_vector_is_released_as_such():
+def test_an_empty_vector_is_released_empty():
     assert DiscreteLaplace(3).release(np.zeros(0, np.int64), ROW).shape == (0,)
 
 

@@ -39,7 +39,7 @@ def seeded(seed):
 
 
 def closed_form(law, k):
-    """Return probability of k by the textbook, in floating point."""
+    """Return the probability of k by its formula, in floating point."""
     if isinstance(law, LaplaceLaw):
         a = math.exp(-1 / law.scale)
         return (1 - a) / (1 + a) * a ** abs(k)
@@ -64,7 +64,7 @@ def test_the_exponential_is_within_its_bounds(x):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
-def test_probabilities_are_those_of_the_textbook(law):
+def test_probabilities_equal_their_formula(law):
     for k in range(-9, 25):
         low, high = probability(law, k)
 
@@ -72,13 +72,18 @@ def test_probabilities_are_those_of_the_textbook(law):
         assert math.isclose(low, closed_form(law, k), rel_tol=1e-12, abs_tol=1e-30)
 
 
-def exhausted(law, n_bits):
-    """Return the number of prefixes per magnitude in the table; None is undecided."""
-    known = table(law, n_bits)
+def invert_all_prefixes(law, n_bits):
+    """Return the magnitude that the table gives to each prefix, None if undecided."""
+    thresholds = table(law, n_bits)
     words = np.arange(1 << n_bits, dtype=np.uint64) << np.uint64(1)
     values = np.empty(len(words), np.int64)
     invert_words(
-        words, known.limits, known.guide, n_bits=n_bits, symmetric=law.symmetric, values=values
+        words,
+        thresholds.limits,
+        thresholds.guide,
+        n_bits=n_bits,
+        symmetric=law.symmetric,
+        values=values,
     )
     return [None if value == UNDECIDED else int(value) for value in values]
 
@@ -87,7 +92,7 @@ def exhausted(law, n_bits):
 def test_no_prefix_is_decided_unless_all_its_values_agree(law):
     n_bits = 12
 
-    decided = exhausted(law, n_bits)
+    decided = invert_all_prefixes(law, n_bits)
 
     for prefix, value in enumerate(decided):
         exact = locate(law, prefix, n_bits)
@@ -98,24 +103,23 @@ def test_no_prefix_is_decided_unless_all_its_values_agree(law):
 @pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("n_bits", [8, 13])
 def test_all_prefixes_together_have_the_law(law, n_bits):
-    sure = Counter(locate(law, prefix, n_bits) for prefix in range(1 << n_bits))
-    unsure = Fraction(sure.pop(None, 0), 1 << n_bits)
+    n_prefixes = Counter(locate(law, prefix, n_bits) for prefix in range(1 << n_bits))
+    undecided = Fraction(n_prefixes.pop(None, 0), 1 << n_bits)
 
     for k in range(40):
         low, high = probability(law, k)
         both_signs = 2 if law.symmetric and k else 1
-        mass = Fraction(sure[k], 1 << n_bits)
+        decided = Fraction(n_prefixes[k], 1 << n_bits)
 
-        assert mass <= both_signs * high
-        assert both_signs * low <= mass + unsure
-    assert unsure <= Fraction(60, 1 << n_bits)
+        assert decided <= both_signs * high
+        assert both_signs * low <= decided + undecided
+    assert undecided <= Fraction(60, 1 << n_bits)
 
 
 @pytest.mark.parametrize("law", [LAWS[1], LAWS[4], LAWS[7]], ids=str)
-def test_undecided_words_are_decided_by_the_bits_behind_them(law):
-    n_kinds = 6
-    limits = [int(limit) for limit in table(law).limits[:n_kinds]]
-    prefixes = [limit - back for limit in limits for back in (1, 0)]
+def test_undecided_words_are_decided_by_the_bits_after_them(law):
+    limits = [int(limit) for limit in table(law).limits[:6]]
+    prefixes = [limit - offset for limit in limits for offset in (1, 0)]
     tails = [0, 1 << 63, (1 << 64) - 1]
     crafted = [(prefix, sign, tail) for prefix in prefixes for sign in (0, 1) for tail in tails]
 
@@ -142,10 +146,10 @@ def test_a_word_in_the_far_tail_goes_beyond_the_table():
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_samples_have_the_law(law):
     n = 200_000
-    drawn = Counter(sample(law, n, seeded(3)).tolist())
+    counts = Counter(sample(law, n, seeded(3)).tolist())
 
     values = [k for k in range(-60, 61) if n * probability(law, k)[0] >= 10]
-    observed = [drawn[k] for k in values]
+    observed = [counts[k] for k in values]
     expected = [n * float(probability(law, k)[0]) for k in values]
     rest = n - sum(expected)
 
@@ -157,20 +161,20 @@ def test_samples_have_the_law(law):
 
 
 @pytest.mark.parametrize(
-    ("law", "theirs"),
+    ("law", "sample_with_opendp"),
     [
         (LaplaceLaw(Fraction(3)), lambda n: opendp_laplace(Fraction(3), n)),
         (GaussianLaw(Fraction(6)), lambda n: opendp_gaussian(Fraction(6), n)),
     ],
     ids=["laplace", "gaussian"],
 )
-def test_samples_and_samples_of_opendp_have_one_law(law, theirs):
+def test_samples_and_samples_of_opendp_have_one_law(law, sample_with_opendp):
     n = 60_000  # OpenDP takes no seed: this one test can raise a false alarm, once in 10**6 runs
 
-    ours, others = Counter(sample(law, n).tolist()), Counter(theirs(n).tolist())
+    ours, opendps = Counter(sample(law, n).tolist()), Counter(sample_with_opendp(n).tolist())
 
-    values = [k for k in ours | others if ours[k] + others[k] >= 20]
-    counts = [[side[k] for k in values] for side in (ours, others)]
+    values = [k for k in ours | opendps if ours[k] + opendps[k] >= 20]
+    counts = [[sampled[k] for k in values] for sampled in (ours, opendps)]
     assert chi2_contingency(counts).pvalue > 1e-6
 
 
@@ -183,7 +187,7 @@ def test_a_large_sample_is_the_concatenation_of_its_chunks():
     assert whole.tolist() == [*sample(law, CHUNK, bits), *sample(law, 100, bits)]
 
 
-def test_a_source_that_gives_too_few_bytes_is_refused():
+def test_a_source_of_too_few_bytes_is_refused():
     with pytest.raises(ValueError, match="expected 80 random bytes, got 79"):
         sample(LaplaceLaw(Fraction(2)), 10, lambda n: bytes(n - 1))
 

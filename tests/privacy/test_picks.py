@@ -41,10 +41,10 @@ def test_releases_have_the_enumerated_law():
     law = law_of(mechanism, counts, reach=12)
     bits = np.random.default_rng(4).bytes
 
-    drawn = Counter(tuple(mechanism.release(counts, ROW, bits=bits).tolist()) for _ in range(n))
+    n_outputs = Counter(tuple(mechanism.release(counts, ROW, bits=bits).tolist()) for _ in range(n))
 
     outputs = [output for output, mass in law.low.items() if n * mass >= 10]
-    observed = [drawn[output] for output in outputs]
+    observed = [n_outputs[output] for output in outputs]
     expected = [n * float(law.low[output]) for output in outputs]
     observed, expected = [*observed, n - sum(observed)], [*expected, n - sum(expected)]
     assert chisquare(observed, expected).pvalue > FALSE_ALARM
@@ -55,16 +55,16 @@ def test_all_prefixes_together_have_the_law_of_the_weights(counts):
     rate, n_bits = Fraction(1, 3), 12
     weights = CellWeights(counts, rate)
 
-    found = Counter(weights.find(prefix, n_bits) for prefix in range(1 << n_bits))
+    n_prefixes = Counter(weights.find(prefix, n_bits) for prefix in range(1 << n_bits))
 
     total = sum(math.exp(rate * c) for c in counts)
-    assert found[None] <= len(counts)
+    assert n_prefixes[None] <= len(counts)
     for cell, count in enumerate(counts):
-        share = (1 << n_bits) * math.exp(rate * count) / total
-        assert share - 2 <= found[cell] <= share
+        expected = (1 << n_bits) * math.exp(rate * count) / total
+        assert expected - 2 <= n_prefixes[cell] <= expected
 
 
-def test_a_changed_tree_is_the_tree_of_the_changed_counts():
+def test_a_changed_tree_equals_one_built_from_its_counts():
     rng = np.random.default_rng(6)
     weights = CellWeights([4] * 21, Fraction(1, 2))
     weights.find(0, 8)
@@ -84,9 +84,9 @@ def test_weights_too_far_apart_are_refined():
         weights.find(0, 8)  # the reference stays far above the remaining counts
         weights.change(cell, 0)
 
-    drawn = {BitDraws(np.random.default_rng(seed).bytes).cell(weights) for seed in range(40)}
+    cells = {BitDraws(np.random.default_rng(seed).bytes).cell(weights) for seed in range(40)}
 
-    assert drawn == {0, 1, 2, 3}  # all weigh the same; 40 draws miss one with odds of 4 (3/4)**40
+    assert cells == {0, 1, 2, 3}  # all weigh the same; 40 draws miss one with odds of 4 (3/4)**40
 
 
 def test_prefixes_at_a_cells_edge_stay_undecided():
@@ -95,12 +95,12 @@ def test_prefixes_at_a_cells_edge_stay_undecided():
 
     edge = weights.find(third, 128)
     words = iter([third >> 64, third & (1 << 64) - 1, 0, 0])
-    drawn = BitDraws(
+    cell = BitDraws(
         lambda n: b"".join(next(words).to_bytes(8, "little") for _ in range(n // 8))
     ).cell(weights)
 
     assert edge is None
-    assert drawn == 0  # zeros after the prefix of 1/3: just below 1/3
+    assert cell == 0  # zeros after the prefix of 1/3: just below 1/3
 
 
 def test_unpicked_cells_are_zero_and_none_is_negative():
@@ -135,9 +135,9 @@ def test_many_cells_of_widely_spread_counts_are_released():
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace_one"])
 def test_the_cost_is_epsilon_per_unit_of_linf(neighbors):
     for linf in (1, 3):
-        moved = Sensitivity("row", neighbors, l1=linf, l2_squared=linf**2, linf=linf)
+        sensitivity = Sensitivity("row", neighbors, l1=linf, l2_squared=linf**2, linf=linf)
 
-        assert TopPicks("0.5", 9).guarantee(moved) == PureDP(Fraction(linf, 2))
+        assert TopPicks("0.5", 9).guarantee(sensitivity) == PureDP(Fraction(linf, 2))
 
 
 def test_picks_need_cells_and_a_positive_epsilon():

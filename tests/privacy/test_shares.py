@@ -52,8 +52,8 @@ def test_sampled_shares_sum_to_laplace_noise():
 
     law = LaplaceLaw(Fraction(3))
     values = range(-20, 21)
-    drawn = Counter(total.tolist())
-    observed = [drawn[k] for k in values]
+    counts = Counter(total.tolist())
+    observed = [counts[k] for k in values]
     expected = [n * float(probability(law, k)[0]) for k in values]
     observed, expected = [*observed, n - sum(observed)], [*expected, n - sum(expected)]
     assert chisquare(observed, expected).pvalue > FALSE_ALARM
@@ -80,7 +80,7 @@ def test_one_gaussian_share_costs_as_much_as_central_noise():
     assert GaussianShares(8, 1).guarantee(ROW, n_cells=10) == DiscreteGaussian(8).guarantee(ROW)
 
 
-def test_the_excess_of_a_sum_is_the_formula_of_its_source():
+def test_the_excess_of_a_sum_follows_the_papers_formula():
     for variance, n_shares in [(0.25, 2), (0.5, 3), (1, 50), (2.5, 9)]:
         formula = 10 * math.fsum(
             math.exp(-2 * math.pi**2 * variance * k / (k + 1)) for k in range(1, n_shares)
@@ -91,14 +91,14 @@ def test_the_excess_of_a_sum_is_the_formula_of_its_source():
         assert formula <= excess <= formula * (1 + 2e-4)
 
 
-def test_the_excess_matters_for_thin_shares_only():
-    whole = DiscreteGaussian(100).guarantee(ROW).rho
+def test_the_excess_matters_for_shares_of_small_variance_only():
+    central = DiscreteGaussian(100).guarantee(ROW).rho
 
-    thin = GaussianShares(100, 100).guarantee(ROW, n_cells=10_000).rho
+    narrow = GaussianShares(100, 100).guarantee(ROW, n_cells=10_000).rho
     wide = GaussianShares(100, 4).guarantee(ROW, n_cells=10_000).rho
 
-    assert whole < wide < whole + Fraction(1, 10**30)
-    assert whole + Fraction(1, 1000) < thin
+    assert central < wide < central + Fraction(1, 10**30)
+    assert central + Fraction(1, 1000) < narrow
 
 
 def renyi(p, q, alpha):
@@ -118,8 +118,8 @@ def test_the_true_divergence_of_a_sum_is_within_the_guarantee(variance, n_shares
     inside = slice(middle - 8, middle + 9)
 
     for shift in (1, 2):
-        moved = Sensitivity("row", "add_remove", l1=shift, l2_squared=shift**2, linf=shift)
-        rho = GaussianShares(variance, n_shares).guarantee(moved, n_cells=1).rho
+        sensitivity = Sensitivity("row", "add_remove", l1=shift, l2_squared=shift**2, linf=shift)
+        rho = GaussianShares(variance, n_shares).guarantee(sensitivity, n_cells=1).rho
         for alpha in (1.01, 1.5, 2, 4):
             p, q = np.roll(total, shift)[inside], total[inside]
             assert renyi(p, q, alpha) <= alpha * rho
@@ -135,12 +135,12 @@ def test_the_true_divergence_of_a_sum_is_within_the_guarantee(variance, n_shares
         lambda: GaussianShares(3, 13),
     ],
 )
-def test_shares_that_cannot_keep_their_guarantee_are_refused(make):
+def test_shares_out_of_range_are_refused(make):
     with pytest.raises(ValueError, match="expected"):
         make()
 
 
-def test_gaussian_shares_cost_at_least_as_much_as_the_whole():
+def test_gaussian_shares_cost_more_than_central_noise():
     for n_shares in (2, 3, 30):
         guarantee = GaussianShares(20, n_shares).guarantee(ROW, n_cells=1)
 

@@ -1,4 +1,4 @@
-"""Total cost of releases: composition and conversions, rounded upward.
+"""Total cost of releases: composition, and conversion of one type of guarantee to another.
 
 Sums are exact fractions. Only the conversion from zCDP to (epsilon, delta), by OpenDP, is not
 exact: its result is rounded upward.
@@ -20,8 +20,12 @@ from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, Number, 
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """Sums by kind: epsilon of pure, epsilon and delta of approximate, rho of zCDP."""
+class _CostTotals:
+    """Sums of costs by type.
+
+    ``epsilon`` and ``delta`` are those of approximate costs. ``pure_as_rho`` is the sum of the pure
+    costs after conversion to zCDP.
+    """
 
     pure: Fraction
     pure_as_rho: Fraction
@@ -31,34 +35,35 @@ class _Parts:
 
 
 def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee:
-    """Compute the cost of all releases together, in the budget's notion.
+    """Return the cost of all releases together, in the budget's type.
 
     - Pure budget: the epsilons are added up.
     - zCDP budget: rhos are added up; a pure epsilon counts as ``epsilon**2 / 2`` ([1]_,
       Proposition 1.4).
     - (epsilon, delta) budget: epsilons and deltas of pure and approximate releases are added up
       (basic composition). The rhos of zCDP releases are added up and converted once, with the
-      part of the budget's delta that the approximate releases left. The result then contains
-      the whole delta.
+      part of the budget's delta that the approximate releases leave. The result then has the
+      whole delta of the budget.
 
-    The totals also hold for adaptive releases, whose costs depend on earlier answers.
+    The totals also hold if releases and their costs are chosen after earlier answers were seen.
 
     Parameters
     ----------
     guarantees : iterable of Guarantee
         One per release. An ``ApproxDP`` of delta 0 is the same as a ``PureDP``.
     budget : Guarantee
-        Determines the notion, and the delta of the zCDP conversion.
+        Determines the type of the result, and the delta of the conversion of zCDP.
 
     Returns
     -------
     Guarantee
-        Cost in the budget's type; exact, or rounded upward after a conversion of zCDP.
+        Exact, or rounded upward after a conversion of zCDP.
 
     Raises
     ------
     ValueError
-        If a release has no cost in the notion of the budget.
+        If the cost of a release cannot be expressed in the budget's type, or deltas add up to 1 or
+        more.
     MissingExtraError
         If zCDP must be converted and OpenDP is not installed.
 
@@ -79,41 +84,41 @@ def spent_after(guarantees: Iterable[Guarantee], budget: Guarantee) -> Guarantee
 
 
 def spent_by_counts(counts: Mapping[Guarantee, int], budget: Guarantee) -> Guarantee:
-    """Compute the cost of releases given as counts of equal costs.
+    """Return the cost of releases, given their number by cost.
 
-    Equals :func:`spent_after` on the listed releases.
+    The result is that of :func:`spent_after`.
 
     Parameters
     ----------
     counts : mapping of Guarantee to int
         Number of releases of each cost.
     budget : Guarantee
-        Determines the notion.
+        As in :func:`spent_after`.
 
     Raises
     ------
     ValueError
-        If a release has no cost in the notion of the budget.
+        As in :func:`spent_after`.
     """
-    parts = _parts(counts)
+    totals = _sum_by_type(counts)
     if isinstance(budget, ApproxDP):
-        return _approximate(parts, budget)
-    if parts.delta:
+        return _convert_to_approx(totals, budget)
+    if totals.delta:
         raise ValueError(
-            f"expected releases without a delta for the budget {budget}, got delta={parts.delta}; "
+            f"expected releases without a delta for the budget {budget}, got delta={totals.delta}; "
             "set a budget of epsilon and delta"
         )
     if isinstance(budget, ZCDP):
-        return ZCDP(parts.rho + parts.pure_as_rho)
-    if parts.rho:
+        return ZCDP(totals.rho + totals.pure_as_rho)
+    if totals.rho:
         raise ValueError(
-            f"expected releases of pure epsilon for the budget {budget}, got rho={parts.rho}; "
+            f"expected releases of pure epsilon for the budget {budget}, got rho={totals.rho}; "
             "set a budget of rho, or of epsilon and delta"
         )
-    return PureDP(parts.pure)
+    return PureDP(totals.pure)
 
 
-def _parts(counts: Mapping[Guarantee, int]) -> _Parts:
+def _sum_by_type(counts: Mapping[Guarantee, int]) -> _CostTotals:
     pure = pure_as_rho = epsilon = delta = rho = Fraction(0)
     for cost, number in counts.items():
         if isinstance(cost, ZCDP):
@@ -124,22 +129,22 @@ def _parts(counts: Mapping[Guarantee, int]) -> _Parts:
         else:
             pure += number * cost.epsilon
             pure_as_rho += number * cost.epsilon**2 / 2
-    return _Parts(pure, pure_as_rho, epsilon, delta, rho)
+    return _CostTotals(pure, pure_as_rho, epsilon, delta, rho)
 
 
-def _approximate(parts: _Parts, budget: ApproxDP) -> ApproxDP:
-    epsilon = parts.pure + parts.epsilon
-    if not parts.rho:
-        if parts.delta >= 1:  # guarantees nothing
-            raise ValueError(f"deltas add up to {parts.delta}; expected less than 1")
-        return ApproxDP(epsilon, parts.delta)
-    left = budget.delta - parts.delta
+def _convert_to_approx(totals: _CostTotals, budget: ApproxDP) -> ApproxDP:
+    epsilon = totals.pure + totals.epsilon
+    if not totals.rho:
+        if totals.delta >= 1:  # no guarantee
+            raise ValueError(f"deltas add up to {totals.delta}; expected less than 1")
+        return ApproxDP(epsilon, totals.delta)
+    left = budget.delta - totals.delta
     if left <= 0:  # zCDP implies (epsilon, delta) for positive deltas only
         raise ValueError(
-            f"no part of delta={budget.delta} is left to convert rho={parts.rho}; set a budget "
+            f"no part of delta={budget.delta} is left to convert rho={totals.rho}; set a budget "
             "with a larger delta"
         )
-    return ApproxDP(epsilon + zcdp_to_approx(parts.rho, left), budget.delta)
+    return ApproxDP(epsilon + zcdp_to_approx(totals.rho, left), budget.delta)
 
 
 def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
@@ -155,7 +160,7 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
     Returns
     -------
     bool
-        Also False if a release has no cost in the budget's notion.
+        Also False if the cost of a release cannot be expressed in the budget's type.
 
     Raises
     ------
@@ -176,14 +181,14 @@ def fits(guarantees: Iterable[Guarantee], budget: Guarantee) -> bool:
 
 
 def within(spent: Guarantee, budget: Guarantee) -> bool:
-    """Return whether a cost is within a budget of the same notion."""
+    """Return whether a cost is within a budget of the same type."""
     return all(used <= allowed for used, allowed in _pairs(spent, budget))
 
 
 def difference(budget: Guarantee, spent: Guarantee) -> Guarantee:
-    """Subtract a cost from a budget, 0 if overspent.
+    """Subtract a cost from a budget; return 0 if it is overspent.
 
-    One more release of the result fits the budget.
+    One more release whose cost is the difference fits the budget.
     """
     left = [allowed - used for used, allowed in _pairs(spent, budget)]
     kind: Callable[..., Guarantee] = type(budget)
@@ -192,20 +197,18 @@ def difference(budget: Guarantee, spent: Guarantee) -> Guarantee:
 
 def _pairs(spent: Guarantee, budget: Guarantee) -> list[tuple[Fraction, Fraction]]:
     if type(spent) is not type(budget):
-        raise TypeError(f"expected two guarantees of one notion, got {spent!r} and {budget!r}")
+        raise TypeError(f"expected two guarantees of one type, got {spent!r} and {budget!r}")
     return list(zip(vars(spent).values(), vars(budget).values(), strict=True))
 
 
-# OpenDP takes milliseconds; a charge checks one sum several times. Typed: 0.3 and Fraction(0.3) are
-# equal, but `exact` reads a float by its decimal digits.
+# OpenDP takes milliseconds, and a charge checks a sum several times; 4096 results take about 1 MB.
+# Typed: 0.3 and Fraction(0.3) are equal, but `exact` reads a float by its decimal digits.
 @lru_cache(maxsize=4096, typed=True)
 def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
-    """Return the smallest known epsilon for which rho-zCDP implies (epsilon, delta).
+    """Return an epsilon for which rho-zCDP implies (epsilon, delta).
 
-    Rounded upward.
-
-    The conversion is OpenDP's ``make_zCDP_to_approxDP``: the best order of the Renyi divergence
-    in [1]_, Corollary 13.
+    The conversion is OpenDP's ``make_zCDP_to_approxDP``, the best order of the Renyi divergence in
+    [1]_, Corollary 13, rounded upward.
 
     Parameters
     ----------
@@ -248,11 +251,11 @@ def zcdp_to_approx(rho: Number, delta: Number) -> Fraction:
     return Fraction(epsilon)
 
 
-@lru_cache(maxsize=1024, typed=True)  # a search takes half a second; each release repeats it
+@lru_cache(maxsize=1024, typed=True)  # a search takes 0.5 s; each release repeats it
 def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
     """Return the largest rho for which rho-zCDP implies (epsilon, delta).
 
-    Rounded downward.
+    It is rounded downward.
 
     Parameters
     ----------
@@ -284,7 +287,7 @@ def largest_zcdp(epsilon: Number, delta: Number) -> Fraction:
         raise ValueError(f"expected epsilon of 0 or more, got {epsilon}")
 
     def is_too_large(rank: int) -> bool:
-        try:  # without the cache, which the search would fill with numbers never used again
+        try:  # without the cache, which the search would fill with rhos that are not used again
             return zcdp_to_approx.__wrapped__(Fraction(_float_at(rank)), delta) > allowed
         except ValueError:
             if rank:
@@ -304,7 +307,7 @@ _FLOATS = 0x7FF0_0000_0000_0000
 def _float_at(rank: int) -> float:
     """Return the float64 of a rank, counted from 0.0 upward.
 
-    Its bits, read as an integer, are the rank: floats from 0 upward are ordered as their bits.
+    The rank is the integer with the same bits: non-negative floats are ordered as these integers.
     """
     return float(struct.unpack("<d", struct.pack("<q", rank))[0])
 
@@ -321,11 +324,8 @@ def _float_below(number: Fraction) -> float:
 
 
 def _opendp_epsilon(rho: float, delta: float) -> float:
-    """Return OpenDP's epsilon for a release of this rho.
-
-    Infinite where OpenDP overflows.
-    """
-    # OpenDP converts whole measurements only: this one does nothing and claims rho
+    """Return OpenDP's epsilon for a rho, infinite if OpenDP overflows."""
+    # OpenDP converts measurements, not numbers: this one does nothing and claims rho
     dp = load_opendp("contrib", "honest-but-curious")
     release = dp.m.make_user_measurement(
         dp.atom_domain(T=bool),
@@ -338,7 +338,7 @@ def _opendp_epsilon(rho: float, delta: float) -> float:
     profile = dp.c.make_zCDP_to_approxDP(release).map(1)
     try:
         epsilon = float(profile.epsilon(delta))
-        # OpenDP searches for epsilon with its curve of delta; verify the result with the curve.
+        # OpenDP finds epsilon by a search on its curve of delta; raise it until the curve agrees.
         while epsilon < math.inf and profile.delta(epsilon) > delta:
             epsilon = math.nextafter(epsilon, math.inf)
     except dp.OpenDPException:

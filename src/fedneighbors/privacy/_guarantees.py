@@ -1,7 +1,8 @@
-"""Guarantees and sensitivities as values.
+"""Guarantees and sensitivities.
 
-Guarantees contain fractions, never floats, so that charges add up without rounding. Mechanisms
-return guarantees, the ledger stores them, :mod:`~fedneighbors.privacy._accounting` sums them.
+A guarantee is the privacy cost of a release, or the limit of a budget. Its numbers are fractions,
+so that costs add up without rounding. Mechanisms return guarantees, the ledger stores them, and
+:mod:`~fedneighbors.privacy._accounting` sums them.
 """
 
 import math
@@ -11,7 +12,7 @@ from fractions import Fraction
 from typing import Literal
 
 Neighbors = Literal["add_remove", "replace_one"]
-"""Neighboring tables: one record added or removed, or one record replaced."""
+"""Relation of neighboring tables: one row added or removed, or one row replaced."""
 
 NEIGHBORS: tuple[Neighbors, ...] = ("add_remove", "replace_one")
 
@@ -19,7 +20,7 @@ Number = int | float | str | Decimal | Fraction
 
 
 def exact(value: Number, name: str) -> Fraction:
-    """Convert a number to the fraction given by its decimal digits.
+    """Convert a number to an exact fraction.
 
     Parameters
     ----------
@@ -73,7 +74,10 @@ class PureDP:
 
 @dataclass(frozen=True)
 class ApproxDP:
-    """Approximate differential privacy: as :class:`PureDP`, up to a probability of delta.
+    """Approximate differential privacy: probabilities differ at most by exp(epsilon) and delta.
+
+    The probability p of any event satisfies ``p <= exp(epsilon) q + delta``, where q is its
+    probability for a neighboring table.
 
     Raises
     ------
@@ -124,33 +128,31 @@ Guarantee = PureDP | ApproxDP | ZCDP
 
 
 def _short(number: Fraction) -> str:
-    # a fraction of more than three digits is hard to read
+    # a denominator of four or more digits is hard to read
     return str(number) if number.denominator < 1000 else f"{float(number):.6g}"
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Sensitivity of a vector of integers to one record.
-
-    A mechanism takes it together with the vector.
+    """Largest change of a vector of integers between neighboring tables.
 
     Parameters
     ----------
     unit : str
-        Unit of privacy: ``"row"``.
+        Privacy unit, such as ``"row"``.
     neighbors : {"add_remove", "replace_one"}
-        Neighbouring tables.
+        Relation of neighboring tables: one row added or removed, or one row replaced.
     l1 : int
         Largest sum of absolute differences.
     l2_squared : int
-        Largest sum of squared differences; squared, so that it stays exact.
+        Largest sum of squared differences; an integer, unlike its root.
     linf : int
         Largest difference of a single cell.
 
     Raises
     ------
     ValueError
-        If a bound is negative, the relation unknown, or the three norms are inconsistent.
+        If a norm is negative, the relation is unknown, or no vector has these three norms.
     """
 
     unit: str
@@ -164,6 +166,6 @@ class Sensitivity:
             raise ValueError(f"expected neighbors as one of {NEIGHBORS}, got {self.neighbors!r}")
         if min(self.l1, self.l2_squared, self.linf) < 0:
             raise ValueError(f"expected bounds of 0 or more, got {self}")
-        # holds for every vector: a**2 <= sum of a**2 <= sum of |a| * linf
+        # true of every vector: max |a|**2 <= sum of a**2 <= (sum of |a|) * max |a|
         if not self.linf**2 <= self.l2_squared <= self.l1 * self.linf:
             raise ValueError(f"expected linf**2 <= l2_squared <= l1 * linf, got {self}")

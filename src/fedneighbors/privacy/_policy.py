@@ -26,9 +26,9 @@ class Privacy:
     """Privacy settings of a training or a search.
 
     Everything that a training learns from rows is charged to ``epsilon`` and ``delta``. Columns,
-    their ranges and the labels are declared: data frames and files need a ``schema``, arrays need
-    ``bounds`` and ``classes``. Arguments of the estimator, such as ``n_units``, are public. A
-    search charges ``epsilon`` and ``delta`` for each query and ignores the other fields.
+    their ranges and the labels must be declared: by a ``schema`` for data frames and files, by
+    ``bounds`` and ``classes`` for arrays. Arguments of the estimator, such as ``n_units``, are
+    public. A search charges ``epsilon`` and ``delta`` for each query and ignores the other fields.
 
     Parameters
     ----------
@@ -43,21 +43,21 @@ class Privacy:
         noise share and only the masked sum is visible, with the noise of one table. ``"paper"``:
         the mechanism printed in the method's paper.
     neighbors : {"add_remove", "replace_one"}
-        Neighbouring tables: one row added or removed, or one row replaced.
+        Relation of neighboring tables: one row added or removed, or one row replaced.
     schema : Schema, optional
         Declared columns and labels, see :class:`~fedneighbors.datasets.Schema`. Each column needs a
-        range. ``classes`` and ``bounds`` are those of the schema.
+        range. ``classes`` and ``bounds`` are set to those of the schema.
     classes : tuple of labels, optional
         All labels. Rows with other labels are not used.
     bounds : (low, high), optional
-        Range of the values: two numbers, or one number per feature for each bound. Values outside
-        are clipped. Means and standard deviations are computed from noisy moments of the clipped
-        values.
+        Range of the values: two numbers, or two sequences of one number per feature. Values outside
+        the range are clipped. Means and standard deviations are computed from noisy moments of the
+        clipped values.
     constants_share : number
-        Share of the budget, in (0, 1), for the constants: FlyNN's number of rows and scaling,
-        kNN-Per's class counts.
+        Budget share of the constants, in (0, 1): FlyNN's number of rows and scaling, kNN-Per's
+        class counts.
     n_picks : int, optional
-        Number of cells that ``"paper"`` picks (T); derived by default.
+        Number of picks of ``"paper"`` (T); derived by default.
     accounting : {"parallel", "paper"}
         Composition of ``"paper"`` over the parties. Rows of different parties are disjoint, so each
         party may spend all of epsilon (``"parallel"``); the paper divides it by the number of
@@ -66,8 +66,9 @@ class Privacy:
         Number of parties, needed to divide epsilon under ``accounting="paper"``.
     colluders : int
         Number of parties that may collude with the coordinator under ``"central"``; the noise
-        shares of the others suffice. Each party knows its own share and could subtract it: the
-        default of 1 also protects against every single party, 0 only against the coordinator.
+        shares of the others alone give the guarantee. Each party knows its own share and could
+        subtract it: the default of 1 also protects against every single party, 0 only against the
+        coordinator.
 
     Raises
     ------
@@ -123,17 +124,17 @@ class Privacy:
 
     @property
     def total(self) -> Guarantee:
-        """Return the cost limit of one training."""
+        """Return ``epsilon`` and ``delta`` as a guarantee."""
         epsilon, delta = exact(self.epsilon, "epsilon"), exact(self.delta, "delta")
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
     def check_delta(self) -> None:
-        """Raise if a training with this mechanism cannot use its delta.
+        """Raise if delta is positive and the mechanism does not use it.
 
         Raises
         ------
         ValueError
-            If a delta has no effect.
+            If delta has no effect.
         """
         if self.delta and self.mechanism != "central":
             raise ValueError(
@@ -147,7 +148,7 @@ class Privacy:
         Raises
         ------
         ValueError
-            If they are not: under a budget, labels cannot be derived from rows.
+            If ``classes`` is None: under a budget, labels cannot be derived from rows.
         """
         if self.classes is None:
             raise ValueError(
@@ -156,7 +157,7 @@ class Privacy:
             )
 
     def check_fields(self, method: str, names: tuple[str, ...]) -> None:
-        """Raise ValueError if a field without effect is set."""
+        """Raise ValueError if a field of ``names``, without effect, is set."""
         unused = [
             entry.name
             for entry in fields(self)
@@ -174,7 +175,7 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def terms(privacy: Privacy) -> dict[str, str]:
-    """Return the agreed privacy terms as exact text."""
+    """Return the privacy settings as exact text, which parties can compare."""
     return {
         "epsilon": str(exact(privacy.epsilon, "epsilon")),
         "delta": str(exact(privacy.delta, "delta")),
@@ -200,7 +201,7 @@ _COUNT_KEYS = ("n-picks", "n-parties", "colluders")
 
 
 def privacy_from(config: Mapping[str, Any]) -> Privacy | None:
-    """Return the privacy settings of a configuration, None without ``epsilon``.
+    """Return the privacy settings of a configuration, or None without ``epsilon``.
 
     Parameters
     ----------

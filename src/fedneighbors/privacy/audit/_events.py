@@ -197,7 +197,7 @@ def _count_values(
     """Count how often each of several distinct values occurs in a sample."""
     order = np.argsort(values)
     ranks = np.searchsorted(values, sample, sorter=order)
-    indices = order[np.minimum(ranks, len(values) - 1)]  # of the only value that can be equal
+    indices = order[np.minimum(ranks, len(values) - 1)]  # the only value that can be equal
     return np.bincount(indices[values[indices] == sample], minlength=len(values))
 
 
@@ -237,7 +237,7 @@ def _sums(outputs: Outputs) -> Outputs:
 
 
 def _support(outputs: Outputs) -> Outputs:
-    """Return the sets of positive and of nonzero cells, and the number of nonzero cells."""
+    """Return the positive cells, the nonzero cells and the latter's number."""
     cells = _cells(outputs)
     bits = 1 << np.arange(cells.shape[1])  # one bit per cell: a set of cells is one number
     return np.stack([(cells > 0) @ bits, (cells != 0) @ bits, (outputs != 0).sum(axis=1)], axis=1)

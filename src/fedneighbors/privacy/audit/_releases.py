@@ -155,10 +155,11 @@ def audit_release(
     n_samples: int,
     confidence: float = 0.999,
 ) -> Verdict:
-    """Audit a mechanism on pairs of inputs; return the strongest verdict.
+    """Audit a mechanism; return the verdict with the largest loss.
 
-    The claim of a correct mechanism is disproved with probability at most ``1 - confidence``: the
-    error probability is divided by the number of pairs.
+    Each pair of inputs has a verdict. The claim of a correct mechanism is disproved with
+    probability at most ``1 - confidence``: the error probability is divided among the pairs, and
+    among the comparisons of each pair.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Digests that chain the entries of a ledger, and checks against them."""
+"""Chain of digests over the entries of a ledger, and checks that the ledger matches it."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from fedneighbors.errors import LedgerError
 from fedneighbors.privacy.ledger._file import LedgerFile
 
+# Select a charge that only the entries or only the table of charges contain, if there is one.
 _OTHER_CHARGES = """
 WITH latest AS (
     SELECT query, dataset, user, notion, first, second, kind, max(number) FROM entry
@@ -19,6 +20,7 @@ WITH latest AS (
 SELECT * FROM (SELECT * FROM expected EXCEPT SELECT * FROM charge)
 UNION ALL SELECT * FROM (SELECT * FROM charge EXCEPT SELECT * FROM expected) LIMIT 1
 """
+# Select an answer that only the entries or only the table of answers contain.
 _OTHER_ANSWERS = """
 WITH expected AS (SELECT query, sha256, size FROM entry WHERE kind = 'released'),
 found AS (SELECT query, sha256, length(content) FROM answer)
@@ -28,26 +30,23 @@ UNION ALL SELECT * FROM (SELECT * FROM found EXCEPT SELECT * FROM expected) LIMI
 
 
 def extend_chain(chain: str, content: Sequence[object]) -> str:
-    """Return the digest of an entry and of those before it."""
+    """Return the digest of an entry and of all entries before it."""
     return hashlib.sha256(json.dumps([chain, *content]).encode("utf-8")).hexdigest()
 
 
 def last_entry(file: LedgerFile) -> tuple[int, str]:
-    """Return the number and digest of the last entry.
-
-    They are 0 and "" if there is none.
-    """
+    """Return the last entry's number and digest, or 0 and ""."""
     rows = file.rows("SELECT number, chain FROM entry ORDER BY number DESC LIMIT 1")
     return rows[0] if rows else (0, "")
 
 
 def check_chain(file: LedgerFile) -> None:
-    """Raise if the ledger was altered by other programs.
+    """Raise if the ledger was altered by another program.
 
     Raises
     ------
     LedgerError
-        With the first entry whose digest does not fit, or the table that differs.
+        With the first entry whose digest is wrong, or the table that differs from the entries.
     """
     number, chain = 0, ""
     for *content, stored in file.rows("SELECT * FROM entry ORDER BY number"):
@@ -65,12 +64,13 @@ def check_head(file: LedgerFile, head: str) -> None:
     Raises
     ------
     LedgerError
-        If the text is not a head, or that entry is missing or another one.
+        If the text is not a head, or the entry is missing or has another digest.
     """
-    found = re.fullmatch(r"(0):|([1-9]\d{0,18}):([0-9a-f]{64})", head.strip())
-    if not found:
+    # 19 digits hold every 64-bit integer of SQLite
+    match = re.fullmatch(r"(0):|([1-9]\d{0,18}):([0-9a-f]{64})", head.strip())
+    if not match:
         raise LedgerError(f"expected the head of a ledger, such as 12:5f0c..., got {head[:80]!r}")
-    number, chain = int(found[1] or found[2]), found[3]
+    number, chain = int(match[1] or match[2]), match[3]
     rows = file.rows("SELECT chain FROM entry WHERE number = ?", (number,))
     if number and rows != [(chain,)]:
         raise LedgerError(
@@ -82,7 +82,7 @@ def check_head(file: LedgerFile, head: str) -> None:
 
 
 def read_head(path: Path) -> str:
-    """Read a head from its file.
+    """Return the head that a file contains.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: atomic creation, checks on opening, readable errors."""
+"""SQLite file of a ledger: atomic creation, checks on opening, readable errors."""
 
 import os
 import secrets
@@ -11,8 +11,8 @@ from typing import Any
 
 from fedneighbors.errors import LedgerError
 
-_APPLICATION = 0x666E6C67  # "fnlg"
-_VERSION = 2
+_APPLICATION = 0x666E6C67  # "fnlg", which marks the SQLite file as a ledger
+_VERSION = 2  # version of the schema; files of other versions are refused
 
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
@@ -53,24 +53,23 @@ CREATE TRIGGER answer_as_stored BEFORE UPDATE ON answer
 
 
 class LedgerFile:
-    """A connection to the SQLite file of a ledger.
+    """Connection to the SQLite file of a ledger.
 
     Every commit is on disk before it returns (write-ahead log, ``synchronous=FULL``). Threads may
-    share one; a forked process may not.
+    share a connection; a forked process must open its own.
 
     Parameters
     ----------
     path : path or ":memory:"
-        The file. Use a folder of its own, since SQLite keeps ``-wal`` and ``-shm`` files
-        next to it.
+        The file. SQLite keeps ``-wal`` and ``-shm`` files next to it.
     party : str or None
         Owner of the ledger; None opens an existing one of any owner.
     timeout_s : float
         Seconds to wait for another process.
     must_exist : bool
         Raise instead of creating a new ledger.
-    made : str
-        Creation time for a new ledger.
+    time : str
+        Time of creation, for a new ledger.
 
     Raises
     ------
@@ -79,7 +78,7 @@ class LedgerFile:
     """
 
     def __init__(
-        self, path: str | Path, party: str | None, *, timeout_s: float, must_exist: bool, made: str
+        self, path: str | Path, party: str | None, *, timeout_s: float, must_exist: bool, time: str
     ) -> None:
         self.path = str(path)
         self.timeout_s = timeout_s
@@ -87,10 +86,10 @@ class LedgerFile:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         with self._convert_errors():
-            self._connection = self._open(party, must_exist, made)
+            self._connection = self._open(party, must_exist, time)
         try:
             with self._convert_errors():
-                self.party = self._check(party)
+                self.party = self._check_file(party)
         except BaseException:
             self.close()
             raise
@@ -119,9 +118,9 @@ class LedgerFile:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Hold the exclusive write lock during the block.
+        """Run the block in a transaction, with the exclusive write lock.
 
-        Its writes are on disk afterwards.
+        Its writes are on disk when the block ends.
 
         Raises
         ------
@@ -137,14 +136,14 @@ class LedgerFile:
                 with self._convert_errors():
                     connection.execute("COMMIT")
             except BaseException:
-                # an SQLite error may have ended the transaction already
+                # an error of SQLite may have rolled it back already
                 if connection.in_transaction:
                     with suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
                 raise
 
     def reuse_log(self) -> None:
-        """Move the log into the file to reuse its space.
+        """Move the log into the file, so that its space is reused.
 
         Raises
         ------
@@ -171,23 +170,20 @@ class LedgerFile:
             )
         return self._connection
 
-    def _open(self, party: str | None, must_exist: bool, made: str) -> sqlite3.Connection:
+    def _open(self, party: str | None, must_exist: bool, time: str) -> sqlite3.Connection:
         if self.path == ":memory:":
             if party is None:
                 raise LedgerError("a ledger in memory is new; name its party")
             connection = self._connect(":memory:")
-            _fill(connection, party, made)
+            _create_tables(connection, party, time)
             return connection
         if not os.path.lexists(self.path):
-            self._make(party, must_exist, made)
+            self._create(party, must_exist, time)
         _check_length(self.path)
         return self._connect(self.path)
 
-    def _make(self, party: str | None, must_exist: bool, made: str) -> None:
-        """Create a ledger atomically.
-
-        An existing ledger, also one created meanwhile, is kept.
-        """
+    def _create(self, party: str | None, must_exist: bool, time: str) -> None:
+        """Create a ledger atomically; keep one that another process created meanwhile."""
         if party is None or must_exist:
             raise LedgerError(
                 f"no ledger at {self.path}; check the path, or name the party to create a ledger"
@@ -199,12 +195,13 @@ class LedgerFile:
                     "a new ledger would lose the charges"
                 )
         target = Path(self.path).absolute()
+        # 6 random bytes: processes that create the same ledger write different files
         part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
         try:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o600))  # SQLite's files get this mode
             with closing(self._connect(str(part), mode="rwc")) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
-                _fill(connection, party, made)
+                _create_tables(connection, party, time)
             _sync(part)
             with suppress(FileExistsError):
                 os.link(part, target)  # unlike a rename, it never replaces a file
@@ -214,23 +211,20 @@ class LedgerFile:
                 Path(f"{part}{ending}").unlink(missing_ok=True)
 
     def _connect(self, path: str, mode: str = "rw") -> sqlite3.Connection:
-        place = path if path == ":memory:" else f"{Path(path).absolute().as_uri()}?mode={mode}"
+        uri = path if path == ":memory:" else f"{Path(path).absolute().as_uri()}?mode={mode}"
         connection = sqlite3.connect(
-            place,
+            uri,
             uri=path != ":memory:",
             timeout=self.timeout_s,
-            isolation_level=None,  # transactions are controlled here
-            check_same_thread=False,
+            isolation_level=None,  # no implicit transactions: `transaction` begins and ends them
+            check_same_thread=False,  # `_lock` serializes threads
         )
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
 
-    def _check(self, party: str | None) -> str:
-        """Return the ledger's owner; check that the file is intact.
-
-        A ledger of another party is refused.
-        """
+    def _check_file(self, party: str | None) -> str:
+        """Check that the file is the party's intact ledger; return its owner."""
         (application,), (version,) = (
             self.rows(f"PRAGMA {name}")[0] for name in ("application_id", "user_version")
         )
@@ -252,17 +246,14 @@ class LedgerFile:
         (owner,) = self.rows("SELECT party FROM about")[0]
         if party not in (None, owner):
             raise LedgerError(
-                f"ledger {self.path} belongs to party {owner!r}, not to {party!r}; use that "
-                "party's own"
+                f"ledger {self.path} belongs to party {owner!r}, not to {party!r}; use the "
+                f"ledger of {party!r}"
             )
         return str(owner)
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
-        """Convert errors of SQLite and the system to LedgerError.
-
-        The message explains the remedy.
-        """
+        """Convert errors of SQLite and the system to LedgerError, with a remedy."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -271,7 +262,7 @@ class LedgerFile:
     def _explain(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
             return f"{_ADVICE[sqlite3.SQLITE_CANTOPEN]} ({error})"
-        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # extended codes add bits
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # primary code: its low byte
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return (
                 f"has been locked by another process for {self.timeout_s:g} s; let it finish, "
@@ -280,7 +271,9 @@ class LedgerFile:
         return f"{_ADVICE.get(code, 'cannot be used')} ({error})"
 
 
-_TRIES = 3  # another process may finish writing between two reads of the file
+# Attempts to read a header and a length that agree: another process may close the ledger, and so
+# move its log into the file, between the two reads.
+_MAX_READS = 3
 
 _RESTORE = "restore it, with its -wal file, from a backup made after the last release"
 
@@ -297,14 +290,14 @@ _ADVICE = {
 
 def _check_mode(path: str) -> None:
     """Raise if other users may read or write a ledger."""
-    if os.name == "posix" and os.stat(path).st_mode & 0o077:
+    if os.name == "posix" and os.stat(path).st_mode & 0o077:  # permissions of group and others
         raise LedgerError(
             f"other users may read or write ledger {path}; expected mode 0600: chmod 600 {path}"
         )
 
 
 def _check_length(path: str) -> None:
-    """Raise if a file is empty or shorter than its header states.
+    """Raise if a file is empty or its header states another length.
 
     SQLite itself reads zeros for a missing end of the last page.
     """
@@ -313,18 +306,17 @@ def _check_length(path: str) -> None:
             f"{path} is empty: it is not a ledger, or it was wiped. Restore the file; "
             "a new ledger would lose the charges"
         )
-    for _ in range(_TRIES):
+    for _ in range(_MAX_READS):
         with open(path, "rb") as file:
-            header = file.read(100)
-        page_bytes = int.from_bytes(header[16:18]) or 1  # 1 means 65536
-        n_pages = int.from_bytes(header[28:32])
+            header = file.read(100)  # bytes 16-17: page size, 1 for 65536; 28-31: number of pages
+        page_bytes, n_pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])
         expected = n_pages * (65536 if page_bytes == 1 else page_bytes)
-        found = os.path.getsize(path)
+        actual = os.path.getsize(path)
         # With a log, the file may be older than the log; SQLite merges them.
-        if found == expected or not header.startswith(b"SQLite format 3") or _has_log(path):
+        if actual == expected or not header.startswith(b"SQLite format 3") or _has_log(path):
             return
     raise LedgerError(
-        f"ledger {path} is truncated or damaged (expected {expected} bytes, found {found}); "
+        f"ledger {path} is truncated or damaged (expected {expected} bytes, found {actual}); "
         f"{_RESTORE}"
     )
 
@@ -333,14 +325,14 @@ def _has_log(path: str) -> bool:
     return os.path.exists(path + "-wal")
 
 
-def _fill(connection: sqlite3.Connection, party: str, made: str) -> None:
+def _create_tables(connection: sqlite3.Connection, party: str, time: str) -> None:
     connection.executescript(f"BEGIN;{_SCHEMA}")
-    connection.execute("INSERT INTO about VALUES (?, ?)", (party, made))
+    connection.execute("INSERT INTO about VALUES (?, ?)", (party, time))
     connection.execute("COMMIT")
 
 
 def _sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -13,6 +13,7 @@ from fedneighbors.privacy._guarantees import Guarantee
 from fedneighbors.privacy.ledger._chain import check_chain, check_head, last_entry, read_head
 from fedneighbors.privacy.ledger._file import LedgerFile
 from fedneighbors.privacy.ledger._tables import (
+    MAX_NAME_LENGTH,
     BudgetState,
     ChargeTerms,
     LedgerEntry,
@@ -26,7 +27,8 @@ from fedneighbors.records import replace_file
 log = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 64 * 2**20
-"""Largest answer that a ledger stores: 64 MiB."""
+"""Largest answer that a ledger stores: 64 MiB, or eight million counts of 8 bytes. SQLite holds an
+answer in memory and in its log while writing it, and the ledger never deletes one."""
 
 
 class Ledger:
@@ -37,14 +39,14 @@ class Ledger:
     Parameters
     ----------
     path : path or ":memory:"
-        The file. Created if missing and a party is named. An empty file is refused, since a wiped
-        ledger would restart with the whole budget. ``":memory:"`` is for tests and simulations.
+        The file. Created if it is missing and a party is named. An empty file is refused: it may be
+        a ledger whose charges were lost. ``":memory:"`` is for tests and simulations.
     party : str, optional
         Owner of the ledger. None opens an existing one of any owner.
     must_exist : bool
-        Refuse to create a new ledger.
+        Raise instead of creating a new ledger.
     timeout_s : float
-        Seconds to wait for another writing process.
+        Seconds to wait for another writing process; a commit takes milliseconds.
     head : path, optional
         File with the number and digest of the last entry, written after every commit. Keep it on
         another disk: a ledger that was rolled back, for example restored from an old backup, does
@@ -60,7 +62,7 @@ class Ledger:
     -----
     Each entry contains a digest of all entries before it, and charges and answers are compared with
     the entries on opening. The digests have no key: someone who may write the file can compute all
-    of them again, and only a head kept elsewhere shows it.
+    of them again, which only a head on another disk reveals.
 
     Examples
     --------
@@ -85,7 +87,7 @@ class Ledger:
     ) -> None:
         if party is not None:
             check_name(party, "party")
-        self._file = LedgerFile(path, party, timeout_s=timeout_s, must_exist=must_exist, made=now())
+        self._file = LedgerFile(path, party, timeout_s=timeout_s, must_exist=must_exist, time=now())
         self._tables = LedgerTables(self._file)
         self._to_void: dict[str, ChargeTerms] = {}
         self._head = None if head is None else Path(head)
@@ -122,11 +124,10 @@ class Ledger:
     def set_budget(
         self, dataset: str, budget: Guarantee, *, user: str = "", note: str = ""
     ) -> None:
-        """Set the budget in force.
+        """Set the budget of a data set or user.
 
-        Earlier budgets stay in the ledger as entries.
-
-        Earlier charges count against the new budget. If they exceed it, every charge is refused.
+        It replaces the earlier one, which stays in the ledger as an entry. Earlier charges count
+        against the new budget. If they exceed it, every charge is refused.
 
         Parameters
         ----------
@@ -135,19 +136,21 @@ class Ledger:
         budget : Guarantee
             Limit on the total cost of all releases.
         user : str
-            An additional limit for this user; empty for the data set itself.
+            User whose releases are limited, in addition to the budget of the data set. Empty for
+            the budget of the data set.
         note : str
-            Reason, for readers.
+            Reason, for people.
 
         Raises
         ------
-        ValueError
-            If an earlier release has no cost in this budget's notion.
+        ValueError, TypeError
+            If an argument is invalid, or the cost of an earlier release cannot be expressed in this
+            budget's type.
         LedgerError
             If the ledger cannot be written.
         """
         check_name(dataset, "dataset")
-        check_text(user, "user")
+        check_text(user, "user", MAX_NAME_LENGTH)
         check_text(note, "note")
         spent_by_counts(self._tables.costs(dataset, user), budget)
         with self._transaction():
@@ -164,10 +167,10 @@ class Ledger:
         draw: Callable[[], bytes],
         purpose: str = "",
     ) -> bytes:
-        """Return the noisy answer of an id; charge if it is new.
+        """Return the noisy answer of an id; charge it if new.
 
-        The charge is on disk before ``draw`` is called, and the answer before it is returned. After
-        a crash in between, the same id is answered without a further charge.
+        The charge is on disk before ``draw`` is called, and the answer is on disk before it is
+        returned. After a crash in between, the same id is answered without a further charge.
 
         Parameters
         ----------
@@ -183,7 +186,7 @@ class Ledger:
             before the release. The same id can be requested again at no further cost; ``draw`` is
             then called again.
         purpose : str
-            Description for readers.
+            Description for people.
 
         Returns
         -------
@@ -195,7 +198,8 @@ class Ledger:
         BudgetExceeded
             If the budget of the data set or of the user is too small; nothing is changed.
         ValueError, TypeError
-            If the id was charged under other terms, or ``draw`` returns an invalid answer.
+            If an argument is invalid, the id was charged under other terms, or ``draw`` returns an
+            invalid answer.
         LedgerError
             If the ledger cannot be read or written; nothing is released.
         """
@@ -207,18 +211,17 @@ class Ledger:
         terms: Sequence[ChargeTerms],
         draw: Callable[[tuple[ChargeTerms, ...]], Sequence[bytes]],
     ) -> list[bytes]:
-        """Return the noisy answers of several ids.
+        """Return the noisy answers of several ids; charge new ids.
 
-        Charges all new ids, or none.
-
-        As :meth:`release`, in two commits instead of two for each.
+        All new ids are charged, or none if they exceed a budget. Otherwise it is equivalent to
+        several calls of :meth:`release`, with two commits in total.
 
         Parameters
         ----------
         terms : sequence of ChargeTerms
-            Requested releases with unique ids.
+            Requested releases, with unique ids.
         draw : callable
-            Takes the terms without an answer and returns their noisy answers.
+            Takes the terms of the releases without a stored answer; returns their noisy answers.
 
         Raises
         ------
@@ -230,24 +233,24 @@ class Ledger:
         LedgerError
             If the ledger cannot be read or written; nothing is released.
         """
-        if len({each.query for each in terms}) < len(terms):
+        if len({charge.query for charge in terms}) < len(terms):
             raise ValueError("expected unique ids; request each id once, and reuse its answer")
         self._void_failed()
         while True:
             answers = self._reserve(terms)
-            lacking = tuple(each for each in terms if each.query not in answers)
-            if lacking:
-                answers |= self._store(lacking, _check_answers(draw(lacking), len(lacking)))
+            missing = tuple(charge for charge in terms if charge.query not in answers)
+            if missing:
+                answers |= self._store(missing, _check_answers(draw(missing), len(missing)))
             if len(answers) == len(terms):
-                return [answers[each.query] for each in terms]
+                return [answers[charge.query] for charge in terms]
             log.info(
-                "release %s: a reservation was voided elsewhere, reserving again", terms[0].query
+                "release %s: a charge was voided by another process, charging again", terms[0].query
             )
 
     def users_of(self, query_ids: Iterable[str]) -> dict[str, str]:
-        """Return the user charged for each id.
+        """Return the user of each charged id, by id.
 
-        Ids without a charge are left out.
+        Ids without a charge are omitted.
 
         Raises
         ------
@@ -257,9 +260,9 @@ class Ledger:
         return self._tables.users_of(tuple(query_ids))
 
     def spent(self, dataset: str, user: str = "") -> Guarantee:
-        """Compute the total cost of a data set's or user's releases.
+        """Return the total cost of a data set's or user's releases.
 
-        A charge without an answer counts. The notion is that of the budget.
+        It has the type of the budget. Charges without an answer are included.
 
         Raises
         ------
@@ -269,10 +272,11 @@ class Ledger:
         return self._tables.spent(dataset, user)
 
     def left(self, dataset: str, user: str = "") -> Guarantee:
-        """Return the rest of the budget of a data set or user.
+        """Return the amount left of a data set's or user's budget.
 
-        A charge must fit both budgets. One more release of the returned cost fits; under an
-        (epsilon, delta) budget, zCDP releases of a higher cost may fit too.
+        For a user without a budget, it is that of the data set. One more release of this cost fits
+        the budget; under an (epsilon, delta) budget, zCDP releases of a higher cost may fit too. A
+        charge must fit the budgets of both, the data set and the user.
 
         Raises
         ------
@@ -288,7 +292,7 @@ class Ledger:
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries, oldest first.
 
-        Answers are represented by their digest.
+        They contain the digest and size of answers, not the answers.
         """
         return self._tables.entries()
 
@@ -303,7 +307,7 @@ class Ledger:
         Parameters
         ----------
         head : str
-            Result of :meth:`head` at some time.
+            Earlier result of :meth:`head`.
 
         Raises
         ------
@@ -314,7 +318,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Write in the block, then store the new head."""
+        """Commit the writes of the block, then write the new head."""
         with self._file.transaction():
             yield
         self._write_head()
@@ -331,38 +335,38 @@ class Ledger:
             ) from error
 
     def _reserve(self, terms: Sequence[ChargeTerms]) -> dict[str, bytes]:
-        """Return the stored answers by id; charge ids without one.
-
-        An id that is already charged is not charged again.
-        """
-        known = [self._tables.find(each) for each in terms]
-        if all(charged for charged, _ in known):
-            return _answers(terms, known)
-        for each, (charged, _) in zip(terms, known, strict=True):
-            if not charged:
-                # Without the lock first: refusals do not block others.
-                self._tables.check_budgets(each)
+        """Charge ids without a charge; return the stored answers by id."""
+        states = [self._tables.find(charge) for charge in terms]
+        if all(is_charged for is_charged, _ in states):
+            return _answers_by_id(terms, states)
+        for charge, (is_charged, _) in zip(terms, states, strict=True):
+            if not is_charged:
+                # A first check without the lock, so that refused requests do not block others.
+                self._tables.check_budgets(charge)
         with self._transaction():
-            known = [self._tables.find(each) for each in terms]
-            for each, (charged, _) in zip(terms, known, strict=True):
-                if not charged:
-                    self._tables.check_budgets(each)
-                    self._tables.add_charge(each)
-        return _answers(terms, known)
+            states = [self._tables.find(charge) for charge in terms]
+            for charge, (is_charged, _) in zip(terms, states, strict=True):
+                if not is_charged:
+                    self._tables.check_budgets(charge)
+                    self._tables.add_charge(charge)
+        return _answers_by_id(terms, states)
 
-    def _store(self, terms: Sequence[ChargeTerms], drawn: Sequence[bytes]) -> dict[str, bytes]:
-        """Store answers; return the valid one for each charged id."""
+    def _store(self, terms: Sequence[ChargeTerms], answers: Sequence[bytes]) -> dict[str, bytes]:
+        """Store answers; return the stored answers by id.
+
+        An answer stored by another process is kept; an id whose charge was voided has none.
+        """
         try:
             with self._transaction():
-                known = [self._tables.find(each) for each in terms]
-                for place, (each, answer) in enumerate(zip(terms, drawn, strict=True)):
-                    if known[place] == (True, None):
-                        self._tables.add_answer(each, answer)
-                        known[place] = True, answer
+                states = [self._tables.find(charge) for charge in terms]
+                for i, (charge, answer) in enumerate(zip(terms, answers, strict=True)):
+                    if states[i] == (True, None):
+                        self._tables.add_answer(charge, answer)
+                        states[i] = True, answer
         except BaseException:
             self._void_or_defer(terms)
             raise
-        return _answers(terms, known)
+        return _answers_by_id(terms, states)
 
     def _void(self, terms: ChargeTerms) -> None:
         """Void a charge unless an answer is stored.
@@ -371,27 +375,27 @@ class Ledger:
         """
         with self._transaction():
             try:
-                charged, answer = self._tables.find(terms)
-            except ValueError:  # the id was charged again elsewhere, under other terms
+                is_charged, answer = self._tables.find(terms)
+            except ValueError:  # another process charged the id again, under other terms
                 return
-            if charged and answer is None:
+            if is_charged and answer is None:
                 self._tables.void_charge(terms)
 
     def _void_or_defer(self, terms: Sequence[ChargeTerms]) -> None:
-        self._to_void |= {each.query: each for each in terms}
+        self._to_void |= {charge.query: charge for charge in terms}
         self._void_failed()
 
     def _void_failed(self) -> None:
-        """Void the charges of failed releases.
+        """Void the charges whose answers could not be stored.
 
-        Charges that cannot be voided are kept for a later attempt.
+        Charges that cannot be voided stay in ``_to_void`` for the next call.
         """
         for query, terms in list(self._to_void.items()):
             try:
                 self._void(terms)
             except LedgerError:
                 try:
-                    self._file.reuse_log()  # on a full disk the log cannot grow
+                    self._file.reuse_log()  # the log cannot grow on a full disk
                     self._void(terms)
                 except LedgerError as error:
                     log.warning("query %s stays charged for now: %s", query, error)
@@ -399,22 +403,22 @@ class Ledger:
             self._to_void.pop(query, None)
 
 
-def _answers(
-    terms: Sequence[ChargeTerms], known: Sequence[tuple[bool, bytes | None]]
+def _answers_by_id(
+    terms: Sequence[ChargeTerms], states: Sequence[tuple[bool, bytes | None]]
 ) -> dict[str, bytes]:
     return {
-        each.query: answer
-        for each, (_, answer) in zip(terms, known, strict=True)
+        charge.query: answer
+        for charge, (_, answer) in zip(terms, states, strict=True)
         if answer is not None
     }
 
 
-def _check_answers(drawn: Sequence[bytes], n: int) -> Sequence[bytes]:
-    if len(drawn) != n:
-        raise ValueError(f"expected draw to return {n} answers, got {len(drawn)}")
-    for answer in drawn:
+def _check_answers(answers: Sequence[bytes], n: int) -> Sequence[bytes]:
+    if len(answers) != n:
+        raise ValueError(f"expected draw to return {n} answers, got {len(answers)}")
+    for answer in answers:
         _check_answer(answer)
-    return drawn
+    return answers
 
 
 def _check_answer(answer: bytes) -> None:

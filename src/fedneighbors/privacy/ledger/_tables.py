@@ -1,4 +1,4 @@
-"""Rows and SQL queries of a ledger: budgets, charges, answers."""
+"""Budgets, charges and answers of a ledger: their values, and queries on their tables."""
 
 import hashlib
 from collections import Counter
@@ -20,21 +20,23 @@ EntryKind = Literal["budget", "reserved", "released", "voided"]
 was stored; ``"voided"``: its charge was removed."""
 
 Columns = tuple[str, str, str]
-"""A guarantee as three texts: its notion, a fraction, and a second fraction or an empty text."""
+"""A guarantee as three texts: type, epsilon or rho as a fraction, and delta or an empty text."""
 
 _NOTIONS: dict[str, type[Guarantee]] = {"pure": PureDP, "approx": ApproxDP, "zcdp": ZCDP}
 
-_LONGEST_NAME = 500  # characters
-_LONGEST_NOTE = 2000  # characters
-_LONGEST_NUMBER = 1000  # digits; below 4300, Python's limit for converting integers to text
-_TOO_LARGE = 10**_LONGEST_NUMBER
+# Characters. Longer texts are mistakes: an id of this package is a method, a run and a digest of 64
+# characters, an e-mail address has at most 254, and 2,000 are half a page.
+MAX_NAME_LENGTH = 500
+_MAX_NOTE_LENGTH = 2000
+_MAX_DIGITS = 1000  # below 4300, Python's limit for converting integers to text
+_TOO_LARGE = 10**_MAX_DIGITS
 
 
 @dataclass(frozen=True)
 class ChargeTerms:
     """Id, data set, user and cost of a release.
 
-    If the id was charged before, the data set, user and cost must be the same.
+    If the id was charged before, data set, user and cost must equal those of the earlier charge.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ class ChargeTerms:
     cost : Guarantee
         Cost of the release.
     purpose : str
-        Purpose, for readers; may differ when the id is repeated.
+        Description for people; may differ when the id is repeated.
 
     Raises
     ------
@@ -67,7 +69,7 @@ class ChargeTerms:
         check_name(self.query, "query_id")
         check_name(self.dataset, "dataset")
         check_name(self.user, "user")
-        check_text(self.purpose, "purpose", _LONGEST_NOTE)
+        check_text(self.purpose, "purpose")
         to_columns(self.cost)
 
 
@@ -82,7 +84,7 @@ class LedgerEntry:
     at : str
         Time in UTC, as ISO 8601.
     kind : {"budget", "reserved", "released", "voided"}
-        Kind of the entry.
+        See :data:`EntryKind`.
     dataset, user : str
         Data set and user of the budget or release. In a budget, an empty user means the whole data
         set.
@@ -91,7 +93,7 @@ class LedgerEntry:
     query : str
         Id of the release; empty in a budget.
     note : str
-        Purpose of a release, or remark on a budget.
+        Purpose of a release, or note on a budget.
     sha256 : str
         Digest of the answer in hex, if one is stored.
     size : int
@@ -115,16 +117,16 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class BudgetState:
-    """A budget in force, with its spent and remaining parts.
+    """A budget in force, with the amounts spent and left.
 
     Parameters
     ----------
     dataset, user : str
         Data set and user of the budget; the user is empty for the whole data set.
     allowed, spent, left : Guarantee
-        Amounts of one type.
+        Limit, total cost of the releases, and the difference; all of the budget's type.
     note : str
-        Remark on the budget.
+        Note on the budget.
     """
 
     dataset: str
@@ -159,7 +161,7 @@ def to_columns(guarantee: Guarantee) -> Columns:
 
 @lru_cache(maxsize=256)
 def from_columns(notion: str, first: str, second: str) -> Guarantee:
-    """Return the guarantee that :func:`to_columns` wrote.
+    """Return the guarantee that :func:`to_columns` converted to text.
 
     Raises
     ------
@@ -176,7 +178,7 @@ def from_columns(notion: str, first: str, second: str) -> Guarantee:
 
 
 def count_costs(rows: Iterable[tuple[str, str, str, int]]) -> Counter[Guarantee]:
-    """Convert rows of a guarantee's columns and a count to a Counter."""
+    """Convert rows of a cost's columns and a number to a Counter."""
     return Counter({from_columns(*columns): number for *columns, number in rows})
 
 
@@ -188,12 +190,12 @@ def check_name(name: str, what: str) -> None:
     TypeError, ValueError
         If it is invalid; the message names ``what``.
     """
-    check_text(name, what, _LONGEST_NAME)
+    check_text(name, what, MAX_NAME_LENGTH)
     if not name:
         raise ValueError(f"expected a {what} that is not empty")
 
 
-def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
+def check_text(text: str, what: str, max_length: int = _MAX_NOTE_LENGTH) -> None:
     """Raise if a text is too long or not printable.
 
     Raises
@@ -203,9 +205,9 @@ def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
     """
     if not isinstance(text, str):
         raise TypeError(f"expected {what} as text, got {type(text).__name__}")
-    if len(text) > longest or not text.isprintable():
+    if len(text) > max_length or not text.isprintable():
         raise ValueError(
-            f"expected {what} of at most {longest} printable characters, got {text[:40]!r} "
+            f"expected {what} of at most {max_length} printable characters, got {text[:40]!r} "
             f"({len(text)} characters)"
         )
 
@@ -213,7 +215,7 @@ def check_text(text: str, what: str, longest: int = _LONGEST_NOTE) -> None:
 def _to_text(number: Fraction) -> str:
     if max(number.numerator, number.denominator) >= _TOO_LARGE:
         raise ValueError(
-            f"expected a numerator and a denominator of at most {_LONGEST_NUMBER} digits each; "
+            f"expected a numerator and a denominator of at most {_MAX_DIGITS} digits each; "
             "round the number up to fewer digits"
         )
     return f"{number.numerator}/{number.denominator}"
@@ -234,7 +236,7 @@ class LedgerTables:
         self._file = file
 
     def find(self, terms: ChargeTerms) -> tuple[bool, bytes | None]:
-        """Return whether the id was charged, and its answer.
+        """Return whether the id was charged, and its answer or None.
 
         Raises
         ------
@@ -265,7 +267,7 @@ class LedgerTables:
         return True, content
 
     def users_of(self, queries: Sequence[str]) -> dict[str, str]:
-        """Return the user charged for each id."""
+        """Return the user of each charged id."""
         placeholders = ", ".join("?" * len(queries))
         rows = self._file.rows(
             f"SELECT query, user FROM charge WHERE query IN ({placeholders})", queries
@@ -320,25 +322,25 @@ class LedgerTables:
         self._add_charge_entry("released", terms, digest, len(answer))
 
     def add_budget(self, dataset: str, user: str, budget: Guarantee, note: str) -> None:
-        """Set a budget; the newest is in force."""
+        """Add the entry of a budget; the newest is in force."""
         self._add_entry("budget", dataset, user, budget, note=note)
 
     def costs(self, dataset: str, user: str) -> Counter[Guarantee]:
         """Count the charges of each cost on a data set.
 
-        Only those of ``user``, unless it is empty.
+        If ``user`` is not empty, count those of this user only.
         """
-        of_user, values = (" AND user = ?", (dataset, user)) if user else ("", (dataset,))
+        condition, values = (" AND user = ?", (dataset, user)) if user else ("", (dataset,))
         return count_costs(
             self._file.rows(
-                f"SELECT notion, first, second, count(*) FROM charge WHERE dataset = ?{of_user} "
+                f"SELECT notion, first, second, count(*) FROM charge WHERE dataset = ?{condition} "
                 "GROUP BY notion, first, second",
                 values,
             )
         )
 
     def spent(self, dataset: str, user: str) -> Guarantee:
-        """Compute the total of the charges, in the notion of the budget.
+        """Return the total cost of the charges, in the budget's type.
 
         Raises
         ------
@@ -348,9 +350,9 @@ class LedgerTables:
         return spent_by_counts(self.costs(dataset, user), self._budget_for(dataset, user))
 
     def left(self, dataset: str, user: str) -> Guarantee:
-        """Return the rest of the user's or the data set's budget.
+        """Return the amount left of a user's or data set's budget.
 
-        The data set's budget is used where the user has none.
+        A user without a budget has that of the data set.
 
         Raises
         ------

@@ -21,12 +21,12 @@ from fedneighbors.privacy.noise._samplers import BitSource
 Mechanism = DiscreteLaplace | DiscreteGaussian
 Shares = LaplaceShares | GaussianShares
 
-# Variances are rounded up to a multiple of it, so that variances and costs are short fractions. The
-# rounding adds less than this to a variance, which noise of useful width does not notice.
+# Variances are rounded up to a multiple of 1/1024, so that variances and costs are short fractions.
+# The rounding adds less than 1/1024 to a variance, negligible for noise of useful width.
 _STEP = Fraction(1, 1 << 10)
-# Each step adds at most 1/8 to the variance, 6 % to the standard deviation. The excess of a sum of
-# shares falls exponentially with their variance, so that a few steps suffice; 64 steps are a factor
-# of almost 1,900.
+# Each step raises the variance by 1/8, the standard deviation by 6 %. The excess of a sum of shares
+# falls exponentially with their variance, so that a few steps suffice; 64 steps are a factor of
+# almost 1,900.
 _MAX_INCREASES = 64
 _MIN_SHARE_VARIANCE = Fraction(1, 4)  # the bound on a sum of shares needs at least this
 
@@ -34,7 +34,7 @@ _MIN_SHARE_VARIANCE = Fraction(1, 4)  # the bound on a sum of shares needs at le
 def budget_fraction(privacy: Privacy, fraction: Fraction) -> PureDP | ZCDP:
     """Return a fraction of one training's budget.
 
-    Fractions that add up to 1 compose to the whole budget.
+    Releases that cost fractions with the sum 1 cost the whole budget together.
 
     Parameters
     ----------
@@ -65,8 +65,11 @@ def shares(
 
     Raises
     ------
+    ValueError
+        If the noise is wider than noise shares can be, see :class:`LaplaceShares` and
+        :class:`GaussianShares`.
     PrivacyError
-        If no variance in range keeps the cost within ``allowed``.
+        If the variance was increased by the largest factor and the cost still exceeds ``allowed``.
     """
     if isinstance(allowed, PureDP):
         return LaplaceShares(sensitivity.l1 / allowed.epsilon, n_shares)

@@ -1,7 +1,7 @@
 """Mechanisms on integer vectors: discrete Laplace, discrete Gaussian, noisy top-k.
 
-Each takes the vector together with its :class:`~fedneighbors.privacy.Sensitivity` (norms, unit,
-neighbouring relation) and returns the cost of a release.
+Each takes a vector together with its :class:`~fedneighbors.privacy.Sensitivity` (norms, privacy
+unit, relation of neighboring tables), and states the cost of a release.
 
 OpenDP draws noise that is too wide for a table, and selects cells for noisy top-k. It is called
 with 64-bit integers, since its samplers clip noise at the limits of the type (32 bits for Python's
@@ -63,8 +63,8 @@ def opendp_gaussian(variance: Fraction, size: int) -> npt.NDArray[np.int64]:
 def top_k_measurement(k: int, scale: Fraction) -> Any:
     """Return OpenDP's measurement of noisy top-k under pure differential privacy.
 
-    One record may raise some scores and lower others, so that OpenDP's cheaper ``monotonic`` case
-    does not apply.
+    One row may raise some scores and lower others, so that OpenDP's cheaper ``monotonic`` case does
+    not apply.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def top_k_measurement(k: int, scale: Fraction) -> Any:
 def opendp_top_k(values: npt.NDArray[np.int64], k: int, scale: Fraction) -> npt.NDArray[np.int64]:
     """Select k cells of a vector with OpenDP.
 
-    Returns int64 indices; the likeliest largest cell comes first.
+    Returns int64 indices by descending noisy score.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ class DiscreteLaplace(_Additive):
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
         """Return the cost of one release: epsilon = l1 / scale.
 
-        The cost holds for the neighbouring relation of the sensitivity.
+        The cost holds for the relation of neighboring tables of the sensitivity.
 
         Parameters
         ----------
@@ -376,7 +376,7 @@ class NoisyTopK:
     def guarantee(self, sensitivity: Sensitivity) -> PureDP:
         """Return OpenDP's cost of one release.
 
-        It allows that one record raises some scores and lowers others.
+        It is valid if one row raises some scores and lowers others.
 
         Parameters
         ----------

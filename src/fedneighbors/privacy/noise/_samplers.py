@@ -149,7 +149,7 @@ class GaussianLaw:
     def weights(self, precision: int) -> Iterator[Weight]:
         """Yield exp(-k**2 / (2 v)) for k = 0, 1, 2, ...
 
-        The ratio of neighbours starts at exp(-1 / (2 v)) and decreases.
+        The ratio of successive weights starts at exp(-1 / (2 v)) and decreases.
         """
         decrease = exp_minus(1 / self.variance, precision)  # factor of the ratio per step
         ratio = exp_minus(1 / (2 * self.variance), precision)
@@ -262,7 +262,7 @@ def probability(law: Law, value: int, *, n_bits: int = 128) -> tuple[Fraction, F
 
 
 BitSource = Callable[[int], bytes]
-"""Function that returns a number of random bytes; replace the operating system's in tests only."""
+"""Function from a number to as many random bytes; other than ``os.urandom`` in tests only."""
 
 WORD_BITS = 63  # one bit of a 64-bit word is the sign
 CHUNK = 1 << 16

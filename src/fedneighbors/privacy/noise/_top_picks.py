@@ -1,4 +1,4 @@
-"""The step DP() of FlyNN's Algorithm 2: cells picked by the exponential mechanism, with noise."""
+"""Step DP() of FlyNN's Algorithm 2: pick cells by the exponential mechanism and add noise."""
 
 import math
 import os
@@ -19,15 +19,15 @@ from fedneighbors.privacy.noise._samplers import (
     times,
 )
 
-# Bits of a weight: 64 more than the first 128 bits of a draw, for range and rounding.
+# Bits of a weight: the first 128 bits of a draw, and 64 for rounding and for weights below 1.
 _PRECISION = 192
 
 _HEADROOM = 8
-"""Distance of the reference above the largest count, in exponents.
+"""Distance of the reference above the largest count, times the rate.
 
 All weights must be computed again when a count exceeds the reference. The noise of a pick has the
-scale 1 / (2 rate), so that this is 16 scales, exceeded with probability exp(-16) / 2 by one pick.
-The largest weight loses 12 bits of precision.
+scale 1 / (2 rate): the distance is 16 scales, which one pick exceeds with probability exp(-16) / 2.
+The largest weight is exp(-8), which costs 12 bits of its precision.
 """
 
 
@@ -77,7 +77,7 @@ class CellWeights:
             self._highs[node] = self._highs[2 * node] + self._highs[2 * node + 1]
 
     def find(self, prefix: int, n_bits: int) -> int | None:
-        """Find the cell for all U with a prefix, or None.
+        """Find the cell that all U with a prefix select, or None.
 
         The weights, in the order of the cells, divide the interval from 0 to their sum. U selects
         the cell whose part contains U times the sum.
@@ -183,7 +183,7 @@ class BitDraws:
     bits: BitSource
 
     def cell(self, weights: CellWeights) -> int:
-        """Draw a cell from 128 bits, and more while it is undecided.
+        """Draw a cell with 128 bits, and more if necessary.
 
         Each step also doubles the precision of the weights. With n cells, 128 bits leave about one
         draw in 2**128 / n undecided.
@@ -197,9 +197,9 @@ class BitDraws:
         while True:
             first, second = draw_words(2, self.bits).tolist()
             prefix, n_bits = prefix << 128 | first << 64 | second, n_bits + 128
-            found = weights.find(prefix, n_bits)
-            if found is not None:
-                return found
+            cell = weights.find(prefix, n_bits)
+            if cell is not None:
+                return cell
             weights.refine()
 
     def laplace(self, scale: Fraction) -> int:
@@ -311,9 +311,7 @@ class TopPicks:
         return np.array(released, np.int64).reshape(vector.shape)
 
     def answer(self, counts: list[int], draws: Draws) -> list[int]:
-        """Return the released counts for given draws.
-
-        Audits run it on every sequence of draws.
+        """Return the released counts for given draws; an audit enumerates the draws.
 
         Parameters
         ----------
