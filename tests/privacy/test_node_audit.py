@@ -148,9 +148,13 @@ LEAKS = {
     "the number of rows without noise": (send_the_number_of_rows, EXTREME, "leak"),
     "no noise": (omit_the_noise, EXTREME, "loss"),
 }
+SLOW = ("a row counts twice", "one category changes a column")
 
 
-@pytest.mark.parametrize("name", LEAKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in LEAKS],
+)
 def test_a_planted_leak_of_files_is_found(write, monkeypatch, name):
     plant, row, kind = LEAKS[name]
     paths = write(row, rows=WITHOUT_AGE if "fill" in name else ROWS)
