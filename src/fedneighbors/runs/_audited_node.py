@@ -217,10 +217,9 @@ def measure_replies(
     )
     exact = {}
     for number, request in enumerate(node.requests):
-        values = [side[number].values for side in (*quiet, *loud)]
-        if isinstance(request, flynn.PicksRequest) or any(each is None for each in values):
+        values = [x for side in (*quiet, *loud) if (x := side[number].values) is not None]
+        if isinstance(request, flynn.PicksRequest) or len({x.shape for x in values}) != 1:
             continue
-        first, second, noised_first, noised_second = values
-        if np.array_equal(first - second, noised_first - noised_second):
-            exact[number] = (first, second)
+        if len(values) == 4 and np.array_equal(values[0] - values[1], values[2] - values[3]):
+            exact[number] = (values[0], values[1])
     return exact

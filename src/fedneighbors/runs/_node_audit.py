@@ -191,10 +191,12 @@ def _compare(
 ) -> NodeAudit:
     """Certify bounds on all differences; together they have the stated confidence."""
     sides = [list(zip(*side, strict=True)) for side in runs]  # by request, then by run
+    shapes = [
+        {None if reply.values is None else reply.values.shape for reply in first + second}
+        for first, second in zip(*sides, strict=True)
+    ]
     charged = [
-        number
-        for number in range(len(node.requests))
-        if all(reply.values is not None for side in sides for reply in side[number])
+        number for number, found in enumerate(shapes) if len(found) == 1 and None not in found
     ]
     each = 1 - (1 - confidence) / (len(charged) + 2)
     values = {
@@ -208,20 +210,21 @@ def _compare(
         moved = _movement(exact.get(number), node.privacy.neighbors)
         stated = node.sensitivity(request)
         replies.append(ReplyAudit(type(request).__name__, cost, stated, moved, certificate))
-    certificate = None
+    total = None
     if charged:
         joint = [np.hstack([values[number][side] for number in charged]) for side in (0, 1)]
         known = None
-        if len(exact) == len(charged):
+        if set(charged) <= set(exact):
             known = tuple(np.hstack([exact[number][side] for number in charged]) for side in (0, 1))
-        certificate = _certify(joint, known, node.privacy.total, each)
+        total = _certify(joint, known, node.privacy.total, each)
+    first, second = _categories(runs)
     return NodeAudit(
         stated=node.privacy.total,
         n_runs=len(runs[0]),
         replies=tuple(replies),
-        certificate=certificate,
+        certificate=total,
         differences=tuple(_differences(node, sides)),
-        leak=certified_loss(*_categories(runs), PureDP(Fraction(0)), confidence=each),
+        leak=certified_loss(first, second, PureDP(Fraction(0)), confidence=each),
     )
 
 
