@@ -1,5 +1,6 @@
 """Audit of a node on two files: no correct node is accused, and planted leaks are found."""
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedneighbors.datasets import NumericColumn
 from fedneighbors.errors import DataError, FederationError, MissingDataError
 from fedneighbors.privacy._guarantees import PureDP
 from fedneighbors.privacy.audit._releases import certify_comparisons, compare_runs
+from fedneighbors.privacy.noise import _samplers
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
 from fedneighbors.tabular import _app_config
 from fedneighbors.tabular._private import PrivateTableParty
@@ -166,6 +168,21 @@ def test_a_planted_leak_of_files_is_found(write, monkeypatch, name):
     assert bool(audit.differences) == (kind == "leak")
     exceeded = any(r.measured and r.measured.l1 > r.stated.l1 for r in audit.replies)
     assert exceeded == (kind == "sensitivity")
+
+
+@pytest.mark.slow
+def test_noise_that_serves_two_runs_of_a_node_is_found(write, monkeypatch):
+    seeds = (number // 6 for number in itertools.count())  # a run draws three vectors
+
+    def draw_words(n_words, bits):
+        return np.random.default_rng(next(seeds)).integers(0, 2**64, n_words, np.uint64)
+
+    monkeypatch.setattr(_samplers, "draw_words", draw_words)
+
+    audit = audit_node(*write(EXTREME), n_runs=100)
+
+    assert audit.breached
+    assert audit.replies[0].certificate.event.startswith("difference of runs in a row")
 
 
 @pytest.mark.parametrize(("n_runs", "largest"), [(1000, 4), (100, 1.5)])

@@ -24,25 +24,27 @@ def privacy_audit(
 ) -> None:
     """Audit a node: try to disprove its guarantee on two files.
 
-    The files differ by one row: added or removed, or replaced, as the node's "neighbors" says.
-    Synthetic rows serve as well as real ones; try a row with an extreme value, an unknown
-    category or label, or a broken line. The folder of the node has a file node.toml with the
-    keys of its --node-config and the method, for example:
+    FIRST and SECOND are tables that differ by one row: added or removed, or
+    replaced, as "neighbors" of the node says. Synthetic rows serve as well as real
+    ones; try an extreme value, an unknown category or label, or a broken line.
+    NODE is a folder with a file node.toml: the keys of the node's --node-config,
+    and the method:
 
         method = "flynn"
         party-name = "north"
         schema = "stays.toml"
         epsilon = "1"
 
-    The node reads each file many times and answers the requests of one training. Three things
-    are compared. Sensitivity: the exact difference between the replies to both files must be
-    within the stated one. Loss: events that are likely for one file and unlikely for the other
-    certify a lower bound on epsilon (or rho), which must be below the charged one. Everything
-    else that leaves the node, such as refusals, sizes and charges, must be equal.
+    The node reads each file many times and answers the requests of one training.
+    (1) Sensitivity: the exact difference between the replies to both files must be
+    within the stated one. (2) Loss: events that are likely for one file and
+    unlikely for the other certify a lower bound on epsilon (or rho), which must
+    not exceed the charge. (3) Everything else that leaves the node must be equal:
+    replies without a charge, refusals, sizes, charges.
 
-    Nothing is written to the folder, and the node's ledger is not charged. The output has exact
-    values of the rows: do not share it. The exit code is 1 if the guarantee is disproved. An
-    audit can disprove a guarantee, but not prove it.
+    Nothing is written to the folder, and the node's ledger is not charged. The
+    output has exact facts about the rows: do not share it. The exit code is 1 if
+    the guarantee is disproved. An audit can disprove a guarantee, not prove it.
     """
     from fedneighbors.cli._console import echo, progress_bar
     from fedneighbors.runs._node_audit import audit_node
