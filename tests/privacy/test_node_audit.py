@@ -58,7 +58,7 @@ def write(tmp_path):
     [
         ("flynn", 'neighbors = "replace_one"'),
         ("flynn", 'mechanism = "paper"'),
-        ("fedpnn", 'delta = "1e-6"'),
+        ("fedpnn", 'mechanism = "central"\ndelta = "1e-6"'),
     ],
 )
 def test_a_correct_node_is_neither_accused_nor_changed(write, method, terms):
