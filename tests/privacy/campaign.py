@@ -28,7 +28,7 @@ PICKS_PAIRS = [((1, 1, 0, 0), (0, 0, 1, 1)), ((1, 0, 0, 0), (0, 1, 1, 1))]
 def n_samples_of(name, trial):
     """Return the number of outputs per input: fewer for slow mechanisms, more near bounds."""
     if "top" in name:
-        return 4_000
+        return 3_000
     if "hundred" in name:
         return 400_000 if "count" in name else 80_000
     return 80_000 if "rho" in vars(trial.claim) else 20_000
