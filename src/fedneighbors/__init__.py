@@ -7,6 +7,7 @@ from fedneighbors._lazy import lazy_names
 from fedneighbors._version import __version__
 
 _HOMES = {
+    "audit_node": "fedneighbors.runs._node_audit",
     "EvolvingClustering": "fedneighbors.methods.fedpnn",
     "FedPNNClassifier": "fedneighbors.methods.fedpnn",
     "FederatedNeighbors": "fedneighbors.methods.fedknn",

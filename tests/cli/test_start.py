@@ -33,6 +33,7 @@ COMMANDS = [
     ["ledger", "verify"],
     ["ledger", "reconcile"],
     ["preflight"],
+    ["privacy-audit"],
     ["schema", "check"],
     ["schema", "draft"],
     ["warmup"],

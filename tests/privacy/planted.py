@@ -5,8 +5,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedneighbors.privacy._guarantees import ZCDP, PureDP, Sensitivity
-from fedneighbors.privacy.audit._certificates import neighboring_pairs
+from fedneighbors.privacy._accounting import zcdp_to_approx
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
+from fedneighbors.privacy.audit._releases import neighboring_pairs
 from fedneighbors.privacy.noise._distributed import GaussianShares, LaplaceShares
 from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace, NoisyTopK
 from fedneighbors.privacy.noise._top_picks import CellWeights, TopPicks
@@ -86,6 +87,44 @@ def sometimes_bare(rows, bits):
     return rows[:, :1] + noise
 
 
+def bare_once_in_a_hundred(mechanism, n_cells):
+    """Return a release without noise with probability 1/100."""
+
+    def release(rows, bits):
+        noise = drawn(mechanism, rows[:, :n_cells], bits)
+        noise[np.frombuffer(bits(2 * len(rows)), np.uint16) < 655] = 0
+        return rows[:, :n_cells] + noise
+
+    return release
+
+
+def replayed_for_a_neighbor(rows, bits):
+    """Release with a generator that starts again for every table."""
+    return rows + drawn(LAPLACE, rows, np.random.default_rng(PUBLIC_SEED).bytes)
+
+
+def replayed_between_runs(rows, bits):
+    """Release with noise that serves two runs."""
+    return rows + np.repeat(drawn(LAPLACE, rows[::2], bits), 2, axis=0)[: len(rows)]
+
+
+def from_short_seeds(rows, bits):
+    """Release with noise from seeds of ten bits."""
+    pool = drawn(LAPLACE, np.zeros((1024, rows.shape[1]), int), np.random.default_rng(1).bytes)
+    return rows + pool[np.frombuffer(bits(2 * len(rows)), np.uint16) % 1024]
+
+
+def with_total(rows, bits):
+    """Release noised cells, and the exact number of rows."""
+    return np.column_stack([rows + drawn(LAPLACE, rows, bits), rows.sum(axis=1)])
+
+
+def noise_wider_for_large_counts(rows, bits):
+    """Release with noise whose width is that of the table at hand."""
+    wide = rows.sum(axis=1, keepdims=True) % 3 == 0
+    return rows + np.where(wide, drawn(DiscreteLaplace(6), rows, bits), drawn(LAPLACE, rows, bits))
+
+
 def top_k(k, scale, sensitivity=ROW):
     mechanism = NoisyTopK(k, scale)  # OpenDP's entropy: the bits are not used
     return lambda rows, bits: np.array([mechanism.release(row, sensitivity) for row in rows])
@@ -98,9 +137,13 @@ def picks(epsilon, n_picks):
 
 ADDED = neighboring_pairs(ROW, N_CELLS)
 SWAPPED = neighboring_pairs(EXCHANGED, N_CELLS)
+ONE_ADDED, ONE_SWAPPED = ADDED[-1:], SWAPPED[-1:]
+"""The pairs far from 0, which show most bugs; one pair takes a third of the time."""
 ONE_CELL = [((31,), (30,)), ((1,), (0,))]
 MOVED_ALL = [((1, 0, 0, 0), (0, 1, 1, 1)), ((3, 2, 2, 2), (2, 3, 3, 3))]
 HALVES = [((1, 1, 1, 0, 0, 0), (0, 0, 0, 1, 1, 1))]
+UNCLIPPED = [((9, 9, 9, 2, 2, 2), (2, 2, 2, 2, 2, 2))]
+"""A row that counts seven times, where the claim allows once."""
 
 CORRECT = {
     "laplace": Trial(noised(LAPLACE), EPSILON, ADDED),
@@ -113,28 +156,48 @@ CORRECT = {
     ),
     "top picks": Trial(picks(2, 2), PureDP(Fraction(2)), MOVED_ALL),
     "noisy top-k": Trial(top_k(2, 2), NoisyTopK(2, 2).guarantee(ROW), HALVES),
+    "gaussian, replace one": Trial(noised(DiscreteGaussian(18)), RHO, SWAPPED),
+    "gaussian, as epsilon and delta": Trial(
+        noised(GAUSSIAN), ApproxDP(zcdp_to_approx(RHO.rho, "1e-5"), Fraction("1e-5")), ADDED
+    ),
 }
 """Mechanisms as they are: no audit may accuse them."""
 
 PLANTED = {
-    "half the noise": Trial(noised(DiscreteLaplace(Fraction(3, 2))), EPSILON, ADDED),
-    "sensitivity of one cell only": Trial(noised(DiscreteLaplace(1)), EPSILON, ADDED),
-    "l2 taken for l1": Trial(noised(DiscreteLaplace(Fraction(1732, 1000))), EPSILON, ADDED),
-    "replace-one sold as add/remove": Trial(noised(LAPLACE), EPSILON, SWAPPED),
-    "noise from the public seed": Trial(from_public_seed, EPSILON, ADDED),
-    "one noise for all cells": Trial(one_for_all_cells, EPSILON, ADDED),
-    "last cell bare": Trial(last_cell_bare, EPSILON, ADDED),
-    "noise of one sign": Trial(plus(lambda r, b: abs(drawn(LAPLACE, r, b))), EPSILON, ADDED),
-    "tails cut off": Trial(plus(lambda r, b: np.clip(drawn(LAPLACE, r, b), -6, 6)), EPSILON, ADDED),
-    "floating-point noise": Trial(floating_point, PureDP(Fraction(3, 40)), ADDED),
-    "bare now and then": Trial(sometimes_bare, PureDP(Fraction(1, 2)), ONE_CELL),
-    "laplace shares sized for all parties": Trial(summed(LaplaceShares(3, 4), 2), EPSILON, ADDED),
-    "variance passed as sigma": Trial(noised(DiscreteGaussian(3)), RHO, ADDED),
-    "half the sigma": Trial(noised(DiscreteGaussian(Fraction(9, 4))), RHO, ADDED),
-    "gaussian shares sized for all parties": Trial(
-        summed(GaussianShares(9, 4), 2), GaussianShares(9, 4).guarantee(ROW, N_CELLS), ADDED
+    "half the noise": Trial(noised(DiscreteLaplace(Fraction(3, 2))), EPSILON, ONE_ADDED),
+    "sensitivity of one cell only": Trial(noised(DiscreteLaplace(1)), EPSILON, ONE_ADDED),
+    "l2 taken for l1": Trial(noised(DiscreteLaplace(Fraction(1732, 1000))), EPSILON, ONE_ADDED),
+    "replace-one sold as add/remove": Trial(noised(LAPLACE), EPSILON, ONE_SWAPPED),
+    "noise from the public seed": Trial(from_public_seed, EPSILON, ONE_ADDED),
+    "one noise for all cells": Trial(one_for_all_cells, EPSILON, ONE_ADDED),
+    "last cell bare": Trial(last_cell_bare, EPSILON, ONE_ADDED),
+    "noise of one sign": Trial(plus(lambda r, b: abs(drawn(LAPLACE, r, b))), EPSILON, ONE_ADDED),
+    "tails cut off": Trial(
+        plus(lambda r, b: np.clip(drawn(LAPLACE, r, b), -6, 6)), EPSILON, ONE_ADDED
     ),
-    "gaussian replace-one sold as add/remove": Trial(noised(GAUSSIAN), RHO, SWAPPED),
+    "floating-point noise": Trial(floating_point, PureDP(Fraction(3, 40)), ONE_ADDED),
+    "bare now and then": Trial(sometimes_bare, PureDP(Fraction(1, 2)), ONE_CELL),
+    "laplace shares sized for all parties": Trial(
+        summed(LaplaceShares(3, 4), 2), EPSILON, ONE_ADDED
+    ),
+    "variance passed as sigma": Trial(noised(DiscreteGaussian(3)), RHO, ONE_ADDED),
+    "half the sigma": Trial(noised(DiscreteGaussian(Fraction(9, 4))), RHO, ONE_ADDED),
+    "gaussian shares sized for all parties": Trial(
+        summed(GaussianShares(9, 4), 2), GaussianShares(9, 4).guarantee(ROW, N_CELLS), ONE_ADDED
+    ),
+    "gaussian replace-one sold as add/remove": Trial(noised(GAUSSIAN), RHO, ONE_SWAPPED),
+    "bare once in a hundred": Trial(bare_once_in_a_hundred(LAPLACE, N_CELLS), EPSILON, ONE_ADDED),
+    "one count bare once in a hundred": Trial(
+        bare_once_in_a_hundred(DiscreteLaplace(20), 1), PureDP(Fraction(1, 20)), ONE_CELL[:1]
+    ),
+    "noise replayed for a neighbor": Trial(replayed_for_a_neighbor, EPSILON, ONE_ADDED),
+    "noise replayed between runs": Trial(replayed_between_runs, EPSILON, ONE_ADDED),
+    "noise from seeds of ten bits": Trial(from_short_seeds, EPSILON, ONE_ADDED),
+    "number of rows without noise": Trial(with_total, EPSILON, ONE_ADDED),
+    "clipping missing": Trial(noised(LAPLACE), EPSILON, UNCLIPPED),
+    "width of the noise from the rows": Trial(
+        noise_wider_for_large_counts, EPSILON, [((5, 4, 4, 4, 4, 4), (4,) * 6)]
+    ),
     "top-k costs as one pick": Trial(top_k(3, 1), NoisyTopK(1, 1).guarantee(ROW), HALVES),
 }
 """Found from samples."""

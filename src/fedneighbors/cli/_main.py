@@ -18,6 +18,7 @@ from fedneighbors.cli._keys import keys
 from fedneighbors.cli._ledger import ledger
 from fedneighbors.cli._predict import predict
 from fedneighbors.cli._preflight import preflight
+from fedneighbors.cli._privacy_audit import privacy_audit
 from fedneighbors.cli._report import report
 from fedneighbors.cli._run import run
 from fedneighbors.cli._schema import schema
@@ -124,6 +125,7 @@ app.add_typer(schema, name="schema")
 app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
 app.command(epilog=_example("preflight --port 8000 --data patients.csv --label outcome"))(preflight)
+app.command(epilog=_example("privacy-audit node stays.csv stays-with-one-more.csv"))(privacy_audit)
 app.command(epilog=_example("warmup"))(warmup)
 
 

@@ -4,7 +4,7 @@ from fedneighbors._lazy import lazy_names
 
 _HOMES = {
     "ApproxDP": "fedneighbors.privacy._guarantees",
-    "audit_release": "fedneighbors.privacy.audit._certificates",
+    "audit_release": "fedneighbors.privacy.audit._releases",
     "DiscreteGaussian": "fedneighbors.privacy.noise._mechanisms",
     "DiscreteLaplace": "fedneighbors.privacy.noise._mechanisms",
     "fits": "fedneighbors.privacy._accounting",

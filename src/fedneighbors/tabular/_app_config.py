@@ -39,6 +39,15 @@ class _Savable(Protocol):
 
 _Model = TypeVar("_Model", bound=_Savable)
 
+AccountOf = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Function from a node's configuration to ``ledger`` and ``dataset``, as :func:`party_account`."""
+
+
+class BuildParty(Protocol):
+    """Builder of a party from its node's configuration; an audit replaces the account."""
+
+    def __call__(self, node: Config, account: AccountOf = ...) -> Party: ...
+
 
 def save_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
     """Write a run's model to its ``model-path`` and log the path."""
@@ -64,8 +73,8 @@ def table_apps(
     *,
     save: Callable[[Outcome[Any], Config], None] = save_model,
     keep_missing: bool = False,
-) -> tuple[Any, Any]:
-    """Return the server and client Flower apps of a method.
+) -> "tuple[Any, Any, BuildParty]":
+    """Return the Flower apps of a method, server first, and its builder.
 
     Parameters
     ----------
@@ -95,15 +104,15 @@ def table_apps(
         next(coordinate(config, None))  # raises for an invalid setting before any message
         return _agree_and_train(coordinate(config, None), config)
 
-    def party(node: Config) -> Party:
+    def party(node: Config, account: AccountOf = party_account) -> Party:
         privacy = _party_privacy(node) if make_private else None
         table = party_table(node, method, keep_missing=keep_missing)
         if make_private is None or privacy is None:
             limited = _limit_requests(make_party(table, node), node)
             return _agreeing_party(limited, node, keep_missing=keep_missing)
-        return make_private({**table, "privacy": privacy, **party_account(node)}, node)
+        return make_private({**table, "privacy": privacy, **account(node)}, node)
 
-    return server_app(coordinator, save), client_app(party)
+    return server_app(coordinator, save), client_app(party), party
 
 
 def _agree_and_train(

@@ -152,6 +152,10 @@ class ChargedReplies(ABC):
     _check_terms: Callable[[Any], None]
 
     @abstractmethod
+    def sensitivity(self, request: Any) -> Sensitivity:
+        """Return the stated sensitivity of a charged reply to one row."""
+
+    @abstractmethod
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         """Return a reply's cost and the function that draws the reply.
 

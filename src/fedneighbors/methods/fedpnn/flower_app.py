@@ -127,3 +127,4 @@ _apps = table_apps("fedpnn", _coordinate, _make_party, _make_private_party, keep
 # Flower searches the source for plain assignments of these names.
 server = _apps[0]
 client = _apps[1]
+build_party = _apps[2]

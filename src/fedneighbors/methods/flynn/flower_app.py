@@ -73,3 +73,4 @@ _apps = table_apps("flynn", _coordinate, _party, _private_party)
 # Flower searches the source for plain assignments to these names.
 server = _apps[0]
 client = _apps[1]
+build_party = _apps[2]

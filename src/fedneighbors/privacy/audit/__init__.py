@@ -6,7 +6,7 @@ An audit can disprove a claim, but not prove it.
 from fedneighbors._lazy import lazy_names
 
 _HOMES = {
-    "audit_release": "fedneighbors.privacy.audit._certificates",
+    "audit_release": "fedneighbors.privacy.audit._releases",
     "Certificate": "fedneighbors.privacy.audit._certificates",
     "certified_epsilon": "fedneighbors.privacy.audit._certificates",
     "certified_loss": "fedneighbors.privacy.audit._certificates",
@@ -15,8 +15,8 @@ _HOMES = {
     "exact_delta": "fedneighbors.privacy.audit._enumeration",
     "exact_epsilon": "fedneighbors.privacy.audit._enumeration",
     "ExactLaw": "fedneighbors.privacy.audit._enumeration",
-    "neighboring_pairs": "fedneighbors.privacy.audit._certificates",
-    "Verdict": "fedneighbors.privacy.audit._certificates",
+    "neighboring_pairs": "fedneighbors.privacy.audit._releases",
+    "Verdict": "fedneighbors.privacy.audit._releases",
 }
 
 __all__ = [*_HOMES]

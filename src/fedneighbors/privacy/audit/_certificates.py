@@ -3,20 +3,21 @@
 One half of the outputs selects an event, a set of outputs that is likely for one input and unlikely
 for the other. The other half, independent of the selection, bounds the event's probability p under
 the one input from below and q under the other from above (Clopper-Pearson). Every guarantee limits
-p in terms of q, so the bounds on p and q give a lower bound on the loss. :func:`audit_release`
-applies this to a mechanism, its claim and several pairs of inputs.
+p in terms of q, so the bounds on p and q give a lower bound on the loss. The module
+``_releases`` applies this to mechanisms.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, Sensitivity, exact
-from fedneighbors.privacy.audit._events import Event, Score, choose_event
+from fedneighbors._typing import Integers
+from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, Guarantee, PureDP, exact
+from fedneighbors.privacy.audit._events import Event, Known, Score, choose_event
 
 _ORDERS = 1 + np.geomspace(1e-3, 200, 60)
 """Orders of the Renyi divergence. Each one gives a valid bound. For rho of 0.001 and more the best
@@ -102,7 +103,12 @@ class Certificate:
 
 
 def certified_loss(
-    first: npt.ArrayLike, second: npt.ArrayLike, claim: Guarantee, *, confidence: float = 0.999
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    claim: Guarantee,
+    *,
+    confidence: float = 0.999,
+    known: Known | None = None,
 ) -> Certificate:
     """Certify a lower bound on the loss that a claim limits.
 
@@ -116,6 +122,8 @@ def certified_loss(
         Claim whose type and delta determine the loss; its epsilon or rho is not used.
     confidence : float
         Confidence of the returned bounds, between 0 and 1.
+    known : pair of int64 arrays of shape (n_cells,), optional
+        Values of both inputs without noise, to which the outputs are compared.
 
     Raises
     ------
@@ -130,7 +138,7 @@ def certified_loss(
         raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
     error = (1 - confidence) / 2  # per direction
     score = _score(claim, error)
-    certificates = [_certify(a, b, score, error) for a, b in ((p, q), (q, p))]
+    certificates = [_certify(a, b, score, error, known) for a, b in ((p, q), (q, p))]
     return max(certificates, key=lambda certificate: certificate.loss(claim))
 
 
@@ -186,14 +194,14 @@ def _check_outputs(outputs: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _certify(
-    p: npt.NDArray[np.int64], q: npt.NDArray[np.int64], score: Score, error: float
+    p: Integers, q: Integers, score: Score, error: float, known: Known | None
 ) -> Certificate:
     """Choose an event on the first halves; certify it on the others.
 
     One of its two bounds fails with probability ``error`` at most.
     """
     half_p, half_q = len(p) // 2, len(q) // 2
-    event = choose_event(p[:half_p], q[:half_q], score)
+    event = choose_event(p[:half_p], q[:half_q], score, known)
     hits_p, n_p = _count_hits(event, p[half_p:])
     hits_q, n_q = _count_hits(event, q[half_q:])
     return Certificate(
@@ -269,108 +277,3 @@ def _score(claim: Guarantee, error: float) -> Callable[..., npt.NDArray[np.float
         return _rho(p, q)
 
     return score
-
-
-Pair = tuple[Sequence[int], Sequence[int]]
-"""Two neighboring vectors of counts."""
-
-Release = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
-"""Function from inputs of shape (n, n_cells), one per row, to n independent outputs."""
-
-_BASES = (0, 4, 30)
-"""Base counts of the pairs: at 0, where mechanisms clip counts, near it and far from it, for noise
-of a scale of about 3."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Result of an audit.
-
-    Parameters
-    ----------
-    claim : Guarantee
-        Guarantee claimed by the mechanism.
-    pair : tuple
-        The neighboring inputs with the largest certified loss.
-    certificate : Certificate
-        Bound certified by the outputs.
-    """
-
-    claim: Guarantee
-    pair: Pair
-    certificate: Certificate
-
-    @property
-    def loss(self) -> float:
-        """Return the certified lower bound as epsilon or rho, like the claim."""
-        return self.certificate.loss(self.claim)
-
-    @property
-    def disproved(self) -> bool:
-        """Return whether the claim is disproved."""
-        return self.certificate.refutes(self.claim)
-
-
-def neighboring_pairs(sensitivity: Sensitivity, n_cells: int) -> list[Pair]:
-    """Return neighboring vectors that differ as much as a sensitivity allows.
-
-    An added row raises the first cells by ``linf`` each, as many cells as all norms allow; a
-    replaced row raises the first half of these cells and lowers the other half.
-
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-        Largest difference between two neighboring vectors.
-    n_cells : int
-        Length of the vectors.
-
-    Raises
-    ------
-    ValueError
-        If the vectors are too short for the sensitivity.
-    """
-    step = max(sensitivity.linf, 1)
-    n_moved = min(sensitivity.l1 // step, sensitivity.l2_squared // step**2)
-    if not 1 <= n_moved <= n_cells:
-        raise ValueError(f"expected n_cells of {max(n_moved, 1)} or more, got {n_cells}")
-    move = np.zeros(n_cells, np.int64)
-    move[:n_moved] = sensitivity.linf
-    if sensitivity.neighbors == "replace_one":
-        move[n_moved - n_moved // 2 : n_moved] *= -1
-    up, down = np.maximum(move, 0), np.maximum(-move, 0)
-    return [((base + up).tolist(), (base + down).tolist()) for base in _BASES]
-
-
-def audit_release(
-    release: Release,
-    claim: Guarantee,
-    pairs: Sequence[Pair],
-    *,
-    n_samples: int,
-    confidence: float = 0.999,
-) -> Verdict:
-    """Audit a mechanism; return the verdict with the largest loss.
-
-    Each pair of inputs has a verdict. The claim of a correct mechanism is disproved with
-    probability at most ``1 - confidence``: the error probability is divided among the pairs.
-
-    Parameters
-    ----------
-    release : callable
-        The mechanism.
-    claim : Guarantee
-        Guarantee claimed by the mechanism.
-    pairs : sequence of pairs
-        Neighboring inputs, such as those of :func:`neighboring_pairs`.
-    n_samples : int
-        Number of outputs per input.
-    confidence : float
-        Confidence of the verdict as a whole.
-    """
-    confidence_per_pair = 1 - (1 - confidence) / len(pairs)
-    verdicts = []
-    for pair in pairs:
-        first, second = (release(np.tile(np.array(x, np.int64), (n_samples, 1))) for x in pair)
-        certificate = certified_loss(first, second, claim, confidence=confidence_per_pair)
-        verdicts.append(Verdict(claim, pair, certificate))
-    return max(verdicts, key=lambda verdict: verdict.loss)

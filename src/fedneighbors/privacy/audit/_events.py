@@ -5,9 +5,12 @@ An event is a set of values of one feature, a number computed from the output.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+
+from fedneighbors._typing import Floats
 
 Outputs = npt.NDArray[np.int64]
 Feature = Callable[[Outputs], Outputs]
@@ -21,6 +24,14 @@ Hits and scores have one entry per event; the highest score is the best."""
 _MAX_CELLS = 8
 """Maximum number of cells with features of their own; audits use short vectors. The 2**8 sets of
 nonzero cells are few enough to be observed several times each."""
+
+_N_BINS = 64
+"""Bins of equal frequency of a feature with more values: enough outputs fall into each bin to sort
+the bins by likelihood ratio, where single values would be sorted by chance."""
+
+_N_CUTS = 128
+"""Cuts of a feature that are scored. Half of them are spaced evenly, half geometrically, so that
+few values of a large likelihood ratio are an event of their own."""
 
 _BINS_PER_NAT = 4
 """Bins of the evidence, a sum of log-ratios: within a bin, likelihood ratios differ by a factor of
@@ -69,12 +80,16 @@ class Event:
         return np.isin(self.feature(outputs)[:, self.column], self.values)
 
 
-def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
+Known = tuple[Outputs, Outputs]
+"""Exact values, without noise, of the vectors behind the two outputs."""
+
+
+def choose_event(p: Outputs, q: Outputs, score: Score, known: Known | None = None) -> Event:
     """Find an event with high probability under p and low under q.
 
     By the Neyman-Pearson lemma, the best events of a feature are the sets of values whose
     likelihood ratio is above a cut. One half of the outputs sorts the values of each feature by
-    their likelihood ratio. The other half scores every cut of every feature; with the same half,
+    their likelihood ratio. The other half scores cuts of every feature; with the same half,
     features with many values would win by chance.
 
     Parameters
@@ -83,22 +98,77 @@ def choose_event(p: Outputs, q: Outputs, score: Score) -> Event:
         Outputs that are not used for certification.
     score : callable
         Score of events from their hits.
+    known : pair of int64 arrays of shape (n_cells,), optional
+        Exact values, to which outputs are compared.
     """
     (sort_p, score_p), (sort_q, score_q) = np.array_split(p, 2), np.array_split(q, 2)
     best, best_score = None, -np.inf
-    for name, feature in {**_FEATURES, "evidence": _evidence(sort_p, sort_q)}.items():
+    for name, feature in _features(sort_p, sort_q, known):
         scored_p, scored_q = feature(score_p), feature(score_q)
         for column, values in enumerate(_sorted_values(feature(sort_p), feature(sort_q))):
-            hits = [_count_values(x[:, column], values).cumsum() for x in (scored_p, scored_q)]
-            scores = score(hits[0], len(score_p), hits[1], len(score_q))
+            cuts = _cuts(len(values))
+            hits = [
+                _count_values(x[:, column], values).cumsum()[cuts] for x in (scored_p, scored_q)
+            ]
+            # as many hits as the certifying outputs, twice those that score, are expected to have
+            scores = score(2 * hits[0], 2 * len(score_p), 2 * hits[1], 2 * len(score_q))
             top = int(np.argmax(scores))
             if scores[top] > best_score:
                 best, best_score = (
-                    Event(name, feature, column, np.sort(values[: top + 1])),
+                    Event(name, feature, column, np.sort(values[: cuts[top] + 1])),
                     scores[top],
                 )
     assert best is not None  # there is at least one cell
     return best
+
+
+def _cuts(n_values: int) -> Outputs:
+    """Return the positions of the cuts among sorted values."""
+    if n_values <= _N_CUTS:
+        return np.arange(n_values)
+    geometric = np.geomspace(1, n_values, _N_CUTS // 2) - 1
+    return np.unique([*np.linspace(0, n_values - 1, _N_CUTS // 2), *geometric]).astype(np.int64)
+
+
+def _features(p: Outputs, q: Outputs, known: Known | None) -> Iterator[tuple[str, Feature]]:
+    """Yield all features by name; those with many values also in bins."""
+    features = {**_FEATURES, "evidence": _evidence(p, q)}
+    if known is not None:
+        features |= {"match": partial(_matches, known), "nearness": partial(_nearness, known)}
+    for name, feature in features.items():
+        yield name, feature
+        values = np.concatenate([feature(p), feature(q)])
+        if name != "whole" and np.ptp(values, axis=0).max() >= _N_BINS:
+            edges = np.quantile(values, np.arange(1, _N_BINS) / _N_BINS, axis=0)
+            yield f"bin of {name}", partial(_bins, feature, edges)
+
+
+def _bins(feature: Feature, edges: Floats, outputs: Outputs) -> Outputs:
+    """Return the bin of each column of a feature."""
+    columns = feature(outputs).T
+    return np.stack([np.searchsorted(*each) for each in zip(edges.T, columns, strict=True)], axis=1)
+
+
+def _matches(known: Known, outputs: Outputs) -> Outputs:
+    """Count the cells that equal the exact values.
+
+    All cells are counted, and those in which the exact values differ. An output without noise
+    equals one of them in every cell, however rarely it is released.
+    """
+    moved = known[0] != known[1]
+    equal = [outputs == exact for exact in known]
+    return np.stack([e[:, cells].sum(axis=1) for e in equal for cells in (slice(None), moved)], 1)
+
+
+def _nearness(known: Known, outputs: Outputs) -> Outputs:
+    """Compare the distances to both exact values.
+
+    Up to a factor, the differences in L1 and in squared L2 norm are the log-ratios of Laplace and
+    of Gaussian noise.
+    """
+    a, b = known
+    l1 = np.abs(outputs - b).sum(axis=1) - np.abs(outputs - a).sum(axis=1)
+    return np.stack([l1, (2 * outputs - a - b) @ (a - b)], axis=1)
 
 
 def _sorted_values(p: Outputs, q: Outputs) -> Iterator[npt.NDArray[np.int64]]:

@@ -34,7 +34,7 @@ from fedneighbors.methods.fedpnn.private.protocol import (
     OriginRequest,
     PrivateFedPNNRelease,
 )
-from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy._guarantees import Guarantee, Sensitivity
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import calibrate_noise
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, flush_subnormal
@@ -105,6 +105,10 @@ class PrivateFedPNNParty(ChargedReplies, PrivateTableParty):
             case OriginRequest() | ClassSumsRequest() | CellsRequest():
                 return self._charge_and_draw(request)
         raise Refused("unknown request")
+
+    def sensitivity(self, request: Any) -> Sensitivity:
+        """Return the stated sensitivity of a charged reply to one row."""
+        return self._plan_release(request)[0].sensitivity
 
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         self._check_classes(request.classes, minimum=2)

@@ -31,7 +31,7 @@ from fedneighbors.methods.flynn.private.protocol import (
     PrivateModelRelease,
 )
 from fedneighbors.methods.flynn.protocol import FlyNNParty
-from fedneighbors.privacy._guarantees import Guarantee
+from fedneighbors.privacy._guarantees import Guarantee, Sensitivity
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.noise._calibration import calibrate_noise
 from fedneighbors.tabular._private import ChargedReplies, PrivateTableParty, flush_subnormal
@@ -128,6 +128,15 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
                 return self._charge_and_draw(request)
         raise Refused("unknown request")
 
+    def sensitivity(self, request: Any) -> Sensitivity:
+        """Return the stated sensitivity of a charged reply to one row."""
+        neighbors = self._privacy.neighbors
+        if isinstance(request, ConstantsRequest):
+            n_columns = len(request.low)
+            levels = constants_levels(self._privacy, n_columns)
+            return constants_sensitivity(n_columns, levels, neighbors)
+        return count_sensitivity(request.plan.n_active, neighbors)
+
     def _offer(self, request: Any, n_shares: int | None) -> tuple[Guarantee, Callable[[], Message]]:
         match request:
             case ConstantsRequest():
@@ -143,7 +152,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         if n_columns not in (0, self._x.shape[1]):
             raise Refused("the number of columns is not the announced one")
         levels = constants_levels(self._privacy, n_columns)
-        sensitivity = constants_sensitivity(n_columns, levels, self._privacy.neighbors)
+        sensitivity = self.sensitivity(request)
         budget = release_budget(self._privacy, of="constants", constants_paid=True)
         cost, add_noise = calibrate_noise(
             budget, sensitivity, n_shares=n_shares, n_cells=2 * n_columns + 1, bits=self._bits
@@ -164,7 +173,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
     ) -> tuple[Guarantee, Callable[[], Message]]:
         plan, classes = request.plan, request.classes
         self._check_plan(plan, classes)
-        sensitivity = count_sensitivity(plan.n_active, self._privacy.neighbors)
+        sensitivity = self.sensitivity(request)
         budget = release_budget(self._privacy, of="counts", constants_paid=request.constants_paid)
         n_cells = plan.n_units * len(classes)
         cost, add_noise = calibrate_noise(
@@ -195,7 +204,7 @@ class PrivateFlyNNParty(ChargedReplies, PrivateTableParty, FlyNNParty):
         self._check_plan(plan, classes)
         if not 1 <= request.n_picks <= plan.n_units * len(classes):
             raise Refused("the number of cells to pick is out of range")
-        sensitivity = count_sensitivity(plan.n_active, self._privacy.neighbors)
+        sensitivity = self.sensitivity(request)
         mechanism = picks_mechanism(
             self._privacy, constants_paid=request.constants_paid, n_picks=request.n_picks
         )
