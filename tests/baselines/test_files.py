@@ -13,7 +13,7 @@ from fedneighbors import baselines
 from fedneighbors.baselines._files import BaselineClient, BaselineFile
 from fedneighbors.errors import MissingExtraError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier
-from fedneighbors.tabular._model_file import seal_model
+from fedneighbors.tabular._model_file import encode_model
 from tests.baselines.clients import NAMES, NEW_X, NEW_Y, QUICK, X, Y, copy_model
 from tests.methods.knnper.federations import OWNER
 from tests.methods.knnper.tampering import alter_record
@@ -181,7 +181,7 @@ def alter_and_seal(path, client=None, **changes):
     """Change fields of a file or of its only client; seal the result."""
     file = BaselineFile.load(path)
     changes |= {f"clients.all.{name}": value for name, value in (client or {}).items()}
-    path.write_bytes(seal_model(BaselineFile.magic, alter_record(file, changes)))
+    path.write_bytes(encode_model(BaselineFile.magic, alter_record(file, changes)))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedneighbors.errors import ModelFileError
-from fedneighbors.tabular._model_file import ModelFile, open_model, seal_model
+from fedneighbors.tabular._model_file import ModelFile, decode_model, encode_model
 
 MAGIC = b"FNTEST01"
 
@@ -116,11 +116,11 @@ class Other:
 
 
 def test_a_model_of_another_class_is_refused():
-    other = seal_model(MAGIC, Other(1.0, 1))
+    other = encode_model(MAGIC, Other(1.0, 1))
 
     with pytest.raises(ModelFileError, match="unexpected message 'Other'"):
         Tree.from_bytes(other)
-    assert open_model(MAGIC, other, Other, source="m") == Other(1.0, 1)
+    assert decode_model(MAGIC, other, Other, source="m") == Other(1.0, 1)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 255))

@@ -31,7 +31,7 @@ class ModelFile:
 
     def to_bytes(self) -> bytes:
         """Serialize the model; equal models have equal bytes."""
-        return seal_model(self.magic, self)
+        return encode_model(self.magic, self)
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> Self:
@@ -42,7 +42,7 @@ class ModelFile:
         ModelFileError
             If the bytes are truncated, altered, not a model or of another version.
         """
-        return open_model(cls.magic, raw, cls, source=source)
+        return decode_model(cls.magic, raw, cls, source=source)
 
     def save(self, path: str | Path) -> None:
         """Write the model file atomically."""
@@ -60,7 +60,7 @@ class ModelFile:
         return cls.from_bytes(read_model_file(path), source=str(path))
 
 
-def seal_model(magic: bytes, record: Any) -> bytes:
+def encode_model(magic: bytes, record: Any) -> bytes:
     """Return the bytes of a model file; equal records give equal bytes.
 
     Parameters
@@ -74,8 +74,8 @@ def seal_model(magic: bytes, record: Any) -> bytes:
     return magic + hashlib.sha256(frame).digest() + frame
 
 
-def open_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
-    """Read a record from bytes of :func:`seal_model`.
+def decode_model(magic: bytes, raw: bytes, kind: type[R], *, source: str) -> R:
+    """Read a record from bytes of :func:`encode_model`.
 
     Parameters
     ----------

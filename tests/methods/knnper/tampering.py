@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from fedneighbors.methods.knnper._model import KNNPerModel
-from fedneighbors.tabular._model_file import seal_model
+from fedneighbors.tabular._model_file import encode_model
 
 
 def alter_record(record, changes):
@@ -33,4 +33,4 @@ def _set_field(record, path, value):
 def alter_file(raw, changes, *, magic=None):
     """Return a model file with changed fields and a correct checksum."""
     model = KNNPerModel.from_bytes(raw)
-    return seal_model(magic or model.task.magic, alter_record(model, changes))
+    return encode_model(magic or model.task.magic, alter_record(model, changes))

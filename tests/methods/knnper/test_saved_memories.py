@@ -16,7 +16,7 @@ from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._records import memory_record, read_memory
 from fedneighbors.methods.knnper._settings import MEMORY_KINDS, MemorySettings
 from fedneighbors.methods.knnper.memory._codes import Codebook
-from fedneighbors.tabular._model_file import open_model, seal_model
+from fedneighbors.tabular._model_file import decode_model, encode_model
 from tests.methods.knnper.memory.tables import tables
 from tests.methods.knnper.tampering import alter_file, alter_record
 
@@ -28,7 +28,7 @@ OVERALL = np.full(3, 1 / 3)
 
 
 def memory_bytes(memory):
-    return seal_model(b"M", memory_record(memory))
+    return encode_model(b"M", memory_record(memory))
 
 
 def apply_to_each(models, action):
@@ -143,7 +143,7 @@ def test_any_memory_is_read_back_equal(rows, kind, n_first):
 
     record = memory_record(memory)
     loaded = read_memory(
-        open_model(b"M", memory_bytes(memory), type(record), source="m"), memory_settings, OVERALL
+        decode_model(b"M", memory_bytes(memory), type(record), source="m"), memory_settings, OVERALL
     )
 
     assert memory_bytes(loaded) == memory_bytes(memory)
@@ -169,13 +169,13 @@ def records():
 @given(st.sampled_from(SMALL), st.data())
 @settings(max_examples=200, deadline=None)
 def test_an_altered_frame_is_refused_or_gives_valid_votes(records, kind, data):
-    frame = bytearray(seal_model(b"M", records[kind])[33:])
+    frame = bytearray(encode_model(b"M", records[kind])[33:])
     place = data.draw(st.integers(0, len(frame) - 1))
     frame[place] = data.draw(st.integers(0, 255))
     raw = b"M" + hashlib.sha256(frame).digest() + bytes(frame)
 
     try:
-        record = open_model(b"M", raw, type(records[kind]), source="m")
+        record = decode_model(b"M", raw, type(records[kind]), source="m")
         memory = read_memory(record, MemorySettings(memory=kind), OVERALL)
     except (ModelFileError, ValueError):
         return
@@ -244,7 +244,7 @@ def test_wide_labels_are_stored_in_fewer_bytes(records):
 
     memory = read_memory(widened, MemorySettings(memory="8-bit"), OVERALL)
 
-    assert memory_bytes(memory) == seal_model(b"M", record)
+    assert memory_bytes(memory) == encode_model(b"M", record)
 
 
 def test_features_of_rows_with_codes_are_refused(records):

@@ -12,7 +12,7 @@ from fedneighbors.errors import DataError, ModelFileError
 from fedneighbors.methods.knnper import KNNPerClassifier, KNNPerRegressor
 from fedneighbors.methods.knnper._model import KNNPerModel
 from fedneighbors.methods.knnper._task import CLASSIFICATION, REGRESSION
-from fedneighbors.tabular._model_file import seal_model
+from fedneighbors.tabular._model_file import encode_model
 from tests.methods.knnper.tampering import alter_file
 
 X, Y = load_diabetes(return_X_y=True)
@@ -178,7 +178,7 @@ def test_a_foreign_file_is_refused(path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (alter_file(raw, {}, magic=CLASSIFICATION.magic), "has no usable model: it has no classes"),
-        (seal_model(REGRESSION.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
+        (encode_model(REGRESSION.magic, KNNPerModel.from_bytes(raw).shared), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):

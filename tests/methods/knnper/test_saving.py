@@ -17,7 +17,7 @@ from fedneighbors.methods.knnper.flower_app import PlanRequest
 from fedneighbors.methods.knnper.personal._client_state import ClientState
 from fedneighbors.neural._blueprint import Blueprint
 from fedneighbors.privacy._policy import Privacy
-from fedneighbors.tabular._model_file import seal_model
+from fedneighbors.tabular._model_file import encode_model
 from tests.methods.knnper.tampering import alter_file
 
 X, Y = load_wine(return_X_y=True)
@@ -149,7 +149,7 @@ def test_a_foreign_file_is_refused(fitted, path):
         (raw[:7] + b"9" + raw[8:], "format version"),
         (b"PK" + raw, "is not a fedneighbors model"),
         (b"", "is not a fedneighbors model"),
-        (seal_model(CLASSIFICATION.magic, MemorySettings()), "has no usable model"),
+        (encode_model(CLASSIFICATION.magic, MemorySettings()), "has no usable model"),
     ]:
         path.write_bytes(changed)
         with pytest.raises(ModelFileError, match=words):

@@ -13,7 +13,7 @@ from fedneighbors.errors import ModelFileError
 from fedneighbors.federation._messages import encode, message
 from fedneighbors.methods.knnper.protocol import Stage
 from fedneighbors.records._storage import check_folder, replace_file
-from fedneighbors.tabular._model_file import open_model, read_model_file, seal_model
+from fedneighbors.tabular._model_file import decode_model, encode_model, read_model_file
 
 MAGIC = b"FNKC\x03"
 
@@ -77,7 +77,7 @@ class Checkpoint:
     def write(self, stage: Stage) -> None:
         """Write a stage, replacing the one in the file."""
         stored = CheckpointContent(self._fingerprint, self._probe, stage)
-        replace_file(self._path, seal_model(MAGIC, stored))
+        replace_file(self._path, encode_model(MAGIC, stored))
 
     def resume(self) -> Stage | None:
         """Return the stage in the file; None if there is none.
@@ -91,7 +91,7 @@ class Checkpoint:
         if not self._path.exists():
             return None
         raw = read_model_file(self._path)
-        stored = open_model(MAGIC, raw, CheckpointContent, source=str(self._path))
+        stored = decode_model(MAGIC, raw, CheckpointContent, source=str(self._path))
         if stored.fingerprint != self._fingerprint or not _nearly_equal(stored.probe, self._probe):
             raise ModelFileError(
                 f"{self._path} belongs to another training run: its settings, network, clients or "

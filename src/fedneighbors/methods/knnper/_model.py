@@ -22,7 +22,7 @@ from fedneighbors.methods.knnper.personal._discriminants import MAX_FEATURES
 from fedneighbors.methods.knnper.protocol import Shared
 from fedneighbors.neural._blueprint import CUSTOM, Blueprint, Model
 from fedneighbors.neural._network import Network
-from fedneighbors.tabular._model_file import ModelFile, open_model, seal_model
+from fedneighbors.tabular._model_file import ModelFile, decode_model, encode_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class KNNPerModel(ModelFile):
 
     def to_bytes(self) -> bytes:
         """Serialize the model; equal models have equal bytes."""
-        return seal_model(self.task.magic, self)
+        return encode_model(self.task.magic, self)
 
     @classmethod
     def from_bytes(cls, raw: bytes, *, source: str = "the model") -> "KNNPerModel":
@@ -102,7 +102,7 @@ class KNNPerModel(ModelFile):
             If the bytes are truncated, altered, not a model or of another version.
         """
         task = REGRESSION if raw.startswith(REGRESSION.magic[:-1]) else CLASSIFICATION
-        model = open_model(task.magic, raw, cls, source=source)
+        model = decode_model(task.magic, raw, cls, source=source)
         if model.task is not task:
             has_classes = "it has classes, in a file of a regression model"
             raise _unusable(source, "it has no classes" if task is CLASSIFICATION else has_classes)

@@ -53,7 +53,7 @@ from fedneighbors.tabular._app_config import (
     typed_or_none,
     typed_value,
 )
-from fedneighbors.tabular._model_file import open_model, read_model_file, seal_model
+from fedneighbors.tabular._model_file import decode_model, encode_model, read_model_file
 from fedneighbors.tabular._ownership import TableParty, one_thread
 from fedneighbors.tabular._schema import JointSchema, SchemaReply, agree
 
@@ -209,12 +209,12 @@ class NodeParty(TableParty):
     def _requests(self) -> RepeatedRequests:
         if not self._pending.exists():
             raise Refused("no plan has arrived yet")
-        return open_model(
+        return decode_model(
             MAGIC, read_model_file(self._pending), RepeatedRequests, source="stored requests"
         )
 
     def _store_requests(self, stored: RepeatedRequests) -> None:
-        self._keep_pending(seal_model(MAGIC, stored))
+        self._keep_pending(encode_model(MAGIC, stored))
 
     def _finish(self, stored: RepeatedRequests, client: KNNPerParty, final: ReleaseRequest) -> None:
         """Write the client's part of the model; delete stored requests."""
