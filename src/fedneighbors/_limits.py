@@ -5,8 +5,6 @@ anything is allocated. An array that a request sizes has at most ``MAX_CELLS`` c
 64-bit numbers; everything else is a fixed multiple of the request's bytes or of the table's.
 """
 
-import math
-
 MAX_CELLS = 1 << 28
 
 MAX_COLUMNS = 1 << 24
@@ -16,15 +14,3 @@ MAX_CLASSES = 1 << 16
 
 MAX_STEPS = 1 << 46
 """Maximum number of additions in a loop over all rows: some hours of one core at 5e9 a second."""
-
-
-def check_cells(what: str, *sides: int) -> None:
-    """Raise ValueError for an array of more than ``MAX_CELLS`` cells."""
-    if math.prod(sides) > MAX_CELLS:
-        raise ValueError(f"{what} of {' x '.join(map(str, sides))} cells; the limit is {MAX_CELLS}")
-
-
-def check_n_classes(n_classes: int) -> None:
-    """Raise ValueError for too many classes."""
-    if n_classes > MAX_CLASSES:
-        raise ValueError(f"expected at most {MAX_CLASSES} classes, got {n_classes}")

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedneighbors._limits import check_cells
 from fedneighbors.neural._network import Network
+from fedneighbors.tabular._schema import check_cells
 
 
 class BodyAndHead(nn.Module):

@@ -118,7 +118,7 @@ def table_apps(
 def _agree_and_train(
     training: Coordinator[_Model], config: Mapping[str, Any]
 ) -> Coordinator[_Model]:
-    """Agree on a schema, train, and write the schema."""
+    """Train after an agreement on the schema; write the schema."""
     schema = yield from agree_on_schema()
     model: _Model = yield from training
     path = Path(str(config["model-path"])).with_name(SCHEMA_FILE)

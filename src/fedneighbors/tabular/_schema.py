@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedneighbors._limits import MAX_CELLS, MAX_CLASSES
 from fedneighbors._typing import Floats
 from fedneighbors.errors import DataError, ProtocolError, SchemaMismatch
 from fedneighbors.federation._messages import message
@@ -358,3 +359,15 @@ def blocks(x: Any) -> Iterator[npt.NDArray[Any]]:
     for start in range(0, x.shape[0], BLOCK_ROWS):
         part = x[start : start + BLOCK_ROWS]
         yield part.toarray() if hasattr(part, "toarray") else part
+
+
+def check_cells(what: str, *sides: int) -> None:
+    """Raise ValueError for an array of more than ``MAX_CELLS`` cells."""
+    if math.prod(sides) > MAX_CELLS:
+        raise ValueError(f"{what} of {' x '.join(map(str, sides))} cells; the limit is {MAX_CELLS}")
+
+
+def check_n_classes(n_classes: int) -> None:
+    """Raise ValueError for too many classes."""
+    if n_classes > MAX_CLASSES:
+        raise ValueError(f"expected at most {MAX_CLASSES} classes, got {n_classes}")

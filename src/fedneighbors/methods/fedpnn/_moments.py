@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import message
 from fedneighbors.methods.fedpnn._scaling import (
@@ -21,6 +20,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     check_columns,
     check_scaling,
 )
+from fedneighbors.tabular._schema import check_n_classes
 
 QUANTA = 1 << 16
 """Steps per unit of a coordinate; coordinates are rounded to multiples of a step."""

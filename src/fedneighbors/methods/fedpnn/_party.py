@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
@@ -45,7 +44,7 @@ from fedneighbors.methods.fedpnn._scaling import (
 from fedneighbors.methods.fedpnn._selection import SelectionReply, SelectionRequest, class_sums
 from fedneighbors.methods.fedpnn.algorithm import SIGMAS, group_means
 from fedneighbors.tabular._ownership import TableParty
-from fedneighbors.tabular._schema import Receipt, SchemaReply
+from fedneighbors.tabular._schema import Receipt, SchemaReply, check_n_classes
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedneighbors._limits import MAX_COLUMNS, check_cells
+from fedneighbors._limits import MAX_COLUMNS
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._messages import message
@@ -16,7 +16,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     Booleans,
     check_columns,
 )
-from fedneighbors.tabular._schema import column_moments
+from fedneighbors.tabular._schema import check_cells, column_moments
 
 
 @message

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import check_cells
 from fedneighbors._typing import Floats
 from fedneighbors.federation._messages import encode
 from fedneighbors.methods.flynn.algorithm import (
@@ -27,7 +26,7 @@ from fedneighbors.methods.flynn.algorithm import (
     probabilities,
 )
 from fedneighbors.tabular._model_file import ModelFile
-from fedneighbors.tabular._schema import Label, label_index
+from fedneighbors.tabular._schema import Label, check_cells, label_index
 
 # Near the best on generated and real tables; not fitted to the training rows.
 PRIVATE_SHARPNESS = 2.0**2.5

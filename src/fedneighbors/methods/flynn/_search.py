@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import check_cells
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, message
@@ -31,7 +30,14 @@ from fedneighbors.methods.flynn.protocol import (
     check_counts,
     check_moments,
 )
-from fedneighbors.tabular._schema import JointSchema, Label, MomentsReply, agree, blocks
+from fedneighbors.tabular._schema import (
+    JointSchema,
+    Label,
+    MomentsReply,
+    agree,
+    blocks,
+    check_cells,
+)
 
 LEAVE_ONE_OUT = 0
 """Value of ``n_folds`` that selects leave-one-out."""

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import check_cells
 from fedneighbors._typing import Floats
 from fedneighbors.kernels._exactsum import exact_moments
 from fedneighbors.kernels.flyhash._bloom import accumulate, grid_hits, novelty
 from fedneighbors.kernels.flyhash._hash import draw_wiring as _draw_wiring
 from fedneighbors.kernels.flyhash._hash import winners
 from fedneighbors.methods.flynn._features import FeatureMap
-from fedneighbors.tabular._schema import BLOCK_ROWS, blocks
+from fedneighbors.tabular._schema import BLOCK_ROWS, blocks, check_cells
 
 # Default decay: for a class of mean frequency, a unit of mean load has the weight exp(-KAPPA).
 # It is -log(decay) times the mean load, see ``default_decay``.

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import MAX_CELLS, MAX_STEPS, check_cells
+from fedneighbors._limits import MAX_CELLS, MAX_STEPS
 from fedneighbors.errors import DataError, ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
 from fedneighbors.federation._messages import Message, encode, message
@@ -43,6 +43,7 @@ from fedneighbors.tabular._schema import (
     SchemaReply,
     agree,
     blocks,
+    check_cells,
     column_moments,
 )
 

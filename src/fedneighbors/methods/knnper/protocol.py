@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import DataError
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
@@ -35,6 +34,7 @@ from fedneighbors.tabular._schema import (
     MomentsReply,
     Receipt,
     SchemaReply,
+    check_n_classes,
     mean_and_deviation,
 )
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import check_cells, check_n_classes
 from fedneighbors._typing import Floats, Integers
 from fedneighbors.errors import ProtocolError
 from fedneighbors.federation._loop import Coordinator, gather, total
@@ -32,7 +31,7 @@ from fedneighbors.methods.fedpnn.private._release import (
 )
 from fedneighbors.privacy._policy import Privacy
 from fedneighbors.tabular._private import PaidRequest, PrivateTraining
-from fedneighbors.tabular._schema import Receipt
+from fedneighbors.tabular._schema import Receipt, check_cells, check_n_classes
 
 
 @message

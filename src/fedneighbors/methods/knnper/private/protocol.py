@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedneighbors._limits import check_n_classes
 from fedneighbors._typing import Floats
 from fedneighbors.federation._loop import Ask, Coordinator, Replies, gather, total
 from fedneighbors.federation._messages import message
@@ -31,7 +30,7 @@ from fedneighbors.neural._network import Network
 from fedneighbors.neural._schedule import Regime
 from fedneighbors.privacy._policy import Privacy, terms
 from fedneighbors.tabular._private import check_run, column_bounds
-from fedneighbors.tabular._schema import Label, Receipt, SchemaReply, agree
+from fedneighbors.tabular._schema import Label, Receipt, SchemaReply, agree, check_n_classes
 
 
 @message
