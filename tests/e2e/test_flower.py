@@ -132,7 +132,7 @@ def test_model_of_three_nodes_is_the_pooled_one_bit_for_bit(shared):
     printed = train_flynn(shared)
 
     assert shared.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 5
+    assert printed.count("3 parties answered") == 7
     assert read_models(shared.folder, "flynn") == [expected] * 4
     assert not list(shared.folder.rglob("*.pending"))
 
@@ -148,8 +148,8 @@ def test_model_under_masked_sums_is_the_pooled_one_bit_for_bit(network):
     printed = train_flynn(network, secure_aggregation=True, roster=roster)
 
     assert network.status()[0] == "finished:completed", printed
-    # Two requests gather, three sum; a masked sum takes four exchanges.
-    assert printed.count("3 parties answered") == 2 + 3 * 4
+    # Four requests gather, three sum; a masked sum takes four exchanges.
+    assert printed.count("3 parties answered") == 4 + 3 * 4
     assert printed.count("MaskInput: 3 parties answered") == 3
     assert read_models(network.folder, "flynn") == [expected] * 4
     assert not list(network.folder.rglob("*.pending"))
@@ -165,7 +165,7 @@ def test_fedpnn_of_three_nodes_equals_one_process_bit_for_bit(shared):
     ).communicate(timeout=LIMIT_S)[0]  # fmt: skip
 
     assert shared.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 5
+    assert printed.count("3 parties answered") == 7
     assert read_models(shared.folder, "fedpnn") == [expected] * 4
     for party in PARTIES:
         assert "centers of 5 records or more each" in shared.log(party).read_text()
@@ -186,7 +186,7 @@ def test_knnper_of_three_nodes_equals_one_process_bit_for_bit(shared):
     ).communicate(timeout=LIMIT_S)[0]  # fmt: skip
 
     assert shared.status()[0] == "finished:completed", printed
-    assert printed.count("3 parties answered") == 6
+    assert printed.count("3 parties answered") == 8
     # two passes of three rounds, each with one participant
     assert printed.count("TrainRequest: 1 parties answered") == 6
     shared_model = KNNPerClassifier.load(shared.folder / "coordinator.model")
