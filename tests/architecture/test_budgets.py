@@ -14,7 +14,7 @@ from pylint.checkers import symilar
 
 from tests.architecture.tree import ROOT, SOURCE, module_name, modules, sources
 
-MAX_CODE_LINES = 33_460  # limits of requests, audit of nodes, epochs, single-use requests: 1,400 more
+MAX_CODE_LINES = 33_460  # limits of requests, audit of nodes, single-use requests: 1,400 more
 MAX_KNNPER_LINES = 5_090  # limits of requests and the check of row mixing: 80 more
 MAX_FILES = 280
 MAX_FILE_LINES = 500
