@@ -203,7 +203,8 @@ def test_the_number_of_runs_limits_the_certified_loss(n_runs, largest):
 
 
 def call(*arguments):
-    return CliRunner().invoke(app, ["privacy-audit", *map(str, arguments)])
+    wide = {"COLUMNS": "160"}  # no cell of a table is wrapped
+    return CliRunner().invoke(app, ["privacy-audit", *map(str, arguments)], env=wide)
 
 
 def test_the_command_prints_a_verdict(write):

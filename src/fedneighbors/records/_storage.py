@@ -125,8 +125,10 @@ def write_part(target: Path, content: bytes, *, mode: int = 0o666) -> Iterator[P
             file.close()
         yield part
     finally:
-        file.close()
-        part.unlink(missing_ok=True)
+        try:
+            file.close()  # raises again if the content could not be written
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def sweep_parts(folder: Path, name: str | None = None) -> None:
