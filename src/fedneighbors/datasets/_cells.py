@@ -14,7 +14,7 @@ from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_
 from fedneighbors.errors import DataError, MissingDataError
 
 _SMALL_FILE = 1 << 20  # bytes; may repeat a text of that size in each row of a batch
-_CELL_BYTES = 4  # of the 8 of a reference, also for a cell that is stored in a bit
+_CELL_BYTES = 4  # half a reference; also for a cell that is stored in a bit
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 

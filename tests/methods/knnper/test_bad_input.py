@@ -263,7 +263,7 @@ def test_diverging_training_suggests_a_lower_learning_rate(rate, trainer):
     with pytest.raises(PartyRefused, match="training has diverged: lower the") as caught:
         model.fit(X, Y, parties=PARTIES)
 
-    assert caught.value.code.endswith(" the learning rate or scale rows to about 1")
+    assert caught.value.code.endswith("scale rows to about 1 (pixels divided by 255)")
     assert not hasattr(model, "classes_")
 
 

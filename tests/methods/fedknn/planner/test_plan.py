@@ -399,7 +399,7 @@ def test_invalid_arguments_of_a_plan_are_refused(arguments, reason):
     [
         ({"queries": []}, "at least one sample query"),
         ({"k": 0}, "k of 1 or more, got 0"),
-        ({"limit_s": 0}, "limit_s above 0, got 0"),
+        ({"limit_s": 0}, "limit_s above 0, up to 600.0, got 0"),
     ],
 )
 def test_invalid_arguments_of_a_measurement_are_refused(arguments, reason):
@@ -428,7 +428,7 @@ def test_an_inconsistent_sample_is_refused(change):
 def test_invalid_echoes_and_samples_are_refused():
     with pytest.raises(ValueError, match="expected 0 to"):
         EchoRequest(b"", -1)
-    with pytest.raises(ValueError, match="limit above 0 s"):
+    with pytest.raises(ValueError, match="a limit of up to 600"):
         SampleRequest(b"", 1, 0.0)
     reply = make_sample([1.0, 2.0], owner=0)
     with pytest.raises(ValueError, match="expected at most 1 objects"):
