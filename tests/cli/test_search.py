@@ -92,6 +92,12 @@ def test_vectors_are_read_by_a_schema(tmp_path):
         out=tmp_path / "out",
     )
 
+    by_cells, _ = search(
+        *("--data", tmp_path / "rows.csv", "--metric", "euclidean", "-k", 1, "--parties", 2),
+        *("--schema", tmp_path / "s.toml", "--query", "90, b", "--query", "row:4"),
+        out=tmp_path / "cells",
+    )
+    assert {row["object"] for row in read_table(by_cells, "neighbors")} == {"row 4"}
     neighbors = read_table(record, "neighbors")
     assert [row["object"] for row in neighbors] == ["row 4", "row 2", "row 1"]
     assert [row["distance"] for row in neighbors] == pytest.approx([0.0, 49.0, 2502**0.5])

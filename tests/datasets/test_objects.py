@@ -6,7 +6,7 @@ import lzma
 import numpy as np
 import pytest
 
-from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, load
+from fedneighbors.datasets import CategoricalColumn, NumericColumn, Schema, load, read_rows
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import graph_from_smiles
 from fedneighbors.datasets._objects import parse_object, read_objects
@@ -191,6 +191,27 @@ def test_a_schema_converts_the_rows_of_vectors(write_text):
     assert objects.labels == ("ann", "cyd", "dan")  # bob has no age, and labels are not used
     assert objects.owners.tolist() == ["a", "c", None]
     assert read_objects(file, "vectors", schema=SCHEMA).labels == ("row 1", "row 3", "row 4")
+    assert objects.rows == (1, 3, 4)
+    assert [objects.find_row(row) for row in (1, 2, 3, 5)] == [0, None, 1, None]
+    assert "1 cells are missing or invalid and drop their rows" in objects.notes[0]
+    with pytest.raises(DataError, match="1 rows, first row 2, have no valid cell"):
+        read_objects(file, "vectors", schema=SCHEMA, complete=True)
+
+
+def test_vectors_of_a_schema_equal_those_of_other_readers(write_text):
+    schema = Schema((CategoricalColumn("code", ("1", "2", "3")), NumericColumn("a")))
+    table = write_text("t.csv", "code,a\n01,1\n2,2\n3\n3,4\n")
+    lines = write_text("t.jsonl", '{"code": 1, "a": 1}\n{"a": 2, "code": "2"}\n')
+
+    objects = read_objects(table, "vectors", schema=schema)
+
+    assert (objects.items == read_rows(table, schema).x).all()
+    assert objects.labels == ("row 2", "row 3")
+    assert objects.notes[-1] == "1 rows have another number of cells and are dropped"
+    assert read_objects(lines, "vectors", schema=schema).items.tolist() == [
+        [1, 0, 0, 1],
+        [0, 1, 0, 2],
+    ]
 
 
 @pytest.mark.parametrize(

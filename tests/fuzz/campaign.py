@@ -16,9 +16,11 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-from fedneighbors import _limits
 from fedneighbors.errors import FedneighborsError
+from fedneighbors.methods.fedknn import _provider as fedknn
 from fedneighbors.methods.flynn import protocol as flynn
+from fedneighbors.methods.knnper import _client as knnper
+from fedneighbors.tabular import _schema as schema
 from tests.fuzz.corpus import targets
 
 MAX_BYTES = 256 << 20
@@ -42,10 +44,10 @@ def campaign(*, inputs, seed, names, brief, folder):
     A process that is told to end returns what it found so far.
     """
     chosen = targets(folder, names, brief=brief)
-    for module in (_limits, flynn):
+    for module in (schema, flynn, knnper, fedknn):  # each imports the limit by its value
         module.MAX_CELLS = MAX_CELLS  # requests may otherwise ask for arrays of 2 GiB
-    told_to_end = []
-    signal.signal(signal.SIGTERM, lambda *_: told_to_end.append(True))
+    end_signals = []
+    signal.signal(signal.SIGTERM, lambda *_: end_signals.append(True))
     rng = random.Random(seed)
     _limit_memory()
     signal.signal(signal.SIGPROF, _stop)
@@ -57,7 +59,7 @@ def campaign(*, inputs, seed, names, brief, folder):
         fault = _read(target, item, Path(folder) / "input", found)
         if fault:
             found["faults"].append({"target": target.name, "number": number, "fault": fault})
-        if len(found["faults"]) >= MAX_FAULTS or told_to_end:
+        if len(found["faults"]) >= MAX_FAULTS or end_signals:
             break
     return found
 

@@ -1,15 +1,18 @@
 """Command-line options of searches, and the objects and search that they describe."""
 
+import csv
 import re
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from fedneighbors.datasets import Schema
     from fedneighbors.datasets._objects import Kind, Objects
     from fedneighbors.methods.fedknn import FederatedNeighbors
     from fedneighbors.partition._assignment import Parties
@@ -100,8 +103,8 @@ TieSeedOption = Annotated[
 QueryOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Query: a string, comma-separated numbers, the words of a set, SMILES, or "
-        "row:17 for the 17th object of the data; repeatable.",
+        help="Query: a string, comma-separated numbers (with --schema: cells), the words of a "
+        "set, SMILES, or row:17 for the 17th row of the data; repeatable.",
         rich_help_panel=_QUERY,
     ),
 ]
@@ -126,9 +129,17 @@ class Source:
     limit: int | None
     schema_path: Path | None
 
-    def read(self, file: str | Path, *, owner: str | None = None) -> "Objects":
-        """Read the objects of a file."""
+    @cached_property
+    def schema(self) -> "Schema | None":
+        """Return the schema of vectors, if given."""
         from fedneighbors.datasets import Schema
+
+        return None if self.schema_path is None else Schema.load(self.schema_path)
+
+    def read(
+        self, file: str | Path, *, owner: str | None = None, complete: bool = False
+    ) -> "Objects":
+        """Read the objects of a file."""
         from fedneighbors.datasets._objects import read_objects
 
         return read_objects(
@@ -137,7 +148,8 @@ class Source:
             columns=self.column_names,
             owner=owner,
             label=self.name_column,
-            schema=None if self.schema_path is None else Schema.load(self.schema_path),
+            schema=self.schema,
+            complete=complete,
         )
 
     @property
@@ -158,7 +170,11 @@ def read_federation(
     DataError, PartitionError
         If the data cannot be read or split.
     """
+    from fedneighbors.cli._console import print_warning
+
     objects = source.read(source.data, owner=source.party_column)
+    for note in objects.notes:
+        print_warning(note)
     if source.limit is not None:
         objects = objects.first(source.limit)
     return objects, _owners(objects, partition, n_parties, seed)
@@ -200,7 +216,7 @@ def read_queries(
         raise typer.BadParameter("give a --query, or a file of queries with --queries")
     labelled = [_parse_query(text, source=source, objects=objects) for text in texts or ()]
     if file is not None:
-        from_file = source.read(file)
+        from_file = source.read(file, complete=True)
         labelled += zip(from_file.items, from_file.labels, strict=True)
     return [query for query, _ in labelled], [label for _, label in labelled]
 
@@ -210,13 +226,20 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
     from fedneighbors.datasets._objects import parse_object
 
     row = _ROW.fullmatch(text)
+    if row is None and source.schema is not None:
+        cells = next(csv.reader([text], skipinitialspace=True))
+        names = source.schema.column_names
+        if len(cells) != len(names):
+            raise typer.BadParameter(f"expected the cells {', '.join(names)}, got {text!r}")
+        query = source.schema.encode_all({name: [cell] for name, cell in zip(names, cells)})
+        return query[0], text
     if row is None:
         n_columns = 0 if source.metric.kind != "vectors" else len(objects.items[0])
         return parse_object(text, source.metric.kind, n_columns=n_columns), text
-    number = int(row[1])
-    if not 1 <= number <= len(objects):
-        raise typer.BadParameter(f"expected a row from 1 to {len(objects)}, got {text}")
-    return objects.items[number - 1], objects.labels[number - 1]
+    position = objects.find_row(int(row[1]))
+    if position is None:
+        raise typer.BadParameter(f"expected a row of the {len(objects)} objects, got {text}")
+    return objects.items[position], objects.labels[position]
 
 
 class AlgorithmName(StrEnum):

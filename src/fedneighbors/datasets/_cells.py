@@ -13,8 +13,9 @@ from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
-_SMALL_FILE = 1 << 20  # bytes; may repeat a text of that size in each row of a batch
-_CELL_BYTES = 4  # half a reference; also for a cell that is stored in a bit
+_BATCH_ROWS = 1 << 16
+_CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
+_MIN_PARQUET_LIMIT = 16 << 20  # a table of 2 million cells of a few values takes some kilobytes
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 
@@ -169,9 +170,8 @@ def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[
     """
     import pyarrow
 
-    groups = [content.metadata.row_group(i) for i in range(content.metadata.num_row_groups)]
-    check_content(path, sum(group.total_byte_size for group in groups))
-    n_bytes, n_rows = 0, 4096 if path.stat().st_size > _SMALL_FILE else 32
+    limit = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size
+    n_bytes, n_rows = 0, max(1, min(_BATCH_ROWS, limit // _row_bytes(content, names)))
     for batch in content.iter_batches(batch_size=n_rows, columns=list(names)):
         columns = [
             column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
@@ -179,8 +179,29 @@ def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[
         ]
         decoded = pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
         n_bytes += max(decoded.nbytes, _CELL_BYTES * decoded.num_rows * decoded.num_columns)
-        check_content(path, n_bytes)
+        check_content(path, n_bytes, limit, remedy="save it as CSV")
         yield decoded
+
+
+def _row_bytes(content: Any, names: Sequence[str]) -> int:
+    """Return the most bytes that a decoded row of a Parquet file can take.
+
+    A text may be as long as all the pages of its column.
+    """
+    import pyarrow
+
+    metadata = content.metadata
+    chunks = [
+        metadata.row_group(group).column(position)
+        for group in range(metadata.num_row_groups)
+        for position in range(metadata.num_columns)
+    ]
+    widths = dict.fromkeys(names, _CELL_BYTES)
+    for chunk in chunks:
+        name = chunk.path_in_schema
+        if name in widths and not pyarrow.types.is_primitive(content.schema_arrow.field(name).type):
+            widths[name] = max(widths[name], chunk.total_uncompressed_size)
+    return sum(widths.values()) or 1
 
 
 def _parquet_cells(column: Any) -> list[Any]:

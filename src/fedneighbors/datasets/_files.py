@@ -24,15 +24,15 @@ MIN_LIMIT = 1 << 20  # bytes of content that every compressed file may have
 
 def content_limit(path: Path) -> int:
     """Return the maximum size of a compressed file's content, in bytes."""
-    return max(MIN_LIMIT, MAX_RATIO * path.stat().st_size)
+    return MIN_LIMIT + MAX_RATIO * path.stat().st_size
 
 
-def check_content(path: Path, n_bytes: int) -> None:
-    """Raise DataError if a compressed file expands too much."""
-    if n_bytes > content_limit(path):
+def check_content(path: Path, n_bytes: int, limit: int, *, remedy: str = "decompress it") -> None:
+    """Raise DataError if a compressed file expands beyond a limit."""
+    if n_bytes > limit:
         raise DataError(
-            f"{path} expands to more than {content_limit(path)} bytes, {MAX_RATIO} times its size; "
-            "decompress it if it is yours"
+            f"{path} expands to more than {limit} bytes, about {MAX_RATIO} times its size, as a "
+            f"file made to exhaust memory would; {remedy} if it is yours"
         )
 
 
@@ -42,6 +42,7 @@ class CheckedGzip(gzip.GzipFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._checked_path = path
+        self._limit = content_limit(path)
 
     def read1(self, size: int = -1) -> bytes:
         """Return some bytes."""
@@ -52,7 +53,7 @@ class CheckedGzip(gzip.GzipFile):
         return self._check(super().readline(-1 if size is None else size))
 
     def _check(self, content: bytes) -> bytes:
-        check_content(self._checked_path, self.tell())
+        check_content(self._checked_path, self.tell(), self._limit)
         return content
 
 
@@ -113,8 +114,9 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     with explain_errors(file):
         if file.suffix in _OPEN:
             with _OPEN[file.suffix](file) as stream:
-                raw = stream.read(content_limit(file) + 1)
-            check_content(file, len(raw))
+                limit = content_limit(file)
+                raw = stream.read(limit + 1)
+            check_content(file, len(raw), limit)
         else:
             raw = file.read_bytes()
     try:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedneighbors.datasets._catalog import find_file, load
+from fedneighbors.datasets._cells import read_cells
 from fedneighbors.datasets._files import read_lines
 from fedneighbors.datasets._graphs import graph_from_smiles, read_graphs, read_smiles
 from fedneighbors.datasets._reading import read_columns
@@ -20,6 +21,7 @@ from fedneighbors.errors import DataError
 Kind = Literal["vectors", "places", "strings", "sets", "graphs"]
 
 _TABLES = {".csv", ".parquet", ".pq"}
+_DECLARED_TABLES = _TABLES | {".arff", ".jsonl", ".ndjson"}
 _SMILES = {".smi", ".smiles"}
 _PLACES = (("lon", "lat"), ("longitude", "latitude"))
 
@@ -38,12 +40,18 @@ class Objects:
         Source of the objects.
     owners : array of shape (n_objects,), optional
         Cells of the owner column.
+    rows : tuple of int, optional
+        Row of each object in the source, from 1; by default all rows in order.
+    notes : tuple of str
+        Sentences about cells and rows that a schema changed or dropped.
     """
 
     items: Any
     labels: tuple[str, ...]
     source: str
     owners: npt.NDArray[Any] | None = None
+    rows: tuple[int, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -51,7 +59,14 @@ class Objects:
     def first(self, n: int) -> "Objects":
         """Return the first ``n`` objects, or all if there are fewer."""
         owners = None if self.owners is None else self.owners[:n]
-        return Objects(self.items[:n], self.labels[:n], self.source, owners)
+        rows = None if self.rows is None else self.rows[:n]
+        return Objects(self.items[:n], self.labels[:n], self.source, owners, rows, self.notes)
+
+    def find_row(self, row: int) -> int | None:
+        """Return the position of the object in a row of the source, or None."""
+        if self.rows is None:
+            return row - 1 if 1 <= row <= len(self) else None
+        return self.rows.index(row) if row in self.rows else None
 
 
 def read_objects(
@@ -62,6 +77,7 @@ def read_objects(
     owner: str | None = None,
     label: str | None = None,
     schema: Schema | None = None,
+    complete: bool = False,
 ) -> Objects:
     """Read the objects of a file or of a named data set.
 
@@ -80,7 +96,10 @@ def read_objects(
         Columns of a table with each object's owner, and with its label for display.
     schema : Schema, optional
         Columns of a table of vectors: categories become components, missing cells are filled, and
-        rows that the schema does not allow are dropped. In place of ``columns``.
+        rows that the schema does not allow are dropped. In place of ``columns``; the file may also
+        be ARFF or JSON lines.
+    complete : bool
+        Raise an error instead of dropping rows.
 
     Raises
     ------
@@ -88,7 +107,8 @@ def read_objects(
         If there is no such file or data set.
     DataError
         If the file is invalid; the error names the line, row or column. If a column or a schema is
-        given, but the source has no columns, or objects of a schema are not vectors.
+        given, but the source has no columns, objects of a schema are not vectors, or rows would be
+        dropped under ``complete``.
     MissingExtraError
         If RDKit (for SMILES) or pyarrow (for Parquet) is required and not installed.
     """
@@ -103,15 +123,12 @@ def read_objects(
         data = load(str(source))
         return Objects(data.x, _row_labels(data.n_rows), str(source))
     file = find_file(str(source)) if is_name else path
-    if set(file.suffixes) & _TABLES:
-        names = [name for name in (owner, label) if name is not None]
+    if set(file.suffixes) & (_TABLES if schema is None else _DECLARED_TABLES):
         if schema is None:
-            objects = _read_table(file, kind, columns=columns, label_columns=names)
-        elif columns or kind != "vectors":
+            return _read_table(file, kind, columns=columns, owner=owner, label=label)
+        if columns or kind != "vectors":
             raise DataError("a schema describes the components of vectors, in place of columns")
-        else:
-            objects = _read_declared(file, schema, label_columns=names)
-        return _name_objects(objects, file, owner=owner, label=label)
+        return _read_vectors(file, schema, owner=owner, label=label, complete=complete)
     if columns or owner or label or schema:
         raise DataError(f"{file} has no columns; only CSV and Parquet files have them")
     return _read_text(file, kind)
@@ -175,51 +192,53 @@ def _read_text(file: Path, kind: Kind) -> Objects:
     return Objects([parse_object(line, kind) for line in lines], tuple(lines), str(file))
 
 
-class _TableRows(NamedTuple):
-    """Objects of a table's rows, their labels, and the rows themselves."""
-
-    items: Any
-    labels: tuple[str, ...]
-    table: Table
-    rows: npt.NDArray[np.int64]
-
-
 def _read_table(
-    file: Path, kind: Kind, *, columns: Sequence[str], label_columns: Sequence[str]
-) -> _TableRows:
+    file: Path, kind: Kind, *, columns: Sequence[str], owner: str | None, label: str | None
+) -> Objects:
     is_text = kind in ("strings", "sets", "graphs")
     if is_text and len(columns) != 1:
         raise DataError(f"{file} is a table; name its column of {kind} with columns")
+    label_columns = [name for name in (owner, label) if name is not None]
     table = read_columns(file, nominal=[*label_columns, *(columns if is_text else ())])
-    rows = np.arange(table.n_rows)
+    items: Sequence[Any] | npt.NDArray[np.float64]
     if is_text:
         cells = _text_cells(table, columns[0])
         items = _parse_cells(cells, kind, source=f"{file}, column {columns[0]!r}")
-        return _TableRows(items, tuple(cells), table, rows)
-    names = tuple(columns) or _default_columns(table, kind, exclude=label_columns)
-    if kind == "places" and len(names) != 2:
-        raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
-    return _TableRows(_build_matrix(table, names), _row_labels(table.n_rows), table, rows)
-
-
-def _read_declared(file: Path, schema: Schema, *, label_columns: Sequence[str]) -> _TableRows:
-    table = read_columns(file, nominal=label_columns)
-    encoded = replace(schema, label="", classes=()).encode(table)
-    rows = np.flatnonzero(encoded.kept)
-    labels = tuple(f"row {row + 1}" for row in rows.tolist())
-    return _TableRows(encoded.x, labels, table, rows)
-
-
-def _name_objects(
-    objects: _TableRows, file: Path, *, owner: str | None, label: str | None
-) -> Objects:
-    """Return objects with their owners, and labels from a column."""
-    columns, rows = objects.table.columns, objects.rows
+        labels = tuple(cells)
+    else:
+        names = tuple(columns) or _default_columns(table, kind, exclude=label_columns)
+        if kind == "places" and len(names) != 2:
+            raise DataError(f"expected two columns, longitude and latitude, got {list(names)}")
+        items, labels = _build_matrix(table, names), _row_labels(table.n_rows)
     return Objects(
-        objects.items,
-        objects.labels if label is None else tuple(str(cell) for cell in columns[label][rows]),
+        items,
+        labels if label is None else tuple(str(cell) for cell in table.columns[label]),
         str(file),
-        None if owner is None else columns[owner][rows],
+        None if owner is None else table.columns[owner],
+    )
+
+
+def _read_vectors(
+    file: Path, schema: Schema, *, owner: str | None, label: str | None, complete: bool
+) -> Objects:
+    """Read the rows that a schema allows as vectors, each row by itself."""
+    names = [name for name in (owner, label) if name is not None]
+    cells, n_unreadable = read_cells(file, [*schema.column_names, *names])
+    encoded = replace(schema, label="", classes=()).encode(cells)
+    if complete:
+        schema.check_complete(replace(encoded, n_unreadable=n_unreadable))
+    kept = np.flatnonzero(encoded.kept).tolist()
+    rows = tuple(position + 1 for position in kept)
+    notes = schema.notes(encoded)
+    if n_unreadable:
+        notes = (*notes, f"{n_unreadable} rows have another number of cells and are dropped")
+    return Objects(
+        encoded.x,
+        tuple(f"row {row}" if label is None else str(cells[label][row - 1]) for row in rows),
+        str(file),
+        None if owner is None else np.array([cells[owner][k] for k in kept], dtype=object),
+        rows,
+        notes,
     )
 
 

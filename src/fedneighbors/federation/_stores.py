@@ -50,7 +50,7 @@ class MemoryStore:
         """Store a step's content unless it has one; return the stored content."""
         if round_id not in self._contents:
             rounds = [key for key in self._contents if key != POLICY]
-            for old_round in rounds[: -MAX_OPEN_ROUNDS + 1]:
+            for old_round in rounds[-MAX_OPEN_ROUNDS : -MAX_OPEN_ROUNDS + 1]:  # earlier: erased
                 self.erase(old_round, tuple(self._contents[old_round]))
         return self._contents.setdefault(round_id, {}).setdefault(step, content)
 

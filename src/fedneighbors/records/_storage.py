@@ -1,5 +1,6 @@
 """Run records in JSON-lines files: reading with validation, and atomic writing."""
 
+import errno
 import json
 import os
 import re
@@ -158,7 +159,7 @@ def _is_locked(path: Path) -> bool:
 def _try_lock(descriptor: int) -> bool:
     """Return whether an open file or folder could be locked.
 
-    Windows has no such locks; nothing is locked there.
+    Windows and some network file systems have no such locks; nothing is locked there.
     """
     if os.name != "posix":
         return True
@@ -168,6 +169,9 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
     return True
 
 
@@ -184,18 +188,30 @@ def lock_folder(folder: Path) -> Iterator[None]:
         If another process holds the lock.
     """
     is_new = not folder.exists()
+    descriptor = _open_locked(folder) if os.name == "posix" else None
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY) if os.name == "posix" else None
     try:
-        if descriptor is not None and not _try_lock(descriptor):
-            raise FolderInUse(str(folder))
         yield
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
         if is_new:
             with suppress(OSError):  # it is not empty
-                folder.rmdir()
+                folder.rmdir()  # while it is locked: another process may wait for it
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open_locked(folder: Path) -> int:
+    """Open and lock a folder, which is created if missing."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        if not _try_lock(descriptor):
+            os.close(descriptor)
+            raise FolderInUse(str(folder))
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+                return descriptor
+        os.close(descriptor)  # another process deleted it before it was locked
 
 
 def check_folder(path: Path | str, name: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from glob import escape
 from itertools import count, islice
 from pathlib import Path
@@ -88,15 +88,19 @@ class TableParty:
         self._path = None if model_path is None else Path(model_path)
         self._run = run
 
-    @property
+    @cached_property
     def table_digest(self) -> bytes:
         """Return a digest of the table; it does not leave the party."""
-        x = self._x
-        arrays = (x.data, x.indices, x.indptr) if hasattr(x, "toarray") else (np.asarray(x),)
-        state = hashlib.sha256(repr((x.shape, self._feature_names, self._y.tolist())).encode())
-        for array in arrays:
-            state.update(repr(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
-        return state.digest()
+        parts = (
+            (self._x.data, self._x.indices, self._x.indptr)
+            if hasattr(self._x, "indptr")
+            else (self._x,)
+        )
+        digest = hashlib.sha256(repr((self._x.shape, self._y.tolist())).encode())
+        for part in parts:
+            digest.update(repr((part.dtype.str, part.shape)).encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.digest()
 
     @property
     def _table(self) -> Any:
@@ -114,7 +118,10 @@ class TableParty:
         replace_file(self._pending, content)
         with suppress(FileNotFoundError):  # another run may delete some, too
             name = escape((self._path or Path()).name)
-            files = self._pending.parent.glob(f"{name}.*.pending")
+            files = self._pending.parent.glob(f"{name}.[!.]*.pending")
+            files = [
+                file for file in files if file.name.count(".") == self._pending.name.count(".")
+            ]
             for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-MAX_PENDING]:
                 old.unlink()
 

@@ -4,7 +4,6 @@ A party charges its ledger for each reply before it draws noise. In a simulated 
 party has its own ledger.
 """
 
-import hashlib
 import math
 import os
 import secrets
@@ -119,9 +118,7 @@ class PrivateTableParty(TableParty, ABC):
         labels, known = read_labels(y, privacy.classes or ())
         super().__init__(name, *self._records(x[known], labels[known], privacy), *others, **table)
         self._privacy = privacy
-        self._gate = ReleaseGate(
-            self.method, name, ledger, dataset, user, table_digest(self._x, self._y)
-        )
+        self._gate = ReleaseGate(self.method, name, ledger, dataset, user, self.table_digest)
         self._bits = bits
         self.reply_grid_s = reply_grid_s
 
@@ -178,16 +175,6 @@ class ChargedReplies(ABC):
         self._check_terms(request)
         cost, draw = self._offer(request, n_shares)
         return self._gate.release(request, attempt=attempt, cost=cost, draw=draw)
-
-
-def table_digest(x: Any, y: npt.NDArray[Any]) -> bytes:
-    """Return a digest of rows, dense or sparse, and labels."""
-    parts = (x.data, x.indices, x.indptr) if hasattr(x, "indptr") else (x,)
-    digest = hashlib.sha256(repr((x.shape, y.tolist())).encode())
-    for part in parts:
-        digest.update(repr((part.dtype.str, part.shape)).encode())
-        digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.digest()
 
 
 def flush_subnormal(x: npt.NDArray[Any]) -> npt.NDArray[Any]:

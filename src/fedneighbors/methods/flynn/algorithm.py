@@ -197,6 +197,10 @@ def class_sizes(counts: npt.NDArray[np.integer[Any]], n_active: int) -> npt.NDAr
     return np.asarray(counts.sum(axis=0, dtype=np.int64) // n_active)
 
 
+DEFAULT_ACTIVE = 128
+"""Default number of active units of a row (rho)."""
+
+
 def default_sizes(n_rows: int, n_outputs: int) -> tuple[int, int, int]:
     """Return default values of n_units, n_inputs and n_active.
 
@@ -212,7 +216,7 @@ def default_sizes(n_rows: int, n_outputs: int) -> tuple[int, int, int]:
     """
     n_units = min(max(20_000, 32 * n_rows), 200_000)
     n_inputs = max(1, min(24, n_outputs // 2))
-    return n_units, n_inputs, 128
+    return n_units, n_inputs, DEFAULT_ACTIVE
 
 
 def default_decay(

@@ -27,6 +27,7 @@ from fedneighbors.methods.flynn._features import (
 )
 from fedneighbors.methods.flynn._model import FlyNNModel, narrow_counts
 from fedneighbors.methods.flynn.algorithm import (
+    DEFAULT_ACTIVE,
     HashPlan,
     calibration_rows,
     count_activations,
@@ -290,8 +291,9 @@ class FlyNNParty(TableParty):
         if n_columns != plan.features.n_features:
             raise Refused("the number of columns is not the announced one")
         n_steps = n_rows * plan.n_units * plan.n_inputs
-        if n_rows * plan.n_active > MAX_CELLS or n_steps > MAX_STEPS:
-            raise Refused("hashing the table by this plan would take too much memory or time")
+        is_long = plan.n_active > DEFAULT_ACTIVE and n_rows * plan.n_active > MAX_CELLS
+        if is_long or n_steps > MAX_STEPS:
+            raise Refused("hashing would take too much memory or time: lower n_active or n_units")
 
     def _count_activations(
         self, plan: HashPlan, classes: tuple[Label, ...]

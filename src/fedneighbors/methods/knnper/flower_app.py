@@ -68,6 +68,7 @@ class OpeningRequest:
 
 
 MAX_CANDIDATES = 100
+"""Maximum number of values from which a client chooses a setting; each is evaluated."""
 
 
 @message

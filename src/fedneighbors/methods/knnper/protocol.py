@@ -50,7 +50,7 @@ FIXED_POINT = 32
 
 
 MAX_EPOCHS = 1000
-"""Maximum number of passes over the rows in a round."""
+"""Maximum number of passes over the rows in a round; shared rounds use a few."""
 
 
 def check_units(center: Floats, scale: Floats) -> None:
@@ -140,11 +140,10 @@ class UpdateReply:
 
 def check_round(number: int, epochs: int, bits: int = 0) -> None:
     """Raise ValueError for a round with too much work."""
-    if number < 0 or not 1 <= epochs <= MAX_EPOCHS or not -62 <= bits <= 62:
-        raise ValueError(
-            f"expected a round from 0, 1 to {MAX_EPOCHS} epochs and up to 62 binary places, got "
-            f"{number}, {epochs} and {bits}"
-        )
+    if not 1 <= epochs <= MAX_EPOCHS:
+        raise ValueError(f"expected 1 to {MAX_EPOCHS} local epochs per round, got {epochs}")
+    if number < 0 or not -62 <= bits <= 62:
+        raise ValueError(f"expected a round from 0 and 62 binary places, got {number} and {bits}")
 
 
 @message

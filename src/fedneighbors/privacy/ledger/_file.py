@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ _APPLICATION = 0x666E6C67  # "fnlg", which marks the SQLite file as a ledger
 _VERSION = 3  # version of the schema; files of other versions are refused
 _KEY_BYTES = 32  # as long as the digests of data under this key
 
+# compared as text when a ledger is opened: any edit, even of white space, needs a new _VERSION
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
@@ -58,7 +58,6 @@ CREATE TRIGGER answer_as_stored BEFORE UPDATE ON answer
 _STATEMENTS = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"
 
 
-@lru_cache(maxsize=1)
 def _written_statements() -> list[tuple[str]]:
     """Return the statements of a new ledger's tables, indexes and triggers."""
     with closing(sqlite3.connect(":memory:")) as connection:

@@ -74,6 +74,7 @@ class NoisedCountsRequest:
 
 
 MAX_ROUNDS = 10_000
+"""Maximum number of private rounds; more would leave each step almost no budget."""
 
 
 @message
