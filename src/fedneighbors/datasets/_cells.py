@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._files import CheckedGzip, check_content, explain_errors
+from fedneighbors.datasets._files import MAX_RATIO, CheckedGzip, check_content, explain_errors
 from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 4096
+_NESTED_BATCH_ROWS = 32  # may repeat a stored text in every row
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
 _MIN_PARQUET_LIMIT = 16 << 20  # a table of 2 million cells of a few values takes some kilobytes
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
@@ -145,19 +146,31 @@ def _json_cells(line: str | None, names: Sequence[str]) -> list[Any] | None:
 
 
 def _parquet_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
-    parquet = optional_module("pyarrow.parquet", "data")
-    import pyarrow
-
+    pyarrow = optional_module("pyarrow", "data")
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; check the name")
     try:
-        content = parquet.ParquetFile(path)
+        content = open_parquet(path)
         _columns(path, content.schema_arrow.names, names)
         for batch in parquet_batches(content, path, names):
             columns = [_parquet_cells(batch.column(name)) for name in names]
             yield from map(list, zip(*columns, strict=True))
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def open_parquet(path: Path) -> Any:
+    """Open a Parquet file; its texts are read as dictionaries.
+
+    A text that is stored once for many rows then takes memory once.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    content = parquet.ParquetFile(path)
+    is_text = (pyarrow.types.is_string, pyarrow.types.is_large_string)
+    texts = [field.name for field in content.schema_arrow if any(f(field.type) for f in is_text)]
+    return parquet.ParquetFile(path, metadata=content.metadata, read_dictionary=texts)
 
 
 def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[Any]:
@@ -171,37 +184,29 @@ def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[
     import pyarrow
 
     limit = _MIN_PARQUET_LIMIT + MAX_RATIO * path.stat().st_size
-    n_bytes, n_rows = 0, max(1, min(_BATCH_ROWS, limit // _row_bytes(content, names)))
+    fields = [field for field in content.schema_arrow if field.name in names]
+    is_nested = any(pyarrow.types.is_nested(field.type) for field in fields)
+    n_rows, n_bytes = _NESTED_BATCH_ROWS if is_nested else _BATCH_ROWS, 0
     for batch in content.iter_batches(batch_size=n_rows, columns=list(names)):
+        n_bytes += sum(_decoded_bytes(column) for column in batch.columns)
+        check_content(path, n_bytes, limit, remedy="save it as CSV")
         columns = [
             column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
             for column in batch.columns
         ]
-        decoded = pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        n_bytes += max(decoded.nbytes, _CELL_BYTES * decoded.num_rows * decoded.num_columns)
-        check_content(path, n_bytes, limit, remedy="save it as CSV")
-        yield decoded
+        yield pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _row_bytes(content: Any, names: Sequence[str]) -> int:
-    """Return the most bytes that a decoded row of a Parquet file can take.
-
-    A text may be as long as all the pages of its column.
-    """
+def _decoded_bytes(column: Any) -> int:
+    """Return the size of a column without dictionary, at least 8 bytes per cell."""
     import pyarrow
+    from pyarrow import compute
 
-    metadata = content.metadata
-    chunks = [
-        metadata.row_group(group).column(position)
-        for group in range(metadata.num_row_groups)
-        for position in range(metadata.num_columns)
-    ]
-    widths = dict.fromkeys(names, _CELL_BYTES)
-    for chunk in chunks:
-        name = chunk.path_in_schema
-        if name in widths and not pyarrow.types.is_primitive(content.schema_arrow.field(name).type):
-            widths[name] = max(widths[name], chunk.total_uncompressed_size)
-    return sum(widths.values()) or 1
+    size = column.nbytes
+    if isinstance(column, pyarrow.DictionaryArray):
+        texts = column.dictionary.cast(pyarrow.large_binary())
+        size = compute.sum(compute.binary_length(texts).take(column.indices)).as_py() or 0
+    return int(max(size, _CELL_BYTES * len(column)))
 
 
 def _parquet_cells(column: Any) -> list[Any]:

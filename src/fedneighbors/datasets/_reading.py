@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._cells import parquet_batches, read_cells
+from fedneighbors.datasets._cells import open_parquet, parquet_batches, read_cells
 from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._files import explain_errors
 from fedneighbors.datasets._schema import EncodedRows, Schema
@@ -341,14 +341,12 @@ def _read_parquet(path: Path, *, words: Collection[str], missing: Collection[str
     Numbers and booleans become numeric columns; text becomes a nominal column even if it looks like
     numbers. Null and the text cells in ``missing`` are missing.
     """
-    parquet = optional_module("pyarrow.parquet", "data")
-    import pyarrow
-
+    pyarrow = optional_module("pyarrow", "data")
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; check the name")
     with explain_errors(path):  # texts may not be UTF-8
         try:
-            file = parquet.ParquetFile(path)
+            file = open_parquet(path)
             batches = list(parquet_batches(file, path, file.schema_arrow.names))
             empty = file.schema_arrow.empty_table()
             content = pyarrow.Table.from_batches(batches) if batches else empty
