@@ -231,14 +231,18 @@ def _parse_query(text: str, *, source: Source, objects: "Objects") -> tuple[Any,
         names = source.schema.column_names
         if len(cells) != len(names):
             raise typer.BadParameter(f"expected the cells {', '.join(names)}, got {text!r}")
-        query = source.schema.encode_all({name: [cell] for name, cell in zip(names, cells, strict=True)})
+        query = source.schema.encode_all(
+            {name: [cell] for name, cell in zip(names, cells, strict=True)}
+        )
         return query[0], text
     if row is None:
         n_columns = 0 if source.metric.kind != "vectors" else len(objects.items[0])
         return parse_object(text, source.metric.kind, n_columns=n_columns), text
     position = objects.find_row(int(row[1]))
     if position is None:
-        raise typer.BadParameter(f"expected a row of the {len(objects)} objects, got {text}")
+        last = objects.rows[-1] if objects.rows else len(objects)
+        dropped = "; a dropped row is no query" if objects.rows else ""
+        raise typer.BadParameter(f"expected a row from 1 to {last}, got {text}{dropped}")
     return objects.items[position], objects.labels[position]
 
 
