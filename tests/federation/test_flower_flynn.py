@@ -216,7 +216,7 @@ def test_predict_reads_words_and_gaps_with_a_nodes_model(folder, monkeypatch):
     train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-units": 256, "seed": 5})
     predict(model=folder / "bob" / "flynn.model", data=folder / "new.csv")
 
-    assert (folder / "bob" / "schema.toml").read_text() == WORDS
+    assert (folder / "bob" / "flynn.schema.toml").read_text() == WORDS
     assert (folder / "predictions.csv").read_text().split() == ["prediction", "ill", "ill", "well"]
 
 
@@ -228,7 +228,7 @@ def test_schema_in_the_model_folder_is_not_changed(folder):
 
     train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-units": 256})
 
-    assert path.read_bytes() == before == (folder / "bob" / "schema.toml").read_bytes()
+    assert path.read_bytes() == before == (folder / "bob" / "flynn.schema.toml").read_bytes()
 
 
 def test_models_of_two_methods_do_not_overwrite_each_other(folder):
