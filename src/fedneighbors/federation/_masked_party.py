@@ -424,7 +424,7 @@ class MaskedParty:
             return
         request, names = opening.request_digest, digest("parties of a sum", survivors)
         reason = "another sum of this kind was unmasked before"
-        refusal = f"{MASKED_SUM_PREFIX}{reason}; delete policy.* in mask-state to allow this"
+        refusal = f"{MASKED_SUM_PREFIX}{reason}; delete policy.* in mask-state to allow it"
         if hasattr(request_class, "single_use"):
             content = digest("single use", request, names, self._party.table_digest)  # type: ignore[attr-defined]
             remember(self._store, opening.request_name, content, refusal=refusal)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedneighbors.secure_sum._keys import Identity, Roster  # which needs an extra
 
 
-_REMEDY = "; delete the folder answers to allow this"
+_REMEDY = "; delete the folder answers to allow it"
 
 
 def remember(store: MaskStore, topic: str, content: bytes, *, refusal: str) -> None:
