@@ -82,7 +82,7 @@ class SingleUseParty:
 
 
 def is_single_use(request_class: type[Any]) -> bool:
-    """Return whether a request class is answered once, also outside of masked sums."""
+    """Return whether requests of a class are answered only once."""
     return getattr(request_class, "single_use", None) == "always"
 
 

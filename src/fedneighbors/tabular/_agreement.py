@@ -197,7 +197,7 @@ def find_misfit(agreed: Schema, draft: Schema) -> str | None:
 
 
 def _extends(column: Column, own: Column) -> bool:
-    """Return whether a column of a schema keeps all cells of a party.
+    """Return whether a column keeps all cells of a party.
 
     The party has no gaps in a column of words that keeps them, or of numbers that drops their rows.
     """
