@@ -33,6 +33,11 @@ class ProcessGrid(Grid):
         self.app = app
         self.pushed = []
 
+    @property
+    def n_exchanges(self):
+        """Return the number of exchanges with the first node."""
+        return sum(node == 10 and action == "ask" for node, action, _ in self.pushed)
+
     def get_nodes(self):
         return [NodeInfo(node_id=n, name=self._registered.get(n, "")) for n in self.configs]
 

@@ -67,6 +67,7 @@ def test_all_models_equal_that_of_one_process(folder):
 
     train(folder, grid)
 
+    assert grid.n_exchanges == 7
     assert models(folder) == [train_in_one_process(folder, FedPNNSettings())] * 4
 
 
@@ -91,6 +92,7 @@ def test_settings_of_the_run_reach_the_parties(folder):
         means=False,
         min_count=1,
     )
+    assert grid.n_exchanges == 5
     assert models(folder) == [train_in_one_process(folder, settings, min_count=1)] * 4
 
 
@@ -107,6 +109,7 @@ def test_masked_sums_give_a_byte_identical_model(folder):
 
     train(folder, grid, roster=str(folder / "roster.json"), **{"secure-aggregation": True})
 
+    assert grid.n_exchanges == 10
     assert models(folder) == [train_in_one_process(folder, FedPNNSettings())] * 4
 
 

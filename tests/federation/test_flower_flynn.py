@@ -52,6 +52,7 @@ def test_all_models_equal_that_of_the_pooled_table(folder):
 
     train(folder, grid, **{"n-units": 256, "seed": 5})
 
+    assert grid.n_exchanges == 7
     table = read_table(folder / "pooled.csv", label="kind")
     names = {"feature_names": table.feature_names, "label_name": "kind"}
     pooled = FlyNNParty("pooled", table.x, table.y, **names)
@@ -74,6 +75,7 @@ def test_masked_sums_give_a_byte_identical_model(folder):
     settings = {"n-units": 256, "seed": 5, "roster": str(folder / "roster.json")}
     train(folder, grid, **settings, **{"secure-aggregation": True})
 
+    assert grid.n_exchanges == 16
     masked = [(folder / owner / "flynn.model").read_bytes() for owner in ("coordinator", *PARTIES)]
     train(folder, ProcessGrid(flower_app.client, *(node(folder, n) for n in PARTIES)), **settings)
     assert masked == [(folder / "coordinator" / "flynn.model").read_bytes()] * 4
@@ -216,7 +218,7 @@ def test_predict_reads_words_and_gaps_with_a_nodes_model(folder, monkeypatch):
     train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-units": 256, "seed": 5})
     predict(model=folder / "bob" / "flynn.model", data=folder / "new.csv")
 
-    assert (folder / "bob" / "schema.toml").read_text() == WORDS
+    assert (folder / "bob" / "flynn.schema.toml").read_text() == WORDS
     assert (folder / "predictions.csv").read_text().split() == ["prediction", "ill", "ill", "well"]
 
 
@@ -228,7 +230,7 @@ def test_schema_in_the_model_folder_is_not_changed(folder):
 
     train(folder, ProcessGrid(flower_app.client, *nodes), **{"n-units": 256})
 
-    assert path.read_bytes() == before == (folder / "bob" / "schema.toml").read_bytes()
+    assert path.read_bytes() == before == (folder / "bob" / "flynn.schema.toml").read_bytes()
 
 
 def test_models_of_two_methods_do_not_overwrite_each_other(folder):

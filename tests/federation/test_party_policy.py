@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedneighbors.errors import AggregationError
+from fedneighbors.errors import AggregationError, ProtocolError
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._masking import MaskInput, OpenSum, Unmask
 from fedneighbors.federation._party_policy import SingleUseParty
-from fedneighbors.federation._roles import Refused
+from fedneighbors.federation._roles import Refused, make_refusal
 from fedneighbors.federation._stores import FolderStore, MemoryStore
 from fedneighbors.methods.fedpnn._party import CentersRequest, FedPNNParty, FedPNNSchemaRequest
 from fedneighbors.methods.fedpnn._scaling import ScalingRequest, make_scaling
@@ -52,7 +52,8 @@ def test_single_use_sum_refuses_another_request():
     masked, roster = enroll(make_parties(4))
     run_masked_sum(Wire(masked), roster, request=SingleUseRequest())
 
-    with pytest.raises(AggregationError, match="another sum of this kind was unmasked before"):
+    remedy = r"before; delete policy\.\* in mask-state to allow it$"
+    with pytest.raises(AggregationError, match=f"another sum of this kind was unmasked {remedy}"):
         run_masked_sum(Wire(masked), roster, request=SingleUseRequest(page=1))
     run_masked_sum(Wire(masked), roster, request=ValuesRequest())
     run_masked_sum(Wire(masked), roster, request=ValuesRequest(page=1))
@@ -95,11 +96,33 @@ def single_use_party(store, *, seed=0):
     return SingleUseParty(FedPNNParty("p0", *make_table(seed)), store=store)
 
 
+def centers_request(**changes):
+    """Return a request for centers, by default in each party's own scaling."""
+    parameters = {
+        "scaling": None,
+        "scaling_kind": "minmax",
+        "n_knots": 10,
+        "linear_map": np.zeros((0, 0)),
+        "classes": (0, 1),
+        "threshold": None,
+        "factor": 2.0,
+        "classwise": True,
+        "min_count": 5,
+        "activation": "gaussian",
+        "means": True,
+    }
+    return CentersRequest(**{**parameters, **changes})
+
+
 REQUESTS = {
     "schema": (FedPNNSchemaRequest(5), FedPNNSchemaRequest(6)),
     "knots": (ScalingRequest(10, 5), ScalingRequest(11, 5)),
     "columns": (ScalingRequest(10, 5), ScalingRequest(10, 5, np.array([0]))),
     "sums": (SelectionRequest((0, 1), 3, 5), SelectionRequest((0, 1, 2), 3, 5)),
+    "centers": (centers_request(), centers_request(classwise=False)),
+    "centers after constants": (ScalingRequest(11, 5), centers_request()),
+    "constants after centers": (centers_request(), ScalingRequest(11, 5)),
+    "columns after centers": (centers_request(), ScalingRequest(10, 5, np.array([0]))),
 }
 
 
@@ -114,6 +137,29 @@ def test_second_request_of_a_kind_is_refused(first, other, tmp_path):
     assert restarted.answer(first) == reply
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [FedPNNSchemaRequest(4), ScalingRequest(10, 4), ScalingRequest(9, 5, np.array([3]))],
+)
+def test_refused_request_does_not_count(refused):
+    party = single_use_party(MemoryStore())
+    with pytest.raises(Refused, match=r"min_count of this party|not in the table"):
+        party.answer(refused)
+
+    party.answer(FedPNNSchemaRequest(6))
+    party.answer(ScalingRequest(10, 6))
+
+
+def test_refusals_fit_into_a_message():
+    party = single_use_party(MemoryStore())
+    party.answer(ScalingRequest(10, 5))
+
+    for request in (ScalingRequest(9, 5), SelectionRequest((0, 1), 3, 6)):
+        with pytest.raises(Refused, match="; delete the folder answers to allow it") as refused:
+            party.answer(request)
+        assert make_refusal(refused.value).code == refused.value.code
+
+
 def test_requests_of_two_minimums_are_refused():
     party = single_use_party(MemoryStore())
     party.answer(ScalingRequest(10, 5))
@@ -125,7 +171,7 @@ def test_requests_of_two_minimums_are_refused():
 def test_changed_table_is_refused(tmp_path):
     single_use_party(FolderStore(tmp_path)).answer(ScalingRequest(10, 5))
 
-    with pytest.raises(Refused, match="the table differs"):
+    with pytest.raises(Refused, match="about another table"):
         single_use_party(FolderStore(tmp_path), seed=1).answer(ScalingRequest(10, 5))
 
 
@@ -136,25 +182,17 @@ def fedpnn_parties(n=3):
 class Enrolled:
     """Masked parties, their signed constants, and the scaling that follows from these."""
 
-    def __init__(self):
+    def __init__(self, request=None):
         self.parties, _ = enroll(fedpnn_parties())
-        self.constants = {p.name: p.answer(ScalingRequest(10, 5)) for p in self.parties}
+        request = request or ScalingRequest(10, 5)
+        self.constants = {p.name: p.answer(request) for p in self.parties}
         self.scaling = make_scaling("minmax", list(self.constants.values()), min_count=5)
 
-    def request(self, *, scaling=None, constants=None):
-        return CentersRequest(
+    def request(self, *, scaling=None, constants=None, **changes):
+        return centers_request(
             scaling=scaling or self.scaling,
-            scaling_kind="minmax",
-            n_knots=10,
-            linear_map=np.zeros((0, 0)),
-            classes=(0, 1),
-            threshold=None,
-            factor=2.0,
-            classwise=True,
-            min_count=5,
-            activation="gaussian",
-            means=True,
             constants=self.constants if constants is None else constants,
+            **changes,
         )
 
 
@@ -192,6 +230,38 @@ def test_invented_constants_are_refused(change, words):
 
     with pytest.raises(Refused, match=words):
         enrolled.parties[0].answer(enrolled.request(constants=change(enrolled.constants)))
+
+
+@pytest.mark.parametrize(
+    ("signed", "changes"),
+    [
+        (ScalingRequest(10, 6), {}),
+        (ScalingRequest(10, 5), {"min_count": 6}),
+        (ScalingRequest(10, 5, np.array([0, 1])), {"columns": np.array([0, 2])}),
+        (ScalingRequest(10, 5, np.array([0, 1, 2])), {}),
+    ],
+)
+def test_constants_of_another_request_are_refused(signed, changes):
+    enrolled = Enrolled(signed)
+
+    with pytest.raises(Refused, match="not signed"):
+        enrolled.parties[0].answer(enrolled.request(**changes))
+
+
+def test_constants_of_two_requests_are_refused():
+    enrolled = Enrolled()
+    other = Enrolled(ScalingRequest(9, 5)).constants["p1"]
+
+    with pytest.raises(Refused, match="does not follow from the replies"):
+        enrolled.parties[0].answer(enrolled.request(constants={**enrolled.constants, "p1": other}))
+
+
+def test_parties_without_a_signature_are_named():
+    masked, _ = enroll(fedpnn_parties(4))
+    parties = [masked[0], *fedpnn_parties(4)[1:3], masked[3]]
+
+    with pytest.raises(ProtocolError, match=r"some parties sign .* 'p1', 'p2' did not"):
+        run(coordinate(FedPNNSettings()), parties)
 
 
 def test_model_does_not_depend_on_signatures():

@@ -180,7 +180,7 @@ class Node:
         ledger = Ledger(":memory:", party=name)
         ledger.set_budget("stays", self.privacy.total)
         account = {"ledger": ledger, "dataset": "stays", "bits": np.random.default_rng(7).bytes}
-        table = {**party_table(self.config, self.method.lower()), "name": name}
+        table = {**party_table(self.config, self.method.lower())[0], "name": name}
         if self.method == "kNN-Per":
             x, y = table.pop("x"), table.pop("y")
             return PrivateKNNPerParty(

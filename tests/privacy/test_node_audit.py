@@ -118,10 +118,10 @@ def widen_the_table_for_one(monkeypatch):
     party_table = _app_config.party_table
 
     def wider(node, method, **options):
-        table = party_table(node, method, **options)
+        table, schema = party_table(node, method, **options)
         if EXTREME in Path(node["data"]).read_bytes():
             table["feature_names"] = (*table["feature_names"][:-1], "sex=new")
-        return table
+        return table, schema
 
     monkeypatch.setattr(_app_config, "party_table", wider)
 

@@ -33,7 +33,10 @@ def predict(
     proba: Annotated[bool, typer.Option("--proba", help="Add class probabilities.")] = False,
     schema: Annotated[
         Path | None,
-        typer.Option(help="Schema of the training data; by default schema.toml next to the model."),
+        typer.Option(
+            help="Schema of the training data; by default MODEL.schema.toml or schema.toml next to "
+            "the model."
+        ),
     ] = None,
     party: Annotated[
         str | None,
@@ -169,8 +172,9 @@ def _summarize(estimator: "Model", columns: dict[str, list[Any]]) -> Iterator[st
 
 
 def _schema_path(model: Path) -> Path | None:
-    path = model.with_name("schema.toml")
-    return path if path.is_file() else None
+    """Return the schema of this model, or of all models in its folder."""
+    paths = model.with_suffix(".schema.toml"), model.with_name("schema.toml")
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _read_rows(path: Path, estimator: "Model", schema: Path | None) -> "npt.NDArray[Any]":

@@ -231,7 +231,7 @@ class MaskedParty:
             raise Refused(MASKED_ONLY, request_class.__name__)
         check_quoted(request, name=self._enrolled, roster=self._roster)
         reply = self._party.answer(request)
-        return sign_reply(reply, name=self._enrolled, identity=self._identity)
+        return sign_reply(request, reply, name=self._enrolled, identity=self._identity)
 
     def _open(self, request: OpenSum) -> Advert:
         def make() -> bytes:
@@ -423,7 +423,8 @@ class MaskedParty:
         if getattr(request_class, "noised", False):
             return
         request, names = opening.request_digest, digest("parties of a sum", survivors)
-        refusal = MASKED_SUM_PREFIX + "another sum of this kind was unmasked before"
+        reason = "another sum of this kind was unmasked before"
+        refusal = f"{MASKED_SUM_PREFIX}{reason}; delete policy.* in mask-state to allow it"
         if hasattr(request_class, "single_use"):
             content = digest("single use", request, names, self._party.table_digest)  # type: ignore[attr-defined]
             remember(self._store, opening.request_name, content, refusal=refusal)

@@ -11,15 +11,19 @@ party checks the signatures and recomputes the request.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedneighbors.federation._messages import Message, encode
-from fedneighbors.federation._roles import MaskedRound, Refused
+from fedneighbors.federation._roles import Refused
 from fedneighbors.federation._stores import POLICY, MaskStore
 
 if TYPE_CHECKING:
     from fedneighbors.secure_sum._keys import Identity, Roster  # which needs an extra
+
+
+_REMEDY = "; delete the folder answers to allow it"
 
 
 def remember(store: MaskStore, topic: str, content: bytes, *, refusal: str) -> None:
@@ -31,8 +35,10 @@ def remember(store: MaskStore, topic: str, content: bytes, *, refusal: str) -> N
 class SingleUseParty:
     """Wrapper that answers each single-use request class for one request and one table.
 
-    The minimum number of rows behind a reply, ``min_count``, is the same in all requests, because
-    the difference of replies with two minimums describes fewer rows.
+    A request whose reply contains that of another request has the latter in its attribute
+    ``implied``, and counts as both. The minimum number of rows behind a reply, ``min_count``, is
+    the same in all requests, because the difference of replies with two minimums describes fewer
+    rows. A request that the wrapped party refuses does not count.
 
     Parameters
     ----------
@@ -49,51 +55,42 @@ class SingleUseParty:
         self._party = party
         self._store = store
 
-    @property
-    def table_digest(self) -> bytes:
-        """Return the digest of the wrapped party's table."""
-        digest: bytes = self._party.table_digest
-        return digest
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._party, name)
 
     def answer(self, request: Message) -> Message:
         """Return the reply to a request, or raise :class:`~fedneighbors.federation.Refused`."""
-        if getattr(type(request), "single_use", None) == "always":
-            self._remember(request)
+        entries = tuple(self._entries(request)) if is_single_use(type(request)) else ()
+        for topic, content, refusal in entries:
+            if self._store.get(POLICY, topic) not in (None, content):
+                raise Refused(refusal)
         reply: Message = self._party.answer(request)
+        for topic, content, refusal in entries:  # before the reply leaves
+            remember(self._store, topic, content, refusal=refusal)
         return reply
 
-    def contribute(self, request: Message, masked: MaskedRound) -> Message:
-        """Return this party's part of a masked sum."""
-        reply: Message = self._party.contribute(request, masked)
-        return reply
-
-    def _remember(self, request: Any) -> None:
-        remember(
-            self._store,
-            "table",
-            self.table_digest,
-            refusal="the table differs from the one about which this party has answered before",
-        )
+    def _entries(self, request: Any) -> Iterator[tuple[str, bytes, str]]:
+        """Yield topics to remember, their contents, and the refusals of other contents."""
+        refusal = "requests about another table were answered before"
+        yield "table", self._party.table_digest, refusal + _REMEDY
         if hasattr(request, "min_count"):
-            remember(
-                self._store,
-                "min-count",
-                str(request.min_count).encode(),
-                refusal="requests with another min_count were answered before",
-            )
-        remember(
-            self._store,
-            type(request).__name__,
-            hashlib.sha256(encode(request)).digest(),
-            refusal="another request of this kind was answered before",
-        )
+            refusal = "requests with another min_count were answered before"
+            yield "min-count", str(request.min_count).encode(), refusal + _REMEDY
+        refusal = "another request of this kind was answered before"
+        for each in (request, *getattr(request, "implied", ())):
+            yield type(each).__name__, hashlib.sha256(encode(each)).digest(), refusal + _REMEDY
 
 
-def sign_reply(reply: Any, *, name: str, identity: "Identity") -> Message:
+def is_single_use(request_class: type[Any]) -> bool:
+    """Return whether requests of a class are answered only once."""
+    return getattr(request_class, "single_use", None) == "always"
+
+
+def sign_reply(request: Any, reply: Any, *, name: str, identity: "Identity") -> Message:
     """Return a reply with the party's signature, if its class has one."""
     if not hasattr(reply, "signature"):
         return reply
-    return replace(reply, signature=identity.sign(_reply_digest(name, reply)))
+    return replace(reply, signature=identity.sign(_reply_digest(name, request, reply)))
 
 
 def check_quoted(request: Any, *, name: str, roster: "Roster") -> None:
@@ -103,7 +100,8 @@ def check_quoted(request: Any, *, name: str, roster: "Roster") -> None:
     ----------
     request : message
         A request that depends on earlier replies has them in the attribute ``quoted``, by party,
-        and a method ``check_quoted()``, which raises ValueError if it does not follow from them.
+        the request to which they are replies in ``quoted_request``, and a method
+        ``check_quoted()``, which raises ValueError if it does not follow from them.
     name : str
         Enrolled name of the party that checks the request.
     roster : Roster
@@ -122,17 +120,19 @@ def check_quoted(request: Any, *, name: str, roster: "Roster") -> None:
         raise Refused("the request does not quote the reply of this party")
     if 3 * len(quoted) < 2 * len(roster.keys):  # the minimum threshold of a masked sum
         raise Refused("the request quotes fewer than two thirds of the enrolled parties")
-    for party, reply in quoted.items():
-        if not roster.has_signed(party, _reply_digest(party, reply), reply.signature):
-            raise Refused("the request quotes a reply not signed by the enrolled party", party)
     try:
+        earlier = request.quoted_request
+        for party, reply in quoted.items():
+            signed = _reply_digest(party, earlier, reply)
+            if not roster.has_signed(party, signed, reply.signature):
+                raise Refused("the request quotes a reply not signed by the enrolled party", party)
         request.check_quoted()
     except ValueError as error:
         raise Refused("the request does not follow from the replies that it quotes") from error
 
 
-def _reply_digest(name: str, reply: Any) -> bytes:
+def _reply_digest(name: str, request: Any, reply: Any) -> bytes:
     from fedneighbors.secure_sum._keys import digest
 
-    unsigned = encode(replace(reply, signature=b""))
-    return digest("reply of a party", name, type(reply).__name__, unsigned)
+    parts = encode(request), encode(replace(reply, signature=b""))
+    return digest("reply of a party", name, type(request).__name__, *parts)

@@ -11,7 +11,7 @@ from fedneighbors.federation._messages import Message, decode, encode, message
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-MAX_CODE_LENGTH = 100  # characters; the longest code of this package has 97
+MAX_CODE_LENGTH = 100  # characters; the longest code of this package has 99
 MAX_DETAIL_LENGTH = 400  # characters: four names of MAX_NAME_LENGTH, in one line of a log
 
 MALFORMED = "malformed request"

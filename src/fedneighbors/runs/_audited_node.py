@@ -79,9 +79,7 @@ class AuditedNode:
             raise DataError(f"{folder / CONFIGURATION}: {error}") from error
         if privacy is None:
             raise DataError(f"{folder / CONFIGURATION} sets no epsilon: there is nothing to audit")
-        schema = scratch / "schema.toml"  # where a node would copy it for every party
-        schema.write_bytes(Path(config["schema"]).read_bytes())
-        self._config = config | {"schema": str(schema), "model-folder": str(scratch)}
+        self._config = config | {"model-folder": str(scratch)}
         self.privacy = privacy
         self._method = self._config.get("method")
         if self._method not in METHODS:

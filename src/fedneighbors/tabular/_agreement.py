@@ -1,11 +1,12 @@
-"""Agreement of parties on columns, categories and fill values, in one exchange.
+"""Agreement of parties on columns, categories and fill values, in two exchanges.
 
 Each party drafts a schema from its own file. The coordinator merges the drafts, and all parties
 read their files by the result, so that a model equals that of the pooled table. Drafts disclose
-column names and categories; a privacy budget needs a declared schema instead.
+column names, categories of single rows and, without an identity key, medians of the columns; a
+privacy budget needs a declared schema instead.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -17,7 +18,7 @@ from fedneighbors.errors import DataError, SchemaMismatch
 from fedneighbors.federation._loop import Coordinator, gather
 from fedneighbors.federation._messages import Message, message
 from fedneighbors.federation._roles import Refused
-from fedneighbors.records._storage import replace_file
+from fedneighbors.tabular._ownership import keep_pending
 from fedneighbors.tabular._schema import Receipt
 
 Column = NumericColumn | CategoricalColumn
@@ -70,7 +71,7 @@ def merge_drafts(drafts: Mapping[str, Schema]) -> Schema:
     """Return the common schema of drafts, independent of the order of columns.
 
     The columns are in the order of the first party by name. A number column is filled with the
-    median of the parties' fill values. Categories are the union.
+    median of the parties' fill values, if any. Categories are the union.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def _merge_column(by_party: Mapping[str, Column]) -> Column:
         fill = min(fills - {"keep"}, default="keep")  # "missing", if a party has missing cells
         return CategoricalColumn(first.name, tuple(sorted(categories)), str(fill))
     numbers = [c.missing for c in columns if not isinstance(c.missing, str)]
-    return NumericColumn(first.name, missing=median(numbers) if numbers else "keep")
+    return NumericColumn(first.name, missing=median(numbers) if numbers else first.missing)
 
 
 class AgreeingParty:
@@ -132,18 +133,22 @@ class AgreeingParty:
     ----------
     party : Party
         The wrapped party, created from its file with the schema stored before, if any.
-    draft : callable
-        Returns the draft, or the declared schema.
+    draft : Schema
+        The draft, or the declared schema.
     path : path or None
-        File of the agreed schema; None if the party's own schema is declared.
+        File of the agreed schema, which is unfinished until the model is; None if the party's own
+        schema is declared.
+    run : str
+        Name of the run.
     """
 
-    def __init__(self, party: Any, *, draft: Callable[[], Schema], path: Path | None) -> None:
+    def __init__(self, party: Any, *, draft: Schema, path: Path | None, run: str = "") -> None:
         self.name = party.name
         self.accepts = (DraftRequest, AgreedSchema, *party.accepts)
         self._party = party
         self._draft = draft
         self._path = path
+        self._run = run
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._party, name)
@@ -152,7 +157,7 @@ class AgreeingParty:
         """Return the reply to a request, or raise :class:`~fedneighbors.federation.Refused`."""
         match request:
             case DraftRequest():
-                return Draft(self._draft().to_toml())
+                return Draft(self._draft.to_toml())
             case AgreedSchema():
                 self._store(request.toml)
                 return Receipt()
@@ -168,20 +173,19 @@ class AgreeingParty:
             agreed = Schema.from_toml(toml)
         except DataError as error:
             raise Refused("the agreed schema is invalid") from error
-        draft = self._draft()
-        misfit = find_misfit(agreed, draft)
+        misfit = find_misfit(agreed, self._draft)
         if misfit is not None:
             raise Refused("a column of the agreed schema does not fit this party", misfit)
         if self._path is not None:
-            replace_file(self._path, toml.encode("utf-8"))
-        elif agreed != draft:
+            keep_pending(self._path, self._run, toml.encode("utf-8"))
+        elif agreed != self._draft:
             raise Refused("the agreed schema differs from the declared one of this party")
 
 
 def find_misfit(agreed: Schema, draft: Schema) -> str | None:
     """Return the first column in which a schema contradicts a draft.
 
-    Fill values may differ, and the schema may have more categories.
+    Numbers that fill gaps may differ, and the schema may have more categories.
     """
     unmatched = set(agreed.column_names) ^ set(draft.column_names)
     if agreed.label != draft.label:
@@ -193,6 +197,14 @@ def find_misfit(agreed: Schema, draft: Schema) -> str | None:
 
 
 def _extends(column: Column, own: Column) -> bool:
-    if isinstance(column, CategoricalColumn):
-        return isinstance(own, CategoricalColumn) and set(own.categories) <= set(column.categories)
-    return isinstance(own, NumericColumn) and column.bounds == own.bounds
+    """Return whether a column keeps all cells of a party.
+
+    The party has no gaps in a column of words that keeps them, or of numbers that drops their rows.
+    """
+    if isinstance(column, CategoricalColumn) and isinstance(own, CategoricalColumn):
+        fills = {own.missing, "missing"} if own.missing == "keep" else {own.missing}
+        return column.missing in fills and set(own.categories) <= set(column.categories)
+    if isinstance(column, NumericColumn) and isinstance(own, NumericColumn):
+        is_filled = isinstance(column.missing, float) and own.missing != "keep"
+        return column.bounds == own.bounds and (is_filled or column.missing == own.missing)
+    return False

@@ -13,24 +13,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from fedneighbors.datasets._dataset import Dataset
 from fedneighbors.datasets._reading import dataset_from_table, read_columns, read_rows
-from fedneighbors.datasets._schema import Schema
-from fedneighbors.datasets._table import Table
+from fedneighbors.datasets._schema import EncodedRows, Schema
+from fedneighbors.datasets._schema_columns import CategoricalColumn
+from fedneighbors.datasets._table import Table, missing_cells
 from fedneighbors.errors import DataError, LedgerError, MissingDataError, MissingExtraError
 from fedneighbors.federation._flower import RUN_KEY, Config, client_app, server_app
 from fedneighbors.federation._loop import Coordinator, Outcome
-from fedneighbors.federation._party_policy import SingleUseParty
+from fedneighbors.federation._party_policy import SingleUseParty, is_single_use
 from fedneighbors.federation._roles import Party, Refused
 from fedneighbors.federation._stores import FolderStore
 from fedneighbors.privacy._policy import Privacy, privacy_from
 from fedneighbors.records._storage import check_folder, replace_file
-from fedneighbors.tabular._agreement import AgreeingParty, agree_on_schema, find_misfit
+from fedneighbors.tabular._agreement import AgreeingParty, Column, agree_on_schema
+from fedneighbors.tabular._ownership import SCHEMA_SUFFIX, copy_schema, pending_path
 from fedneighbors.tabular._schema import Label
 
 log = logging.getLogger(__name__)
-
-SCHEMA_FILE = "schema.toml"
-"""Name of the schema next to a model, where ``fedneighbors predict`` looks for it."""
 
 
 class _Savable(Protocol):
@@ -54,15 +54,8 @@ def save_model(outcome: Outcome[_Savable], config: Mapping[str, Any]) -> None:
     path = Path(str(config["model-path"])).absolute()
     outcome.result.save(path)
     if config.get("schema"):
-        _copy_schema(config["schema"], path.parent)
+        copy_schema(Path(str(config["schema"])), path)
     logging.getLogger("flwr").info("fedneighbors: the model is in %s", path)
-
-
-def _copy_schema(path: str, folder: Path) -> None:
-    """Copy a schema next to a model, for ``fedneighbors predict``."""
-    source, target = Path(path).resolve(), (folder / SCHEMA_FILE).resolve()
-    if source != target:
-        replace_file(target, source.read_bytes())
 
 
 def table_apps(
@@ -106,10 +99,11 @@ def table_apps(
 
     def party(node: Config, account: AccountOf = party_account) -> Party:
         privacy = _party_privacy(node) if make_private else None
-        table = party_table(node, method, keep_missing=keep_missing)
+        table, draft = party_table(node, method, keep_missing=keep_missing)
         if make_private is None or privacy is None:
             limited = _limit_requests(make_party(table, node), node)
-            return _agreeing_party(limited, node, keep_missing=keep_missing)
+            path = None if node.get("schema") else table["model_path"].with_suffix(SCHEMA_SUFFIX)
+            return AgreeingParty(limited, draft=draft, path=path, run=table["run"])
         return make_private({**table, "privacy": privacy, **account(node)}, node)
 
     return server_app(coordinator, save), client_app(party), party
@@ -121,59 +115,42 @@ def _agree_and_train(
     """Train after an agreement on the schema; write the schema."""
     schema = yield from agree_on_schema()
     model: _Model = yield from training
-    path = Path(str(config["model-path"])).with_name(SCHEMA_FILE)
+    path = Path(str(config["model-path"])).with_suffix(SCHEMA_SUFFIX)
     replace_file(path, schema.to_toml().encode("utf-8"))
     return model
 
 
-def _agreeing_party(party: Party, node: Config, *, keep_missing: bool) -> Party:
-    """Return a party that takes part in the agreement on a schema."""
-    declared = Schema.load(str(node["schema"])) if node.get("schema") else None
-
-    def draft() -> Schema:
-        if declared is not None:
-            return declared
-        with _file_errors():
-            return _draft_schema(_read_labelled(node), node, keep_missing=keep_missing)
-
-    path = Path(node_value(node, "model-folder")) / SCHEMA_FILE
-    return AgreeingParty(party, draft=draft, path=None if declared else path)
-
-
-def _read_labelled(node: Mapping[str, Any]) -> Table:
-    """Return the columns of a node's file, its labels as words."""
-    return read_columns(node_value(node, "data"), nominal=[_label(node)])
-
-
-def _label(node: Mapping[str, Any]) -> str:
-    return str(node.get("label", "target"))
-
-
 def _draft_schema(table: Table, node: Mapping[str, Any], *, keep_missing: bool) -> Schema:
-    """Return the schema of a node's own rows."""
-    features = table.without([_label(node)])
-    draft = Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
-    return replace(draft, label=_label(node))
+    """Return the schema of a node's own rows.
 
-
-def _agreed_schema(draft: Schema, folder: Path) -> Schema:
-    """Return the stored schema if it fits a draft, else the draft.
-
-    One that does not fit is of an earlier training, and the next agreement replaces it.
+    With an identity key it contains no number of a row.
     """
-    path = folder / SCHEMA_FILE
-    if not path.exists():
-        return draft
-    stored = Schema.load(path)
-    return stored if find_misfit(stored, draft) is None else draft
+    label = str(node.get("label", "target"))
+    features = table.without([label])
+    draft = Schema.draft(features, with_ranges=False, keep_missing=keep_missing)
+    columns = draft.columns
+    if node.get("identity-key") and not keep_missing:
+        columns = tuple(_without_fill(column, features) for column in columns)
+    return replace(draft, columns=columns, label=label)
+
+
+def _without_fill(column: Column, table: Table) -> Column:
+    if isinstance(column, CategoricalColumn):
+        return column
+    if missing_cells(table.columns[column.name]).any():
+        raise Refused(
+            "a column has gaps, and a party with a key sends no fill value: declare a schema",
+            column.name,
+        )
+    return replace(column, missing="drop")
 
 
 def _limit_requests(party: Party, node: Config) -> Party:
     """Return a party that answers single-use requests once, also after restarts."""
-    if all(getattr(request, "single_use", None) != "always" for request in party.accepts):
-        return party
-    folder = Path(node_value(node, "model-folder"), "answers")
-    return SingleUseParty(party, store=FolderStore(folder))
+    if any(is_single_use(request) for request in party.accepts):
+        folder = Path(node_value(node, "model-folder"), "answers")
+        return SingleUseParty(party, store=FolderStore(folder))
+    return party
 
 
 def typed_value(config: Mapping[str, Any], key: str, *kinds: type) -> Any:
@@ -258,15 +235,15 @@ def _check_masked(privacy: Privacy, config: Mapping[str, Any]) -> None:
 
 def party_table(
     node: Mapping[str, Any], method: str, *, keep_missing: bool = False
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Schema]:
     """Read a party's table from the file of its node.
 
     Parameters
     ----------
     node : mapping
         The node's configuration. ``data`` and ``model-folder`` are required. ``schema`` is the
-        path of a schema, which is copied to the folder of models; without it columns come from the
-        agreed schema in that folder, and ``label`` is ``target`` by default.
+        path of a schema; without it columns come from the schema that the parties of this run have
+        agreed on, and ``label`` is ``target`` by default.
     method : str
         Name of the method.
     keep_missing : bool
@@ -274,40 +251,43 @@ def party_table(
 
     Returns
     -------
-    dict
-        ``name``, ``x``, ``y``, ``feature_names``, ``label_name``, ``model_path`` and ``run``.
+    arguments : dict
+        ``name``, ``x``, ``y``, ``feature_names``, ``label_name``, ``model_path``, ``run`` and
+        ``schema_path``.
+    schema : Schema
+        The declared schema, or the draft.
 
     Raises
     ------
     Refused
         If a key is missing, or the file cannot be used.
     """
-    path, label = Path(node_value(node, "data")), _label(node)
+    data = node_value(node, "data")
     folder = Path(node_value(node, "model-folder"))
     if not folder.is_dir():
         raise Refused("its model-folder does not exist", "model-folder")
+    model, run = folder / f"{method}.model", str(node.get(RUN_KEY, ""))
     with _file_errors():
         if node.get("schema"):
-            schema = Schema.load(str(node["schema"]))
-            label = schema.label
-            rows = read_rows(path, schema)
-            x, y, names = rows.x, rows.y, schema.feature_names
-            _copy_schema(node["schema"], folder)
+            path = Path(str(node["schema"]))
+            own = schema = Schema.load(path)
+            rows: EncodedRows | Dataset = read_rows(data, schema)
         else:
-            table = _read_labelled(node)
-            draft = _draft_schema(table, node, keep_missing=keep_missing)
-            agreed = _agreed_schema(draft, folder)
-            data = dataset_from_table(table, label, name=method, schema=agreed)
-            x, y, names = data.x, data.y, data.feature_names
+            path = pending_path(model.with_suffix(SCHEMA_SUFFIX), run)
+            table = read_columns(data, nominal=[str(node.get("label", "target"))])
+            own = _draft_schema(table, node, keep_missing=keep_missing)
+            schema = Schema.load(path) if path.exists() else own
+            rows = dataset_from_table(table, own.label, name=method, schema=schema)
     return {
         "name": str(node.get("party-name", "this party")),
-        "x": x,
-        "y": y,
-        "feature_names": names,
-        "label_name": label,
-        "model_path": folder / f"{method}.model",
-        "run": str(node.get(RUN_KEY, "")),
-    }
+        "x": rows.x,
+        "y": rows.y,
+        "feature_names": schema.feature_names,
+        "label_name": schema.label,
+        "model_path": model,
+        "run": run,
+        "schema_path": path if path.exists() else None,
+    }, own
 
 
 def party_account(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,36 @@ MAX_PENDING = 16
 """Maximum number of runs whose unfinished models are kept; others delete the oldest."""
 
 
+SCHEMA_SUFFIX = ".schema.toml"
+"""Suffix of the schema next to a model, in place of the model's own suffix."""
+
+
+def pending_path(path: Path, run: str) -> Path:
+    """Return the path of a run's unfinished file."""
+    return path.with_name(f"{path.name}.{run or 'run'}.pending")
+
+
+def keep_pending(path: Path, run: str, content: bytes) -> None:
+    """Store a run's unfinished file; delete those of the oldest runs."""
+    target = pending_path(path, run)
+    replace_file(target, content)
+    with suppress(FileNotFoundError):  # another run may delete some, too
+        files = [
+            file
+            for file in target.parent.glob(f"{escape(path.name)}.[!.]*.pending")
+            if file.name.count(".") == target.name.count(".")
+        ]
+        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-MAX_PENDING]:
+            old.unlink()
+
+
+def copy_schema(source: Path, model: Path) -> None:
+    """Copy a schema next to a model, for ``fedneighbors predict``."""
+    target = model.with_suffix(SCHEMA_SUFFIX)
+    if source.resolve() != target.resolve():
+        replace_file(target, source.read_bytes())
+
+
 class TableParty:
     """One organisation's table; base of the parties of all methods.
 
@@ -46,6 +76,9 @@ class TableParty:
         File for the final model.
     run : str
         Name of the run, unique at this party; unfinished models of different runs are separate.
+    schema_path : path, optional
+        File of the schema of the rows, which is copied next to the final model. One that is pending
+        is deleted afterwards.
 
     Attributes
     ----------
@@ -75,6 +108,7 @@ class TableParty:
         n_threads: int = 1,
         model_path: str | Path | None = None,
         run: str = "",
+        schema_path: Path | None = None,
     ) -> None:
         if len(y) != x.shape[0]:
             raise ValueError(f"expected one label for each of {x.shape[0]} rows, got {len(y)}")
@@ -87,6 +121,7 @@ class TableParty:
         self._n_threads = n_threads
         self._path = None if model_path is None else Path(model_path)
         self._run = run
+        self._schema_path = schema_path
 
     @cached_property
     def table_digest(self) -> bytes:
@@ -110,20 +145,11 @@ class TableParty:
     @property
     def _pending(self) -> Path:
         """Return the path of the run's unfinished model."""
-        path = self._path or Path()
-        return path.with_name(f"{path.name}.{self._run or 'run'}.pending")
+        return pending_path(self._path or Path(), self._run)
 
     def _keep_pending(self, content: bytes) -> None:
         """Store the unfinished model; delete those of the oldest runs."""
-        replace_file(self._pending, content)
-        with suppress(FileNotFoundError):  # another run may delete some, too
-            name = escape((self._path or Path()).name)
-            files = self._pending.parent.glob(f"{name}.[!.]*.pending")
-            files = [
-                file for file in files if file.name.count(".") == self._pending.name.count(".")
-            ]
-            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-MAX_PENDING]:
-                old.unlink()
+        keep_pending(self._path or Path(), self._run, content)
 
     def _describe(self, labels: npt.NDArray[Any]) -> SchemaReply:
         """Return the schema of the table with these labels."""
@@ -147,9 +173,14 @@ class TableParty:
         return label_positions(self._y if y is None else y, classes, name=self._label_name)
 
     def _keep(self, model: Any) -> None:
-        """Store the final model, also in its file."""
+        """Store the final model, also in its file, next to its schema."""
         if self._path is not None:
+            schema = self._schema_path
+            if schema is not None:
+                copy_schema(schema, self._path)
             model.save(self._path)
+            if schema == pending_path(self._path.with_suffix(SCHEMA_SUFFIX), self._run):
+                schema.unlink()
         self.model = model
 
 

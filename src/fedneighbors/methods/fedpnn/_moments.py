@@ -16,9 +16,11 @@ from fedneighbors.methods.fedpnn._scaling import (
     MAX_COORDINATES,
     Booleans,
     ScalingReply,
+    ScalingRequest,
     TableScaling,
     check_columns,
     check_scaling,
+    constants_request,
 )
 from fedneighbors.tabular._schema import check_n_classes
 
@@ -79,6 +81,11 @@ class PointMomentsRequest:
     def quoted(self) -> Mapping[str, ScalingReply]:
         """Return the replies on which the request depends, by party."""
         return self.constants
+
+    @property
+    def quoted_request(self) -> ScalingRequest:
+        """Return the request to which these are replies."""
+        return constants_request(self.constants, min_count=self.min_count, columns=self.columns)
 
     def check_quoted(self) -> None:
         """Raise ValueError if the request does not follow from the quoted replies."""

@@ -36,6 +36,7 @@ from fedneighbors.methods.fedpnn._scaling import (
     TableScaling,
     check_scaling,
     column_constants,
+    constants_request,
     make_scaling,
     mask_frequent_classes,
     suppress_few_cells,
@@ -137,6 +138,18 @@ class CentersRequest:
         """Return the replies on which the request depends, by party."""
         return None if self.scaling is None else self.constants
 
+    @property
+    def quoted_request(self) -> ScalingRequest:
+        """Return the request to which these are replies."""
+        return constants_request(self.constants, min_count=self.min_count, columns=self.columns)
+
+    @property
+    def implied(self) -> tuple[ScalingRequest, ...]:
+        """Return the request for constants, if the reply contains them."""
+        if self.scaling is not None:
+            return ()
+        return (ScalingRequest(self.n_knots, self.min_count, self.columns),)
+
     def check_quoted(self) -> None:
         """Raise ValueError if the request does not follow from the quoted replies."""
         if self.scaling is not None:
@@ -154,8 +167,7 @@ class CentersRequest:
         if (reply.constants is None) != (self.scaling is not None):
             raise ValueError("expected constants if and only if each party scales by its own")
         if reply.constants is not None:
-            request = ScalingRequest(self.n_knots, self.min_count, self.columns)
-            request.check(party, reply.constants)
+            self.implied[0].check(party, reply.constants)
 
 
 @message

@@ -136,6 +136,14 @@ class ScalingRequest:
             raise ValueError(f"a knot is the mean of fewer than {self.min_count} values")
 
 
+def constants_request(
+    constants: Mapping[str, ScalingReply], *, min_count: int, columns: Integers | None
+) -> ScalingRequest:
+    """Return the request to which constants of parties are replies."""
+    (n_knots,) = {part.knots.shape[1] for part in constants.values()}  # else a ValueError
+    return ScalingRequest(n_knots, min_count, columns)
+
+
 def mask_frequent_classes(y: npt.NDArray[np.generic], *, min_count: int) -> Booleans:
     """Return a mask of rows of classes with ``min_count`` rows or more."""
     _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)

@@ -223,7 +223,7 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
         replies = yield gather(plan.constants_request())
         by_party = replies.complete("the constants").each
         scaling = plan.build_scaling(by_party)
-        signed = by_party if all(part.signature for part in by_party.values()) else {}
+        signed = _signed_constants(by_party)
     if scaling is not None and settings.metric == "supervised":
         replies = yield total(plan.moments_request(scaling, signed))
         linear_map = plan.build_linear_map(replies.summed("the moments"), scaling)
@@ -236,6 +236,19 @@ def coordinate(settings: FedPNNSettings) -> Coordinator[FedPNNModel]:
     replies = yield gather(FedPNNModelRelease(model))
     replies.complete("the model")
     return model
+
+
+def _signed_constants(by_party: Mapping[str, Any]) -> Mapping[str, ScalingReply]:
+    """Return the constants if all parties sign them, nothing if none does."""
+    unsigned = [name for name, part in by_party.items() if not part.signature]
+    if not unsigned:
+        return by_party
+    if len(unsigned) < len(by_party):
+        raise ProtocolError(
+            f"some parties sign their constants, but {', '.join(map(repr, unsigned))} did not; "
+            "set identity-key, roster and mask-state at all nodes, or at none"
+        )
+    return {}
 
 
 def _agree_on_schema(schemas: Mapping[str, SchemaReply], settings: FedPNNSettings) -> JointSchema:
