@@ -8,6 +8,7 @@ delta), the advantage of any guess, its rate of true positives minus that of fal
 import math
 import os
 from contextlib import nullcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ class Attack:
     def __init__(self, folder, method, terms, *, epsilon):
         self.node = AttackedNode(folder, method, terms, epsilon=epsilon)
         self.files = (list(ROWS), [*ROWS[:-1], ROW] if terms == "replace" else [*ROWS, ROW])
-        delta, grown = float(self.node.privacy.delta), math.exp(float(self.node.privacy.epsilon))
+        delta, grown = float(Fraction(self.node.privacy.delta)), math.exp(Fraction(epsilon))
         self.bound = (grown - 1 + 2 * delta) / (grown + 1)
         kinds = [self.node.sensitivity(request) for request, _ in self.node.requests]
         self.exact = None
