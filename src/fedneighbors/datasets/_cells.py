@@ -16,7 +16,7 @@ from fedneighbors.errors import DataError, MissingDataError
 _BATCH_ROWS = 1 << 16
 _CELL_BYTES = 8  # a number, or a reference to a Python object, even for a cell stored in a bit
 _TEXT_BYTES = 16  # beside the characters of a text: two references
-_MIN_PARQUET_LIMIT = 8 << 20  # a table of a million cells of a few values takes some kilobytes
+_MIN_PARQUET_LIMIT = 6 << 20  # some kilobytes may have 700,000 cells of a few values
 _MAX_LINE = 1 << 20  # bytes; a longer line is unreadable, so that no row takes much memory
 
 
