@@ -91,22 +91,18 @@ def summarize_picks(bug):
 
 
 def main(path):
-    with ProcessPoolExecutor(max_workers=2) as pool:
-        correct, found, picks = (
-            list(pool.map(function, names))
-            for function, names in [
-                (summarize, planted.CORRECT),
-                (summarize, planted.PLANTED),
-                (summarize_picks, ["", *planted.PICKS_BUGS, *planted.PICKS_DEVIATIONS]),
-            ]
-        )
+    bugs = ["", *planted.PICKS_BUGS, *planted.PICKS_DEVIATIONS]
+    with ProcessPoolExecutor(max_workers=4) as pool:
+        correct = pool.map(summarize, planted.CORRECT)
+        found = pool.map(summarize, planted.PLANTED)
+        picks = pool.map(summarize_picks, bugs)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     record = {
         "content": "certified lower bounds; 99.9 % confidence for all correct mechanisms together",
         "command": "python -m tests.privacy.campaign docs/results/privacy/audit.json",
-        "correct": correct,
-        "picks, by enumeration": picks,
-        "planted": found,
+        "correct": list(correct),
+        "picks, by enumeration": list(picks),
+        "planted": list(found),
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime),
     }
     Path(path).parent.mkdir(parents=True, exist_ok=True)
