@@ -246,8 +246,12 @@ def _choose_cells(reply: NodeReply, cells: Integers | None) -> NodeReply:
     """
     if reply.values is None:
         return reply
-    chosen = csr_array(reply.values[None]) if cells is None else reply.values[cells]
-    return reply._replace(values=chosen)
+    if cells is None:
+        return reply._replace(values=csr_array(reply.values[None]))
+    # a reply of fewer cells than the measured ones has another form, and its values do not matter
+    return reply._replace(
+        values=np.resize(reply.values, max(reply.values.size, cells.max(initial=-1) + 1))[cells]
+    )
 
 
 def _compare(
@@ -381,8 +385,11 @@ def _describe_difference(
     if len(counts[0] | counts[1]) == 1:
         return ""
     first, second = (
-        ", ".join(f"{_describe(request, *key)} ({n} runs)" for key, n in count.most_common(3))
-        for count in counts
+        ", ".join(
+            f"{_describe(request, *key)} ({n} of {len(side)} runs)"
+            for key, n in count.most_common(3)
+        )
+        for side, count in zip(sides, counts, strict=True)
     )
     return f"{type(request).__name__}: {first}; other file: {second}"
 
