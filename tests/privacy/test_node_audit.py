@@ -277,7 +277,7 @@ def compare(first, second, *, confidence=0.999):
 
 @pytest.mark.parametrize("n_forms", [2, 10_000])
 def test_random_forms_of_charged_replies_are_not_accused(n_forms):
-    random, confidence, n_audits = np.random.default_rng(5), 0.9, 60
+    random, confidence, n_audits = np.random.default_rng(5), 0.9, 30
 
     def draw(n_runs=64):
         return [
