@@ -1,44 +1,39 @@
+import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedneighbors.privacy._guarantees import ZCDP, ApproxDP, PureDP, Sensitivity
 from fedneighbors.privacy.audit._certificates import certified_epsilon, certified_rho
-from fedneighbors.privacy.audit._enumeration import enumerate_law, exact_delta, exact_epsilon
+from fedneighbors.privacy.audit._enumeration import enumerate_outputs, exact_delta, exact_epsilon
 from fedneighbors.privacy.audit._releases import audit_release, neighboring_pairs
 from fedneighbors.privacy.noise._mechanisms import DiscreteGaussian, DiscreteLaplace
 from fedneighbors.privacy.noise._top_picks import TopPicks
 from tests.privacy import planted
 from tests.privacy.campaign import (
-    CONFIDENCE,
+    N_AUDITS,
     PICKS_EPSILON,
+    audit_with_seeds,
+    distribution_of_picks,
     exact_epsilon_of_picks,
-    law_of_picks,
-    n_samples_of,
-    reseeded,
 )
+
+RECORD = Path(__file__).parents[2] / "docs/results/privacy/audit.json"
 
 
 @pytest.mark.parametrize("name", planted.PLANTED)
 def test_a_planted_bug_is_found_in_samples(name):
-    trial = planted.PLANTED[name]
-
-    verdict = audit_release(
-        trial.against(np.random.default_rng(1).bytes),
-        trial.claim,
-        trial.pairs,
-        n_samples=n_samples_of(name, trial),
-        confidence=CONFIDENCE,
-    )
+    (verdict,) = audit_with_seeds(planted.PLANTED[name], 1)
 
     assert verdict.disproved
 
 
 @pytest.mark.parametrize("name", planted.CORRECT)
 def test_a_correct_mechanism_is_not_accused(name):
-    verdicts = reseeded(name, planted.CORRECT[name], n_audits=1, share_of_samples=0.5)
+    verdicts = audit_with_seeds(planted.CORRECT[name], 1, share_of_samples=0.5)
 
     assert not any(verdict.disproved for verdict in verdicts)
     assert all(verdict.loss > 0 for verdict in verdicts)  # the audits found something
@@ -47,7 +42,7 @@ def test_a_correct_mechanism_is_not_accused(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", planted.CORRECT)
 def test_a_correct_mechanism_passes_twenty_audits(name):
-    verdicts = reseeded(name, planted.CORRECT[name], n_audits=20)
+    verdicts = audit_with_seeds(planted.CORRECT[name], N_AUDITS)
 
     assert not any(verdict.disproved for verdict in verdicts)
 
@@ -68,28 +63,38 @@ def test_picks_have_exactly_their_epsilon():
 
 
 @pytest.mark.parametrize("bug", ["", *planted.PICKS_BUGS, *planted.PICKS_DEVIATIONS])
-def test_each_bug_of_the_picks_changes_the_printed_law(bug):
+def test_each_bug_of_the_picks_changes_the_distribution(bug):
     counts = (3, 1, 0)
     n_picks = 1 if bug in ("half the noise", "selection without the factor 2") else 2
 
-    printed = law_of_picks(TopPicks(PICKS_EPSILON, n_picks), counts)
-    actual = law_of_picks(planted.BuggyPicks(PICKS_EPSILON, n_picks, bug), counts)
+    printed = distribution_of_picks(TopPicks(PICKS_EPSILON, n_picks), counts)
+    actual = distribution_of_picks(planted.BuggyPicks(PICKS_EPSILON, n_picks, bug), counts)
 
     assert (exact_delta(printed, actual, 0) > 0.001) == (bug != "")
 
 
-def test_the_campaign_has_enough_bugs_and_mechanisms():
-    assert len(planted.PLANTED) >= 18
-    assert len(planted.CORRECT) >= 10
+def test_the_recorded_campaign_found_every_bug_and_accused_none():
+    record = json.loads(RECORD.read_text())
+
+    correct = {each["mechanism"]: each["disproved"] for each in record["correct"]}
+    found = {each["mechanism"]: each["disproved"] for each in record["planted"]}
+    assert correct == dict.fromkeys(planted.CORRECT, 0)
+    assert found == dict.fromkeys(planted.PLANTED, N_AUDITS)
+    assert len(correct) >= 10
+    assert len(found) >= 18
+    bugs = [each["bug"] for each in record["picks, by enumeration"]]
+    assert bugs == ["none", *planted.PICKS_BUGS, *planted.PICKS_DEVIATIONS]
 
 
-@pytest.mark.parametrize("name", ["noise replayed for a neighbor", "noise replayed between runs"])
+@pytest.mark.parametrize(
+    "name", ["noise repeated for a neighbor", "noise repeated in the next run"]
+)
 def test_noise_that_repeats_is_found_in_differences_only(name):
-    trial = planted.PLANTED[name]
-    release = trial.against(np.random.default_rng(1).bytes)
-    rows = np.tile(np.array(trial.pairs[0]), (8_000, 1))  # both inputs take turns
+    case = planted.PLANTED[name]
+    release = case.seeded(1)
+    rows = np.tile(np.array(case.pairs[0]), (8_000, 1))  # both inputs take turns
 
-    verdict = audit_release(release, trial.claim, trial.pairs, n_samples=8_000)
+    verdict = audit_release(release, case.claim, case.pairs, n_samples=8_000)
     outputs = release(rows)
     single = certified_epsilon(outputs[::2], release(rows)[1::2])
 
@@ -100,24 +105,28 @@ def test_noise_that_repeats_is_found_in_differences_only(name):
 def test_the_exact_epsilon_of_laplace_noise_is_its_claim():
     scale = Fraction(5, 2)
 
-    laws = [enumerate_law(lambda d, c=c: c + d.laplace(scale), reach=120) for c in (3, 4)]
+    distributions = [
+        enumerate_outputs(lambda d, c=c: c + d.laplace(scale), reach=120) for c in (3, 4)
+    ]
 
     # the probability left beyond the reach is added to either side of each ratio
-    assert 0.399 < exact_epsilon(*laws) <= 0.4
+    assert 0.399 < exact_epsilon(*distributions) <= 0.4
 
 
 def test_the_exact_delta_of_laplace_noise_is_the_known_one():
     scale, epsilon = Fraction(2), 0.2
     a = math.exp(-0.5)
 
-    laws = [enumerate_law(lambda d, c=c: c + d.laplace(scale), reach=80) for c in (0, 1)]
+    distributions = [
+        enumerate_outputs(lambda d, c=c: c + d.laplace(scale), reach=80) for c in (0, 1)
+    ]
 
     # outputs of 0 and below have the ratio exp(1 / 2), all others exp(-1 / 2)
     below = 1 / (1 + a)
     assert math.isclose(
-        exact_delta(*laws, epsilon), below - math.exp(epsilon) * below * a, rel_tol=1e-9
+        exact_delta(*distributions, epsilon), below - math.exp(epsilon) * below * a, rel_tol=1e-9
     )
-    assert exact_delta(*laws, 0.5) <= 1e-15
+    assert exact_delta(*distributions, 0.5) <= 1e-15
 
 
 def test_a_randomized_response_certificate_is_nearly_tight():
@@ -152,7 +161,7 @@ def test_a_certified_gaussian_rho_is_nearly_tight():
     assert certificate.refutes(ZCDP(Fraction(1, 4)))
 
 
-def test_equal_laws_certify_nothing():
+def test_equal_distributions_certify_nothing():
     noise = DiscreteLaplace(4).noise(40_000, bits=np.random.default_rng(5).bytes).reshape(-1, 2)
 
     assert certified_epsilon(noise[:10_000], noise[10_000:]).epsilon() == 0
@@ -184,6 +193,40 @@ def test_pairs_attain_the_sensitivity():
             assert (difference.min() < 0) == (sensitivity.neighbors == "replace_one")
     with pytest.raises(ValueError, match="expected n_cells of 6 or more"):
         neighboring_pairs(planted.EXCHANGED, 5)
+
+
+def test_outputs_may_be_numbers_booleans_or_unsigned():
+    claim, pairs = PureDP(Fraction(1)), [((3,), (2,))]
+    releases = [
+        lambda rows: rows[:, 0] > 2,
+        lambda rows: rows > 2,
+        lambda rows: rows.astype(np.uint8),
+        lambda rows: rows[:, 0].astype(np.uint64),
+    ]
+
+    verdicts = [audit_release(each, claim, pairs, n_samples=200) for each in releases]
+
+    assert all(verdict.disproved for verdict in verdicts)
+    assert not audit_release(releases[0], claim, pairs, n_samples=32).disproved  # too few
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_samples": 31}, "n_samples of at least 32, got 31"),
+        ({"pairs": []}, "at least one pair"),
+        ({"confidence": 1.0}, "confidence between 0 and 1"),
+        ({"release": lambda rows: rows / 2}, "rows of integers, got float64"),
+        ({"release": lambda rows: rows[:, :, None]}, "rows of integers, got int64 of shape"),
+        ({"release": lambda rows: rows[1:]}, "expected 32 outputs, got 31 and 31"),
+        ({"release": lambda rows: rows.astype(np.uint64) << 63}, "outputs within int64"),
+    ],
+)
+def test_an_audit_refuses_unsuitable_outputs_and_settings(change, message):
+    arguments = {"release": lambda rows: rows, "pairs": [((3,), (2,))], "n_samples": 32} | change
+
+    with pytest.raises(ValueError, match=message):
+        audit_release(claim=PureDP(Fraction(1)), **arguments)
 
 
 def test_samples_that_cannot_be_compared_are_refused():

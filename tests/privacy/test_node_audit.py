@@ -1,24 +1,35 @@
 """Audit of a node on two files: no correct node is accused, and planted leaks are found."""
 
+import gzip
 import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from fedneighbors import audit_node
 from fedneighbors.cli._main import app
 from fedneighbors.datasets import NumericColumn
-from fedneighbors.errors import DataError, FederationError, MissingDataError
-from fedneighbors.privacy._guarantees import PureDP
+from fedneighbors.errors import DataError, FederationError, MissingDataError, PrivacyError
+from fedneighbors.federation._messages import encode
+from fedneighbors.federation._release_gate import ReleaseGate
+from fedneighbors.federation._roles import Refusal, Refused
+from fedneighbors.methods.fedpnn.private.protocol import OriginRequest
+from fedneighbors.privacy._guarantees import PureDP, Sensitivity
+from fedneighbors.privacy._policy import Privacy
 from fedneighbors.privacy.audit._releases import certify_comparisons, compare_runs
 from fedneighbors.privacy.noise import _samplers
 from fedneighbors.privacy.noise._mechanisms import DiscreteLaplace
+from fedneighbors.runs import _node_audit
+from fedneighbors.runs._audited_node import NodeReply, check_neighbors
 from fedneighbors.tabular import _app_config
 from fedneighbors.tabular._private import PrivateTableParty
+from fedneighbors.tabular._schema import PublicSchemaRequest
 from tests.privacy.test_file_audit import HEADER, ROWS, SCHEMA
 
 CONFIGURATION = """\
@@ -135,6 +146,49 @@ def send_the_number_of_rows(monkeypatch):
     monkeypatch.setattr(PrivateTableParty, "_schema", with_number)
 
 
+def vary_the_schema(monkeypatch):
+    patch_label(monkeypatch, lambda number, _: f"died {number % 2}")
+
+
+def send_the_number_of_rows_rarely(monkeypatch):
+    patch_label(monkeypatch, lambda number, n_rows: f"died {n_rows if number % 50 == 49 else ''}")
+
+
+def patch_label(monkeypatch, label_of):
+    """Replace the label name of schemas by a function of their number and that of rows."""
+    make_schema, numbers = PrivateTableParty._schema, itertools.count()
+    monkeypatch.setattr(
+        PrivateTableParty,
+        "_schema",
+        lambda self: replace(make_schema(self), label_name=label_of(next(numbers), len(self._y))),
+    )
+
+
+def seed_the_noise_by_default(monkeypatch):
+    defaults = PrivateTableParty.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "bits", lambda n: np.random.default_rng(0).bytes(n))
+
+
+def choose_the_width_by_the_rows(monkeypatch):
+    def release(self, values, sensitivity, *, bits):
+        return values + (1 + int(values.sum()) % 2) * self.noise(len(values), bits=bits)
+
+    monkeypatch.setattr(DiscreteLaplace, "release", release)
+
+
+def refuse_after_a_charge(monkeypatch, is_refused):
+    """Refuse a charged reply as a function of its number and that of rows."""
+    release, numbers = ReleaseGate.release, itertools.count()
+
+    def release_or_refuse(self, request, **options):
+        reply = release(self, request, **options)
+        if isinstance(request, OriginRequest) and is_refused(next(numbers)):
+            raise Refused("a release failed")
+        return reply
+
+    monkeypatch.setattr(ReleaseGate, "release", release_or_refuse)
+
+
 def omit_the_noise(monkeypatch):
     monkeypatch.setattr(
         DiscreteLaplace, "noise", lambda self, size, *, bits: np.zeros(size, np.int64)
@@ -149,12 +203,17 @@ LEAKS = {
     "one category changes a column": (widen_the_table_for_one, EXTREME, "leak"),
     "the number of rows without noise": (send_the_number_of_rows, EXTREME, "leak"),
     "no noise": (omit_the_noise, EXTREME, "loss"),
+    "a schema that varies": (vary_the_schema, EXTREME, "leak"),
+    "a slow leak": (send_the_number_of_rows_rarely, EXTREME, "leak"),
+    "a default seed": (seed_the_noise_by_default, EXTREME, "loss"),
+    "a width from the rows": (choose_the_width_by_the_rows, EXTREME, "width"),
 }
 SLOW = {
     "a fill value from the rows",  # tests/privacy/test_file_audit.py plants it as well
     "a row counts twice",
     "one row makes the node refuse",  # the test of the command plants it as well
     "one category changes a column",
+    "a schema that varies",  # the slow leak varies as well
 }
 
 
@@ -170,9 +229,140 @@ def test_a_planted_leak_of_files_is_found(write, monkeypatch, name):
     audit = audit_node(*paths, n_runs=64 if kind == "loss" else 32)
 
     assert audit.breached
+    assert not audit.inconclusive
     assert bool(audit.differences) == (kind == "leak")
-    exceeded = any(r.measured and r.measured.l1 > r.stated.l1 for r in audit.replies)
-    assert exceeded == (kind == "sensitivity")
+    violations = [text for reply in audit.replies for text in reply.violations]
+    assert any("has l1" in text for text in violations) == (kind == "sensitivity")
+    assert any("changes with the noise" in text for text in violations) == (kind == "width")
+    assert any("certified loss" in text for text in violations) == (kind == "loss")
+
+
+def test_a_reply_refused_after_its_charge_is_inconclusive(write, monkeypatch):
+    refuse_after_a_charge(monkeypatch, lambda number: number % 9 == 5)
+
+    audit = audit_node(*write(EXTREME), n_runs=32)
+
+    assert audit.inconclusive
+    assert not audit.breached
+    assert "OriginRequest: a charged reply of" in audit.omissions[0]
+    assert "refusal 'a release failed'" in audit.omissions[0]
+
+
+def test_requests_after_a_refused_recording_are_inconclusive(write, monkeypatch):
+    refuse_after_a_charge(monkeypatch, lambda number: number == 0)
+
+    audit = audit_node(*write(EXTREME), n_runs=32)
+
+    assert [reply.request for reply in audit.replies] == ["OriginRequest"]
+    assert audit.inconclusive
+    assert audit.omissions == (
+        "the recorded training was refused: no request after OriginRequest is audited",
+    )
+
+
+STATED = Sensitivity("row", "add_remove", l1=1, l2_squared=1, linf=1)
+NODE = SimpleNamespace(
+    is_complete=True,
+    requests=[PublicSchemaRequest()],
+    privacy=Privacy(1),
+    sensitivity=lambda request: STATED,
+)
+TENTH = (PureDP("0.1"),)
+REFUSAL = encode(Refusal("a release failed", ""))
+
+
+def compare(first, second, *, confidence=0.999):
+    return _node_audit._compare(NODE, [(first, second)], {}, confidence=confidence)
+
+
+@pytest.mark.parametrize("n_forms", [2, 10_000])
+def test_random_forms_of_charged_replies_are_not_accused(n_forms):
+    random, confidence, n_audits = np.random.default_rng(5), 0.9, 30
+
+    def draw(n_runs=64):
+        return [
+            NodeReply(TENTH, b"%d" % random.integers(n_forms), random.integers(0, 9, size=3))
+            for _ in range(n_runs)
+        ]
+
+    audits = [compare(draw(), draw(), confidence=confidence) for _ in range(n_audits)]
+
+    assert sum(audit.breached for audit in audits) <= (1 - confidence) * n_audits
+    assert all(audit.omissions for audit in audits)
+
+
+@pytest.mark.parametrize(("n_runs", "is_breached"), [(32, False), (200, True)])
+def test_a_form_that_depends_on_a_row_is_certified(n_runs, is_breached):
+    costs = (PureDP("0.25"), PureDP("0.25"))
+    answered = [NodeReply(costs, b"9", np.zeros(2, np.int64))] * n_runs
+    refused = [NodeReply(costs, REFUSAL, None)] * n_runs
+
+    audit = compare(answered, refused)
+
+    assert audit.replies[0].cost == PureDP("0.5")
+    assert (audit.breached, audit.inconclusive) == (is_breached, not is_breached)
+    assert audit.max_loss == audit.certificate.epsilon()
+
+
+def test_a_rare_uncharged_reply_is_described_and_a_breach():
+    usual, rare = (NodeReply((), encode(Refusal(code, "")), None) for code in ("usual", "rare"))
+
+    audit = compare([usual] * 64, [usual] * 63 + [rare])
+
+    assert audit.breached
+    (text,) = audit.differences
+    assert re.search(r"refusal 'usual' .* \(64 of 64 runs\); other file: ", text)
+    assert re.search(r"\(63 of 64 runs\), refusal 'rare' .* \(1 of 64 runs\)$", text)
+
+
+def test_only_compared_cells_of_outputs_are_kept():
+    reply = NodeReply(TENTH, b"9", np.arange(100_000))
+
+    assert _node_audit._choose_cells(reply, np.array([7, 3])).values.tolist() == [7, 3]
+    picks = np.zeros(100_000, np.int64)
+    picks[[5, 70_000]] = 1
+    assert _node_audit._choose_cells(reply._replace(values=picks), None).values.nnz == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "write_table"),
+    [
+        ("a.csv", lambda path, names, rows: path.write_text("\n".join([names, *rows]))),
+        (
+            "a.csv.gz",
+            lambda path, names, rows: path.write_bytes(
+                gzip.compress("\n".join([names, *rows]).encode())
+            ),
+        ),
+        (
+            "a.arff",
+            lambda path, names, rows: path.write_text(
+                "\n".join([f"@relation {names}", "@data", *rows])
+            ),
+        ),
+        ("a.parquet", lambda path, names, rows: pd.DataFrame({names: rows}).to_parquet(path)),
+    ],
+)
+def test_neighbors_have_one_header_and_differ_by_one_row(tmp_path, name, write_table):
+    first, second, other = (tmp_path / f"{i}{name}" for i in range(3))
+    write_table(first, "age", ["1", "2", "3"])
+    write_table(second, "age", ["1", "3"])
+    write_table(other, "height", ["1", "3"])
+
+    check_neighbors(first, second, "add_remove")
+
+    with pytest.raises(ValueError, match=r"headers of .* differ"):
+        check_neighbors(first, other, "add_remove")
+    with pytest.raises(ValueError, match="differ by one replaced row"):
+        check_neighbors(first, second, "replace_one")
+
+
+def test_lines_of_json_have_no_header(tmp_path):
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text('{"age": 1}\n{"age": 2}\n')
+    second.write_text('{"age": 2}\n')
+
+    check_neighbors(first, second, "add_remove")
 
 
 @pytest.mark.slow
@@ -212,7 +402,9 @@ def test_the_command_prints_a_verdict(write):
 
     assert result.exit_code == 0, result.output
     assert re.search(r"OriginRequest +epsilon=1/5 +\d+ +\d+", result.stdout)
-    assert "everything else that leaves the node is equal" in result.stdout
+    assert "stated l2 squared" in result.stdout
+    assert re.search(r"largest loss that 32 runs can certify: 0\.\d+", result.stdout)
+    assert "everything else that leaves the node is equal in all runs" in result.stdout
     assert "no breach found at 99.9000% confidence, 32 runs on each file" in result.stdout
 
 
@@ -222,9 +414,20 @@ def test_the_command_fails_after_a_breach(write, monkeypatch):
     result = call(*write(BROKEN), "--runs", 32)
 
     assert result.exit_code == 1
-    assert "PublicSchemaRequest: a reply of" in result.stdout
+    assert "not equal in all runs: PublicSchemaRequest: a reply of" in result.stdout
     assert "other file: refusal 'its data or schema file cannot be used" in result.stdout
     assert "BREACH: the guarantee is disproved" in result.stdout
+    assert "is equal in all runs" not in result.stdout
+
+
+def test_the_command_fails_if_replies_were_not_compared(write, monkeypatch):
+    refuse_after_a_charge(monkeypatch, lambda number: number % 9 == 5)
+
+    result = call(*write(EXTREME), "--runs", 32)
+
+    assert result.exit_code == 1
+    assert "not compared: OriginRequest: a charged reply of" in result.stdout
+    assert "INCONCLUSIVE: no breach found, but not everything was compared" in result.stdout
 
 
 def test_files_that_are_no_neighbors_are_refused(write):
@@ -234,15 +437,28 @@ def test_files_that_are_no_neighbors_are_refused(write):
     second.write_bytes(first.read_bytes().replace(ROWS[3], EXTREME))
     with pytest.raises(ValueError, match="differ by one added or removed row"):
         audit_node(node, first, second)
-    with pytest.raises(ValueError, match="n_runs of at least 32"):
-        audit_node(node, first, second, n_runs=31)
+
+
+@pytest.mark.parametrize(("confidence", "least"), [(0.999, 32), (0.999999, 52)])
+def test_too_few_runs_for_any_loss_are_refused(write, confidence, least):
+    paths = write(EXTREME)
+
+    with pytest.raises(ValueError, match=f"n_runs of at least {least} at confidence"):
+        audit_node(*paths, n_runs=least - 1, confidence=confidence)
+
+
+def test_the_confidence_is_checked_before_any_file_is_read(tmp_path):
+    with pytest.raises(ValueError, match="confidence between 0 and 1, got 1"):
+        audit_node(tmp_path / "absent", "first.csv", "second.csv", confidence=1)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "error", "message"),
     [
         ('epsilon = "1"', "", DataError, "sets no epsilon"),
-        ('"fedpnn"', '"knnper"', DataError, "expected method as one of"),
+        ('"fedpnn"', '"knnper"', DataError, "expected method as one of .* no privacy budget"),
+        ('schema = "stays.toml"', "", ValueError, "epsilon needs a schema"),
+        ('"1"', '"1e-6"', PrivacyError, "too large"),
         ('"1"', "1 1", DataError, "is not valid TOML"),
         ('"stays"', '"stays"\nmechanism = "paper"', ValueError, "no private mechanism"),
         ('"stays"', '"stays"\nmin-count = 0', FederationError, "refuses PublicSchemaRequest"),

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 from fedneighbors.privacy._guarantees import PureDP, Sensitivity
-from fedneighbors.privacy.audit._enumeration import enumerate_law
+from fedneighbors.privacy.audit._enumeration import enumerate_outputs
 from fedneighbors.privacy.noise._top_picks import BitDraws, CellWeights, TopPicks
 from tests.naive import picks as naive
 
@@ -15,18 +15,20 @@ ROW = Sensitivity(unit="row", neighbors="add_remove", l1=4, l2_squared=4, linf=1
 FALSE_ALARM = 1e-4  # the seeds are fixed
 
 
-def law_of(mechanism, counts, reach):
-    return enumerate_law(lambda draws: tuple(mechanism.answer(list(counts), draws)), reach=reach)
+def distribution_of(mechanism, counts, reach):
+    return enumerate_outputs(
+        lambda draws: tuple(mechanism.answer(list(counts), draws)), reach=reach
+    )
 
 
 @pytest.mark.parametrize(
     ("epsilon", "n_picks", "counts"),
     [(4, 1, (0, 3, 1)), (4, 2, (1, 0, 2)), (2, 2, (5, 0)), (12, 3, (2, 1))],
 )
-def test_the_law_is_that_of_algorithm_2_as_printed(epsilon, n_picks, counts):
+def test_the_distribution_is_that_of_algorithm_2_as_printed(epsilon, n_picks, counts):
     reach = 6
 
-    ours = law_of(TopPicks(epsilon, n_picks), counts, reach)
+    ours = distribution_of(TopPicks(epsilon, n_picks), counts, reach)
 
     printed = naive.released_distribution(counts, epsilon, n_picks, reach)
     assert set(ours.low) == set(printed)
@@ -36,16 +38,16 @@ def test_the_law_is_that_of_algorithm_2_as_printed(epsilon, n_picks, counts):
     assert math.isclose(ours.high_beyond, 1 - sum(printed.values()), rel_tol=1e-9)
 
 
-def test_releases_have_the_enumerated_law():
+def test_releases_have_the_enumerated_distribution():
     mechanism, counts, n = TopPicks(4, 2), (2, 0, 1), 20_000
-    law = law_of(mechanism, counts, reach=12)
+    distribution = distribution_of(mechanism, counts, reach=12)
     bits = np.random.default_rng(4).bytes
 
     n_outputs = Counter(tuple(mechanism.release(counts, ROW, bits=bits).tolist()) for _ in range(n))
 
-    outputs = [output for output, mass in law.low.items() if n * mass >= 10]
+    outputs = [output for output, mass in distribution.low.items() if n * mass >= 10]
     observed = [n_outputs[output] for output in outputs]
-    expected = [n * float(law.low[output]) for output in outputs]
+    expected = [n * float(distribution.low[output]) for output in outputs]
     observed, expected = [*observed, n - sum(observed)], [*expected, n - sum(expected)]
     assert chisquare(observed, expected).pvalue > FALSE_ALARM
 

@@ -57,7 +57,7 @@ def read_cells(
         if kind in ("parquet", "pq"):
             rows = _parquet_rows(path, names)
         elif kind in ("jsonl", "ndjson"):
-            rows = (_json_cells(line, names) for line in _lines(path) if line != "")
+            rows = (_json_cells(line, names) for line in iterate_lines(path) if line != "")
         elif is_arff(path):
             rows = _arff_rows(path, names)
         else:
@@ -73,7 +73,7 @@ def read_cells(
     return dict(zip(names, columns, strict=True)), n_unreadable
 
 
-def _lines(path: Path) -> Iterator[str | None]:
+def iterate_lines(path: Path) -> Iterator[str | None]:
     """Yield the lines of a file, None for too long ones.
 
     Line ends and the byte order mark are removed.
@@ -91,7 +91,7 @@ def _lines(path: Path) -> Iterator[str | None]:
 
 
 def _delimited_rows(path: Path, names: Sequence[str], delimiter: str) -> Iterator[list[Any] | None]:
-    lines = _lines(path)
+    lines = iterate_lines(path)
     header = _delimited_cells(next(lines, None), delimiter)
     if header is None:
         raise DataError(f"{path} has no header row; expected column names in its first line")
@@ -111,7 +111,7 @@ def _delimited_cells(line: str | None, delimiter: str) -> list[str] | None:
 
 
 def _arff_rows(path: Path, names: Sequence[str]) -> Iterator[list[Any] | None]:
-    lines = _lines(path)
+    lines = iterate_lines(path)
     choose = _columns(path, list(read_arff_header(zip(count(1), map(str, lines)), path)), names)
     for line in lines:
         row = "{" if line is None else line.strip()

@@ -1,10 +1,8 @@
 """Party of a node with scratch files in place of its ledger and models, for audits."""
 
 import importlib
-import os
 import tomllib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -13,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedneighbors._lazy import optional_module
-from fedneighbors._typing import Integers
-from fedneighbors.datasets._files import CheckedGzip, explain_errors
+from fedneighbors._typing import Floats, Integers
+from fedneighbors.datasets._cells import iterate_lines
+from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._text_tables import is_arff
 from fedneighbors.errors import DataError, PartyRefused
 from fedneighbors.federation._inprocess import run
 from fedneighbors.federation._loop import Coordinator
@@ -45,11 +45,11 @@ _SEED = 7  # any seed serves: the noise cancels in differences
 
 
 class NodeReply(NamedTuple):
-    """A reply, split into the part that is covered by a charge and the part that is not."""
+    """A reply and its charges; a charged reply is split into its form and its values."""
 
     costs: tuple[Guarantee, ...]
-    outside: bytes  # the frame, or the length of the frame of a charged reply
-    values: Integers | None  # None if the reply is not charged
+    form: bytes  # the frame; for charged values only the frame's length
+    values: Integers | None  # None if the reply is not charged, or a refusal
 
 
 class _Recorder:
@@ -71,6 +71,12 @@ class AuditedNode:
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         config = _read_configuration(folder)
+        self._method = config.get("method")
+        if self._method not in METHODS:
+            raise DataError(
+                f"{folder / CONFIGURATION}: expected method as one of {METHODS}, got "
+                f"{self._method!r}; nodes of other methods have no privacy budget to audit"
+            )
         try:
             privacy = privacy_from(config)
         except DataError:
@@ -81,27 +87,25 @@ class AuditedNode:
             raise DataError(f"{folder / CONFIGURATION} sets no epsilon: there is nothing to audit")
         self._config = config | {"model-folder": str(scratch)}
         self.privacy = privacy
-        self._method = self._config.get("method")
-        if self._method not in METHODS:
-            raise DataError(
-                f"{folder / CONFIGURATION}: expected method as one of {METHODS}, got "
-                f"{self._method!r}"
-            )
         app = importlib.import_module(f"fedneighbors.methods.{self._method}.flower_app")
         self._build_party = app.build_party
         self.requests: list[Any] = [PublicSchemaRequest()]
         self._frames = [encode(request) for request in self.requests]
         self._recorder: _Recorder | None = None
+        self.is_complete = False  # the requests are those of a whole training
 
     def record_requests(self, path: Path) -> None:
         """Record the requests of one training, up to the first refusal."""
         with self._open_ledger() as ledger:
             try:
-                self._recorder = _Recorder(self._party(path, ledger, os.urandom))
+                self._recorder = _Recorder(self._party(path, ledger))
             except Refused:  # compared like every other reply
                 return
-            with suppress(PartyRefused):  # compared like every other reply
+            try:
                 run(self._coordinator(), [self._recorder])
+                self.is_complete = True
+            except PartyRefused:  # compared like every other reply
+                pass
             self.requests = self._recorder.requests
             self._frames = [encode(request) for request in self.requests]
 
@@ -111,8 +115,11 @@ class AuditedNode:
         sensitivity: Sensitivity = self._recorder.party.sensitivity(request)
         return sensitivity
 
-    def replies(self, path: Path, bits: BitSource = os.urandom) -> list[NodeReply]:
-        """Return the replies of a new party with a new ledger."""
+    def replies(self, path: Path, bits: BitSource | None = None) -> list[NodeReply]:
+        """Return the replies of a new party with a new ledger.
+
+        Without ``bits`` the party has its own source of randomness.
+        """
         replies = []
         with self._open_ledger() as ledger:
             answer = self._answer_function(path, ledger, bits)
@@ -126,7 +133,7 @@ class AuditedNode:
         return replies
 
     def _answer_function(
-        self, path: Path, ledger: Ledger, bits: BitSource
+        self, path: Path, ledger: Ledger, bits: BitSource | None
     ) -> Callable[[bytes], bytes]:
         """Return the function from request to reply frames, as on a node."""
         try:
@@ -137,8 +144,8 @@ class AuditedNode:
             refusal = report_failure(error)
         return lambda _: encode(refusal)
 
-    def _party(self, path: Path, ledger: Ledger, bits: BitSource) -> Any:
-        account = {"ledger": ledger, "dataset": _DATASET, "bits": bits}
+    def _party(self, path: Path, ledger: Ledger, bits: BitSource | None = None) -> Any:
+        account = {"ledger": ledger, "dataset": _DATASET} | ({} if bits is None else {"bits": bits})
         return self._build_party(self._config | {"data": str(path)}, lambda _: account)
 
     def _open_ledger(self) -> Ledger:
@@ -167,8 +174,13 @@ def _read_configuration(folder: Path) -> dict[str, Any]:
 
 
 def check_neighbors(first: Path, second: Path, neighbors: Neighbors) -> None:
-    """Raise ValueError unless two files differ by one row."""
-    a, b = _rows(first), _rows(second)
+    """Raise ValueError unless two files differ by one row and have the same header."""
+    (header, a), (other_header, b) = _read_rows(first), _read_rows(second)
+    if header != other_header:
+        raise ValueError(
+            f"expected files that differ by one row only, but the headers of {first} and {second} "
+            "differ; give both the same columns"
+        )
     n_shared = min(len(a), len(b))
     n_start = next((i for i in range(n_shared) if a[i] != b[i]), n_shared)
     n_end = next((i for i in range(n_shared - n_start) if a[-1 - i] != b[-1 - i]), None)
@@ -182,14 +194,19 @@ def check_neighbors(first: Path, second: Path, neighbors: Neighbors) -> None:
         )
 
 
-def _rows(path: Path) -> Sequence[Any]:
-    """Return the rows of a file as they are, with its header."""
+def _read_rows(path: Path) -> tuple[list[Any], list[Any]]:
+    """Return the header and the rows of a file, lines as a node reads them."""
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     with explain_errors(path):
-        if path.suffix in {".parquet", ".pq"}:
+        if kind in ("parquet", "pq"):
             table = optional_module("pyarrow.parquet", "data").read_table(path)
-            return [repr(row) for row in table.to_pylist()]
-        content = b"".join(CheckedGzip(path)) if path.suffix == ".gz" else path.read_bytes()
-    return content.removesuffix(b"\n").split(b"\n")
+            return [str(table.schema.remove_metadata())], [repr(row) for row in table.to_pylist()]
+        lines = list(iterate_lines(path))
+    n_header = 0 if kind in ("jsonl", "ndjson") else 1
+    if is_arff(path):
+        starts = [str(line).strip().lower().startswith("@data") for line in lines]
+        n_header = starts.index(True) + 1 if True in starts else len(lines)
+    return lines[:n_header], lines[n_header:]
 
 
 def _split_reply(request: Any, frame: bytes, costs: tuple[Guarantee, ...]) -> NodeReply:
@@ -204,23 +221,73 @@ def _split_reply(request: Any, frame: bytes, costs: tuple[Guarantee, ...]) -> No
     return NodeReply(costs, str(len(frame)).encode(), np.concatenate(parts).astype(np.int64))
 
 
-def measure_replies(
-    node: AuditedNode, paths: Sequence[Path]
-) -> dict[int, tuple[Integers, Integers]]:
-    """Return the exact values of charged replies to both files, by request.
+SELECTED = "selected cells"
+CHANGES = "changes with the noise"
+REFUSED = "refuses seeded noise"
+"""Reasons for an unknown difference: the noise selects cells; it depends on the noise, although the
+noise is added; the reply is refused if the audit replaces the source of randomness."""
 
-    Noise from zero bits is zero. Replies to which noise is not merely added are left out: their
-    difference between the files depends on the bits.
+_MAX_CELLS = 128  # of a reply that are compared
+
+
+class Measurement(NamedTuple):
+    """Difference between the exact replies to both files, and the cells to compare."""
+
+    reason: str = REFUSED  # why the difference is unknown, else empty
+    difference: Sensitivity | None = None
+    cells: Integers | None = None  # None if they must be chosen from the runs
+    known: tuple[Integers, Integers] | None = None  # exact values of these cells
+
+
+def measure_replies(node: AuditedNode, paths: Sequence[Path]) -> dict[int, Measurement]:
+    """Measure the charged replies to both files, by the number of the request.
+
+    Noise from zero bits is zero. With noise from other bits, the same for both files, the
+    difference between the files must be the same.
     """
-    quiet, loud = (
+    usual, quiet, loud = (
         [node.replies(path, bits()) for path in paths]
-        for bits in (lambda: bytes, lambda: np.random.default_rng(_SEED).bytes)
+        for bits in (lambda: None, lambda: bytes, lambda: np.random.default_rng(_SEED).bytes)
     )
-    exact = {}
+    measurements = {}
     for number, request in enumerate(node.requests):
-        values = [x for side in (*quiet, *loud) if (x := side[number].values) is not None]
-        if isinstance(request, flynn.PicksRequest) or len({x.shape for x in values}) != 1:
-            continue
-        if len(values) == 4 and np.array_equal(values[0] - values[1], values[2] - values[3]):
-            exact[number] = (values[0], values[1])
-    return exact
+        if any(side[number].costs for side in usual):
+            pairs = [[side[number].values for side in each] for each in (usual, quiet, loud)]
+            measurements[number] = _measure(request, pairs, node.privacy.neighbors)
+    return measurements
+
+
+def _measure(
+    request: Any, pairs: Sequence[Sequence[Integers | None]], neighbors: Neighbors
+) -> Measurement:
+    if isinstance(request, flynn.PicksRequest):
+        return Measurement(SELECTED)
+    sampled, exact, noisy = (_subtract(*pair) for pair in pairs)
+    first, second = pairs[1]
+    if first is None or second is None or exact is None or _differ(exact, noisy):
+        is_refused = any(values is None for pair in pairs[1:] for values in pair)
+        cells = None if sampled is None else order_cells(sampled)
+        return Measurement(REFUSED if is_refused else CHANGES, cells=cells)
+    cells = order_cells(exact)
+    return Measurement("", _norms(exact, neighbors), cells, (first[cells], second[cells]))
+
+
+def _subtract(first: Integers | None, second: Integers | None) -> Integers | None:
+    if first is None or second is None or first.shape != second.shape:
+        return None
+    return first - second
+
+
+def _differ(first: Integers, second: Integers | None) -> bool:
+    return second is None or not np.array_equal(first, second)
+
+
+def order_cells(difference: Integers | Floats) -> Integers:
+    """Return the cells to compare, those with the largest differences first."""
+    return np.argsort(-np.abs(difference), kind="stable")[:_MAX_CELLS]
+
+
+def _norms(difference: Integers, neighbors: Neighbors) -> Sensitivity:
+    move = np.abs(difference).tolist()
+    l2_squared = sum(step**2 for step in move)
+    return Sensitivity("row", neighbors, l1=sum(move), l2_squared=l2_squared, linf=max(move))

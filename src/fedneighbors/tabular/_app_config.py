@@ -40,11 +40,26 @@ class _Savable(Protocol):
 _Model = TypeVar("_Model", bound=_Savable)
 
 AccountOf = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Function from a node's configuration to ``ledger`` and ``dataset``, as :func:`party_account`."""
+"""Function from a node's configuration to the arguments with which a private party charges: the
+open ``ledger`` and the name ``dataset``, and optionally ``user`` and ``bits``."""
 
 
 class BuildParty(Protocol):
-    """Builder of a party from its node's configuration; an audit replaces the account."""
+    """Function that builds a party from its node's configuration.
+
+    Parameters
+    ----------
+    node : mapping
+        The node's configuration.
+    account : AccountOf
+        :func:`party_account` by default, the ledger of the node. An audit passes a ledger in memory
+        instead. Nodes without ``epsilon`` do not use it.
+
+    Raises
+    ------
+    Refused
+        If a key is missing, or a file or the ledger cannot be used.
+    """
 
     def __call__(self, node: Config, account: AccountOf = ...) -> Party: ...
 

@@ -11,10 +11,10 @@ _HOMES = {
     "certified_epsilon": "fedneighbors.privacy.audit._certificates",
     "certified_loss": "fedneighbors.privacy.audit._certificates",
     "certified_rho": "fedneighbors.privacy.audit._certificates",
-    "enumerate_law": "fedneighbors.privacy.audit._enumeration",
+    "enumerate_outputs": "fedneighbors.privacy.audit._enumeration",
     "exact_delta": "fedneighbors.privacy.audit._enumeration",
     "exact_epsilon": "fedneighbors.privacy.audit._enumeration",
-    "ExactLaw": "fedneighbors.privacy.audit._enumeration",
+    "ExactDistribution": "fedneighbors.privacy.audit._enumeration",
     "neighboring_pairs": "fedneighbors.privacy.audit._releases",
     "Verdict": "fedneighbors.privacy.audit._releases",
 }

@@ -45,8 +45,8 @@ class Certificate:
         Lower bound on the probability of the event under the first input, and upper bound on it
         under the second.
     confidence : float
-        Least probability that the bounds of both directions hold, of which the certificate contains
-        the stronger ones.
+        Least probability that ``p_low`` and ``q_high``, and the bounds of the other direction, are
+        correct. An audit with several certificates requires more of each than of all together.
     """
 
     event: str
@@ -117,7 +117,8 @@ def certified_loss(
     Parameters
     ----------
     first, second : integer arrays of shape (n, n_cells)
-        Independent outputs for two neighboring inputs, one per row.
+        Independent outputs for two neighboring inputs, one per row; an array of shape (n,) is one
+        cell.
     claim : Guarantee
         Claim whose type and delta determine the loss; its epsilon or rho is not used.
     confidence : float
@@ -128,14 +129,13 @@ def certified_loss(
     Raises
     ------
     ValueError
-        If an input has fewer than eight outputs, the widths differ, or the confidence is out of
-        range.
+        If an input has fewer than eight outputs, an output is not an integer within int64, the
+        widths differ, or the confidence is out of range.
     """
-    p, q = _check_outputs(first), _check_outputs(second)
+    p, q = check_outputs(first), check_outputs(second)
     if p.shape[1] != q.shape[1]:
         raise ValueError(f"expected outputs of one width, got {p.shape[1]} and {q.shape[1]}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
+    check_confidence(confidence)
     error = (1 - confidence) / 2  # per direction
     score = _score(claim, error)
     certificates = [_certify(a, b, score, error, known) for a, b in ((p, q), (q, p))]
@@ -181,7 +181,25 @@ def certified_rho(
     return certified_loss(first, second, ZCDP(Fraction(0)), confidence=confidence)
 
 
-def _check_outputs(outputs: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def largest_loss(n_outputs: int, claim: Guarantee, *, confidence: float) -> float:
+    """Return the largest loss that a number of outputs per input can certify.
+
+    It is that of an event in all outputs of one input and in none of the other.
+    """
+    n_certifying = n_outputs - n_outputs // 2
+    score = _score(claim, (1 - confidence) / 2)
+    all_hits, no_hits = np.array([n_certifying]), np.array([0])
+    return max(float(score(all_hits, n_certifying, no_hits, n_certifying)[0]), 0.0)
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise ValueError unless a confidence is between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"expected a confidence between 0 and 1, got {confidence}")
+
+
+def check_outputs(outputs: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return outputs as int64, one per row; raise ValueError if that is impossible."""
     array = np.asarray(outputs)
     if array.ndim == 1:
         array = array[:, None]
@@ -190,6 +208,8 @@ def _check_outputs(outputs: npt.ArrayLike) -> npt.NDArray[np.int64]:
         raise ValueError(
             f"expected at least eight rows of integers, got {array.dtype} of shape {array.shape}"
         )
+    if array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max:
+        raise ValueError(f"expected outputs within int64, got {array.max()}")
     return array.astype(np.int64)
 
 

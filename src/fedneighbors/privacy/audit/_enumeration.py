@@ -17,7 +17,7 @@ _ONE = Enclosure(1 << _PRECISION, 1 << _PRECISION)
 
 
 @dataclass(frozen=True)
-class ExactLaw:
+class ExactDistribution:
     """Bounds on the probability of each output.
 
     Noise beyond the reach of the enumeration may lead to any output.
@@ -105,7 +105,7 @@ def _noise_probabilities(scale: Fraction, reach: int) -> list[Enclosure]:
     return one_sided[:0:-1] + one_sided
 
 
-def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactLaw:
+def enumerate_outputs(program: Callable[[Draws], Hashable], *, reach: int) -> ExactDistribution:
     """Run a mechanism on every sequence of draws; sum probabilities by output.
 
     Parameters
@@ -118,8 +118,8 @@ def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactL
 
     Examples
     --------
-    >>> law = enumerate_law(lambda draws: 5 + draws.laplace(Fraction(1)), reach=10)
-    >>> round(float(law.low[5]), 6)
+    >>> distribution = enumerate_outputs(lambda draws: 5 + draws.laplace(Fraction(1)), reach=10)
+    >>> round(float(distribution.low[5]), 6)
     0.462117
     """
     replay = _Replay(reach)
@@ -132,21 +132,21 @@ def enumerate_law(program: Callable[[Draws], Hashable], *, reach: int) -> ExactL
         if not replay.next_path():
             break
     unit = 1 << _PRECISION
-    return ExactLaw(
+    return ExactDistribution(
         {output: Fraction(total, unit) for output, total in low.items()},
         {output: Fraction(total, unit) for output, total in high.items()},
         max(Fraction(unit - sum(low.values()), unit), Fraction(0)),
     )
 
 
-def exact_epsilon(first: ExactLaw, second: ExactLaw) -> float:
+def exact_epsilon(first: ExactDistribution, second: ExactDistribution) -> float:
     """Return a lower bound on epsilon, rounded down; may be ``inf``.
 
     It is the largest log-ratio of the two probabilities of one output, in both directions.
 
     Parameters
     ----------
-    first, second : ExactLaw
+    first, second : ExactDistribution
         Distributions for two neighboring inputs.
     """
     ratios = [
@@ -160,7 +160,7 @@ def exact_epsilon(first: ExactLaw, second: ExactLaw) -> float:
     return math.log(largest) * (1 - 1e-12) if largest > 1 else 0.0
 
 
-def exact_delta(first: ExactLaw, second: ExactLaw, epsilon: float) -> float:
+def exact_delta(first: ExactDistribution, second: ExactDistribution, epsilon: float) -> float:
     """Compute a lower bound on the smallest delta for an epsilon.
 
     With epsilon 0, it is a lower bound on the total variation distance: the distributions differ if
@@ -168,7 +168,7 @@ def exact_delta(first: ExactLaw, second: ExactLaw, epsilon: float) -> float:
 
     Parameters
     ----------
-    first, second : ExactLaw
+    first, second : ExactDistribution
         Distributions for two neighboring inputs.
     epsilon : float
         Epsilon, 0 or more.

@@ -33,6 +33,9 @@ _N_CUTS = 128
 """Cuts of a feature that are scored. Half of them are spaced evenly, half geometrically, so that
 few values of a large likelihood ratio are an event of their own."""
 
+_MAX_DIRECT = 1 << 12
+"""Maximum range of values that are counted directly; longer arrays would not fit into caches."""
+
 _BINS_PER_NAT = 4
 """Bins of the evidence, a sum of log-ratios: within a bin, likelihood ratios differ by a factor of
 exp(1/4) at most, and a loss of a few nats has few enough bins to fill each with outputs."""
@@ -195,6 +198,10 @@ def _count_values(
     sample: npt.NDArray[np.int64], values: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Count how often each of several distinct values occurs in a sample."""
+    low, high = int(values.min()), int(values.max())
+    if high - low < _MAX_DIRECT:  # an array of counts by value is faster than a search
+        inside = sample[(sample >= low) & (sample <= high)] - low
+        return np.bincount(inside, minlength=high - low + 1)[values - low]
     order = np.argsort(values)
     ranks = np.searchsorted(values, sample, sorter=order)
     indices = order[np.minimum(ranks, len(values) - 1)]  # the only value that can be equal

@@ -14,14 +14,23 @@ import numpy as np
 
 from fedneighbors._typing import Integers
 from fedneighbors.privacy._guarantees import Guarantee, Sensitivity
-from fedneighbors.privacy.audit._certificates import Certificate, certified_loss
+from fedneighbors.privacy.audit._certificates import (
+    Certificate,
+    certified_loss,
+    check_confidence,
+    check_outputs,
+)
 from fedneighbors.privacy.audit._events import Known
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Two neighboring vectors of counts."""
 
 Release = Callable[[Integers], Integers]
-"""Function from inputs of shape (n, n_cells), one per row, to n independent outputs."""
+"""Function from inputs of shape (n, n_cells), one per row, to n independent outputs.
+
+Outputs are integers or booleans, one row or one number per input."""
+
+_MIN_SAMPLES = 32  # the differences of batches are a quarter as many; a certificate takes eight
 
 _BASES = (0, 4, 30)
 """Base counts of the pairs: at 0, where mechanisms clip counts, near it and far from it, for noise
@@ -170,10 +179,22 @@ def audit_release(
     pairs : sequence of pairs
         Neighboring inputs, such as those of :func:`neighboring_pairs`.
     n_samples : int
-        Number of outputs per input.
+        Number of outputs per input, at least 32; rounded down to a multiple of eight.
     confidence : float
-        Confidence of the verdict as a whole.
+        Confidence that a correct claim is not disproved, between 0 and 1. The verdict's certificate
+        alone has a higher one.
+
+    Raises
+    ------
+    ValueError
+        If there are too few samples, no pairs, or not one output of integers per input, or the
+        confidence is out of range.
     """
+    check_confidence(confidence)
+    if n_samples < _MIN_SAMPLES:
+        raise ValueError(f"expected n_samples of at least {_MIN_SAMPLES}, got {n_samples}")
+    if not pairs:
+        raise ValueError("expected at least one pair of inputs, got none")
     confidence_per_pair = 1 - (1 - confidence) / len(pairs)
     verdicts = []
     for pair in pairs:
@@ -187,7 +208,9 @@ def _compare_batches(release: Release, inputs: Integers, n_samples: int) -> list
     """Run two batches on both inputs; return their comparisons."""
     n_runs = n_samples - n_samples % 8  # both halves of the outputs then are whole blocks of runs
     order, other_order = np.resize(RUN_ORDER, n_runs), np.resize(_OTHER_ORDER, n_runs)
-    batch, other = release(inputs[order]), release(inputs[other_order])
+    batch, other = (check_outputs(release(inputs[each])) for each in (order, other_order))
+    if not len(batch) == len(other) == len(order):
+        raise ValueError(f"expected {len(order)} outputs, got {len(batch)} and {len(other)}")
     known = (inputs[0], inputs[1]) if batch.shape[1] == inputs.shape[1] else None
     _, in_a_row = compare_runs(batch[order == 0], batch[order == 1], known)
     sides = [np.concatenate([batch[order == x], other[other_order == x]]) for x in (0, 1)]
