@@ -214,7 +214,7 @@ def _exposures(exposures: Mapping[str, Exposure]) -> ResultTable:
         ),
         rows=tuple(
             (
-                name, e.n_records, e.n_withheld, e.n_clusters, e.n_single, e.n_small, e.n_centers,
+                name, e.n_rows, e.n_withheld, e.n_clusters, e.n_single, e.n_small, e.n_centers,
                 e.min_center_size, e.largest_risk,
             )
             for name, e in exposures.items()
