@@ -76,7 +76,7 @@ def _print_plan(plan: "Plan", label: str) -> None:
     from fedneighbors.cli._console import echo
     from fedneighbors.cli._results import print_grid
     from fedneighbors.records import ResultTable
-    from fedneighbors.reports._formatting import printable
+    from fedneighbors.reports._formatting import to_printable
 
     columns = ("algorithm", "exchanges", "returned", "local_s", "link_s", "broker_s", "total_s")
     rows = tuple(
@@ -84,5 +84,5 @@ def _print_plan(plan: "Plan", label: str) -> None:
         for p in plan.predictions
     )
     title, caption = f"The {plan.k} nearest to {label}", "Predicted seconds of each algorithm."
-    echo(f"{plan.algorithm}: {printable(plan.why, 1000)}", "green")
+    echo(f"{plan.algorithm}: {to_printable(plan.why, 1000)}", "green")
     print_grid(ResultTable("plan", title, columns, rows, caption=caption))
