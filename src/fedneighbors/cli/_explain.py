@@ -52,8 +52,9 @@ def explain(
 ) -> None:
     """Show the chosen search algorithm and the predicted cost of each.
 
-    Accepts the options of "run fedknn" that affect the cost. Runs a sample search
-    at the parties and measures the links to them; charges nothing to a ledger.
+    Accepts the options of "run fedknn" that affect the cost. Runs a sample
+    search at the parties and measures the links to them. Charges nothing to a
+    ledger.
     """
     search = build_search(
         metric,
