@@ -148,7 +148,7 @@ def test_exposure_counts_single_rows():
         3,
         1,
     )
-    assert "centers of 4 records or more" in str(merged)
+    assert "centers of 4 rows or more" in str(merged)
     assert "2 rows of rare classes are withheld" in str(merged)
 
 
