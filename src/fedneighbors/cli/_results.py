@@ -104,8 +104,8 @@ def print_and_save_model(
     path: Path,
     *,
     source: Mapping[str, str],
-    shown: Sequence[str],
-    encoded: str,
+    tables: Sequence[str],
+    note: str,
 ) -> None:
     """Print a training's results; write its record, report, model and schema.
 
@@ -121,14 +121,14 @@ def print_and_save_model(
         Path of the model; the other files are written to its folder.
     source : mapping of str to str
         Source of the rows, for the record.
-    shown : sequence of str
+    tables : sequence of str
         Names of the tables to print.
-    encoded : str
-        Note for the record that cells were encoded; empty if they were not.
+    note : str
+        Note to add to the record; empty for none.
     """
-    notes = (*record.notes, encoded) if encoded else record.notes
+    notes = (*record.notes, note) if note else record.notes
     record = replace(record, parameters={**source, **record.parameters}, notes=notes)
-    print_tables(record, shown)
+    print_tables(record, tables)
     write_results(record, path.parent, name="record")
     model.save(path)
     echo(f"model   {path}", "green")

@@ -279,7 +279,7 @@ class PrivateTraining:
         if not self.is_masked:
             return 1
         return guaranteed_shares(
-            n_asked=self.n_parties,
+            n_invited=self.n_parties,
             threshold=default_threshold(self.n_parties),
             colluders=self.privacy.colluders,
         )
