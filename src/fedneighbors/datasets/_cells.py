@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedneighbors._lazy import optional_module
-from fedneighbors.datasets._files import CheckedGzip, check_content, explain_errors
+from fedneighbors.datasets._files import MAX_RATIO, CheckedGzip, check_content, explain_errors
 from fedneighbors.datasets._table import check_names, join_names
 from fedneighbors.datasets._text_tables import is_arff, quoted_cells, read_arff_header
 from fedneighbors.errors import DataError, MissingDataError
