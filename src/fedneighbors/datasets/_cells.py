@@ -184,7 +184,7 @@ def parquet_batches(content: Any, path: Path, names: Sequence[str]) -> Iterator[
 
 
 def _row_bytes(content: Any, names: Sequence[str]) -> int:
-    """Return the most bytes that a decoded row of a Parquet file can take.
+    """Return the maximum bytes of a decoded row of a Parquet file.
 
     A text may be as long as all the pages of its column.
     """

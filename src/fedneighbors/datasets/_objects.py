@@ -63,7 +63,7 @@ class Objects:
         return Objects(self.items[:n], self.labels[:n], self.source, owners, rows, self.notes)
 
     def find_row(self, row: int) -> int | None:
-        """Return the position of the object in a row of the source, or None."""
+        """Return the object's position for a row of the source, or None."""
         if self.rows is None:
             return row - 1 if 1 <= row <= len(self) else None
         return self.rows.index(row) if row in self.rows else None
@@ -221,7 +221,7 @@ def _read_table(
 def _read_vectors(
     file: Path, schema: Schema, *, owner: str | None, label: str | None, complete: bool
 ) -> Objects:
-    """Read the rows that a schema allows as vectors, each row by itself."""
+    """Read the rows that a schema allows, as vectors."""
     names = [name for name in (owner, label) if name is not None]
     cells, n_unreadable = read_cells(file, [*schema.column_names, *names])
     encoded = replace(schema, label="", classes=()).encode(cells)
