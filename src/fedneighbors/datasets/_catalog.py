@@ -1,13 +1,15 @@
 """Data sets by name: from scikit-learn, the user's data folder, and OpenML."""
 
 import difflib
-import gzip
+import lzma
+import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,12 @@ import numpy.typing as npt
 
 from fedneighbors._lazy import optional_module
 from fedneighbors.datasets._dataset import Dataset
-from fedneighbors.datasets._files import explain_errors
+from fedneighbors.datasets._files import (
+    CheckedGzip,
+    check_content,
+    content_limit,
+    explain_errors,
+)
 from fedneighbors.datasets._reading import dataset_from_table, read_columns
 from fedneighbors.datasets._table import Table, join_names, missing_cells, word_column
 from fedneighbors.errors import DataError, MissingDataError
@@ -244,7 +251,7 @@ def _scan_table(name: str, path: Path) -> Entry:
     """
     labels: set[bytes] = set()
     n_rows = 0
-    with explain_errors(path), gzip.open(path, "rb") as lines:
+    with explain_errors(path), CheckedGzip(path) as lines:
         n_features = next(lines, b"").count(b",")
         for line in lines:
             labels.add(line.rstrip().rpartition(b",")[2])
@@ -254,8 +261,8 @@ def _scan_table(name: str, path: Path) -> Entry:
 
 def _scan_images(name: str, folder: Path) -> Entry:
     """Count rows and classes of an image set from its labels."""
-    with _open_arrays(name, folder) as arrays:
-        labels = _read_labels(name, arrays)
+    with _open_arrays(name, folder) as read:
+        labels = _read_labels(name, read)
     source = str(folder / _IMAGE_FILES[name])
     return Entry(name, len(labels), len(_pixel_names()), len(np.unique(labels)), source)
 
@@ -279,34 +286,60 @@ def _load_images(name: str, folder: Path) -> Dataset:
 
     A row is a flattened image of 28 x 28 pixels, uint8 from 0 (paper) to 255 (ink).
     """
-    with _open_arrays(name, folder) as arrays:
-        labels = _read_labels(name, arrays)
+    with _open_arrays(name, folder) as read:
+        labels = _read_labels(name, read)
         source = str(folder / _IMAGE_FILES[name])
         if name == "mnist":
-            train = arrays["x_train"]
-            x = np.vstack([train, arrays["x_test"]])
+            train = read("x_train")
+            x = np.vstack([train, read("x_test")])
             return Dataset(name, x, labels, _pixel_names(), source, n_train=len(train))
-        x = arrays["x28"].reshape(len(labels), -1)
-        drawers = np.array([f"drawer-{drawer}" for drawer in arrays["drawer"]], dtype=np.str_)
+        x = read("x28").reshape(len(labels), -1)
+        drawers = np.array([f"drawer-{drawer}" for drawer in read("drawer")], dtype=np.str_)
         return Dataset(name, x, labels, _pixel_names(), source, parties=drawers)
 
 
+_ReadArray = Callable[[str], npt.NDArray[Any]]
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, ValueError, TypeError)
+_DAMAGED += (OSError, EOFError, RuntimeError, SyntaxError, MemoryError)  # from zipfile and numpy
+
+
 @contextmanager
-def _open_arrays(name: str, folder: Path) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+def _open_arrays(name: str, folder: Path) -> Iterator[_ReadArray]:
+    """Open a file of numpy arrays; yield the function that reads one by its name."""
     path = folder / _IMAGE_FILES[name]
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}; add it or choose another data set")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            yield arrays
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
+        with zipfile.ZipFile(path) as archive:
+            yield partial(_read_array, path, archive)
+    except DataError:
+        raise
+    except _DAMAGED as error:
         raise DataError(f"{path} is not a complete set of arrays: {error}") from error
 
 
-def _read_labels(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    """Read an array of numbers or text; its size is checked before memory is allocated."""
+    info, limit = archive.getinfo(f"{name}.npy"), content_limit(path)
+    check_content(path, info.file_size, limit)  # zipfile reads no more than this
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read_header = np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read_header(member)
+        if dtype.kind not in "biufU":
+            raise ValueError(f"expected numbers or text in {name}, found {dtype}")
+        # A side or a cell of length 0 counts as 1, so that no loop over it is without end.
+        check_content(path, math.prod(max(1, side) for side in (*shape, dtype.itemsize)), limit)
+        content = bytearray(member.read(math.prod(shape) * dtype.itemsize))
+    return np.ndarray(shape, dtype, content, order="F" if is_fortran else "C")
+
+
+def _read_labels(name: str, read: _ReadArray) -> npt.NDArray[Any]:
     if name == "mnist":
-        return np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64)
-    pairs = zip(arrays["alphabet"], arrays["character"], strict=True)
+        return np.concatenate([read("y_train"), read("y_test")]).astype(np.int64)
+    pairs = zip(read("alphabet"), read("character"), strict=True)
     return np.array([f"{alphabet}/{character}" for alphabet, character in pairs], dtype=np.str_)
 
 
